@@ -88,6 +88,14 @@ class RingError(Exception):
         super().__init__(seen)
         self.reason: Reason = reason
 
+    def without_frames(self) -> RingError:
+        """Return the same refusal to keep.
+
+        One that was raised holds the frames that it passed, with all their variables: those of a
+        look hold the refusals of the look before, and these the frames of that one.
+        """
+        return RingError(self.reason, str(self))
+
 
 @dataclass(frozen=True, slots=True)
 class RingHeader:

@@ -158,7 +158,7 @@ class FollowedDirectory:
         except OSError as error:
             self._failure = refuse(error, self.directory.path)
         except RingError as refusal:
-            self._failure = refusal
+            self._failure = refusal.without_frames()
         return () if failed_before else ((self.directory.path, self._failure),)
 
     def unlink(self) -> None:
@@ -270,7 +270,7 @@ class FollowedDirectory:
         except FileNotFoundError:
             return False
         except RingError as refusal:
-            self._refused[file.name] = (file, refusal)
+            self._refused[file.name] = (file, refusal.without_frames())
             return False
         try:
             cursor = locate(ring.descriptor, ring.header.capacity)
@@ -287,14 +287,15 @@ class FollowedDirectory:
         try:
             extension = open_extension(descriptor, ring)
         except RingError as refusal:
-            refused = refusal
-            self._refused_extensions.append((ring.path.with_suffix(SUFFIX), refusal))
+            refused = refusal.without_frames()
+            self._refused_extensions.append((ring.path.with_suffix(SUFFIX), refused))
         try:
             found = open_spans(descriptor, ring)
             spans = None if found is None else FollowedSpans(found)
         except RingError as refusal:
-            refused = refused or refusal
-            self._refused_extensions.append((ring.path.with_suffix(SPANS_SUFFIX), refusal))
+            kept = refusal.without_frames()
+            refused = refused or kept
+            self._refused_extensions.append((ring.path.with_suffix(SPANS_SUFFIX), kept))
         return FollowedRing(ring, cursor, extension, refused, self._ends, spans)
 
     def _new_refusals(

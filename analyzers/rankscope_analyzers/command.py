@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from rankscope_analyzers.text import finite_json
@@ -53,6 +54,33 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print a result for programs."""
     sys.stdout.write(finite_json.text(value, indent=2) + "\n")
+
+
+def positive_seconds(text: str) -> float:
+    """Return an option's number of seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none, not positive, or infinite.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a positive number of seconds, not {text!r}")
+    return value
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that an option names.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def age_seconds(age: str, option: str = "--since") -> float:

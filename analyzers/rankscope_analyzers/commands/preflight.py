@@ -7,7 +7,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankscope_analyzers.command import InputError, add_output, age_seconds, print_json
+from rankscope_analyzers.command import (
+    InputError,
+    add_output,
+    age_seconds,
+    positive_seconds,
+    print_json,
+    write_text,
+)
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import AgentError
@@ -58,7 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint-path", metavar="PATH", help="where the job writes checkpoints"
     )
     parser.add_argument(
-        "--checkpoint-seconds", type=_seconds, metavar="SECONDS", help="what a checkpoint takes"
+        "--checkpoint-seconds",
+        type=positive_seconds,
+        metavar="SECONDS",
+        help="what a checkpoint takes",
     )
     parser.add_argument(
         "--skip",
@@ -71,16 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="a warning fails, too")
     parser.add_argument("--junit", metavar="FILE", help="write JUnit's XML as well")
     add_output(parser)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a positive number of seconds, not {text!r}")
-    return value
 
 
 def run(options: argparse.Namespace) -> int:
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     nodes = _checked_pool(options) if asked else None
     everything: list[report.Checked] = [*checked, *([nodes] if nodes else [])]
     if options.junit:
-        _write(Path(options.junit), report.junit(everything, strict=options.strict))
+        write_text(Path(options.junit), report.junit(everything, strict=options.strict))
     if options.json:
         jobs_and_rest = {
             "jobs": [one.as_object() for one in checked],
@@ -177,10 +177,3 @@ def _passed_over(passed_over: Sequence[tuple[str, str]]) -> str:
     if not passed_over:
         return "it is empty"
     return "no check knows " + listed([f"{kind} ({at})" for at, kind in passed_over])
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None

@@ -10,7 +10,14 @@ from pathlib import Path
 
 from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport, examine
-from rankscope_analyzers.command import InputError, add_output, age_seconds, print_json
+from rankscope_analyzers.command import (
+    InputError,
+    add_output,
+    age_seconds,
+    positive_seconds,
+    print_json,
+    write_text,
+)
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.intake.agent_steps import COMPARISON_SECONDS
@@ -80,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_expectations(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--world-size", type=_count, metavar="N", help="ranks that it must have")
     parser.add_argument(
-        "--step-seconds", type=_positive, metavar="SECONDS", help="what a step should take"
+        "--step-seconds", type=positive_seconds, metavar="SECONDS", help="what a step should take"
     )
     parser.add_argument(
         "--utilization",
@@ -125,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
         logs = nccl_explanation.read(options.nccl_log), options.nccl_log
     one = _verified(options, logs, time.monotonic() + patience)
     if options.junit:
-        _write(Path(options.junit), report.junit(one))
+        write_text(Path(options.junit), report.junit(one))
     if options.json:
         print_json(one.as_object())
     else:
@@ -205,16 +212,6 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a positive number of seconds, not {text!r}")
-    return value
-
-
 def _share(text: str) -> float:
     try:
         value = float(text)
@@ -223,13 +220,6 @@ def _share(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"expected a share from 0 to 1, not {text!r}")
     return value
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _say(line: str) -> None:

@@ -373,3 +373,23 @@ def test_a_job_is_judged_by_its_own_nodes_alone():
     found = {finding.kind: finding.where.nodes for finding in job.observations}
     found |= {one.cause.kind: one.where.nodes for one in job.incidents}
     assert found == {"pod_failed": ("n2",), "io_pressure": ("n1",)}
+
+
+def stepped(job_id, ago):
+    """Return what an agent's page says of two ranks that ended a step so many seconds ago."""
+    return "".join(
+        f'rankscope_rank_alive{{job_id="{job_id}",rank="{rank}"}} 1\n'
+        f'rankscope_last_step_timestamp_seconds{{job_id="{job_id}",rank="{rank}"}}'
+        f" {time.time() - ago - rank}\n"
+        for rank in range(2)
+    )
+
+
+@pytest.mark.parametrize(("job_id", "left"), [("t/j", -540.0), ("t/going", 60.0), (None, 60.0)])
+def test_jobs_that_stand_are_looked_at_again_sooner(monkeypatch, job_id, left):
+    asked = []
+    monkeypatch.setattr(gather.agent_pages, "seconds_between", lambda to: asked.append(to) or 0.0)
+    unborn = 'rankscope_rank_alive{job_id="t/j",rank="2"} 1\n'
+    with Agent(page=stepped("t/j", 600.0) + stepped("t/going", 0.0) + unborn) as one:
+        of_agents([one.url], job_id, 0.0)
+    assert asked == [pytest.approx(left, abs=30.0)]

@@ -502,8 +502,14 @@ def test_agents_are_polled_again_after_three_seconds(monkeypatch, passed, slept)
     pauses = []
     clock = SimpleNamespace(monotonic=lambda: 100.0 + passed, sleep=pauses.append)
     monkeypatch.setattr(agent_pages, "time", clock)
-    agent_pages.poll_again(agent_pages.AgentPoll((), {}, ()), 100.0)
+    apart = agent_pages.seconds_between(60.0)
+    agent_pages.poll_again(agent_pages.AgentPoll((), {}, ()), 100.0, apart)
     assert pauses == [slept]
+
+
+@pytest.mark.parametrize(("quiet", "apart"), [(7.5, 2.5), (9.9, 1.0), (500.0, 1.0), (0.2, 3.0)])
+def test_jobs_that_make_no_steps_are_looked_at_again_as_they_are_called_hung(quiet, apart):
+    assert agent_pages.seconds_between(10.0 - quiet) == apart
 
 
 def test_twenty_thousand_series_of_a_page_are_read():

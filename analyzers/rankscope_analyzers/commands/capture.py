@@ -88,7 +88,12 @@ def _of_now(options: argparse.Namespace, targets: connection.Targets) -> Capture
     hang_after = age_seconds(options.hang_after)
     try:
         found = gather.of_agents(
-            targets.urls, options.job, since, entry=targets.entry, cluster=targets.cluster
+            targets.urls,
+            options.job,
+            since,
+            entry=targets.entry,
+            cluster=targets.cluster,
+            hang_after_seconds=hang_after,
         )
     except job_records.SourceError as error:
         if error.failed:

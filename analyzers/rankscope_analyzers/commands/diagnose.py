@@ -176,7 +176,12 @@ def _read(options: argparse.Namespace) -> Gathered:
         return gather.of_prometheus(server, options.job, since, now)
     targets = connection.chosen_targets(options)
     return gather.of_agents(
-        targets.urls, options.job, since, entry=targets.entry, cluster=targets.cluster
+        targets.urls,
+        options.job,
+        since,
+        entry=targets.entry,
+        cluster=targets.cluster,
+        hang_after_seconds=age_seconds(options.hang_after),
     )
 
 

@@ -54,7 +54,7 @@ def run(rank: int, console: Console) -> JobReport:
 
 def _hung(url: str) -> JobReport | None:
     """Return the report on the job if it is called hung."""
-    found = gather.of_agents([url], JOB, 0.0)
+    found = gather.of_agents([url], JOB, 0.0, hang_after_seconds=HANG_AFTER_SECONDS)
     timing = diagnose_each(job for job in found.jobs if job.job_id == JOB)
     now = time.time()
     made = job_reports.reports(timing, found.evidence, now, hang_after_seconds=HANG_AFTER_SECONDS)

@@ -35,6 +35,7 @@ from rankscope_analyzers.intake.prometheus_steps import from_prometheus as steps
 from rankscope_analyzers.intake.step_history import StepHistory
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import environment
+from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
 from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 
 SHOWN_FAILURES = 8
@@ -95,10 +96,12 @@ def of_agents(
     entry: Entry = NONE,
     earlier: EarlierPolls | None = None,
     cluster: NodeAgents | None = None,
+    hang_after_seconds: float = HANG_AFTER_SECONDS,
 ) -> Gathered:
     """Ask agents for step records and for their pages.
 
-    Pages are read twice, while records are fetched, unless there were earlier polls.
+    Pages are read twice, while records are fetched, unless there were earlier polls; sooner where
+    no job makes steps any longer.
 
     Args:
         urls: addresses of agents.
@@ -107,6 +110,7 @@ def of_agents(
         entry: credentials.
         earlier: earlier polls of the same agents; this poll is added.
         cluster: the agents as the API server lists them.
+        hang_after_seconds: time without a step after which a job may be called hung.
 
     Raises:
         SourceError: no agent answers, or none knows of a job.
@@ -127,8 +131,10 @@ def of_agents(
     asked = (list(names), job_id, since_unix_seconds, entry)
     steps = partial(from_agents, *asked, polls.steps, polls.comparison_seconds, page_context)
     repeat = polls.pages.polls == 1
+    quiet = agent_stalls.quiet_seconds(polls.pages.observed(), job_id) if repeat else None
+    apart = agent_pages.seconds_between(hang_after_seconds - (quiet or 0.0))
     with ThreadPoolExecutor(1) as pool:
-        later = pool.submit(agent_pages.poll_again, first, started) if repeat else None
+        later = pool.submit(agent_pages.poll_again, first, started, apart) if repeat else None
         read, problem = _steps(steps)
         poll = later.result() if later else first
     if repeat:

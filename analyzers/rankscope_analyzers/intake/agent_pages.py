@@ -22,6 +22,9 @@ POLL_SECONDS = 3.0
 """Time between two looks, as counters have to move before they say anything: agents read their
 sources every second."""
 
+STANDING_POLL_SECONDS = 1.0
+"""The same where nobody ends steps any longer: what a job waits for moves no counters either."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentPoll:
@@ -128,14 +131,24 @@ def _page(agent: Agent) -> _NodePage | str:
     return _NodePage(Page(agent.node or node, time.time(), text), node)
 
 
-def poll_again(first: AgentPoll, started: float) -> AgentPoll:
+def seconds_between(left: float) -> float:
+    """Return the time from the first look to the second.
+
+    Args:
+        left: seconds until the jobs are called hung if they go on making no steps.
+    """
+    return min(POLL_SECONDS, max(STANDING_POLL_SECONDS, left))
+
+
+def poll_again(first: AgentPoll, started: float, apart: float) -> AgentPoll:
     """Look a second time at the agents that answered, when enough time has passed.
 
     Args:
         first: the first look.
         started: `time.monotonic()` at its end.
+        apart: seconds between both.
     """
-    time.sleep(max(0.0, started + POLL_SECONDS - time.monotonic()))
+    time.sleep(max(0.0, started + apart - time.monotonic()))
     return poll(list(first.agents.values()))
 
 

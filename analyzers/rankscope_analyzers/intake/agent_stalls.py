@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode
 
@@ -52,17 +53,34 @@ def from_agents(agents: Mapping[str, Agent], observed: Observed, job_id: str | N
     return found
 
 
+def quiet_seconds(observed: Observed, job_id: str | None) -> float | None:
+    """Return for how long no live rank has ended a step, by its node's clock.
+
+    Args:
+        observed: agents' pages.
+        job_id: whose ranks, None for those of all jobs.
+
+    Returns:
+        None where no rank that lives has ended one.
+    """
+    quiet = (seconds for _, seconds in _quiet_ranks(observed, job_id))
+    return min(filter(math.isfinite, quiet), default=None)
+
+
 def _quiet_nodes(observed: Observed, job_id: str | None) -> Sequence[str]:
     """Return the nodes on which a live rank has ended no step for some seconds."""
+    ranks = _quiet_ranks(observed, job_id)
+    return sorted({series.node for series, quiet in ranks if quiet > QUIET_SECONDS})
+
+
+def _quiet_ranks(observed: Observed, job_id: str | None) -> Iterator[tuple[Series, float]]:
+    """Yield the live ranks, and for how long each has ended no step: without end before a first."""
     made = {one.node: one.last for one in observed.of(agent_metrics.SNAPSHOT_TIMESTAMP)}
     ended = {_rank(one): one.last for one in observed.of(training.LAST_STEP_TIMESTAMP)}
-    nodes = set()
     for series in observed.of(training.RANK_ALIVE):
         now = made.get(series.node, float(series.times[-1]))
-        quiet = now - ended.get(_rank(series), float("-inf")) > QUIET_SECONDS
-        if series.last and quiet and job_id in (None, series.labels.get("job_id")):
-            nodes.add(series.node)
-    return sorted(nodes)
+        if series.last and job_id in (None, series.labels.get("job_id")):
+            yield series, now - ended.get(_rank(series), -math.inf)
 
 
 def _rank(series: Series) -> tuple[str, str, str]:

@@ -188,6 +188,6 @@ def test_a_node_without_an_agent_is_undecided_and_none_at_all_an_error(agents, c
     assert cli.main(command(agents, "--node", "gone")) == 1
     assert "no agent is of node gone" in capsys.readouterr().err
     assert cli.main(["preflight"]) == 1
-    assert "give manifests to check, or agents" in capsys.readouterr().err
+    assert "give manifests to check, a job of the cluster" in capsys.readouterr().err
     assert cli.main(["preflight", "job.yaml", "--node", "a"]) == 1
     assert "--node is about agents" in capsys.readouterr().err

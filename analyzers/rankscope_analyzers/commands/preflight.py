@@ -1,10 +1,10 @@
-"""`rankscope preflight`: do a job's manifests, and the nodes for it, give it the fast path?"""
+"""`rankscope preflight`: do a job's manifests or pods, and its nodes, give it the fast path?"""
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rankscope_analyzers.command import (
@@ -18,12 +18,13 @@ from rankscope_analyzers.command import (
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import AgentError
+from rankscope_analyzers.intake.kubernetes_api import KubernetesApi
 from rankscope_analyzers.intake.page_history import from_pages
-from rankscope_analyzers.preflight import documents, jobs, pool, report
+from rankscope_analyzers.preflight import documents, jobs, pool, report, running
 from rankscope_analyzers.preflight.checks import CHECKS, POOL_CHECKS, results
 from rankscope_analyzers.preflight.job import Settings
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.name_lists import listed, named
+from rankscope_analyzers.text.name_lists import SHOWN, listed, named
 
 FAILURES: tuple[type[Exception], ...] = (
     *connection.FAILURES,
@@ -46,6 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="default",
         metavar="NS",
         help="of objects that name none (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--job",
+        action="append",
+        default=[],
+        metavar="NAMESPACE/NAME",
+        help="a job of the cluster: its pods, or its object while it has none; may be given"
+        " several times",
     )
     connection.add_arguments(parser, required=False, namespace="--agents-namespace")
     parser.add_argument(
@@ -93,15 +102,21 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
     """
     asked = bool(options.agent or options.cluster)
-    if not asked and not options.manifests:
-        raise InputError("give manifests to check, or agents of the nodes by --agent or --cluster")
+    if not (asked or options.manifests or options.job):
+        raise InputError(
+            "give manifests to check, a job of the cluster by --job, or agents of the nodes by"
+            " --agent or --cluster"
+        )
     if options.node and not asked:
         raise InputError("--node is about agents: give them by --agent or --cluster")
     found = _jobs(options)
+    live = _running(options)
     checked = [
-        report.CheckedJob(one, list(results(one, CHECKS, options.skip))) for one in found.jobs
+        report.CheckedJob(one, list(results(one, CHECKS, options.skip)))
+        for one in (*found.jobs, *(one.job for one in live))
     ]
-    nodes = _checked_pool(options) if asked else None
+    nodes = _checked_pool(options, {node for one in live for node in one.nodes}) if asked else None
+    not_read = [sentence for one in live for sentence in one.not_read]
     everything: list[report.Checked] = [*checked, *([nodes] if nodes else [])]
     if options.junit:
         write_text(Path(options.junit), report.junit(everything, strict=options.strict))
@@ -109,10 +124,11 @@ def run(options: argparse.Namespace) -> int:
         jobs_and_rest = {
             "jobs": [one.as_object() for one in checked],
             "passed_over": [{"source": at, "kind": kind} for at, kind in found.passed_over],
+            "not_read": not_read,
         }
         print_json(jobs_and_rest | ({"pool": nodes.as_object()} if nodes else {}))
     else:
-        _show(everything, found.passed_over, no_color=options.no_color)
+        _show(everything, found.passed_over, not_read, no_color=options.no_color)
     return report.exit_code(everything, strict=options.strict)
 
 
@@ -132,8 +148,26 @@ def _jobs(options: argparse.Namespace) -> jobs.Manifests:
     return found
 
 
-def _checked_pool(options: argparse.Namespace) -> report.CheckedPool:
+def _running(options: argparse.Namespace) -> list[running.Running]:
+    """Return the jobs of the cluster that were named.
+
+    Raises:
+        ClusterError: one is not there, or the API server refuses.
+    """
+    if not options.job:
+        return []
+    access = connection.cluster_access(options)
+    api = KubernetesApi(access)
+    settings = Settings(options.checkpoint_path, options.checkpoint_seconds)
+    return [running.read(one, api, access, settings) for one in options.job]
+
+
+def _checked_pool(options: argparse.Namespace, of_jobs: Collection[str]) -> report.CheckedPool:
     """Return the results of the nodes whose agents were named.
+
+    Args:
+        options: of the command.
+        of_jobs: nodes of the jobs that were asked for, which count where no node is named.
 
     Raises:
         AgentError: no agent answers.
@@ -143,8 +177,9 @@ def _checked_pool(options: argparse.Namespace) -> report.CheckedPool:
     pages, silent = agent_pages.pages(targets.agents())
     if not pages:
         raise AgentError("; ".join(silent) or "there is no agent to ask")
-    wanted = [page for page in pages if not options.node or page.node in options.node]
-    absent = sorted(set(options.node) - {page.node for page in wanted})
+    named_nodes = set(options.node) or set(of_jobs)
+    wanted = [page for page in pages if not named_nodes or page.node in named_nodes]
+    absent = sorted(named_nodes - {page.node for page in wanted})
     if not wanted:
         raise InputError(f"no agent is of {named(absent, 'node')}")
     missing = [f"no agent answers for {named(absent, 'node')}"] if absent else []
@@ -161,6 +196,7 @@ def _checked_pool(options: argparse.Namespace) -> report.CheckedPool:
 def _show(
     checked: Sequence[report.Checked],
     passed_over: Sequence[tuple[str, str]],
+    not_read: Sequence[str],
     *,
     no_color: bool,
 ) -> None:
@@ -170,6 +206,10 @@ def _show(
         console.print(report.summary(one), markup=False)
     if passed_over:
         console.print(f"Not checked: {_passed_over(passed_over)}.", style="yellow", markup=False)
+    for sentence in not_read[:SHOWN]:
+        console.print(f"Not read: {sentence}.", style="yellow", markup=False)
+    if len(not_read) > SHOWN:
+        console.print(f"{len(not_read) - SHOWN} more are in --json.", style="yellow", markup=False)
     console.print("docs/preflight.md describes each check.", markup=False)
 
 

@@ -59,11 +59,20 @@ def attachment_definition(job: Job) -> Outcome:
                 f"a {KIND} in the namespace that the pods name",
                 f"ask for {elsewhere[0]}/{one.name}, or define it in {one.namespace} too",
             )
+        if job.cluster.lacks(KIND, one.namespace, one.name):
+            return failed(
+                f"{KIND} {one.namespace}/{one.name} does not exist",
+                "a definition of each network that the pods name",
+                "create it, or correct the name",
+            )
     if missing:
-        raise UndecidedError(
-            f"{KIND} {missing[0].namespace}/{missing[0].name} is not among the manifests"
-        )
+        raise _unknown(job, missing[0])
     return passed(", ".join(f"{one.namespace}/{one.name}" for one in networks))
+
+
+def _unknown(job: Job, one: Network) -> UndecidedError:
+    why = job.cluster.unknown(KIND, one.namespace, one.name)
+    return UndecidedError(f"{KIND} {one.namespace}/{one.name} {why}")
 
 
 def _config(definition: Object) -> Object:
@@ -77,7 +86,7 @@ def _known(job: Job) -> dict[str, tuple[str, Sequence[Range]]]:
     for one in _networks(job):
         definition = job.cluster.get(KIND, one.namespace, one.name)
         if definition is None:
-            raise UndecidedError(f"{KIND} {one.namespace}/{one.name} is not among the manifests")
+            raise _unknown(job, one)
         for plugin in _plugins(_config(definition)):
             ipam = mapping(plugin, "ipam")
             if ipam:

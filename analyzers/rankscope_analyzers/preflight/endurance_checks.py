@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, UndecidedError
 from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
-from rankscope_analyzers.preflight.values import mapping, number
+from rankscope_analyzers.preflight.values import Object, mapping, mappings, number
 
 ENOUGH = 2
 """Restarts: one for the fault that is sure to come, one for the next before anybody looks."""
@@ -29,6 +29,8 @@ def restart_budget(job: Job) -> Outcome:
     """Check that a job survives a fault or two."""
     if job.kind == "TrainJob":
         raise UndecidedError("restarts of a TrainJob are set by its runtime")
+    if job.missing:
+        raise UndecidedError(job.missing)
     if job.kind not in LIMITS:
         raise NotApplicableError(f"{job.kind} has no number of restarts")
     path, default = LIMITS[job.kind]
@@ -44,9 +46,43 @@ def restart_budget(job: Job) -> Outcome:
     if limit is None:
         return warned(f"{name} is not set: restarts without end", expected, remedy)
     seen = f"{name}: {limit}" + (" by default" if given is None and elastic is None else "")
-    if limit >= ENOUGH:
+    used = _used(job)
+    left = limit - used
+    if used:
+        seen += f", of which {used} {'is' if used == 1 else 'are'} used"
+        remedy += "; find out first what ended the job"
+    if left >= ENOUGH:
         return passed(seen)
-    return (warned if limit > 0 else failed)(seen, expected, remedy)
+    return (warned if left > 0 else failed)(seen, expected, remedy)
+
+
+STARTED_AGAIN: Mapping[str, tuple[str, ...]] = {
+    "JobSet": ("restartsCountTowardsMax", "restarts"),
+    "Job": ("failed",),
+    "Volcano Job": ("retryCount",),
+    "RayJob": ("failed",),
+}
+"""Where each kind's status counts what its limit limits, the exact field first."""
+
+
+def _used(job: Job) -> int:
+    """Return how many of its restarts a job has used up."""
+    status = mapping(job.body, "status")
+    for key in STARTED_AGAIN.get(job.kind, ()):
+        count = number(status.get(key))
+        if count is not None:
+            return count
+    # Kubeflow counts the restarts of containers, which the kubelet starts again in their pods.
+    return sum(_restarts(role) for role in job.roles) if "runPolicy" in _spec(job) else 0
+
+
+def _spec(job: Job) -> Object:
+    return mapping(job.body, "spec")
+
+
+def _restarts(role: Role) -> int:
+    containers = mappings(role.status.get("containerStatuses"))
+    return sum(number(one.get("restartCount")) or 0 for one in containers)
 
 
 def elastic_bounds(job: Job) -> Outcome:

@@ -70,7 +70,8 @@ def _from_source(job: Job, source: Object) -> tuple[Mapping[str, str], str]:
         return {}, f"envFrom takes the secret {text(mapping(source, 'secretRef').get('name'))!r}"
     found = job.cluster.get("ConfigMap", job.namespace, name)
     if found is None:
-        return {}, f"envFrom takes the ConfigMap {name!r}, which is not among the manifests"
+        why = job.cluster.unknown("ConfigMap", job.namespace, name)
+        return {}, f"envFrom takes the ConfigMap {name!r}, which {why}"
     prefix = text(source.get("prefix"))
     return {f"{prefix}{key}": text(value) for key, value in mapping(found, "data").items()}, ""
 
@@ -91,7 +92,8 @@ def _config_map_value(job: Job, reference: Object) -> str | Unreadable:
     name, key = text(reference.get("name")), text(reference.get("key"))
     found = job.cluster.get("ConfigMap", job.namespace, name)
     if found is None:
-        return Unreadable(f"comes from ConfigMap {name!r}, which is not among the manifests")
+        why = job.cluster.unknown("ConfigMap", job.namespace, name)
+        return Unreadable(f"comes from ConfigMap {name!r}, which {why}")
     value = mapping(found, "data").get(key)
     return (
         Unreadable(f"comes from a key that ConfigMap {name!r} lacks")

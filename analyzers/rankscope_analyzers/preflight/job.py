@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -47,18 +47,41 @@ class Settings:
     checkpoint_seconds: float | None = None
 
 
+Key = tuple[str, str, str]
+"""Kind, namespace (empty for what belongs to no namespace) and name of an object."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Other objects that the manifests hold, by kind, namespace and name."""
+    """Other objects: those that the manifests hold, or those that the API server was asked for.
 
-    objects: Mapping[tuple[str, str, str], Object] = field(default_factory=dict)
+    Args:
+        objects: by kind, namespace and name.
+        unread: why objects that were asked for are not known.
+        absent: objects that the API server says are not there.
+    """
+
+    objects: Mapping[Key, Object] = field(default_factory=dict)
+    unread: Mapping[Key, str] = field(default_factory=dict)
+    absent: Collection[Key] = frozenset()
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
-        """Return an object, None where the manifests do not hold it."""
+        """Return an object, None where it is not known."""
         return self.objects.get((kind, namespace, name))
 
+    def lacks(self, kind: str, namespace: str, name: str) -> bool:
+        """Return True if there is no such object, rather than that nobody knows of it."""
+        return (kind, namespace, name) in self.absent
+
+    def unknown(self, kind: str, namespace: str, name: str) -> str:
+        """Return why an object is not known, as the end of a sentence about it."""
+        if self.lacks(kind, namespace, name):
+            return "does not exist"
+        why = self.unread.get((kind, namespace, name))
+        return f"is not read: {why}" if why else "is not among the manifests"
+
     def of_kind(self, kind: str) -> Iterator[tuple[str, str, Object]]:
-        """Yield namespace, name and object of all objects of a kind."""
+        """Yield namespace, name and object of all known objects of a kind."""
         for (one, namespace, name), found in self.objects.items():
             if one == kind:
                 yield namespace, name, found
@@ -95,6 +118,17 @@ class Role:
     def labels(self) -> Object:
         """The labels of the pods."""
         return mapping(self.metadata, "labels")
+
+    @property
+    def is_pod(self) -> bool:
+        """Return True for a pod itself, False for a template of pods, which has no name."""
+        return bool(self.name) and text(self.metadata.get("name")) == self.name
+
+    @property
+    def launches(self) -> bool:
+        """Return True for what starts ranks elsewhere, as MPI's launcher does."""
+        label = text(self.labels.get("training.kubeflow.org/job-role"))
+        return "launcher" in {self.name.lower(), label.lower()}
 
     @property
     def containers(self) -> Sequence[Object]:
@@ -171,6 +205,7 @@ class Job:
         body: the object itself.
         cluster: what else the manifests hold.
         settings: what is known beside them.
+        missing: why the object that makes its pods is not known, empty where it is or none does.
     """
 
     kind: str
@@ -181,6 +216,7 @@ class Job:
     body: Object
     cluster: Cluster = field(default_factory=Cluster)
     settings: Settings = field(default_factory=Settings)
+    missing: str = ""
 
     @property
     def ranks(self) -> Sequence[Role]:

@@ -24,12 +24,12 @@ JOB_LABELS = (
 USED = frozenset(
     {
         *("ConfigMap", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "Service"),
-        *("NetworkAttachmentDefinition", "ClusterTrainingRuntime", "TrainingRuntime"),
+        *("NetworkAttachmentDefinition", "ClusterTrainingRuntime", "TrainingRuntime", "Node"),
     }
 )
 """Kinds that checks look things up in."""
 
-_CLUSTER_WIDE = frozenset({"PersistentVolume", "StorageClass", "ClusterTrainingRuntime"})
+_CLUSTER_WIDE = frozenset({"PersistentVolume", "StorageClass", "ClusterTrainingRuntime", "Node"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def of_documents(documents: Iterable[Document], namespace: str, settings: Settin
             objects[kind, "" if kind in _CLUSTER_WIDE else where, _name(one.body)] = one.body
         else:
             passed_over.append((one.source, kind or "an object without a kind"))
-    return Manifests([_with_runtime(job) for job in _grouped(jobs)], passed_over)
+    return Manifests([with_runtime(job) for job in _grouped(jobs)], passed_over)
 
 
 def _name(body: Object) -> str:
@@ -82,10 +82,14 @@ def _namespace(body: Object, default: str) -> str:
     return text(mapping(body, "metadata").get("namespace")) or default
 
 
-def _with_runtime(job: Job) -> Job:
+def with_runtime(job: Job) -> Job:
+    """Return a TrainJob with what its runtime adds as far as that is known, others as they are."""
     if job.kind != "TrainJob":
         return job
-    roles = [completed(job.body, job.namespace, role, job.cluster) for role in job.roles]
+    roles = [
+        completed(job.body, job.namespace, role, job.cluster) if role.missing else role
+        for role in job.roles
+    ]
     return replace(job, roles=roles)
 
 
@@ -99,7 +103,7 @@ def _grouped(jobs: Sequence[Job]) -> Iterator[Job]:
         else:
             yield job
     for (_, owner), pods in groups.items():
-        roles = [_of_pod(role) for pod in pods for role in pod.roles]
+        roles = [of_pod(role) for pod in pods for role in pod.roles]
         yield replace(pods[0], kind="pods of", name=owner, roles=roles)
 
 
@@ -112,7 +116,7 @@ def _owner(pod: Job) -> str:
     return next((text(one.get("name")) for one in owners if one.get("controller") is True), "")
 
 
-def _of_pod(role: Role) -> Role:
-    launches = text(role.labels.get("training.kubeflow.org/job-role")) == "launcher"
+def of_pod(role: Role) -> Role:
+    """Return a pod's role, marked as one without ranks where its labels say so."""
     head = text(role.labels.get("ray.io/node-type")) == "head" and not role.gpus
-    return replace(role, has_ranks=not launches and not head)
+    return replace(role, has_ranks=not role.launches and not head)

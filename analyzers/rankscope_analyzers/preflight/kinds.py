@@ -98,7 +98,8 @@ def _leader_worker_set(job: Object) -> Iterator[Role]:
         yield _role("worker", groups * (size - 1), workers)
 
 
-def _pod(pod: Object) -> Iterator[Role]:
+def roles_of_pod(pod: Object) -> Iterator[Role]:
+    """Yield the one role of a pod."""
     name = text(mapping(pod, "metadata").get("name")) or "pod"
     status = mapping(pod, "status")
     yield Role(name, 1, mapping(pod, "metadata"), mapping(pod, "spec"), status=status)
@@ -110,13 +111,12 @@ def _train_job(job: Object) -> Iterator[Role]:
     keys = ("image", "command", "args", "env")
     container = {key: trainer[key] for key in keys if key in trainer}
     container |= {"name": "node", "resources": mapping(trainer, "resourcesPerNode")}
-    runtime = text(mapping(job, "spec", "runtimeRef").get("name"))
     yield Role(
         "node",
         number(trainer.get("numNodes")),
         {},
         {"containers": [container]},
-        missing=f"the runtime {runtime!r} of the TrainJob is not among the manifests",
+        missing="the runtime of the TrainJob is not known",
     )
 
 
@@ -130,6 +130,12 @@ KINDS: Mapping[tuple[str, str], tuple[str, Reader]] = {
     ("ray.io", "RayJob"): ("RayJob", _ray("spec", "rayClusterSpec")),
     ("ray.io", "RayCluster"): ("RayCluster", _ray("spec")),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("LeaderWorkerSet", _leader_worker_set),
-    ("", "Pod"): ("Pod", _pod),
+    ("", "Pod"): ("Pod", roles_of_pod),
 }
 """Every kind that is read: group and kind, what it is called, and what yields its roles."""
+
+
+def kind_of(body: Object) -> str:
+    """Return what an object's kind is called, empty for kinds that are not read."""
+    group, _, _ = text(body.get("apiVersion")).rpartition("/")
+    return KINDS.get((group, text(body.get("kind"))), ("",))[0]

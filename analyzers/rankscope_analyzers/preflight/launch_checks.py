@@ -103,6 +103,9 @@ def _hosts(job: Job) -> set[str]:
     """Return the host names of a job's pods, and of services that its controller makes."""
     found = {job.name}
     for role in job.roles:
+        if role.is_pod:
+            found |= {role.name, text(role.spec.get("hostname")) or role.name}
+            continue
         for index in range(role.replicas or 0):
             found |= _names(job, role, index)
     return found

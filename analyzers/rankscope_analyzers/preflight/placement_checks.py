@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role
 from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
+from rankscope_analyzers.preflight.placement_seen import described, is_shared_place, places
 from rankscope_analyzers.preflight.placement_terms import (
     apart,
     is_rack,
@@ -21,14 +22,18 @@ KEPT = {
     "karpenter.sh/do-not-disrupt": "true",
 }
 
+_ONE_ZONE = (
+    "bind the job to one zone: podAffinity over topology.kubernetes.io/zone, or Kueue's"
+    " podset-required-topology"
+)
+_FEW_RACKS = (
+    "use podAffinity over the nodes' rack or block label, or Kueue's podset-preferred-topology"
+)
+
 
 def _zone(job: Job, role: Role) -> Outcome:
     job.need_several()
-    remedy = (
-        "bind the job to one zone: podAffinity over topology.kubernetes.io/zone, or Kueue's"
-        " podset-required-topology"
-    )
-    return _together(role, is_zone, "one zone", remedy, or_finer=is_rack)
+    return _together(role, is_zone, "one zone", _ONE_ZONE, or_finer=is_rack)
 
 
 def _rack(job: Job, role: Role) -> Outcome:
@@ -36,10 +41,7 @@ def _rack(job: Job, role: Role) -> Outcome:
     if not role.gpus:
         role.complete()
         raise NotApplicableError("the job has no GPUs")
-    remedy = (
-        "use podAffinity over the nodes' rack or block label, or Kueue's podset-preferred-topology"
-    )
-    return _together(role, is_rack, "as few racks as possible", remedy)
+    return _together(role, is_rack, "as few racks as possible", _FEW_RACKS)
 
 
 def _together(
@@ -112,7 +114,33 @@ def _sidecar(job: Job, role: Role) -> Outcome:
     return warned("nothing keeps a mesh of the namespace out", expected, remedy)
 
 
-zone = of_ranks(_zone)
-rack = of_ranks(_rack)
+def zone(job: Job) -> Outcome:
+    """Check that ranks are in one zone, or that their templates keep them there."""
+    job.need_several()
+    there = places(job, is_zone)
+    if there is None:
+        return of_ranks(_zone)(job)
+    key, values = next(iter(there.items()))
+    if len(values) == 1:
+        return passed(f"all pods are in {next(iter(values))}")
+    return failed(f"pods are in {described(values)} of {key}", "one zone", _ONE_ZONE)
+
+
+def rack(job: Job) -> Outcome:
+    """Check that ranks are in few racks, or that their templates keep them there."""
+    job.need_several()
+    there = places(job, is_shared_place) if job.uses_gpus else None
+    if there is None:
+        return of_ranks(_rack)(job)
+    key, values = max(there.items(), key=lambda one: (len(one[1]), one[0]))
+    if len(values) == 1:
+        return passed(f"all pods are in {next(iter(values))} of {key}")
+    counts = set(values.values())
+    seen = f"pods are in {described(values)} of {key}"
+    if len(counts) == 1 and counts != {1}:
+        return passed(f"{seen}, equally many in each")
+    return warned(seen, "as few racks as possible, with equally many pods in each", _FEW_RACKS)
+
+
 eviction = of_ranks(_eviction)
 sidecar = of_ranks(_sidecar)

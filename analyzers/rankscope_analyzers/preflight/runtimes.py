@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from rankscope_analyzers.preflight.job import Cluster, Role
+from dataclasses import replace
+
+from rankscope_analyzers.preflight.job import Cluster, Key, Role
 from rankscope_analyzers.preflight.values import Object, mapping, mappings, number, text
 
 _MULTI_NODE = "node"  # the replicated job of a runtime that holds the ranks
 
 
-def completed(body: Object, namespace: str, role: Role, cluster: Cluster) -> Role:
-    """Return a TrainJob's role with what its runtime adds, unchanged where that is not known."""
+def runtime_of(body: Object, namespace: str) -> Key:
+    """Return kind, namespace and name of a TrainJob's runtime."""
     reference = mapping(body, "spec", "runtimeRef")
     kind = text(reference.get("kind")) or "ClusterTrainingRuntime"
     place = "" if kind == "ClusterTrainingRuntime" else namespace
-    runtime = cluster.get(kind, place, text(reference.get("name")))
-    if runtime is None or "podTemplateOverrides" in mapping(body, "spec"):
+    return kind, place, text(reference.get("name"))
+
+
+def completed(body: Object, namespace: str, role: Role, cluster: Cluster) -> Role:
+    """Return a TrainJob's role with what its runtime adds, unchanged where that is not known."""
+    key = runtime_of(body, namespace)
+    runtime = cluster.get(*key)
+    if runtime is None:
+        why = f"the runtime {key[2]!r} of the TrainJob {cluster.unknown(*key)}"
+        return replace(role, missing=why)
+    if "podTemplateOverrides" in mapping(body, "spec"):
         return role
     template = _template(runtime)
     containers = mappings(mapping(template, "spec").get("containers"))

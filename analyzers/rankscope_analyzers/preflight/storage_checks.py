@@ -110,7 +110,10 @@ def _volume(job: Job, role: Role, name: str, path: str) -> Outcome:
 def _claim(job: Job, name: str, path: str) -> Outcome:
     claim = job.cluster.get("PersistentVolumeClaim", job.namespace, name)
     if claim is None:
-        raise UndecidedError(f"PersistentVolumeClaim {name!r} is not among the manifests")
+        why = job.cluster.unknown("PersistentVolumeClaim", job.namespace, name)
+        if job.cluster.lacks("PersistentVolumeClaim", job.namespace, name):
+            return failed(f"{path}: claim {name!r} {why}", _EXPECTED, "create the claim")
+        raise UndecidedError(f"PersistentVolumeClaim {name!r} {why}")
     local = next(_local_reasons(job, claim), "")
     if local:
         return failed(f"{path}: {local}: {_LOST}", _EXPECTED, _REMEDY)

@@ -104,7 +104,7 @@ def mpi_environment(job: Job) -> Outcome:
     if job.kind != "MPIJob":
         raise NotApplicableError("no MPIJob")
     for role in job.roles:
-        if role.name.lower() == "launcher":
+        if role.launches:
             return _handed_on(job, role)
     raise UndecidedError("the MPIJob has no launcher")
 

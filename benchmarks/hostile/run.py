@@ -287,8 +287,9 @@ def report(result: Result) -> str:
         f" {len(seen.made_up)}",
         f"all ranks of a job that came amid the attacks seen after {seen.late_job_seconds:.0f} s",
         f"looks at the watch {seen.looks:,}, without the verdict {seen.missed}, with one older than"
-        f" {LATE_SECONDS:g} s {seen.late} (oldest {seen.oldest_seconds:.0f} s);"
-        f" evaluations {len(seen.evaluations)}; other ranks accused {len(seen.accused)}",
+        f" {LATE_SECONDS:g} s {seen.late} (oldest evaluation {seen.oldest_seconds:.0f} s, oldest"
+        f" verdict {seen.oldest_verdict_seconds:.0f} s); evaluations {len(seen.evaluations)};"
+        f" other ranks accused {len(seen.accused)}",
         f"load average {os.getloadavg()[0]:.0f} on {len(os.sched_getaffinity(0))} cores",
         *(
             f"job {name}: {job['steps']:,} steps; ranks counted in full {job['counted']} of"

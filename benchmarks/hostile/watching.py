@@ -22,6 +22,11 @@ RANK = re.compile(rf'job_id="{TEAM}/[^}}]*[{{,]rank="(\d+)"')
 
 LAST_EVALUATION = re.compile(r"(?m)^rankscope_watch_last_evaluation_timestamp_seconds (\S+)$")
 
+LAST_SEEN = re.compile(
+    rf'(?m)^rankscope_finding_seen_timestamp_seconds{{job_id="{TEAM}/llm",kind="gpu_compute"}}'
+    r" (\S+)$"
+)
+
 CULPRIT = re.compile(
     rf'(?m)^rankscope_finding_culprit_info{{[^}}]*job_id="{TEAM}/[^}}]*kind="gpu_compute"[^}}]*}}'
 )
@@ -29,8 +34,8 @@ CULPRIT = re.compile(
 SUCCESS = re.compile(r'(?m)^rankscope_collector_success\{collector="(\w+)"\} 1')
 
 LATE_SECONDS = 60.0
-"""Age of an evaluation that counts as late: two agents that hang cost one of 20 s once, 1.5 s at
-the looks that follow; `RankscopeWatchLagging` fires at 300 s."""
+"""Age of an evaluation, and of what it saw of the slow rank, that counts as late: agents that hang
+cost one of 20 s once and 6 s at the looks that follow; `RankscopeWatchLagging` fires at 300 s."""
 
 
 @dataclass(slots=True)
@@ -49,8 +54,10 @@ class Seen:
         looks: questions to the watch.
         missed: those without the right verdict on the slow rank.
         accused: other ranks of the team's jobs that are said to compute slowly.
-        late: those with an evaluation older than `LATE_SECONDS`.
+        late: those with an evaluation older than `LATE_SECONDS`, or a verdict from an older one.
         evaluations: how many the watch made.
+        oldest_seconds, oldest_verdict_seconds: the greatest age of an evaluation, and of the one
+            that the verdict is from.
     """
 
     probes: int = 0
@@ -69,6 +76,7 @@ class Seen:
     late: int = 0
     evaluations: set[str] = field(default_factory=set)
     oldest_seconds: float = 0.0
+    oldest_verdict_seconds: float = 0.0
 
 
 def page_of(url: str, credentials: str = "") -> str:
@@ -219,11 +227,18 @@ class Engineer:
         self._seen.accused.update(
             culprit[0] for culprit in CULPRIT.finditer(page) if not self._verdict.match(culprit[0])
         )
-        last = LAST_EVALUATION.search(page)
+        self._note_age(page)
+
+    def _note_age(self, page: str) -> None:
+        """Note how old the newest evaluation is, and the one that saw the slow rank."""
+        seen, last, verdict = self._seen, LAST_EVALUATION.search(page), LAST_SEEN.search(page)
         if last is None:
-            self._seen.late += 1
+            seen.late += 1
             return
-        self._seen.evaluations.add(last[1])
+        seen.evaluations.add(last[1])
         age = time.time() - float(last[1])
-        self._seen.oldest_seconds = max(self._seen.oldest_seconds, age)
-        self._seen.late += age > LATE_SECONDS
+        seen.oldest_seconds = max(seen.oldest_seconds, age)
+        if verdict is not None:
+            age = time.time() - float(verdict[1])
+            seen.oldest_verdict_seconds = max(seen.oldest_verdict_seconds, age)
+        seen.late += age > LATE_SECONDS

@@ -113,7 +113,7 @@ class FindingsExporter(Collector):
     def fail(self) -> None:
         """Record an evaluation that could read nothing."""
         with self._lock:
-            self._series.fail()
+            self._series.fail(time.time())
             self._extra = ()
             self._failed = True
         self._evaluated.set()

@@ -125,14 +125,15 @@ def running(report: JobReport) -> list[Incident]:
     return [one for one in report.incidents if one.until_unix_seconds is None]
 
 
-def _key(incident: Incident) -> str:
+def key_of(incident: Incident) -> str:
+    """Return what an incident keeps while it lasts, whatever its cause is found to be."""
     return incident.timing.kind if incident.timing else incident.cause.kind
 
 
 def _running_events(states: dict[str, IncidentState], report: JobReport) -> Iterator[Event]:
     seen: set[str] = set()
     for incident in running(report):
-        key, kind = _key(incident), incident.cause.kind
+        key, kind = key_of(incident), incident.cause.kind
         if key in seen:
             continue
         seen.add(key)
@@ -159,10 +160,10 @@ def _ended_events(
     """Yield the incidents that are over, if they could have been seen."""
     if report.missing or report.verdict is None or not report.verdict.confidence:
         return
-    active = {_key(one) for one in running(report)}
+    active = {key_of(one) for one in running(report)}
     for key, state in list(states.items()):
         if state.ended_at is None and key not in active:
-            ends = [one.until_unix_seconds for one in report.incidents if _key(one) == key]
+            ends = [one.until_unix_seconds for one in report.incidents if key_of(one) == key]
             ended_at = max((end for end in ends if end is not None), default=now)
             states[key] = replace(state, ended_at=ended_at)
             sentence = f"over, recovered at {clock(ended_at)}: {state.summary}"

@@ -1,7 +1,8 @@
 """The series that `rankscope watch` exports, from the reports of successive evaluations. Pure.
 
-Findings are those of the last evaluation. Lost GPU time is summed up: an active incident takes its
-share of every second between two evaluations, from all GPUs of the job.
+Findings are those of the last evaluation, or of the last one that could see their job. Lost GPU
+time is summed up: an active incident takes its share of every second between two evaluations, from
+all GPUs of the job.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
-from rankscope_analyzers.findings.location import breadth
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, Part, attempt
-from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.sanitize import name as inert
+from rankscope_analyzers.watch import finding_series
 from rankscope_analyzers.watch.incident_history import Event, IncidentHistory, running
 
 LONGEST_GAP_SECONDS = 300.0
@@ -31,8 +32,14 @@ SECONDS_OF_AN_HOUR = 3600.0
 MAXIMUM_JOBS = 4096
 """Jobs whose sums are kept; those that ended first are forgotten first."""
 
-KINDS_OF_A_JOB = 16
-"""Kinds of incidents of one job that are exported, the worst first."""
+
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """A job whose report could be turned into series, and these."""
+
+    report: JobReport
+    samples: tuple[Sample, ...]
+    incidents: dict[str, finding_series.Seen]
 
 
 class WatchSeries:
@@ -47,6 +54,7 @@ class WatchSeries:
         self._failures = 0
         self._errors: dict[Part, int] = dict.fromkeys(PARTS, 0)
         self._job_series: tuple[Sample, ...] = ()
+        self._seen: dict[str, dict[str, finding_series.Seen]] = {}
         self._history = IncidentHistory()
         self.events: tuple[Event, ...] = ()
 
@@ -70,22 +78,26 @@ class WatchSeries:
                 self._add(report, passed)
         for report in reports:
             self._remember(report.job_id)
-        samples = [attempt("report", one.job_id, partial(_job_samples, one)) for one in reports]
-        made = zip(reports, samples, strict=True)
-        self._exported = tuple(report for report, own in made if isinstance(own, tuple))
+        made = [attempt("report", one.job_id, partial(self._made, one, now)) for one in reports]
+        exported = [one for one in made if not isinstance(one, AnalysisError)]
+        self._exported = tuple(one.report for one in exported)
         for report in self._exported:
             if (hung := _hung(report)) and report.job_id not in stood:
                 self._add_standing(report, hung)
         self._reports, self._newest = tuple(reports), now
-        self._job_series = tuple(
-            chain.from_iterable(one for one in samples if isinstance(one, tuple))
-        )
+        self._job_series = tuple(chain.from_iterable(one.samples for one in exported))
+        self._seen = {one.report.job_id: one.incidents for one in exported}
         events = [
             attempt("report", report.job_id, partial(self._history.update, report, now))
             for report in self._exported
         ]
         self.events = tuple(chain.from_iterable(one for one in events if isinstance(one, tuple)))
-        return tuple(one for one in (*samples, *events) if isinstance(one, AnalysisError))
+        return tuple(one for one in (*made, *events) if isinstance(one, AnalysisError))
+
+    def _made(self, report: JobReport, now: float) -> _Exported:
+        before = self._seen.get(report.job_id, {})
+        incidents = finding_series.of_report(report, before, now)
+        return _Exported(report, tuple(_job_samples(report)), incidents)
 
     def kept(self) -> dict[str, Any]:
         """Return what is to outlive this watch, as JSON can hold it: sums and lives."""
@@ -114,9 +126,15 @@ class WatchSeries:
         self._lost, self._observed = dict(lost), observed
         self._failures, self._errors, self._history = failures, errors, lives
 
-    def fail(self) -> None:
-        """Note that nothing could be read: earlier findings may no longer be true."""
+    def fail(self, now: float) -> None:
+        """Note that nothing could be read: whether earlier findings are still true is unknown.
+
+        Args:
+            now: Unix time of the evaluation.
+        """
         self._reports = self._exported = self._job_series = self.events = ()
+        held = {job_id: finding_series.still_held(own, now) for job_id, own in self._seen.items()}
+        self._seen = {job_id: own for job_id, own in held.items() if own}
         self._failures += 1
 
     def note_errors(self, errors: Iterable[AnalysisError]) -> None:
@@ -164,6 +182,8 @@ class WatchSeries:
     def samples(self) -> Iterator[Sample]:
         """Yield all samples."""
         yield from self._job_series
+        for incidents in self._seen.values():
+            yield from finding_series.samples_of(incidents)
         present = {report.job_id for report in self._reports}
         for job_id, kind, at in self._history.recovered():
             if job_id in present:
@@ -201,82 +221,14 @@ def _gpus(report: JobReport) -> int:
     return max(len(report.locations), report.frame.world_size if report.frame else 0)
 
 
-def _job_samples(report: JobReport) -> tuple[Sample, ...]:
+def _job_samples(report: JobReport) -> Iterator[Sample]:
     job_id = _id(report.job_id)
-    return (
-        metrics.JOB_UNOBSERVED.sample(len(report.unobserved), job_id=job_id),
-        metrics.JOB_ANALYSIS_ERRORS.sample(len(report.errors), job_id=job_id),
-        *_clocks(report),
-        *_findings(report),
-    )
-
-
-def _clocks(report: JobReport) -> Iterator[Sample]:
+    yield metrics.JOB_UNOBSERVED.sample(len(report.unobserved), job_id=job_id)
+    yield metrics.JOB_ANALYSIS_ERRORS.sample(len(report.errors), job_id=job_id)
     for offset in report.verdict.clock_offsets if report.verdict else ():
         yield metrics.JOB_CLOCK_OFFSET.sample(
             offset.seconds, job_id=_id(report.job_id), node=inert(offset.node)
         )
-
-
-def _findings(report: JobReport) -> Iterator[Sample]:
-    """Yield the active incidents; of several of one kind only the first."""
-    job_id = _id(report.job_id)
-    seen: set[str] = set()
-    for incident in running(report):
-        kind = incident.cause.kind
-        if kind in seen or len(seen) == KINDS_OF_A_JOB:
-            continue
-        seen.add(kind)
-        yield metrics.FINDING_ACTIVE.sample(
-            1, job_id=job_id, kind=kind, severity=incident.severity, owned_by=incident.cause.owner
-        )
-        yield metrics.FINDING_CONFIDENCE.sample(incident.confidence, job_id=job_id, kind=kind)
-        if incident.cost is not None:
-            lost = incident.cost.lost_fraction
-            yield metrics.FINDING_LOST_FRACTION.sample(lost, job_id=job_id, kind=kind)
-        if incident.since_unix_seconds is not None:
-            since = incident.since_unix_seconds
-            yield metrics.FINDING_SINCE.sample(since, job_id=job_id, kind=kind)
-        yield _culprit(report, incident)
-
-
-def _culprit(report: JobReport, incident: Incident) -> Sample:
-    where = incident.where
-    findings = (incident.cause, *incident.findings)
-    ranks = _ranks(incident)
-    location = report.locations.get(ranks[0]) if ranks else None
-    narrow = breadth(incident.cause.where) == 0
-    shown = incident.timing or next((one for one in findings if one.layer == "training"), None)
-    return metrics.FINDING_CULPRIT_INFO.sample(
-        1,
-        job_id=_id(report.job_id),
-        kind=incident.cause.kind,
-        symptom=shown.kind if shown else "",
-        rank=str(ranks[0]) if ranks else "",
-        node=inert(location.node if location else _first(where.nodes)),
-        gpu=inert(location.gpu if location else _first(where.gpus if narrow else ())),
-        uuid=inert(location.uuid if location else _first(where.uuids if narrow else ())),
-        device=inert(_first(where.devices)),
-        runbook=runbooks.path(incident.runbook),
-    )
-
-
-def _ranks(incident: Incident) -> tuple[int, ...]:
-    """Return the ranks that findings of an incident name, the worst first.
-
-    A fault of a whole node affects all its ranks and names none of them, unless single ranks slow
-    down or end because of it.
-    """
-    findings = (incident.cause, *incident.findings)
-    narrow = [one for one in findings if breadth(one.where) == 0]
-    timed = incident.cost is not None and any(one.layer == "training" for one in narrow)
-    if timed or incident.cause in narrow:
-        return incident.where.ranks
-    return narrow[0].where.ranks if narrow else ()
-
-
-def _first(texts: Sequence[str]) -> str:
-    return texts[0] if texts else ""
 
 
 def _id(job_id: str) -> str:

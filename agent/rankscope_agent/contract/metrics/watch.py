@@ -40,6 +40,13 @@ FINDING_SINCE = Metric(
     "Unix time at which the incident began; absent if it had begun before the first observation.",
     ("job_id", "kind"),
 )
+FINDING_SEEN = Metric(
+    "rankscope_finding_seen_timestamp_seconds",
+    "gauge",
+    "Unix time of the last evaluation that saw the incident: an incident of a job whose agents do"
+    " not answer is exported for five minutes as it was seen last.",
+    ("job_id", "kind"),
+)
 FINDING_RECOVERED = Metric(
     "rankscope_finding_recovered_timestamp_seconds",
     "gauge",

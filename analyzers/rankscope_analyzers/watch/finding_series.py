@@ -1,0 +1,128 @@
+"""The series of a job's active incidents, and of those that an evaluation could not see.
+
+An agent that is late, or a node that is cut off, is no recovery: what was seen last stays exported
+for a while, with the time at which it was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from rankscope_agent.contract.metrics import watch as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.findings.location import breadth
+from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.text import runbooks
+from rankscope_analyzers.text.sanitize import name as inert
+from rankscope_analyzers.watch.incident_history import key_of, running
+
+KINDS_OF_A_JOB = 16
+"""Kinds of incidents of one job that are exported, the worst first."""
+
+UNSEEN_SECONDS = 300.0
+"""Time for which an incident is exported that nobody sees. After as long without any evaluation
+`RankscopeWatchLagging` fires."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An active incident as an evaluation saw it.
+
+    Args:
+        incident: what makes it the same from one evaluation to the next, whatever its cause.
+        samples: its series.
+        at: Unix time of the evaluation.
+    """
+
+    incident: str
+    samples: tuple[Sample, ...]
+    at: float
+
+
+SeenIncidents = Mapping[str, Seen]
+"""The incidents of a job by the kind of their cause."""
+
+
+def of_report(report: JobReport, before: SeenIncidents, now: float) -> dict[str, Seen]:
+    """Return the incidents of a job that are exported; of several of one kind only the first.
+
+    Args:
+        report: of the newest evaluation.
+        before: those that were exported until now.
+        now: Unix time of the evaluation.
+    """
+    found: dict[str, Seen] = {}
+    for incident in running(report):
+        one = Seen(key_of(incident), tuple(_samples(report, incident, now)), now)
+        found.setdefault(incident.cause.kind, one)
+    if report.missing:
+        shown = {key_of(incident) for incident in running(report)}
+        for kind, one in still_held(before, now).items():
+            if one.incident not in shown:
+                found.setdefault(kind, one)
+    return dict(islice(found.items(), KINDS_OF_A_JOB))
+
+
+def still_held(before: SeenIncidents, now: float) -> dict[str, Seen]:
+    """Return the incidents that were seen recently enough to be exported unseen."""
+    return {kind: one for kind, one in before.items() if now - one.at <= UNSEEN_SECONDS}
+
+
+def samples_of(incidents: SeenIncidents) -> tuple[Sample, ...]:
+    """Return the series of a job's incidents."""
+    return tuple(chain.from_iterable(one.samples for one in incidents.values()))
+
+
+def _samples(report: JobReport, incident: Incident, now: float) -> Iterator[Sample]:
+    of_kind = {"job_id": inert(report.job_id), "kind": incident.cause.kind}
+    yield metrics.FINDING_ACTIVE.sample(
+        1, **of_kind, severity=incident.severity, owned_by=incident.cause.owner
+    )
+    yield metrics.FINDING_SEEN.sample(now, **of_kind)
+    yield metrics.FINDING_CONFIDENCE.sample(incident.confidence, **of_kind)
+    if incident.cost is not None:
+        yield metrics.FINDING_LOST_FRACTION.sample(incident.cost.lost_fraction, **of_kind)
+    if incident.since_unix_seconds is not None:
+        yield metrics.FINDING_SINCE.sample(incident.since_unix_seconds, **of_kind)
+    yield _culprit(report, incident)
+
+
+def _culprit(report: JobReport, incident: Incident) -> Sample:
+    where = incident.where
+    findings = (incident.cause, *incident.findings)
+    ranks = _ranks(incident)
+    location = report.locations.get(ranks[0]) if ranks else None
+    narrow = breadth(incident.cause.where) == 0
+    shown = incident.timing or next((one for one in findings if one.layer == "training"), None)
+    return metrics.FINDING_CULPRIT_INFO.sample(
+        1,
+        job_id=inert(report.job_id),
+        kind=incident.cause.kind,
+        symptom=shown.kind if shown else "",
+        rank=str(ranks[0]) if ranks else "",
+        node=inert(location.node if location else _first(where.nodes)),
+        gpu=inert(location.gpu if location else _first(where.gpus if narrow else ())),
+        uuid=inert(location.uuid if location else _first(where.uuids if narrow else ())),
+        device=inert(_first(where.devices)),
+        runbook=runbooks.path(incident.runbook),
+    )
+
+
+def _ranks(incident: Incident) -> tuple[int, ...]:
+    """Return the ranks that findings of an incident name, the worst first.
+
+    A fault of a whole node affects all its ranks and names none of them, unless single ranks slow
+    down or end because of it.
+    """
+    findings = (incident.cause, *incident.findings)
+    narrow = [one for one in findings if breadth(one.where) == 0]
+    timed = incident.cost is not None and any(one.layer == "training" for one in narrow)
+    if timed or incident.cause in narrow:
+        return incident.where.ranks
+    return narrow[0].where.ranks if narrow else ()
+
+
+def _first(texts: Sequence[str]) -> str:
+    return texts[0] if texts else ""

@@ -309,7 +309,8 @@ class Assembler:
             ranks = grid(reported)
             sizes = ranks.shape[0], ranks.shape[1], ranks.shape[2]
             shape = shape_of_run(first, sizes, ranks, job)
-            return replace(shape, contradicting=is_contradicting(reported))
+            contradicting = is_contradicting(reported)
+            return replace(shape, contradicting=contradicting, job_ranks=job.world)
         world = world_of(reported, job, self._runs == 1)
         return shape_of_run(first, (job.pipeline, world // job.unit, job.tensor), None, job)
 

@@ -48,7 +48,7 @@ def is_conclusive(view: View, excess: Floats, accused: Booleans) -> bool:
 
 def _are_few(view: View, accused: Booleans, known: Booleans, least: float) -> bool:
     """Return True if accused ranks are a minority; silent ranks count as healthy."""
-    count, limit = int(accused.sum()), MAXIMUM_SHARE * view.shape.rank_count
+    count, limit = int(accused.sum()), MAXIMUM_SHARE * view.shape.comparable_count
     if count != limit or count == 1 or not view.flat:
         return count <= limit
     nodes = view.shape.nodes

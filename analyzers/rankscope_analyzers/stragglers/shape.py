@@ -27,6 +27,7 @@ class Shape:
         timing: how compute was timed, one of `steps.records.TIMINGS`, 0 if unknown.
         counted: the number of micro-batches is known, not assumed.
         contradicting: ranks name other groups from record to record, so that these arrange nobody.
+        job_ranks: ranks that the job should have, 0 if unknown.
     """
 
     pipeline: int
@@ -39,6 +40,7 @@ class Shape:
     timing: int = 0
     counted: bool = True
     contradicting: bool = False
+    job_ranks: int = 0
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -59,6 +61,12 @@ class Shape:
     def rank_count(self) -> int:
         """Return the number of ranks, including silent ones whose positions are known."""
         return self.world if self.ranks is None else int((self.ranks >= 0).sum())
+
+    @property
+    def comparable_count(self) -> int:
+        """Return the number of ranks including silent ones, as long as these are a minority."""
+        seen = self.rank_count
+        return self.job_ranks if seen < self.job_ranks <= 2 * seen else seen
 
     def positions_of(self, ranks: Integers) -> Integers:
         """Return the positions of some global ranks, -1 for those that have none."""

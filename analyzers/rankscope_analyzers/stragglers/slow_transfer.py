@@ -83,7 +83,7 @@ def slow_exchange(view: View) -> Candidate | None:
     usual = float(np.nanmax(np.where(slow, before, np.nan)))
     members = np.broadcast_to(slow[:, None, :], view.shape.sizes)
     since = _steps_since(view, before + limit / 2)
-    lag, score = _lag(view, since)
+    lag, score = _lag(_lateness(view)[-since:])
     if not np.isfinite(lag[members]).any():
         return None  # all ranks of these groups are silent by now
     rise = mean(view.transfer_long[-since:]) - before
@@ -140,16 +140,20 @@ def _strongest_score(view: View, score: Floats) -> float:
     return float(max(flat[known].max(), sums.max()))
 
 
-def _lag(view: View, steps: int) -> tuple[Floats, Floats]:
-    """Return how much later than its group each rank leaves, and that in standard errors."""
-    values = _lateness(view)[-steps:]
-    if view.shape.replicas <= FEW:  # beyond the median of so few, one of them is always 0
+def _lag(values: Floats) -> tuple[Floats, Floats]:
+    """Return how much later than its group each rank leaves, and that in standard errors.
+
+    Args:
+        values: (n, P, D, T) how late ranks leave, each counted from a time of its own.
+    """
+    replicas = values.shape[2]
+    if replicas <= FEW:  # beyond the median of so few, one of them is always 0
         values = values - mean(values, 2)[:, :, None]
     level = median(values, 0)[0]
     noise = typical(np.abs(values - level)) * 1.4826
     error = 1.25 * noise / np.sqrt(len(values))
     lag = level - lower(level, (1,), EARLY_SHARE)
-    if view.shape.replicas <= PAIR:
+    if replicas <= PAIR:
         return np.asarray(lag), np.zeros_like(lag)
     return np.asarray(lag), np.asarray(lag / max(error, RESOLUTION_SECONDS))
 
@@ -165,6 +169,17 @@ def _lateness(view: View) -> Floats:
         return late
     usual = 0.0 if before is None or view.shape.node_count == 1 else np.nan_to_num(before)
     return late + np.nan_to_num(view.exit_lateness_long - usual)
+
+
+def _lateness_from_start(view: View) -> Floats:
+    """Return the same without what was usual at the start: that contains what was slow by then.
+
+    When such a link recovers, all members of its group but its ends leave later than at the start.
+    """
+    late = np.asarray(-view.residual_long)
+    if view.exit_lateness_long is None or view.shape.node_count > 1:
+        return late
+    return late + np.nan_to_num(view.exit_lateness_long)
 
 
 RESOLUTION_SECONDS = 1e-6
@@ -210,10 +225,11 @@ def _slow_from_start(view: View) -> Candidate | None:
     if view.shape.replicas < FEWEST_MEMBERS or len(view.residual_long) < STEPS_FROM_START:
         return None
     least = COST_FROM_START * LAG_SHARE * view.step_seconds
-    hint = mean(_lateness(view)[-WINDOW_STEPS:])
+    lateness = _lateness_from_start(view)
+    hint = mean(lateness[-WINDOW_STEPS:])
     if not float(np.fmax.reduce(hint, axis=None)) > least / 2:
         return None
-    lag, score = _lag(view, LONG_STEPS)
+    lag, score = _lag(lateness[-LONG_STEPS:])
     late = np.asarray((score > LAG_FROM_START) & (lag > least))
     if not late.any():
         late = _late_node(view, lag, score, NODE_TIMES * least)

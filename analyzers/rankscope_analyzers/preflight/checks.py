@@ -91,6 +91,7 @@ POOL_CHECKS: Sequence[Check[Pool]] = (
     Check("pcie", "PCI links are whole", pool_checks.pcie),
     Check("rdma-ports", "RDMA ports are up", pool_checks.rdma_ports),
     Check("port-rate", "RDMA ports have one rate", pool_checks.port_rate),
+    Check("peer-memory", "Adapters reach GPUs' memory", pool_checks.peer_memory),
     Check("firmware", "Adapters have one firmware", pool_checks.firmware),
     Check("clocks", "Clocks are kept", pool_checks.clocks),
 )

@@ -220,7 +220,7 @@ def _gpudirect(job: Job, role: Role) -> Outcome:
             "DMA-BUF left on",
             "remove NCCL_DMABUF_ENABLE, or make sure that every node has nvidia_peermem loaded",
         )
-    return passed("nothing turns it off; nvidia_peermem or DMA-BUF on the node is not looked at")
+    return passed("nothing turns it off; peer-memory says whether the nodes can do it")
 
 
 def _gpudirect_off(known: Environment) -> str:

@@ -30,6 +30,7 @@ READS: tuple[Metric, ...] = (
     rdma.PORT_INFO,
     rdma.PORT_STATE,
     rdma.PORT_RATE,
+    rdma.GPUDIRECT,
     netdev.PCI_LINK_RATIO,
     host.CLOCK_SYNCHRONIZED,
     host.CLOCK_MAX_ERROR,
@@ -78,6 +79,17 @@ class Pool:
         if blind:
             raise UndecidedError(f"{named(blind, 'node')} {_shows(blind)} no {what}")
         return found
+
+    def need_any(self, metrics: Sequence[Metric], what: str) -> None:
+        """Make sure that every node with GPUs shows one of these metrics.
+
+        Raises:
+            UndecidedError: some do not.
+        """
+        showing = self.observed.nodes_with(metrics)
+        blind = sorted(self.observed.nodes_with((gpus.GPU_INFO,)) - showing)
+        if blind:
+            raise UndecidedError(f"{named(blind, 'node')} {_shows(blind)} not {what}")
 
 
 def _shows(nodes: Sequence[str]) -> str:

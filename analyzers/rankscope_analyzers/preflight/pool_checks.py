@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rankscope_agent.contract.metrics import gpus, host, kernel_log, netdev, rdma
 from rankscope_analyzers.intake.observed import Series
 from rankscope_analyzers.preflight.job import NotApplicableError, UndecidedError
-from rankscope_analyzers.preflight.outcome import Outcome, passed
+from rankscope_analyzers.preflight.outcome import Outcome, failed, passed, warned
 from rankscope_analyzers.preflight.pool import Pool, alike, gpu_of, none_of, where
 from rankscope_analyzers.text.name_lists import listed, named
 
@@ -48,12 +48,12 @@ def _counted(several: Sequence[Series]) -> str:
 def driver(pool: Pool) -> Outcome:
     """Check that all nodes have one driver."""
     found = pool.read(gpus.GPU_INFO, "GPUs")
+    if not all(one.labels.get("driver") for several in found.values() for one in several):
+        raise UndecidedError("the driver's version is not known on every node")
     versions = {
-        node: ", ".join(sorted({one.labels.get("driver") or "unknown" for one in several}))
+        node: ", ".join(sorted({one.labels["driver"] for one in several}))
         for node, several in found.items()
     }
-    if "unknown" in versions.values():
-        raise UndecidedError("the driver's version is not known on every node")
     return alike(versions, "driver", "install one driver on all nodes of the pool", hard=False)
 
 
@@ -67,9 +67,14 @@ def gpu_state(pool: Pool) -> Outcome:
     )
     seen = pool.read(gpus.GPU_INFO, "GPUs")
     count = sum(map(len, seen.values()))
-    sound = f"{count} GPUs answer"
+    if not lost and not asked:
+        pool.need_any((gpus.GPU_LOST, gpus.GPU_UNRESPONSIVE), "whether its GPUs answer")
     return none_of(
-        [*lost, *asked], sound, "lost, or in need of a reset", "GPUs that answer", REPLACE
+        [*lost, *asked],
+        f"{count} GPUs answer",
+        "lost, or in need of a reset",
+        "GPUs that answer",
+        REPLACE,
     )
 
 
@@ -78,9 +83,9 @@ def memory_rows(pool: Pool) -> Outcome:
     pool.read(gpus.GPU_INFO, "GPUs")
     metrics = (gpus.GPU_REMAP_FAILURE, gpus.GPU_REMAP_PENDING, gpus.GPU_RETIRED_PENDING)
     found = [pool.of(metric) for metric in metrics]
-    if not any(found):
-        raise UndecidedError("no agent reads the state of memory rows")
     bad = [place for one in found for place in where(one, lambda series: series.last > 0)]
+    if not bad:
+        pool.need_any(metrics, "the state of memory rows")
     return none_of(bad, "no row waits to be remapped", "rows to be remapped", "none", REPLACE)
 
 
@@ -132,6 +137,8 @@ def pcie(pool: Pool) -> Outcome:
     )
     if not widest and not adapters:
         raise NotApplicableError("no node shows a GPU's or an adapter's link")
+    if not narrow and pool.of(gpus.GPU_INFO):
+        pool.need_any((gpus.GPU_PCIE_WIDTH_MAX,), "how wide the links of its GPUs are")
     remedy = "reseat the card or riser, and check the slot's setting in the firmware"
     return none_of(narrow, "all links are whole", "below its width or speed", "all lanes", remedy)
 
@@ -160,6 +167,38 @@ def port_rate(pool: Pool) -> Outcome:
     }
     remedy = "a link that trained lower has a bad cable or transceiver"
     return alike(rates, "port rate", remedy, hard=True)
+
+
+def peer_memory(pool: Pool) -> Outcome:
+    """Check that adapters can reach the memory of GPUs on every node."""
+    ways = pool.read(rdma.GPUDIRECT, "ways for adapters to reach GPUs' memory")
+    by_node = {
+        node: {one.labels.get("way") for one in several if one.last > 0}
+        for node, several in ways.items()
+    }
+    complete = {node: len(several) > 1 for node, several in ways.items()}
+    unsure = [node for node, found in by_node.items() if not found and not complete[node]]
+    none = sorted(node for node, found in by_node.items() if not found and complete[node])
+    expected, remedy = "nvidia_peermem loaded", "load nvidia_peermem: modprobe nvidia_peermem"
+    if none:
+        seen = f"neither nvidia_peermem nor DMA-BUF on {named(none, 'node')}"
+        return failed(f"{seen}: traffic goes through the host's memory", expected, remedy)
+    if unsure:
+        why = f"{named(sorted(unsure), 'node')} {_does(unsure)} not have nvidia_peermem"
+        raise UndecidedError(f"{why}, and whether DMA-BUF takes its place is not known")
+    by_dma_buf = sorted(node for node, found in by_node.items() if "peer_memory" not in found)
+    if by_dma_buf:
+        seen = f"{named(by_dma_buf, 'node')} {_does(by_dma_buf)} not have nvidia_peermem"
+        return warned(
+            f"{seen}; DMA-BUF is likely, with the open driver and a kernel that has it",
+            f"{expected}, or GDRDMA in NCCL's log",
+            "make sure once the job runs: rankscope verify --transport gpudirect",
+        )
+    return passed(f"nvidia_peermem is loaded on {named(sorted(by_node), 'node')}")
+
+
+def _does(nodes: Sequence[str]) -> str:
+    return "does" if len(nodes) == 1 else "do"
 
 
 def firmware(pool: Pool) -> Outcome:

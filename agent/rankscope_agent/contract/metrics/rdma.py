@@ -71,6 +71,13 @@ PORT_RATE = Metric(
     "Negotiated rate of the link.",
     PORT,
 )
+GPUDIRECT = Metric(
+    "rankscope_gpudirect_rdma",
+    "gauge",
+    "1 if RDMA adapters can reach NVIDIA GPUs' memory in this way, else 0: peer_memory"
+    " (nvidia_peermem is loaded), dma_buf (open driver, Linux 5.12 or newer).",
+    ("way",),
+)
 TRANSMIT_BYTES = Metric(
     "rankscope_rdma_port_transmit_bytes_total", "counter", "Bytes sent by the port.", PORT
 )

@@ -1,4 +1,4 @@
-"""Counters of RDMA ports: traffic, errors, retransmissions, congestion, and link changes.
+"""Counters of RDMA ports: traffic, errors, retransmissions, congestion, link changes, GPUDirect.
 
 Read from /sys/class/infiniband, which needs no privilege and shows the node's ports in a pod too.
 """
@@ -13,6 +13,8 @@ from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.settings.file_descriptors import share
 from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.kernel_files import read_text
+from rankscope_agent.sources.rdma import gpudirect
 from rankscope_agent.sources.rdma.tree import RdmaTree
 
 RESCAN_SECONDS = 10.0
@@ -23,7 +25,8 @@ and listing 16 ports takes some 5 ms."""
 def create(config: Config) -> RdmaCollector:
     """Make the collector of the node's RDMA ports."""
     tree = RdmaTree(config.sysfs, share("rdma"), everything=config.once)
-    return RdmaCollector(tree, config.sysfs, time.monotonic)
+    release = read_text(config.procfs / "sys" / "kernel" / "osrelease")
+    return RdmaCollector(tree, config.sysfs, time.monotonic, release)
 
 
 class RdmaCollector:
@@ -33,13 +36,18 @@ class RdmaCollector:
         tree: the ports.
         sysfs: the node's sysfs, for what to say when there are none.
         clock: gives seconds that never go back.
+        kernel_release: of the node, as uname gives it.
     """
 
-    def __init__(self, tree: RdmaTree, sysfs: Path, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, tree: RdmaTree, sysfs: Path, clock: Callable[[], float], kernel_release: str = ""
+    ) -> None:
         self._tree = tree
         self._sysfs = sysfs
         self._clock = clock
+        self._kernel_release = kernel_release
         self._scanned = float("-inf")
+        self._gpudirect: Sequence[Sample] = ()
 
     def collect(self) -> Sequence[Sample]:
         """Return what the ports say.
@@ -51,10 +59,11 @@ class RdmaCollector:
         now = self._clock()
         if now - self._scanned >= RESCAN_SECONDS or self._tree.changed:
             self._tree.refresh()
+            self._gpudirect = tuple(gpudirect.samples(self._sysfs, self._kernel_release))
             self._scanned = now
         if not self._tree.found:
             raise NoData(self._absence())
-        return self._tree.samples()
+        return [*self._gpudirect, *self._tree.samples()]
 
     def _absence(self) -> str:
         """Return which part of the path to devices is missing.

@@ -54,6 +54,9 @@ FLAP_PERIOD, FLAP_DOWN = 30.0, 6.0
 STORAGE_PORT = 2
 """Place of the adapter that is for storage and not for a GPU, where there is one more than GPUs."""
 
+MODULES = {"nvidia/taint": "OE\n", "nvidia_peermem/version": "590.48.01\n"}
+"""Drivers by which adapters reach GPUs' memory: the open one, and the module for it."""
+
 COUNTERS_AT_ZERO = (
     "VL15_dropped",
     "excessive_buffer_overrun_errors",
@@ -151,6 +154,8 @@ class PortTree:
             self._device_folder(pci_address(index), _bus(index), index)
         for port in range(self._model.ports):
             self._adapter(port)
+        for name, text in MODULES.items():
+            self._put(root / "module" / name, text)
 
     def write(self) -> None:
         """Bring every file up to date."""

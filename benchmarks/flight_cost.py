@@ -19,7 +19,7 @@ from statistics import median
 from benchmarks.processes import cpu_seconds
 
 from rankscope_agent.sources.flight_recorder.budget import CORE_SHARE, period
-from rankscope_agent.sources.flight_recorder.dump import parse_dump
+from rankscope_agent.sources.flight_recorder.launches import read_launches
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.flight_recorder.worker_server import fetch
 
@@ -95,7 +95,7 @@ def _pull(directory: int, windows: FlightWindows) -> tuple[int, float, float]:
     began, cpu = time.monotonic(), time.thread_time()
     bodies: list[bytes] = []
     fetch(directory, NAME, os.getuid(), bodies.append)
-    dump = max((parse_dump(body) for body in bodies), key=lambda read: len(read.launches))
+    dump = max((read_launches(body) for body in bodies), key=lambda read: len(read.launches))
     windows.add("bench", 0, 0, time.time_ns(), dump)
     return len(dump.launches), time.thread_time() - cpu, time.monotonic() - began
 

@@ -14,7 +14,7 @@ import pytest
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.contract.model import STEP_COLUMNS, RankIdentity
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.flight_recorder.dump import Dump, Launch
+from rankscope_agent.sources.flight_recorder.launches import Launch, Launches
 from rankscope_agent.sources.flight_recorder.windows import NS
 from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.server import WebServer
@@ -153,7 +153,7 @@ def test_a_source_that_cannot_be_read_is_a_500_with_a_sentence(agent):
 def test_windows_of_collectives_are_given_by_job_and_time(agent):
     for job_id, seconds in (("ns/train", 100), ("ns/train", 200), ("ns/other", 200)):
         launch = Launch("0", "all_reduce", 5, seconds * NS - 10, -1)
-        agent.windows.add(job_id, 3, 1, seconds * NS, Dump("gloo", (launch,), True, 0))
+        agent.windows.add(job_id, 3, 1, seconds * NS, Launches("gloo", (launch,), True, 0))
     status, answer, body = agent.ask("/api/v1/collectives?job=ns/train&since=150")
     assert (status, answer["Content-Type"]) == (200, "application/json")
     (window,) = json.loads(body)["windows"]

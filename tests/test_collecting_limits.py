@@ -10,7 +10,8 @@ import pytest
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.collector import Incomplete, NoData, scrape
-from rankscope_agent.sources.flight_recorder.dump import FlightError, parse_dump
+from rankscope_agent.sources.flight_recorder.failures import FlightError
+from rankscope_agent.sources.flight_recorder.launches import read_launches
 from rankscope_agent.sources.gpus.nvlink import NvlinkReader
 from rankscope_agent.sources.kernel_log.kmsg import KmsgSource
 from rankscope_agent.sources.nccl_log.segments import Segment
@@ -108,10 +109,10 @@ def dump(size):
 @pytest.mark.parametrize(("size", "taken"), [(4 << 20, True), ((4 << 20) + 1, False)])
 def test_a_dump_of_the_flight_recorder_has_four_mebibytes(size, taken):
     if taken:
-        assert not parse_dump(dump(size)).launches
+        assert not read_launches(dump(size)).launches
         return
     with pytest.raises(FlightError, match="at most 4194304"):
-        parse_dump(dump(size))
+        read_launches(dump(size))
 
 
 @pytest.mark.parametrize(("late", "failed"), [(9.9, False), (10.0, True)])

@@ -13,7 +13,8 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.flight_recorder import collector as flight
 from rankscope_agent.sources.flight_recorder import worker_server
 from rankscope_agent.sources.flight_recorder.budget import Budget
-from rankscope_agent.sources.flight_recorder.dump import Dump, FlightError, parse_dump
+from rankscope_agent.sources.flight_recorder.failures import FlightError
+from rankscope_agent.sources.flight_recorder.launches import Launches, read_launches
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.topology.collector import TopologyCollector, adapters
@@ -131,7 +132,7 @@ def test_256_sockets_are_asked(tmp_path, monkeypatch):
     ],
 )
 def test_an_entry_has_limits_of_time_and_number(changed, taken):
-    read = parse_dump(dump(entry(1, NOW, profiling_name="nccl:all_reduce", **changed)))
+    read = read_launches(dump(entry(1, NOW, profiling_name="nccl:all_reduce", **changed)))
     assert read.skipped == (not taken)
 
 
@@ -142,18 +143,18 @@ def test_a_dump_has_64_values_for_each_of_8000_entries_at_most(values, read):
     body = frame + b',"x":[1' + b",1" * (values - marks + 1) + b"]}"
     assert sum(body.count(mark) for mark in (b",", b"{", b"[")) == values
     if read:
-        assert parse_dump(body).launches == ()
+        assert read_launches(body).launches == ()
         return
     with pytest.raises(FlightError):
-        parse_dump(body)
+        read_launches(body)
 
 
 def test_windows_are_kept_for_an_hour():
     windows = FlightWindows()
-    windows.add("a/b", 0, 0, 2 * NS, Dump("gloo", (), True, 0))
-    windows.add("c/d", 0, 0, 3602 * NS, Dump("gloo", (), True, 0))
+    windows.add("a/b", 0, 0, 2 * NS, Launches("gloo", (), True, 0))
+    windows.add("c/d", 0, 0, 3602 * NS, Launches("gloo", (), True, 0))
     assert len(windows.since(None, 0.0)) == 2
-    windows.add("e/f", 0, 0, 3603 * NS, Dump("gloo", (), True, 0))
+    windows.add("e/f", 0, 0, 3603 * NS, Launches("gloo", (), True, 0))
     assert len(windows.since(None, 0.0)) == 2
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flight_servers import answer_with, dump, entry, recorder, serving
-from rankscope_agent.sources.flight_recorder.dump import FlightError
+from rankscope_agent.sources.flight_recorder.failures import FlightError
 from rankscope_agent.sources.flight_recorder.worker_server import fetch
 
 MAX_DUMP_BYTES = 4 << 20

@@ -21,7 +21,7 @@ from benchmarks.gpu_proof.outcome import NotAvailableError
 from benchmarks.gpu_proof.training import FAULTS, KINDS
 from benchmarks.probe_cost import memory_directory
 
-from rankscope_agent.sources.flight_recorder.dump import parse_dump
+from rankscope_agent.sources.flight_recorder.launches import read_launches
 from rankscope_agent.sources.flight_recorder.worker_server import fetch
 
 Figures = Mapping[str, Any]
@@ -214,14 +214,14 @@ def flight_recorder(folder: Path, seconds: float) -> tuple[Figures, str]:
             end = time.monotonic() + min(seconds, jobs.START_SECONDS)
             while time.monotonic() < end and all(process.poll() is None for process in ranks):
                 bodies = dumps(place / "rings")
-                if any(parse_dump(body).launches for body in bodies):
+                if any(read_launches(body).launches for body in bodies):
                     break
                 time.sleep(1.0)
             else:
                 return {}, "no dump came from either rank"
         for number, body in enumerate(bodies):
             (folder / f"flight-{number}.json").write_bytes(body)
-        counts = [len(parse_dump(body).launches) for body in bodies]
+        counts = [len(read_launches(body).launches) for body in bodies]
         return {"dumps": len(bodies), "launches": counts}, ""
 
 

@@ -1,28 +1,35 @@
-"""Dumps of PyTorch's Flight Recorder as files: JSON or pickle of an untrusted writer, checked.
+"""Dumps of PyTorch's Flight Recorder: JSON or pickle of an untrusted writer, checked.
 
 torch writes pickles where a watchdog dumps by itself (`TORCH_FR_DUMP_TEMP_FILE`, or
-`TORCH_NCCL_DEBUG_INFO_TEMP_FILE`), and JSON on request. Both hold the same: an object with
-`version` and `entries`, one for each collective (torch/csrc/distributed/c10d/FlightRecorder.hpp).
-Read as torch 2.13 with gloo writes it; fields that only NCCL fills are as its source has them.
+`TORCH_NCCL_DEBUG_INFO_TEMP_FILE`), and its worker server answers with JSON. Both hold the same: an
+object with `version` and `entries`, one for each collective
+(torch/csrc/distributed/c10d/FlightRecorder.hpp). Read as torch 2.13 with gloo writes it; fields
+that only NCCL fills are as its source has them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rankscope_agent.contract import untrusted_json, untrusted_pickle
 from rankscope_agent.contract.pickle_limits import Limits, UnsafePickle
 
-MAX_DUMP_BYTES = 64 << 20
+MAX_FILE_BYTES = 64 << 20
 """Twice the largest that torch was seen to write: 20,000 entries with stacks of 20 frames."""
 
-MAX_ENTRIES = 100_000
+MAX_ANSWER_BYTES = 4 << 20
+"""Four times the 0.94 MB of the 2,000 entries that torch keeps by default, without stacks."""
 
-MAX_VALUES = 4_000_000
-"""Values of a JSON dump: its commas and brackets are counted before they become objects."""
+MAX_ANSWER_ENTRIES = 8_000
+"""As many as fit, at their usual 470 bytes, into MAX_ANSWER_BYTES."""
+
+VALUES_PER_ENTRY = 64
+"""Values, keys and brackets per entry of an answer: a whole one has about 30. Without a bound on
+them, 4 MiB of empty brackets would become 200 MB of objects."""
 
 MAX_FRAMES = 64
 """Frames kept of one stack; the outermost ones go."""
@@ -34,14 +41,44 @@ MAX_GROUPS = 10_000
 MAX_DIMENSIONS = 16
 MAX_TENSORS = 256
 
-LARGEST = 1 << 63
-"""Numbers beyond it are in no dump: all of them are of 64 bits."""
+LARGEST = 1 << 48
+"""Counts and sizes beyond it are in no dump."""
+
+LARGEST_NS = 4_102_444_800 * 10**9
+"""Start of the year 2100; a later time is no time."""
+
+LONGEST_MS = 86_400_000.0
+"""A day: NCCL's watchdog ends collectives after ten minutes by default."""
 
 State = Literal["scheduled", "started", "completed"]
 
 Reason = Literal["malformed", "refused_opcode", "too_large", "version"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.:>, \[\]-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class DumpLimits:
+    """What is taken of one dump.
+
+    Args:
+        size: bytes.
+        entries: in its list.
+        values: of JSON: its commas and brackets are counted before they become objects.
+        pickles: it may be one.
+    """
+
+    size: int
+    entries: int
+    values: int
+    pickles: bool
+
+
+FILE_LIMITS = DumpLimits(MAX_FILE_BYTES, 100_000, 4_000_000, pickles=True)
+ANSWER_LIMITS = DumpLimits(
+    MAX_ANSWER_BYTES, MAX_ANSWER_ENTRIES, MAX_ANSWER_ENTRIES * VALUES_PER_ENTRY, pickles=False
+)
+"""What a worker server may answer: it writes no pickles there."""
 
 
 class DumpError(ValueError):
@@ -74,6 +111,7 @@ class Entry:
         message_sequence: number of the message.
         operation_id: number among collectives and messages of the group.
         created_ns: Unix time of the call; the two others as far as the device reports them.
+        duration_ms: on the device, waiting for peers included; None where it was not measured.
         input_sizes: shapes of the tensors.
         input_types: their types, such as Float.
         frames: the stack of the call, innermost first; empty where it was not asked for.
@@ -92,6 +130,7 @@ class Entry:
     created_ns: int
     started_ns: int | None
     completed_ns: int | None
+    duration_ms: float | None
     input_sizes: tuple[tuple[int, ...], ...]
     output_sizes: tuple[tuple[int, ...], ...]
     input_types: tuple[str, ...]
@@ -103,50 +142,68 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class FlightDump:
-    """What a file holds.
+    """What a dump holds.
 
     Args:
         groups: ranks of the process groups by name, where they are given.
-        entries: those that are whole, in the order of the file.
+        entries: those that can be read, in the order of the dump.
         skipped: entries that lack a field or contradict themselves.
+        unread_ns: Unix times of those of them that have one.
+        whole: nothing has been overwritten since the process began.
     """
 
     version: str
     groups: Mapping[str, tuple[int, ...]]
     entries: tuple[Entry, ...]
-    skipped: int
+    skipped: int = 0
+    unread_ns: tuple[int, ...] = ()
+    whole: bool = True
 
 
-def read(body: bytes) -> FlightDump:
+def read(body: bytes, limits: DumpLimits = FILE_LIMITS) -> FlightDump:
     """Read a dump, whichever of its two forms it has.
 
     Raises:
         DumpError: it is neither, of another version, or larger than any is.
     """
-    value = _decode(body)
+    value = _decode(body, limits)
     if not isinstance(value, dict):
         raise DumpError("malformed", "no object")
     version = value.get("version")
     if not isinstance(version, str) or not version.startswith("2."):
         raise DumpError("version", f"version {str(version)[:40]!r}, only 2.x is read")
     entries = value.get("entries", [])
-    if not isinstance(entries, list) or len(entries) > MAX_ENTRIES:
-        raise DumpError("malformed", f"entries are no list of at most {MAX_ENTRIES}")
+    if not isinstance(entries, list) or len(entries) > limits.entries:
+        raise DumpError("malformed", f"entries are no list of at most {limits.entries}")
     found = [_entry_or_none(entry) for entry in entries]
-    whole = tuple(entry for entry in found if entry is not None)
-    return FlightDump(version[:16], dict(_groups(value)), whole, len(found) - len(whole))
+    unread = [raw for raw, entry in zip(entries, found, strict=True) if entry is None]
+    return FlightDump(
+        version=version[:16],
+        groups=dict(_groups(value)),
+        entries=tuple(entry for entry in found if entry is not None),
+        skipped=len(unread),
+        unread_ns=tuple(_times(unread)),
+        whole=not found or (found[0] is not None and found[0].record_id == 0),
+    )
 
 
-def _decode(body: bytes) -> Any:
-    if len(body) > MAX_DUMP_BYTES:
-        raise DumpError("too_large", f"{len(body)} bytes, at most {MAX_DUMP_BYTES} are read")
-    if body[:1] == b"\x80":
+def _times(entries: Iterable[Any]) -> Iterator[int]:
+    """Yield the times of entries that say no more than that."""
+    for entry in entries:
+        with suppress(LookupError, TypeError, ValueError):
+            yield _moment(entry["time_created_ns"])
+
+
+def _decode(body: bytes, limits: DumpLimits) -> Any:
+    if len(body) > limits.size:
+        raise DumpError("too_large", f"{len(body)} bytes, at most {limits.size} are read")
+    if body[:1] == b"\x80" and limits.pickles:
         try:
-            return untrusted_pickle.loads(body, Limits(data_bytes=MAX_DUMP_BYTES))
+            return untrusted_pickle.loads(body, Limits(data_bytes=limits.size))
         except UnsafePickle as error:
             raise DumpError(error.reason, f"a pickle that is not read: {error}") from error
     values = sum(body.count(mark) for mark in (b",", b"{", b"["))
-    if values > MAX_VALUES:
+    if values > limits.values:
         raise DumpError("too_large", f"{values} values, a dump has fewer")
     try:
         return untrusted_json.read(body)
@@ -169,7 +226,7 @@ def _groups(value: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
 def _entry_or_none(entry: Any) -> Entry | None:
     try:
         return _entry(entry)
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -177,7 +234,7 @@ def _entry(entry: Mapping[str, Any]) -> Entry:
     """Read one entry.
 
     Raises:
-        LookupError, TypeError, ValueError: a field is missing or cannot be true.
+        LookupError, TypeError, ValueError, OverflowError: a field is missing or cannot be true.
     """
     group, description = entry["process_group"]
     return Entry(
@@ -190,9 +247,10 @@ def _entry(entry: Mapping[str, Any]) -> Entry:
         operation_id=_number(entry["op_id"]),
         is_message=_flag(entry["is_p2p"]),
         state=_state(entry["state"]),
-        created_ns=_number(entry["time_created_ns"]),
+        created_ns=_moment(entry["time_created_ns"]),
         started_ns=_time(entry.get("time_discovered_started_ns")),
         completed_ns=_time(entry.get("time_discovered_completed_ns")),
+        duration_ms=_duration(entry.get("duration_ms")),
         input_sizes=_shapes(entry["input_sizes"]),
         output_sizes=_shapes(entry["output_sizes"]),
         input_types=_texts(entry["input_dtypes"]),
@@ -203,15 +261,27 @@ def _entry(entry: Mapping[str, Any]) -> Entry:
     )
 
 
-def _number(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < LARGEST:
+def _number(value: Any, largest: int = LARGEST) -> int:
+    if type(value) is not int or not 0 <= value <= largest:
         raise ValueError(f"{str(value)[:40]} is no number of a dump")
     return value
 
 
+def _moment(value: Any) -> int:
+    return _number(value, LARGEST_NS)
+
+
 def _time(value: Any) -> int | None:
     """Read what may be unknown, which pickles write as None and JSON as 0."""
-    return None if value is None else _number(value) or None
+    return None if value is None else _moment(value) or None
+
+
+def _duration(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not 0 <= float(value) <= LONGEST_MS:
+        raise ValueError(f"{str(value)[:40]} ms is no duration of a collective")
+    return float(value)
 
 
 def _flag(value: Any) -> bool:

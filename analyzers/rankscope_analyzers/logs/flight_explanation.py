@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from rankscope_agent.contract import flight_dump
-from rankscope_agent.contract.flight_dump import MAX_DUMP_BYTES, DumpError, FlightDump
+from rankscope_agent.contract.flight_dump import MAX_FILE_BYTES, DumpError, FlightDump
 from rankscope_agent.contract.stalls import RankStall, groups_of
 from rankscope_analyzers.hangs.suspects import Blame, blame
 from rankscope_analyzers.intake.log_files import LogError, chunks
@@ -96,8 +96,8 @@ def _dump(name: str) -> FlightDump:
     body = bytearray()
     for chunk in chunks(name):
         body += chunk
-        if len(body) > MAX_DUMP_BYTES:
-            raise LogError(f"{name}: more than {MAX_DUMP_BYTES >> 20} MiB, no dump is so large")
+        if len(body) > MAX_FILE_BYTES:
+            raise LogError(f"{name}: more than {MAX_FILE_BYTES >> 20} MiB, no dump is so large")
     try:
         return flight_dump.read(bytes(body))
     except DumpError as error:

@@ -23,7 +23,8 @@ from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.fair_shares import Holder, choose
 from rankscope_agent.sources.flight_recorder.budget import ASSUMED_SECONDS, Budget
-from rankscope_agent.sources.flight_recorder.dump import REASONS, Dump, FlightError, parse_dump
+from rankscope_agent.sources.flight_recorder.failures import REASONS, FlightError
+from rankscope_agent.sources.flight_recorder.launches import Launches, read_launches
 from rankscope_agent.sources.flight_recorder.windows import NS, FlightWindows
 from rankscope_agent.sources.flight_recorder.worker_server import PULL_SECONDS, fetch
 from rankscope_agent.sources.pods.directory import PodDirectory
@@ -266,7 +267,7 @@ def _lacks_sync(ring: OpenRing) -> bool:
     return record is None or not record.flags & TIMING_MASK
 
 
-def _fullest(bodies: Sequence[bytes]) -> Dump:
+def _fullest(bodies: Sequence[bytes]) -> Launches:
     """Return the dump with entries: a process may have the recorders of two backends.
 
     Raises:
@@ -275,7 +276,7 @@ def _fullest(bodies: Sequence[bytes]) -> Dump:
     """
     if not bodies:
         raise FlightError("no_recorder", "serves no Flight Recorder, as older torch does on gloo")
-    dump = max((parse_dump(body) for body in bodies), key=lambda dump: len(dump.launches))
+    dump = max((read_launches(body) for body in bodies), key=lambda dump: len(dump.launches))
     if not dump.launches:
         raise FlightError(
             "empty", "has recorded no collective; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 switches it on"

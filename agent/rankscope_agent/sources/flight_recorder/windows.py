@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rankscope_agent.sources.flight_recorder.dump import Dump, Launch
+from rankscope_agent.sources.flight_recorder.launches import Launch, Launches
 
 MAX_LAUNCHES = 512_000
 """Launches kept of all ranks together, 15 MB: those of eight ranks in 32 windows of 2,000."""
@@ -59,7 +59,7 @@ class FlightWindows:
         self._reached: dict[tuple[str, int], tuple[int, int]] = {}
 
     def add(
-        self, job_id: str, rank: int, process_began_ns: int, asked_ns: int, dump: Dump
+        self, job_id: str, rank: int, process_began_ns: int, asked_ns: int, dump: Launches
     ) -> Window | None:
         """Keep what a dump adds to the windows that are there; None if that is nothing.
 
@@ -107,7 +107,7 @@ class FlightWindows:
             self._reached = {key: value for key, value in self._reached.items() if key in kept}
 
 
-def _oldest(dump: Dump, asked_ns: int) -> int:
+def _oldest(dump: Launches, asked_ns: int) -> int:
     """Return when the oldest entry was made, after which nothing is missing.
 
     Entries are made by several threads, so that their order is that of their time but for

@@ -17,12 +17,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rankscope_agent.sources.flight_recorder.dump import (
-    MAX_DUMP_BYTES,
-    FlightError,
-    Reason,
-    parse_handlers,
-)
+from rankscope_agent.contract import untrusted_json
+from rankscope_agent.contract.flight_dump import MAX_ANSWER_BYTES
+from rankscope_agent.sources.flight_recorder.failures import FlightError, Reason
 
 HANDLERS = ("dump_nccl_trace_json", "fr_trace_json")
 """Handlers that dump a Flight Recorder as JSON, that of NCCL first; a server of a torch with both
@@ -100,13 +97,26 @@ def ask(question: Question, handlers: Sequence[tuple[str, str]], seconds: float)
     deadline, owner = time.monotonic() + seconds, question.owner
     with _Descriptor(question.directory, question.name) as path_fd:
         _check_socket(path_fd, owner)
-        listed = set(
-            parse_handlers(_ask(path_fd, "GET /handler/", MAX_LIST_BYTES, owner, deadline))
-        )
+        listed = _handlers(_ask(path_fd, "GET /handler/", MAX_LIST_BYTES, owner, deadline))
         for handler, query in handlers:
             if handler in listed:
                 order = f"POST /handler/{handler}?{query}"
-                yield _ask(path_fd, order, MAX_DUMP_BYTES, owner, deadline)
+                yield _ask(path_fd, order, MAX_ANSWER_BYTES, owner, deadline)
+
+
+def _handlers(body: bytes) -> frozenset[str]:
+    """Return the names of the handlers that a worker server lists.
+
+    Raises:
+        FlightError: it lists none.
+    """
+    try:
+        names = untrusted_json.read(body)
+    except ValueError as error:
+        raise FlightError("malformed", f"no JSON: {error}") from error
+    if not isinstance(names, list):
+        raise FlightError("malformed", "handlers are no list")
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 class _Descriptor:

@@ -15,10 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankscope_agent.contract import flight_dump, thread_stacks
-from rankscope_agent.contract.flight_dump import DumpError, FlightDump, Frame
+from rankscope_agent.contract import thread_stacks
+from rankscope_agent.contract.flight_dump import FlightDump, Frame
 from rankscope_agent.contract.stalls import GroupCalls, RankStall, groups_of
-from rankscope_agent.sources.flight_recorder.dump import FlightError
+from rankscope_agent.sources.flight_recorder.failures import FlightError
+from rankscope_agent.sources.flight_recorder.launches import read_answer
 from rankscope_agent.sources.flight_recorder.worker_server import (
     HANDLERS,
     PULL_SECONDS,
@@ -175,13 +176,13 @@ def _dump(question: Question) -> tuple[FlightDump | None, str]:
     """Return the dump with most entries: a process may have the recorders of two backends."""
     try:
         bodies = list(ask(question, [(one, QUERY) for one in HANDLERS], PULL_SECONDS))
-        dumps = [flight_dump.read(body) for body in bodies]
+        dumps = [read_answer(body) for body in bodies]
     except FileNotFoundError:
         return None, "it has no worker server"
-    except (FlightError, DumpError) as error:
+    except FlightError as error:
         return None, _shortened(error)
     if not dumps:
-        return FlightDump("", {}, (), 0), "it has no Flight Recorder"
+        return FlightDump("", {}, ()), "it has no Flight Recorder"
     return max(dumps, key=lambda dump: len(dump.entries)), ""
 
 

@@ -76,14 +76,15 @@ as that of the extension, but for magic "RKSCSPAN" and capacity 1024, then slots
   that ended before), target (CRC-32 of the path, 0 unknown), flags, kind, outcome, 0, 0, check
   (4 * seq + outcome, & 0xFFFFFFFF).
 kind: 1 checkpoint saved, 2 loaded, 3 staged (what `async_save` holds training up with), 4
-evaluation, 5 compiling. outcome: 0 open, 1 done, 2 failed. flags: 1 in a thread beside training, 2
-after SIGTERM came to a handler of the program, 4 into memory. A slot is written when a span begins
-and again when it ends: an open one whose writer is gone was cut off. Spans from before the ring,
-which comes with the first steps, are written when it is made, the newest 64. One in another is part
-of it. What is marked: `torch.save` and `torch.load`, but not to read samples, `save`, `load` and
-`async_save` of torch.distributed.checkpoint, the savers in `_SAVERS`, loops over a DataLoader
-without gradients, and what torch.compile compiles. Not marked: checkpoints that another process
-writes (`AsyncCheckpointerType.PROCESS`) and that go through none of these, as safetensors' do.
+evaluation, 5 compiling, 6 joining others (`init_process_group`). outcome: 0 open, 1 done, 2 failed.
+flags: 1 in a thread beside training, 2 after SIGTERM came to a handler of the program, 4 into
+memory. A slot is written when a span begins and again when it ends: an open one whose writer is
+gone was cut off. Spans from before the ring, which comes with the first steps, are written when it
+is made, the newest 64. One in another is part of it. What is marked: `torch.save` and `torch.load`,
+but not to read samples, `save`, `load` and `async_save` of torch.distributed.checkpoint, the savers
+in `_SAVERS`, loops over a DataLoader without gradients, what torch.compile compiles, and
+`init_process_group`. Not marked: checkpoints that another process writes
+(`AsyncCheckpointerType.PROCESS`) and that go through none of these, as safetensors' do.
 
 After creation each record costs one pwrite. Slots come up to a second after their records, those of
 several steps in one pwrite; in steps longer than that they come first. A process that is killed, or
@@ -151,7 +152,7 @@ _STEPLESS_NS, _STEPLESS_BACKWARDS = 10_000_000_000, 16  # so many, so long: then
 _SPANS = 1024  # a day of checkpoints every two minutes, with some evaluations; 64 KiB
 _EARLY_SPANS = 64  # kept until there is a ring
 _MAX_SHARDS = 64  # files of one rank in one checkpoint whose sizes are asked for
-_SAVE, _LOAD, _STAGE, _EVALUATE, _COMPILE = 1, 2, 3, 4, 5
+_SAVE, _LOAD, _STAGE, _EVALUATE, _COMPILE, _JOIN = 1, 2, 3, 4, 5, 6
 _OPEN, _DONE, _FAILED = 0, 1, 2
 _BESIDE, _TERMINATING, _IN_MEMORY = 1, 2, 4
 _MAX_RINGS = 3  # of one process: a program that closes all descriptors over and over gets no more
@@ -799,7 +800,7 @@ class _StepClock:
         checkpoint, evaluation, copies, late = _FOUR.unpack(self.marks)
         if kind == _EVALUATE:
             evaluation += spent_ns
-        elif kind != _COMPILE:
+        elif kind not in (_COMPILE, _JOIN):
             checkpoint += spent_ns
         self.marks = _FOUR.pack(checkpoint, evaluation, copies, late)
         self.marked_ns += spent_ns
@@ -2418,9 +2419,9 @@ class _Probe:
         parallel.__init__ = making
 
     def hook_joining(self) -> None:
-        """Have `init_process_group` say that it is done, under both of its names."""
+        """Mark `init_process_group` and have it say that it is done, under both of its names."""
         c10d, note = self.distributed.distributed_c10d, self.guard.guarded(self.joined)
-        join = c10d.init_process_group
+        join = self.spans.marked(_JOIN, c10d.init_process_group)
 
         @functools.wraps(join)
         def joining(*arguments: Any, **options: Any) -> None:

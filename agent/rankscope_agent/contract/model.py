@@ -213,6 +213,7 @@ SPAN_KINDS = (
     "checkpoint_staging",
     "evaluation",
     "compile",
+    "rendezvous",
 )
 SPAN_OUTCOMES = ("open", "done", "failed", "interrupted")
 """Interrupted means that its process has ended and its end was not written."""

@@ -16,6 +16,7 @@ from rankscope_agent.contract.metrics import (
     gpus,
     host,
     job_logs,
+    job_starts,
     job_status,
     kernel_log,
     nccl_inspector,
@@ -111,7 +112,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "training",
         "rankscope_agent.sources.training.collector.create",
-        (training,),
+        (training, job_starts),
         importance=20,
         needs="hostPath /var/lib/kubelet/pods: component probe",
         remedy="put the probe on the job's PYTHONPATH (rankscope probe-path) and let it write to a"
@@ -146,7 +147,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "nccl_log",
         "rankscope_agent.sources.nccl_log.collector.create",
-        (nccl_log, job_logs),
+        (nccl_log, job_logs, job_starts),
         importance=70,
         needs="hostPath /var/log/pods: base",
         remedy="set NCCL_DEBUG=INFO in the job, and say where logs are with --path.pod-logs",

@@ -37,6 +37,7 @@ from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.leadership import Leadership
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.node_publisher import NodePublisher
+from rankscope_analyzers.watch.process_starts import READS, process_starts
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
 
@@ -168,11 +169,11 @@ def reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathere
 
         def of_prometheus() -> Gathered:
             now = time.time()
-            return gather.of_prometheus(server, None, now - length, now)
+            return gather.of_prometheus(server, None, now - length, now, READS)
 
         return of_prometheus
 
-    earlier = EarlierPolls(comparison_seconds=interval * COMPARISON_SHARE)
+    earlier = EarlierPolls(interval * COMPARISON_SHARE, READS)
 
     def of_agents(urls: Sequence[str], cluster: NodeAgents | None = None) -> Gathered:
         since = time.time() - length
@@ -249,6 +250,8 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
         _log(f"nothing could be read: {error}")
         exporter.fail()
         return list(error.errors) if isinstance(error, SourceError) else []
+    if source.cluster_jobs is not None:
+        source.cluster_jobs.note_starts(process_starts(gathered.evidence.observed))
     timing = diagnose_each(gathered.jobs, source.followed)
     for job, why in timing.unusable.items():
         _log(visible(f"job {job}: {why}"))

@@ -175,16 +175,27 @@ def _page_evidence(
 
 @garbage_collection.paused()
 def of_prometheus(
-    server: Prometheus, job_id: str | None, since_unix_seconds: float, now_unix_seconds: float
+    server: Prometheus,
+    job_id: str | None,
+    since_unix_seconds: float,
+    now_unix_seconds: float,
+    reads: Sequence[Metric] = (),
 ) -> Gathered:
     """Read step counters and the series of the job's nodes from Prometheus.
+
+    Args:
+        server: to ask.
+        job_id: the job to ask for, None for all.
+        since_unix_seconds: only steps that started later.
+        now_unix_seconds: and no later than this.
+        reads: series to read beside those of reports.
 
     Raises:
         SourceError: the server cannot be asked, or knows of no such job.
     """
     span = since_unix_seconds, now_unix_seconds
     instances = prometheus_instances.known(server, job_id, *span)
-    seen = prometheus_nodes.from_prometheus(server, instances.nodes, READS, *span)
+    seen = prometheus_nodes.from_prometheus(server, instances.nodes, (*READS, *reads), *span)
     read, problem = _steps(lambda: Read(steps_of_prometheus(server, job_id, *span, instances)))
     evidence = _evidence(job_ownership.believed(seen), (server.url,))
     doubts = (_shortened(instances.doubts),) if instances.doubts else ()

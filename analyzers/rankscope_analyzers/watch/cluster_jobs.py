@@ -6,7 +6,7 @@ otherwise count an end again that has already been exported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rankscope_agent.contract.metrics import cluster_jobs as metrics
@@ -16,6 +16,7 @@ from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.watch.completions import Completions, restored
 from rankscope_analyzers.watch.job_samples import of_job
 from rankscope_analyzers.watch.node_notices import NodeNotices
+from rankscope_analyzers.watch.process_starts import ProcessStart
 from rankscope_analyzers.watch.quota_samples import awaited, quota_samples
 from rankscope_analyzers.workloads.jobs import SERIES, Job, jobs
 
@@ -44,11 +45,16 @@ class ClusterJobs:
         self._current: tuple[Sample, ...] = ()
         self._announced: tuple[Sample, ...] = ()
         self._counted = False
+        self._starts: Mapping[str, ProcessStart] = {}
 
     @property
     def counted(self) -> bool:
         """Whether ends were counted that were not announced yet."""
         return self._counted
+
+    def note_starts(self, starts: Mapping[str, ProcessStart]) -> None:
+        """Take what agents tell of the starts of jobs' processes, for the next look."""
+        self._starts = starts
 
     def look(self, now: float) -> None:
         """Look at all jobs; count those that ended.
@@ -65,6 +71,9 @@ class ClusterJobs:
         uids = (one.uid for one in view.objects)
         if self._completions.look(found, view.gone, uids, view.followed, now):
             self._counted = True
+        for job in found:
+            if job.job_id in self._starts and not job.top.ended:
+                self._completions.processes_started(job, self._starts[job.job_id])
         self._remember(found, now)
         self._note(view)
         notices = {node.name: node.notices for node in view.nodes or () if node.notices}

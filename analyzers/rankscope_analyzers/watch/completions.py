@@ -7,13 +7,16 @@ is not there any more, was cancelled if its end was seen, else it is unobserved.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rankscope_agent.contract.metrics.job_starts import PROCESS_PHASES
 from rankscope_analyzers.intake.object_watch import Gone
 from rankscope_analyzers.watch.histogram import Histogram
+from rankscope_analyzers.watch.process_starts import ProcessStart
 from rankscope_analyzers.workloads.jobs import SERIES, Job
 from rankscope_analyzers.workloads.state import Outcome, WorkloadState
 
@@ -28,6 +31,9 @@ OTHER = "other"
 DURATION_BOUNDS = (60.0, 600, 3600, 14400, 43200, 86400, 259200, 604800, 2592000)
 STARTUP_BOUNDS = (1.0, 5, 15, 60, 300, 900, 3600, 14400, 86400)
 
+CLOCKS_SECONDS = 5.0
+"""By which clocks of nodes and of the API server may differ, and an agent's word on one start."""
+
 Key = tuple[str, str, str, str]
 """Namespace, class, outcome and cause."""
 
@@ -40,13 +46,15 @@ class Open:
         kind: of its object.
         namespace: of the job.
         job_class: of the job.
-        counted_start: creation of the oldest of the pods whose start was counted last.
+        counted_start: creation of the newest of the pods whose start was counted last.
+        counted_processes: start of the newest of the processes whose start was counted last.
     """
 
     kind: str
     namespace: str
     job_class: str
     counted_start: float = 0.0
+    counted_processes: float = 0.0
 
 
 @dataclass
@@ -123,8 +131,23 @@ class Completions:
                 continue
             key = known.job_class, phase
             self.startups.setdefault(key, Histogram(STARTUP_BOUNDS)).add(seconds)
-        newest = job.newest_pod or oldest
-        return Open(known.kind, known.namespace, known.job_class, newest)
+        return replace(known, counted_start=job.newest_pod or oldest)
+
+    def processes_started(self, job: Job, start: ProcessStart) -> None:
+        """Count the start of a job's processes if all of them are newer than those counted last.
+
+        Agents go on telling of a job of the same name for some minutes after its end.
+        """
+        known = self.open.get(job.top.uid)
+        born = max(known.counted_processes, job.top.created or 0.0) if known else math.inf
+        skew = CLOCKS_SECONDS if known and known.counted_processes else -CLOCKS_SECONDS
+        if known is None or start.earliest <= born + skew:
+            return
+        for phase in PROCESS_PHASES:
+            if phase in start.phases:
+                key = known.job_class, phase
+                self.startups.setdefault(key, Histogram(STARTUP_BOUNDS)).add(start.phases[phase])
+        self.open[job.top.uid] = replace(known, counted_processes=start.newest)
 
     def _end(self, top: WorkloadState, cause: str, *, count: bool) -> None:
         known = self.open.pop(top.uid, None)
@@ -190,6 +213,7 @@ class Completions:
                 [uid, one.kind, one.namespace, one.job_class, one.counted_start]
                 for uid, one in self.open.items()
             ],
+            "processes": {uid: one.counted_processes for uid, one in self.open.items()},
             "totals": [[*key, count] for key, count in self.totals.items()],
             "durations": {name: one.kept() for name, one in self.durations.items()},
             "startups": [[*key, one.kept()] for key, one in self.startups.items()],
@@ -202,12 +226,19 @@ def restored(kept: Any) -> Completions:
     Raises:
         TypeError, ValueError, KeyError, AttributeError: it is no such thing.
     """
+    processes = kept.get("processes", {})
     return Completions(
         began=None if kept["began"] is None else float(kept["began"]),
         ends={str(uid): float(at) for uid, at in kept["ends"].items()},
         forgotten=float(kept["forgotten"]),
         open={
-            str(uid): Open(str(kind), str(namespace), str(job_class), float(start))
+            str(uid): Open(
+                str(kind),
+                str(namespace),
+                str(job_class),
+                float(start),
+                float(processes.get(uid, 0.0)),
+            )
             for uid, kind, namespace, job_class, start in kept["open"]
         },
         totals=_totals(kept["totals"]),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from rankscope_agent.contract.metrics import cluster_jobs as metrics
+from rankscope_agent.contract.metrics import job_starts
 from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.workloads.jobs import Job
@@ -75,7 +76,7 @@ def _pods(job: Job, job_id: str) -> Iterator[Sample]:
     for reason, seconds in longest[:MOST_REASONS]:
         yield metrics.JOB_PENDING.sample(seconds, job_id=job_id, reason=reason)
     for phase, seconds in job.startup.items():
-        yield metrics.JOB_STARTUP.sample(seconds, job_id=job_id, phase=phase)
+        yield job_starts.JOB_STARTUP.sample(seconds, job_id=job_id, phase=phase)
     yield metrics.JOB_UNSCHEDULED_PODS.sample(job.unscheduled, job_id=job_id)
     yield metrics.JOB_HELD_GPUS.sample(job.gpus_held, job_id=job_id)
     yield metrics.JOB_WAITING_GPUS.sample(job.gpus_waiting, job_id=job_id)

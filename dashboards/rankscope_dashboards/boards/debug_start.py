@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import cluster_jobs
+from rankscope_agent.contract.metrics import cluster_jobs, job_starts
 from rankscope_dashboards.expressions.promql import worst
 from rankscope_dashboards.expressions.queries import JOB, of
 from rankscope_dashboards.parts.panels import BarGauge, Panel, now
@@ -15,15 +15,17 @@ def start() -> list[Panel]:
     return [
         BarGauge(
             title="Phases of the start",
-            description="How long each phase took for the slowest of the job's newest pods: in the"
-            " queue, until it had a node, until its first container ran (image, volumes, network),"
-            " and in init containers. A phase that lasts is not shown.",
+            description="How long each phase of the newest start took, for the slowest pod or rank:"
+            " in the queue, until a pod had a node, until its first container ran (image, volumes,"
+            " network), in init containers; launch: from the container to the rank's process;"
+            " process: until it joined the others (imports); rendezvous: joining them; nccl_init:"
+            " NCCL's part of that or of the next; first_step: from there to the end of the first"
+            " step. A phase that lasts is not shown.",
             unit="s",
             minimum=0,
-            targets=now(
-                (worst(of(cluster_jobs.JOB_STARTUP, JOB), "phase"), "{{cluster}} {{phase}}")
-            ),
-            missing=NOT_FOLLOWED,
+            targets=now((worst(of(job_starts.JOB_STARTUP, JOB), "phase"), "{{cluster}} {{phase}}")),
+            missing="no rank has started under the probe; queue, schedule, image and init need"
+            " rankscope watch --cluster-jobs",
         ),
         BarGauge(
             title="Replicas",

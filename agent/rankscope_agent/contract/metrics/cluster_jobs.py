@@ -48,13 +48,6 @@ JOB_PENDING = Metric(
     " other. Absent if nothing waits.",
     ("job_id", "reason"),
 )
-JOB_STARTUP = Metric(
-    "rankscope_job_startup_seconds",
-    "gauge",
-    "Duration of each phase of the start of the job's newest pods, by the slowest of them: queue,"
-    " schedule, image (volumes and network included), init. Absent while a phase lasts.",
-    ("job_id", "phase"),
-)
 JOB_UNSCHEDULED_PODS = Metric(
     "rankscope_job_unscheduled_pods",
     "gauge",
@@ -132,7 +125,8 @@ JOB_DURATION = Metric(
 JOB_STARTUPS = Metric(
     "rankscope_job_startup_phase_seconds",
     "histogram",
-    "Duration of the phases of starts of jobs by class, each start once.",
+    "Duration of the phases of starts of jobs by class, each start once; phases are those of"
+    " rankscope_job_startup_seconds.",
     ("job_class", "phase"),
 )
 WATCH_OBJECTS = Metric(

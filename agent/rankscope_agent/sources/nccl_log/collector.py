@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rankscope_agent.contract import untrusted_json
+from rankscope_agent.contract.metrics import job_starts
 from rankscope_agent.contract.metrics import nccl_log as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
+from rankscope_agent.sources.nccl_log.init_time import init_seconds
 from rankscope_agent.sources.nccl_log.job_failures import JobFailures
 from rankscope_agent.sources.nccl_log.segments import REASONS
 from rankscope_agent.sources.nccl_log.series import job_samples
@@ -70,6 +72,7 @@ class NcclLogCollector:
         clock: Callable[[], float],
         directory: PodDirectory,
     ) -> None:
+        self._directory = directory
         self._failures = JobFailures(directory)
         self._follower = follower
         self._sysfs = sysfs
@@ -106,7 +109,11 @@ class NcclLogCollector:
             self._saved, self._saved_bytes = now, self._follower.read_bytes
         yield from self._own_samples()
         devices, active = self._rdma
+        started: dict[str, float] = {}
         for job in self._follower.jobs():
+            took, name = init_seconds(job.facts), self._directory.job_of(job.owner.uid)
+            if took is not None and name:
+                started[name] = max(took, started.get(name, 0.0))
             pod = (job.owner.namespace, job.owner.name)
             verdict = job.verdict(now)
             yield from job_samples(job.owner, job.facts, verdict, devices, rdma_active=active)
@@ -117,6 +124,8 @@ class NcclLogCollector:
         for job in self._follower.stepping_jobs(now):
             yield from step_samples(job.owner, job.steps.facts)
         yield from self._failures.samples()
+        for name, seconds in started.items():
+            yield job_starts.JOB_STARTUP.sample(seconds, job_id=name, phase="nccl_init")
 
     def _own_samples(self) -> Iterator[Sample]:
         yield metrics.NCCL_LOGS.sample(self._follower.logs)

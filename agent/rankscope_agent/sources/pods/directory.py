@@ -366,17 +366,32 @@ class PodDirectory:
             pod_name=pod.name,
             container_name=container,
             uuid=gpu_of_rank(local_rank, local_world_size, held, view.gpus),
+            pod_created=pod.created_unix_seconds or None,
+            container_started=_started(pod, container),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RankLocation:
-    """Where a rank runs; empty text stands for unknown, or for outside of pods."""
+    """Where a rank runs; empty text stands for unknown, or for outside of pods.
+
+    Args:
+        pod_created: Unix time at which its pod was created.
+        container_started: Unix time at which its container was started.
+    """
 
     pod_namespace: str = ""
     pod_name: str = ""
     container_name: str = ""
     uuid: str = ""
+    pod_created: float | None = None
+    container_started: float | None = None
+
+
+def _started(pod: Pod, name: str) -> float | None:
+    """Return when a container of a pod was started, None where it does not run or has no time."""
+    found = (one.started_unix_seconds for one in pod.containers if name and one.name == name)
+    return next(found, 0.0) or None
 
 
 def _only_container(pod: Pod) -> str:

@@ -86,6 +86,7 @@ class Container:
         image: what it was made from, by digest where the status tells it, else by name.
         waiting: why it waits, a word of `contract.pod_reasons`; empty if it does not.
         failure: its newest failure; None where it had none.
+        started_unix_seconds: since when it runs, 0 where it does not or nobody says.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Container:
     image: str = ""
     waiting: str = ""
     failure: Failure | None = None
+    started_unix_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,9 @@ def _containers(
             image=_image(entry, found),
             waiting=waiting_reason(found, init=_is_init(key, entry)),
             failure=_failure(key, entry, found, end_begins),
+            started_unix_seconds=moment_of(
+                mapping_of(mapping_of(found.get("state")).get("running")).get("startedAt")
+            ),
         )
 
 

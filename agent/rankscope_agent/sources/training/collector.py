@@ -10,13 +10,15 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import Metric, RankIdentity, Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import Incomplete, NoData
-from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.directory import PodDirectory, RankLocation
+from rankscope_agent.sources.training import starts
 from rankscope_agent.sources.training.files import MAX_RINGS
 from rankscope_agent.sources.training.followed_ring import FollowedRing
 from rankscope_agent.sources.training.follower import RingFollower
@@ -26,6 +28,8 @@ from rankscope_agent.sources.training.patient_follower import PatientFollower
 from rankscope_agent.sources.training.read_turns import ReadTurns
 from rankscope_agent.sources.training.shares import forget_ranks
 from rankscope_agent.sources.training.span_totals import SpanTotals
+from rankscope_agent.sources.training.spans import Span
+from rankscope_agent.sources.training.starts import RankStart, Surroundings
 from rankscope_agent.sources.training.totals import NS, JobTotals, RankTotals
 
 ENDED_JOB_SECONDS = 600.0
@@ -82,6 +86,7 @@ class TrainingCollector:
         self._jobs: dict[str, JobTotals] = {}
         self._corrupt = 0
         self._turns = turns or ReadTurns()
+        self._boot = partial(boot_unix_seconds, clock)
 
     def collect(self) -> Iterator[Sample]:
         """Yield the state of every rank.
@@ -210,12 +215,15 @@ class TrainingCollector:
             rank.alive = followed.liveness == "alive"
             rank.ended_unix_seconds = followed.ended_unix_seconds
         rank.lost += lost
+        ended: Sequence[Span] = ()
         if followed.spans:
             rank.spans = rank.spans or SpanTotals()
             ended, still_open = followed.spans.look(alive=followed.liveness == "alive")
             rank.spans.add(ended)
             if rank.created_unix_ns == header.created_unix_ns:
                 rank.spans.note_open(still_open)
+        if rank.created_unix_ns == header.created_unix_ns:
+            rank.start.note(header, followed.first_step_unix_ns, ended, self._boot)
 
     def _job(self, followed: FollowedRing) -> JobTotals:
         job_id = followed.ring.header.job_id
@@ -257,7 +265,9 @@ class TrainingCollector:
             yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
         if job.samples is not None:
             yield metrics.JOB_SAMPLES.sample(job.samples, job_id=job_id)
-        for number, rank in job.present():
+        present = job.present()
+        yield from starts.samples(job_id, [self._start(rank) for _, rank in present])
+        for number, rank in present:
             labels = (job_id, str(number))
             yield self._info_sample(rank.identity)
             for metric, value in (*_totals(rank), *_newest(rank.last), *_checkpoints(rank.spans)):
@@ -266,10 +276,18 @@ class TrainingCollector:
             for kind, began in (rank.spans.began_unix_ns if rank.spans else {}).items():
                 yield Sample(metrics.SPAN_BEGAN, (*labels, kind), began / NS)
 
-    def _info_sample(self, identity: RankIdentity) -> Sample:
-        location = self._pods.rank_location(
+    def _start(self, rank: RankTotals) -> tuple[RankIdentity, RankStart, Surroundings]:
+        location = self._location(rank.identity)
+        around = Surroundings(location.pod_created, location.container_started)
+        return rank.identity, rank.start, around
+
+    def _location(self, identity: RankIdentity) -> RankLocation:
+        return self._pods.rank_location(
             identity.pod_uid, identity.local_rank, identity.local_world_size
         )
+
+    def _info_sample(self, identity: RankIdentity) -> Sample:
+        location = self._location(identity)
         return metrics.RANK_INFO.sample(
             1,
             job_id=identity.job_id,
@@ -289,6 +307,11 @@ class TrainingCollector:
             launcher=identity.launcher,
             timing_source=identity.timing_source,
         )
+
+
+def boot_unix_seconds(clock: Callable[[], float]) -> float:
+    """Return when the node booted, by a clock that gives the Unix time."""
+    return clock() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _label(number: int | None, unknown: str = "unknown") -> str:

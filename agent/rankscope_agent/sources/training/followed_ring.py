@@ -20,12 +20,13 @@ class FollowedRing:
 
     `refusal` says why the extension that lies beside it is not read, `ended_unix_seconds` when its
     process ended: None while it lives, and where it had ended before the first look. `turn` is the
-    number of its newest reading among all rings, 0 before the first.
+    number of its newest reading among all rings, 0 before the first. `first_step_unix_ns` is when
+    its process ended its first step, which has no record; None where the ring does not say.
     """
 
     __slots__ = (
         "_ends", "_extension", "_refusal", "_seen_alive", "_watch", "cursor", "ended_unix_seconds",
-        "linked", "liveness", "ring", "spans", "turn",
+        "first_step_unix_ns", "linked", "liveness", "ring", "spans", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +46,7 @@ class FollowedRing:
         self.liveness: Liveness = "alive"
         self.linked = True
         self.turn = 0
+        self.first_step_unix_ns: int | None = None
         self.ended_unix_seconds: float | None = None
         self._ends = ends or EndWatch()
         self._watch = ends.add(ring.descriptor) if ends else None
@@ -80,6 +82,8 @@ class FollowedRing:
         self.liveness = self.ring.liveness(now_unix_seconds)
         self._note_end(now_unix_seconds)
         for records in self.cursor.read(self.ring.descriptor, limit):
+            if records[0].seq == 1 and records[0].step == 1:
+                self.first_step_unix_ns = records[0].start_unix_ns
             if self._extension is None:
                 yield records
                 continue

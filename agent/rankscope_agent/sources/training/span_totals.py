@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from rankscope_agent.contract.model import SPAN_OUTCOMES
 from rankscope_agent.sources.training.spans import IN_MEMORY, Span
+from rankscope_agent.sources.training.starts import RENDEZVOUS
 
 
 class SpanTotals:
@@ -35,9 +36,14 @@ class SpanTotals:
                 self._add_write(span)
 
     def note_open(self, still_open: Iterable[Span]) -> None:
-        """Take note of what the newest process is doing."""
+        """Take note of what the newest process is doing.
+
+        Joining others is waiting for them, which excuses nobody from ending steps.
+        """
         began: dict[str, int] = {}
         for span in still_open:
+            if span.kind_name == RENDEZVOUS:
+                continue
             known = began.get(span.kind_name, span.start_unix_ns)
             began[span.kind_name] = min(known, span.start_unix_ns)
         self.began_unix_ns = began

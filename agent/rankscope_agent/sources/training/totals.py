@@ -12,6 +12,7 @@ from rankscope_agent.contract.model import HistogramValue, RankIdentity
 from rankscope_agent.sources.training.format import NOT_MEASURED, UNKNOWN_SAMPLES, StepRecord
 from rankscope_agent.sources.training.samples import SampledShares
 from rankscope_agent.sources.training.span_totals import SpanTotals
+from rankscope_agent.sources.training.starts import RankStart
 
 NS = 10**9
 
@@ -49,8 +50,8 @@ class Histogram:
 class RankTotals:
     """What one rank of a job did so far; totals are None until something was measured.
 
-    `identity`, `alive`, `ended_unix_seconds` and `last` are of the rank's newest process, totals of
-    all. `spans` are None where none of its probes marked any.
+    `identity`, `alive`, `ended_unix_seconds`, `last` and `start` are of the rank's newest process,
+    totals of all. `spans` are None where none of its probes marked any.
     """
 
     __slots__ = (
@@ -67,6 +68,7 @@ class RankTotals:
         "samples",
         "shares",
         "spans",
+        "start",
         "step_ns",
         "steps",
         "sync_ns",
@@ -88,6 +90,7 @@ class RankTotals:
         self.cpu_wait_ns: int | None = None
         self.samples: int | None = None
         self.spans: SpanTotals | None = None
+        self.start = RankStart()
         self.shares = SampledShares()
 
     def identify(self, identity: RankIdentity, created_unix_ns: int) -> None:

@@ -29,7 +29,7 @@ from rankscope_agent.settings.simulation import parse_simulation
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus import collector_dcgm as dcgm
 from rankscope_agent.sources.gpus import collector_nvml as nvml
-from rankscope_agent.sources.gpus.bus import gpus_on_bus, short_pci
+from rankscope_agent.sources.gpus.bus import short_pci
 from rankscope_agent.sources.gpus.collector_nvml import NvmlCollector
 from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary
 from rankscope_agent.sources.gpus.nvml import NvmlError
@@ -328,29 +328,6 @@ def test_activity_samples_are_freed_with_their_session(tmp_path):
     assert shut >= 2
     assert library.calls.count("nvmlGpmSampleFree") == 4 * shut
     assert library.calls.count("nvmlGpmSampleAlloc") == 4 * (shut + 1)
-
-
-def test_gpus_that_the_driver_has_are_those_of_its_directory(tmp_path):
-    for name in ("0000:3b:00.0", "0000:5e:00.0"):
-        (tmp_path / "driver/nvidia/gpus" / name).mkdir(parents=True)
-    assert NvidiaLibrary(pynvml, tmp_path, tmp_path).bound() == {"0000:3b:00", "0000:5e:00"}
-    assert NvidiaLibrary(pynvml, tmp_path / "none", tmp_path).bound() is None
-
-
-def test_gpus_on_the_bus_are_nvidias_display_controllers(tmp_path):
-    for name, vendor, kind in (
-        ("0000:3b:00.0", "0x10de", "0x030200"),
-        ("0000:3b:00.1", "0x10de", "0x040300"),  # its audio function
-        ("0000:5e:00.0", "0x10de", "0x030000"),
-        ("0000:03:00.0", "0x1a03", "0x030000"),  # the board's own display
-        ("0000:07:00.0", "0x10de", "0x068000"),  # an NVSwitch
-    ):
-        device = tmp_path / "bus/pci/devices" / name
-        device.mkdir(parents=True)
-        (device / "vendor").write_text(f"{vendor}\n")
-        (device / "class").write_text(f"{kind}\n")
-    assert gpus_on_bus(tmp_path) == {"0000:3b:00", "0000:5e:00"}
-    assert gpus_on_bus(tmp_path / "none") == frozenset()
 
 
 def test_the_agent_makes_no_call_that_holds_the_driver_up(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import resource
 import zipfile
 
 import numpy as np
@@ -73,6 +74,59 @@ def test_one_long_text_that_every_row_repeats_is_not_unpacked(tmp_path):
     pq.write_table(pa.table({"node": texts}), tmp_path / "records.parquet")
     assert (tmp_path / "records.parquet").stat().st_size < 2_000_000
     refused(tmp_path, "20,000,000,000 bytes, and a trace may have")
+
+
+def test_columns_of_one_number_are_measured_by_what_they_unpack_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_files, "MAX_UNPACKED_BYTES", 1 << 20)
+    zeros = np.zeros(100_000, dtype=np.int8)
+    pq.write_table(pa.table({f"c{n}": zeros for n in range(20)}), tmp_path / "records.parquet")
+    assert (tmp_path / "records.parquet").stat().st_size < 20_000
+    refused(tmp_path, "16,000,000 bytes, and a trace may have 1,048,576")
+
+
+def test_texts_are_measured_before_they_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_files, "MAX_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(pq.ParquetFile, "read", None)
+    table = pa.table({"node": [f"{'x' * 1_000_000}{n}" for n in range(8)]})
+    pq.write_table(table, tmp_path / "records.parquet", use_dictionary=False, compression="zstd")
+    assert (tmp_path / "records.parquet").stat().st_size < 20_000
+    refused(tmp_path, "8,000,.* bytes, and a trace may have 1,048,576")
+
+
+WIDE = {
+    "step": pa.array([b"\0" * 100_000] * 2_000, pa.binary(100_000)),
+    "rank": pa.array([{"a": 1}] * 2_000),
+    "local_rank": pa.array(range(2_000)),
+}
+
+
+def test_values_wider_than_a_number_are_not_read(tmp_path):
+    pq.write_table(pa.table(WIDE), tmp_path / "records.parquet", compression="zstd")
+    assert (tmp_path / "records.parquet").stat().st_size < 30_000
+    assert list(record_files.read(tmp_path / "records.parquet").columns) == ["local_rank"]
+    assert list(parquet.ParquetTable(tmp_path / "records.parquet").columns) == ["local_rank"]
+
+
+def test_texts_in_a_column_of_numbers_are_not_unpacked_a_part_at_a_time(tmp_path):
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 20_000), pa.array(["x" * 1_000_000]))
+    numbers = pa.array(["7", None] * 10_000).dictionary_encode()
+    columns = {"step": texts, "rank": numbers, "t_start_unix_seconds": range(20_000)}
+    pq.write_table(pa.table(columns), tmp_path / "records.parquet")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (batch,) = parquet.ParquetTable(tmp_path / "records.parquet").batches(
+        ["step", "rank", "t_start_unix_seconds"]
+    )
+    assert np.isnan(batch.table["step"]).all()
+    np.testing.assert_array_equal(batch.table["rank"][:4], [7, np.nan, 7, np.nan])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+
+
+def test_a_row_group_of_more_text_than_a_trace_is_not_read_a_part_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "MAX_TEXT_BYTES", 1 << 20)
+    table = pa.table({"node": [f"{'x' * 1_000_000}{n}" for n in range(2)]})
+    pq.write_table(table, tmp_path / "records.parquet", use_dictionary=False, compression="zstd")
+    with pytest.raises(SourceError, match="bytes of text in a row group, and a trace may have"):
+        job_records.table(tmp_path)
 
 
 def test_arrays_are_measured_by_what_they_unpack_to(tmp_path, monkeypatch):

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_analyzers.steps import parquet_columns
 from rankscope_analyzers.steps import records as step_records
-from rankscope_analyzers.steps.record_files import check_bound
+from rankscope_analyzers.steps.record_files import MAX_COLUMNS, MAX_TEXT_BYTES, check_bound
 from rankscope_analyzers.steps.records import CLOCK
 from rankscope_analyzers.steps.tables import BATCH_ROWS, READERS, UNKNOWN_NODE, Batch, largest
 
@@ -40,13 +41,14 @@ class ParquetTable:
     __slots__ = ("_file", "_floors", "columns", "node_names", "rank_count")
 
     def __init__(self, path: Path) -> None:
-        texts = {"node", step_records.TIMING}
+        schema = pq.read_schema(path)
+        texts = parquet_columns.texts(schema)
         self._file = pq.ParquetFile(
             path, memory_map=False, buffer_size=BUFFER_BYTES, pre_buffer=False,
-            read_dictionary=sorted(texts.intersection(pq.read_schema(path).names)),
+            read_dictionary=texts,
         )  # fmt: skip
-        check_bound(self._file.metadata.num_rows, MAX_STREAMED_ROWS, "rows")
-        self.columns: Sequence[str] = list(self._file.schema_arrow.names)
+        _check(self._file, texts)
+        self.columns: Sequence[str] = parquet_columns.readable(schema)
         self.rank_count = 1
         earliest, names = [], set[str]()
         for batch in self._read([name for name in (CLOCK, "rank", "node") if name in self.columns]):
@@ -80,6 +82,15 @@ class ParquetTable:
                 yield from ready
 
 
+def _check(file: pq.ParquetFile, texts: Sequence[str]) -> None:
+    metadata = file.metadata
+    check_bound(len(file.schema_arrow), MAX_COLUMNS, "columns")
+    check_bound(metadata.num_rows, MAX_STREAMED_ROWS, "rows")
+    for group in range(metadata.num_row_groups):
+        of_texts = parquet_columns.text_bytes(metadata.row_group(group), texts)
+        check_bound(of_texts, MAX_TEXT_BYTES, "bytes of text in a row group")
+
+
 BUFFER_BYTES = 1 << 16
 """Bytes of a column that are read from the file at once, instead of a whole row group's."""
 
@@ -89,6 +100,10 @@ def _column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
     column = batch.column(name)
     if name in READERS:
         return READERS[name](column.to_pandas())
+    if isinstance(column, pa.DictionaryArray):  # of texts, which may be long: each is read once
+        known = step_records.numeric(column.dictionary.to_pandas()).astype(np.float64)
+        codes = column.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+        return np.asarray(np.append(known, np.nan)[codes])
     plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if plain and (not column.null_count or pa.types.is_floating(column.type)):
         return np.asarray(column.to_numpy(zero_copy_only=False))
@@ -114,7 +129,7 @@ def _node_numbers(batch: pa.RecordBatch, numbers: dict[str, int]) -> Integers:
 
 def _earliest(starts: npt.NDArray[Any]) -> float:
     """Return the earliest known start, infinity where there is none."""
-    return float(np.fmin.reduce(starts, initial=np.inf))
+    return float(np.fmin.reduce(starts, initial=np.inf, dtype=np.float64))
 
 
 def _earliest_of(held: Sequence[Batch]) -> float:

@@ -91,33 +91,21 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     # Imported here, because a watch reads no files and has no pyarrow, which takes 170 MB.
-    import pyarrow as pa
     import pyarrow.parquet as pq
+
+    from rankscope_analyzers.steps import parquet_columns
 
     schema = pq.read_schema(path)
     check_bound(len(schema), MAX_COLUMNS, "columns")
-    texts = [field.name for field in schema if _is_text(field.type)]
-    wanted = [field.name for field in schema if not pa.types.is_nested(field.type)]
+    texts = parquet_columns.texts(schema)
     file = pq.ParquetFile(path, memory_map=False, pre_buffer=False, read_dictionary=texts)
     check_bound(file.metadata.num_rows, MAX_ROWS, "rows")
-    table = file.read(columns=wanted)
+    check_bound(parquet_columns.unpacked_bytes(file), MAX_UNPACKED_BYTES, "bytes")
+    table = file.read(columns=parquet_columns.readable(schema))
     check_bound(
         sum(_unpacked_bytes(table.column(name)) for name in texts), MAX_UNPACKED_BYTES, "bytes"
     )
     return cast("pd.DataFrame", table.cast(_plain(table.schema)).to_pandas())
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
 
 
 def _unpacked_bytes(column: pa.ChunkedArray) -> int:

@@ -1,0 +1,70 @@
+"""Which columns of a Parquet file are read, and what they unpack to by its footer; needs pyarrow.
+
+Runs of one value take next to nothing in a file, however wide the value is and however many rows
+and columns have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+MAX_VALUE_BYTES = 32
+"""Of a value that is no text: the widest number of the format, a decimal of 256 bits."""
+
+NUMBER_BYTES = 8
+"""Of a number in memory, whatever it takes in the file."""
+
+
+def texts(schema: pa.Schema) -> Sequence[str]:
+    """Return the names of the columns of texts."""
+    return [field.name for field in schema if is_text(field.type)]
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return True for values of any length, whether they stand in a dictionary or not."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def readable(schema: pa.Schema) -> Sequence[str]:
+    """Return the names of the columns that are read: those of texts and of single numbers."""
+    return [field.name for field in schema if is_text(field.type) or _is_number(field.type)]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
+        return False
+    try:
+        return bool(kind.bit_width <= 8 * MAX_VALUE_BYTES)
+    except ValueError:  # it has no width, as `null`
+        return bool(pa.types.is_null(kind))
+
+
+def unpacked_bytes(file: pq.ParquetFile) -> int:
+    """Return what the readable columns take in memory by the file's footer.
+
+    Texts count as they stand in the file, each once for each dictionary that has it.
+    """
+    schema, metadata = file.schema_arrow, file.metadata
+    of_texts = texts(schema)
+    numbers = len(readable(schema)) - len(of_texts)
+    groups = range(metadata.num_row_groups)
+    in_groups = sum(text_bytes(metadata.row_group(group), of_texts) for group in groups)
+    return int(metadata.num_rows * numbers * NUMBER_BYTES) + in_groups
+
+
+def text_bytes(group: pq.RowGroupMetaData, names: Collection[str]) -> int:
+    """Return what some columns of a row group have in it, unpacked once."""
+    chunks = (group.column(index) for index in range(group.num_columns))
+    return sum(int(one.total_uncompressed_size) for one in chunks if one.path_in_schema in names)

@@ -1,9 +1,10 @@
 """How often the rank that holds a real job up is named: faults at ranks drawn at random, on gloo.
 
-Each run is a job of four ranks under torchrun with an agent beside it. Asked as a user would ask
-(`rankscope diagnose --json`), with the patience of `HANG_AFTER`; a run counts if the verdict is of
-a hang (of a job that is over, where gloo raises or a rank is killed) and names the rank, or, where
-nobody is to blame, names nobody and tells the ranks and their collectives.
+Each run is a job under torchrun with an agent beside it. Asked as a user would ask (`rankscope
+diagnose --json`), with the patience of `HANG_AFTER`; a run counts if the verdict is of a hang (of a
+job that is over, where gloo raises or a rank is killed) and names the rank, or, where nobody is to
+blame, names nobody and tells the ranks and their collectives; and if it says the same when asked
+again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,17 +30,28 @@ from benchmarks.agents import agents_over
 SCRIPT = Path(__file__).parents[1] / "tests" / "foreign_jobs" / "hanging.py"
 PROBE = Path(__file__).parents[1] / "agent" / "probe"
 RANKS = 4
+SIZES = {"pair": 2}
+"""Ranks of the job, where they are not four."""
+
 NOTHING: Mapping[str, str] = {}
 HANG_AFTER = "10s"
 FIRST_STEP_HANG_AFTER = "2s"
 """A first step has ten times the patience."""
 
-RUN_SECONDS = 120.0
+RUN_SECONDS = 180.0
 LOOK_SECONDS = 1.0
 SEED = 24
-NOBODY = ("groups",)
+NOBODY = ("groups", "pair", "again")
+"""Faults of which nobody can tell whose they are."""
+
 RAISES = ("size",)
 """Faults that gloo ends by itself: what counts is that the process that ended first is told."""
+
+BEFORE_STEPS = ("first", "absent", "again")
+"""Faults before a first step of the job, or of its second attempt."""
+
+SAID_AGAIN = 2
+"""How often a hung job is asked about again."""
 
 HEALTHY = ("slow-first", "checkpoint", "work", "evaluation", "exchange", "ended", "scaled")
 """Jobs that make no steps for 25 s, or no longer, and do not hang: a first step that takes long, a
@@ -56,8 +69,9 @@ class Run:
     Args:
         right: it counts.
         seconds: from the last step, or the job's end, to the verdict; None where it never came.
-        looks: of a healthy job, from the first that knew its steps on.
-        blind: how many of these knew no step.
+        looks: of a healthy job, from the first that knew its steps on; of a hung one those
+            after the first that said so.
+        blind: how many of these knew no step, or did not say so.
     """
 
     fault: str
@@ -69,22 +83,30 @@ class Run:
     blind: int = 0
 
 
-FAULTS = ("never", "loader", "stopped", "operation", "first", "groups", "killed", "size")
+FAULTS = (
+    *("never", "loader", "stopped", "operation", "first", "absent", "groups", "pair", "again"),
+    *("killed", "raises", "size"),
+)
 
 
 def measure(runs: int = 10, faults: Sequence[str] = FAULTS, seed: int = SEED) -> list[Run]:
     """Run each fault so often, the rank drawn anew each time."""
     draw = random.Random(seed)  # noqa: S311 - not a secret
-    return [_run(fault, draw.randrange(RANKS)) for fault in faults for _ in range(runs)]
+    return [run(fault, draw.randrange(_size(fault))) for fault in faults for _ in range(runs)]
 
 
 def measure_healthy(runs: int = 4, seed: int = SEED) -> list[Run]:
     """Run each healthy job so often; right is what was never called hung."""
     draw = random.Random(seed)  # noqa: S311 - not a secret
-    return [_healthy_run(kind, draw.randrange(RANKS)) for kind in HEALTHY for _ in range(runs)]
+    return [healthy_run(kind, draw.randrange(RANKS)) for kind in HEALTHY for _ in range(runs)]
 
 
-def _healthy_run(kind: str, rank: int) -> Run:
+def _size(fault: str) -> int:
+    return SIZES.get(fault, RANKS)
+
+
+def healthy_run(kind: str, rank: int) -> Run:
+    """Run a job that pauses and does not hang, and look at it all the while."""
     with tempfile.TemporaryDirectory(prefix="rankscope-hang-") as name:
         folder = Path(name)
         (folder / "rings").mkdir()
@@ -120,40 +142,56 @@ def _never_hung(url: str, job_id: str, kind: str, rank: int, job: subprocess.Pop
     return Run(kind, rank, seen, None, sentence, looks, blind)
 
 
-def _run(fault: str, rank: int) -> Run:
+def run(fault: str, rank: int) -> Run:
+    """Run a job that hangs, or ends, and ask until that is said."""
     with tempfile.TemporaryDirectory(prefix="rankscope-hang-") as name:
         folder = Path(name)
         (folder / "rings").mkdir()
-        with agents_over([folder], "--collector.interval=0.5") as (url,), _job(folder, fault, rank):
+        logs = f"--nccl.log-files={folder}/job.log"
+        with (
+            agents_over([folder], "--collector.interval=0.5", logs) as (url,),
+            _job(folder, fault, rank),
+        ):
             return _asked(url, folder.name, fault, rank)
 
 
 def _asked(url: str, job_id: str, fault: str, rank: int) -> Run:
     """Ask until the job is said to hang, or to be over."""
     deadline, sentence = time.monotonic() + RUN_SECONDS, "no verdict"
+    hang_after = FIRST_STEP_HANG_AFTER if fault in BEFORE_STEPS else HANG_AFTER
     while time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
-        report = _diagnosis(url, job_id, FIRST_STEP_HANG_AFTER if fault == "first" else HANG_AFTER)
+        report = _diagnosis(url, job_id, hang_after)
         if report is None:
             continue
         verdict = report["verdict"]
         sentence = str(verdict["summary"])
         if verdict["class"] == "hang":
             quiet = time.time() - float(report["incidents"][0]["since_unix_seconds"])
-            return Run(fault, rank, _is_right(fault, rank, verdict), quiet, sentence)
-        if sentence.startswith("The job is over"):
+            again = [_diagnosis(url, job_id, hang_after) for _ in range(SAID_AGAIN)]
+            failed = sum(one is None or not _is_right(fault, rank, one["verdict"]) for one in again)
+            right = _is_right(fault, rank, verdict) and not failed
+            return Run(fault, rank, right, quiet, sentence, len(again), failed)
+        if fault == "raises" and "failed first" in sentence:
+            right = sentence.startswith(f"rank {rank} (") and verdict["ranks"] == [rank]
+            return Run(fault, rank, right, None, sentence)
+        if fault not in ("raises", "again") and sentence.startswith("The job is over"):
             first = " ended first, at " if fault in RAISES else f": rank {rank} "
             return Run(fault, rank, first in sentence, None, sentence)
     return Run(fault, rank, False, None, sentence)
 
 
 def _is_right(fault: str, rank: int, verdict: dict[str, Any]) -> bool:
-    if fault not in NOBODY:
-        return list(verdict["ranks"]) == [rank]
-    pair = sorted((rank, (rank + 1) % RANKS))
     text = str(verdict["summary"])
-    both = all(f"rank {one} in all_reduce" in text for one in pair)
-    return verdict["ranks"] == [] and both and f"ranks {pair[0]}, {pair[1]} wait for each" in text
+    if verdict["class"] != "hang" or list(verdict["ranks"]) != ([] if fault in NOBODY else [rank]):
+        return False
+    if fault == "groups":
+        pair = sorted((rank, (rank + 1) % RANKS))
+        both = all(f"rank {one} in all_reduce" in text for one in pair)
+        return both and f"ranks {pair[0]}, {pair[1]} wait for each" in text
+    if fault == "pair":
+        return f"rank {rank} in broadcast" in text and f"rank {1 - rank} in all_reduce" in text
+    return True
 
 
 def _diagnosis(url: str, job_id: str, hang_after: str) -> dict[str, Any] | None:
@@ -178,22 +216,46 @@ def _job(
         "RANKSCOPE_JOB_ID": folder.name,
     }
     variables |= {"PYTHONPATH": str(PROBE), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    with (folder / "job.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, f"--nproc-per-node={RANKS}", str(SCRIPT)],
-            env={**os.environ, **variables, "FAULT": f"{fault}:{rank}", **more},
-            stdout=log,
-            stderr=log,
-        )
-    try:
+    with (folder / "job.log").open("wb") as log, contextlib.ExitStack() as started:
+        started.callback(_end_all, mark)
+        for command, own in _commands(fault, rank):
+            process = subprocess.Popen(
+                [sys.executable, *command, str(SCRIPT)],
+                env={**os.environ, **variables, "FAULT": f"{fault}:{rank}", **own, **more},
+                stdout=log,
+                stderr=log,
+            )
+            started.callback(_end, process)
         yield process
-    finally:
-        process.kill()
-        process.wait()
-        for pid in _processes_with(mark):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+
+
+def _commands(fault: str, rank: int) -> Iterator[tuple[Sequence[str], Mapping[str, str]]]:
+    """Yield how the job is started: by its launcher, or all ranks but one of a second attempt."""
+    size = _size(fault)
+    if fault != "absent":
+        restarts = f"--max-restarts={int(fault == 'again')}"
+        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+        yield [*launch, restarts], {}
+        return
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    own = {"WORLD_SIZE": f"{size}", "LOCAL_WORLD_SIZE": f"{size}", "MASTER_ADDR": "127.0.0.1"}
+    own |= {"MASTER_PORT": f"{port}", "TORCHELASTIC_RESTART_COUNT": "1"}
+    for one in range(size):
+        if one != rank:
+            yield [], {**own, "RANK": f"{one}", "LOCAL_RANK": f"{one}"}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def _end_all(mark: str) -> None:
+    """End what has a variable, which is all of the job but its launcher."""
+    for pid in _processes_with(mark):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def running_job(folder: Path) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
@@ -217,11 +279,16 @@ def report(runs: Sequence[Run]) -> str:
         times = [run.seconds for run in mine if run.seconds is not None]
         within = f", said {max(times):.0f} s after the last step at most" if times else ""
         right = sum(run.right for run in mine)
-        what = "nobody named, both collectives told" if fault in NOBODY else "the rank named"
+        what = "the rank named"
+        if fault in NOBODY:
+            what = "nobody named" + ("" if fault in BEFORE_STEPS else ", both collectives told")
         if fault in HEALTHY:
             looks, blind = sum(run.looks for run in mine), sum(run.blind for run in mine)
             what = f"never called hung and always seen ({looks} looks, {blind} without steps)"
         what = "the first process to end told" if fault in RAISES else what
+        again = sum(run.looks for run in mine) if fault in FAULTS else 0
+        if again:
+            within += f", and again in {again - sum(run.blind for run in mine)} of {again} looks"
         lines.append(f"{fault}: {what} in {right} of {len(mine)} runs{within}")
         lines += [f"  rank {run.rank}: {run.sentence}" for run in mine if not run.right]
     return "\n".join(lines)

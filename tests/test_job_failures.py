@@ -52,8 +52,9 @@ class Node:
         self.collector = self.start()
 
     def start(self) -> NcclLogCollector:
+        outside = (self.root / "outside.log",)
         follower = NcclFollower(
-            self.root / "pods", (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0
+            self.root / "pods", outside, lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0
         )
         state = self.root / "state.json"
         return NcclLogCollector(
@@ -221,6 +222,27 @@ def test_processes_translate_ranks_that_count_within_their_node(node):
     node.directory.publish(PlacementView())
     node.write(local(3, traceback(None, OOM)) + agent_end(3, 1))
     assert list(node.settled()) == [(JOB, causes.GPU_OOM, "11", "true")]
+
+
+def outside_of_pods(*jobs: str) -> PlacementView:
+    """Return what is seen of a node with two ranks of each of these jobs and without pods."""
+    ranks = [
+        ProcessIdentity(rank, rank - 8, 8, 16, 0, "torchrun", job, {})
+        for job in jobs
+        for rank in (8, 9)
+    ]
+    nowhere = Placement("", "")
+    return PlacementView(processes=tuple(RankProcess(rank, nowhere, {}) for rank in ranks))
+
+
+@pytest.mark.parametrize("jobs", [("lab/llm",), ("lab/llm", "lab/other"), ()])
+def test_logs_outside_of_pods_are_of_the_only_job_that_runs_there(node, jobs):
+    node.directory.publish(outside_of_pods(*jobs))
+    node.wait()
+    node.directory.publish(PlacementView())  # they end before their launcher says why
+    (node.root / "outside.log").write_text(local(1, traceback(None, OOM)) + agent_end(1, 1))
+    named = [("lab/llm", causes.GPU_OOM, "9", "true")] if len(jobs) == 1 else []
+    assert list(node.settled()) == named
 
 
 def test_a_killed_rank_is_the_cause_also_where_only_its_victims_give_their_rank(node):

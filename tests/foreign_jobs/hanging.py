@@ -1,11 +1,11 @@
 """A training script that comes to a stand: FAULT=<what>:<rank> after 60 steps, on 3 or more ranks.
 
 never: the rank does not enter the next backward. loader: its input never comes. disk: it sleeps in
-its own code after the backward. operation, size: it calls another collective, or one of another
+its own code after the backward. operation, pair: it calls another collective, size: one of another
 size. groups: two ranks enter the collectives of two groups in different orders, the given one and
 the next. message: the rank waits for a message that nobody sends. first: as never, before any step.
-killed, stopped: a signal ends or holds it. again: it fails, and where its launcher starts all
-again, it does not come to init_process_group.
+killed, stopped: a signal ends or holds it. raises: its program raises. again: it does, and where
+its launcher starts all again, it does not come to init_process_group.
 
 Pauses of PAUSE seconds that are none: slow-first, checkpoint: the rank takes long for its first
 step, or to save. work: it computes something that no probe marks. evaluation, exchange: all ranks
@@ -84,10 +84,12 @@ def go_wrong(size, groups):
         stand_still()
     if WHAT in SIGNALS and HERE == CHOSEN:
         os.kill(os.getpid(), SIGNALS[WHAT])
-    if WHAT == "again" and HERE == CHOSEN:
-        raise RuntimeError("the first attempt ends here")
-    if WHAT == "operation":
-        dist.broadcast(value, CHOSEN) if HERE == CHOSEN else dist.all_reduce(value)
+    if WHAT in ("again", "raises") and HERE == CHOSEN:
+        raise RuntimeError("this attempt ends here")
+    if WHAT in ("operation", "pair"):
+        # Whoever sends does not wait: of two ranks it would go on.
+        source = CHOSEN if size > 2 else 1 - CHOSEN
+        dist.broadcast(value, source) if HERE == CHOSEN else dist.all_reduce(value)
     if WHAT == "size":
         dist.all_reduce(torch.ones(400) if HERE == CHOSEN else value)
     if WHAT == "groups" and HERE in (CHOSEN, (CHOSEN + 1) % size):

@@ -71,7 +71,7 @@ JOB_LOG_REFUSED = Metric(
 JOB_LOG_FAILURE = Metric(
     "rankscope_job_log_failure_timestamp_seconds",
     "gauge",
-    "Unix time of the earliest failure in the logs of the job's pods on this node, with its cause"
+    "Unix time of the earliest failure in the job's logs on this node, with its cause"
     " and the rank that failed first (empty if the logs do not tell), for the newest two failed"
     " attempts. own is false if the node's ranks only failed after ranks of other nodes.",
     ("job_id", "cause", "rank", "own"),

@@ -51,6 +51,7 @@ class JobFailures:
         self._jobs: dict[str, _Job] = {}
         self._job_of: dict[str, str] = {}
         self._ranks: dict[str, dict[int, int]] = {}
+        self._outside = ""
         self._view = directory.view
 
     def update(self, pods: Iterable[PodLogs], departed: Sequence[PodLogs], now: float) -> None:
@@ -70,7 +71,7 @@ class JobFailures:
         self._ranks = {
             uid: ranks
             for uid, ranks in self._ranks.items()
-            if uid in there or self._directory.find(uid)
+            if not uid or uid in there or self._directory.find(uid)
         }
         kept = sorted(self._jobs.items(), key=lambda one: one[1].failures[-1].at)[-MAX_JOBS:]
         self._jobs = {job: known for job, known in kept if now - known.present < KEPT_SECONDS}
@@ -110,7 +111,7 @@ class JobFailures:
         pod = self._directory.find(uid) if uid else None
         if pod is not None:
             self._job_of[uid] = self._directory.training_job_of(pod)
-        job = self._job_of.get(uid, "")
+        job = self._job_of.get(uid, "") if uid else self._outside
         if job in self._jobs:
             self._jobs[job].present = now
         logs.failures.ranks = self._ranks.get(uid, {})
@@ -125,14 +126,21 @@ class JobFailures:
                 self._take(job, seen, now)
 
     def _note_ranks(self) -> None:
-        """Note pods' ranks by those within the node; processes that are gone keep theirs."""
+        """Note ranks by those within the node; processes that are gone keep theirs.
+
+        Logs outside of pods are those of the job whose ranks run there, if it is one alone.
+        """
         view = self._directory.view
         if view is self._view:
             return
         self._view = view
+        own = {one.identity.own_job for one in view.processes if not one.placement.pod_uid}
+        if own - {self._outside}:
+            self._outside = own.pop() if len(own) == 1 else ""
+            self._ranks.pop("", None)
         for process in view.processes:
             local = process.identity.local_rank
-            if local is not None and process.placement.pod_uid:
+            if local is not None:
                 known = self._ranks.setdefault(process.placement.pod_uid, {})
                 known[local] = process.identity.rank
 

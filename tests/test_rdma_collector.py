@@ -334,3 +334,11 @@ def test_a_node_without_rdma_says_so(sysfs, node):
     (sysfs / "class").mkdir(parents=True)
     with pytest.raises(NoData, match=r"no RDMA device in .*class/infiniband"):
         node.look()
+
+
+@pytest.mark.parametrize(("link_layer", "shown"), [("InfiniBand", False), ("Ethernet", True)])
+def test_congestion_counters_of_roce_are_shown_at_zero_where_the_port_is_ethernet(
+    sysfs, node, link_layer, shown
+):
+    add_port(sysfs, hw_counters={"np_cnp_sent": 0}, link_layer=link_layer)
+    assert ((metrics.CONGESTION, (*ONE, "cnp_sent")) in node.look()) is shown

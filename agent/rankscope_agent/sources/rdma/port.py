@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.sources.kernel_files import FLAGS, is_stale, read_number, read_text
 from rankscope_agent.sources.rdma.counters import CounterFolder, Counters
 from rankscope_agent.sources.rdma.link_flaps import LinkFlaps
-from rankscope_agent.sources.rdma.names import FOLDERS, LIFESPAN, rule_for
+from rankscope_agent.sources.rdma.names import FOLDERS, LIFESPAN, Folder, Rule, rule_for
 from rankscope_agent.sources.rdma.values import (
     ACTIVE_STATES,
     Rate,
@@ -97,7 +98,7 @@ class Port:
     ) -> None:
         self.labels = (device, number)
         self._path = path
-        folders = [CounterFolder(path / kind, partial(rule_for, kind)) for kind in FOLDERS]
+        folders = [CounterFolder(path / kind, partial(self._rule, kind)) for kind in FOLDERS]
         self.counters = Counters(folders, self.labels, everything=everything, may_keep=may_keep)
         self._state = StatusFile(path / "state")
         self._physical = StatusFile(path / "phys_state")
@@ -120,8 +121,8 @@ class Port:
         for status in (self._state, self._physical, self._rate):
             status.refresh()
             status.read()
-        self.counters.refresh()
         self._link_layer = label_text(read_text(self._path / "link_layer"))
+        self.counters.refresh()
         self._netdev = label_text(read_text(self._path / "gid_attrs" / "ndevs" / "0"))
         self._age_samples = tuple(self._age())
         self._status_samples = tuple(self._status())
@@ -147,6 +148,13 @@ class Port:
         self.counters.close()
         for status in (self._state, self._physical, self._rate):
             status.close()
+
+    def _rule(self, folder: Folder, name: str) -> Rule | None:
+        """Return what a counter file becomes; InfiniBand knows no DCQCN and counts none of it."""
+        rule = rule_for(folder, name)
+        if rule and rule.metric is metrics.CONGESTION and self._link_layer == "InfiniBand":
+            return replace(rule, always=False)
+        return rule
 
     def _status(self) -> Iterator[Sample]:
         state = parse_state(self._state.text)

@@ -23,10 +23,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: venv
 	@$(BIN)/rankscope demo
 
-# Two, for no more: tests start training jobs of four ranks, servers and browsers of their own.
-TEST_PROCESSES ?= 2
+# Three for two cores: tests wait half of their time for training jobs, servers and browsers of
+# their own. Files begin in the order of tests/conftest.py, the longest first.
+TEST_PROCESSES ?= 3
 test: servers venv
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 check: venv
 	$(BIN)/ruff check .

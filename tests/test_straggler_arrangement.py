@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rankscope_analyzers.steps.layout import Layout
+from rankscope_analyzers.steps.rows import Rows
 from rankscope_analyzers.stragglers.arrangement import shape_of_run
-from rankscope_analyzers.stragglers.rows import Rows
 
 STEPS = 40
 SIGNS, SLOWER_SIGNS = (np.where(np.arange(STEPS) // n % 2, 1.0, -1.0) for n in (1, 2))

@@ -6,10 +6,10 @@ import pytest
 
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import Account, RecordError
+from rankscope_analyzers.steps.rows import REQUIRED, rows_of
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import feed
 from rankscope_analyzers.stragglers.assembly import Assembler
-from rankscope_analyzers.stragglers.rows import REQUIRED, rows_of
 from rankscope_analyzers.stragglers.shape import Shape
 from suite_jobs import fault, found, incidents, judged, made
 
@@ -101,9 +101,14 @@ def test_a_missing_column_is_named(column):
             "1 fractional record was left out, the first in row 3: step is 1.5",
         ),
         (
-            {"step": [0, 1, 1]},
+            {"step": [0, 1, 1], "t_start_unix_seconds": [100.0, 101.0, 101.0]},
             "1 duplicate record was left out, the first in row 3: its rank has reported that step "
             "before",
+        ),
+        (
+            {"step": [0, 1, 1]},
+            "1 contested record was left out, the first in row 3: its rank has reported that step "
+            "with other times: two processes claim one rank",
         ),
     ],
 )

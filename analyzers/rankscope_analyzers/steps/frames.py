@@ -11,21 +11,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from rankscope_agent.contract.model import FLAG_EVALUATION, FLAG_FIRST
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.steps import records as step_records
-from rankscope_analyzers.steps.records import (
-    CLOCK,
-    COUNTERS,
-    CPU_WAIT,
-    DURATIONS,
-    Dropped,
-    RecordError,
+from rankscope_analyzers.steps.records import CPU_WAIT, Account, Dropped, RecordError
+from rankscope_analyzers.steps.rows import (
+    CONTESTED,
+    Rows,
+    dense,
+    first_of_each,
+    join,
+    marked_steps,
+    usable_rows,
 )
-
-TIMES = (*DURATIONS, CPU_WAIT)
-RULES = step_records.Rules(required=(*COUNTERS, CLOCK, TIMES[0]), optional=TIMES[1:])
-"""Running jobs measure what they can: all durations but that of the step may be unknown."""
+from rankscope_analyzers.steps.runs import Runs
+from rankscope_analyzers.steps.tables import UNKNOWN_NODE, FrameTable, RecordTable
 
 PER_STEP = (
     *("steps", "segments", "usable", "starts", "step"),
@@ -36,8 +35,6 @@ PER_STEP = (
 WORK_COLUMNS = ("tokens", "samples")
 """Counts of what a rank works on in a step, the better measure first."""
 
-WHOLE_COLUMNS = ("gpu", "dp_group", "tp_group", "pp_stage", "attempt", "flags")
-
 WARM_UP_STEPS = 14
 """Steps after every start that are slow on healthy hardware: lazy allocation, autotuning, cold
 caches and loader workers (14 covers the slow first steps of the traces the procedure grew on)."""
@@ -47,18 +44,6 @@ WARM_UP_SHARE = 0.25
 
 MINIMUM_PRESENCE = 0.5
 """A step that fewer ranks than this reported has no trustworthy median."""
-
-SAME_STEP = ["segment", "step", "rank"]
-"""Columns that tell whose record of which executed step one is."""
-
-SAME_SECONDS = 1e-3
-"""A record that is delivered twice has the same times, but for digits that are lost on the way."""
-
-CONTESTED = "contested"
-"""Why a record is left out if another process reports as the same rank."""
-
-RESTART_TOLERANCE_SECONDS = 1.0
-"""Ranks see one restart within the clock offset of their nodes (50 ms) and their start-up skew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,156 +151,105 @@ def build(
     Raises:
         RecordError: a required column is missing or no usable row is left.
     """
-    account = step_records.Account()
-    rows = _clean(job_id, records, account)
-    rows = rows.assign(segment=segments(rows))
+    account = Account()
+    try:
+        rows, restarts = _in_runs(FrameTable(records), account)
+    except RecordError as error:
+        raise RecordError(f"job {job_id}: {error}") from error
     if newest_run:
-        rows = rows[rows["segment"] == rows["segment"].max()]
-    rows = _once(rows, account)
-    executed, row_index = _executed_steps(rows)
-    ranks, rank_index = np.unique(rows["rank"].to_numpy(np.int64), return_inverse=True)
-    shape = (len(executed), len(ranks))
-    matrices = {
-        name: _scatter(rows, name, row_index, rank_index, shape) for name in (CLOCK, *TIMES)
-    }
-    runs = executed["segment"].to_numpy(np.int64)
-    present = np.isfinite(matrices["step_seconds"]).mean(axis=1)
-    judged = present >= MINIMUM_PRESENCE
-    judged &= ~_evaluation(rows, row_index, shape[0]) & ~_warm_up(runs)
-    last_rows = rows.drop_duplicates("rank", keep="last").sort_values("rank")
+        newest = restarts == restarts.max()
+        rows, restarts = rows.at(newest), restarts[newest]
+    steps, runs, step_index = _executed_steps(rows.step, restarts)
+    ranks, rank_index = np.unique(rows.rank, return_inverse=True)
+    shape = len(steps), len(ranks)
+    cell = step_index * len(ranks) + rank_index
+    once = first_of_each(rows, cell, len(steps) * len(ranks), account)
+    if once is not None:
+        rows, cell, step_index = rows.at(once), cell[once], step_index[once]
+
+    def matrix(values: Floats | None) -> Floats:
+        if values is None:
+            return np.full(shape, np.nan)
+        return dense(cell, values, shape[0] * shape[1]).reshape(shape)
+
+    lasted = matrix(rows.duration)
+    judged = (np.isfinite(lasted).mean(axis=1) >= MINIMUM_PRESENCE) & ~_warm_up(runs)
+    if "flags" in rows.whole:
+        judged &= ~marked_steps(rows, step_index, shape[0])
+    last = records.iloc[_last_of_each(rows) - 1]
     return StepFrame(
         job_id=job_id,
         world_size=max(world_size or 0, len(ranks), int(ranks.max()) + 1),
         ranks=ranks,
-        nodes=tuple(str(node) for node in last_rows["node"]),
-        gpus=last_rows["gpu"].to_numpy(np.int64),
-        stages=last_rows["pp_stage"].to_numpy(np.int64),
-        groups=last_rows["dp_group"].to_numpy(np.int64),
-        steps=executed["step"].to_numpy(np.int64),
+        nodes=tuple(map(str, last["node"])) if "node" in last else (UNKNOWN_NODE,) * len(ranks),
+        gpus=_whole(last, "gpu", unknown=-1),
+        stages=_whole(last, "pp_stage"),
+        groups=_whole(last, "dp_group"),
+        steps=steps,
         segments=runs,
         usable=judged,
-        starts=matrices["t_start_unix_seconds"],
-        step=matrices["step_seconds"],
-        data=matrices["data_seconds"],
-        compute=matrices["compute_seconds"],
-        sync=matrices["sync_seconds"],
-        cpu_wait=matrices[CPU_WAIT],
-        work=_scatter(rows, "work", row_index, rank_index, shape),
+        starts=matrix(rows.start),
+        step=lasted,
+        data=matrix(rows.floats.get("data_seconds")),
+        compute=matrix(rows.floats.get("compute_seconds")),
+        sync=matrix(rows.floats.get("sync_seconds")),
+        cpu_wait=matrix(rows.floats.get(CPU_WAIT)),
+        work=matrix(_work(rows)),
         dropped=account.dropped,
     )
 
 
-def _clean(job_id: str, records: pd.DataFrame, account: step_records.Account) -> pd.DataFrame:
-    """Return the usable records in order of their start, with every column as a number."""
-    try:
-        step_records.require(records.columns, RULES.required)
-        present = (*RULES.required, *(name for name in RULES.optional if name in records.columns))
-        table = {name: step_records.numeric(records[name]) for name in present}
-        number = np.arange(1, len(records) + 1)
-        rules = step_records.Rules(RULES.required, present[len(RULES.required) :])
-        keep = step_records.usable(table, rules, number, account)
-        if not len(records) or (keep is not None and not keep.any()):
-            raise account.nothing_left()
-    except RecordError as error:
-        raise RecordError(f"job {job_id}: {error}") from error
-    rows = pd.DataFrame({name: table.get(name, np.nan) for name in (*present, *TIMES)})
-    rows["row"] = number
-    rows["work"] = _work(records)
-    rows["node"] = records["node"].to_numpy() if "node" in records.columns else "unknown"
-    for name in WHOLE_COLUMNS:
-        rows[name] = _whole(records, name)
-    rows = rows if keep is None else rows[keep]
-    return rows.sort_values(CLOCK, kind="stable")
+def _in_runs(records: RecordTable, account: Account) -> tuple[Rows, Integers]:
+    """Return the usable records in order of their start, and the restarts before each.
+
+    Raises:
+        RecordError: a column is missing, or no record is usable.
+    """
+    runs = Runs(records.rank_count)
+    parts = [
+        part
+        for rows in usable_rows(records, account)
+        for part in runs.split(rows)
+        if len(part.rows)
+    ]
+    restarts = [np.full(len(part.rows), part.restarts, dtype=np.int64) for part in parts]
+    return join([part.rows for part in parts]), np.concatenate(restarts)
 
 
-def _work(records: pd.DataFrame) -> Floats:
-    """Return how much each record's rank was given to do, NaN where nobody counted.
+def _executed_steps(step: Integers, restarts: Integers) -> tuple[Integers, Integers, Integers]:
+    """Return counter and restarts of each executed step in order, and each record's index."""
+    order = np.lexsort((step, restarts))
+    new = np.append(True, (np.diff(step[order]) != 0) | (np.diff(restarts[order]) != 0))
+    index = np.empty(len(step), dtype=np.int64)
+    index[order] = np.cumsum(new) - 1
+    first = order[new]
+    return step[first], restarts[first], index
+
+
+def _last_of_each(rows: Rows) -> Integers:
+    """Return the number of the last record of each rank, in order of the ranks."""
+    _, from_end = np.unique(rows.rank[::-1], return_index=True)
+    return np.asarray(rows.row[::-1][from_end])
+
+
+def _work(rows: Rows) -> Floats | None:
+    """Return how much each record's rank was given to do, None where nobody counted.
 
     Tokens are a better measure of work than samples, which may be of unequal length.
     """
     for name in WORK_COLUMNS:
-        if name in records.columns:
-            counts = step_records.numeric(records[name]).astype(np.float64)
-            if (counts > 0).any():
-                return np.where(np.isfinite(counts) & (counts >= 0), counts, np.nan)
-    return np.full(len(records), np.nan)
+        counts = rows.floats.get(name)
+        if counts is not None and (counts > 0).any():
+            return np.where(np.isfinite(counts) & (counts >= 0), counts, np.nan)
+    return None
 
 
-def _whole(records: pd.DataFrame, name: str) -> Integers:
-    unknown = -1 if name == "gpu" else 0
+def _whole(records: pd.DataFrame, name: str, unknown: int = 0) -> Integers:
     if name not in records.columns:
         return np.full(len(records), unknown, dtype=np.int64)
     values = step_records.numeric(records[name]).astype(np.float64)
     known = np.abs(values) < step_records.LARGEST_COUNTER  # neither NaN nor infinite either
     return np.where(known, values, unknown).astype(np.int64)
-
-
-def _once(rows: pd.DataFrame, account: step_records.Account) -> pd.DataFrame:
-    """Return the first record of each rank in each executed step."""
-    again = np.flatnonzero(rows.duplicated(SAME_STEP))
-    if not len(again):
-        return rows
-    number = rows["row"].to_numpy(np.int64)
-    contested = _contested(rows, again)
-    for which, dropped in ((~contested, step_records.duplicates), (contested, _of_two)):
-        if which.any():
-            account.add(dropped(again[which], number))
-    return rows.drop(rows.index[again])
-
-
-def _contested(rows: pd.DataFrame, again: Integers) -> Booleans:
-    """Return which repeated records are another process's: of other times than the first."""
-    repeated = rows.iloc[again]
-    first = repeated[SAME_STEP].merge(rows.drop_duplicates(SAME_STEP), on=SAME_STEP, how="left")
-    apart = [
-        np.abs(first[name].to_numpy(np.float64) - repeated[name].to_numpy(np.float64))
-        for name in (CLOCK, *DURATIONS)
-    ]
-    return np.asarray(np.fmax.reduce(apart) > SAME_SECONDS)
-
-
-def _of_two(again: Integers, number: Integers) -> Dropped:
-    what = "its rank has reported that step with other times: two processes claim one rank"
-    return Dropped(CONTESTED, len(again), int(number[again].min()), what)
-
-
-def segments(rows: pd.DataFrame) -> Integers:
-    """Number the runs between restarts, for rows in order of time.
-
-    A rank's step counter that falls back, or its launcher's attempt counter that changes, is a
-    restart, and what several ranks show at about the same time is one restart.
-    """
-    ranks = rows.groupby("rank")
-    fell = (ranks["step"].diff() < 0) | (ranks["attempt"].diff().fillna(0) != 0)
-    times = np.sort(rows.loc[fell, "t_start_unix_seconds"].to_numpy(np.float64))
-    tolerance = max(RESTART_TOLERANCE_SECONDS, 2 * float(rows["step_seconds"].median()))
-    first = np.append(True, np.diff(times) > tolerance)[: len(times)]
-    starts = rows["t_start_unix_seconds"].to_numpy(np.float64)
-    return np.searchsorted(times[first], starts, side="right").astype(np.int64)
-
-
-def _executed_steps(rows: pd.DataFrame) -> tuple[pd.DataFrame, Integers]:
-    """Give the distinct executed steps in order, and each row's index among them."""
-    keys = rows[["segment", "step"]].astype(np.int64)
-    executed = keys.drop_duplicates().sort_values(["segment", "step"], kind="stable")
-    executed = executed.reset_index(drop=True)
-    numbered = executed.assign(row=np.arange(len(executed)))
-    return executed, keys.merge(numbered, how="left")["row"].to_numpy(np.int64)
-
-
-def _scatter(
-    rows: pd.DataFrame, name: str, row_index: Integers, rank_index: Integers, shape: tuple[int, int]
-) -> Floats:
-    matrix = np.full(shape, np.nan)
-    matrix[row_index, rank_index] = rows[name].to_numpy(np.float64)
-    return matrix
-
-
-def _evaluation(rows: pd.DataFrame, row_index: Integers, count: int) -> Booleans:
-    flagged = (rows["flags"].to_numpy(np.int64) & (FLAG_EVALUATION | FLAG_FIRST)) != 0
-    marked = np.zeros(count, dtype=np.bool_)
-    marked[row_index[flagged]] = True
-    return marked
 
 
 def _warm_up(runs: Integers) -> Booleans:

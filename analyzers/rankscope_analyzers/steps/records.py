@@ -236,23 +236,3 @@ _REASONS: tuple[
     ("foreign", _is_foreign, lambda name, rules: name == "rank"),
 )
 """Reason, test, and which columns it is for; a record has the first reason that fits."""
-
-
-def repeated(cell: Integers, size: int) -> Integers:
-    """Return the positions whose cell an earlier position has taken, rising.
-
-    Args:
-        cell: one of `size` places for each record, in the order in which the first one wins.
-        size: number of places.
-    """
-    first = np.full(size, -1, dtype=np.int64)
-    first[cell[::-1]] = np.arange(len(cell), dtype=np.int64)[::-1]
-    if np.count_nonzero(first >= 0) == len(cell):
-        return np.empty(0, dtype=np.int64)
-    return np.flatnonzero(first[cell] != np.arange(len(cell))).astype(np.int64)
-
-
-def duplicates(again: Integers, rows: Integers) -> Dropped:
-    """Account for records at positions `again` that say what an earlier one said."""
-    row = int(rows[again].min())
-    return Dropped("duplicate", len(again), row, "its rank has reported that step before")

@@ -8,8 +8,8 @@ from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.medians import median, typical
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import CPU_WAIT, OTHER, TIMING, TIMINGS
+from rankscope_analyzers.steps.rows import Rows, dense
 from rankscope_analyzers.stragglers.quantities import Steps
-from rankscope_analyzers.stragglers.rows import Rows
 from rankscope_analyzers.stragglers.shape import Shape
 
 LOCKED_SHARE = 0.002
@@ -155,10 +155,3 @@ def timed_otherwise(rows: Rows, timing: int) -> Booleans | None:
 
 def _counted(rows: Rows, name: str) -> bool:
     return name in rows.floats and bool((rows.floats[name] > 0).any())
-
-
-def dense(cell: Integers, values: Floats, size: int) -> Floats:
-    """Return `size` values, NaN where no record has one."""
-    matrix = np.full(size, np.nan)
-    matrix[cell] = values
-    return matrix

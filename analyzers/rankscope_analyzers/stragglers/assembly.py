@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rankscope_agent.contract.model import FLAG_EVALUATION, FLAG_FIRST
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers, distinct
 from rankscope_analyzers.steps.layout import Layout, ReportedGroups, world_of
-from rankscope_analyzers.steps.records import Account, Dropped, duplicates, repeated
-from rankscope_analyzers.stragglers.arrangement import dense, shape_of_run, steps_of
+from rankscope_analyzers.steps.records import Account, Dropped
+from rankscope_analyzers.steps.rows import Rows, dense, first_of_each, join, marked_steps
+from rankscope_analyzers.steps.runs import Runs
+from rankscope_analyzers.stragglers.arrangement import shape_of_run, steps_of
 from rankscope_analyzers.stragglers.quantities import Steps
 from rankscope_analyzers.stragglers.rank_grid import grid, is_contradicting
-from rankscope_analyzers.stragglers.rows import Rows, join
 from rankscope_analyzers.stragglers.shape import Shape
 
 LAYOUT_STEPS = 10
@@ -34,21 +34,6 @@ step are at most one apart; clocks that differ by 50 ms make that ten steps of 1
 
 BLOCK_ROWS = 1 << 16
 """Records that are processed at once: large enough for numpy, small enough for the cache."""
-
-RESTART_GAP_SECONDS = 5.0
-"""No job idles that long between two steps unless it restarts."""
-
-RESTART_GAP_STEPS = 3.0
-"""Nor this many times the duration of a step, the shorter one of those before and after."""
-
-CLOCK_TOLERANCE_SECONDS = 0.2
-"""Nodes' clocks differ by up to 50 ms plus drift."""
-
-MAXIMUM_RESTARTS = 100
-"""More short runs than this are not restarts but a counter that is not one."""
-
-SETTLED_STEPS = 1000
-"""Steps, of all ranks, that offset one restart: a job may restart once a day."""
 
 MAXIMUM_BUFFERED = 8
 """Blocks of records that may wait for a step: a counter that stands still never completes one."""
@@ -82,18 +67,13 @@ class Assembler:
 
     __slots__ = (
         "_account",
-        "_attempt",
         "_block_rows",
         "_buffered",
         "_done",
         "_job",
-        "_last_end",
-        "_last_length",
-        "_latest",
         "_newest",
-        "_restarts",
+        "_number",
         "_runs",
-        "_seen",
         "_shape",
     )
 
@@ -101,16 +81,14 @@ class Assembler:
         self._job = job
         self._account = account
         self._block_rows = block_rows
-        self._runs, self._restarts, self._seen = 0, 0, 0
+        self._runs, self._number = Runs(job.world), 0
         self._begin()
 
     def _begin(self) -> None:
         self._buffered: list[Rows] = []
         self._shape: Shape | None = None
         self._newest, self._done = -1, -1
-        self._latest, self._last_end, self._last_length = -np.inf, -np.inf, 0.0
-        self._attempt: int | None = None
-        self._runs += 1
+        self._number += 1
 
     def add(self, rows: Rows) -> Iterator[Shape | Block]:
         """Add records that started after all earlier ones; yield what is complete.
@@ -120,18 +98,16 @@ class Assembler:
         Raises:
             RecordError: the records contradict the layout.
         """
-        while len(rows):
-            newest = _running_maximum(rows.step, self._newest)
-            cut = self._restart(rows, newest)
-            self._buffer(rows.at(slice(0, cut)), newest[:cut])
-            rows = rows.at(slice(cut, None))
-            if len(rows):
-                self._restarts += 1
+        for part in self._runs.split(rows):
+            if part.begins:
                 yield from self.finish()
-            elif self._is_due():
-                yield from self._complete(self._newest - HOLD_STEPS - 1)
-            elif sum(map(len, self._buffered)) > self._buffer_limit():
-                yield from self._reduce_buffer()
+            self._buffer(part.rows, part.newest)
+        if not self._buffered:
+            return
+        if self._is_due():
+            yield from self._complete(self._newest - HOLD_STEPS - 1)
+        elif sum(map(len, self._buffered)) > self._buffer_limit():
+            yield from self._reduce_buffer()
 
     def _is_due(self) -> bool:
         """Return True if there is a block of complete steps."""
@@ -150,12 +126,8 @@ class Assembler:
         """Drop duplicates from the buffer; if that is not enough, release all steps."""
         rows = join(self._buffered)
         _, position = np.unique(np.stack([rows.step, rows.rank]), axis=1, return_inverse=True)
-        again = repeated(position.ravel().astype(np.int64), len(rows))
-        if len(again):
-            self._account.add(duplicates(again, rows.row))
-            once = np.ones(len(rows), dtype=np.bool_)
-            once[again] = False
-            rows = rows.at(once)
+        once = first_of_each(rows, position.ravel().astype(np.int64), len(rows), self._account)
+        rows = rows if once is None else rows.at(once)
         self._buffered = [rows]
         if len(rows) > self._buffer_limit() // 2:
             yield from self._complete(self._newest)
@@ -170,45 +142,6 @@ class Assembler:
             return LAYOUT_STEPS + max(1, self._block_rows // self._job.world)
         return max(1, self._block_rows // self._shape.world)
 
-    def _restart(self, rows: Rows, newest: Integers) -> int:
-        """Return how many records belong to the run: until the counter falls or after a long gap.
-
-        Every cut depends on earlier records only.
-
-        Args:
-            rows: in order of their start.
-            newest: largest counter of the run before each of them.
-        """
-        length, end = rows.duration, rows.end
-        short = np.minimum(length, np.append(self._last_length, length[:-1]))
-        # Short steps are over before clocks that differ as much could show a restart.
-        overlap = -np.minimum(CLOCK_TOLERANCE_SECONDS, short / 4)
-        gap = np.maximum(RESTART_GAP_SECONDS, RESTART_GAP_STEPS * short)
-        fell = (rows.step < newest) | self._is_later_attempt(rows)
-        # The latest end is not before that of the record before: most are no restart after this.
-        pause = rows.start - np.append(self._last_end, end[:-1])
-        likely = np.flatnonzero((fell & (pause > overlap)) | (pause > gap))
-        pause = rows.start[likely] - _latest_before(end, likely, self._latest)
-        cuts = likely[(fell[likely] & (pause > overlap[likely])) | (pause > gap[likely])]
-        cuts = cuts[self._may_restart(cuts)]
-        if self._newest < 0:
-            cuts = cuts[cuts > 0]
-        return int(cuts[0]) if len(cuts) else len(rows)
-
-    def _may_restart(self, cuts: Integers) -> Booleans:
-        """Return True for records at which the job may have restarted: restarts are limited."""
-        earned = (self._seen + cuts) // (SETTLED_STEPS * self._job.world)
-        return np.asarray(self._restarts - earned < MAXIMUM_RESTARTS)
-
-    def _is_later_attempt(self, rows: Rows) -> Booleans:
-        """Return True for records of a later attempt of the launcher than all before them."""
-        if "attempt" not in rows.whole:
-            return np.zeros(len(rows), dtype=np.bool_)
-        attempt = rows.whole["attempt"]
-        known = self._attempt if self._attempt is not None else int(attempt[0])
-        before = np.maximum.accumulate(np.append(known, attempt[:-1]))
-        return np.asarray(attempt > before)
-
     def _buffer(self, rows: Rows, newest: Integers) -> None:
         """Keep records until their steps are complete, except those that come too late.
 
@@ -218,13 +151,7 @@ class Assembler:
         """
         if not len(rows):
             return
-        self._seen += len(rows)
         self._newest = max(int(newest[-1]), int(rows.step[-1]))
-        self._latest = max(self._latest, float(rows.end.max()))
-        self._last_end, self._last_length = float(rows.end[-1]), float(rows.duration[-1])
-        if "attempt" in rows.whole:
-            attempt = int(rows.whole["attempt"].max())
-            self._attempt = attempt if self._attempt is None else max(attempt, self._attempt)
         late = rows.step < newest - HOLD_STEPS
         if late.any():
             self._account.add(_late(rows.at(late), newest[late]))
@@ -311,7 +238,7 @@ class Assembler:
             shape = shape_of_run(first, sizes, ranks, job)
             contradicting = is_contradicting(reported)
             return replace(shape, contradicting=contradicting, job_ranks=job.world)
-        world = world_of(reported, job, self._runs == 1)
+        world = world_of(reported, job, self._number == 1)
         return shape_of_run(first, (job.pipeline, world // job.unit, job.tensor), None, job)
 
     def _block(self, rows: Rows, index: Integers, counters: Integers, shape: Shape) -> Block:
@@ -322,11 +249,8 @@ class Assembler:
             self._account.add(_unplaced(rows.at(~inside), shape.rank_count))
             rows, index, position = rows.at(inside), index[inside], position[inside]
         cell, size = index * shape.world + position, len(counters) * shape.world
-        again = repeated(cell, size)
-        if len(again):
-            self._account.add(duplicates(again, rows.row))
-            once = np.ones(len(cell), dtype=np.bool_)
-            once[again] = False
+        once = first_of_each(rows, cell, size, self._account)
+        if once is not None:
             rows, cell = rows.at(once), cell[once]
         ends = dense(cell, rows.end, size).reshape(len(counters), -1)
         newest = np.nan_to_num(np.fmax.reduce(ends, axis=1))
@@ -339,12 +263,7 @@ def _within(index: Integers, first: int, count: int) -> Booleans:
 
 
 def _marked(rows: Rows, index: Integers, count: int) -> Booleans | None:
-    if "flags" not in rows.whole:
-        return None
-    flags = np.maximum(rows.whole["flags"], 0)
-    found = np.zeros(count, dtype=np.bool_)
-    found[index[(flags & (FLAG_EVALUATION | FLAG_FIRST)) != 0]] = True
-    return found
+    return marked_steps(rows, index, count) if "flags" in rows.whole else None
 
 
 def _split(buffered: list[Rows], last: int) -> tuple[list[Rows], list[Rows]]:
@@ -361,21 +280,6 @@ def _split(buffered: list[Rows], last: int) -> tuple[list[Rows], list[Rows]]:
             ready.append(part.at(over))
             later.append(part.at(~over))
     return ready, later
-
-
-def _running_maximum(step: Integers, before: int) -> Integers:
-    """Return the largest counter before each record, `before` included."""
-    return np.maximum.accumulate(np.append(before, step[:-1]))
-
-
-def _latest_before(end: Floats, index: Integers, before: float) -> Floats:
-    """Return the latest end before each of some ascending indices, `before` included."""
-    inner = index[index > 0]
-    if not len(inner):
-        return np.full(len(index), before)
-    parts = np.maximum.reduceat(end[: inner[-1]], np.append(0, inner[:-1]))
-    latest = np.maximum.accumulate(np.append(before, parts))
-    return np.asarray(latest[1:] if index[0] else latest)
 
 
 def _late(rows: Rows, newest: Integers) -> Dropped:

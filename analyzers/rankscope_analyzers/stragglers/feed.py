@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Integers
-from rankscope_analyzers.steps import records as step_records
 from rankscope_analyzers.steps.layout import Layout
-from rankscope_analyzers.steps.records import Account, Dropped, Rules
+from rankscope_analyzers.steps.records import Account, Dropped
+from rankscope_analyzers.steps.rows import usable_rows
 from rankscope_analyzers.steps.tables import RecordTable
 from rankscope_analyzers.stragglers.assembly import BLOCK_ROWS, Assembler, Block
 from rankscope_analyzers.stragglers.baselines import NEW_PACE_SECONDS
 from rankscope_analyzers.stragglers.detector import EMPTY_LENGTH, Detector, RunLength
 from rankscope_analyzers.stragglers.incidents import Incident
 from rankscope_analyzers.stragglers.rank_zero_work import NO_WAITS, RankZeroWaits
-from rankscope_analyzers.stragglers.rows import PARTS, REQUIRED, USED, Rows, rows_of
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.state import forked
 from rankscope_analyzers.stragglers.view import Part
@@ -114,7 +113,7 @@ class Feed:
         Raises:
             RecordError: a column is missing, or records contradict the layout.
         """
-        for rows in _usable(records, self.job, self._account):
+        for rows in usable_rows(records, self._account, _world(self.job)):
             numbered = self._numbered(rows.node, records.node_names)
             self._judge(self._assembler.add(replace(rows, node=numbered)))
 
@@ -229,28 +228,11 @@ def assembled(
         RecordError: as for `detect`.
     """
     assembler = Assembler(job, account, block_rows)
-    for rows in _usable(records, job, account):
+    for rows in usable_rows(records, account, _world(job)):
         yield from assembler.add(rows)
     yield from assembler.finish()
 
 
-def _usable(records: RecordTable, job: Layout, account: Account) -> Iterator[Rows]:
-    """Yield the records that can be used, numbered continuously.
-
-    Raises:
-        RecordError: a column is missing, or none of the first ones is usable.
-    """
-    step_records.require(records.columns, REQUIRED)
-    columns = tuple(name for name in USED if name in records.columns)
-    parts = tuple(name for name in PARTS if name in columns)
-    rules = Rules(REQUIRED, parts, world=None if job.by_groups else job.world)
-    before = account.seen
-    used = 0
-    for batch in records.batches(columns):
-        row = batch.row + before
-        keep = step_records.usable(batch.table, rules, row, account)
-        rows = rows_of(batch.table, row, keep)
-        used += len(rows)
-        yield rows
-    if not used and not before:
-        raise account.nothing_left()
+def _world(job: Layout) -> int | None:
+    """Return the ranks that records may be of, None where these say it themselves."""
+    return None if job.by_groups else job.world

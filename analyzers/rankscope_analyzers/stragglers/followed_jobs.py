@@ -25,9 +25,9 @@ from rankscope_analyzers.steps.records import (
     Dropped,
     RecordError,
 )
+from rankscope_analyzers.steps.rows import REQUIRED
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers.feed import Detection, Feed
-from rankscope_analyzers.stragglers.rows import REQUIRED
 
 MAXIMUM_LAG_SECONDS = 120.0
 """A rank that is further behind the newest one is not waited for: its agent does not answer, or it

@@ -25,6 +25,8 @@ noticed anyway."""
 MODULES: Sequence[str] = (
     "rankscope_analyzers.steps.layout",
     "rankscope_analyzers.steps.records",
+    "rankscope_analyzers.steps.rows",
+    "rankscope_analyzers.steps.runs",
     "rankscope_analyzers.stragglers.assembly",
     "rankscope_analyzers.stragglers.baselines",
     "rankscope_analyzers.stragglers.step_averaging",
@@ -38,7 +40,6 @@ MODULES: Sequence[str] = (
     "rankscope_analyzers.stragglers.incident_tracker",
     "rankscope_analyzers.stragglers.long_steps",
     "rankscope_analyzers.stragglers.quantities",
-    "rankscope_analyzers.stragglers.rows",
     "rankscope_analyzers.stragglers.run",
     "rankscope_analyzers.stragglers.shape",
     "rankscope_analyzers.stragglers.special_steps",

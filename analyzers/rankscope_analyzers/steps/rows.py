@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rankscope_agent.contract.model import FLAG_EVALUATION, FLAG_FIRST
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.steps import records as step_records
 from rankscope_analyzers.steps.records import (
     CLOCK,
     COUNTERS,
@@ -17,8 +19,12 @@ from rankscope_analyzers.steps.records import (
     DURATIONS,
     OTHER,
     TIMING,
+    Account,
+    Dropped,
+    Rules,
     Table,
 )
+from rankscope_analyzers.steps.tables import RecordTable
 
 REQUIRED = (*COUNTERS, CLOCK, DURATIONS[0])
 """Columns without which a record is useless."""
@@ -103,6 +109,99 @@ def rows_of(table: Table, row: Integers, keep: Booleans | None) -> Rows:
         {name: _float(table[name], keep) for name in FLOATS if name in table},
         {name: _whole(table[name], keep) for name in WHOLE if name in table},
     )
+
+
+def usable_rows(records: RecordTable, account: Account, world: int | None = None) -> Iterator[Rows]:
+    """Yield the records that can be used in order of their start, numbered continuously.
+
+    Args:
+        records: all of them.
+        account: where the others are counted; what it has seen before comes before these.
+        world: ranks that they may be of, None where the records say it themselves.
+
+    Raises:
+        RecordError: a column is missing, or none of the first ones is usable.
+    """
+    step_records.require(records.columns, REQUIRED)
+    columns = tuple(name for name in USED if name in records.columns)
+    rules = Rules(REQUIRED, tuple(name for name in PARTS if name in columns), world)
+    before = account.seen
+    used = 0
+    for batch in records.batches(columns):
+        row = batch.row + before
+        keep = step_records.usable(batch.table, rules, row, account)
+        rows = rows_of(batch.table, row, keep)
+        used += len(rows)
+        yield rows
+    if not used and not before:
+        raise account.nothing_left()
+
+
+def first_of_each(rows: Rows, cell: Integers, size: int, account: Account) -> Booleans | None:
+    """Return which records are the first in their place, None if all are; count the others.
+
+    Args:
+        rows: in order of their start.
+        cell: one of `size` places for each.
+        size: number of places.
+        account: where records are counted that repeat an earlier one, or contradict it.
+    """
+    first = np.full(size, -1, dtype=np.int64)
+    first[cell[::-1]] = np.arange(len(cell), dtype=np.int64)[::-1]
+    if np.count_nonzero(first >= 0) == len(cell):
+        return None
+    before = first[cell]
+    once = np.asarray(before == np.arange(len(cell)))
+    again = np.flatnonzero(~once)
+    contested = _is_of_another(rows, again, before[again])
+    for which, dropped in ((~contested, _duplicates), (contested, _of_two)):
+        if which.any():
+            account.add(dropped(rows.row[again[which]]))
+    return once
+
+
+CONTESTED = "contested"
+"""Why a record is left out if another process reports as the same rank."""
+
+SAME_SECONDS = 1e-3
+"""A record that is delivered twice has the same times, but for digits that are lost on the way."""
+
+
+def _is_of_another(rows: Rows, again: Integers, before: Integers) -> Booleans:
+    """Return which repeated records are another process's: of other times than the first."""
+    times = (rows.start, *(rows.floats[name] for name in DURATIONS if name in rows.floats))
+    apart = [np.abs(values[again] - values[before]) for values in times]
+    return np.asarray(np.fmax.reduce(apart) > SAME_SECONDS)
+
+
+def _duplicates(row: Integers) -> Dropped:
+    return Dropped("duplicate", len(row), int(row.min()), "its rank has reported that step before")
+
+
+def _of_two(row: Integers) -> Dropped:
+    what = "its rank has reported that step with other times: two processes claim one rank"
+    return Dropped(CONTESTED, len(row), int(row.min()), what)
+
+
+def marked_steps(rows: Rows, index: Integers, count: int) -> Booleans:
+    """Return (count,) true for steps that the probe of any rank marked as evaluation or start-up.
+
+    Args:
+        rows: records with the column `flags`.
+        index: of each record's step.
+        count: number of steps.
+    """
+    flags = np.maximum(rows.whole["flags"], 0)
+    found = np.zeros(count, dtype=np.bool_)
+    found[index[(flags & (FLAG_EVALUATION | FLAG_FIRST)) != 0]] = True
+    return found
+
+
+def dense(cell: Integers, values: Floats, size: int) -> Floats:
+    """Return `size` values, NaN where no record has one."""
+    matrix = np.full(size, np.nan)
+    matrix[cell] = values
+    return matrix
 
 
 def join(parts: Sequence[Rows]) -> Rows:

@@ -1,0 +1,160 @@
+"""Split the records of a job into its runs: where a restart or a long silence divides them.
+
+All that is made of records, incidents and matrices alike, has its runs from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.steps.rows import Rows
+
+RESTART_GAP_SECONDS = 5.0
+"""No job idles that long between two steps unless it restarts."""
+
+RESTART_GAP_STEPS = 3.0
+"""Nor this many times the duration of a step, the shorter one of those before and after."""
+
+CLOCK_TOLERANCE_SECONDS = 0.2
+"""Nodes' clocks differ by up to 50 ms plus drift."""
+
+MAXIMUM_RESTARTS = 100
+"""More short runs than this are not restarts but a counter that is not one."""
+
+SETTLED_STEPS = 1000
+"""Steps, of all ranks, that offset one restart: a job may restart once a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Records of one run that follow each other.
+
+    Args:
+        rows: in order of their start; may be empty.
+        newest: (n,) largest step counter of the run before each of them, -1 before the first.
+        begins: a run begins with them.
+        restarts: of the job before them: silences of the same attempt are none.
+    """
+
+    rows: Rows
+    newest: Integers
+    begins: bool
+    restarts: int
+
+
+class Runs:
+    """Splits the records of one job, in order of their start, into runs; bounded state.
+
+    Where a run ends depends on the records alone, not on how many of them are added at once.
+
+    Args:
+        world: ranks of the job, approximately.
+    """
+
+    __slots__ = (
+        "_attempt",
+        "_cuts",
+        "_last_end",
+        "_last_length",
+        "_latest",
+        "_newest",
+        "_restarts",
+        "_seen",
+        "_world",
+    )
+
+    def __init__(self, world: int) -> None:
+        self._world = world
+        self._cuts, self._restarts, self._seen = 0, 0, 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._newest = -1
+        self._latest, self._last_end, self._last_length = -np.inf, -np.inf, 0.0
+        self._attempt: int | None = None
+
+    def split(self, rows: Rows) -> Iterator[Stretch]:
+        """Yield records, which started after all earlier ones, run by run."""
+        begins = False
+        while len(rows):
+            newest = _running_maximum(rows.step, self._newest)
+            again = (rows.step < newest) | self._is_later_attempt(rows)
+            cut = self._cut(rows, again)
+            head = rows.at(slice(0, cut))
+            self._take(head)
+            yield Stretch(head, newest[:cut], begins, self._restarts)
+            if cut == len(rows):
+                return
+            self._cuts += 1
+            self._restarts += bool(again[cut])
+            self._begin()
+            rows, begins = rows.at(slice(cut, None)), True
+
+    def _cut(self, rows: Rows, again: Booleans) -> int:
+        """Return how many records belong to the run: until the counter falls or after a long gap.
+
+        Every cut depends on earlier records only.
+
+        Args:
+            rows: in order of their start.
+            again: records that are of an earlier step, or of a later attempt, than one before them.
+        """
+        length, end = rows.duration, rows.end
+        short = np.minimum(length, np.append(self._last_length, length[:-1]))
+        # Short steps are over before clocks that differ as much could show a restart.
+        overlap = -np.minimum(CLOCK_TOLERANCE_SECONDS, short / 4)
+        gap = np.maximum(RESTART_GAP_SECONDS, RESTART_GAP_STEPS * short)
+        # The latest end is not before that of the record before: most are no restart after this.
+        pause = rows.start - np.append(self._last_end, end[:-1])
+        likely = np.flatnonzero((again & (pause > overlap)) | (pause > gap))
+        pause = rows.start[likely] - _latest_before(end, likely, self._latest)
+        cuts = likely[(again[likely] & (pause > overlap[likely])) | (pause > gap[likely])]
+        cuts = cuts[self._may_restart(cuts)]
+        if self._newest < 0:
+            cuts = cuts[cuts > 0]
+        return int(cuts[0]) if len(cuts) else len(rows)
+
+    def _may_restart(self, cuts: Integers) -> Booleans:
+        """Return True for records at which the job may have restarted: restarts are limited."""
+        earned = (self._seen + cuts) // (SETTLED_STEPS * self._world)
+        return np.asarray(self._cuts - earned < MAXIMUM_RESTARTS)
+
+    def _is_later_attempt(self, rows: Rows) -> Booleans:
+        """Return True for records of a later attempt of the launcher than all before them."""
+        if "attempt" not in rows.whole:
+            return np.zeros(len(rows), dtype=np.bool_)
+        attempt = rows.whole["attempt"]
+        known = self._attempt if self._attempt is not None else int(attempt[0])
+        before = np.maximum.accumulate(np.append(known, attempt[:-1]))
+        return np.asarray(attempt > before)
+
+    def _take(self, rows: Rows) -> None:
+        """Count records to the current run."""
+        if not len(rows):
+            return
+        self._seen += len(rows)
+        self._newest = max(self._newest, int(rows.step.max()))
+        self._latest = max(self._latest, float(rows.end.max()))
+        self._last_end, self._last_length = float(rows.end[-1]), float(rows.duration[-1])
+        if "attempt" in rows.whole:
+            attempt = int(rows.whole["attempt"].max())
+            self._attempt = attempt if self._attempt is None else max(attempt, self._attempt)
+
+
+def _running_maximum(step: Integers, before: int) -> Integers:
+    """Return the largest counter before each record, `before` included."""
+    return np.maximum.accumulate(np.append(before, step[:-1]))
+
+
+def _latest_before(end: Floats, index: Integers, before: float) -> Floats:
+    """Return the latest end before each of some ascending indices, `before` included."""
+    inner = index[index > 0]
+    if not len(inner):
+        return np.full(len(index), before)
+    parts = np.maximum.reduceat(end[: inner[-1]], np.append(0, inner[:-1]))
+    latest = np.maximum.accumulate(np.append(before, parts))
+    return np.asarray(latest[1:] if index[0] else latest)

@@ -1,8 +1,8 @@
 """The step of a release behind pushing its images: names them, by digest, wherever manifests do.
 
 `python daemonset/set_images.py REGISTRY/rankscope-agent@sha256:… REGISTRY/rankscope@sha256:…` fills
-images/kustomization.yaml, writes install.yaml anew from it, and names the agent's image where the
-probe is copied from, which no kustomization reaches: those files are applied by themselves, too.
+images/kustomization.yaml, writes install.yaml anew from it, and names the images where the probe is
+copied from and a pod is checked, which no kustomization reaches: those files stand by themselves.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ PROBES = (
     Path("probe", "kyverno.yaml"),
     Path("probe", "pod-template.yaml"),
 )
+GATES = (Path("preflight", "init-container.yaml"),)
 NAMES = ("ghcr.io/rankscope/rankscope-agent", "ghcr.io/rankscope/rankscope")
 _IMAGE = re.compile(r"([a-z0-9][a-z0-9.-]*(?::\d+)?(?:/[a-z0-9._-]+)+)@(sha256:[0-9a-f]{64})")
 _ENTRY = re.compile(r"  - \{name: (\S+?), (?:newName: (\S+?), )?(newTag|digest): (\S+?)\}\n")
@@ -37,9 +38,9 @@ def parse(image: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def current(entry: str) -> str:
-    """Return the agent's image as the entry has it."""
-    name, new_name, kind, value = _ENTRY.findall(entry)[0]
+def current(entry: str, number: int = 0) -> str:
+    """Return the agent's image as the entry has it; that of the analyzers is number 1."""
+    name, new_name, kind, value = _ENTRY.findall(entry)[number]
     return f"{new_name or name}{':' if kind == 'newTag' else '@'}{value}"
 
 
@@ -63,9 +64,11 @@ def set_images(folder: Path, images: Sequence[str]) -> None:
     before = (folder / ENTRY).read_text()
     after = filled(before, images)
     (folder / ENTRY).write_text(after)
-    for path in PROBES:
-        text = (folder / path).read_text()
-        (folder / path).write_text(text.replace(current(before), current(after)))
+    for number, paths in enumerate((PROBES, GATES)):
+        for path in paths:
+            text = (folder / path).read_text()
+            new = text.replace(current(before, number), current(after, number))
+            (folder / path).write_text(new)
     rendered = subprocess.run(
         ["kubectl", "kustomize", str(folder / "install")],  # noqa: S607
         check=True,

@@ -25,7 +25,7 @@ from preflight_jobs import (
     read,
 )
 from rankscope_analyzers import cli
-from rankscope_analyzers.preflight.checks import POOL_CHECKS
+from rankscope_analyzers.preflight.checks import POD_CHECKS, POOL_CHECKS
 from rankscope_analyzers.preflight.documents import parse
 
 PAGE = Path(__file__).parents[1] / "docs" / "preflight.md"
@@ -42,9 +42,9 @@ def write(tmp_path):
 
 
 def test_every_check_has_its_section_and_every_section_its_check():
-    assert re.findall(r"^## (.+)$", PAGE.read_text(), re.MULTILINE) == [
+    assert re.findall(r"^## ([a-z-]+)$", PAGE.read_text(), re.MULTILINE) == [
         *IDS,
-        *(check.id for check in POOL_CHECKS),
+        *(check.id for check in (*POOL_CHECKS, *POD_CHECKS)),
     ]
 
 

@@ -57,7 +57,7 @@ def test_one_entry_is_filled_and_every_manifest_names_the_images_by_their_digest
     done = release(folder, AGENT, ANALYZERS)
     assert done.returncode == 0, done.stderr
     changed = {name for name, text in yaml_files(folder).items() if text != before[name]}
-    probes = {str(path) for path in set_images.PROBES}
+    probes = {str(path) for path in (*set_images.PROBES, *set_images.GATES)}
     assert changed == {"images/kustomization.yaml", "install.yaml"} | probes
     for name in changed - {"images/kustomization.yaml"}:
         assert not OURS.search((folder / name).read_text()), name

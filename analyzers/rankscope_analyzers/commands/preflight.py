@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -16,13 +18,20 @@ from rankscope_analyzers.command import (
     write_text,
 )
 from rankscope_analyzers.commands import connection
-from rankscope_analyzers.intake import agent_pages
+from rankscope_analyzers.intake import agent_pages, local_pages
 from rankscope_analyzers.intake.agent_client import AgentError
 from rankscope_analyzers.intake.kubernetes_api import KubernetesApi
-from rankscope_analyzers.intake.page_history import from_pages
+from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.preflight import documents, jobs, pool, report, running
-from rankscope_analyzers.preflight.checks import CHECKS, POOL_CHECKS, results
+from rankscope_analyzers.preflight.checks import (
+    CHECKS,
+    POD_CHECKS,
+    POOL_CHECKS,
+    pod_results,
+    results,
+)
 from rankscope_analyzers.preflight.job import Settings
+from rankscope_analyzers.preflight.surroundings import look
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.name_lists import SHOWN, listed, named
 
@@ -57,13 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " several times",
     )
     connection.add_arguments(parser, required=False, namespace="--agents-namespace")
-    parser.add_argument(
-        "--node",
-        action="append",
-        default=[],
-        metavar="NODE",
-        help="only this node of those whose agents answer; may be given several times",
-    )
+    _add_places(parser)
     parser.add_argument(
         "--since",
         default="7d",
@@ -84,12 +87,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CHECK",
-        choices=[*(check.id for check in CHECKS), *(check.id for check in POOL_CHECKS)],
+        choices=[
+            *(check.id for check in CHECKS),
+            *(check.id for check in POOL_CHECKS),
+            *(check.id for check in POD_CHECKS),
+        ],
         help="leave a check out; may be given several times",
     )
     parser.add_argument("--strict", action="store_true", help="a warning fails, too")
     parser.add_argument("--junit", metavar="FILE", help="write JUnit's XML as well")
     add_output(parser)
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
+    """Declare the nodes and pods that are looked at without asking an agent."""
+    parser.add_argument(
+        "--node",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="only this node of those whose agents answer; may be given several times",
+    )
+    parser.add_argument(
+        "--this-node",
+        action="store_true",
+        help="the node that the command runs on, as its agent's collectors see it when run once",
+    )
+    parser.add_argument(
+        "--page",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a node's page as rankscope-agent --once prints it; - reads standard input; may be"
+        " given several times",
+    )
+    parser.add_argument(
+        "--this-pod",
+        action="store_true",
+        help="the pod that the command runs in: shared and locked memory, interfaces, devices,"
+        " variables",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -101,13 +138,13 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.intake.agent_client.AgentError: no agent answers.
         rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
     """
-    asked = bool(options.agent or options.cluster)
-    if not (asked or options.manifests or options.job):
+    of_nodes = _of_nodes(options)
+    if not (of_nodes or options.manifests or options.job or options.this_pod):
         raise InputError(
-            "give manifests to check, a job of the cluster by --job, or agents of the nodes by"
-            " --agent or --cluster"
+            "give manifests to check, a job of the cluster by --job, agents of the nodes by"
+            " --agent or --cluster, or --this-node or --this-pod"
         )
-    if options.node and not asked:
+    if options.node and not of_nodes:
         raise InputError("--node is about agents: give them by --agent or --cluster")
     found = _jobs(options)
     live = _running(options)
@@ -115,21 +152,32 @@ def run(options: argparse.Namespace) -> int:
         report.CheckedJob(one, list(results(one, CHECKS, options.skip)))
         for one in (*found.jobs, *(one.job for one in live))
     ]
-    nodes = _checked_pool(options, {node for one in live for node in one.nodes}) if asked else None
+    nodes = None
+    if of_nodes:
+        nodes = _checked_pool(options, {node for one in live for node in one.nodes})
+    pod = None
+    if options.this_pod:
+        pod = report.CheckedPod(list(pod_results(look(os.environ), options.skip)))
     not_read = [sentence for one in live for sentence in one.not_read]
     everything: list[report.Checked] = [*checked, *([nodes] if nodes else [])]
+    everything += [pod] if pod else []
     if options.junit:
         write_text(Path(options.junit), report.junit(everything, strict=options.strict))
     if options.json:
-        jobs_and_rest = {
+        jobs_and_rest: dict[str, object] = {
             "jobs": [one.as_object() for one in checked],
             "passed_over": [{"source": at, "kind": kind} for at, kind in found.passed_over],
             "not_read": not_read,
         }
-        print_json(jobs_and_rest | ({"pool": nodes.as_object()} if nodes else {}))
+        jobs_and_rest |= {"pool": nodes.as_object()} if nodes else {}
+        print_json(jobs_and_rest | ({"pod": pod.as_object()} if pod else {}))
     else:
         _show(everything, found.passed_over, not_read, no_color=options.no_color)
     return report.exit_code(everything, strict=options.strict)
+
+
+def _of_nodes(options: argparse.Namespace) -> bool:
+    return bool(options.agent or options.cluster or options.this_node or options.page)
 
 
 def _jobs(options: argparse.Namespace) -> jobs.Manifests:
@@ -173,8 +221,7 @@ def _checked_pool(options: argparse.Namespace, of_jobs: Collection[str]) -> repo
         AgentError: no agent answers.
         InputError: no agent is of a node that was asked for.
     """
-    targets = connection.chosen_targets(options)
-    pages, silent = agent_pages.pages(targets.agents())
+    pages, silent = _pages(options)
     if not pages:
         raise AgentError("; ".join(silent) or "there is no agent to ask")
     named_nodes = set(options.node) or set(of_jobs)
@@ -191,6 +238,24 @@ def _checked_pool(options: argparse.Namespace, of_jobs: Collection[str]) -> repo
         now - age_seconds(options.since),
     )
     return report.CheckedPool(read.nodes, list(results(read, POOL_CHECKS, options.skip)))
+
+
+def _pages(options: argparse.Namespace) -> tuple[list[Page], list[str]]:
+    """Return the pages of nodes, and a sentence for each agent that gives none.
+
+    Raises:
+        AgentError: a page that was kept cannot be read, or this node's agent does not run.
+    """
+    pages = local_pages.of_files(options.page)
+    pages += [local_pages.of_this_node()] if options.this_node else []
+    silent: list[str] = []
+    if options.agent or options.cluster:
+        asked, silent = agent_pages.pages(connection.chosen_targets(options).agents())
+        pages += asked
+    twice = [node for node, count in Counter(page.node for page in pages).items() if count > 1]
+    if twice:
+        raise InputError(f"there is more than one page of {named(sorted(twice), 'node')}")
+    return pages, silent
 
 
 def _show(

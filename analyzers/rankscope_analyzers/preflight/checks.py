@@ -1,4 +1,4 @@
-"""Every check of a manifest and of nodes, one row each; `docs/preflight.md` describes them."""
+"""Every check of manifests, nodes and a pod, one row each; `docs/preflight.md` describes them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rankscope_analyzers.preflight import (
     memory_checks,
     network_checks,
     placement_checks,
+    pod_checks,
     pool_checks,
     storage_checks,
     variable_checks,
@@ -21,11 +22,12 @@ from rankscope_analyzers.preflight import (
 from rankscope_analyzers.preflight.job import Job
 from rankscope_analyzers.preflight.outcome import Outcome, outcome_of
 from rankscope_analyzers.preflight.pool import Pool
+from rankscope_analyzers.preflight.surroundings import Surroundings
 
 PAGE = "docs/preflight.md"
 
 Subject = TypeVar("Subject")
-"""What a check is of: a job's manifests, or the nodes of a pool."""
+"""What a check is of: a job, the nodes of a pool, or the pod that it runs in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,14 @@ POOL_CHECKS: Sequence[Check[Pool]] = (
     Check("clocks", "Clocks are kept", pool_checks.clocks),
 )
 
+POD_CHECKS: Sequence[Check[Surroundings]] = (
+    Check("pod-shared-memory", "Shared memory is large enough", pod_checks.shared_memory),
+    Check("pod-locked-memory", "Memory may be locked", pod_checks.locked_memory),
+    Check("pod-interfaces", "NCCL_SOCKET_IFNAME fits", pod_checks.interfaces),
+    Check("pod-rdma", "RDMA devices can be opened", pod_checks.rdma),
+    Check("pod-gpus", "One process for each GPU", pod_checks.gpu_count),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -127,3 +137,10 @@ def results(
     for check in checks:
         if check.id not in left_out:
             yield Result(check, outcome_of(partial(check.conclude, subject)))
+
+
+def pod_results(pod: Surroundings, left_out: Sequence[str] = ()) -> Iterator[Result]:
+    """Yield what the checks of a pod from within say, and those that its variables decide."""
+    yield from results(pod, POD_CHECKS, left_out)
+    by_variables = [check for check in CHECKS if check.id in pod_checks.FROM_VARIABLES]
+    yield from results(pod_checks.as_job(pod), by_variables, left_out)

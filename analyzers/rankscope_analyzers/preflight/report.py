@@ -50,6 +50,18 @@ class CheckedPool:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckedPod:
+    """The results of the checks of this pod."""
+
+    results: Sequence[Result]
+    title: str = "this pod"
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        return {"checks": [one.as_object() for one in self.results]}
+
+
+@dataclass(frozen=True, slots=True)
 class CheckedJob:
     """A job and the results of its checks."""
 

@@ -1,0 +1,143 @@
+"""What a process can see of the pod that it runs in, without asking anybody."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+IPC_LOCK_BIT = 14
+"""Of a process's effective capabilities (linux/capability.h)."""
+
+_MEMLOCK = re.compile(r"^Max locked memory\s+(\d+|unlimited)\s", re.MULTILINE)
+_CAPABILITIES = re.compile(r"^CapEff:\s*([0-9a-fA-F]{1,32})$", re.MULTILINE)
+_GPU = re.compile(r"nvidia\d+")
+_VERBS = re.compile(r"uverbs\d+")
+
+LINK_UP = frozenset(("up", "unknown"))
+"""States of interfaces that carry packets; drivers that watch no carrier say unknown."""
+
+PORT_ACTIVE = "4"
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaDevice:
+    """An RDMA device that the pod was given.
+
+    Args:
+        usable: the process may open it.
+        ports: whether each port is active, by its number; empty where that cannot be read.
+    """
+
+    usable: bool
+    ports: Mapping[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """A pod from within; None stands for what cannot be read.
+
+    Args:
+        variables: of this process.
+        shm_bytes: size of /dev/shm.
+        memlock_bytes: how much may be locked, infinite where there is no limit.
+        may_lock: the capability IPC_LOCK lifts that limit.
+        interfaces: whether each is up, without the loopback.
+        rdma: devices by name.
+        gpus: of NVIDIA.
+    """
+
+    variables: Mapping[str, str]
+    shm_bytes: int | None
+    memlock_bytes: float | None
+    may_lock: bool | None
+    interfaces: Mapping[str, bool] | None
+    rdma: Mapping[str, RdmaDevice] | None
+    gpus: int | None
+
+
+def look(
+    variables: Mapping[str, str],
+    root: Path = Path("/"),
+    shm: Path = Path("/dev/shm"),  # noqa: S108
+) -> Surroundings:
+    """Return what this process sees.
+
+    Args:
+        variables: of this process.
+        root: below which /proc, /sys and /dev are.
+        shm: where shared memory is mounted.
+    """
+    status = _text(root / "proc/self/status")
+    capabilities = _CAPABILITIES.search(status or "")
+    limit = _MEMLOCK.search(_text(root / "proc/self/limits") or "")
+    may_lock = bool(int(capabilities[1], 16) >> IPC_LOCK_BIT & 1) if capabilities else None
+    devices = _names(root / "dev")
+    return Surroundings(
+        variables,
+        _size(shm),
+        float(limit[1].replace("unlimited", "inf")) if limit else None,
+        may_lock,
+        _interfaces(root / "sys/class/net"),
+        _rdma(root, devices),
+        None if devices is None else sum(bool(_GPU.fullmatch(name)) for name in devices),
+    )
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _names(folder: Path) -> list[str] | None:
+    """Return the names in a folder, None where it cannot be listed."""
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return None
+
+
+def _size(shm: Path) -> int | None:
+    try:
+        found = os.statvfs(shm)
+    except OSError:
+        return None
+    return found.f_frsize * found.f_blocks
+
+
+def _interfaces(folder: Path) -> Mapping[str, bool] | None:
+    names = _names(folder)
+    if names is None:
+        return None
+    return {
+        name: (_text(folder / name / "operstate") or "").strip() in LINK_UP
+        for name in names
+        if name != "lo" and (folder / name).is_dir()
+    }
+
+
+def _rdma(root: Path, devices: list[str] | None) -> Mapping[str, RdmaDevice] | None:
+    if devices is None:
+        return None
+    verbs = _names(root / "dev/infiniband") if "infiniband" in devices else []
+    if verbs is None:
+        return None
+    found = {}
+    for name in filter(_VERBS.fullmatch, verbs):
+        device = (_text(root / "sys/class/infiniband_verbs" / name / "ibdev") or name).strip()
+        usable = os.access(root / "dev/infiniband" / name, os.R_OK | os.W_OK)
+        found[device] = RdmaDevice(usable, _ports(root / "sys/class/infiniband" / device / "ports"))
+    return found
+
+
+def _ports(folder: Path) -> Mapping[str, bool]:
+    states = {name: _text(folder / name / "state") for name in _names(folder) or ()}
+    return {
+        name: state.partition(":")[0].strip() == PORT_ACTIVE
+        for name, state in states.items()
+        if state
+    }

@@ -14,6 +14,8 @@ from known_pods import pods_of
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_directories import PodIdentity
+from rankscope_agent.sources.stalls import look
+from rankscope_agent.sources.stalls.look import StallSource
 from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training import follower as ring_follower
 from rankscope_agent.sources.training import listing, reader, ring_directory
@@ -188,6 +190,24 @@ def test_readers_share_out_rings_as_the_collector_does(tmp_path, monkeypatch):
     steps = RingStepSource(tmp_path, tmp_path / "kubelet", "gpu-01", lambda: NOW, names)
     held_by = Counter(rank.job_id for rank in steps.ranks())
     assert held_by == {"greedy/0": 2, "greedy/1": 2, "team/late": 4}
+    for writer in writers:
+        writer.end()
+
+
+def test_ranks_that_stand_still_share_out_who_is_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(look, "MAX_RANKS", 8)
+    writers = [
+        RingWriter(directory, f"{n}.ring", rank=n, job_id=uid.partition("-")[2])
+        for uid in ("greedy-0", "greedy-1", "team-late")
+        for directory in [volume(tmp_path, uid)]
+        for n in range(6)
+    ]
+    for writer in writers:
+        writer.step()
+    names = pods_named_after_their_namespace()
+    rings = RingStepSource(tmp_path, tmp_path / "kubelet", "gpu-01", time.time, names)
+    standing = StallSource(rings, tmp_path).stalls(None)
+    assert Counter(one.job_id for one in standing) == {"greedy/0": 2, "greedy/1": 2, "team/late": 4}
     for writer in writers:
         writer.end()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from rankscope_agent.contract import thread_stacks
 from rankscope_agent.contract.flight_dump import FlightDump, Frame
 from rankscope_agent.contract.stalls import GroupCalls, RankStall, groups_of
+from rankscope_agent.sources.fair_shares import choose
 from rankscope_agent.sources.flight_recorder.failures import FlightError
 from rankscope_agent.sources.flight_recorder.launches import read_answer
 from rankscope_agent.sources.flight_recorder.worker_server import (
@@ -43,6 +44,8 @@ KEPT_SECONDS = 5.0
 """A rank is not asked again within it, whoever wants to know."""
 
 MAX_RANKS = 64
+"""Ranks of all jobs that are looked at; namespaces share them, and the pods of each."""
+
 ASKED_AT_ONCE = 8
 STACK_SECONDS = 1.0
 """A rank that holds its interpreter's lock gives no stack, however long one waits."""
@@ -89,7 +92,8 @@ class StallSource:
             now = self._clock()
             standing = [one for one in self._rings.rings_of(job_id) if _is_quiet(one, now)]
             newest = {(one.identity.job_id, one.identity.rank): one for one in standing}
-            wanted = {_key(one): one for one in list(newest.values())[:MAX_RANKS]}
+            chosen = choose(newest.values(), self._rings.holder, MAX_RANKS)
+            wanted = {_key(one): one for one in chosen}
             fresh = {
                 key: stall
                 for key, stall in self._kept.items()

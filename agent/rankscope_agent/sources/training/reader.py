@@ -195,6 +195,10 @@ class RingStepSource:
     ) -> Iterator[tuple[Holder, RingDirectory, RingFile]]:
         return ((self._holder(place, file.user), place, file) for file in files)
 
+    def holder(self, ring: RingAnswer) -> Holder:
+        """Return who takes a place with a ring."""
+        return self._holder(ring.directory, ring.file.user)
+
     def _holder(self, directory: RingDirectory, user: int) -> Holder:
         namespace = self._names.namespace_of_pod(directory.pod_uid) if directory.pod_uid else ""
         return holder_of(directory, namespace, user)

@@ -173,7 +173,7 @@ def _asked(url: str, job_id: str, fault: str, rank: int) -> Run:
             right = _is_right(fault, rank, verdict) and not failed
             return Run(fault, rank, right, quiet, sentence, len(again), failed)
         if fault == "raises" and "failed first" in sentence:
-            right = sentence.startswith(f"rank {rank} (") and verdict["ranks"] == [rank]
+            right = sentence.startswith(f"rank {rank} (")
             return Run(fault, rank, right, None, sentence)
         if fault not in ("raises", "again") and sentence.startswith("The job is over"):
             first = " ended first, at " if fault in RAISES else f": rank {rank} "

@@ -84,6 +84,17 @@ def test_a_fault_long_before_the_last_step_did_not_stop_the_job(fault):
     assert suspects(220.0) == ()
 
 
+@pytest.mark.parametrize("fault", [xid, killed])
+@pytest.mark.parametrize("stands", [None, 1])
+def test_a_fault_after_which_steps_went_on_lends_its_ranks_to_no_hang(fault, stands):
+    """It is an incident by itself: only what was there just before explains that steps end."""
+    where = standing_in(stands) if stands else None
+    assert hang(fault(2, 205.0), where)[0] == ((stands,) if stands else (2,))
+    ranks, sentence = hang(fault(2, 400.0), where)
+    assert ranks == ((stands,) if stands else ())
+    assert "because" not in sentence
+
+
 def test_where_two_faults_are_reported_the_earlier_one_is_the_cause():
     assert hang(xid(1, 88.0) + killed(3, 94.0))[0] == (3,)
 

@@ -20,7 +20,8 @@ from rankscope_analyzers.findings.location import (
 )
 from rankscope_analyzers.fusion.causality import STUCK, kind_of
 from rankscope_analyzers.fusion.job_report import Incident
-from rankscope_analyzers.layers.hang import HANG
+from rankscope_analyzers.layers.hang import HANG, ends_steps
+from rankscope_analyzers.layers.hang_evidence import BEFORE_SECONDS
 
 NOTICED_LATE_SECONDS = 120.0
 """A cause may be noticed this much later than its symptom: counters are scraped every 15 to 60
@@ -32,6 +33,9 @@ GONE_BEFORE_SECONDS = 120.0
 TIMEOUT_SECONDS = 2400.0
 """Stuck jobs are noticed by watchdogs after 10 minutes with NCCL and 30 with gloo (PyTorch's
 defaults), so that the cause may have ended that long ago."""
+
+ONCE: frozenset[Layer] = frozenset(("kernel", "gpu", "host", "pod"))
+"""Layers whose faults begin once: steps that go on for long after one did without what is lost."""
 
 MAXIMUM_ECHO_COST = 0.5
 """Part of the first finding's cost below which a second one on other ranks may be its echo."""
@@ -144,9 +148,19 @@ def _in_time(cause: Finding, symptom: Finding) -> bool:
         return True
     if began is not None and began > showed + NOTICED_LATE_SECONDS:
         return False
+    if began is not None and began < showed - BEFORE_SECONDS and _withstood(cause, symptom):
+        return False
     ended = cause.until_unix_seconds
     allowed = TIMEOUT_SECONDS if symptom.kind in STUCK else GONE_BEFORE_SECONDS
     return ended is None or ended >= showed - allowed
+
+
+def _withstood(cause: Finding, symptom: Finding) -> bool:
+    """Return True if a fault that begins once did not keep a job that hangs from making steps.
+
+    What logs, links and NCCL show may last, and stop a job later.
+    """
+    return cause.layer in ONCE and ends_steps(symptom)
 
 
 def _roots(

@@ -79,6 +79,12 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
         yield from _starting(observed, job, ranks, pace)
 
 
+def ends_steps(finding: Finding) -> bool:
+    """Return True if a finding is that a job makes no steps any longer, having made some."""
+    sources = {evidence.source for evidence in finding.evidence}
+    return finding.kind == HANG and training.LAST_STEP_TIMESTAMP.name in sources
+
+
 def _standing(
     observed: Observed,
     job: JobView,

@@ -98,7 +98,10 @@ def test_a_hang_is_kept_by_the_agent_and_gives_its_verdict_when_the_job_is_gone(
     for name in ("now", "kept"):
         code, out, _ = run(capsys, "diagnose", "--capture", tmp_path / f"{name}.tar.gz", "--json")
         assert code == 0
-        assert json.loads(out)["team/job"]["verdict"]["class"] == "hang"
+        found = json.loads(out)["team/job"]
+        assert found["verdict"]["class"] == "hang"
+        assert "usual step 100.0 ms" in found["verdict"]["summary"]
+        assert "diagnosis/job-0/records.parquet" in content(tmp_path / f"{name}.tar.gz")
 
 
 class FakeAgent(Agent):
@@ -154,6 +157,15 @@ def test_a_list_that_no_agent_gives_is_nothing_kept(agent, answer):
 def test_what_was_kept_and_cannot_be_read_is_nothing(kept):
     assert agent_evidence.kept_pages({"n1": kept}) == ([], [])
     assert agent_evidence.kept_stalls({"n1": kept}) == []
+    assert agent_evidence.kept_steps({"n1": kept}, "team/job").empty
+
+
+def test_steps_that_were_kept_are_of_the_job_and_of_the_node_that_kept_them():
+    columns = ["job_id", "rank", "node", "step", "t_start_unix_seconds", "step_seconds"]
+    rows = [["team/job", 0, "elsewhere", 1, 5.0, 0.1], ["other", 0, "n1", 1, 5.0, 0.1]]
+    kept = {"n1": {"steps": {"columns": columns, "rows": rows}}, "n2": {"steps": {"rows": 7}}}
+    found = agent_evidence.kept_steps(kept, "team/job")
+    assert found[["job_id", "node"]].to_numpy().tolist() == [["team/job", "n1"]]
 
 
 POD = {

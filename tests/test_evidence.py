@@ -17,6 +17,7 @@ import pytest
 
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.sources.evidence import kept as kept_module
+from rankscope_agent.sources.evidence import look
 from rankscope_agent.sources.evidence.keeper import PAUSE_SECONDS, HangKeeper
 from rankscope_agent.sources.evidence.kept import KeptEvidence
 from rankscope_agent.sources.evidence.kernel_lines import kernel_lines
@@ -258,6 +259,26 @@ def test_a_job_that_stands_is_kept_once_and_outlives_its_rings(tmp_path):
     assert [one["text"] for one in found["pages"]] == ["rankscope_x 1\n"] * 2
     assert set(PARTS) <= found.keys()
     assert (tmp_path / "hangs" / f"{name}.json.gz").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_newest_steps_of_each_rank_are_kept_with_a_job_that_stands(tmp_path, monkeypatch):
+    monkeypatch.setattr(look, "KEPT_STEPS", 3)
+    for rank in range(2):
+        ring = standing_ring(tmp_path / "rings", f"7-{rank}.ring", 4000.0, rank=rank, world_size=2)
+        for step in range(5):
+            ring.step(start_unix_ns=round((NOW - 95 + step) * NS), data_ns=-1)
+    standing_ring(tmp_path / "rings", "9-9.ring", quiet=1.0, job_id="team/other")
+    keeper, kept = keeper_of(tmp_path, Clock())
+    keeper.look()
+    (name,) = kept.names()
+    steps = kept.get(name)["steps"]
+    rows = [dict(zip(steps["columns"], row, strict=True)) for row in steps["rows"]]
+    assert [(row["job_id"], row["rank"]) for row in rows] == [("team/job", 0)] * 3 + [
+        ("team/job", 1)
+    ] * 3
+    began = [row["t_start_unix_seconds"] for row in rows]
+    assert began == [NOW - 93, NOW - 92, NOW - 91] * 2
+    assert {row["data_seconds"] for row in rows} == {None}
 
 
 def test_a_job_of_which_a_rank_goes_on_is_not_kept(tmp_path):

@@ -225,3 +225,23 @@ def test_what_neither_costs_nor_explains_anything_is_an_observation():
     found = judged([], [seen("power_low"), seen("link_down", "link")])
     assert causes(found) == ["link_down"]
     assert [finding.kind for finding in found.observations] == ["power_low"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ago", "explains"),
+    [
+        ("oom_kill", 60, True),
+        ("oom_kill", 200, False),
+        ("app", 200, False),
+        ("gpu_lost", 200, True),
+    ],
+)
+def test_a_process_killed_long_before_a_job_was_started_keeps_nobody_from_a_first_step(
+    kind, ago, explains
+):
+    """A lost GPU does: it is still lost."""
+    hang = slow("hang", ranks=())
+    before = seen(kind, "kernel", since=NOW - ago, where=Where(("gpu-0",), (3,)))
+    found = judged([hang], [before])
+    assert (found.incidents[0].cause.kind == kind) == explains
+    assert found.incidents[0].where.ranks == ((3,) if explains else ())

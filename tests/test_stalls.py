@@ -13,7 +13,7 @@ from flight_servers import answer_with, dump, entry, serving
 from rankscope_agent.contract import flight_dump, stalls, thread_stacks
 from rankscope_agent.contract.flight_dump import Frame
 from rankscope_agent.sources.stalls.look import StallSource
-from rankscope_agent.sources.stalls.process import parse
+from rankscope_agent.sources.stalls.process import parse, process_state, wanted_share
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import NS, RingWriter
 
@@ -210,3 +210,39 @@ def test_hostile_texts_are_made_harmless():
     found = stalls.read(real(recorder="\x1b[2J" + "x" * 10_000))
     assert found.recorder.isprintable()
     assert len(found.recorder) <= MAX_TEXT
+
+
+def seen_process(procfs, ticks, **threads):
+    """Write what the kernel says of a process: its ticks, of threads what they ran and waited."""
+    place = procfs / "77"
+    place.mkdir(exist_ok=True)
+    (place / "stat").write_text(f"77 (python) R {' '.join(['0'] * 10)} {ticks} 0 0 0\n")
+    for name, (ran, waited) in threads.items():
+        (place / "task" / name[1:]).mkdir(parents=True, exist_ok=True)
+        (place / "task" / name[1:] / "schedstat").write_text(f"{ran} {waited} 5\n")
+    return process_state(procfs, 77)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "thread", "share"),
+    [
+        (10, (100_000_000, 800_000_000), 0.9),  # computes, where others leave it a tenth
+        (10, (100_000_000, 0), 0.1),
+        (70, (100_000_000, 0), 0.7),  # in many threads
+        (0, (0, 0), 0.0),
+    ],
+)
+def test_a_program_that_is_ready_to_run_wants_a_processor_however_little_it_gets(
+    tmp_path, ticks, thread, share
+):
+    before = seen_process(tmp_path, 50, t77=(1, 1), t78=(10**9, 10**9))
+    after = seen_process(
+        tmp_path, 50 + ticks, t77=tuple(one + 1 for one in thread), t78=(10**9, 10**9), t79=(9, 9)
+    )
+    assert wanted_share(before, after, 1.0) == pytest.approx(share)
+
+
+def test_what_nobody_counts_is_unknown(tmp_path):
+    known = seen_process(tmp_path, 50)
+    assert wanted_share(known, process_state(tmp_path, 78), 1.0) is None
+    assert wanted_share(known, known, 1.0) == 0.0

@@ -79,7 +79,8 @@ class RankStall:
         groups: what it has launched; empty where `recorder` says why.
         recorder: why there is no Flight Recorder; empty where there is one.
         stack: of its main thread, innermost first; empty where `no_stack` says why.
-        cpu_share: of a core that its process used while it was looked at, None where not seen.
+        cpu_share: of a core that its process used, or one of its threads was ready to use, while it
+            was looked at; None where not seen.
         span_ended_unix_seconds: when its newest checkpoint, evaluation or compilation ended, None
             where none has.
     """

@@ -8,9 +8,15 @@ from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.fusion.job_reports import JobEvidence
-from rankscope_analyzers.intake.agent_evidence import Answers, kept_pages, kept_stalls
+from rankscope_analyzers.intake.agent_evidence import (
+    Answers,
+    kept_pages,
+    kept_stalls,
+    kept_steps,
+)
 from rankscope_analyzers.intake.page_history import Page, PageHistory
-from rankscope_analyzers.stragglers.diagnosis import TimingResults
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 
 POLLS = 2
 SOURCE = "what agents kept when the job stood"
@@ -31,10 +37,7 @@ class CapturedDiagnosis:
 
 
 def diagnosis(kept: Answers, job_id: str, hang_after_seconds: float) -> CapturedDiagnosis | None:
-    """Return the report on a job by what was kept of it; None where that says nothing.
-
-    Records of steps are not kept: the job's pace is that of the agents' sums.
-    """
+    """Return the report on a job by what was kept of it; None where that says nothing."""
     first, second = kept_pages(kept)
     if not first:
         return None
@@ -45,9 +48,18 @@ def diagnosis(kept: Answers, job_id: str, hang_after_seconds: float) -> Captured
     seen = history.observed(SOURCE)
     evidence = JobEvidence(seen, sources=(SOURCE,), stalls=stalls)
     made = max(page.time for page in (*first, *second))
-    timing = TimingResults((), {}, ())
+    jobs = _jobs(kept, job_id)
+    timing = diagnose_each(jobs)
     reports = job_reports.reports(timing, evidence, made, job_id, hang_after_seconds)
     report = next((one for one in reports if one.job_id == job_id), None)
     if report is None:
         return None
-    return CapturedDiagnosis(Gathered((), evidence), report, (*first, *second), made)
+    return CapturedDiagnosis(Gathered(jobs, evidence), report, (*first, *second), made)
+
+
+def _jobs(kept: Answers, job_id: str) -> tuple[JobRecords, ...]:
+    """Return the job's records; none where agents that kept them were older, or it had no step."""
+    records = kept_steps(kept, job_id)
+    sizes = (stall.world_size for stall in kept_stalls(kept) if stall.job_id == job_id)
+    size = max((one for one in sizes if one is not None), default=None)
+    return () if records.empty else (JobRecords(job_id, records, size, (), live=True),)

@@ -37,6 +37,10 @@ defaults), so that the cause may have ended that long ago."""
 ONCE: frozenset[Layer] = frozenset(("kernel", "gpu", "host", "pod"))
 """Layers whose faults begin once: steps that go on for long after one did without what is lost."""
 
+OF_PROCESSES = frozenset(("oom_kill", "app"))
+"""Ends of processes: whoever was started for long after one is not kept from its first step, as it
+is where a GPU is gone."""
+
 MAXIMUM_ECHO_COST = 0.5
 """Part of the first finding's cost below which a second one on other ranks may be its echo."""
 
@@ -160,7 +164,8 @@ def _withstood(cause: Finding, symptom: Finding) -> bool:
 
     What logs, links and NCCL show may last, and stop a job later.
     """
-    return cause.layer in ONCE and ends_steps(symptom)
+    at_once = cause.kind in OF_PROCESSES and symptom.kind == HANG
+    return at_once or (cause.layer in ONCE and ends_steps(symptom))
 
 
 def _roots(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
+
+import pandas as pd
 
 from rankscope_agent.contract import stalls
 from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.page_history import Page
+from rankscope_analyzers.intake.step_history import StepAnswer, step_answer
+from rankscope_analyzers.intake.step_history import table as step_table
 
 POOL_SIZE = 32
 MAXIMUM_PART_BYTES = 32 << 20
@@ -97,6 +102,23 @@ def _pages(one: Mapping[str, Any]) -> list[tuple[float, str]]:
 def kept_stalls(found: Answers) -> Sequence[RankStall]:
     """Return where ranks stood when evidence was kept."""
     return [stall for one in found.values() for stall in _stalls(one)]
+
+
+def kept_steps(found: Answers, job_id: str) -> pd.DataFrame:
+    """Return the records of a job's steps that were kept, each of the node that kept it."""
+    answers = [_steps(node, one, job_id) for node, one in found.items()]
+    return step_table([answer for answer in answers if answer is not None])
+
+
+def _steps(node: str, one: Mapping[str, Any], job_id: str) -> StepAnswer | None:
+    """Return what one agent kept; nothing of an older agent, or where it cannot be read."""
+    try:
+        answer = step_answer(node, 0.0, one["steps"])
+        jobs, place = answer.column("job_id"), answer.columns.index("node")
+    except (LookupError, TypeError, ValueError):
+        return None
+    mine = [row for row, job in zip(answer.rows, jobs, strict=True) if job == job_id]
+    return replace(answer, rows=[[*row[:place], node, *row[place + 1 :]] for row in mine])
 
 
 def _stalls(one: Mapping[str, Any]) -> Sequence[RankStall]:

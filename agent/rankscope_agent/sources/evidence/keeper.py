@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rankscope_agent.sources.evidence.kept import KeptEvidence
@@ -98,21 +99,25 @@ class HangKeeper:
         }
         pages = []
         for part in PARTS:
-            taken[part] = self._part(part, one.job_id)
+            taken[part] = self._isolated(part, partial(self._evidence.part, part, one.job_id))
             if part == "processes":
                 pages.append({"taken_unix_seconds": self._clock(), "text": self._page()})
                 self._ended.wait(self._apart)
         pages.append({"taken_unix_seconds": self._clock(), "text": self._page()})
-        taken |= {"pages": pages, "ras_again": self._part("ras", one.job_id)}
+        taken["pages"] = pages
+        again = partial(self._evidence.part, "ras", one.job_id)
+        steps = partial(self._evidence.steps, one.job_id, one.since_unix_seconds)
+        taken["ras_again"] = self._isolated("ras", again)
+        taken["steps"] = self._isolated("steps", steps)
         if self._kept.put(name, taken):
             log.warning("job %s makes no steps: kept what is known as %s", one.job_id, name)
 
-    def _part(self, part: Any, job_id: str) -> Any:
+    def _isolated(self, name: str, look: Callable[[], Any]) -> Any:
         """Return one part, or why there is none: one's failure is not that of the others."""
         try:
-            return self._evidence.part(part, job_id)
+            return look()
         except Exception as error:
-            log.exception("evidence of %s cannot be taken", part)
+            log.exception("evidence of %s cannot be taken", name)
             return {"not_read": f"{type(error).__name__}: {str(error)[:100]}"}
 
     def run(self) -> None:

@@ -6,13 +6,16 @@ kernel's log, the ends of logs. One part's failure costs that part, and says so.
 
 from __future__ import annotations
 
+import math
 import os
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rankscope_agent.contract import stalls
+from rankscope_agent.contract.model import STEP_COLUMNS, StepRow
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.evidence.kernel_lines import kernel_lines
 from rankscope_agent.sources.evidence.log_tails import LogTails
@@ -31,6 +34,12 @@ PARTS: tuple[Part, ...] = get_args(Part)
 MAX_RANKS = 64
 BEFORE_SECONDS = 600.0
 """The kernel's log is included from so long before the job's processes began on."""
+
+KEPT_STEPS = 500
+STEPS_SECONDS = 3600.0
+"""Of each rank so many newest records of steps are kept, none of longer before the last one."""
+
+_RANK = STEP_COLUMNS.index("rank")
 
 
 class NodeEvidence:
@@ -79,6 +88,21 @@ class NodeEvidence:
         """
         return {"taken_unix_seconds": self._clock(), name: self._looks[name](job_id)}
 
+    def steps(self, job_id: str, until_unix_seconds: float) -> Mapping[str, Any]:
+        """Return the newest records of a job's steps, of each rank on this node.
+
+        Args:
+            job_id: the job.
+            until_unix_seconds: when its last step ended.
+        """
+        newest: dict[Any, deque[StepRow]] = defaultdict(lambda: deque(maxlen=KEPT_STEPS))
+        for row in self._rings.steps(job_id, until_unix_seconds - STEPS_SECONDS):
+            rank = row[_RANK]
+            if rank in newest or len(newest) < MAX_RANKS:
+                newest[rank].append(row)
+        rows = [list(map(_finite, row)) for several in newest.values() for row in several]
+        return {"columns": list(STEP_COLUMNS), "rows": rows}
+
     def _newest(self, job_id: str) -> list[RingAnswer]:
         """Return the newest ring of each rank of a job."""
         rings = self._rings.rings_of(job_id)
@@ -108,6 +132,11 @@ class NodeEvidence:
             if not ring.directory.pod_uid and ring.identity.alive
         }
         return self._logs.of(pods - {""}, outside="" in pods and others <= {job_id})
+
+
+def _finite(value: Any) -> Any:
+    """Return a value of a record, None where it is a number that JSON does not have."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def node_evidence(config: Config, rings: RingStepSource, stalls: StallSource) -> NodeEvidence:

@@ -30,7 +30,7 @@ from rankscope_agent.sources.flight_recorder.worker_server import (
     ask,
 )
 from rankscope_agent.sources.pods.lock_holders import Inode, read_lock_holders
-from rankscope_agent.sources.stalls.process import ProcessState, process_state
+from rankscope_agent.sources.stalls.process import ProcessState, process_state, wanted_share
 from rankscope_agent.sources.training.files import RING_SUFFIX
 from rankscope_agent.sources.training.format import NOT_MEASURED, RingError
 from rankscope_agent.sources.training.reader import NS, RingAnswer, RingStepSource
@@ -141,15 +141,12 @@ class StallSource:
         )
 
     def _spent(self, standing: _Standing) -> tuple[ProcessState, float | None]:
-        """Return the state of a rank's process now, and how much of a core it used meanwhile."""
+        """Return a rank's process as it is now, and how much of a processor it wanted meanwhile."""
         if standing.before.cpu_seconds is not None:
             time.sleep(max(0.0, standing.began + CPU_SECONDS - time.monotonic()))
         after = process_state(self._procfs, standing.process)
-        passed = time.monotonic() - standing.began
-        if after.cpu_seconds is None or standing.before.cpu_seconds is None:
-            return after, None
-        used = after.cpu_seconds - standing.before.cpu_seconds
-        return after, round(max(0.0, used) / passed, 3)
+        share = wanted_share(standing.before, after, time.monotonic() - standing.began)
+        return after, None if share is None else round(share, 3)
 
     def _span_ended(self, ring: RingAnswer) -> float | None:
         """Return when a rank ended what is no step; a step that follows may take its time."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rankscope_agent.sources.kernel_files import read_text
+from rankscope_agent.sources.kernel_files import names_in, read_text
+from rankscope_agent.sources.starvation.schedule import MAX_THREADS, read_schedstat
 
 STATE, USER_TICKS, SYSTEM_TICKS = 0, 11, 12
 """Places in /proc/PID/stat behind the name (proc(5): fields 3, 14 and 15)."""
@@ -14,15 +16,41 @@ STATE, USER_TICKS, SYSTEM_TICKS = 0, 11, 12
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """Of a process: its state's letter, empty where it is not seen, and its processor time."""
+    """Of a process: its state's letter, empty where it is not seen, and its processor time.
+
+    `wanted_seconds` are by thread: on a processor, or ready to run without one.
+    """
 
     state: str = ""
     cpu_seconds: float | None = None
+    wanted_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def process_state(procfs: Path, pid: int | None) -> ProcessState:
     """Return the state of a process, nothing known without a number."""
-    return ProcessState() if pid is None else parse(read_text(procfs / str(pid) / "stat"))
+    if pid is None:
+        return ProcessState()
+    place = procfs / str(pid)
+    known = parse(read_text(place / "stat"))
+    wanted = {}
+    threads, _ = names_in(place / "task", MAX_THREADS)
+    for thread in threads:
+        if times := read_schedstat(place / "task" / thread / "schedstat"):
+            wanted[thread] = sum(times) / 1e9
+    return replace(known, wanted_seconds=wanted)
+
+
+def wanted_share(before: ProcessState, after: ProcessState, seconds: float) -> float | None:
+    """Return how much of a processor a process used or wanted between two looks.
+
+    A program that computes is ready to run all the time, also where others leave it little of a
+    processor; one that waits wants none. None where nobody counts.
+    """
+    if before.cpu_seconds is None or after.cpu_seconds is None:
+        return None
+    threads = before.wanted_seconds.keys() & after.wanted_seconds.keys()
+    wanted = [after.wanted_seconds[one] - before.wanted_seconds[one] for one in threads]
+    return max(0.0, after.cpu_seconds - before.cpu_seconds, *wanted) / seconds
 
 
 def parse(stat: str) -> ProcessState:

@@ -271,3 +271,17 @@ def test_131072_ranks_are_written_out_one_by_one():
         )
     )
     assert len(found["ranks"]) == 1 << 17
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [(0.0, "0 s"), (2e-6, "2 us"), (99e-6, "99 us"), (1e-4, "0.1 ms"), (0.9994, "999.4 ms"),
+     (1.0, "1.00 s")],
+)  # fmt: skip
+def test_a_time_is_written_with_the_unit_in_which_something_is_left_of_it(seconds, written):
+    assert wording.duration(seconds) == written
+
+
+@pytest.mark.parametrize(("usual", "written"), [(0.0, "1.50 s"), (0.1, "1.50 s against 100.0 ms")])
+def test_what_has_no_usual_time_is_set_against_none(usual, written):
+    assert wording.against(1.5, usual) == written

@@ -19,6 +19,9 @@ WHOLE_FROM = 1000
 """Bigger numbers are written with separators and without an exponent."""
 
 
+BRIEF_SECONDS = 1e-4
+"""Shorter times would be 0.0 or 0.1 ms, which says too little of them."""
+
 LONG_IN_SECONDS, LONG_IN_MINUTES = 120, 7200
 """From two of the next unit on, that unit is said."""
 
@@ -27,6 +30,8 @@ def duration(seconds: float) -> str:
     """Return a duration with the unit that a person would use."""
     if not math.isfinite(seconds):
         return UNKNOWN
+    if abs(seconds) < BRIEF_SECONDS:
+        return f"{seconds * 1e6:.0f} us" if seconds else "0 s"
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
@@ -38,7 +43,9 @@ def age(seconds: float) -> str:
 
 
 def against(observed: float, expected: float) -> str:
-    """Return two durations set against each other."""
+    """Return two durations set against each other; the first one alone where none is usual."""
+    if not expected:
+        return duration(observed)
     return f"{duration(observed)} against {duration(expected)}"
 
 

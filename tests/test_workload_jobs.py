@@ -2,6 +2,8 @@
 
 import pytest
 
+from rankscope_agent.contract.metrics.job_status import JOB_ATTEMPT
+from rankscope_analyzers.watch.job_samples import of_job
 from rankscope_analyzers.workloads import kinds, pods
 from rankscope_analyzers.workloads.jobs import jobs
 from workload_objects import START, condition, kind, pod, thing
@@ -32,6 +34,37 @@ def test_what_a_job_owns_is_a_part_of_it():
     )
     (found,) = seen(objects, [pod("a", {"jobset.sigs.k8s.io/jobset-name": "train"})])
     assert (found.top.kind, found.job_id, found.gpus_held) == ("TrainJob", "team/train", 8)
+
+
+def attempts(found):
+    return [
+        (sample.value, sample.labels)
+        for job in found
+        for sample in of_job(job, {})
+        if sample.metric is JOB_ATTEMPT
+    ]
+
+
+def test_the_attempt_of_a_train_job_is_that_of_its_job_set():
+    parts = read(
+        (kind("TrainJob"), {"uid": "t"}),
+        (
+            kind("JobSet"),
+            {"uid": "s", "owner": ("TrainJob", "train", "t"), "status": {"restarts": 2}},
+        ),
+        (
+            kind("Job"),
+            {"uid": "j", "name": "n", "owner": ("JobSet", "train", "s"), "status": {"failed": 7}},
+        ),
+    )
+    assert attempts(seen(parts)) == [(2, ("team/train", "object"))]
+
+
+@pytest.mark.parametrize(("pods_at_once", "expected"), [(1, [3]), (4, [])])
+def test_failed_pods_of_a_job_are_attempts_where_it_has_one_at_a_time(pods_at_once, expected):
+    fields = {"spec": {"parallelism": pods_at_once}, "status": {"failed": 3}}
+    found = attempts(seen(read((kind("Job"), fields))))
+    assert [value for value, _ in found] == expected
 
 
 def test_an_owner_of_a_kind_that_nobody_knows_hides_no_job():

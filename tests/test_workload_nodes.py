@@ -38,7 +38,9 @@ def test_a_healthy_node_says_nothing():
         ("aws-node-termination-handler/spot-itn", "spot_interruption"),
         ("aws-node-termination-handler/rebalance-recommendation", "rebalance"),
         ("aws-node-termination-handler/scheduled-maintenance", "maintenance"),
-        ("cloud.google.com/impending-node-termination", "spot_interruption"),
+        ("cloud.google.com/impending-node-termination", "maintenance"),
+        ("remediator.kubernetes.azure.com/unschedulable", "maintenance"),
+        ("remediator.aks.microsoft.com/unschedulable", "maintenance"),
         ("karpenter.sh/disrupted", "scale_down"),
         ("ToBeDeletedByClusterAutoscaler", "scale_down"),
         ("node.kubernetes.io/unreachable", "not_ready"),
@@ -57,11 +59,34 @@ def test_what_taints_of_clouds_and_autoscalers_mean(taint, expected):
         (condition("DiskPressure"), "disk_pressure"),
         (condition("VMEventScheduled", 60, "PreemptScheduled"), "spot_interruption"),
         (condition("VMEventScheduled", 60, "VMEventScheduled", "Reboot planned"), "maintenance"),
+        (
+            condition(
+                "VMEventScheduled", 60, "", "Preempt Scheduled: Mon, 02 Mar 2026 19:01:45 GMT"
+            ),
+            "spot_interruption",
+        ),
         (condition("TerminateScheduled"), "spot_interruption"),
+        (condition("MaintenancePlanned"), "maintenance"),
+        (condition("GracefulNodeShutdownInProgress"), "shutdown"),
     ],
 )
 def test_what_conditions_of_nodes_mean(holds, expected):
     assert notices(conditions=(holds,)) == {expected: START + 60}
+
+
+@pytest.mark.parametrize("label", ["cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible"])
+def test_a_machine_of_google_that_goes_is_taken_back_if_it_was_lent(label):
+    found = node(taints=("cloud.google.com/impending-node-termination",))
+    found["metadata"]["labels"] = {label: "true"}
+    assert dict(nodes.read(found)[1].notices) == {"spot_interruption": START + 50}
+
+
+def test_a_host_of_google_that_is_maintained_says_so_by_a_label():
+    found = node()
+    found["metadata"]["labels"] = {"cloud.google.com/active-node-maintenance": "ONGOING"}
+    assert dict(nodes.read(found)[1].notices) == {"maintenance": None}
+    found["metadata"]["labels"] = {"cloud.google.com/active-node-maintenance": "PENDING"}
+    assert nodes.read(found)[1].notices == {}
 
 
 def test_a_cordoned_node_says_so_and_nobody_knows_since_when():
@@ -70,7 +95,13 @@ def test_a_cordoned_node_says_so_and_nobody_knows_since_when():
 
 @pytest.mark.parametrize(
     ("reason", "expected"),
-    [("SpotInterrupted", "spot_interruption"), ("ScheduledMaintenance", "maintenance")],
+    [
+        ("SpotInterrupted", "spot_interruption"),
+        ("InstanceSpotRebalanceRecommendation", "rebalance"),
+        ("ScheduledEvent", "maintenance"),
+        ("ASGLifecycle", "scale_down"),
+        ("StateChange", "shutdown"),
+    ],
 )
 def test_what_events_about_a_node_mean(reason, expected):
     found = {
@@ -84,6 +115,24 @@ def test_what_events_about_a_node_mean(reason, expected):
     assert dict(said.notices) == {expected: START + 70}
     assert nodes.event({**found, "reason": "Starting"}) is None
     assert nodes.event({**found, "involvedObject": {"kind": "Pod", "name": "gpu-1"}}) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Preempt Scheduled: Mon, 02 Mar 2026 19:01:45 GMT", "spot_interruption"),
+        ("Freeze Scheduled: Mon, 02 Mar 2026 19:01:45 GMT", "maintenance"),
+    ],
+)
+def test_an_event_of_azure_says_in_words_what_is_planned(message, expected):
+    found = {
+        "metadata": {"uid": "e"},
+        "involvedObject": {"kind": "Node", "name": "gpu-1"},
+        "reason": "VMEventScheduled",
+        "message": message,
+    }
+    assert nodes.event(found)[1].notice == expected
+    assert nodes.event({**found, "reason": "NoVMEventScheduled"}) is None
 
 
 JUNK = (None, 3, "x", [], {}, [None, 3, {}], {"conditions": 3, "taints": [None, {"key": 3}]})

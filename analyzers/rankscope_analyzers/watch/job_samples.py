@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from rankscope_agent.contract.metrics import cluster_jobs as metrics
-from rankscope_agent.contract.metrics import job_starts
+from rankscope_agent.contract.metrics import job_starts, job_status
 from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.workloads.jobs import Job
@@ -43,6 +43,8 @@ def _of_job(job: Job, notices: Notices, quota: str) -> Iterator[Sample]:
         queue=inert(job.queue),
     )
     yield metrics.JOB_STATE.sample(1, job_id=job_id, state=job.state)
+    if job.attempt is not None:
+        yield job_status.JOB_ATTEMPT.sample(job.attempt, job_id=job_id, source="object")
     if job.interruptions is not None:
         yield metrics.JOB_INTERRUPTIONS.sample(job.interruptions, job_id=job_id)
     if job.top.ended:

@@ -42,7 +42,8 @@ def job(found: Fields) -> Progress:
             replicas=(replicas,),
             started=moment(status, "startTime"),
             ended=moment(status, "completionTime"),
-            attempt=count(status, "failed"),
+            # With several pods it counts pods, not restarts of the whole.
+            attempt=count(status, "failed") if wanted in {None, 1} else None,
             suspended=suspended,
         ),
     )

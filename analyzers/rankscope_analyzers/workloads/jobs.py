@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankscope_analyzers.workloads import causes
 from rankscope_analyzers.workloads.pods import PodFacts, Waiting
@@ -16,6 +16,8 @@ from rankscope_analyzers.workloads.state import Cause, WorkloadState
 
 ABOUT = frozenset(("Workload", "PodGroup"))
 SERIES = "CronJob"
+RESTARTED = "JobSet"
+"""What a TrainJob leaves restarts to."""
 
 LONGEST_CHAIN = 5
 """Owners above an object that are followed: Job, JobSet, TrainJob and two more."""
@@ -35,6 +37,8 @@ class Job:
         gpus_held: GPUs of pods that have a node.
         gpus_waiting: those of them that a gang holds while other pods of it have no node.
         startup: seconds by phase of the pods that are there; the slowest pod counts.
+        attempt: restarts of the whole job, by its object or, of a TrainJob, by its JobSet; None if
+            neither counts them.
         interruptions: how often its queue took its place away, None without one.
         oldest_pod: Unix time at which the first of its pods was created; likewise the newest.
         nodes: that pods of it are on.
@@ -56,6 +60,7 @@ class Job:
     newest_pod: float | None
     nodes: frozenset[str] = frozenset()
     pods: int = 0
+    attempt: int | None = None
 
     @property
     def job_id(self) -> str:
@@ -78,8 +83,23 @@ def jobs(objects: Iterable[WorkloadState], pods: Iterable[PodFacts], now: float)
         if one.kind in ABOUT:
             for uid in _above(one, by_uid):
                 about[uid].append(one)
-    of_name = _pods_by_job(by_uid, pods)
-    return tuple(_job(top, by_uid, about[top.uid], of_name.get(top.uid, ()), now) for top in tops)
+    of_name, attempts = _pods_by_job(by_uid, pods), _attempts(by_uid)
+    found = (_job(top, by_uid, about[top.uid], of_name.get(top.uid, ()), now) for top in tops)
+    return tuple(replace(job, attempt=attempts.get(job.top.uid)) for job in found)
+
+
+def _attempts(by_uid: Mapping[str, WorkloadState]) -> Mapping[str, int]:
+    """Return how often jobs were started again, by the uid of their objects and those above.
+
+    What a Job counts within a JobSet are pods that failed, not restarts of the whole.
+    """
+    found: dict[str, int] = {}
+    for one in by_uid.values():
+        attempt = one.progress.attempt
+        if attempt is not None and (one.kind == RESTARTED or is_top(one, by_uid)):
+            for uid in (one.uid, *_above(one, by_uid)):
+                found[uid] = max(attempt, found.get(uid, 0))
+    return found
 
 
 def is_top(one: WorkloadState, by_uid: Mapping[str, WorkloadState]) -> bool:

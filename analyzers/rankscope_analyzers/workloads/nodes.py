@@ -1,8 +1,10 @@
 """What a node says that ends or harms the jobs on it: not ready, under pressure, about to go.
 
-Sources: k8s.io/api/core/v1 well-known taints and NodeConditionType, the taints of AWS' node
-termination handler, GKE's impending termination, Azure's node problem detector (VMEventScheduled
-and the like), Karpenter and the cluster autoscaler.
+Sources: k8s.io/api/core/v1 (taints, NodeConditionType) and Kubernetes' node lifecycle conditions
+(1.37, alpha); aws-node-termination-handler pkg/node/node.go (taints) and pkg/observability
+(reasons); karpenter-provider-aws pkg/controllers/interruption/events; cluster-autoscaler
+utils/taints; GKE's taint and label of nodes that cannot be migrated live; AKS' release notes of
+2024 (its taint was renamed), node problem detector and scheduled events.
 """
 
 from __future__ import annotations
@@ -45,27 +47,38 @@ _TAINTS: Mapping[str, Notice] = {
     "aws-node-termination-handler/rebalance-recommendation": "rebalance",
     "aws-node-termination-handler/scheduled-maintenance": "maintenance",
     "aws-node-termination-handler/asg-lifecycle-termination": "scale_down",
-    "cloud.google.com/impending-node-termination": "spot_interruption",
+    "remediator.kubernetes.azure.com/unschedulable": "maintenance",
     "remediator.aks.microsoft.com/unschedulable": "maintenance",
     "karpenter.sh/disrupted": "scale_down",
     "karpenter.sh/disruption": "scale_down",
     "ToBeDeletedByClusterAutoscaler": "scale_down",
 }
 
+# GKE puts it on nodes that go, whether the machine is taken back or its host is maintained.
+_GKE_LEAVING = "cloud.google.com/impending-node-termination"
+_GKE_SPOT = ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible")
+_GKE_MAINTENANCE = ("cloud.google.com/active-node-maintenance", "ONGOING")
+
+_AZURE_PLAN = "VMEventScheduled"
+
 _CONDITIONS: Mapping[str, Notice] = {
     "MemoryPressure": "memory_pressure",
     "DiskPressure": "disk_pressure",
     "PIDPressure": "pid_pressure",
     "NetworkUnavailable": "network_unavailable",
-    "VMEventScheduled": "maintenance",
+    _AZURE_PLAN: "maintenance",
     "PreemptScheduled": "spot_interruption",
     "TerminateScheduled": "spot_interruption",
     "RebootScheduled": "maintenance",
     "RedeployScheduled": "maintenance",
     "FreezeScheduled": "maintenance",
+    "MaintenancePlanned": "maintenance",
+    "MaintenanceInProgress": "maintenance",
+    "GracefulNodeShutdownInProgress": "shutdown",
 }
 
-# Azure has one condition for all that it plans, whose reason or message says what it is.
+# Azure has one condition for all that it plans, whose reason or message says what it is: "Preempt
+# Scheduled: Mon, 02 Mar 2026 19:01:45 GMT".
 _PLANNED: tuple[tuple[str, Notice], ...] = (
     ("preempt", "spot_interruption"),
     ("terminate", "spot_interruption"),
@@ -80,15 +93,17 @@ EVENTS: Mapping[str, Notice] = {
     "TerminateScheduled": "spot_interruption",
     "RebalanceRecommendation": "rebalance",
     "SpotRebalanceRecommendation": "rebalance",
-    "InstanceSpotRebalance": "rebalance",
+    "InstanceSpotRebalanceRecommendation": "rebalance",
     "ScheduledEvent": "maintenance",
-    "ScheduledMaintenance": "maintenance",
     "InstanceUnhealthy": "maintenance",
     "RebootScheduled": "maintenance",
     "RedeployScheduled": "maintenance",
     "FreezeScheduled": "maintenance",
     "InstanceTerminating": "scale_down",
     "InstanceStopping": "scale_down",
+    "ASGLifecycle": "scale_down",
+    "SQSTermination": "scale_down",
+    "StateChange": "shutdown",
     "DisruptionTerminating": "scale_down",
     "ScaleDown": "scale_down",
 }
@@ -125,7 +140,9 @@ def read(found: Fields) -> tuple[str, NodeFacts] | None:
     if not (uid and job_names.is_name(name)):
         return None
     notices: dict[Notice, float | None] = {}
-    for notice, since in (*_tainted(within(found, "spec")), *_held(within(found, "status"))):
+    labels = within(metadata, "labels")
+    said = (*_tainted(within(found, "spec"), labels), *_held(within(found, "status")))
+    for notice, since in said:
         notices.setdefault(notice, since)
         if notices[notice] is None:
             notices[notice] = since
@@ -147,7 +164,8 @@ def event(found: Fields) -> tuple[str, NodeEvent] | None:
     """Return uid and value of an Event about a node that is a notice, None for others."""
     uid = text(within(found, "metadata"), "uid")
     about = within(found, "involvedObject")
-    notice = EVENTS.get(text(found, "reason"))
+    reason = text(found, "reason")
+    notice = _planned(found) if reason == _AZURE_PLAN else EVENTS.get(reason)
     name = text(about, "name")
     if not uid or notice is None or text(about, "kind") != "Node" or not job_names.is_name(name):
         return None
@@ -155,11 +173,17 @@ def event(found: Fields) -> tuple[str, NodeEvent] | None:
     return uid, NodeEvent(name, notice, next((at for at in times if at is not None), None))
 
 
-def _tainted(spec: Fields) -> Iterator[tuple[Notice, float | None]]:
+def _tainted(spec: Fields, labels: Fields) -> Iterator[tuple[Notice, float | None]]:
+    spot = any(text(labels, key) == "true" for key in _GKE_SPOT)
+    leaving: Notice = "spot_interruption" if spot else "maintenance"
     for one in objects(spec, "taints"):
-        notice = _TAINTS.get(text(one, "key"))
+        key = text(one, "key")
+        notice = leaving if key == _GKE_LEAVING else _TAINTS.get(key)
         if notice is not None:
             yield notice, moment(one, "timeAdded")
+    label, ongoing = _GKE_MAINTENANCE
+    if text(labels, label) == ongoing:
+        yield "maintenance", None
     if flag(spec, "unschedulable"):
         yield "cordoned", None
 
@@ -171,9 +195,10 @@ def _held(status: Fields) -> Iterator[tuple[Notice, float | None]]:
         if kind == "Ready" and not holds:
             yield "not_ready", since
         elif holds and kind in _CONDITIONS:
-            yield _planned(one) if kind == "VMEventScheduled" else _CONDITIONS[kind], since
+            yield _planned(one) if kind == _AZURE_PLAN else _CONDITIONS[kind], since
 
 
-def _planned(condition: Fields) -> Notice:
-    words = f"{text(condition, 'reason')} {text(condition, 'message')}".lower()
+def _planned(found: Fields) -> Notice:
+    """Return what Azure plans, by its condition of a node or its Event."""
+    words = f"{text(found, 'reason')} {text(found, 'message')}".lower()
     return next((notice for word, notice in _PLANNED if word in words), "maintenance")

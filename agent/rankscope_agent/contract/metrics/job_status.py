@@ -48,8 +48,9 @@ JOB_CONTAINER_RESTARTS = Metric(
 JOB_ATTEMPT = Metric(
     "rankscope_job_attempt",
     "gauge",
-    "Restarts of the whole job: by its launcher's labels (JobSet, TrainJob, Volcano, DLRover), or"
-    " by torchrun within its pods; absent if neither tells.",
+    "Restarts of the whole job: by its launcher's labels (JobSet, TrainJob, Volcano, DLRover), by"
+    " torchrun within its pods, or, from rankscope watch --cluster-jobs, by its object; absent if"
+    " none tells.",
     ("job_id", "source"),
 )
 JOB_RESTARTS_LEFT = Metric(

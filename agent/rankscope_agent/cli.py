@@ -34,6 +34,7 @@ from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.span_source import RingSpanSource
 from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_agent.web.health import HealthServer
+from rankscope_agent.web.memory_arenas import limit_arenas
 from rankscope_agent.web.server import WebServer
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ def main(
     pods.fall_back_on(LogDirectories(config.pod_logs, time.monotonic).find)
     pods.look_for_owners(config.procfs)
     logging_setup.set_up(config.log_level)
+    limit_arenas()  # each collector has a thread
     allow_descriptors()
     if config.copy_probe is not None:
         return _copy_probe(config.copy_probe)

@@ -141,8 +141,8 @@ def read(found: Fields) -> tuple[str, NodeFacts] | None:
         return None
     notices: dict[Notice, float | None] = {}
     labels = within(metadata, "labels")
-    said = (*_tainted(within(found, "spec"), labels), *_held(within(found, "status")))
-    for notice, since in said:
+    statements = (*_tainted(within(found, "spec"), labels), *_held(within(found, "status")))
+    for notice, since in statements:
         notices.setdefault(notice, since)
         if notices[notice] is None:
             notices[notice] = since

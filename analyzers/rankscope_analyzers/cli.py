@@ -44,6 +44,18 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 """Every command: the module of `commands` that has it, and what it is for."""
 
+FIRST_STEPS = """\
+Rankscope says which rank holds a training job back, and why. Try first:
+
+  rankscope demo --tour                  real jobs on this machine: healthy, slow, hung
+  rankscope diagnose --agent HOST:9877   the jobs that an agent sees; --cluster in Kubernetes
+  rankscope explain job-log FILE         a log in hand: which rank failed first, and why
+  rankscope doctor                       why a job is not seen
+
+rankscope --help lists all commands, rankscope COMMAND --help the flags of one.
+"""
+"""What `rankscope` alone prints."""
+
 LASTING = "watch"
 """Runs for months and reads no Parquet files: pyarrow, which pandas imports where it is installed,
 would take 34 MiB for nothing."""
@@ -52,7 +64,10 @@ would take 34 MiB for nothing."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    chosen = given[0] if given and given[0] in COMMANDS else None
+    if not given:
+        sys.stdout.write(FIRST_STEPS)
+        return 0
+    chosen = given[0] if given[0] in COMMANDS else None
     with absent("pyarrow") if chosen == LASTING else nullcontext():
         commands = {name: _load(name) for name in COMMANDS if chosen in {None, name}}
     options = _parser(commands, chosen).parse_args(given)

@@ -1,10 +1,11 @@
-"""`rankscope demo`: a real training run with a slow rank, diagnosed."""
+"""`rankscope demo`: a real training run with a slow rank, diagnosed; or a tour of several."""
 
 from __future__ import annotations
 
 import argparse
 
-from rankscope_analyzers.command import add_output, print_json
+from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.commands import demo_tour, gpus
 from rankscope_analyzers.demo import hang
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo import stack as demo_stack
@@ -18,6 +19,7 @@ FAILURES: tuple[type[Exception], ...] = (
     ProbeMissingError,
     SourceError,
     RecordError,
+    *gpus.FAILURES,
 )
 
 
@@ -25,7 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the demo injects."""
     parser.add_argument("--fault", choices=sorted(demo.FAULTS), default="slow-compute")
     parser.add_argument("--rank", type=int, default=2, help="the slow rank (default %(default)s)")
-    parser.add_argument(
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--tour",
+        action="store_true",
+        help="a healthy job, slow compute, slow input, a hang and a hot simulated GPU, one after"
+        " the other; some two minutes",
+    )
+    how.add_argument(
         "--stack",
         action="store_true",
         help="with simulated GPUs, watch, Prometheus, Alertmanager and, where it is installed,"
@@ -42,8 +51,14 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         rankscope_analyzers.demo.run.DemoError: the training run did not come to its end.
+        InputError: a tour is asked for as JSON.
     """
+    if options.tour and options.json:
+        raise InputError("--tour prints text alone: leave --json out, or choose one --fault")
     console = open_console(no_color=options.no_color, stderr=options.json)
+    if options.tour:
+        demo_tour.run(options.rank, console)
+        return 0
     if options.stack:
         demo_stack.run(options.fault, options.rank, options.seconds, console)
         return 0

@@ -50,7 +50,7 @@ RAISES = ("size",)
 BEFORE_STEPS = ("first", "absent", "again")
 """Faults before a first step of the job, or of its second attempt."""
 
-SAID_AGAIN = 2
+MORE_LOOKS = 2
 """How often a hung job is asked about again."""
 
 HEALTHY = ("slow-first", "checkpoint", "work", "evaluation", "exchange", "ended", "scaled")
@@ -168,7 +168,7 @@ def _asked(url: str, job_id: str, fault: str, rank: int) -> Run:
         sentence = str(verdict["summary"])
         if verdict["class"] == "hang":
             quiet = time.time() - float(report["incidents"][0]["since_unix_seconds"])
-            again = [_diagnosis(url, job_id, hang_after) for _ in range(SAID_AGAIN)]
+            again = [_diagnosis(url, job_id, hang_after) for _ in range(MORE_LOOKS)]
             failed = sum(one is None or not _is_right(fault, rank, one["verdict"]) for one in again)
             right = _is_right(fault, rank, verdict) and not failed
             return Run(fault, rank, right, quiet, sentence, len(again), failed)

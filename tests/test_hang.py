@@ -252,6 +252,21 @@ def test_a_job_that_does_not_come_back_from_a_restart_is_hung_and_not_over():
     assert hung(second) == ()
 
 
+@pytest.mark.parametrize("stepped", [True, False])
+def test_processes_that_are_started_as_others_end_are_a_restart(stepped):
+    """Launchers start them before agents have noticed the end, and boot is told in seconds."""
+    more = {"last": [903.0] * 4} if stepped else {}
+    pages = page(alive=[0] * 4, ended=[900.0] * 4, steps=[60] * 4, started=[901.5] * 4, **more)
+    report = reported(pages)
+    assert [one.cause.kind for one in report.incidents] == ["hang"]
+    assert report.observations == ()
+    # Processes that are slow to end after their last step are none.
+    more = {"last": [903.0] * 4} if stepped else {}
+    pages = page(alive=[0] * 4, ended=[900.0] * 4, steps=[60] * 4, started=[905.0] * 4, **more)
+    assert hung(pages) is None
+    assert [one.kind for one in reported(pages).observations] == ["job_over"]
+
+
 def test_a_hang_comes_before_faults_that_cost_more_so_far():
     slow = diagnosed(records(Job(faults=(Fault("compute", (3,), 0.6),))))
     report = reported(training_page(90.0), judged=slow)

@@ -16,6 +16,7 @@ from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
+from rankscope_analyzers.layers.rank_progress import is_another
 from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.text.name_lists import named, ranks_named
 from rankscope_analyzers.text.wording import clock, duration
@@ -103,17 +104,19 @@ def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iter
 
 def _restarted(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> bool:
     """Return True if a rank has a newer process than the one that ended."""
-    known = {
-        **by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id),
-        **by_rank(observed, training.RANK_ENDED, job.job_id),
-    }
+    last = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
+    ended = by_rank(observed, training.RANK_ENDED, job.job_id)
     return any(
-        rank in known
-        and rank in alive
+        rank in alive
         and one.times[-1] >= alive[rank].times[-1]
-        and one.last > known[rank].last
+        and (rank in last or rank in ended)
+        and is_another(one.last, _newest(last, rank), _newest(ended, rank))
         for rank, one in by_rank(observed, pods.RANK_STARTED, job.job_id).items()
     )
+
+
+def _newest(series: Mapping[int, Series], rank: int) -> float | None:
+    return series[rank].last if rank in series else None
 
 
 def _first(times: Mapping[int, float], alive: Mapping[int, Series]) -> list[int]:

@@ -15,6 +15,27 @@ FRESH_SECONDS = 120.0
 TOGETHER_SECONDS = 45.0
 """By how much pages of a job's nodes may be apart: the scrapes of a usual interval."""
 
+BOOT_SECONDS = 1.0
+"""Starts of processes count from the moment of boot, which the kernel tells in whole seconds."""
+
+NOTICED_SECONDS = 2.0
+"""How much later than a process ends its agent may see that, as launchers start the next at once.
+No process that makes a ring, which takes importing torch, lives that short."""
+
+
+def is_another(started: float, last: float | None, ended: float | None) -> bool:
+    """Return True if a process was started after the one that had the rank's ring.
+
+    Args:
+        started: Unix time at which the process was started.
+        last: when the ring's newest step ended, None without any.
+        ended: when the process that had the ring was seen to have ended, None where that is not
+            known.
+    """
+    if last is not None:
+        return started + BOOT_SECONDS > last
+    return ended is None or started + BOOT_SECONDS + NOTICED_SECONDS > ended
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -60,8 +81,7 @@ class Progress:
         started = self.started_unix_seconds
         if started is None or (self.alive and self.last_unix_seconds is not None):
             return False
-        ended = (self.ended_unix_seconds, self.last_unix_seconds)
-        return all(moment is None or moment < started for moment in ended)
+        return is_another(started, self.last_unix_seconds, self.ended_unix_seconds)
 
 
 def read(observed: Observed, job_id: str, now: float | None) -> list[Progress]:

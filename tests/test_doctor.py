@@ -201,8 +201,8 @@ def test_agents_are_found_in_the_cluster_of_the_kubeconfig(api, kubeconfig):
         "n1": "http://10.0.0.7:9877",
         "n2": "http://[fd00::7]:9877",
     }
-    assert cluster.node_of_pod("ml/w0") == "n1"
-    assert cluster.node_of_pod("other/w0") is None
+    assert cluster.placed_pod("ml/w0")["spec"]["nodeName"] == "n1"
+    assert cluster.placed_pod("other/w0") is None
 
 
 def test_a_token_is_shown_to_no_pod_that_only_carries_the_label_of_an_agent(

@@ -32,16 +32,16 @@ def api(tmp_path, monkeypatch):
 def test_a_pod_of_a_namespace_is_looked_for_there_alone(api):
     """Who may list pods of one namespace may ask about its pods."""
     api.put(pod("w0", "team"))
-    assert cluster.node_of_pod("team/w0") == "n1"
+    assert cluster.placed_pod("team/w0")["spec"]["nodeName"] == "n1"
     assert {path for _, path, _ in api.requests} == {"/api/v1/namespaces/team/pods"}
 
 
 def test_a_name_without_a_namespace_takes_a_right_to_all_and_says_how_to_do_without(api):
     api.faults.status = 403
     with pytest.raises(ClusterError, match=r"in all namespaces: name the pod as NAMESPACE/w0$"):
-        cluster.node_of_pod("w0")
+        cluster.placed_pod("w0")
     with pytest.raises(ClusterError, match=r"in namespace team$"):
-        cluster.node_of_pod("team/w0")
+        cluster.placed_pod("team/w0")
 
 
 def test_doctor_asks_the_namespace_that_it_was_given_and_no_other(api, capsys):

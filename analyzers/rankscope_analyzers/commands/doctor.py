@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,12 +17,13 @@ from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.doctor import agent_startup
 from rankscope_analyzers.doctor.checks import AgentFacts, Check, find_pod, node_checks, pod_checks
+from rankscope_analyzers.doctor.python_paths import python_path_checks
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.cluster import (
     AGENT_PORT,
     ClusterAccess,
     agent_pods,
-    node_of_pod,
+    placed_pod,
     warnings,
 )
 from rankscope_analyzers.intake.environment_skew import (
@@ -63,13 +64,14 @@ def run(options: argparse.Namespace) -> int:
     )
     targets = connection.chosen_targets(options, LOCAL_AGENT)
     found = targets.cluster
-    answers = _ask(_agents(options, kept, targets))
+    pod = _placed_pod(options, kept, targets)
+    answers = _ask(_agents(targets, pod))
     facts = [answer for answer in answers if isinstance(answer, AgentFacts)]
     silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
     silent += found.doubts if found else ()
     if not facts:
         raise AgentError("; ".join(_few(silent)))
-    sections = list(_sections(facts, options.pod))
+    sections = list(_sections(facts, options.pod, python_path_checks(pod or {})))
     if options.pod and not sections:
         nodes = ", ".join(item.node for item in facts)
         raise InputError(
@@ -93,24 +95,33 @@ def _kept_from_starting(namespace: str | None, access: ClusterAccess) -> Sequenc
     return (*agent_startup.waiting(pods), *kept)
 
 
-def _agents(
+def _placed_pod(
     options: argparse.Namespace, kept: Sequence[str], targets: connection.Targets
-) -> Sequence[Agent]:
+) -> Mapping[str, Any] | None:
+    """Return the pod that is asked for, as the API server has it; None without pod or cluster."""
     found = targets.cluster
     if found is None:
-        return targets.agents()
+        return None
     if not found:
         why = "; ".join((*kept, *found.doubts)) or "nothing is labelled rankscope-agent"
         raise InputError(f"no agent runs in the cluster: {why}")
     if not options.pod:
-        return targets.agents()
-    node = node_of_pod(options.pod, connection.cluster_access(options))
-    if node is None:
+        return None
+    pod = placed_pod(options.pod, connection.cluster_access(options))
+    if pod is None:
         raise InputError(f"no pod {options.pod!r} is scheduled in the cluster")
+    node = pod["spec"]["nodeName"]
     if node not in found:
         why = "; ".join(("which has no agent", *found.doubts))
         raise InputError(f"pod {options.pod!r} runs on {node}, {why}")
-    return [Agent(found[node], targets.entry, node)]
+    return pod
+
+
+def _agents(targets: connection.Targets, pod: Mapping[str, Any] | None) -> Sequence[Agent]:
+    if pod is None or targets.cluster is None:
+        return targets.agents()
+    node = str(pod["spec"]["nodeName"])
+    return [Agent(targets.cluster[node], targets.entry, node)]
 
 
 def _ask(agents: Sequence[Agent]) -> Sequence[AgentFacts | AgentError]:
@@ -138,7 +149,9 @@ def _facts(agent: Agent) -> AgentFacts | AgentError:
 Section = tuple[str, Sequence[Check]]
 
 
-def _sections(facts: Sequence[AgentFacts], wanted: str | None) -> Iterator[Section]:
+def _sections(
+    facts: Sequence[AgentFacts], wanted: str | None, of_specification: Sequence[Check]
+) -> Iterator[Section]:
     for agent in facts:
         if not wanted:
             yield f"node {agent.node}", node_checks(agent)
@@ -146,7 +159,7 @@ def _sections(facts: Sequence[AgentFacts], wanted: str | None) -> Iterator[Secti
         pod = find_pod(agent, wanted)
         if pod:
             title = f"pod {pod.get('namespace')}/{pod.get('name')} on node {agent.node}"
-            yield f"{title} ({pod.get('phase')})", pod_checks(agent, pod)
+            yield f"{title} ({pod.get('phase')})", [*pod_checks(agent, pod), *of_specification]
 
 
 def _object(

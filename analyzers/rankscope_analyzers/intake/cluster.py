@@ -176,8 +176,8 @@ def pods_of(namespace: str, access: ClusterAccess = CURRENT) -> Sequence[Mapping
     return _pods(namespace, access)
 
 
-def node_of_pod(wanted: str, access: ClusterAccess = CURRENT) -> str | None:
-    """Return the node that a pod (name or namespace/name) is on; None where there is none.
+def placed_pod(wanted: str, access: ClusterAccess = CURRENT) -> Mapping[str, Any] | None:
+    """Return a pod (name or namespace/name) that is on a node; None where there is none.
 
     Raises:
         ClusterError: there is no way to the API server, or it refuses.
@@ -191,7 +191,7 @@ def node_of_pod(wanted: str, access: ClusterAccess = CURRENT) -> str | None:
         raise ForbiddenError(f"{error}: name the pod as NAMESPACE/{name}") from None
     for pod in found:
         if namespace in {"", pod["metadata"]["namespace"]} and pod["spec"].get("nodeName"):
-            return str(pod["spec"]["nodeName"])
+            return dict(pod)
     return None
 
 

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import cast
 
 from rankscope_analyzers.command import Command, Parser
+from rankscope_analyzers.commands import examples
 from rankscope_analyzers.isolation.absent_package import absent
 from rankscope_analyzers.text.sanitize import visible
 
@@ -93,7 +94,15 @@ def _parser(commands: Mapping[str, Command], chosen: str | None) -> argparse.Arg
         _add_own_options(parser)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in commands.items():
-        command.add_arguments(subparsers.add_parser(name, help=COMMANDS[name][1]))
+        command.add_arguments(
+            subparsers.add_parser(
+                name,
+                help=COMMANDS[name][1],
+                description=COMMANDS[name][1],
+                epilog=examples.epilog(name),
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
+        )
     return parser
 
 

@@ -1,0 +1,44 @@
+"""The examples in the commands' help: each is a command line that the command takes."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from rankscope_analyzers import cli
+from rankscope_analyzers.commands import examples
+
+
+def test_each_command_has_examples_and_no_other_name_has():
+    assert set(examples.EXAMPLES) == set(cli.COMMANDS)
+    assert set(examples.EXIT_CODES) < set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        f"{command} {arguments}"
+        for command, lines in examples.EXAMPLES.items()
+        for arguments, _ in lines
+    ],
+)
+def test_an_example_is_a_command_line_that_its_command_takes(arguments, monkeypatch, capsys):
+    command, *rest = shlex.split(arguments)
+    module = cli._load(command)
+    monkeypatch.setattr(module, "run", lambda options: 0)
+    assert cli.main([command, *rest]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_shows_what_the_command_is_for_its_examples_and_fits_the_terminal(
+    command, monkeypatch, capsys
+):
+    monkeypatch.setenv("COLUMNS", str(examples.COLUMNS))
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    shown = capsys.readouterr().out
+    assert " ".join(shown.split()).count(cli.COMMANDS[command][1]) == 1
+    for arguments, _ in examples.EXAMPLES[command]:
+        assert f"  rankscope {command} {arguments}".rstrip() + "\n" in shown
+    assert max(map(len, shown.splitlines())) <= examples.COLUMNS

@@ -48,6 +48,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "rdma": partial(_report, "rdma_cost"),
     "kernel": partial(_report, "kernel_log_cost"),
     "nccl": partial(_report, "nccl_log_cost"),
+    "fabric-budget": partial(_report, "fabric_budget"),
     "fabric-check": partial(_report, "fabric_links"),
     "hangs": _hangs,
     "capture": partial(_report, "capture_cost"),

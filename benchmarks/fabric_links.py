@@ -64,27 +64,42 @@ def answer(server: ForkServer, slow: int | None, direction: str) -> Answer:
     return Answer(slow, direction, frozenset(named))
 
 
-def checked(server: ForkServer, slow: int | None, direction: str) -> Mapping[str, Any]:
+def checked(
+    server: ForkServer,
+    slow: int | None,
+    direction: str,
+    rate_megabits: float = RATE_MEGABITS,
+    flags: Sequence[str] = FLAGS,
+) -> Mapping[str, Any]:
     """Return what the command prints as JSON.
+
+    Args:
+        server: that forks ranks.
+        slow: the rank whose link is slow, None for none.
+        direction: in which it is.
+        rate_megabits: of all other links.
+        flags: of the command.
 
     Raises:
         RuntimeError: it prints none in time.
     """
     with (
         tempfile.TemporaryDirectory() as name,
-        Links(f"fl{os.getpid()}", RANKS, RATE_MEGABITS) as links,
+        Links(f"fl{os.getpid()}", RANKS, rate_megabits) as links,
     ):
         if slow is not None:
             links.slow(slow, SLOWDOWN, direction)
         folder, port = Path(name), free_port()
-        pids = [_start(server, links, rank, port, folder) for rank in range(RANKS)]
+        pids = [_start(server, links, rank, port, folder, flags) for rank in range(RANKS)]
         try:
             return _awaited(folder / "0.out")
         finally:
             send(pids, signal.SIGKILL)
 
 
-def _start(server: ForkServer, links: Links, rank: int, port: int, folder: Path) -> int:
+def _start(
+    server: ForkServer, links: Links, rank: int, port: int, folder: Path, flags: Sequence[str]
+) -> int:
     environment = {
         "RANK": str(rank),
         "LOCAL_RANK": "0",
@@ -97,7 +112,7 @@ def _start(server: ForkServer, links: Links, rank: int, port: int, folder: Path)
     }
     return server.start(
         Path(rankscope_analyzers.__file__).parent / "__main__.py",
-        ["fabric-check", *FLAGS],
+        ["fabric-check", *flags],
         environment,
         folder / f"{rank}.out",
         network=links.path(rank),

@@ -15,7 +15,7 @@ from benchmarks.running_jobs.launch import ForkServer
 from rankscope_analyzers import cli
 from rankscope_analyzers.commands.fabric_check import size_bytes
 from rankscope_analyzers.fabric import report
-from rankscope_analyzers.fabric.judge import Fault, faults
+from rankscope_analyzers.fabric.judge import Fault, faults, settled
 from rankscope_analyzers.fabric.measured import DeviceSpeed, Measured, Reduction
 
 GBIT = 1e9 / 8
@@ -84,6 +84,24 @@ def test_a_gpu_is_compared_with_the_others(speed, named):
     devices = dict.fromkeys(range(4), DeviceSpeed(1.0, 1.0, 1.0)) | {1: speed}
     assert kinds(measured(devices=devices)) == named
     assert kinds(measured(devices={0: DeviceSpeed(1.0, 1.0, 1.0), 1: speed})) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "enough"),
+    [
+        ({}, None, True),
+        ({(3, 1): 0.7 * GBIT}, None, False),
+        ({(3, 1): 0.7 * GBIT}, {(3, 1): 0.6 * GBIT}, False),
+        (sends(2, 0.2 * GBIT), None, False),
+        (sends(2, 0.2 * GBIT), sends(2, 0.2 * GBIT), True),
+        (sends(2, 0.2 * GBIT), sends(2, 0.2 * GBIT) | {(3, 1): 0.3 * GBIT}, False),
+        (sends(2, 0.2 * GBIT) | {(3, 1): 0.7 * GBIT}, sends(2, 0.2 * GBIT), False),
+        (sends(2, 0.6 * GBIT), sends(2, 0.6 * GBIT), False),
+    ],
+)
+def test_measuring_goes_on_until_two_looks_agree_and_nobody_else_is_doubtful(now, before, enough):
+    earlier = None if before is None else measured(rates=before)
+    assert settled(measured(rates=now), earlier) == enough
 
 
 def test_bus_bandwidth_is_what_each_link_carries():

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from preflight_jobs import CLAIM, GONE, IDS, JOB, NETWORK, POD, changed, env, hidden, outcomes
-from rankscope_analyzers.preflight.job import Settings
+from preflight_jobs import (
+    CLAIM,
+    GONE,
+    IDS,
+    JOB,
+    NETWORK,
+    POD,
+    changed,
+    env,
+    hidden,
+    outcomes,
+    read,
+)
+from rankscope_analyzers.preflight.budget_check import leaving_bytes
+from rankscope_analyzers.preflight.job import NodeInterface, Settings
+from rankscope_analyzers.preflight.master_check import attachment_master
 from rankscope_analyzers.preflight.network_checks import matching
+from rankscope_analyzers.preflight.outcome import outcome_of
 
 MEASURED = Settings(checkpoint_seconds=120)
 PLAIN_SOCKETS = {"limits rdma/hca": GONE}
@@ -433,6 +449,40 @@ CASES: list[Case] = [
     ),
 ]
 
+
+def budget(**values: str) -> dict[str, Any]:
+    """The job, whose annotations say 21 GB and 0.42 s at 400 Gbit/s for four nodes."""
+    known = {"parameters": "7B", "layout": "all-reduce", "node-gbits": "400", **values}
+    return changed(
+        {"metadata annotations": {f"rankscope.io/{name}": text for name, text in known.items()}}
+    )
+
+
+CASES += [
+    (
+        "fabric-budget",
+        "pass",
+        "21 GB leave each in a step, 0.42 s",
+        [budget(**{"step-seconds": "1"})],
+    ),
+    ("fabric-budget", "warn", "50% of the step", [budget(**{"step-seconds": "0.8"})]),
+    ("fabric-budget", "pass", "60% of", [budget(overlap="0.6", **{"step-seconds": "0.8"})]),
+    ("fabric-budget", "fail", "even if all", [budget(**{"step-seconds": "0.4"})]),
+    (
+        *("fabric-budget", "fail", "31.5 GB"),
+        [budget(layout="sharded", **{"step-seconds": "0.6"})],
+    ),
+    (
+        *("fabric-budget", "undecided", "'tensor' exchanges"),
+        [budget(layout="tensor", **{"step-seconds": "1"})],
+    ),
+    (
+        *("fabric-budget", "undecided", "rate of a node"),
+        [budget(**{"step-seconds": "1", "node-gbits": ""})],
+    ),
+    ("fabric-budget", "undecided", "not 'soon'", [budget(**{"step-seconds": "soon"})]),
+]
+
 TRAIN_JOB = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",
@@ -458,6 +508,49 @@ NEVER = {
 """Verdicts that a check does not have."""
 
 
+UP, DOWN, SMALL = (
+    NodeInterface(True, "9000"),
+    NodeInterface(False, "9000"),
+    NodeInterface(True, "1500"),
+)
+MASTERS = [
+    ("pass", "eth1 on 2 nodes", "eth1", {"a": {"eth1": UP}, "b": {"eth1": UP, "eth0": DOWN}}),
+    (
+        "warn",
+        "MTU of eth1 is 9000",
+        "eth1",
+        {"a": {"eth1": UP}, "b": {"eth1": UP}, "c": {"eth1": SMALL}},
+    ),
+    ("fail", "node b does not have", "eth1", {"a": {"eth1": UP}, "b": {"eth0": UP}}),
+    ("fail", "is down on node b", "eth1", {"a": {"eth1": UP}, "b": {"eth1": DOWN}}),
+    ("undecided", "node b are not shown", "eth1", {"a": {"eth1": UP}, "b": {}}),
+    ("undecided", "none that agents show", "bond0.7", {"a": {"bond0": UP}}),
+    ("skip", "for their agents to tell", "eth1", None),
+    ("skip", "no network that is known", "", {"a": {"eth1": UP}}),
+]
+
+
+@pytest.mark.parametrize(("verdict", "seen", "master", "nodes"), MASTERS)
+def test_a_network_hangs_on_an_interface_of_every_node(verdict, seen, master, nodes):
+    (job,) = read(JOB, network(master=master)).jobs
+    outcome = outcome_of(lambda: attachment_master(replace(job, interfaces=nodes)))
+    got = "undecided" if outcome.undecided else outcome.verdict
+    assert (got, seen in outcome.seen) == (verdict, True), outcome
+
+
+@pytest.mark.parametrize(
+    ("layout", "nodes", "leaving"),
+    [
+        ("all-reduce", 2, 1.0),
+        ("all-reduce", 4, 1.5),
+        ("sharded", 4, 2.25),
+        ("sharded", 1000, 2.997),
+    ],
+)
+def test_what_leaves_a_node_follows_from_the_layout(layout, nodes, leaving):
+    assert leaving_bytes(layout, nodes, 1.0) == pytest.approx(leaving)
+
+
 @pytest.mark.parametrize(
     ("check", "verdict", "seen", "manifests"), CASES, ids=[f"{c}-{v}-{s}" for c, v, s, _ in CASES]
 )
@@ -470,6 +563,7 @@ def test_a_check_concludes(check, verdict, seen, manifests):
 
 def test_each_check_is_seen_with_each_verdict_that_it_has():
     seen = {(check, verdict) for check, verdict, _, _ in CASES}
+    seen |= {("attachment-master", verdict) for verdict, *_ in MASTERS}
     for check in IDS:
         for verdict in {"pass", "warn", "fail", "undecided"} - NEVER.get(check, set()):
             assert (check, verdict) in seen, (check, verdict)

@@ -12,10 +12,12 @@ from xml.etree import ElementTree
 import pytest
 from benchmarks.agents import agents_over
 
+from preflight_jobs import NETWORK, changed
 from rankscope_analyzers import cli
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.preflight import pool
 from rankscope_analyzers.preflight.checks import POOL_CHECKS, results
+from rankscope_analyzers.preflight.job import NodeInterface
 
 DAY = 86_400.0
 SERIES_SECONDS = 60.0
@@ -255,3 +257,39 @@ def test_a_node_without_an_agent_is_undecided_and_none_at_all_an_error(agents, c
     assert "give manifests to check, a job of the cluster" in capsys.readouterr().err
     assert cli.main(["preflight", "job.yaml", "--node", "a"]) == 1
     assert "--node is about agents" in capsys.readouterr().err
+
+
+def test_what_nodes_show_decides_checks_of_a_job_on_them(agents, tmp_path, capsys):
+    """Two nodes, each with nine ports of 400 Gbit/s, that show no network interfaces."""
+    notes = {"parameters": "70B", "layout": "sharded", "step-seconds": "2"}
+    body = changed(
+        {
+            "metadata annotations": {f"rankscope.io/{name}": text for name, text in notes.items()},
+            "worker replicas": 2,
+        }
+    )
+    config = json.dumps({"type": "macvlan", "master": "eth9"})
+    path = tmp_path / "job.json"
+    network = changed({"spec config": config}, NETWORK)
+    path.write_text(json.dumps({"kind": "List", "items": [body, network]}))
+    cli.main([*command(agents[:2], str(path)), "--json"])
+    found = {one["id"]: one for one in json.loads(capsys.readouterr().out)["jobs"][0]["checks"]}
+    assert found["fabric-budget"]["verdict"] == "pass"
+    assert "0.467 s at 3600 Gbit/s" in found["fabric-budget"]["seen"]
+    assert found["attachment-master"]["undecided"]
+    assert "nodes a, b are not shown" in found["attachment-master"]["seen"]
+
+
+def test_interfaces_and_rails_are_those_of_the_pages(page):
+    now = time.time()
+    nics = (
+        'rankscope_nic_info{device="eth1",kind="physical",pci="",bond="",mtu="9000"} 1\n'
+        'rankscope_nic_up{device="eth1"} 0\n'
+    )
+    slow = first(STATE, r"\1 1")(page)
+    read = [Page("a", now, page + nics), Page("b", now, slow)]
+    nodes = pool.Pool(from_pages(read, pool.READS), (), now, now)
+    assert pool.interfaces(nodes) == {"a": {"eth1": NodeInterface(False, "9000")}, "b": {}}
+    assert pool.least_rails(nodes) == 8 * 400e9 / 8, "a port that is down carries nothing"
+    bare = [*read, Page("c", now, without("rankscope_rdma_port_state")(page))]
+    assert pool.least_rails(pool.Pool(from_pages(bare, pool.READS), (), now, now)) is None

@@ -71,6 +71,21 @@ def positive_seconds(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """Return an option's share.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none from 0 to 1.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a share from 0 to 1, not {text!r}")
+    return value
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file that an option names.
 

@@ -6,6 +6,7 @@ import argparse
 import re
 
 from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.commands import fabric_pods
 from rankscope_analyzers.fabric import report
 from rankscope_analyzers.text.console import open_console
 
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--minimum", type=_gigabits, metavar="GBIT", help="Gbit/s that links must carry as a rule"
     )
+    fabric_pods.add_arguments(parser)
     add_output(parser)
 
 
@@ -70,6 +72,9 @@ def run(options: argparse.Namespace) -> int:
     """
     sizes = sorted(size_bytes(text) for text in options.sizes.split(","))
     link = size_bytes(options.link_size)
+    if options.manifest:
+        fabric_pods.print_objects(options, _flags(options), _longest(options, len(sizes)))
+        return 0
     try:
         from rankscope_analyzers.fabric import measure  # torch takes seconds to import
     except ImportError as error:
@@ -90,6 +95,24 @@ def run(options: argparse.Namespace) -> int:
         for line in report.lines(found):
             console.print(line, markup=False, highlight=False)
     return found.exit_code
+
+
+def _flags(options: argparse.Namespace) -> list[str]:
+    """Return the options that say what is measured, as words of a command line."""
+    words = [
+        f"--sizes={options.sizes}",
+        f"--link-size={options.link_size}",
+        f"--seconds={options.seconds:g}",
+        f"--timeout={options.timeout:g}",
+    ]
+    words += [f"--backend={options.backend}"] if options.backend else []
+    words += [f"--minimum={options.minimum * 8 / 1e9:g}"] if options.minimum else []
+    return [*words, *(["--json"] if options.json else [])]
+
+
+def _longest(options: argparse.Namespace, sizes: int) -> float:
+    """Return the seconds that a check may take: ranks wait for each other once at most."""
+    return float(2 * options.timeout + sizes * options.seconds)
 
 
 def size_bytes(text: str) -> int:

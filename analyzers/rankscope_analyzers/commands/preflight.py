@@ -7,6 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rankscope_analyzers.command import (
@@ -15,6 +16,7 @@ from rankscope_analyzers.command import (
     age_seconds,
     positive_seconds,
     print_json,
+    share,
     write_text,
 )
 from rankscope_analyzers.commands import connection
@@ -23,6 +25,7 @@ from rankscope_analyzers.intake.agent_client import AgentError
 from rankscope_analyzers.intake.kubernetes_api import KubernetesApi
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.preflight import documents, jobs, pool, report, running
+from rankscope_analyzers.preflight.budget_check import EXCHANGES
 from rankscope_analyzers.preflight.checks import (
     CHECKS,
     POD_CHECKS,
@@ -30,7 +33,8 @@ from rankscope_analyzers.preflight.checks import (
     pod_results,
     results,
 )
-from rankscope_analyzers.preflight.job import Settings
+from rankscope_analyzers.preflight.job import Job, Settings
+from rankscope_analyzers.preflight.step_target import DEFAULTS, Target, TargetError, count
 from rankscope_analyzers.preflight.surroundings import look
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.name_lists import SHOWN, listed, named
@@ -82,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="what a checkpoint takes",
     )
+    _add_target(parser)
     parser.add_argument(
         "--skip",
         action="append",
@@ -97,6 +102,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="a warning fails, too")
     parser.add_argument("--junit", metavar="FILE", help="write JUnit's XML as well")
     add_output(parser)
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    """Declare what a step is to take, and what it exchanges; annotations of the job may say it."""
+    parser.add_argument("--parameters", type=_count, metavar="N", help="of the model, such as 7B")
+    parser.add_argument(
+        "--step-seconds", type=positive_seconds, metavar="SECONDS", help="what a step should take"
+    )
+    parser.add_argument(
+        "--layout",
+        choices=(*EXCHANGES, "other"),
+        help="all-reduce: each rank has the whole model; sharded: FSDP, ZeRO 3",
+    )
+    parser.add_argument(
+        "--parameter-bytes",
+        type=_count,
+        metavar="BYTES",
+        help=f"of a parameter or gradient on the wire (default {DEFAULTS.parameter_bytes:g})",
+    )
+    parser.add_argument(
+        "--overlap",
+        type=share,
+        metavar="SHARE",
+        help=f"of a step, behind which communication can hide (default {DEFAULTS.overlap:g})",
+    )
+    parser.add_argument(
+        "--node-gbits",
+        type=_count,
+        metavar="GBIT",
+        help="Gbit/s that leave a node over all its rails (default: as its agent shows)",
+    )
+
+
+def _count(text: str) -> float:
+    try:
+        return count(text)
+    except TargetError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
@@ -146,15 +189,15 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.node and not of_nodes:
         raise InputError("--node is about agents: give them by --agent or --cluster")
-    found = _jobs(options)
-    live = _running(options)
+    found, live = _jobs(options), _running(options)
+    read = _pool(options, {node for one in live for node in one.nodes}) if of_nodes else None
     checked = [
         report.CheckedJob(one, list(results(one, CHECKS, options.skip)))
-        for one in (*found.jobs, *(one.job for one in live))
+        for one in (_on(job, read) for job in (*found.jobs, *(one.job for one in live)))
     ]
     nodes = None
-    if of_nodes:
-        nodes = _checked_pool(options, {node for one in live for node in one.nodes})
+    if read is not None:
+        nodes = report.CheckedPool(read.nodes, list(results(read, POOL_CHECKS, options.skip)))
     pod = None
     if options.this_pod:
         pod = report.CheckedPod(list(pod_results(look(os.environ), options.skip)))
@@ -180,6 +223,18 @@ def _of_nodes(options: argparse.Namespace) -> bool:
     return bool(options.agent or options.cluster or options.this_node or options.page)
 
 
+def _settings(options: argparse.Namespace) -> Settings:
+    target = Target(
+        options.parameters,
+        options.step_seconds,
+        options.layout,
+        options.parameter_bytes,
+        options.overlap,
+        options.node_gbits,
+    )
+    return Settings(options.checkpoint_path, options.checkpoint_seconds, target)
+
+
 def _jobs(options: argparse.Namespace) -> jobs.Manifests:
     """Return the jobs of the manifests.
 
@@ -187,7 +242,7 @@ def _jobs(options: argparse.Namespace) -> jobs.Manifests:
         ManifestError: a manifest cannot be read.
         InputError: manifests were given, and there is no job among them.
     """
-    settings = Settings(options.checkpoint_path, options.checkpoint_seconds)
+    settings = _settings(options)
     read = documents.read(options.manifests) if options.manifests else []
     found = jobs.of_documents(read, options.manifests_namespace, settings)
     if options.manifests and not found.jobs:
@@ -206,12 +261,23 @@ def _running(options: argparse.Namespace) -> list[running.Running]:
         return []
     access = connection.cluster_access(options)
     api = KubernetesApi(access)
-    settings = Settings(options.checkpoint_path, options.checkpoint_seconds)
+    settings = _settings(options)
     return [running.read(one, api, access, settings) for one in options.job]
 
 
-def _checked_pool(options: argparse.Namespace, of_jobs: Collection[str]) -> report.CheckedPool:
-    """Return the results of the nodes whose agents were named.
+def _on(job: Job, nodes: pool.Pool | None) -> Job:
+    """Return a job with what is known of the nodes that it is to run on."""
+    if nodes is None:
+        return job
+    rails, target = pool.least_rails(nodes), job.settings.target
+    if rails is not None and target.node_gbits is None:
+        target = replace(target, node_gbits=rails * 8 / 1e9)
+    settings = replace(job.settings, target=target)
+    return replace(job, settings=settings, interfaces=pool.interfaces(nodes))
+
+
+def _pool(options: argparse.Namespace, of_jobs: Collection[str]) -> pool.Pool:
+    """Return what is known of the nodes that were named, or whose agents were.
 
     Args:
         options: of the command.
@@ -231,13 +297,12 @@ def _checked_pool(options: argparse.Namespace, of_jobs: Collection[str]) -> repo
         raise InputError(f"no agent is of {named(absent, 'node')}")
     missing = [f"no agent answers for {named(absent, 'node')}"] if absent else []
     now = time.time()
-    read = pool.Pool(
+    return pool.Pool(
         from_pages(wanted, pool.READS),
         [*missing, *silent],
         now,
         now - age_seconds(options.since),
     )
-    return report.CheckedPool(read.nodes, list(results(read, POOL_CHECKS, options.skip)))
 
 
 def _pages(options: argparse.Namespace) -> tuple[list[Page], list[str]]:

@@ -16,6 +16,7 @@ from rankscope_analyzers.command import (
     age_seconds,
     positive_seconds,
     print_json,
+    share,
     write_text,
 )
 from rankscope_analyzers.commands import connection
@@ -91,7 +92,7 @@ def _add_expectations(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--utilization",
-        type=_share,
+        type=share,
         default=0.3,
         metavar="SHARE",
         help="least share of time in which each GPU must be busy (default %(default)s)",
@@ -210,16 +211,6 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) > 0):
         raise argparse.ArgumentTypeError(f"expected a number of ranks, not {text!r}")
     return int(text)
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"expected a share from 0 to 1, not {text!r}")
-    return value
 
 
 def _say(line: str) -> None:

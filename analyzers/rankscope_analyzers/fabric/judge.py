@@ -17,6 +17,10 @@ SLOW_LINK = 0.5
 """Share of the others' rate below which a link is slow: equal links differ less than by half, and
 a link that has lost a lane, a rail or its RDMA has lost more."""
 
+DOUBTFUL = 0.75
+"""The same below which a link may be slow, or one of the others may have been disturbed: then all
+are measured once more."""
+
 SLOW_DEVICE = 0.85
 """The same for GPUs of one kind, which differ by a few percent."""
 
@@ -51,15 +55,39 @@ class Fault:
     usual: float
 
 
-def faults(found: Measured) -> tuple[Fault, ...]:
-    """Return what is slow, the worst first within each kind."""
+def settled(found: Measured, before: Measured | None) -> bool:
+    """Return True if measuring once more would not change who is named.
+
+    Nobody is slow, nor nearly so; or two looks in a row name the same ones, and nobody else nearly.
+
+    Args:
+        found: the best of all looks.
+        before: the same without the last look, None if that was the first.
+    """
+    doubtful = _named(faults(found, DOUBTFUL))
+    if not doubtful or before is None:
+        return not doubtful
+    return doubtful == _named(faults(found)) == _named(faults(before))
+
+
+def _named(several: Iterable[Fault]) -> frozenset[tuple[str, tuple[int, ...]]]:
+    return frozenset((one.kind, one.ranks) for one in several)
+
+
+def faults(found: Measured, slow: float = SLOW_LINK) -> tuple[Fault, ...]:
+    """Return what is slow, the worst first within each kind.
+
+    Args:
+        found: what was measured.
+        slow: share of the others' rate below which a link is.
+    """
     rates = _between(found.rates)
-    sends = list(_slow_ranks("sends", rates, 0))
-    receives = list(_slow_ranks("receives", rates, 1))
+    sends = list(_slow_ranks("sends", rates, 0, slow))
+    receives = list(_slow_ranks("receives", rates, 1, slow))
     known = {(fault.kind, rank) for fault in (*sends, *receives) for rank in fault.ranks}
     links = [
         fault
-        for fault in _slow_links(rates)
+        for fault in _slow_links(rates, slow)
         if ("sends", fault.ranks[0]) not in known and ("receives", fault.ranks[1]) not in known
     ]
     slow_ranks = {rank for _, rank in known}
@@ -87,24 +115,24 @@ def _between(rates: Mapping[Link, float]) -> Mapping[Link, float]:
     return rates if len(ranks) >= COMPARABLE else {}
 
 
-def _slow_ranks(kind: Kind, rates: Mapping[Link, float], end: int) -> Iterator[Fault]:
+def _slow_ranks(kind: Kind, rates: Mapping[Link, float], end: int, slow: float) -> Iterator[Fault]:
     """Yield ranks whose links in one direction are slow, as a rule; `end` is 0 for sending."""
     ranks = sorted({link[end] for link in rates})
     own = {r: median(rate for link, rate in rates.items() if link[end] == r) for r in ranks}
     found = []
     for rank in ranks:
         usual = median(rate for other, rate in own.items() if other != rank)
-        if own[rank] < SLOW_LINK * usual:
+        if own[rank] < slow * usual:
             found.append(Fault(kind, (rank,), own[rank], usual))
     yield from sorted(found, key=_ratio)
 
 
-def _slow_links(rates: Mapping[Link, float]) -> Iterator[Fault]:
+def _slow_links(rates: Mapping[Link, float], slow: float) -> Iterator[Fault]:
     found = []
     for link, rate in rates.items():
         others = [other for key, other in rates.items() if key != link]
         usual = median(others)
-        if rate < SLOW_LINK * usual:
+        if rate < slow * usual:
             found.append(Fault("link", link, rate, usual))
     yield from sorted(found, key=_ratio)
 

@@ -17,13 +17,14 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from rankscope_analyzers.fabric.judge import faults
+from rankscope_analyzers.fabric.judge import settled
 from rankscope_analyzers.fabric.measured import DeviceSpeed, Link, Measured, Reduction
 
 REPEATS = 3
 ECHOES = 20
-CONFIRMATIONS = 2
-"""How often whatever looks slow is measured once more: a fault stays, other traffic does not."""
+CONFIRMATIONS = 8
+"""How often, at most, what is not clear is measured once more: a fault stays, other traffic and
+busy processors do not."""
 
 WARM_UPS = 2
 MOST_ITERATIONS = 50
@@ -100,12 +101,12 @@ def _measured(plan: Plan, backend: str, environment: Mapping[str, str]) -> Measu
             dict(links.round_trips()),
             _device_speed(device),
         )
-        found = _together(own, backend)
+        before, found = None, _together(own, backend)
         for _ in range(CONFIRMATIONS):
-            if not links.agreed(found is not None and bool(faults(found))):
+            if links.agreed(found is None or settled(found, before)):
                 break
             own = _better(own, links, plan, device)
-            found = _together(own, backend)
+            before, found = found, _together(own, backend)
         return found
     finally:
         dist.destroy_process_group()

@@ -21,15 +21,20 @@ KIND = "NetworkAttachmentDefinition"
 Range = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def _networks(job: Job) -> Sequence[Network]:
-    """Return what ranks ask for, each network once."""
+def networks(job: Job) -> Sequence[Network]:
+    """Return what ranks ask for, each network once.
+
+    Raises:
+        UndecidedError: an annotation cannot be read.
+        NotApplicableError: they ask for none.
+    """
     found: dict[tuple[str, str], Network] = {}
     for role in job.ranks:
         try:
-            networks = requested(role)
+            wanted = requested(role)
         except ValueError as error:
             raise UndecidedError(str(error)) from None
-        found |= {(one.namespace or job.namespace, one.name): one for one in networks}
+        found |= {(one.namespace or job.namespace, one.name): one for one in wanted}
     if not found:
         for role in job.ranks:
             role.complete()
@@ -39,13 +44,13 @@ def _networks(job: Job) -> Sequence[Network]:
 
 def attachment_definition(job: Job) -> Outcome:
     """Check that each network that ranks ask for is defined where they look for it."""
-    networks = _networks(job)
+    wanted = networks(job)
     missing = []
-    for one in networks:
+    for one in wanted:
         definition = job.cluster.get(KIND, one.namespace, one.name)
         if definition is None:
             missing.append(one)
-        elif not _config(definition):
+        elif not configuration(definition):
             return failed(
                 f"spec.config of {one.namespace}/{one.name} is no JSON object",
                 "a CNI configuration as JSON",
@@ -67,7 +72,7 @@ def attachment_definition(job: Job) -> Outcome:
             )
     if missing:
         raise _unknown(job, missing[0])
-    return passed(", ".join(f"{one.namespace}/{one.name}" for one in networks))
+    return passed(", ".join(f"{one.namespace}/{one.name}" for one in wanted))
 
 
 def _unknown(job: Job, one: Network) -> UndecidedError:
@@ -75,7 +80,8 @@ def _unknown(job: Job, one: Network) -> UndecidedError:
     return UndecidedError(f"{KIND} {one.namespace}/{one.name} {why}")
 
 
-def _config(definition: Object) -> Object:
+def configuration(definition: Object) -> Object:
+    """Return a definition's CNI configuration, an empty one where it is no JSON object."""
     value = annotation_json(mapping(definition, "spec").get("config"))
     return value if isinstance(value, dict) else {}
 
@@ -83,18 +89,19 @@ def _config(definition: Object) -> Object:
 def _known(job: Job) -> dict[str, tuple[str, Sequence[Range]]]:
     """Return, by network, how it hands out addresses and from which ranges."""
     found: dict[str, tuple[str, Sequence[Range]]] = {}
-    for one in _networks(job):
+    for one in networks(job):
         definition = job.cluster.get(KIND, one.namespace, one.name)
         if definition is None:
             raise _unknown(job, one)
-        for plugin in _plugins(_config(definition)):
+        for plugin in plugins(configuration(definition)):
             ipam = mapping(plugin, "ipam")
             if ipam:
                 found[one.name] = (text(ipam.get("type")), _ranges(ipam))
     return found
 
 
-def _plugins(config: Object) -> Sequence[Object]:
+def plugins(config: Object) -> Sequence[Object]:
+    """Return the plugins of a CNI configuration: itself, or those that it lists."""
     return [config, *mappings(config.get("plugins"))]
 
 
@@ -171,7 +178,7 @@ def pod_addresses(job: Job) -> Outcome:
                 "remove ips from the template's annotation",
             )
     if not given:
-        _networks(job)
+        networks(job)
         raise NotApplicableError("no pod has or asks for a certain address")
     return passed(f"{len(given)} addresses, each once")
 
@@ -196,7 +203,9 @@ def _outside(job: Job, name: str, address: str) -> str:
     if definition is None:
         return ""
     ranges = [
-        one for plugin in _plugins(_config(definition)) for one in _ranges(mapping(plugin, "ipam"))
+        one
+        for plugin in plugins(configuration(definition))
+        for one in _ranges(mapping(plugin, "ipam"))
     ]
     try:
         known = ipaddress.ip_address(address)

@@ -9,8 +9,10 @@ from typing import Any, Generic, TypeVar
 
 from rankscope_analyzers.preflight import (
     attachment_checks,
+    budget_check,
     endurance_checks,
     launch_checks,
+    master_check,
     memory_checks,
     network_checks,
     placement_checks,
@@ -49,6 +51,7 @@ CHECKS: Sequence[Check[Job]] = (
     Check(
         "attachment-definition", "The network is defined", attachment_checks.attachment_definition
     ),
+    Check("attachment-master", "Nodes have what networks hang on", master_check.attachment_master),
     Check(
         "address-ranges",
         "Networks hand out addresses of their own",
@@ -60,6 +63,7 @@ CHECKS: Sequence[Check[Job]] = (
     Check("rdma-transport", "RDMA is not switched off", network_checks.rdma_transport),
     Check("rdma-devices", "RDMA devices are usable", network_checks.rdma_devices),
     Check("gpudirect", "GPUDirect RDMA is not switched off", network_checks.gpudirect),
+    Check("fabric-budget", "The fabric carries a step", budget_check.fabric_budget),
     Check("host-network-dns", "Names resolve with hostNetwork", network_checks.host_network_dns),
     Check("sidecar", "No service mesh between ranks", placement_checks.sidecar),
     Check("shared-memory", "Shared memory is large enough", memory_checks.shared_memory),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from rankscope_agent.contract import untrusted_json
+from rankscope_analyzers.preflight.step_target import Target
 from rankscope_analyzers.preflight.values import (
     Object,
     mapping,
@@ -41,10 +42,12 @@ class Settings:
     Args:
         checkpoint_path: folder that checkpoints are written to.
         checkpoint_seconds: the longest time that a checkpoint took.
+        target: what a step is to take, and what it exchanges.
     """
 
     checkpoint_path: str | None = None
     checkpoint_seconds: float | None = None
+    target: Target = field(default_factory=Target)
 
 
 Key = tuple[str, str, str]
@@ -85,6 +88,19 @@ class Cluster:
         for (one, namespace, name), found in self.objects.items():
             if one == kind:
                 yield namespace, name, found
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInterface:
+    """A network interface of a node.
+
+    Args:
+        up: None where that is not known.
+        mtu: as the node writes it, empty where it is not known.
+    """
+
+    up: bool | None
+    mtu: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +222,7 @@ class Job:
         cluster: what else the manifests hold.
         settings: what is known beside them.
         missing: why the object that makes its pods is not known, empty where it is or none does.
+        interfaces: of the nodes that it is to run on, by node and name; None if nobody was asked.
     """
 
     kind: str
@@ -217,6 +234,7 @@ class Job:
     cluster: Cluster = field(default_factory=Cluster)
     settings: Settings = field(default_factory=Settings)
     missing: str = ""
+    interfaces: Mapping[str, Mapping[str, NodeInterface]] | None = None
 
     @property
     def ranks(self) -> Sequence[Role]:

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from rankscope_agent.contract.metrics import gpus, host, kernel_log, netdev, rdma
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.intake.observed import Observed, Series
-from rankscope_analyzers.preflight.job import NotApplicableError, UndecidedError
+from rankscope_analyzers.preflight.job import NodeInterface, NotApplicableError, UndecidedError
 from rankscope_analyzers.preflight.outcome import Outcome, failed, passed, warned
 from rankscope_analyzers.text.name_lists import listed, named
+
+PORT_ACTIVE = 4.0
+"""Of the states of RDMA ports: from here on data goes through."""
 
 READS: tuple[Metric, ...] = (
     gpus.GPU_INFO,
@@ -32,6 +35,8 @@ READS: tuple[Metric, ...] = (
     rdma.PORT_RATE,
     rdma.GPUDIRECT,
     netdev.PCI_LINK_RATIO,
+    netdev.INFO,
+    netdev.UP,
     host.CLOCK_SYNCHRONIZED,
     host.CLOCK_MAX_ERROR,
 )
@@ -94,6 +99,34 @@ class Pool:
 
 def _shows(nodes: Sequence[str]) -> str:
     return "shows" if len(nodes) == 1 else "show"
+
+
+def interfaces(pool: Pool) -> Mapping[str, Mapping[str, NodeInterface]]:
+    """Return the network interfaces that each node shows, by name; nodes may show none."""
+    up = {(one.node, one.labels.get("device")): one.last > 0 for one in pool.observed.of(netdev.UP)}
+    found: dict[str, dict[str, NodeInterface]] = {node: {} for node in pool.nodes}
+    for one in pool.observed.of(netdev.INFO):
+        name = one.labels.get("device", "")
+        state = NodeInterface(up.get((one.node, name)), one.labels.get("mtu", ""))
+        found[one.node][name] = state
+    return found
+
+
+def least_rails(pool: Pool) -> float | None:
+    """Return the rate of the slowest node over its active RDMA ports, bytes per second.
+
+    None where a node shows none.
+    """
+    active = {
+        (one.node, one.labels.get("device"), one.labels.get("port"))
+        for one in pool.observed.of(rdma.PORT_STATE)
+        if one.last >= PORT_ACTIVE
+    }
+    rates = dict.fromkeys(pool.nodes, 0.0)
+    for one in pool.observed.of(rdma.PORT_RATE):
+        if (one.node, one.labels.get("device"), one.labels.get("port")) in active:
+            rates[one.node] += one.last
+    return min(rates.values()) if rates and min(rates.values()) > 0 else None
 
 
 def alike(by_node: Mapping[str, object], what: str, remedy: str, *, hard: bool) -> Outcome:

@@ -9,10 +9,9 @@ from rankscope_agent.contract.metrics import gpus, host, kernel_log, netdev, rdm
 from rankscope_analyzers.intake.observed import Series
 from rankscope_analyzers.preflight.job import NotApplicableError, UndecidedError
 from rankscope_analyzers.preflight.outcome import Outcome, failed, passed, warned
-from rankscope_analyzers.preflight.pool import Pool, alike, gpu_of, none_of, where
+from rankscope_analyzers.preflight.pool import PORT_ACTIVE, Pool, alike, gpu_of, none_of, where
 from rankscope_analyzers.text.name_lists import listed, named
 
-PORT_ACTIVE = 4.0
 WHOLE = 0.99
 """Share of its possible PCI bandwidth from which on a link is whole: the ratio is rounded."""
 

@@ -45,7 +45,10 @@ NOBODY = ("groups", "pair", "again")
 """Faults of which nobody can tell whose they are."""
 
 RAISES = ("size",)
-"""Faults that gloo ends by itself: what counts is that the process that ended first is told."""
+"""Faults that gloo ends by itself in any rank: what counts is that the first to end is told."""
+
+ENDS = ("killed", "raises", *RAISES)
+"""Faults that end the job, of which its logs tell too."""
 
 BEFORE_STEPS = ("first", "absent", "again")
 """Faults before a first step of the job, or of its second attempt."""
@@ -172,9 +175,9 @@ def _asked(url: str, job_id: str, fault: str, rank: int) -> Run:
             failed = sum(one is None or not _is_right(fault, rank, one["verdict"]) for one in again)
             right = _is_right(fault, rank, verdict) and not failed
             return Run(fault, rank, right, quiet, sentence, len(again), failed)
-        if fault == "raises" and "failed first" in sentence:
-            right = sentence.startswith(f"rank {rank} (")
-            return Run(fault, rank, right, None, sentence)
+        if fault in ENDS and " failed first" in sentence:
+            named = sentence.startswith(f"rank {rank} (")
+            return Run(fault, rank, named or fault in RAISES, None, sentence)
         if fault not in ("raises", "again") and sentence.startswith("The job is over"):
             first = " ended first, at " if fault in RAISES else f": rank {rank} "
             return Run(fault, rank, first in sentence, None, sentence)

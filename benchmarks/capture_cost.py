@@ -1,83 +1,127 @@
 """What a capture costs a healthy job: steps of a real gloo job while it is captured, and while not.
 
-Windows with a capture and windows without take turns, so that the machine's load falls on both. The
-agents' answers are asked for in this process, as whoever captures mostly sits on another machine.
+A window in which something is done stands between two in which nothing is, and what it lost is the
+mean of their steps less its own: the machine's load, which moves more slowly, falls on all three.
+What is done is drawn anew in each round: nothing, which says how far chance goes; the agents'
+answers, asked for by a process that mostly sits on another machine; and the whole command on the
+job's own machine, processor time of its own included.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.agents import agents_over
+from benchmarks.commands import environment
 from benchmarks.hangs import running_job
 
 from rankscope_analyzers.captures.evidence import EvidenceReader
 from rankscope_analyzers.intake.agent_client import Agent
 
-WINDOW_SECONDS = 3.0
+WINDOW_SECONDS = 6.0
+"""The command takes four to five on an idle machine."""
+
+ROUNDS = 12
 READY_STEPS = 200
+SEED = 24
+NOTHING, ANSWERS, COMMAND = "nothing", "answers", "command"
+WHAT: Mapping[str, str] = {
+    NOTHING: "nothing is done",
+    ANSWERS: "agents answer a capture",
+    COMMAND: "rankscope capture runs on the same machine",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The steps of rank 0 that ended in one window, in seconds."""
+    """How many steps rank 0 ended in one window; `lost` against those beside it."""
 
-    captured: bool
-    steps: tuple[float, ...]
-
-    def lost(self, usual: float) -> float:
-        """Return the seconds that its steps took beyond usual ones, in usual steps."""
-        return sum(max(0.0, step - usual) for step in self.steps) / usual
+    done: str
+    steps: int
+    lost: float
 
 
-def measure(windows: int = 20) -> list[Window]:
+def measure(rounds: int = ROUNDS) -> list[Window]:
     """Run a job and take turns."""
+    draw = random.Random(SEED)  # noqa: S311 - not a secret
     with tempfile.TemporaryDirectory(prefix="rankscope-capture-") as name:
         folder = Path(name)
         (folder / "rings").mkdir()
         with agents_over([folder], "--collector.interval=1") as (url,), running_job(folder):
-            while len(_steps(url, 0.0)) < READY_STEPS:
+            while _steps(url, 0.0) < READY_STEPS:
                 time.sleep(1.0)
-            return [_window(url, folder.name, captured=n % 2 == 1) for n in range(2 * windows)]
+            do = _doings(url, folder)
+            found, before = [], _window(url, do[NOTHING])
+            for _ in range(rounds):
+                for done in draw.sample(list(WHAT), len(WHAT)):
+                    during, after = _window(url, do[done]), _window(url, do[NOTHING])
+                    found.append(Window(done, during, (before + after) / 2 - during))
+                    before = after
+            return found
 
 
-def _window(url: str, job_id: str, *, captured: bool) -> Window:
-    began = time.time()
-    if captured:
-        reader = EvidenceReader([Agent(url)], job_id)
+def _doings(url: str, folder: Path) -> Mapping[str, Callable[[], None]]:
+    def answers() -> None:
+        reader = EvidenceReader([Agent(url)], folder.name)
         reader.first()
         reader.rest()
-    time.sleep(max(0.0, began + WINDOW_SECONDS - time.time()))
-    return Window(captured, tuple(_steps(url, began)))
+
+    def command() -> None:
+        made = folder / "capture.tar.gz"
+        made.unlink(missing_ok=True)
+        asked = ["capture", "--agent", url, "--job", folder.name, str(made)]
+        run = [sys.executable, "-m", "rankscope_analyzers", *asked]
+        subprocess.run(run, env=environment(), stdout=subprocess.DEVNULL, check=True)
+
+    return {NOTHING: lambda: None, ANSWERS: answers, COMMAND: command}
 
 
-def _steps(url: str, since: float) -> Sequence[float]:
+def _window(url: str, do: Callable[[], None]) -> int:
+    """Return how many steps end while something is done, and until a window's time is over."""
+    began = time.time()
+    do()
+    left = began + WINDOW_SECONDS - time.time()
+    time.sleep(max(0.0, left))
+    # What takes longer than a window, on a busy machine, is no reason to count more steps.
+    return round(_steps(url, began) * WINDOW_SECONDS / (WINDOW_SECONDS - min(0.0, left)))
+
+
+def _steps(url: str, since: float) -> int:
     with urllib.request.urlopen(f"{url}/api/v1/steps?since={since}") as answer:  # noqa: S310
         found = json.load(answer)
-    places = {name: number for number, name in enumerate(found["columns"])}
-    return [row[places["step_seconds"]] for row in found["rows"] if row[places["rank"]] == 0]
+    rank = found["columns"].index("rank")
+    return sum(row[rank] == 0 for row in found["rows"])
 
 
 def report(windows: Sequence[Window]) -> str:
-    """Return what a capture cost, in usual steps."""
-    plain = [window for window in windows if not window.captured]
-    usual = statistics.median(step for window in plain for step in window.steps)
-    lines = [f"usual step {usual * 1e3:.1f} ms, {len(plain)} windows each"]
-    for captured in (False, True):
-        mine = [window for window in windows if window.captured is captured]
-        median = statistics.median(step for window in mine for step in window.steps)
-        lost = sorted(window.lost(usual) for window in mine)
-        longest = max(step for window in mine for step in window.steps)
+    """Return what a capture cost, in the job's own steps."""
+    usual = statistics.median(one.steps for one in windows if one.done == NOTHING)
+    lines = [
+        f"{usual:.0f} steps in {WINDOW_SECONDS:.0f} s ({WINDOW_SECONDS / usual * 1e3:.1f} ms each);"
+        " steps lost in the median window, and where that lies by chance (95 %)"
+    ]
+    for done, words in WHAT.items():
+        lost = sorted(one.lost for one in windows if one.done == done)
+        low, high = _interval(lost)
         lines.append(
-            f"{'captured' if captured else 'left alone'}: median step {median * 1e3:.2f} ms,"
-            f" longest {longest * 1e3:.0f} ms, beyond usual steps {statistics.median(lost):.1f}"
-            f" steps in the median window, {lost[-1]:.1f} at most"
+            f"{words}: {statistics.median(lost):.1f} ({low:.1f} to {high:.1f}), {len(lost)} windows"
         )
     return "\n".join(lines)
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return between which of some ordered values their median is with 95 %: a sign test's."""
+    away = 0.98 * math.sqrt(len(values))
+    low = max(0, math.floor(len(values) / 2 - away))
+    return values[low], values[len(values) - 1 - low]

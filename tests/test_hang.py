@@ -11,6 +11,7 @@ from rich.console import Console
 from rankscope_agent.contract.flight_dump import Frame
 from rankscope_agent.contract.metrics import agent as agent_metrics
 from rankscope_agent.contract.metrics import pods, starvation, training
+from rankscope_agent.contract.model import FLAG_FIRST
 from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
@@ -19,7 +20,9 @@ from rankscope_analyzers.layers import hang
 from rankscope_analyzers.layers.job_view import job_view
 from rankscope_analyzers.layers.pace import OpenSpan, Pace
 from rankscope_analyzers.reports import html, job_json, job_summary, terminal
-from rankscope_analyzers.stragglers.diagnosis import TimingResults
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers.diagnosis import TimingResults, diagnose_each
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.watch.series import WatchSeries
 from simulated_jobs import Fault, Job, diagnosed, records
 
@@ -250,6 +253,26 @@ def test_a_job_that_does_not_come_back_from_a_restart_is_hung_and_not_over():
     assert report.observations == ()
     second = page(alive=[1] * 4, steps=[500] * 4, started=[900.0] * 4)
     assert hung(second) == ()
+
+
+@pytest.mark.parametrize(
+    ("took", "waited", "called"),
+    [(400.0, 790.0, False), (400.0, 810.0, True), (10.0, 590.0, False), (10.0, 610.0, True)],
+)
+def test_a_first_step_may_take_twice_as_long_as_the_jobs_first_steps_did(took, waited, called):
+    rows = records(Job())
+    first = rows["step"] == rows["step"].min()
+    rows.loc[first, "flags"], rows.loc[first, "step_seconds"] = FLAG_FIRST, took
+    older, newest = rows[first], rows[~first]
+    job = JobRecords("job", newest, None, (), live=True, start=older)
+    followed = FollowedJobs()
+    diagnose_each([job], followed)
+    later = diagnose_each([replace(job, start=None)], followed)
+    for timing in (diagnose_each([job]), later):
+        again = page(alive=[0] * 4, ended=[950.0] * 4, steps=[9] * 4, started=[waited] * 4)
+        evidence = JobEvidence(from_pages([again], job_reports.READS))
+        (report,) = job_reports.reports(timing, evidence, NOW)
+        assert any(one.stands for one in report.incidents) is called
 
 
 @pytest.mark.parametrize("stepped", [True, False])

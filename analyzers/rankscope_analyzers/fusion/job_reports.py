@@ -157,6 +157,7 @@ class _Reporter:
             view,
             now_unix_seconds=self.made_unix_seconds,
             pace=pace_of_frame(frame) if frame else None,
+            first_step_seconds=self.timing.first_steps.get(name),
             hang_after_seconds=self.hang_after_seconds,
             stalls={stall.rank: stall for stall in self.evidence.stalls.get(name, ())},
         )

@@ -17,7 +17,7 @@ from rankscope_analyzers.hangs.suspects import blame, newest_call, waiting
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers import hang_evidence, pauses
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, Pace, pace_of_pages
+from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, LONG_PAUSES, Pace, pace_of_pages
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.rank_progress import Progress, read
 from rankscope_analyzers.layers.series_findings import series_finding
@@ -210,8 +210,12 @@ def _joined(job: JobView, ranks: Sequence[Progress], pace: Pace) -> Iterator[Fin
 
 
 def _first_step_seconds(job: JobView) -> float:
-    """Return how long a first step may take: as much longer as the user has more patience."""
-    return FIRST_STEP_SECONDS * job.hang_after_seconds / HANG_AFTER_SECONDS
+    """Return how long a first step may take: as much longer as the user has more patience.
+
+    Where it took long before, it may take twice that: models are compiled anew at each start.
+    """
+    least = FIRST_STEP_SECONDS * job.hang_after_seconds / HANG_AFTER_SECONDS
+    return max(least, LONG_PAUSES * (job.first_step_seconds or 0.0))
 
 
 def _absent(observed: Observed, job: JobView, begun: Sequence[Progress]) -> list[int]:

@@ -23,6 +23,7 @@ class JobView:
         began_unix_seconds: start of the first step that was read, None without any.
         now_unix_seconds: when the report is made, None if the newest series are as of now.
         pace: how long its steps take by their records, None without any.
+        first_step_seconds: how long its earlier first steps took, None where that is not known.
         hang_after_seconds: least time without a step after which it is called hung.
         open_spans: checkpoints and the like that its ranks are in, if probes mark them.
         stalls: where ranks stand that end no steps, by rank.
@@ -35,6 +36,7 @@ class JobView:
     began_unix_seconds: float | None = None
     now_unix_seconds: float | None = None
     pace: Pace | None = None
+    first_step_seconds: float | None = None
     hang_after_seconds: float = HANG_AFTER_SECONDS
     open_spans: Sequence[OpenSpan] = ()
     stalls: Mapping[int, RankStall] = field(default_factory=dict)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.profiles import flight_records
-from rankscope_analyzers.steps import clocks, far_clocks, frames
+from rankscope_analyzers.steps import clocks, far_clocks, first_steps, frames
 from rankscope_analyzers.steps.clocks import ClockOffset
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.steps.job_records import JobRecords
@@ -59,11 +59,13 @@ class TimingResults:
         diagnoses: of the jobs that could be judged.
         unusable: why the records of other jobs cannot be judged, by job.
         errors: of the jobs on which an analyzer raised.
+        first_steps: seconds that first steps of jobs took, by job, where that is known.
     """
 
     diagnoses: tuple[Diagnosis, ...] = ()
     unusable: Mapping[str, str] = field(default_factory=dict)
     errors: tuple[AnalysisError, ...] = ()
+    first_steps: Mapping[str, float] = field(default_factory=dict)
 
 
 def diagnose_each(
@@ -80,7 +82,11 @@ def diagnose_each(
     diagnoses: list[Diagnosis] = []
     unusable: dict[str, str] = {}
     errors: list[AnalysisError] = []
+    began: dict[str, float] = {} if followed is None else followed.first_steps
     for job in jobs:
+        first = attempt("timing", job.job_id, partial(first_steps.longest, job))
+        if isinstance(first, float):
+            began[job.job_id] = max(first, began.get(job.job_id, 0.0))
         result = attempt("timing", job.job_id, partial(_diagnosis_or_reason, job, followed))
         if isinstance(result, AnalysisError):
             errors.append(result)
@@ -88,7 +94,7 @@ def diagnose_each(
             unusable[job.job_id] = result
         else:
             diagnoses.append(result)
-    return TimingResults(tuple(diagnoses), unusable, tuple(errors))
+    return TimingResults(tuple(diagnoses), unusable, tuple(errors), dict(began))
 
 
 def _diagnosis_or_reason(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis | str:

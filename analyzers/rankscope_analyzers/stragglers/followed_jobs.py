@@ -48,11 +48,16 @@ MAXIMUM_JOBS = 4096
 
 
 class FollowedJobs:
-    """The state of many running jobs; bounded memory."""
+    """The state of many running jobs; bounded memory.
 
-    __slots__ = ("_jobs", "_poll")
+    `first_steps` are the seconds that first steps of these jobs took: agents tell of those that are
+    long over at the first look alone.
+    """
+
+    __slots__ = ("_jobs", "_poll", "first_steps")
 
     def __init__(self) -> None:
+        self.first_steps: dict[str, float] = {}
         self._jobs: dict[str, FollowedJob] = {}
         self._poll = 0
 
@@ -84,6 +89,10 @@ class FollowedJobs:
         for name, known in list(self._jobs.items()):
             if self._poll - known.last_poll > ABSENT_POLLS:
                 del self._jobs[name]
+        if len(self.first_steps) > MAXIMUM_JOBS:
+            self.first_steps = {
+                name: took for name, took in self.first_steps.items() if name in self._jobs
+            }
 
     def update(
         self, name: str, records: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None

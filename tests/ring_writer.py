@@ -142,14 +142,41 @@ class SpanWriter:
         outcome: int = 0,
         flags: int = 0,
         size: int = -1,
+        target: int = 0,
+        step: int = 7,
     ) -> None:
         """Write a slot: an open span, or with an outcome (1 done, 2 failed) how it ended."""
         check = 4 * seq + outcome & 0xFFFFFFFF
         times = (start_ns, duration_ns, duration_ns, size)
-        slot = SPAN.pack(seq, *times, 7, 0, flags, kind, outcome, 0, 0, check)
+        slot = SPAN.pack(seq, *times, step, target, flags, kind, outcome, 0, 0, check)
         with self.path.open("r+b") as file:
             file.seek(64 * (1 + (seq - 1) % SPANS))
             file.write(slot)
+
+
+SIGNAL = struct.Struct("<QqdqII24x")
+SIGNALS = 32
+
+
+class SignalWriter:
+    """The signals beside a ring, as a newer probe writes them."""
+
+    def __init__(self, directory: Path, name: str = "4242-99.sig", **header: Any) -> None:
+        self.path = directory / name
+        words = {"magic": b"RKSCSIGN", "capacity": SIGNALS, **header}
+        self.path.write_bytes(extension_header(**words) + bytes(64 * SIGNALS))
+        self.seq = 0
+
+    def write(self, values: dict[int, float], step: int = 7) -> None:
+        """Write the table: values by their kind, all others unknown."""
+        self.seq += 1
+        table = bytearray(64 * SIGNALS)
+        for kind, value in values.items():
+            words = (self.seq, HEADER_FIELDS["created_unix_ns"], value, step, kind, self.seq + kind)
+            SIGNAL.pack_into(table, 64 * (kind - 1), *words)
+        with self.path.open("r+b") as file:
+            file.seek(64)
+            file.write(table)
 
 
 class RingWriter:

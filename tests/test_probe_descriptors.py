@@ -81,7 +81,7 @@ def test_limit_on_file_sizes_ends_no_training(
     (line,) = ended.errors.splitlines()
     assert "RLIMIT_FSIZE" in line
     assert [len(ring.records) for ring in read_rings(tmp_path)] == [STEPS // 2 - 1] * rings
-    assert len(list(tmp_path.iterdir())) == 3 * rings  # with extension and spans
+    assert len(list(tmp_path.iterdir())) == 4 * rings  # with extension, spans and signals
 
 
 def test_descriptor_is_not_ours_once_its_number_leads_elsewhere(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_full_ring_overwrites_its_oldest_record(tmp_path: Path) -> None:
         "probe = object.__new__(p._Probe)\n"
         "probe.ring = p._Ring(os.environ['RANKSCOPE_RING_DIR'], 'x', None, 0)\n"
         "probe.clock = p._StepClock(types.SimpleNamespace(autograd=None))\n"
-        "probe.loader = types.SimpleNamespace(used=False)\n"
+        "probe.loader, probe.counted = types.SimpleNamespace(used=False), False\n"
         "probe.backwards = types.SimpleNamespace(device_waits=None)\n"
         "probe.step, probe.timing = 0, 2\n"
         "for number in range(p._CAPACITY + 3): probe.record(number, 0)\n"
@@ -109,7 +109,7 @@ def test_what_lies_beside_a_ring_is_there_before_it_and_not_left_behind_alone(
     monkeypatch.setattr(rankscope_probe.os, "rename", rename)
     with pytest.raises(OSError, match="7-7"):
         rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
-    assert seen == [".ext", ".ring", ".span"]
+    assert seen == [".ext", ".ring", ".sig", ".span"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -78,13 +78,27 @@ as that of the extension, but for magic "RKSCSPAN" and capacity 1024, then slots
 kind: 1 checkpoint saved, 2 loaded, 3 staged (what `async_save` holds training up with), 4
 evaluation, 5 compiling, 6 joining others (`init_process_group`). outcome: 0 open, 1 done, 2 failed.
 flags: 1 in a thread beside training, 2 after SIGTERM came to a handler of the program, 4 into
-memory. A slot is written when a span begins and again when it ends: an open one whose writer is
+memory, 8 one file that no other rank should write. A slot is written when a span begins, again when
+it ends, and once more when a thread beside training knows its bytes: an open one whose writer is
 gone was cut off. Spans from before the ring, which comes with the first steps, are written when it
 is made, the newest 64. One in another is part of it. What is marked: `torch.save` and `torch.load`,
 but not to read samples, `save`, `load` and `async_save` of torch.distributed.checkpoint, the savers
 in `_SAVERS`, loops over a DataLoader without gradients, what torch.compile compiles, and
 `init_process_group`. Not marked: checkpoints that another process writes
 (`AsyncCheckpointerType.PROCESS`) and that go through none of these, as safetensors' do.
+
+Signals, version 1, are a fourth file, `.sig` for `.ring`: what training says of itself, as it is
+now. A header as that of the extension, but for magic "RKSCSIGN" and capacity 32, then slots
+"<QqdqII24x" = seq (times that the table was written, 0 for what is not known), unix_ns (when the
+value changed), value, step (the last one that had ended then), kind (the slot's number, from 1),
+check (seq + kind, & 0xFFFFFFFF). kind: 1 newest loss, NaN as it is, 2 losses that were given, 3
+of them not finite, 4 the loss with spikes cut off, an average of the last twenty or so, 5 learning
+rate of the primary optimizer's first group, 6 updates that a GradScaler skipped, 7 tokens, 8
+parameters that this rank's primary optimizer updates, 9 loader workers that died, 10 times that
+CUDA's memory was exhausted, 11 free and 12 all bytes of the file system of the newest checkpoint,
+13 checkpoints of its kind that lie beside it. Counts are of the process. The table is written once
+a second at the end of a step, sooner after 3, 9 and 10. Losses and tokens are there where the
+program hands them over, by `loss`, `step` or a callback.
 
 After creation each record costs one pwrite. Slots come up to a second after their records, those of
 several steps in one pwrite; in steps longer than that they come first. A process that is killed, or
@@ -94,6 +108,7 @@ whose next step never ends, leaves its last slots empty: what they would say is 
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import errno
 import functools
@@ -102,6 +117,7 @@ import itertools
 import os
 import re
 import signal
+import stat
 import struct
 import sys
 import threading
@@ -123,6 +139,7 @@ _EXTENSION = struct.Struct("<Qqq32sII")  # what is not measured so far in one pi
 _FOUR = struct.Struct("<4q")  # checkpoint, evaluation, copies, host lateness
 _NO_MARKS = _FOUR.pack(0, 0, -1, -1)
 _SPAN = struct.Struct("<QqqqqIIHBBIII")
+_SIGNAL = struct.Struct("<QqdqII24x")
 _SLOT = 64  # bytes of a record, and of what extends it
 
 _TIMING_NONE, _TIMING_WALL = 0, 2
@@ -149,12 +166,25 @@ _SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its
 _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
 _SIGXFSZ, _IGNORED = int(getattr(signal, "SIGXFSZ", 0)), int(signal.SIG_IGN)
 _STEPLESS_NS, _STEPLESS_BACKWARDS = 10_000_000_000, 16  # so many, so long: then no step will come
+_SIGNALS, _SIGNAL_NS = 32, 1_000_000_000
 _SPANS = 1024  # a day of checkpoints every two minutes, with some evaluations; 64 KiB
 _EARLY_SPANS = 64  # kept until there is a ring
 _MAX_SHARDS = 64  # files of one rank in one checkpoint whose sizes are asked for
 _SAVE, _LOAD, _STAGE, _EVALUATE, _COMPILE, _JOIN = 1, 2, 3, 4, 5, 6
 _OPEN, _DONE, _FAILED = 0, 1, 2
-_BESIDE, _TERMINATING, _IN_MEMORY = 1, 2, 4
+_BESIDE, _TERMINATING, _IN_MEMORY, _ONE_FILE = 1, 2, 4, 8
+_LOSS, _LOSSES, _NOT_FINITE, _LEVEL, _RATE, _SKIPS, _TOKENS = range(1, 8)
+_PARAMETERS, _DEAD_WORKERS, _CUDA_FULL, _FREE, _SPACE, _KEPT = range(8, 14)
+_LOSSES_BEFORE = 4  # that set the level at which spikes are told
+_LEVEL_LOSSES, _SPIKE = 20, 3.0  # that the level is an average of; times the usual distance
+_PENDING_LOSSES = 8  # on their way from a device
+_WORKERS = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
+_LOOK_AGAIN_NS = 5_000_000_000  # a store is looked at after a checkpoint, so often at most
+_REQUESTS = 16  # checkpoints that wait for a file system to answer
+_EXIT_SECONDS = 0.1  # that the end of the process waits for it
+_SIBLINGS = 4096  # names of a directory that are looked at
+_NUMBER = re.compile(r"(?i)((?:rank|shard|part|of)[-_=]?)?\d+(?:\.\d+)?")
+_OF_STEP = re.compile(r"(?i)(step|iter|iteration|checkpoint|ckpt|epoch)s?[-_=]?\d+")
 _MAX_RINGS = 3  # of one process: a program that closes all descriptors over and over gets no more
 _LOOK_NS = 3_000_000  # waits for another program last its turn (3 ms)
 _IDLE_NS = 500_000  # less than that off the CPU holds no such wait; schedstat costs 5 to 40 us
@@ -194,7 +224,7 @@ _SYNC, _COPIES, _UNKNOWN, _END = 0, 1, 2, 3
 _NO_WAIT, _UNSEEN_PATH, _POOL_DRY, _CAPTURE, _TOO_LATE, _UNKNOWN_WAITS, _BROKEN = range(1, 8)
 
 # Savers of frameworks, which do more than they leave to torch: module, class or none, function, its
-# kind. They are there by the first step, or not at all.
+# kind. They are there by the first step, or not at all. Where they save is where they call torch.
 _SAVERS = (
     ("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint", _SAVE),
     ("pytorch_lightning.trainer.trainer", "Trainer", "save_checkpoint", _SAVE),
@@ -206,6 +236,7 @@ _SAVERS = (
     ("megatron.training.checkpointing", "", "save_checkpoint", _SAVE),
     ("megatron.training.training", "", "save_checkpoint", _SAVE),  # a name of the same function
 )
+_PHASES = {"checkpoint": _SAVE, "load": _LOAD, "evaluation": _EVALUATE, "compile": _COMPILE}
 _DCP_LOGGER = "c10d-NullHandler-dcp_logger"  # through which DCP says what begins and ends
 _DCP_KINDS = {"save": _SAVE, "load": _LOAD, "async_save": _STAGE}
 
@@ -439,7 +470,8 @@ class _Ring:
         self.slots = _Slots(os.path.join(directory, "." + name), page, capacity)
         self.extension: _Slots | None = None
         self.spans: _Slots | None = None
-        self.refused: OSError | None = None  # why there is no extension, or no file of spans
+        self.signals: _Slots | None = None
+        self.refused: OSError | None = None  # why there is not all that lies beside
         try:
             fcntl.flock(self.slots.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.extend(created)
@@ -454,6 +486,8 @@ class _Ring:
         self.extension = self.beside("ext", b"RKSCEXTN", self.slots.capacity, created_unix_ns)
         if self.extension is not None:
             self.spans = self.beside("span", b"RKSCSPAN", _SPANS, created_unix_ns)
+        if self.spans is not None:
+            self.signals = self.beside("sig", b"RKSCSIGN", _SIGNALS, created_unix_ns)
 
     def beside(self, suffix: str, magic: bytes, capacity: int, created: int) -> _Slots | None:
         """Make a file of slots beside the ring; None where there is no room."""
@@ -469,7 +503,7 @@ class _Ring:
 
     def files(self) -> Iterator[_Slots]:
         """Yield what was made of the files."""
-        return filter(None, (self.slots, self.extension, self.spans))
+        return filter(None, (self.slots, self.extension, self.spans, self.signals))
 
     def remove(self) -> None:
         """Delete the files, which hold no record so far."""
@@ -565,7 +599,7 @@ def _remove_stale(directory: str) -> None:
     extensions: list[tuple[float, str]] = []
     with os.scandir(directory) as entries:
         for entry in itertools.islice(entries, _STALE_LOOKS):
-            if re.fullmatch(r"\.?\d+-\d+\.(ring|ext|span)", entry.name):
+            if re.fullmatch(r"\.?\d+-\d+\.(ring|ext|span|sig)", entry.name):
                 kind = found if entry.name.endswith("ring") else extensions
                 with contextlib.suppress(OSError):  # gone by now
                     kind.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
@@ -578,7 +612,7 @@ def _remove_stale(directory: str) -> None:
                 stack.callback(os.close, ring)
                 fcntl.flock(ring, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(path)
-                for suffix in ("ext", "span", "sock"):  # most rings have no socket
+                for suffix in ("ext", "span", "sig", "sock"):  # most rings have no socket
                     with contextlib.suppress(OSError):
                         os.unlink(_beside(path, suffix))
     for written, path in extensions:  # of rings that an older probe deleted
@@ -1630,6 +1664,8 @@ class _Span:
         self.flags = self.target = 0
         self.own_ns = self.sync_ns = 0  # the step's, when it began
         self.of_step = -1  # when the step began that it holds up; -1 for none
+        self.path: Any = None
+        self.outcome, self.duration_ns, self.blocked_ns, self.size = _OPEN, -1, -1, -1
 
     def packed(self, outcome: int, duration_ns: int, blocked_ns: int, size: int) -> bytes:
         """Return its slot."""
@@ -1643,11 +1679,14 @@ class _Span:
 class _Spans:
     """Marks what is no step: checkpoints, evaluations and compiling, as they begin and end."""
 
-    def __init__(self, torch: Any, guard: _Guard, clock: _StepClock) -> None:
+    def __init__(
+        self, torch: Any, guard: _Guard, clock: _StepClock, store: "_CheckpointStore"
+    ) -> None:
         self.torch, self.guard, self.clock = torch, guard, clock
         self.begin, self.end = guard.guarded(self.begun), guard.guarded(self.ended)
         self.frameworks: set[tuple[str, str, str]] = set()
         self.compiling_watched = False
+        self.store = store
         self.restart()
 
     def restart(self) -> None:
@@ -1713,11 +1752,22 @@ class _Spans:
 
     def close(self, span: _Span, outcome: int, size: int, now: int, own_ns: int) -> None:
         """End a span at a moment by the clock and by the step's own."""
+        span.size, span.outcome, span.duration_ns = size, outcome, now - span.begin_ns
         clock, blocked_ns = self.clock, -1
         if span.of_step == clock.begin_ns:
             blocked_ns = max(own_ns - span.own_ns, 0)
             clock.mark(span.kind, blocked_ns, clock.sync_ns - span.sync_ns)
-        self.put(span, outcome, now - span.begin_ns, blocked_ns, size)
+        span.blocked_ns = blocked_ns
+        self.put(span, outcome, span.duration_ns, blocked_ns, size)
+
+    def measured(self, span: _Span, size: int) -> None:
+        """Take the bytes of a checkpoint, which are known once it has ended."""
+        packed = span.packed(span.outcome, span.duration_ns, span.blocked_ns, size)
+        for place, (number, _) in enumerate(self.early):
+            if number == span.number:
+                self.early[place] = number, packed
+        if self.slots is not None:
+            self.slots.write(span.number, packed)
 
     def close_now(self, span: _Span, outcome: int, now: int, size: int = -1) -> None:
         """End a span at this moment."""
@@ -1725,30 +1775,43 @@ class _Spans:
             self.clock.cpu.look(now, self.clock.sync_ns)
         self.close(span, outcome, size, now, self.clock.own(now))
 
-    def begun(self, kind: int, target: Any) -> _Span | None:
+    def begun(self, kind: int, target: Any, flags: int = 0) -> _Span | None:
         """Begin a span, unless it is part of another, or reads samples."""
         thread = threading.get_ident()
+        path = target if isinstance(target, (str, bytes, os.PathLike)) else None
         if getattr(self.here, "inside", False):
+            around = getattr(self.here, "span", None)
+            if around is not None and kind == _SAVE and not around.path:
+                around.path = path  # of a saver that does not say where it saves
             return None
         if self.fetching and self.clock.thread in (0, thread):
             return None
         if self.written_by_dcp and self.clock.thread != thread:
             return None  # a thread of DCP's writes tensors through torch.save
-        path = target if isinstance(target, (str, bytes, os.PathLike)) else None
-        checksum = 0 if path is None else zlib.crc32(os.fsencode(os.path.abspath(path)))
-        in_memory = _IN_MEMORY if path is None and hasattr(target, "getbuffer") else 0
-        span = self.made(kind, 0, in_memory, checksum)
-        self.here.inside = True
+        path = None if path is None else os.path.abspath(path)
+        checksum = 0 if path is None else zlib.crc32(os.fsencode(path))
+        if path is None:
+            flags = _IN_MEMORY if hasattr(target, "getbuffer") else 0
+        span = self.made(kind, 0, flags, checksum)
+        span.path, self.here.inside, self.here.span = path, True, span
         return span
 
     def ended(self, span: _Span | None, outcome: int, target: Any) -> None:
-        """End a span that `begun` returned."""
+        """End a span that `begun` returned; the file system is asked elsewhere, as it may hang."""
         if span is not None:
-            now, self.here.inside = time.perf_counter_ns(), False
-            self.close_now(span, outcome, now, _size(target, span.kind) if outcome == _DONE else -1)
+            now, self.here.inside, self.here.span = time.perf_counter_ns(), False, None
+            size = _position(target) if outcome == _DONE and span.kind == _SAVE else -1
+            self.close_now(span, outcome, now, size)
+            if outcome == _DONE and span.path is not None:
+                self.store.ask(span, span.path)
 
     def marked(
-        self, kind: int, call: Callable[..., Any], place: int = -1, name: str = ""
+        self,
+        kind: int,
+        call: Callable[..., Any],
+        place: int = -1,
+        name: str = "",
+        flags: int = 0,
     ) -> Callable[..., Any]:
         """Return a function as one that is marked; its target is an argument by place or name."""
         begin, end = self.begin, self.end
@@ -1756,7 +1819,7 @@ class _Spans:
         @functools.wraps(call)
         def marked(*arguments: Any, **options: Any) -> Any:
             target = arguments[place] if 0 <= place < len(arguments) else options.get(name)
-            span, outcome = begin(kind, target), _FAILED
+            span, outcome = begin(kind, target, flags), _FAILED
             try:
                 result = call(*arguments, **options)
                 outcome = _DONE
@@ -1772,7 +1835,7 @@ class _Spans:
 
         torch, note = self.torch, self.guard.guarded(self.dcp_said)
         serialization = torch.serialization
-        torch.save = serialization.save = self.marked(_SAVE, serialization.save, 1, "f")
+        torch.save = serialization.save = self.marked(_SAVE, serialization.save, 1, "f", _ONE_FILE)
         torch.load = serialization.load = self.marked(_LOAD, serialization.load, 0, "f")
 
         def passing(record: logging.LogRecord) -> bool:
@@ -1854,23 +1917,14 @@ class _Spans:
             return
         span = getattr(here, "dcp", None)
         if span is not None and here.dcp_kind == kind:
-            here.dcp, here.inside = None, False
+            here.dcp, here.inside, here.span = None, False, None
             self.written_by_dcp -= kind == _SAVE
             now, done = time.perf_counter_ns(), message["event"] == "end"
-            size = self.shards(target) if done and kind == _SAVE else -1
-            self.close_now(span, _DONE if done else _FAILED, now, size)
-
-    def shards(self, directory: Any) -> int:
-        """Return how many bytes this rank has put into one of DCP's checkpoints; -1 if unknown."""
-        distributed, size = self.torch.distributed, 0
-        rank = distributed.get_rank() if distributed.is_initialized() else 0
-        for number in range(_MAX_SHARDS):
-            path = os.path.join(str(directory), "__{}_{}.distcp".format(rank, number))
-            try:
-                size += os.stat(path).st_size
-            except OSError:
-                return size if number else -1
-        return -1
+            self.close_now(span, _DONE if done else _FAILED, now)
+            if done and kind == _SAVE and span.path is not None:
+                distributed = self.torch.distributed
+                rank = distributed.get_rank() if distributed.is_initialized() else 0
+                self.store.ask(span, span.path, rank)
 
     def evaluating(self, begin: int, over: bool) -> None:
         """Take a batch that was fetched without gradients, or the end of such batches."""
@@ -1905,14 +1959,325 @@ class _Spans:
             self.close_now(self.compiling.pop(), _DONE, time.perf_counter_ns())
 
 
-def _size(target: Any, kind: int) -> int:
-    """Return the bytes of a file that was just written or read, -1 if that is not known."""
-    with contextlib.suppress(AttributeError, OSError, TypeError, ValueError):
-        if isinstance(target, (str, bytes, os.PathLike)):
-            return os.stat(target).st_size
-        if kind == _SAVE:
+def _position(target: Any) -> int:
+    """Return how far an open file was written, -1 if that is not known."""
+    if not isinstance(target, (str, bytes, os.PathLike)):
+        with contextlib.suppress(AttributeError, OSError, TypeError, ValueError):
             return int(target.tell())
     return -1
+
+
+def _shards(directory: str, rank: int) -> int:
+    """Return how many bytes a rank has put into one of DCP's checkpoints; -1 if unknown."""
+    size = 0
+    for number in range(_MAX_SHARDS):
+        path = os.path.join(directory, "__{}_{}.distcp".format(rank, number))
+        try:
+            size += os.stat(path).st_size
+        except OSError:
+            return size if number else -1
+    return -1
+
+
+def _versions(path: str) -> int:
+    """Return how many checkpoints lie where this one does, itself included.
+
+    Their names differ in numbers alone: that of the file, or of the directory of a step around it.
+    """
+    parent, name = os.path.split(path.rstrip("/"))
+    if not _OF_STEP.search(name) and _OF_STEP.search(os.path.basename(parent)):
+        parent, name = os.path.split(parent)
+    shape = _shape(name)
+    if shape == name:
+        return 1
+    with os.scandir(parent) as entries:
+        names = (entry.name for entry in itertools.islice(entries, _SIBLINGS))
+        return sum(1 for other in names if _shape(other) == shape)
+
+
+def _shape(name: str) -> str:
+    """Return a file's name without its numbers, but for those of ranks and shards."""
+    return _NUMBER.sub(lambda match: match[0] if match[1] else "#", name)
+
+
+class _CheckpointStore:
+    """Asks the file system of checkpoints how large they are and how much room is left.
+
+    A thread does, as a mount that hangs holds up whoever asks: while it stands there is no other
+    one, and a few requests wait for it. It ends when there is nothing more to ask.
+    """
+
+    def __init__(self, guard: _Guard) -> None:
+        self.guard = guard
+        self.tell: Callable[[_Span, int], None] = lambda span, size: None
+        self.note: Callable[[Mapping[int, float]], None] = lambda values: None
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget a thread, as a forked child must, which has none."""
+        self.requests: collections.deque[tuple[_Span, str, int]] = collections.deque(
+            maxlen=_REQUESTS
+        )
+        self.thread: threading.Thread | None = None
+        self.lock = threading.Lock()
+        self.looked_ns = -_LOOK_AGAIN_NS
+
+    def ask(self, span: _Span, path: str, rank: int = -1) -> None:
+        """Have a checkpoint looked at that has ended; `rank` is whose part of a directory."""
+        self.requests.append((span, path, rank))
+        with self.lock:
+            if self.thread is None:
+                look = self.guard.guarded(self.look)
+                thread = threading.Thread(target=look, name="rankscope", daemon=True)
+                with contextlib.suppress(RuntimeError):  # the interpreter ends, or a limit
+                    thread.start()
+                    self.thread = thread
+
+    def look(self) -> None:
+        """Look at what was asked for until there is nothing left."""
+        try:
+            while True:
+                with self.lock:
+                    if not self.requests:
+                        self.thread = None
+                        return
+                    request = self.requests.popleft()
+                with contextlib.suppress(OSError):  # it is gone, or may not be read
+                    self.answer(*request)
+        except BaseException:
+            self.thread = None
+            raise
+
+    def answer(self, span: _Span, path: str, rank: int) -> None:
+        """Say how large a checkpoint is, and how its file system is filled."""
+        if rank >= 0:
+            size = _shards(path, rank)
+        else:
+            status = os.stat(path)
+            size = status.st_size if stat.S_ISREG(status.st_mode) else -1
+        if size >= 0 and span.size < 0:
+            self.tell(span, size)
+        now = time.perf_counter_ns()
+        if span.kind != _SAVE or now - self.looked_ns < _LOOK_AGAIN_NS:
+            return
+        self.looked_ns = now
+        values: dict[int, float] = {}
+        system = os.statvfs(path)
+        if system.f_blocks > 0:  # some file systems do not say
+            values[_FREE] = float(system.f_bavail * system.f_frsize)
+            values[_SPACE] = float(system.f_blocks * system.f_frsize)
+        with contextlib.suppress(OSError):
+            values[_KEPT] = float(_versions(path))
+        self.note(values)
+
+    def wait(self) -> None:
+        """Give what was asked last a moment, at the end of the process."""
+        thread = self.thread
+        if thread is not None:
+            thread.join(_EXIT_SECONDS)
+
+
+class _Signals:
+    """What training says of itself: losses, rates, counts; written as one table."""
+
+    def __init__(self, torch: Any, guard: _Guard) -> None:
+        self.torch, self.guard = torch, guard
+        self.plain = getattr(
+            torch._C, "DisableTorchFunctionSubclass", torch._C.DisableTorchFunction
+        )
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all, as a forked child must."""
+        self.slots: _Slots | None = None
+        self.lock = threading.Lock()
+        self.values: dict[int, tuple[float, int, int]] = {}  # value, Unix time, step
+        self.seq = self.due_ns = self.step = 0
+        self.losses = self.not_finite = self.newest_step = 0
+        self.newest = self.level = 0.0
+        self.distance = 0.0  # of a loss from its level, as a rule
+        self.optimizer: Any = None  # a weak reference
+        self.rate_given = False
+        self.read_failures = 0
+        self.pending: list[tuple[Any, Any, int]] = []  # losses that a device has not copied yet
+        self.buffers: list[tuple[Any, Any]] = []  # to copy into, each with an event
+        self.dead: set[str] = set()  # workers' pids
+
+    def put(self, kind: int, value: float, step: int | None = None) -> None:
+        """Take note of a value."""
+        self.values[kind] = value, time.time_ns(), self.step if step is None else step
+
+    def add(self, kind: int, more: float = 1.0, soon: bool = False) -> None:
+        """Count on."""
+        self.put(kind, self.values.get(kind, (0.0,))[0] + more)
+        if soon:
+            self.due_ns = 0
+
+    def note_store(self, values: Mapping[int, float]) -> None:
+        """Take what is known of a checkpoint's file system, in a thread beside training."""
+        for kind, value in values.items():
+            self.put(kind, value)
+        self.write()
+
+    def flush(self, now: int) -> None:
+        """Write the table at the end of a step, once a second."""
+        self.due_ns = now + _SIGNAL_NS
+        self.guard.guarded(self.read_losses)()
+        self.put_losses()
+        optimizer = self.optimizer() if self.optimizer is not None else None
+        if optimizer is not None and not self.rate_given:
+            rate = optimizer.param_groups[0].get("lr")
+            if type(rate) in (int, float):  # one on a device is not asked
+                self.put(_RATE, float(rate))
+        self.write()
+
+    def write(self) -> None:
+        """Write the table; whoever finds another thread at it leaves it to the next time."""
+        slots = self.slots
+        if slots is None or not self.values or not self.lock.acquire(blocking=False):
+            return
+        try:
+            self.seq += 1
+            table = bytearray(_SIGNALS * _SLOT)
+            for kind, (value, unix_ns, step) in list(self.values.items()):
+                check = self.seq + kind & 0xFFFFFFFF
+                words = (self.seq, unix_ns, value, step, kind, check)
+                _SIGNAL.pack_into(table, (kind - 1) * _SLOT, *words)
+            slots.write(0, bytes(table))
+        except _LostError:
+            self.slots = None
+        finally:
+            self.lock.release()
+
+    def loss(self, value: Any) -> None:
+        """Take a loss: a number at once, a tensor's when it has been copied, without waiting."""
+        if value is None:
+            return
+        if isinstance(value, (int, float)):
+            self.note_loss(float(value), self.step)
+        elif self.read_failures < _MAX_FAILURES:
+            try:
+                self.read_losses()
+                self.copy(value)
+            except Exception:
+                self.read_failures += 1
+                raise
+
+    def copy(self, value: Any) -> None:
+        """Begin to copy a loss from its device; what is captured into a graph has no value yet."""
+        torch = self.torch
+        if hasattr(value, "to_local"):  # of all ranks alike, if it is a loss
+            value = value.to_local()
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            return
+        kind = value.device.type
+        if kind not in ("cpu", "cuda") or len(self.pending) >= _PENDING_LOSSES:
+            return
+        if kind == "cuda" and torch.cuda.is_current_stream_capturing():
+            return
+        if not self.buffers or (self.buffers[0][1] is None) != (kind == "cpu"):
+            self.buffers = self.made_buffers(kind, value.dtype)
+        buffer, event = self.buffers.pop()
+        with self.plain():  # whatever a subclass would make of it
+            value = value.detach()
+            buffer.copy_(value.reshape(()) if value.dim() else value, non_blocking=True)
+        if event is not None:
+            event.record(torch.cuda.current_stream(value.device))
+        self.pending.append((buffer, event, self.step))
+
+    def made_buffers(self, kind: str, data_type: Any) -> list[tuple[Any, Any]]:
+        """Return memory for losses; that of a device is pinned, all at once and for good."""
+        torch = self.torch
+        if kind == "cpu":
+            return [(torch.empty((), dtype=torch.float64), None)]
+        whole = torch.empty(_PENDING_LOSSES, dtype=data_type, pin_memory=True)
+        return [(part, torch.cuda.Event()) for part in whole.unbind()]
+
+    def read_losses(self) -> None:
+        """Read the losses that have been copied by now, from memory of our own."""
+        while self.pending:
+            buffer, event, step = self.pending[0]
+            if event is not None and not event.query():
+                return
+            del self.pending[0]
+            self.buffers.append((buffer, event))
+            self.note_loss(float(buffer.item()), step)
+
+    def note_loss(self, value: float, step: int) -> None:
+        """Count a loss, and move the level by what is no spike."""
+        self.losses += 1
+        self.newest, self.newest_step = value, step
+        if value - value != 0:  # infinite or NaN, for a third of what a call takes
+            self.not_finite += 1
+            self.due_ns = 0
+            return
+        finite, away = self.losses - self.not_finite, value - self.level
+        if finite == 1:
+            self.level = value
+            return
+        most = _SPIKE * self.distance
+        if finite > _LOSSES_BEFORE and most and not -most <= away <= most:
+            away = most if away > 0 else -most
+        share = 1 / finite if finite < _LEVEL_LOSSES else 1 / _LEVEL_LOSSES
+        self.distance += share * ((away if away >= 0 else -away) - self.distance)
+        self.level += share * away
+
+    def put_losses(self) -> None:
+        """Take what is known of losses into the table, if there were any since the last time."""
+        if self.losses != self.values.get(_LOSSES, (0.0,))[0]:
+            self.put(_LOSS, self.newest, self.newest_step)
+            self.put(_LOSSES, float(self.losses))
+            if self.not_finite:
+                self.put(_NOT_FINITE, float(self.not_finite))
+            if self.losses > self.not_finite:
+                self.put(_LEVEL, self.level)
+
+    def worker_died(self, error: Exception) -> None:
+        """Count loader workers that an error of the loader's names, each once."""
+        named = _WORKERS.match(str(error))
+        pids = set(named[1].split(", ")) - self.dead if named else set()
+        if pids and len(self.dead) < _SIBLINGS:
+            self.dead |= pids
+            self.add(_DEAD_WORKERS, float(len(pids)), soon=True)
+
+    def hook(self) -> None:
+        """Count dead loader workers, and how often CUDA's memory is exhausted once it is in use."""
+        data = self.torch.utils.data
+        for owner, name in (
+            (data._utils.signal_handling, "_error_if_any_worker_fails"),
+            (data.dataloader._MultiProcessingDataLoaderIter, "_try_get_data"),
+        ):
+            setattr(owner, name, self.guard.untraced(self.noting_deaths(getattr(owner, name))))
+        attach = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
+        later = getattr(self.torch.cuda, "_lazy_call", None)
+        if attach is not None and later is not None:
+            note = self.guard.guarded(lambda *_: self.add(_CUDA_FULL, soon=True))
+            later(self.guard.guarded(functools.partial(attach, note)))
+
+    def noting_deaths(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what raises when loader workers have died, with them counted."""
+        died = self.guard.guarded(self.worker_died)
+
+        @functools.wraps(call)
+        def noting(*arguments: Any, **options: Any) -> Any:
+            try:
+                return call(*arguments, **options)
+            except RuntimeError as error:
+                died(error)
+                raise
+
+        return noting
+
+    def rate(self, value: float) -> None:
+        """Take the learning rate that the program says."""
+        self.rate_given = True
+        self.put(_RATE, float(value))
+
+    def begins(self, optimizer: Any) -> None:
+        """Take the primary optimizer, whose parameters and rate these are."""
+        self.optimizer = weakref.ref(optimizer)
+        count = sum(one.numel() for group in optimizer.param_groups for one in group["params"])
+        self.put(_PARAMETERS, float(count))
 
 
 class _Loader:
@@ -2041,11 +2406,21 @@ class _Probe:
         self.world: Any = world if hasattr(world, "_default_pg") else None
         self.guard = _Guard(torch)
         self.clock = clock = _StepClock(torch)
-        self.spans = _Spans(torch, self.guard, clock)
+        self.store = _CheckpointStore(self.guard)
+        self.signals = _Signals(torch, self.guard)
+        self.spans = _Spans(torch, self.guard, clock, self.store)
+        self.store.tell, self.store.note = self.spans.measured, self.signals.note_store
         self.loader = _Loader(torch, self.guard, clock, self.spans)
         self.backwards = _Backwards(torch, self.guard, clock, self.backward_without_step)
         self.gloo = _GlooWaits(torch, self.distributed, self.guard, clock)
         self.flight = _FlightRecorder(torch, self.distributed, self.guard.guarded)
+        self.flush_signals = self.guard.guarded(self.signals.flush)
+        # What a program calls: compilers pass it by, and its mistakes cost the hooks nothing.
+        calls = _Guard(torch)
+        self.take_step = calls.untraced(calls.guarded(self.ended_by_program))
+        self.take_loss = calls.untraced(calls.guarded(self.signals.loss))
+        self.take_rate = calls.untraced(calls.guarded(self.signals.rate))
+        self.take_tokens = calls.guarded(functools.partial(self.signals.put, _TOKENS))
         self.ring: _Ring | None = None
         self.shown: _Ring | None = None  # before the first step, without records
         self.replicas: list[Any] = []  # weak references to DistributedDataParallel modules
@@ -2058,11 +2433,14 @@ class _Probe:
         self.ring = self.shown = None
         self.clock.restart()
         self.spans.restart()
+        self.store.restart()
+        self.signals.restart()
         self.backwards.restart()
         self.loader.used = False
         self.flight.socket = ""
         self.step = self.rings = self.stepless = self.stepless_ns = 0
         self.stepped = self.watches_step_begins = False  # stepped: since the scaler
+        self.by_program = self.counted = False  # the program says where steps end; their samples
         self.primary: tuple[int, int] | None = None
         self.others: dict[tuple[int, int], int] = {}
         self.connected: bool | None = None
@@ -2082,7 +2460,11 @@ class _Probe:
                 self.other_stepped()
                 return
             self.primary, self.device = key, parameter.device.type
+            self.guard.guarded(self.signals.begins)(optimizer)
         self.others.clear()
+        if self.by_program:
+            self.other_stepped()
+            return
         if not self.clock.thread:
             self.mesh = getattr(parameter, "device_mesh", None)
             self.spans.hook_frameworks()
@@ -2098,6 +2480,7 @@ class _Probe:
         """Remove the ring of a program without steps so far: the next one says more."""
         shown, self.shown = self.shown, None
         self.spans.slots, self.spans.passing = None, False
+        self.signals.slots = None
         if shown is not None:
             shown.remove()
 
@@ -2121,8 +2504,27 @@ class _Probe:
     def scaler_updated(self, scaler: Any) -> None:
         """Take a `GradScaler.update()`: with no step before it, gradients had overflowed."""
         if scaler.is_enabled() and not self.stepped and self.primary is not None:
-            self.end_step(_SKIPPED)
+            self.signals.add(_SKIPS)
+            if not self.by_program:
+                self.end_step(_SKIPPED)
         self.stepped = False
+
+    def ended_by_program(self, samples: Any, tokens: Any) -> None:
+        """Take the end of a step from the program; from the first one on none but these count."""
+        now = time.perf_counter_ns()
+        if tokens is not None:
+            self.signals.add(_TOKENS, float(tokens))
+        if samples is not None:
+            self.clock.samples, self.counted = int(samples), True
+        if not self.by_program:
+            self.by_program = True
+            if not self.device:
+                initialized = self.torch.cuda.is_available() and self.torch.cuda.is_initialized()
+                self.device = "cuda" if initialized else "cpu"
+            if self.clock.thread and not self.step:  # begun by the optimizer, a moment ago
+                self.clock.begin(now, time.time_ns())
+                return
+        self.end_step(0)
 
     def end_step(self, flags: int) -> None:
         """End the step here, record it and begin the next; the first call only begins one."""
@@ -2130,7 +2532,7 @@ class _Probe:
         thread, cpu = threading.get_ident(), clock.cpu
         try:
             if clock.thread:
-                self.step = self.spans.step = self.step + 1
+                self.step = self.spans.step = self.signals.step = self.step + 1
                 if self.spans.evaluation is not None:
                     self.spans.end_evaluation()
                 other = clock.end(now) if thread == clock.thread else -1
@@ -2149,6 +2551,8 @@ class _Probe:
                 self.guard.guarded(cpu.watch)()
             clock.thread = thread
             clock.begin(now, time.time_ns())
+            if now > self.signals.due_ns and self.ring is not None:
+                self.flush_signals(now)
         connected = self.world._default_pg is not None if self.world else self.initialized()
         if connected is not self.connected:
             self.connected = connected
@@ -2176,7 +2580,8 @@ class _Probe:
         clock, waits = self.clock, self.backwards.device_waits
         # Conditions rather than min() and max(), which take three times as long.
         samples, data_ns, sync_ns = clock.samples, clock.data_ns, -1
-        count = samples if samples >= 0 and self.loader.used else _UNKNOWN_SAMPLES
+        known = samples >= 0 and (self.loader.used or self.counted)
+        count = samples if known else _UNKNOWN_SAMPLES
         if data_ns > step_ns:
             data_ns = step_ns
         backwards = clock.backwards
@@ -2217,6 +2622,7 @@ class _Probe:
         self.shown = self.made_ring(_STEPLESS_CAPACITY)
         self.rings = 0
         self.guard.guarded(self.spans.attach)(self.shown.spans, True)
+        self.signals.slots = self.shown.signals
         self.serve_flight(self.shown)
 
     def open_ring(self) -> None:
@@ -2227,6 +2633,7 @@ class _Probe:
         self.ring = self.made_ring(_CAPACITY)
         self.rings = again + 1
         self.guard.guarded(self.spans.attach)(self.ring.spans)
+        self.signals.slots = self.ring.signals
         if not again:
             atexit.register(self.guard.guarded(self.write_rest))
             self.serve_flight(self.ring)
@@ -2254,6 +2661,8 @@ class _Probe:
         self.write_passed(0)
         if self.ring is not None:
             self.ring.flush()
+        self.guard.guarded(self.store.wait)()
+        self.guard.guarded(self.signals.flush)(0)
 
     def write_passed(self, kept: int) -> None:
         """Write the steps that the device has passed, but for `kept` others at most."""
@@ -2309,7 +2718,7 @@ class _Probe:
                     marks,
                 )
             except _LostError:
-                self.spans.slots = None
+                self.spans.slots = self.signals.slots = None
                 self.ring.close()
                 self.ring = None  # the next step makes another one, with a lock that holds
                 raise
@@ -2390,6 +2799,7 @@ class _Probe:
         self.backwards.hook()
         guarded(self.spans.hook)()
         guarded(self.spans.hook_termination)()
+        guarded(self.signals.hook)()
         # Untraced: compiled code must neither inline a hook, which it cannot, nor lose it.
         loading = self.torch.utils.data.dataloader
         register_optimizer_step_post_hook(untraced(guarded(self.step_finished)))
@@ -2447,11 +2857,37 @@ def watch() -> None:
         sys.stderr.write("rankscope probe: not started: {!r}\n".format(error))
 
 
-class checkpoint:  # noqa: N801 - it is called in a `with` statement, as a function is
-    """Mark what a `with` block saves as a checkpoint, where no library saves it that is known.
+class phase:  # noqa: N801 - it is called in a `with` statement, as a function is
+    """Mark a `with` block as what is no step: time in it is no computing.
 
     What torch.save and the like write inside is part of it; an exception makes it a failed one, and
     is passed on. Nothing is marked where the probe is switched off or did not start.
+
+    Args:
+        name: "checkpoint", "load", "evaluation" or "compile"; nothing is marked for another one.
+        path: the file or directory that is written or read.
+    """
+
+    def __init__(self, name: str, path: Any = None) -> None:
+        self.kind = _PHASES.get(name)
+        self.path = path
+        self.probe: _Probe | None = None
+        self.span: _Span | None = None
+
+    def __enter__(self) -> "phase":
+        self.probe = _probe
+        if self.probe is not None and self.kind is not None:
+            self.span = self.probe.spans.begin(self.kind, self.path)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self.probe is not None and self.span is not None:
+            self.probe.spans.end(self.span, _DONE if kind is None else _FAILED, self.path)
+            self.span = None
+
+
+class checkpoint(phase):  # noqa: N801
+    """Mark what a `with` block saves as a checkpoint, where no library saves it that is known.
 
     Args:
         path: the file or directory that is written; ranks that write to one place are found by it,
@@ -2459,20 +2895,73 @@ class checkpoint:  # noqa: N801 - it is called in a `with` statement, as a funct
     """
 
     def __init__(self, path: Any = None) -> None:
-        self.path = path
-        self.probe: _Probe | None = None
-        self.span: _Span | None = None
+        super().__init__("checkpoint", path)
 
-    def __enter__(self) -> "checkpoint":
-        self.probe = _probe
-        if self.probe is not None:
-            self.span = self.probe.spans.begin(_SAVE, self.path)
-        return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self.probe is not None and self.span is not None:
-            self.probe.spans.end(self.span, _DONE if kind is None else _FAILED, self.path)
-            self.span = None
+def step(samples: int | None = None, tokens: int | None = None) -> None:
+    """End a training step here; from the first call on no optimizer ends one.
+
+    For loops whose optimizers are none of torch's, and for what only the program knows.
+
+    Args:
+        samples: that this rank processed in it.
+        tokens: likewise.
+    """
+    if _probe is not None:
+        _probe.take_step(samples, tokens)
+
+
+def loss(value: Any) -> None:
+    """Take note of the step's training loss, once a step.
+
+    A tensor is copied without waiting for its device, and read a step later or more.
+
+    Args:
+        value: a number, or a tensor of one element on the CPU or on CUDA.
+    """
+    if _probe is not None:
+        _probe.take_loss(value)
+
+
+def learning_rate(value: float) -> None:
+    """Take note of the learning rate, where it is not that of the optimizer's first group."""
+    if _probe is not None:
+        _probe.take_rate(value)
+
+
+def transformers_callback() -> Any:
+    """Return a callback for transformers' Trainer: loss, and tokens where the Trainer counts them.
+
+    The loss is the one that the Trainer logs: an average of `logging_steps` steps.
+    """
+    import transformers
+
+    def begins(callback: Any, args: Any, state: Any, control: Any, **known: Any) -> None:
+        callback.before = getattr(state, "num_input_tokens_seen", 0)  # of a run that is resumed
+
+    def logs(callback: Any, args: Any, state: Any, control: Any, **known: Any) -> None:
+        loss((known.get("logs") or {}).get("loss"))
+        tokens = getattr(state, "num_input_tokens_seen", 0) - callback.before
+        if _probe is not None and tokens > 0:  # of all ranks, in equal shares
+            _probe.take_tokens(tokens / args.world_size)
+
+    hooks = {"before": 0, "on_train_begin": begins, "on_log": logs}
+    return type("RankscopeCallback", (transformers.TrainerCallback,), hooks)()
+
+
+def lightning_callback() -> Any:
+    """Return a callback for Lightning's Trainer: the loss of every batch."""
+    import importlib
+
+    try:
+        lightning = importlib.import_module("lightning.pytorch")
+    except ImportError:
+        lightning = importlib.import_module("pytorch_lightning")
+
+    def ended(callback: Any, trainer: Any, module: Any, outputs: Any, *of: Any) -> None:
+        loss(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
+
+    return type("RankscopeCallback", (lightning.Callback,), {"on_train_batch_end": ended})()
 
 
 def _autoload() -> None:

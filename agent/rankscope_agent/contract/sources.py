@@ -26,6 +26,7 @@ from rankscope_agent.contract.metrics import (
     pod_netdev,
     pods,
     rdma,
+    reported,
     starvation,
     topology,
     training,
@@ -112,7 +113,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "training",
         "rankscope_agent.sources.training.collector.create",
-        (training, job_starts),
+        (training, job_starts, reported),
         importance=20,
         needs="hostPath /var/lib/kubelet/pods: component probe",
         remedy="put the probe on the job's PYTHONPATH (rankscope probe-path) and let it write to a"

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from rankscope_agent.contract.metrics import training as metrics
-from rankscope_agent.contract.model import Metric, RankIdentity, Sample
+from rankscope_agent.contract.metrics.reported import CHECKPOINT_SHARED
+from rankscope_agent.contract.model import RankIdentity, Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import Incomplete, NoData
 from rankscope_agent.sources.pods.directory import PodDirectory, RankLocation
@@ -22,10 +23,12 @@ from rankscope_agent.sources.training import starts
 from rankscope_agent.sources.training.files import MAX_RINGS
 from rankscope_agent.sources.training.followed_ring import FollowedRing
 from rankscope_agent.sources.training.follower import RingFollower
-from rankscope_agent.sources.training.format import NOT_MEASURED, StepRecord
+from rankscope_agent.sources.training.format import StepRecord
 from rankscope_agent.sources.training.identity import rank_identity
 from rankscope_agent.sources.training.patient_follower import PatientFollower
+from rankscope_agent.sources.training.rank_samples import rank_samples
 from rankscope_agent.sources.training.read_turns import ReadTurns
+from rankscope_agent.sources.training.reported_totals import SignalTotals
 from rankscope_agent.sources.training.shares import forget_ranks
 from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.spans import Span
@@ -215,11 +218,15 @@ class TrainingCollector:
             rank.alive = followed.liveness == "alive"
             rank.ended_unix_seconds = followed.ended_unix_seconds
         rank.lost += lost
+        if followed.signals:
+            rank.signals = rank.signals or SignalTotals()
+            rank.signals.note(followed.signals.look(), header.created_unix_ns)
         ended: Sequence[Span] = ()
         if followed.spans:
             rank.spans = rank.spans or SpanTotals()
             ended, still_open = followed.spans.look(alive=followed.liveness == "alive")
-            rank.spans.add(ended)
+            rank.spans.add(ended, header.created_unix_ns)
+            job.writers.add(header.rank, header.pod_uid, ended)
             if rank.created_unix_ns == header.created_unix_ns:
                 rank.spans.note_open(still_open)
         if rank.created_unix_ns == header.created_unix_ns:
@@ -263,6 +270,8 @@ class TrainingCollector:
         sync = job.sync.value()
         if sync.count:
             yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
+        if job.writers.paths is not None:
+            yield CHECKPOINT_SHARED.sample(job.writers.paths, job_id=job_id)
         if job.samples is not None:
             yield metrics.JOB_SAMPLES.sample(job.samples, job_id=job_id)
         present = job.present()
@@ -270,11 +279,7 @@ class TrainingCollector:
         for number, rank in present:
             labels = (job_id, str(number))
             yield self._info_sample(rank.identity)
-            for metric, value in (*_totals(rank), *_newest(rank.last), *_checkpoints(rank.spans)):
-                if value is not None:
-                    yield Sample(metric, labels, value)
-            for kind, began in (rank.spans.began_unix_ns if rank.spans else {}).items():
-                yield Sample(metrics.SPAN_BEGAN, (*labels, kind), began / NS)
+            yield from rank_samples(labels, rank)
 
     def _start(self, rank: RankTotals) -> tuple[RankIdentity, RankStart, Surroundings]:
         location = self._location(rank.identity)
@@ -316,48 +321,3 @@ def boot_unix_seconds(clock: Callable[[], float]) -> float:
 
 def _label(number: int | None, unknown: str = "unknown") -> str:
     return unknown if number is None else str(number)
-
-
-def _totals(rank: RankTotals) -> Sequence[tuple[Metric, float | None]]:
-    return (
-        (metrics.RANK_ALIVE, int(rank.alive)),
-        (metrics.RANK_ENDED, rank.ended_unix_seconds),
-        (metrics.RECORDS_LOST, rank.lost),
-        (metrics.STEPS, rank.steps),
-        (metrics.STEP_SECONDS, rank.step_ns / NS),
-        (metrics.DATA_SECONDS, _seconds(rank.data_ns)),
-        (metrics.COMPUTE_SECONDS, _seconds(rank.compute_ns)),
-        (metrics.SYNC_SECONDS, _seconds(rank.sync_ns)),
-        (metrics.OTHER_SECONDS, _seconds(rank.other_ns)),
-        (metrics.CPU_WAIT_SECONDS, _seconds(rank.cpu_wait_ns)),
-        (metrics.SAMPLES, rank.samples),
-    )
-
-
-def _checkpoints(spans: SpanTotals | None) -> Sequence[tuple[Metric, float | None]]:
-    if spans is None:
-        return ()
-    last = spans.last_success_unix_ns
-    return (
-        (metrics.CHECKPOINT_WRITES, spans.writes),
-        (metrics.CHECKPOINT_WRITE_FAILURES, spans.failures),
-        (metrics.CHECKPOINT_WRITE_SECONDS, spans.write_ns / NS),
-        (metrics.CHECKPOINT_LAST_SUCCESS, None if last is None else last / NS),
-        (metrics.CHECKPOINT_LAST_WRITE, _seconds(spans.last_write_ns)),
-    )
-
-
-def _newest(record: StepRecord | None) -> Sequence[tuple[Metric, float | None]]:
-    if record is None:
-        return ()
-    return (
-        (metrics.LAST_STEP, record.step),
-        (metrics.LAST_STEP_TIMESTAMP, (record.start_unix_ns + record.step_ns) / NS),
-        (metrics.LAST_STEP_SECONDS, record.step_ns / NS),
-        (metrics.LAST_DATA_SECONDS, _seconds(record.data_ns)),
-        (metrics.LAST_COMPUTE_SECONDS, _seconds(record.compute_ns)),
-    )
-
-
-def _seconds(duration_ns: int | None) -> float | None:
-    return None if duration_ns is None or duration_ns == NOT_MEASURED else duration_ns / NS

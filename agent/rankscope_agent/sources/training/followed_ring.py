@@ -10,6 +10,7 @@ from rankscope_agent.sources.training.ends import EndWatch
 from rankscope_agent.sources.training.extension import OpenExtension
 from rankscope_agent.sources.training.files import Liveness, OpenRing
 from rankscope_agent.sources.training.format import RingError, StepRecord
+from rankscope_agent.sources.training.reported import FollowedSignals
 from rankscope_agent.sources.training.spans import FollowedSpans
 
 NS = 10**9
@@ -26,7 +27,7 @@ class FollowedRing:
 
     __slots__ = (
         "_ends", "_extension", "_refusal", "_seen_alive", "_watch", "cursor", "ended_unix_seconds",
-        "first_step_unix_ns", "linked", "liveness", "ring", "spans", "turn",
+        "first_step_unix_ns", "linked", "liveness", "ring", "signals", "spans", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -37,8 +38,10 @@ class FollowedRing:
         refusal: RingError | None = None,
         ends: EndWatch | None = None,
         spans: FollowedSpans | None = None,
+        signals: FollowedSignals | None = None,
     ) -> None:
         self.spans = spans
+        self.signals = signals
         self.ring = ring
         self.cursor = cursor
         self._extension = extension
@@ -62,13 +65,14 @@ class FollowedRing:
     def refusal(self) -> RingError | None:
         """Why what lies beside it is not read, None where it is, or where there is none."""
         failure = self._extension.failure if self._extension else self._refusal
-        return failure or (self.spans.failure if self.spans else None)
+        failures = (beside.failure for beside in (self.spans, self.signals) if beside)
+        return failure or next(filter(None, failures), None)
 
     def close(self) -> None:
         """Close its descriptors."""
         self._ends.remove(self._watch)
         os.close(self.ring.descriptor)
-        for beside in (self._extension, self.spans):
+        for beside in (self._extension, self.spans, self.signals):
             if beside:
                 beside.close()
 

@@ -33,6 +33,8 @@ from rankscope_agent.sources.training.followed_ring import FollowedRing
 from rankscope_agent.sources.training.format import PASSING_REASONS, Reason, RingError
 from rankscope_agent.sources.training.listing import Stamp
 from rankscope_agent.sources.training.naming import NO_PODS, JobNames
+from rankscope_agent.sources.training.reported import SUFFIX as SIGNALS_SUFFIX
+from rankscope_agent.sources.training.reported import FollowedSignals, open_signals
 from rankscope_agent.sources.training.spans import SUFFIX as SPANS_SUFFIX
 from rankscope_agent.sources.training.spans import FollowedSpans, open_spans
 
@@ -283,7 +285,7 @@ class FollowedDirectory:
 
     def _follow(self, descriptor: int, ring: OpenRing, cursor: Cursor) -> FollowedRing:
         """Put a ring together with what lies beside it, or with why that is refused."""
-        extension = spans = refused = None
+        extension = spans = signals = refused = None
         try:
             extension = open_extension(descriptor, ring)
         except RingError as refusal:
@@ -296,7 +298,14 @@ class FollowedDirectory:
             kept = refusal.without_frames()
             refused = refused or kept
             self._refused_extensions.append((ring.path.with_suffix(SPANS_SUFFIX), kept))
-        return FollowedRing(ring, cursor, extension, refused, self._ends, spans)
+        try:
+            found = open_signals(descriptor, ring)
+            signals = None if found is None else FollowedSignals(found)
+        except RingError as refusal:
+            kept = refusal.without_frames()
+            refused = refused or kept
+            self._refused_extensions.append((ring.path.with_suffix(SIGNALS_SUFFIX), kept))
+        return FollowedRing(ring, cursor, extension, refused, self._ends, spans, signals)
 
     def _new_refusals(
         self, before: dict[str, tuple[RingFile, RingError]], left_before: int

@@ -2,38 +2,67 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from rankscope_agent.contract.model import SPAN_OUTCOMES
-from rankscope_agent.sources.training.spans import IN_MEMORY, Span
+from rankscope_agent.sources.training.spans import (
+    AFTER_SIGTERM,
+    IN_MEMORY,
+    UNKNOWN_STEP,
+    Span,
+)
 from rankscope_agent.sources.training.starts import RENDEZVOUS
 
 
 class SpanTotals:
-    """Checkpoints that a rank wrote so far, and what it is doing now.
+    """Checkpoints that a rank wrote and loaded so far, and what it is doing now.
 
     `last_success_unix_ns` and `last_write_ns` are of the newest one that succeeded, None before it.
-    `began_unix_ns` is when the oldest of the open spans of a kind began.
+    `began_unix_ns` is when the oldest of the open spans of a kind began; `refused` loads failed;
+    `emergencies` are writes after SIGTERM, by outcome.
     """
 
     __slots__ = (
-        "began_unix_ns", "failures", "last_success_unix_ns", "last_write_ns", "write_ns", "writes",
+        "_last_step", "began_unix_ns", "emergencies", "failures", "last_success_unix_ns",
+        "last_write_ns", "loads", "refused", "write_ns", "writes",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.writes = self.failures = self.write_ns = 0
+        self.writes = self.failures = self.write_ns = self.loads = self.refused = 0
+        self.emergencies: Counter[str] = Counter()
         self.last_success_unix_ns: int | None = None
         self.last_write_ns: int | None = None
         self.began_unix_ns: Mapping[str, int] = {}
+        self._last_step = (0, 0)  # when its process's ring was made, and the step
 
-    def add(self, ended: Iterable[Span]) -> None:
-        """Add spans of any process that ended since the last time, interrupted ones included.
+    def add(self, ended: Iterable[Span], created_unix_ns: int = 0) -> None:
+        """Add spans of a process that ended since the last time, interrupted ones included.
 
         What is written to memory is no checkpoint that would survive.
+
+        Args:
+            ended: the spans.
+            created_unix_ns: when the process's ring was made.
         """
         for span in ended:
-            if span.kind_name == "checkpoint_save" and not span.flags & IN_MEMORY:
-                self._add_write(span)
+            if span.flags & IN_MEMORY:
+                continue
+            if span.kind_name == "checkpoint_save":
+                self._add_write(span, created_unix_ns)
+            elif span.kind_name == "checkpoint_load":
+                self.loads += 1
+                self.refused += outcome_of(span) != "done"
+
+    def last_success_step(self, created_unix_ns: int) -> int | None:
+        """Return after which step of a process the newest checkpoint was; None before the first.
+
+        It is 0 where another process of the rank wrote it, whose steps had other numbers.
+        """
+        if self.last_success_unix_ns is None:
+            return None
+        created, step = self._last_step
+        return step if created == created_unix_ns and step != UNKNOWN_STEP else 0
 
     def note_open(self, still_open: Iterable[Span]) -> None:
         """Take note of what the newest process is doing.
@@ -48,12 +77,21 @@ class SpanTotals:
             began[span.kind_name] = min(known, span.start_unix_ns)
         self.began_unix_ns = began
 
-    def _add_write(self, span: Span) -> None:
+    def _add_write(self, span: Span, created_unix_ns: int) -> None:
         self.writes += 1
-        if SPAN_OUTCOMES[span.outcome] != "done":
+        outcome = outcome_of(span)
+        if span.flags & AFTER_SIGTERM:
+            self.emergencies[outcome] += 1
+        if outcome != "done":
             self.failures += 1
             return
         self.write_ns += span.duration_ns
         end_unix_ns = span.start_unix_ns + span.duration_ns
         if end_unix_ns > (self.last_success_unix_ns or 0):
             self.last_success_unix_ns, self.last_write_ns = end_unix_ns, span.duration_ns
+            self._last_step = created_unix_ns, span.step
+
+
+def outcome_of(span: Span) -> str:
+    """Return how a span ended that is over: an open one was cut off."""
+    return "interrupted" if span.is_open else SPAN_OUTCOMES[span.outcome]

@@ -9,7 +9,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from rankscope_agent.contract.model import HistogramValue, RankIdentity
+from rankscope_agent.sources.training.checkpoint_writers import CheckpointWriters
 from rankscope_agent.sources.training.format import NOT_MEASURED, UNKNOWN_SAMPLES, StepRecord
+from rankscope_agent.sources.training.reported_totals import SignalTotals
 from rankscope_agent.sources.training.samples import SampledShares
 from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.starts import RankStart
@@ -51,7 +53,7 @@ class RankTotals:
     """What one rank of a job did so far; totals are None until something was measured.
 
     `identity`, `alive`, `ended_unix_seconds`, `last` and `start` are of the rank's newest process,
-    totals of all. `spans` are None where none of its probes marked any.
+    totals of all. `spans` and `signals` are None where none of its probes keeps any.
     """
 
     __slots__ = (
@@ -67,6 +69,7 @@ class RankTotals:
         "other_ns",
         "samples",
         "shares",
+        "signals",
         "spans",
         "start",
         "step_ns",
@@ -91,6 +94,7 @@ class RankTotals:
         self.samples: int | None = None
         self.spans: SpanTotals | None = None
         self.start = RankStart()
+        self.signals: SignalTotals | None = None
         self.shares = SampledShares()
 
     def identify(self, identity: RankIdentity, created_unix_ns: int) -> None:
@@ -140,7 +144,7 @@ class JobTotals:
     `active_unix_seconds` is when one of its processes last was alive, as far as is known.
     """
 
-    __slots__ = ("active_unix_seconds", "latency", "ranks", "samples", "sync")
+    __slots__ = ("active_unix_seconds", "latency", "ranks", "samples", "sync", "writers")
 
     def __init__(self) -> None:
         self.ranks: dict[int, RankTotals] = {}
@@ -148,6 +152,7 @@ class JobTotals:
         self.sync = Histogram()
         self.samples: int | None = None
         self.active_unix_seconds = 0.0
+        self.writers = CheckpointWriters()
 
     def rank(self, identity: RankIdentity, created_unix_ns: int) -> RankTotals:
         """Return the totals of a rank, new ones if it was not known."""

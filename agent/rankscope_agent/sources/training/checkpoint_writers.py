@@ -1,0 +1,47 @@
+"""Ranks of a job that write one checkpoint file: the last of them decides what is in it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from rankscope_agent.sources.training.spans import ONE_FILE, UNKNOWN_STEP, Span
+
+MAX_WRITES = 256
+"""Newest writes that others are compared with: eight ranks that save 32 times."""
+
+_Write = tuple[int, str, Span]
+
+
+class CheckpointWriters:
+    """Counts files that two ranks wrote at the same time, or after the same step.
+
+    `paths` is None where no write of a single file was marked. Paths are the same file in one pod
+    alone, or outside of pods: what `/ckpt` is in two containers, nobody here knows.
+    """
+
+    __slots__ = ("_writes", "paths")
+
+    def __init__(self) -> None:
+        self.paths: int | None = None
+        self._writes: deque[_Write] = deque(maxlen=MAX_WRITES)
+
+    def add(self, rank: int, pod_uid: str, ended: Iterable[Span]) -> None:
+        """Take the spans of a rank that ended since the last time."""
+        for span in ended:
+            if span.kind_name == "checkpoint_save" and span.flags & ONE_FILE and span.target:
+                same = any(
+                    other != rank and pod == pod_uid and _is_one_file(span, before)
+                    for other, pod, before in self._writes
+                )
+                self.paths = (self.paths or 0) + same
+                self._writes.append((rank, pod_uid, span))
+
+
+def _is_one_file(one: Span, other: Span) -> bool:
+    """Return True if two spans of different ranks are of one file, written at once."""
+    if one.target != other.target:
+        return False
+    first, second = sorted((one, other), key=lambda span: span.start_unix_ns)
+    overlap = second.start_unix_ns < first.start_unix_ns + max(first.duration_ns, 0)
+    return overlap or (one.step == other.step != UNKNOWN_STEP)

@@ -1,0 +1,127 @@
+"""What training says of itself beside a ring: losses, rates, counts; bytes in, values out.
+
+The file lies beside the ring, `4242-99.sig` for `4242-99.ring`; older probes make none, and older
+agents do not look for it. It is one table, written again and again, of which each slot is checked
+by itself. A value that is not there is not known.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from rankscope_agent.sources.training.beside import SLOT_SIZE, open_beside
+from rankscope_agent.sources.training.files import OpenRing
+from rankscope_agent.sources.training.format import CHECK_MASK, MAX_SEQ, MAX_UNIX_NS, RingError
+
+SUFFIX = ".sig"
+MAGIC = b"RKSCSIGN"
+CAPACITY = 32
+"""Slots, as every probe makes them: 2 KiB, which are read at one go."""
+
+MAX_VALUE = 1e18
+"""Of counts and sizes: an exabyte, and more tokens than there are."""
+
+_SLOT = struct.Struct("<QqdqII24x")
+
+
+class Signal(IntEnum):
+    """What a slot holds, which is its place; counts are of the process."""
+
+    LOSS = 1
+    LOSSES = 2
+    NOT_FINITE = 3
+    LOSS_LEVEL = 4
+    LEARNING_RATE = 5
+    SKIPPED_UPDATES = 6
+    TOKENS = 7
+    PARAMETERS = 8
+    DEAD_WORKERS = 9
+    CUDA_OUT_OF_MEMORY = 10
+    STORE_FREE = 11
+    STORE_SIZE = 12
+    CHECKPOINTS_KEPT = 13
+
+
+COUNTS = frozenset(
+    (
+        *(Signal.LOSSES, Signal.NOT_FINITE, Signal.SKIPPED_UPDATES, Signal.TOKENS),
+        *(Signal.DEAD_WORKERS, Signal.CUDA_OUT_OF_MEMORY),
+    )
+)
+ANY_SIGN = frozenset((Signal.LOSS, Signal.LOSS_LEVEL, Signal.LEARNING_RATE))
+
+
+class Reading(NamedTuple):
+    """A value and when it came about."""
+
+    value: float
+    unix_ns: int
+    step: int
+
+
+Signals = Mapping[Signal, Reading]
+
+
+def parse_signals(content: bytes) -> Signals:
+    """Return what a table holds, without what cannot be true."""
+    whole = memoryview(content)[: min(len(content) // SLOT_SIZE, CAPACITY) * SLOT_SIZE]
+    found = {}
+    for place, (seq, unix_ns, value, step, kind, check) in enumerate(_SLOT.iter_unpack(whole), 1):
+        known = 0 < seq <= MAX_SEQ and kind == place and check == (seq + kind) & CHECK_MASK
+        if known and place <= len(Signal) and 0 < unix_ns <= MAX_UNIX_NS and 0 <= step <= MAX_SEQ:
+            signal = Signal(kind)
+            if _is_plausible(signal, value):
+                found[signal] = Reading(value, unix_ns, step)
+    return found
+
+
+def _is_plausible(signal: Signal, value: float) -> bool:
+    """Return True for a value that its signal can have; a loss may be infinite or NaN."""
+    if signal is Signal.LOSS:
+        return True
+    return math.isfinite(value) and (signal in ANY_SIGN or 0 <= value <= MAX_VALUE)
+
+
+def open_signals(directory_descriptor: int, ring: OpenRing) -> int | None:
+    """Open the table that lies beside a ring; None where there is none, as with older probes.
+
+    Raises:
+        RingError: it is none of this ring.
+    """
+    return open_beside(directory_descriptor, ring, SUFFIX, MAGIC, CAPACITY)
+
+
+class FollowedSignals:
+    """A table that is looked at again and again; whoever made it closes it."""
+
+    __slots__ = ("_descriptor", "failure")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.failure: RingError | None = None
+
+    def look(self) -> Signals:
+        """Return what it holds now, nothing where it cannot be read."""
+        try:
+            return read_signals(self._descriptor)
+        except OSError as error:
+            self.failure = RingError("unreadable", f"cannot be read: {error.strerror}")
+            return {}
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)
+
+
+def read_signals(descriptor: int) -> Signals:
+    """Return what a table holds now.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return parse_signals(os.pread(descriptor, CAPACITY * SLOT_SIZE, SLOT_SIZE))

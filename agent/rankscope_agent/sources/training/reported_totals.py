@@ -1,0 +1,65 @@
+"""Sums up what a rank said of its training, across restarts of its process; no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rankscope_agent.sources.training.reported import COUNTS, Signal, Signals
+
+MAX_PROCESSES = 8
+"""Processes of a rank whose counts are kept apart; what older ones counted does not change."""
+
+SETTLED_LOSSES = 20
+"""Losses after which a process's level is one: it is an average of about as many."""
+
+
+class SignalTotals:
+    """What one rank said so far; `newest` is what its newest process says now.
+
+    `level_before` is the level of the losses where the process before the newest left it, None
+    where there is none, or the newest has not settled.
+    """
+
+    __slots__ = ("_before", "_counts", "_created_unix_ns", "_folded", "newest")
+
+    def __init__(self) -> None:
+        self.newest: Signals = {}
+        self._created_unix_ns = 0
+        self._counts: dict[int, Counter[Signal]] = {}
+        self._folded: Counter[Signal] = Counter()
+        self._before: float | None = None
+
+    def note(self, signals: Signals, created_unix_ns: int) -> None:
+        """Take what a process says now, by when its ring was made."""
+        if not signals:
+            return
+        if created_unix_ns > self._created_unix_ns:
+            self._before = self._level()
+            self._created_unix_ns, self.newest = created_unix_ns, {}
+        if created_unix_ns == self._created_unix_ns:
+            self.newest = signals
+        self._counts[created_unix_ns] = Counter(
+            {kind: int(reading.value) for kind, reading in signals.items() if kind in COUNTS}
+        )
+        if len(self._counts) > MAX_PROCESSES:
+            self._folded += self._counts.pop(min(self._counts))
+
+    def count(self, signal: Signal) -> int:
+        """Return how often something happened in all processes of the rank."""
+        return self._folded[signal] + sum(counts[signal] for counts in self._counts.values())
+
+    def value(self, signal: Signal) -> float | None:
+        """Return what the newest process says, None for what it does not."""
+        reading = self.newest.get(signal)
+        return None if reading is None else reading.value
+
+    @property
+    def level_before(self) -> float | None:
+        """The level of losses before the newest process, once that has a level of its own."""
+        losses = self.value(Signal.LOSSES)
+        return self._before if losses is not None and losses >= SETTLED_LOSSES else None
+
+    def _level(self) -> float | None:
+        losses = self.value(Signal.LOSSES)
+        settled = losses is not None and losses >= SETTLED_LOSSES
+        return self.value(Signal.LOSS_LEVEL) if settled else self._before

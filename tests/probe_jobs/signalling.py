@@ -1,0 +1,206 @@
+"""Train for some steps and hand losses over; usage: signalling.py WHAT DIRECTORY.
+
+What it handed over goes to a file of its own as one JSON object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import rankscope_probe
+
+STEPS = 30
+
+
+class Unasked(torch.Tensor):
+    """A loss that must not be asked for its value, as one that is on a device."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.__float__):
+            raise AssertionError("a device was waited for")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+    def item(self) -> Any:
+        raise AssertionError("a device was waited for")
+
+
+class Said:
+    """What a job says of itself, kept for the test."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "said.json"
+        self.losses: list[float] = []
+        self.more: dict[str, Any] = {}
+
+    def close(self) -> None:
+        self.path.write_text(json.dumps({"losses": self.losses, **self.more}))
+
+
+def model() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    made = torch.nn.Linear(8, 1)
+    return made, torch.optim.SGD(made.parameters(), lr=0.01)
+
+
+def tensors(said: Said) -> None:
+    """Hand every loss over as a tensor that is part of a graph; two are not finite."""
+    module, optimizer = model()
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = module(torch.randn(4, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        said.losses.append(loss.item())
+        handed = loss.as_subclass(Unasked)
+        if step in {11, 12}:
+            handed, said.losses[-1] = handed * float("nan"), float("nan")
+        rankscope_probe.loss(handed)
+    said.more["weights"] = [one.tolist() for one in module.parameters()]
+
+
+def silent(said: Said) -> None:
+    """Train as `tensors` does, and hand nothing over."""
+    rankscope_probe.loss = lambda value: None
+    tensors(said)
+
+
+def marked(said: Said) -> None:
+    """End steps by a line of the program, two optimizer steps in each."""
+    module, optimizer = model()
+    for step in range(STEPS):
+        for _ in range(2):
+            optimizer.zero_grad()
+            module(torch.randn(4, 8)).square().mean().backward()
+            optimizer.step()
+        time.sleep(0.005)
+        rankscope_probe.loss(1.0 / (step + 1))
+        rankscope_probe.learning_rate(0.5 / (step + 1))
+        rankscope_probe.step(samples=4, tokens=32)
+        said.losses.append(1.0 / (step + 1))
+
+
+def scaled(said: Said) -> None:
+    """Let a scaler skip two updates."""
+    module, optimizer = model()
+    scaler = torch.amp.GradScaler("cpu")
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = module(torch.randn(4, 8)).square().mean()
+        scaler.scale(loss * (float("inf") if step in {5, 6} else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+class Deadly(Dataset[Any]):
+    """Samples of which one ends the worker that fetches it."""
+
+    def __len__(self) -> int:
+        return 4 * STEPS
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 60:
+            time.sleep(0.5)  # until all others have been handed over
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.randn(8)
+
+
+def workers(said: Said) -> None:
+    """Lose one loader worker, and go on with another loader."""
+    module, optimizer = model()
+    for rows in (Deadly(), [torch.randn(8)] * 40):
+        loader = DataLoader(rows, batch_size=4, num_workers=1)
+        with contextlib.suppress(RuntimeError):
+            for batch in loader:
+                optimizer.zero_grad()
+                module(batch).square().mean().backward()
+                optimizer.step()
+
+
+def odd(said: Said) -> None:
+    """Hand over what is no loss, and go on."""
+    module, optimizer = model()
+    handed = (None, "text", torch.randn(3), torch.randn(1, device="meta"), object(), True, 2)
+    for value in (*handed, *handed):
+        optimizer.zero_grad()
+        module(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+        rankscope_probe.loss(value)
+        rankscope_probe.learning_rate("fast")
+        with rankscope_probe.phase("unheard of"):
+            pass
+
+
+def compiled(said: Said) -> None:
+    """Hand losses over within what is compiled."""
+    module, optimizer = model()
+
+    def forward(batch: torch.Tensor) -> torch.Tensor:
+        loss = module(batch).square().mean()
+        rankscope_probe.loss(loss)
+        return loss
+
+    run = torch.compile(forward, backend="eager")
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = run(torch.randn(4, 8))
+        loss.backward()
+        optimizer.step()
+        said.losses.append(loss.item())
+
+
+def saving(said: Said) -> None:
+    """Save into one directory, a file for each step, one of them over and over."""
+    module, optimizer = model()
+    for step in range(8):
+        optimizer.zero_grad()
+        module(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+        if step % 2:
+            torch.save(module.state_dict(), said.path.parent / f"step_{step}.pt")
+            rankscope_probe._probe.store.looked_ns = -(1 << 62)  # look at each of them
+
+
+def hung(said: Said) -> None:
+    """Save to a mount that no longer answers: whoever asks for sizes there stands for good."""
+    ask, here = os.stat, threading.get_ident()
+    said.more["asked"] = []
+
+    def stat(path: Any, **options: Any) -> Any:
+        if str(path).endswith("slow.pt"):
+            said.more["asked"].append(threading.get_ident() == here)
+            time.sleep(60)
+        return ask(path, **options)
+
+    os.stat = os.statvfs = stat
+    module, optimizer = model()
+    begin = time.perf_counter()
+    for _ in range(40):
+        optimizer.zero_grad()
+        module(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+        torch.save(module.state_dict(), said.path.parent / "slow.pt")
+    said.more["seconds"] = time.perf_counter() - begin
+    said.more["threads"] = threading.active_count()
+
+
+JOBS = {
+    job.__name__: job
+    for job in (tensors, silent, marked, scaled, workers, odd, compiled, saving, hung)
+}
+
+if __name__ == "__main__":
+    diary = Said(Path(sys.argv[2]))
+    JOBS[sys.argv[1]](diary)
+    diary.close()

@@ -20,18 +20,19 @@ TAGS = ("manylinux2014", "manylinux_2_28")
 PYTHON = "3.12"
 IMAGES: Mapping[str, Sequence[str]] = {
     "agent": ("agent",),
-    "analyzers": ("agent", "watch", "cluster"),
+    "analyzers": ("", "agent"),
 }
-"""The extras of pyproject.toml that each image installs."""
+"""The extras of pyproject.toml that each image installs; "" is what `rankscope` itself takes."""
 
 Locked = Mapping[str, frozenset[str]]
 """Hashes by `name==version`."""
 
 
-def extras(names: Sequence[str]) -> list[str]:
-    """Return the requirements of extras, which name no other extra."""
+def requirements(names: Sequence[str]) -> list[str]:
+    """Return the requirements of extras, which name no other extra, and for "" of the project."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [line for name in names for line in project["optional-dependencies"][name]]
+    of_name = project["optional-dependencies"] | {"": project["dependencies"]}
+    return [line for name in names for line in of_name[name]]
 
 
 def resolved(requirements: Sequence[str], platform: str) -> Iterator[tuple[str, str]]:
@@ -57,7 +58,7 @@ def lock(image: str) -> Locked:
     """Return what an image installs, on whichever platform."""
     found: dict[str, set[str]] = {}
     for platform in PLATFORMS:
-        for name, digest in resolved(extras(IMAGES[image]), platform):
+        for name, digest in resolved(requirements(IMAGES[image]), platform):
             found.setdefault(name, set()).add(digest)
     return {name: frozenset(found[name]) for name in sorted(found)}
 

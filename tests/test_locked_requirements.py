@@ -39,7 +39,7 @@ def locked(image: str) -> dict[str, str]:
 @pytest.mark.parametrize("image", lock.IMAGES)
 def test_what_is_locked_is_what_the_project_asks_for(image):
     versions = locked(image)
-    for line in lock.extras(lock.IMAGES[image]):
+    for line in lock.requirements(lock.IMAGES[image]):
         wanted = Requirement(line)
         assert wanted.specifier.contains(versions[canonicalize_name(wanted.name)]), line
 

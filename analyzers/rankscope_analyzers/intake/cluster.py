@@ -283,7 +283,7 @@ def configured_client(use: str, purpose: str, access: ClusterAccess, instead: st
         from kubernetes.config.config_exception import ConfigException
     except ImportError:
         raise ClusterError(
-            f"{use} the kubernetes package: pip install 'rankscope[cluster]'"
+            f"{use} the kubernetes package: pip install 'kubernetes>=37,<38'"
             + (f", or {instead}" if instead else "")
         ) from None
     try:

@@ -1,0 +1,114 @@
+"""What `pip install rankscope` and its extras bring is enough for the commands and the agent.
+
+A folder of links has the packages that pyproject.toml asks for, as they are installed here, with
+what they ask for; a program that is started with it alone can import nothing else.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import tomllib
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rankscope_analyzers import cli
+
+PATIENCE_SECONDS = 120
+SOURCES = {"agent": "rankscope_agent", "analyzers": "rankscope_analyzers"}
+ROOT = Path(__file__).parent.parent
+
+COMMAND, AGENT = "rankscope_analyzers.cli", "rankscope_agent.cli"
+PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {} import main; sys.exit(main())"
+
+
+def asked_for(lines: Iterable[str], extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield names and extras of the packages that lines ask for, on this Python."""
+    for one in map(Requirement, lines):
+        if one.marker is None or any(one.marker.evaluate({"extra": e}) for e in {"", *extras}):
+            yield canonicalize_name(one.name), frozenset(one.extras)
+
+
+def closure(extras: Sequence[str]) -> set[str]:
+    """Return the names of all packages that an installation brings."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [line for extra in extras for line in project["optional-dependencies"][extra]]
+    to_visit = list(asked_for(project["dependencies"] + lines, frozenset()))
+    found: set[str] = set()
+    while to_visit:
+        name, its_extras = to_visit.pop()
+        if name not in found:
+            found.add(name)
+            to_visit += asked_for(metadata.requires(name) or (), its_extras)
+    return found
+
+
+def installation(folder: Path, *extras: str) -> Path:
+    """Make a folder that has what an installation with these extras has."""
+    for source, package in SOURCES.items():
+        (folder / package).symlink_to(ROOT / source / package)
+    for name in {"rankscope", *closure(extras)}:
+        files = metadata.distribution(name).files or ()
+        for top in {path.parts[0] for path in files} - {"..", "__pycache__", "/"}:
+            source = Path(str(metadata.distribution(name).locate_file(top)))
+            if not (folder / top).exists():
+                (folder / top).symlink_to(source)
+    return folder
+
+
+def ran(site: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that sees the standard library and the folder alone."""
+    command = [sys.executable, "-I", "-S", "-c", PROGRAM.format(module), str(site), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return installation(tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def with_agent(tmp_path_factory):
+    return installation(tmp_path_factory.mktemp("agent"), "agent")
+
+
+def test_an_installation_has_what_was_asked_for_and_no_pytorch(plain, with_agent):
+    assert {"pandas", "kubernetes", "prometheus_client"} <= {path.name for path in plain.iterdir()}
+    for absent in ("torch", "pyarrow", "grafanalib"):
+        assert not (with_agent / absent).exists()
+    assert (with_agent / "pyroute2").exists()
+    assert not (plain / "pyroute2").exists()
+
+
+def test_each_command_has_its_help_in_a_plain_installation(plain):
+    listed = ran(plain, COMMAND, "--help")
+    assert listed.returncode == 0, listed.stderr
+    assert all(name in listed.stdout for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("diagnose", "--agent", "127.0.0.1:1"),
+        ("jobs", "--prometheus", "http://127.0.0.1:1"),
+        ("doctor", "--agent", "127.0.0.1:1"),
+        ("demo",),
+    ],
+    ids=" ".join,
+)
+def test_a_command_says_what_is_missing_in_one_sentence(plain, arguments):
+    done = ran(plain, COMMAND, *arguments)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert ("rankscope[demo]" in done.stderr) is (arguments == ("demo",))
+
+
+def test_the_agent_prints_its_page_in_an_installation_with_its_extra(with_agent):
+    done = ran(with_agent, AGENT, "--once", "--simulate=h100x8")
+    assert done.returncode == 0, done.stderr
+    assert 'rankscope_collector_success{collector="nvml"} 1.0' in done.stdout

@@ -6,6 +6,7 @@ from itertools import pairwise, product
 
 import pytest
 
+from rankscope_analyzers.findings.finding import Where
 from test_incidents import causes, judged, seen, slow
 
 SLOW_GPU = (
@@ -87,3 +88,80 @@ def test_of_two_findings_that_explain_a_symptom_the_deeper_one_is_its_cause(symp
     for order in ((shallow, deep), (deep, shallow)):
         found = judged([slow(symptom)], [seen(kind) for kind in order])
         assert causes(found)[0] == deep
+
+
+STATE = "gpu_unresponsive gpu_recovery_needed device_unhealthy fabric_unhealthy"
+LOSS = "retransmission congestion asymmetric_rail"
+FALLBACK = "socket_fallback gdr_missing ib_errors"
+STUCK = "collective_timeout init_incomplete ras_missing ras_lag"
+GONE = "pod_failed crash_loop attempt_failed"
+EFFECTS = {
+    "gpu_lost": f"{STATE} {STUCK} {GONE}",
+    "driver": f"{STATE} {STUCK} {GONE} gpu_lost",
+    "gpu_hardware": f"{STATE} {STUCK} {GONE} gpu_lost",
+    "gpu_memory": f"{STATE} {STUCK} {GONE} gpu_lost ecc_uncorrected row_remap_failed"
+    " row_remap_pending",
+    "nvlink_fabric": f"{STATE} {STUCK} {GONE} nvlink_degraded",
+    "pcie": f"{STATE} {STUCK} {GONE} gpu_lost gpu_pcie_degraded",
+    "node_reboot": f"{STATE} {STUCK} {GONE} gpu_lost",
+    "gpu_unresponsive": f"{STUCK} {GONE} device_unhealthy",
+    "link_down": f"{LOSS} {FALLBACK} {STUCK} errors flapping attempt_failed",
+    "network_nic": f"{FALLBACK} {STUCK} link_down flapping attempt_failed",
+    "pod_preempted": f"{STUCK} {GONE} pod_pending",
+    "crash_loop": f"{STUCK} pod_failed",
+    "image_not_pulled": "init_incomplete pod_pending",
+    "container_not_created": "init_incomplete pod_pending",
+    "oom_kill": f"{STUCK} {GONE}",
+    "app": f"{STUCK} {GONE}",
+    "socket_fallback": "gdr_missing",
+}
+"""What a fault that is reported alone causes besides, on the ranks that it affects."""
+
+
+def of_pods(kind):
+    """Return a finding on rank 3, by its rank where that is what is known of it."""
+    return seen(kind, where=Where(nodes=("gpu-0",), ranks=(3,)))
+
+
+@pytest.mark.parametrize(
+    ("cause", "effect"), [(cause, one) for cause, all_ in EFFECTS.items() for one in all_.split()]
+)
+def test_what_a_fault_causes_is_no_incident_beside_it(cause, effect):
+    (incident,) = judged([], [of_pods(effect), of_pods(cause)]).incidents
+    assert incident.cause.kind == cause
+    assert effect in {finding.kind for finding in incident.findings}
+
+
+CLOCKED = "clock_low power_low temperature_high"
+
+
+@pytest.mark.parametrize(
+    ("symptom", "cause", "effects"),
+    [
+        ("gpu_compute", "clock_low", "power_low"),
+        ("gpu_compute", "power_cap", CLOCKED),
+        ("gpu_compute", "power_limit_differs", f"{CLOCKED} power_cap"),
+        ("gpu_compute", "power_brake", f"{CLOCKED} power_cap"),
+        ("gpu_compute", "thermal_slowdown", f"{CLOCKED} power_cap"),
+        ("gpu_compute", "host_memory", "io_pressure"),
+        ("gpu_compute", "memory_pressure", "io_pressure"),
+        ("gpu_compute", "cpu_throttled", "cpu_pressure cpu_starved workers_starved"),
+        ("gpu_compute", "row_remap_failed", "gpu_recovery_needed"),
+        ("gpu_compute", "ecc_uncorrected", "gpu_recovery_needed"),
+        ("network_link", "environment_differs", FALLBACK),
+        ("network_link", "flapping", f"{LOSS} errors {FALLBACK}"),
+        ("network_link", "pci_link_degraded", LOSS),
+        ("network_link", "rate_below_maximum", "asymmetric_rail congestion"),
+        ("network_link", "errors", "ib_errors retransmission asymmetric_rail"),
+        ("network_link", "congestion", "retransmission asymmetric_rail"),
+        ("network_link", "retransmission", "ib_errors asymmetric_rail"),
+        ("network_link", "fabric_unhealthy", "nvlink_degraded"),
+        ("storage_checkpoint", "storage", "io_pressure nfs_slow disk_full"),
+        ("storage_checkpoint", "nfs_slow", "io_pressure"),
+    ],
+)
+def test_what_a_cause_of_slow_steps_brings_with_it_belongs_to_the_incident(symptom, cause, effects):
+    for effect in effects.split():
+        found = judged([slow(symptom)], [of_pods(effect), of_pods(cause)])
+        assert causes(found) == [cause]
+        assert not found.observations

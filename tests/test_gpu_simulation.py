@@ -70,6 +70,12 @@ def test_healthy_gpus_are_all_alike():
         assert len({page.value(metric, *labels, gpu=gpu) for gpu in range(8)}) == 1
 
 
+def test_memory_under_load_is_a_little_cooler_than_the_core():
+    page = pages("h100x8", 1)
+    core, memory = (page.value(metrics.GPU_TEMPERATURE, one, gpu=0) for one in ("core", "memory"))
+    assert 3 < core - memory < 8
+
+
 def test_thermal_slowdown_is_hot_slow_and_counted_on_one_gpu():
     page = pages("h100x8:thermal", 10)
     assert page.value(metrics.GPU_CLOCK_EVENT, "hw_thermal_slowdown", gpu=5) == 1

@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from rankscope_agent.sources.host import node
 from rankscope_agent.sources.host.clock import parse_timex
 from rankscope_agent.sources.host.nfs import NfsTotals, parse_mountstats
 from rankscope_agent.sources.host.tables import (
@@ -20,6 +21,7 @@ from rankscope_agent.sources.host.tables import (
     parse_softnet,
     parse_tasks,
 )
+from rdma_files import write
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 
@@ -28,6 +30,17 @@ def test_pressure_is_in_seconds_by_kind():
     text = "some avg10=0.00 avg60=1.50 avg300=0.20 total=2500000\nfull avg10=x\n"
     assert parse_pressure(text) == {"some": 2.5}
     assert parse_pressure("") == {}
+
+
+def test_pressure_of_a_node_is_read_of_every_resource(tmp_path):
+    averages = "avg10=0.00 avg60=0.00 avg300=0.00"
+    for number, resource in enumerate(("cpu", "memory", "io", "irq"), 1):
+        lines = f"some {averages} total={number}000000\nfull {averages} total=9000000"
+        write(tmp_path / "pressure" / resource, lines)
+    found = {sample.labels: sample.value for sample in node.pressure(tmp_path)}
+    some = {("cpu", "some"): 1, ("memory", "some"): 2, ("io", "some"): 3, ("irq", "some"): 4}
+    full = dict.fromkeys((("memory", "full"), ("io", "full"), ("irq", "full")), 9)
+    assert found == some | full
 
 
 def test_flat_tables_keep_what_is_a_number():

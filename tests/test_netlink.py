@@ -208,6 +208,32 @@ def test_what_this_kernel_refuses_is_an_os_error():
     asked.close()
 
 
+@pytest.mark.parametrize(("method", "command"), [("pause_frames", 21), ("fec", 29)])
+def test_the_kernel_is_asked_for_one_port_and_for_its_counters(method, command, monkeypatch):
+    sent = []
+
+    async def bound(self, family, message):
+        pass
+
+    async def answers(message):
+        yield message
+
+    async def request(self, message):
+        sent.append(message)
+        return answers(message)
+
+    asked = EthtoolNetlink()
+    monkeypatch.setattr(EthtoolNetlink.async_class, "bind", bound)
+    monkeypatch.setattr(EthtoolNetlink.async_class, "_do_request", request)
+    getattr(asked, method)("eth7")
+    asked.close()
+    ((name, header),) = sent[0]["attrs"]
+    assert name.endswith("_HEADER")
+    assert (sent[0]["cmd"], sent[0]["version"]) == (command, 1)  # ETHTOOL_MSG_..._GET
+    assert ["ETHTOOL_A_HEADER_DEV_NAME", "eth7"] in [list(one) for one in header["attrs"]]
+    assert ["ETHTOOL_A_HEADER_FLAGS", 4] in [list(one) for one in header["attrs"]]  # FLAG_STATS
+
+
 def test_a_kernel_without_adapters_has_none_or_refuses():
     asked = Devlink()
     with contextlib.suppress(OSError):

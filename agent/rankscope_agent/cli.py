@@ -48,7 +48,7 @@ collectors run by default."""
 
 KEPT_OUT = (
     "PYTHONPATH of the pod's containers begins with the probe's folder; what an image sets itself"
-    " is not kept, as nobody can know it here: repeat it in the pod's env if imports fail"
+    " is not kept, because it cannot be known here: repeat it in the pod's env if imports fail"
 )
 """Said where it happens, in the log of the pod's init container."""
 

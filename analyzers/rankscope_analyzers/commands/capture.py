@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kept",
         action="store_true",
         help="capture what agents kept by themselves when the job last stood, not what is now; so"
-        " it is also done where nobody knows of the job any longer",
+        " this also works when no agent knows of the job any longer",
     )
     connection.add_hang_argument(parser)
 

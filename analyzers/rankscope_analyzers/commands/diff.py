@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _headline(before: Mapping[str, Any], after: Mapping[str, Any], ratio: float | None) -> str:
     if ratio is None:
-        return "One of the runs has no step records, so that nobody knows which is faster."
+        return "One of the runs has no step records, so it is unknown which is faster."
     steps = (float(before["median_step_seconds"]), float(after["median_step_seconds"]))
     verb = "slower" if ratio >= SLOWER else "faster" if ratio <= 1 / SLOWER else "as fast"
     sentence = f"A step took {steps[0]:.4g} s and takes {steps[1]:.4g} s: "

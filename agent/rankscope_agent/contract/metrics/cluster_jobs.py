@@ -79,7 +79,7 @@ JOB_NODE_NOTICE = Metric(
     "Unix time since which a node of the job is not ready, under pressure or about to go, by its"
     " taints, conditions and Events: not_ready, memory_pressure, disk_pressure, pid_pressure,"
     " network_unavailable, spot_interruption, rebalance, maintenance, scale_down, shutdown,"
-    " cordoned; 0 if nobody says since when.",
+    " cordoned; 0 if it is unknown since when.",
     ("job_id", "node", "notice"),
 )
 NODE_NOTICES = Metric(

@@ -15,7 +15,7 @@ JOB_STARTUP = Metric(
     " of each node: launch (from the container to the process, torchrun's own rendezvous included),"
     " process (imports), rendezvous (init_process_group), nccl_init (NCCL's communicators, within"
     " rendezvous or first_step; 2.22.3 and newer with NCCL_DEBUG=INFO), first_step. Absent while a"
-    " phase lasts, and where nobody says.",
+    " phase lasts, and where it is unknown.",
     ("job_id", "phase"),
 )
 JOB_PROCESSES_STARTED = Metric(

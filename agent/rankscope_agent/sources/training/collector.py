@@ -146,7 +146,7 @@ class TrainingCollector:
         }
 
     def _absence(self) -> str:
-        """Say of both places for rings what is wrong with them."""
+        """Report what is wrong with either directory of rings."""
         pods, barred = self._kubelet / "pods", self._follower.pods_failure
         if barred is not None:
             volumes = f"{pods} {barred}"
@@ -182,7 +182,7 @@ class TrainingCollector:
             return 0
 
     def _add_ring(self, followed: FollowedRing, now: float) -> int:
-        """Add what a ring has to say next; return how many records that was.
+        """Add a ring's next records; return how many records that was.
 
         Raises:
             OSError: the ring cannot be read.

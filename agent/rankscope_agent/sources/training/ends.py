@@ -2,7 +2,7 @@
 
 A look at a ring's lock once a second says that a process is gone. Of a job whose ranks end in one
 second because the first of them did, that does not say which was the first. The kernel tells
-whoever watches a file that a writer has closed it, in the order in which that happens and before
+a watcher of a file that its writer has closed it, in the order in which that happens and before
 the writer's lock goes (fs/file_table.c, __fput), and as long as nothing happens it costs nothing.
 """
 
@@ -68,7 +68,7 @@ class EndWatch:
 
 
 class _State:
-    """What the thread that waits for events shares with whoever asks.
+    """What the thread that waits for events shares with its callers.
 
     Raises:
         OSError: the kernel gives no descriptor for it.
@@ -120,7 +120,7 @@ def _stop(thread: threading.Thread, stop: int) -> None:
 
 
 def _follow(state: _State) -> None:
-    """Take events as they come, until there is nobody left who would ask."""
+    """Take events as they come, until no watch is left."""
     waiting = select.poll()
     waiting.register(state.descriptor, select.POLLIN)
     waiting.register(state.stop, select.POLLIN)

@@ -34,7 +34,7 @@ MAX_RINGS_PER_HOLDER = 64
 sold."""
 
 MAX_RINGS = 1024
-"""Rings read at a time, all of which sixteen pods may take as long as nobody else wants some."""
+"""Rings read at a time, all of which sixteen pods may take as long as no other pod wants any."""
 
 MAX_NAMES = 4096
 """Names looked at in one directory, some milliseconds of work; the others count as too many."""
@@ -104,7 +104,7 @@ class Listing:
 
 
 def holder_of(directory: RingDirectory, pod_namespace: str, user: int) -> Holder:
-    """Return who takes places with files of a directory: its pod, or outside of pods their user."""
+    """Return who is charged for files of a directory: its pod, or outside of pods their user."""
     if directory.pod_uid:
         return pod_namespace, directory.pod_uid
     return f"user {user}", ""
@@ -230,7 +230,7 @@ def _ring_files(entries: Iterable[os.DirEntry[str]]) -> Iterator[RingFile]:
 
 @dataclass(frozen=True, slots=True)
 class OpenRing:
-    """A ring under an open descriptor, which whoever opened it closes.
+    """A ring under an open descriptor, which the opener closes.
 
     Args:
         user: number of the user whose file it is.
@@ -285,7 +285,7 @@ class OpenRing:
         return "alive" if age < LIVENESS_SECONDS else "silent"
 
     def refusal_of_owner(self) -> RingError | None:
-        """Take note once more of whose its job is; return why that is not its user, if it is not.
+        """Record again who owns its job; return why that is not its user, if it is not.
 
         A name that nobody has is anybody's, and Slurm may tell whose it is later.
         """
@@ -311,7 +311,7 @@ def open_ring(
 
     Raises:
         FileNotFoundError: it is gone.
-        RingError: it is no ring of this version, or none of this directory, or nobody knows whose.
+        RingError: it is no ring of this version or of this directory, or its owner is unknown.
     """
     try:
         descriptor = open_regular(directory_descriptor, name)
@@ -381,7 +381,7 @@ def _job(header: RingHeader, pod_uid: str, names: JobNames, file: OwnedFile) -> 
 
     Raises:
         RingError: it says that it is of another pod or of a job that is not its own or its
-            user's, or nobody knows the pod.
+            user's, or the pod is unknown.
     """
     try:
         if not pod_uid:

@@ -1,4 +1,4 @@
-"""One ring that is read on and on, with what lies beside it."""
+"""One ring that is followed, with the files beside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NS = 10**9
 
 
 class FollowedRing:
-    """A ring that is read on and on, as it stood at the last look.
+    """A ring that is followed, as it was at the last look.
 
     `refusal` says why the extension that lies beside it is not read, `ended_unix_seconds` when its
     process ended: None while it lives, and where it had ended before the first look. `turn` is the

@@ -47,7 +47,7 @@ class JobNames(Protocol):
 
 
 class _NoPods:
-    """Nobody knows of any pod: other processes' jobs are called what these call them."""
+    """No pods are known: jobs have the names that their processes give them."""
 
     pending = False
 

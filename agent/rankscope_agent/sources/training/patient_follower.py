@@ -1,7 +1,7 @@
 """Rings of a node, looked for on a thread of its own: those that are known are read meanwhile.
 
 Disks that a pod keeps busy, or a file system that hangs, make a look last for as long as they like.
-That costs newcomers their time, and nobody else.
+That delays newcomers alone.
 """
 
 from __future__ import annotations

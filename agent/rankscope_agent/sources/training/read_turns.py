@@ -1,7 +1,7 @@
 """Whose ring is read next, where there is no time for all of them.
 
 Namespaces, and outside of pods users, are charged for the time that their rings take, and so is
-each pod within its namespace: whoever was charged least comes next. Rings that are rewritten
+each pod within its namespace: the one charged least comes next. Rings that are rewritten
 without end take what the others leave, and whoever comes anew is read at once.
 """
 
@@ -84,7 +84,7 @@ class ReadTurns:
                 heapq.heappop(order)
 
     def _queues(self, rings: Iterable[FollowedRing]) -> dict[str, list[tuple[float, str, _Queue]]]:
-        """Return for each group a heap of its holders, whoever was charged least first."""
+        """Return for each group a heap of its holders, the one charged least first."""
         queues: dict[Holder, _Queue] = {}
         for ring in sorted(rings, key=lambda one: one.turn):
             holder = ring.ring.holder

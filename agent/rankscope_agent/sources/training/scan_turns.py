@@ -44,7 +44,7 @@ class ScanTurns:
     ) -> None:
         """Look into directories for so much CPU time, at least into one of them.
 
-        Whoever was charged least by then comes next; of one namespace or user, new directories
+        The one charged least by then comes next; of one namespace or user, new directories
         come first, then those that have waited longest. A charge halves with every round.
         """
         in_time = time_left(self._cpu_clock, seconds, self._timer)

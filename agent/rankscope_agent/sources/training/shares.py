@@ -1,4 +1,4 @@
-"""Which ranks are forgotten first where there are too many: those of whoever has most."""
+"""Which ranks are forgotten first where there are too many: those of the job that has most."""
 
 from __future__ import annotations
 

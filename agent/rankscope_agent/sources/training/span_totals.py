@@ -67,7 +67,7 @@ class SpanTotals:
     def note_open(self, still_open: Iterable[Span]) -> None:
         """Take note of what the newest process is doing.
 
-        Joining others is waiting for them, which excuses nobody from ending steps.
+        Joining others is waiting for them, which excuses no rank from ending steps.
         """
         began: dict[str, int] = {}
         for span in still_open:

@@ -99,7 +99,7 @@ def open_spans(directory_descriptor: int, ring: OpenRing) -> int | None:
 
 
 class FollowedSpans:
-    """A file of spans that is looked at again and again; whoever made it closes it."""
+    """A file of spans that is read repeatedly; its creator closes it."""
 
     __slots__ = ("_counted", "_descriptor", "_modified_ns", "_spans", "failure")
 

@@ -104,6 +104,16 @@ def test_measuring_goes_on_until_two_looks_agree_and_nobody_else_is_doubtful(now
     assert settled(measured(rates=now), earlier) == enough
 
 
+def test_a_ring_is_as_fast_as_its_slowest_link_and_as_slow_as_all_of_them():
+    ring = measured(rates={(3, 0): 0.4 * GBIT, (1, 0): 0.1 * GBIT}, trips={(0, 1): 1e-3}).ring()
+    assert ring is not None
+    assert (ring.rate, ring.seconds) == (0.4 * GBIT, pytest.approx((1e-3 + 3 * 1e-4) / 2))
+    text = "\n".join(report.lines(report.conclude(measured(), None)))
+    assert "ring of all ranks carries 1 Gbit/s at its slowest link" in text
+    assert "goes round in 0.2 ms" in text
+    assert replace(measured(), rates={(0, 1): GBIT}).ring() is None
+
+
 def test_bus_bandwidth_is_what_each_link_carries():
     reduction = Reduction(1000, 0.5, correct=True)
     assert reduction.algorithm_bandwidth() == 2000

@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,6 +30,7 @@ from preflight_jobs import (
 from rankscope_analyzers import cli
 from rankscope_analyzers.preflight.checks import POD_CHECKS, POOL_CHECKS
 from rankscope_analyzers.preflight.documents import parse
+from servers import require_tool
 
 PAGE = Path(__file__).parents[1] / "docs" / "preflight.md"
 
@@ -51,6 +55,22 @@ def test_every_check_has_its_section_and_every_section_its_check():
 def test_a_good_job_passes(write, capsys):
     assert cli.main(["preflight", write(JOB, NETWORK, CLAIM), "--no-color"]) == 0
     assert "0 warn, 0 fail, 0 could not be decided" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("changes", "code"), [({}, 0), ({"main +env": env(NCCL_IB_DISABLE=1)}, 2)])
+def test_kubectl_runs_it_and_hands_its_exit_code_on(changes, code, write):
+    kubectl = Path(require_tool("kubectl"))
+    folders = {str(kubectl.parent), str(Path(sys.executable).parent)}
+    path = write(changed(changes), NETWORK, CLAIM)
+    done = subprocess.run(
+        [kubectl, "rankscope", "preflight", path, "--no-color"],
+        env={**os.environ, "PATH": ":".join([*folders, os.environ["PATH"]])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert "docs/preflight.md describes each check." in done.stdout
 
 
 def test_a_warning_fails_only_a_strict_run(write):

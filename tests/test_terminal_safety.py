@@ -104,6 +104,10 @@ def files(tmp_path_factory) -> Path:
     manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"job{ATTACK}"}}
     manifest["spec"] = {"backoffLimit": ATTACK}
     (folder / "manifest.json").write_text(json.dumps(manifest))
+    gpu = f'rankscope_gpu_info{{gpu="0",model="H{ATTACK}"}} 1'
+    (folder / f"page{ATTACK.replace('/', '')}.prom").write_text(
+        f"rankscope_build_info{{}} 1\n{gpu}\n"
+    )
     for number in (1, 2):
         kept: dict[str, Any] = {key: {} for key in ("command", "environment", "versions")}
         kept |= {"format": 1, "ranks": [], "images": {f"{number}{ATTACK}": [0]}}
@@ -141,7 +145,11 @@ CASES: dict[str, tuple[str, ...]] = {
         "explain kernel-log FILES/kernel.log",
         "explain checkpoint FILES/saved",
     ),
-    "preflight": ("preflight FILES/manifest.json", "preflight --agent AGENT"),
+    "preflight": (
+        "preflight FILES/manifest.json",
+        "preflight --agent AGENT",
+        "preflight --page FILES/pageATTACK.prom",
+    ),
     "diff": ("diff FILES/1.json FILES/2.json",),
     "logs": ("logs --errors --from FILES/job.log", "logs --from FILES/job.log"),
     "capture": ("capture --agent AGENT --since 9000d --job team/job FILES/captured.tar.gz",),

@@ -51,6 +51,19 @@ class DeviceSpeed:
 
 
 @dataclass(frozen=True, slots=True)
+class Ring:
+    """The ring of all ranks in their order, each of which sends to the next.
+
+    Args:
+        rate: of its slowest link, while all carry at once, bytes per second.
+        seconds: that a small message takes to go round: half of each link's echo.
+    """
+
+    rate: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """One fabric check.
 
@@ -69,3 +82,13 @@ class Measured:
     rates: Mapping[Link, float]
     round_trips: Mapping[Link, float]
     devices: Mapping[int, DeviceSpeed]
+
+    def ring(self) -> Ring | None:
+        """Return what a ring of all ranks in order carries, None where a link of it is unknown."""
+        ranks = len(self.hosts)
+        links = [(rank, (rank + 1) % ranks) for rank in range(ranks)] if ranks > 1 else []
+        if not links or not all(one in self.rates and one in self.round_trips for one in links):
+            return None
+        return Ring(
+            min(self.rates[one] for one in links), sum(self.round_trips[one] for one in links) / 2
+        )

@@ -66,7 +66,7 @@ def conclude(measured: Measured, minimum: float | None) -> Conclusion:
 def as_object(found: Conclusion) -> Mapping[str, Any]:
     """Return it as JSON-ready values."""
     measured = found.measured
-    ranks = len(measured.hosts)
+    ranks, ring = len(measured.hosts), measured.ring()
     return {
         "ranks": ranks,
         "hosts": list(measured.hosts),
@@ -89,6 +89,7 @@ def as_object(found: Conclusion) -> Mapping[str, Any]:
             {"from": source, "to": target, "seconds": seconds}
             for (source, target), seconds in sorted(measured.round_trips.items())
         ],
+        "ring": None if ring is None else {"bytes_per_second": ring.rate, "seconds": ring.seconds},
         "devices": {
             str(rank): {
                 "flops": one.flops,
@@ -133,6 +134,12 @@ def lines(found: Conclusion) -> Iterator[str]:
     usual = judge.usual_rate(measured)
     if usual is not None:
         yield f"{len(measured.rates)} links measured; the middle one carries {_rate(usual)}."
+    ring = measured.ring()
+    if ring is not None:
+        yield (
+            f"The ring of all ranks carries {_rate(ring.rate)} at its slowest link;"
+            f" a small message goes round in {_time(ring.seconds)}."
+        )
     for fault in found.faults[:SHOWN_FAULTS]:
         yield f"Slow: {_sentence(fault, measured.hosts)}."
     if len(found.faults) > SHOWN_FAULTS:

@@ -14,6 +14,7 @@ from rankscope_analyzers.preflight import (
     launch_checks,
     master_check,
     memory_checks,
+    nccl_pool_check,
     network_checks,
     placement_checks,
     pod_checks,
@@ -93,12 +94,14 @@ POOL_CHECKS: Sequence[Check[Pool]] = (
     Check("driver", "All nodes have one driver", pool_checks.driver),
     Check("gpu-state", "Every GPU answers", pool_checks.gpu_state),
     Check("memory-rows", "No memory waits for a repair", pool_checks.memory_rows),
+    Check("memory-errors", "Memory holds what is written", pool_checks.memory_errors),
     Check("xids", "No GPU erred lately", pool_checks.xids),
     Check("pcie", "PCI links are whole", pool_checks.pcie),
     Check("rdma-ports", "RDMA ports are up", pool_checks.rdma_ports),
     Check("port-rate", "RDMA ports have one rate", pool_checks.port_rate),
     Check("peer-memory", "Adapters reach GPUs' memory", pool_checks.peer_memory),
     Check("firmware", "Adapters have one firmware", pool_checks.firmware),
+    Check("nccl-version", "A job has one NCCL", nccl_pool_check.nccl_version),
     Check("clocks", "Clocks are kept", pool_checks.clocks),
 )
 

@@ -6,7 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_agent.contract.metrics import gpus, host, kernel_log, netdev, rdma
+from rankscope_agent.contract.metrics import (
+    gpus,
+    host,
+    kernel_log,
+    nccl_log,
+    netdev,
+    rdma,
+    summary,
+    training,
+)
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.preflight.job import NodeInterface, NotApplicableError, UndecidedError
@@ -24,6 +33,8 @@ READS: tuple[Metric, ...] = (
     gpus.GPU_REMAP_PENDING,
     gpus.GPU_REMAP_FAILURE,
     gpus.GPU_RETIRED_PENDING,
+    gpus.GPU_ECC_ERRORS,
+    gpus.GPU_SRAM_THRESHOLD,
     gpus.GPU_PCIE_WIDTH,
     gpus.GPU_PCIE_WIDTH_MAX,
     kernel_log.XID_LAST,
@@ -39,6 +50,9 @@ READS: tuple[Metric, ...] = (
     netdev.UP,
     host.CLOCK_SYNCHRONIZED,
     host.CLOCK_MAX_ERROR,
+    summary.JOB_NCCL_INFO,
+    nccl_log.NCCL_NET_INFO,
+    training.RANK_INFO,
 )
 
 

@@ -88,6 +88,31 @@ def memory_rows(pool: Pool) -> Outcome:
     return none_of(bad, "no row waits to be remapped", "rows to be remapped", "none", REPLACE)
 
 
+def memory_errors(pool: Pool) -> Outcome:
+    """Check that no GPU's memory lost data, now or before, as ECC counts it."""
+    pool.read(gpus.GPU_INFO, "GPUs")
+    worn = where(pool.of(gpus.GPU_SRAM_THRESHOLD), lambda one: one.last > 0)
+    lost = {
+        scope: where(pool.of(gpus.GPU_ECC_ERRORS), lambda one, s=scope: _is_lost(one, s))  # type: ignore[misc]
+        for scope in ("volatile", "aggregate")
+    }
+    expected = "no uncorrected errors"
+    if worn or lost["volatile"]:
+        seen = "uncorrected errors since the driver was loaded, or more than the vendor allows"
+        return none_of([*worn, *lost["volatile"]], "", seen, expected, REPLACE)
+    if lost["aggregate"]:
+        remedy = "see whether they recur: rankscope gpus"
+        seen = "uncorrected errors at some time"
+        return none_of(lost["aggregate"], "", seen, expected, remedy, hard=False)
+    pool.need_any((gpus.GPU_ECC_ERRORS,), "what ECC counts")
+    return passed("no uncorrected errors")
+
+
+def _is_lost(series: Series, scope: str) -> bool:
+    labels = series.labels
+    return (labels.get("kind"), labels.get("scope")) == ("uncorrected", scope) and series.last > 0
+
+
 def xids(pool: Pool) -> Outcome:
     """Check that the kernel reported no bad Xid or SXid lately."""
     recent = where(

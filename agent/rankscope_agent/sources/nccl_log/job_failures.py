@@ -12,6 +12,7 @@ from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.nccl_log.failures import SeenFailure
 from rankscope_agent.sources.nccl_log.pod import PodLogs
 from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.placement import place_ranks
 
 MAX_JOBS = 64
 """Jobs with failures that are remembered, those that failed last."""
@@ -134,7 +135,8 @@ class JobFailures:
         if view is self._view:
             return
         self._view = view
-        own = {one.identity.own_job for one in view.processes if not one.placement.pod_uid}
+        placed = place_ranks(view, self._directory)  # without those that may not have their name
+        own = {one.job_id for one in placed if one.job_id and not one.pod_uid}
         if own - {self._outside}:
             self._outside = own.pop() if len(own) == 1 else ""
             self._ranks.pop("", None)

@@ -17,6 +17,7 @@ from rankscope_agent.sources.pods.placement_view import HeldDevice, PlacementVie
 from rankscope_agent.sources.pods.processes import environment_hash
 from rankscope_agent.sources.pods.records import Pod
 from rankscope_agent.sources.pods.training_pods import is_training
+from rankscope_agent.sources.pods.unseen_ranks import started_samples
 
 PHASES = frozenset(("Pending", "Running", "Succeeded", "Failed", "Unknown"))
 
@@ -41,6 +42,8 @@ def placement_samples(
     probed = directory.probed_ranks()
     for rank in _unique(ranks):
         yield from _rank(rank, node, probed=(rank.job_id, rank.process.identity.rank) in probed)
+    seen = {(rank.job_id, rank.process.identity.rank) for rank in ranks}
+    yield from started_samples(jobs, {*seen, *probed}, {rank.pod_uid for rank in ranks})
 
 
 def _rejected(view: PlacementView, directory: PodDirectory) -> Iterator[Sample]:

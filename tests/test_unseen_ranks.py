@@ -1,0 +1,76 @@
+"""Ranks of which an agent sees no process and no ring: that they were started, and hang."""
+
+from __future__ import annotations
+
+import pytest
+
+from pod_states import BEGIN, at, with_state, worker
+from rankscope_agent.contract.metrics import agent
+from rankscope_agent.contract.metrics.pods import RANK_STARTED
+from rankscope_agent.settings.job_labels import DEFAULT_LABELS
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.placement_view import PlacementView
+from rankscope_agent.sources.pods.records import parse_pod
+from rankscope_agent.sources.pods.series import placement_samples
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion.job_reports import JobEvidence
+from rankscope_analyzers.intake.page_history import Page, from_pages
+from rankscope_analyzers.stragglers.diagnosis import TimingResults
+
+PROBED = {"RANKSCOPE_RING_DIR": "/rankscope"}
+BOTH = {"PET_NPROC_PER_NODE": "2", "PET_NNODES": "2"}
+
+
+def running(index, number, **variables):
+    """Return a pod of two ranks whose container runs since a minute after the story's begin."""
+    data = worker(index, number=number, env={"PET_NODE_RANK": str(index), **BOTH, **variables})
+    data = with_state(data, {"running": {"startedAt": at(60.0)}})
+    data["status"]["containerStatuses"][0]["started"] = True
+    return data
+
+
+def started(*pods, probed=frozenset(), now=BEGIN + 700.0):
+    directory = PodDirectory()
+    directory.replace([parse_pod(one) for one in pods], now)
+    directory.note_probed(probed)
+    found = placement_samples(PlacementView(), directory, "n1", DEFAULT_LABELS, now)
+    return [one for one in found if one.metric is RANK_STARTED]
+
+
+def test_ranks_of_a_probed_pod_that_runs_are_as_old_as_their_container():
+    found = started(running(0, 1, **PROBED), running(1, 2, **PROBED))
+    assert [(one.labels, one.value) for one in found] == [
+        (("ml/llm", str(rank)), BEGIN + 60.0) for rank in range(4)
+    ]
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        [running(0, 1)],  # nobody gives it a probe
+        [with_state(running(0, 1, **PROBED), {"waiting": {"reason": "ImagePullBackOff"}})],
+        [worker(0, number=1, env=PROBED)],  # which ranks it has is decided at start
+        [{**running(0, 1, **PROBED), "status": {"phase": "Succeeded"}}],
+    ],
+)
+def test_other_pods_say_nothing(pods):
+    assert started(*pods) == []
+
+
+def test_ranks_with_a_ring_are_left_to_it():
+    (one,) = started(running(0, 1, **PROBED), probed=frozenset({("ml/llm", 0)}))
+    assert one.labels == ("ml/llm", "1")
+
+
+@pytest.mark.parametrize(("waited", "hangs"), [(500.0, False), (640.0, True)])
+def test_a_job_that_stays_in_init_process_group_is_called_hung_by_its_pods_alone(waited, hangs):
+    now = BEGIN + 60.0 + waited
+    lines = [f"{agent.SNAPSHOT_TIMESTAMP.name} {now}\n"] + [
+        f'{RANK_STARTED.name}{{job_id="{one.labels[0]}",rank="{one.labels[1]}"}} {one.value}\n'
+        for one in started(running(0, 1, **PROBED), running(1, 2, **PROBED), now=now)
+    ]
+    seen = from_pages([Page("n1", now, "".join(lines))], job_reports.READS)
+    made = job_reports.reports(TimingResults(), JobEvidence(seen), now, asked="ml/llm")
+    hung = [one.summary for report in made for one in report.incidents if one.stands]
+    assert bool(hung) is hangs
+    assert all(one.startswith("no step since the processes of ranks 0-3 were") for one in hung)

@@ -1,25 +1,42 @@
 """Who is slow among ranks that should be equal: nodes first, then single links. Pure.
 
 A rank is compared with the median of all others, so that one slow rank of four moves nothing. Each
-rate is the best of several: other traffic makes a link slower for a moment, never faster.
+rate is the best of several: other traffic makes a link slower for a moment, never faster. Who is
+named is far below the others' median, and stands apart from the slowest of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Literal, TypeVar
 
 from rankscope_analyzers.fabric.measured import Link, Measured
 
-SLOW_LINK = 0.5
-"""Share of the others' rate below which a link is slow: equal links differ less than by half, and
-a link that has lost a lane, a rail or its RDMA has lost more."""
 
-DOUBTFUL = 0.75
-"""The same below which a link may be slow, or one of the others may have been disturbed: then all
-are measured once more."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a link is slow.
+
+    Args:
+        usual: share of the others' median below which it is.
+        slowest: share of the slowest of the others below which it stands apart from them: where
+            they differ as much among each other, by busy processors or by what the fabric is, a
+            slower one is one more.
+    """
+
+    usual: float
+    slowest: float
+
+
+NAMED = Limits(usual=0.5, slowest=0.6)
+"""Equal links differ less than by half; one that lost a lane, a rail or its RDMA has lost more."""
+
+DOUBTFUL = Limits(usual=0.75, slowest=0.9)
+"""What may be slow, or have been disturbed: then all is measured once more."""
 
 SLOW_DEVICE = 0.85
 """The same for GPUs of one kind, which differ by a few percent."""
@@ -34,7 +51,14 @@ ECHO_FLOOR_SECONDS = 0.005
 COMPARABLE = 3
 """Ranks from which on one can be told from the others; of two, each is the other's only peer."""
 
+MOST_IN_TURN = 64
+"""Slow ranks that are looked for one after the other; where there are more, all at once."""
+
 Kind = Literal["sends", "receives", "link", "echo", "computes", "copies", "sums"]
+
+
+_END: Mapping[Kind, int] = {"sends": 0, "receives": 1}
+"""Which end of a link a kind is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +98,22 @@ def _named(several: Iterable[Fault]) -> frozenset[tuple[str, tuple[int, ...]]]:
     return frozenset((one.kind, one.ranks) for one in several)
 
 
-def faults(found: Measured, slow: float = SLOW_LINK) -> tuple[Fault, ...]:
+def faults(found: Measured, limits: Limits = NAMED) -> tuple[Fault, ...]:
     """Return what is slow, the worst first within each kind.
 
     Args:
         found: what was measured.
-        slow: share of the others' rate below which a link is.
+        limits: when a link is slow.
     """
     rates = _between(found.rates)
-    sends = list(_slow_ranks("sends", rates, 0, slow))
-    receives = list(_slow_ranks("receives", rates, 1, slow))
-    known = {(fault.kind, rank) for fault in (*sends, *receives) for rank in fault.ranks}
-    links = [
-        fault
-        for fault in _slow_links(rates, slow)
-        if ("sends", fault.ranks[0]) not in known and ("receives", fault.ranks[1]) not in known
-    ]
+    ends = sorted(_slow_ranks(rates, limits), key=lambda one: (_END[one.kind], _ratio(one)))
+    known = {(fault.kind, rank) for fault in ends for rank in fault.ranks}
+    others = {
+        link: rate
+        for link, rate in rates.items()
+        if ("sends", link[0]) not in known and ("receives", link[1]) not in known
+    }
+    links = list(_slow_links(others, limits))
     slow_ranks = {rank for _, rank in known}
     echoes = [one for one in _echoes(found.round_trips) if one.ranks[0] not in slow_ranks]
     wrong = [
@@ -97,7 +121,7 @@ def faults(found: Measured, slow: float = SLOW_LINK) -> tuple[Fault, ...]:
         for one in found.reductions
         if not one.correct
     ]
-    return (*wrong, *sends, *receives, *links, *echoes, *_devices(found))
+    return (*wrong, *ends, *links, *echoes, *_devices(found))
 
 
 def comparable(found: Measured) -> bool:
@@ -115,26 +139,63 @@ def _between(rates: Mapping[Link, float]) -> Mapping[Link, float]:
     return rates if len(ranks) >= COMPARABLE else {}
 
 
-def _slow_ranks(kind: Kind, rates: Mapping[Link, float], end: int, slow: float) -> Iterator[Fault]:
-    """Yield ranks whose links in one direction are slow, as a rule; `end` is 0 for sending."""
-    ranks = sorted({link[end] for link in rates})
-    own = {r: median(rate for link, rate in rates.items() if link[end] == r) for r in ranks}
-    found = []
-    for rank in ranks:
-        usual = median(rate for other, rate in own.items() if other != rank)
-        if own[rank] < slow * usual:
-            found.append(Fault(kind, (rank,), own[rank], usual))
-    yield from sorted(found, key=_ratio)
+def _slow_ranks(rates: Mapping[Link, float], limits: Limits) -> Sequence[Fault]:
+    """Return ranks whose links in one direction are slow, as a rule.
+
+    The worst comes first, and then counts no more: each other rank has a link to it, and that is
+    slow on its account.
+    """
+    left = dict(rates)
+    found: list[Fault] = []
+    for _ in range(MOST_IN_TURN):
+        worst = min(_slow_ends(left, limits), key=_ratio, default=None)
+        if worst is None:
+            return found
+        found.append(worst)
+        end = _END[worst.kind]
+        left = {link: rate for link, rate in left.items() if link[end] != worst.ranks[0]}
+    return [*found, *_slow_ends(left, limits)]
 
 
-def _slow_links(rates: Mapping[Link, float], slow: float) -> Iterator[Fault]:
-    found = []
-    for link, rate in rates.items():
-        others = [other for key, other in rates.items() if key != link]
-        usual = median(others)
-        if rate < slow * usual:
-            found.append(Fault("link", link, rate, usual))
-    yield from sorted(found, key=_ratio)
+def _slow_ends(rates: Mapping[Link, float], limits: Limits) -> Iterator[Fault]:
+    for kind, end in _END.items():
+        by_rank: dict[int, list[float]] = defaultdict(list)
+        for link, rate in rates.items():
+            by_rank[link[end]].append(rate)
+        own = {rank: median(several) for rank, several in by_rank.items()}
+        if len(own) < COMPARABLE:
+            continue
+        ordered = sorted(own.values())
+        usual = {rank: _median_without(ordered, rate) for rank, rate in own.items()}
+        yield from (Fault(kind, (r,), own[r], usual[r]) for r in _apart(own, usual, limits))
+
+
+def _median_without(ordered: Sequence[float], value: float) -> float:
+    """Return the median of sorted values without one of them."""
+    place, count = bisect_left(ordered, value), len(ordered) - 1
+
+    def at(number: int) -> float:
+        return ordered[number if number < place else number + 1]
+
+    return at(count // 2) if count % 2 else (at(count // 2 - 1) + at(count // 2)) / 2
+
+
+def _slow_links(rates: Mapping[Link, float], limits: Limits) -> Iterator[Fault]:
+    usual = dict.fromkeys(rates, median(rates.values()) if rates else 0.0)
+    apart = _apart(rates, usual, limits)
+    yield from sorted((Fault("link", one, rates[one], usual[one]) for one in apart), key=_ratio)
+
+
+Place = TypeVar("Place", int, Link)
+
+
+def _apart(
+    rates: Mapping[Place, float], usual: Mapping[Place, float], limits: Limits
+) -> Collection[Place]:
+    """Return what is slow and stands apart from everything that is not."""
+    low = {one for one, rate in rates.items() if rate < limits.usual * usual[one]}
+    slowest = min((rate for one, rate in rates.items() if one not in low), default=0.0)
+    return {one for one in low if rates[one] < limits.slowest * slowest}
 
 
 def _echoes(round_trips: Mapping[Link, float]) -> Iterator[Fault]:

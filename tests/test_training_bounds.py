@@ -21,7 +21,7 @@ from rankscope_agent.sources.topology.collector import TopologyCollector, adapte
 from rankscope_agent.sources.topology.distance import distance
 from rankscope_agent.sources.topology.nvidia_gpus import nvidia_gpus
 from rankscope_agent.sources.training import cursor as ring_cursor
-from rankscope_agent.sources.training import ends, files, reader, ring_directory
+from rankscope_agent.sources.training import ends, files, ring_directory, ring_rows
 from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.ends import EndWatch
 from rankscope_agent.sources.training.follower import RingFollower, _RefusalLog
@@ -454,8 +454,8 @@ def test_clocks_may_have_stepped_back_by_two_minutes(monkeypatch, later, stride)
     def record(descriptor, seq, capacity):
         return SimpleNamespace(start_unix_ns=starts[seq] * NS)
 
-    monkeypatch.setattr(reader, "read_record", record)
-    first = reader._first_seq(0, 5000, 65_536, 1000.0)
+    monkeypatch.setattr(ring_rows, "read_record", record)
+    first = ring_rows._first_seq(0, 5000, 65_536, 1000.0)
     assert (first == 2952) is (stride > 1)
 
 

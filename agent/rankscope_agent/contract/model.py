@@ -137,6 +137,9 @@ class RankIdentity:
         return self.rank >= world_size
 
 
+MAX_STEP_ROWS = 8 * 65_536
+"""Rows in one answer: what the rings of eight ranks hold."""
+
 STEP_COLUMNS: tuple[str, ...] = (
     "job_id",
     "step",

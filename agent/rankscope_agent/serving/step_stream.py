@@ -8,11 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rankscope_agent.contract.model import STEP_COLUMNS, SpanRow, StepRow
-
-MAX_ROWS = 8 * 65_536
-"""Rows in one answer: what the rings of eight ranks hold. A caller that gets a truncated one asks
-again for a shorter time."""
+from rankscope_agent.contract.model import MAX_STEP_ROWS, STEP_COLUMNS, SpanRow, StepRow
 
 ROWS_PER_PIECE = 500  # about 60 kB of JSON: large enough for sockets and gzip, small in memory
 
@@ -20,7 +16,7 @@ ROWS_PER_PIECE = 500  # about 60 kB of JSON: large enough for sockets and gzip, 
 def steps_json(
     rows: Iterable[StepRow | SpanRow],
     node: str,
-    max_rows: int = MAX_ROWS,
+    max_rows: int = MAX_STEP_ROWS,
     columns: Sequence[str] = STEP_COLUMNS,
 ) -> Iterator[bytes]:
     """Yield the pieces of `{"node", "columns", "rows", "truncated"}`.

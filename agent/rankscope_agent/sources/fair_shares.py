@@ -8,7 +8,7 @@ without a place.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 Holder = tuple[str, str]
@@ -48,6 +48,23 @@ def allot_to_holders(wanted: Mapping[Holder, int], available: int) -> dict[Holde
         for name, members in groups.items()
         for holder, share in allot(members, of_groups[name]).items()
     }
+
+
+def allot_to_items(owned: Sequence[tuple[Holder, int]], available: int) -> list[int]:
+    """Return how much each item may have: shared by its holders, then among the items of each.
+
+    Args:
+        owned: whose each item is, and how much it could use.
+        available: how much there is.
+    """
+    items: dict[Holder, dict[int, int]] = defaultdict(dict)
+    for number, (holder, amount) in enumerate(owned):
+        items[holder][number] = amount
+    of_holders = allot_to_holders({one: sum(own.values()) for one, own in items.items()}, available)
+    shares: dict[int, int] = {}
+    for holder, own in items.items():
+        shares |= allot(own, of_holders[holder])
+    return [shares[number] for number in range(len(owned))]
 
 
 def choose(items: Iterable[Item], holder: Callable[[Item], Holder], available: int) -> list[Item]:

@@ -61,8 +61,9 @@ STEPS_SECONDS = 60.0
 busy one some seconds to write."""
 
 NARROWINGS = 6
-"""An agent sends half a million rows at most, of the first ranks first. Asking again for a quarter
-of the time, six times, shrinks a week to two minutes; what is needed is the newest of all ranks."""
+"""An agent sends half a million rows at most; agents of before cut them off after the first ranks.
+Asking again for a quarter of the time, six times, shrinks a week to two minutes; what is needed is
+the newest of all ranks."""
 
 POOL_SIZE = 32
 """Agents asked at once: enough for a rack, few enough for one workstation's sockets."""

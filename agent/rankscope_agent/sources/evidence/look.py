@@ -25,7 +25,8 @@ from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.kernel_log.ways import Opener, openers
 from rankscope_agent.sources.pods.lock_holders import read_lock_holders
 from rankscope_agent.sources.stalls.look import StallSource
-from rankscope_agent.sources.training.reader import NS, RingAnswer, RingStepSource
+from rankscope_agent.sources.training.reader import RingStepSource
+from rankscope_agent.sources.training.ring_rows import NS, RingAnswer
 
 Part = Literal["ras", "stalls", "processes", "kernel", "logs"]
 PARTS: tuple[Part, ...] = get_args(Part)

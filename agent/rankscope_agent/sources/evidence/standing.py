@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rankscope_agent.sources.training.reader import RingAnswer, RingStepSource
+from rankscope_agent.sources.training.reader import RingStepSource
+from rankscope_agent.sources.training.ring_rows import RingAnswer
 from rankscope_agent.sources.training.span_source import RingSpanSource
 
 STANDS_SECONDS = 60.0

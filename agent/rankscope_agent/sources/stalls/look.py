@@ -33,7 +33,8 @@ from rankscope_agent.sources.pods.lock_holders import Inode, read_lock_holders
 from rankscope_agent.sources.stalls.process import ProcessState, process_state, wanted_share
 from rankscope_agent.sources.training.files import RING_SUFFIX
 from rankscope_agent.sources.training.format import NOT_MEASURED, RingError
-from rankscope_agent.sources.training.reader import NS, RingAnswer, RingStepSource
+from rankscope_agent.sources.training.reader import RingStepSource
+from rankscope_agent.sources.training.ring_rows import NS, RingAnswer
 from rankscope_agent.sources.training.span_source import RingSpanSource
 
 LEAST_QUIET_SECONDS = 2.0

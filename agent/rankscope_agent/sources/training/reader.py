@@ -12,16 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 
-from rankscope_agent.contract.model import RankIdentity, StepRow
-from rankscope_agent.sources.fair_shares import Holder, choose
+from rankscope_agent.contract.model import MAX_STEP_ROWS, RankIdentity, StepRow
+from rankscope_agent.sources.fair_shares import Holder, allot_to_items, choose
 from rankscope_agent.sources.training.cursor import (
-    MAX_CHUNK,
-    Cursor,
     newest_seq,
     oldest_seq,
     read_record,
@@ -41,54 +38,22 @@ from rankscope_agent.sources.training.files import (
     pod_directories,
 )
 from rankscope_agent.sources.training.format import (
-    NOT_MEASURED,
-    TIMING_MASK,
-    UNKNOWN_SAMPLES,
     RingError,
-    StepRecord,
 )
 from rankscope_agent.sources.training.identity import rank_identity
 from rankscope_agent.sources.training.listing import RingListings
 from rankscope_agent.sources.training.naming import NO_PODS, JobNames
-
-NS = 10**9
-
-CLOCK_STEP_SECONDS = 120.0
-"""How far a node's clock may be set back during a job without records being missed; NTP steps a
-clock at its start, by seconds, and slews it afterwards."""
-
-
-@dataclass(frozen=True, slots=True)
-class RingAnswer:
-    """What a look at one ring gave; `newest` is the number of its newest record, 0 without one.
-
-    `active_unix_seconds` is when the step of that record ended, or when the ring was made.
-    """
-
-    directory: RingDirectory
-    file: RingFile
-    created_unix_ns: int
-    newest: int
-    active_unix_seconds: float
-    identity: RankIdentity
-    last_step_seconds: float | None = None
-
-
-Join = Callable[[Sequence[StepRecord]], Sequence[StepRecord]]
-"""Completes records by what the ring's extension has of them; a record it lacks ends them."""
-
-RowReader = Callable[[OpenRing, Join, RingAnswer], Iterator[StepRow]]
-"""Yields rows of an open ring."""
+from rankscope_agent.sources.training.ring_rows import (
+    MOST_START_RECORDS,
+    NS,
+    RingAnswer,
+    RowReader,
+    rows_of_start,
+    rows_since,
+)
 
 NEW_JOB_SECONDS = 1800.0
 """A rank that begins so long after its last step is taken for one of another job of that name."""
-
-START_RECORDS, START_SECONDS = 64, 20.0
-"""Of each ring's start at least so many steps, and so long a time: twice what a job's pace is
-learned by after its slow first steps (12 steps, then 30 of them and ten seconds)."""
-
-MOST_START_RECORDS = 4096
-"""Of steps of 5 milliseconds these are 20 seconds."""
 
 
 class RingStepSource:
@@ -150,22 +115,38 @@ class RingStepSource:
     def steps(self, job_id: str | None, since_unix_seconds: float) -> Iterator[StepRow]:
         """Yield the records that rings still hold, oldest first per rank; a bad ring has none.
 
+        There are `MAX_STEP_ROWS` at most. Namespaces share them, the pods of each, and their rings:
+        of a ring that holds more than its share the newest ones come.
+
         Args:
             job_id: the job, None for all.
             since_unix_seconds: steps that started earlier are left out.
         """
-        for ring in self.rings_of(job_id):
-            yield from self._rows(ring, partial(_ring_rows, since=since_unix_seconds))
+        for ring, most in self._shared(self.rings_of(job_id), MAX_STEP_ROWS):
+            read = partial(rows_since, since=since_unix_seconds, most=most)
+            yield from self._rows(ring, read)
 
     def starts(self, job_id: str | None, before_unix_seconds: float) -> Iterator[StepRow]:
         """Yield the first records of each ring: what a job was like at its start.
+
+        As of `steps`, there are so many at most, and they are shared in the same way.
 
         Args:
             job_id: the job, None for all.
             before_unix_seconds: of steps that started at this moment or later there is none.
         """
-        for ring in _of_present_jobs(self.rings_of(job_id)):
-            yield from self._rows(ring, partial(_ring_start, before=before_unix_seconds))
+        rings = list(_of_present_jobs(self.rings_of(job_id)))
+        for ring, most in self._shared(rings, MOST_START_RECORDS):
+            yield from self._rows(
+                ring, partial(rows_of_start, before=before_unix_seconds, most=most)
+            )
+
+    def _shared(
+        self, rings: Sequence[RingAnswer], most_of_a_ring: int
+    ) -> Iterator[tuple[RingAnswer, int]]:
+        """Yield rings, and how many records of each may be in one answer."""
+        owned = [(self.holder(ring), min(ring.held, most_of_a_ring)) for ring in rings]
+        return zip(rings, allot_to_items(owned, MAX_STEP_ROWS), strict=True)
 
     def rings_of(self, job_id: str | None) -> Sequence[RingAnswer]:
         """Look at the rings of a job, None for all; of each rank the oldest comes first."""
@@ -230,6 +211,7 @@ class RingStepSource:
             newest=newest,
             active_unix_seconds=min(now, active_ns / NS),
             identity=rank_identity(ring, self._node, last, alive=ring.liveness(now) == "alive"),
+            held=newest - oldest_seq(newest, capacity) + 1,
             last_step_seconds=last.step_ns / NS if last else None,
         )
 
@@ -306,85 +288,3 @@ def _extension_of(directory_descriptor: int, ring: OpenRing) -> Iterator[OpenExt
     finally:
         if extension:
             extension.close()
-
-
-def _ring_rows(ring: OpenRing, join: Join, answer: RingAnswer, since: float) -> Iterator[StepRow]:
-    capacity = ring.header.capacity
-    first = _first_seq(ring.descriptor, answer.newest, capacity, since)
-    # What is written while rows are sent waits for the next question.
-    limit = answer.newest - first + 1
-    for records in Cursor(capacity, first).read(ring.descriptor, limit):
-        joined = join(records)
-        for record in joined:
-            if round(record.start_unix_ns / NS, 6) >= since:
-                yield _row(answer.identity, record)
-        if len(joined) < len(records):
-            return
-
-
-def _ring_start(ring: OpenRing, join: Join, answer: RingAnswer, before: float) -> Iterator[StepRow]:
-    capacity = ring.header.capacity
-    first = oldest_seq(answer.newest, capacity)
-    limit = min(answer.newest - first + 1, MOST_START_RECORDS)
-    count, began = 0, 0.0
-    for records in Cursor(capacity, first).read(ring.descriptor, limit):
-        joined = join(records)
-        for record in joined:
-            start = round(record.start_unix_ns / NS, 6)
-            began = began if count else start
-            if start >= before or (count >= START_RECORDS and start - began >= START_SECONDS):
-                return
-            count += 1
-            yield _row(answer.identity, record)
-        if len(joined) < len(records):
-            return
-
-
-def _first_seq(descriptor: int, newest: int, capacity: int, since: float) -> int:
-    """Go back from the newest record, in large strides, to one from well before a moment."""
-    oldest = oldest_seq(newest, capacity)
-    for seq in range(newest, oldest, -MAX_CHUNK):
-        record = read_record(descriptor, seq, capacity)
-        if record is not None and record.start_unix_ns / NS < since - CLOCK_STEP_SECONDS:
-            return seq
-    return oldest
-
-
-def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
-    """Lay out a record in the order of `STEP_COLUMNS`.
-
-    Where the ring does not know its rank's groups, the layout is that of a data-parallel job: one
-    gradient group of all, and each rank's layers its own.
-    """
-    layout = (identity.dp_group, identity.tp_group, identity.pp_stage)
-    dp_group, tp_group, pp_stage = (0, identity.rank, 0) if None in layout else layout
-    return (
-        identity.job_id,
-        record.step,
-        identity.rank,
-        identity.node,
-        identity.local_rank,
-        round(record.start_unix_ns / NS, 6),
-        round(record.step_ns / NS, 9),
-        _seconds(record.data_ns),
-        _seconds(record.compute_ns),
-        _seconds(record.sync_ns),
-        dp_group,
-        tp_group,
-        pp_stage,
-        record.attempt,
-        None if record.samples == UNKNOWN_SAMPLES else record.samples,
-        record.flags & ~TIMING_MASK,
-        record.timing_source,
-        _seconds(record.cpu_wait_ns),
-        _seconds(record.other_ns),
-        record.microbatches,
-        _seconds(record.checkpoint_ns),
-        _seconds(record.evaluation_ns),
-        _seconds(record.copies_ns),
-        _seconds(record.host_late_ns),
-    )
-
-
-def _seconds(duration_ns: int) -> float | None:
-    return None if duration_ns == NOT_MEASURED else round(duration_ns / NS, 9)

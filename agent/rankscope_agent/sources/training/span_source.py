@@ -8,7 +8,8 @@ from contextlib import suppress
 
 from rankscope_agent.contract.model import SPAN_OUTCOMES, RankIdentity, SpanRow
 from rankscope_agent.sources.training.format import NOT_MEASURED, RingError
-from rankscope_agent.sources.training.reader import NS, RingAnswer, RingStepSource
+from rankscope_agent.sources.training.reader import RingStepSource
+from rankscope_agent.sources.training.ring_rows import NS, RingAnswer
 from rankscope_agent.sources.training.spans import (
     AFTER_SIGTERM,
     BESIDE_TRAINING,

@@ -1,0 +1,166 @@
+"""Rows of step records out of an open ring: its newest ones, and those of its start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rankscope_agent.contract.model import RankIdentity, StepRow
+from rankscope_agent.sources.training.cursor import MAX_CHUNK, Cursor, oldest_seq, read_record
+from rankscope_agent.sources.training.files import OpenRing, RingDirectory, RingFile
+from rankscope_agent.sources.training.format import (
+    NOT_MEASURED,
+    TIMING_MASK,
+    UNKNOWN_SAMPLES,
+    StepRecord,
+)
+
+NS = 10**9
+
+CLOCK_STEP_SECONDS = 120.0
+"""How far a node's clock may be set back during a job without records being missed; NTP steps a
+clock at its start, by seconds, and slews it afterwards."""
+
+
+START_RECORDS, START_SECONDS = 64, 20.0
+"""Of each ring's start at least so many steps, and so long a time: twice what a job's pace is
+learned by after its slow first steps (12 steps, then 30 of them and ten seconds)."""
+
+MOST_START_RECORDS = 4096
+"""Of steps of 5 milliseconds these are 20 seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingAnswer:
+    """What a look at one ring gave; `newest` is the number of its newest record, 0 without one.
+
+    `held` is how many records it still has. `active_unix_seconds` is when the step of the newest
+    one ended, or when the ring was made.
+    """
+
+    directory: RingDirectory
+    file: RingFile
+    created_unix_ns: int
+    newest: int
+    active_unix_seconds: float
+    identity: RankIdentity
+    held: int
+    last_step_seconds: float | None = None
+
+
+Join = Callable[[Sequence[StepRecord]], Sequence[StepRecord]]
+"""Completes records by what the ring's extension has of them; a record it lacks ends them."""
+
+RowReader = Callable[[OpenRing, Join, RingAnswer], Iterator[StepRow]]
+"""Yields rows of an open ring."""
+
+
+def rows_since(
+    ring: OpenRing, join: Join, answer: RingAnswer, since: float, most: int
+) -> Iterator[StepRow]:
+    """Yield the newest records of a ring whose steps began from a moment on.
+
+    Args:
+        ring: open.
+        join: completes its records.
+        answer: what a look at it gave.
+        since: Unix time.
+        most: how many records are read.
+
+    Raises:
+        OSError: the ring cannot be read.
+    """
+    capacity = ring.header.capacity
+    first = _first_seq(ring.descriptor, answer.newest, capacity, since)
+    first = max(first, answer.newest - most + 1)
+    # What is written while rows are sent waits for the next question.
+    limit = answer.newest - first + 1
+    for records in Cursor(capacity, first).read(ring.descriptor, limit):
+        joined = join(records)
+        for record in joined:
+            if round(record.start_unix_ns / NS, 6) >= since:
+                yield _row(answer.identity, record)
+        if len(joined) < len(records):
+            return
+
+
+def rows_of_start(
+    ring: OpenRing, join: Join, answer: RingAnswer, before: float, most: int
+) -> Iterator[StepRow]:
+    """Yield the first records of a ring, of steps that began before a moment.
+
+    Args:
+        ring: open.
+        join: completes its records.
+        answer: what a look at it gave.
+        before: Unix time.
+        most: how many records are read.
+
+    Raises:
+        OSError: the ring cannot be read.
+    """
+    capacity = ring.header.capacity
+    first = oldest_seq(answer.newest, capacity)
+    limit = min(answer.newest - first + 1, most)
+    count, began = 0, 0.0
+    for records in Cursor(capacity, first).read(ring.descriptor, limit):
+        joined = join(records)
+        for record in joined:
+            start = round(record.start_unix_ns / NS, 6)
+            began = began if count else start
+            if start >= before or (count >= START_RECORDS and start - began >= START_SECONDS):
+                return
+            count += 1
+            yield _row(answer.identity, record)
+        if len(joined) < len(records):
+            return
+
+
+def _first_seq(descriptor: int, newest: int, capacity: int, since: float) -> int:
+    """Go back from the newest record, in large strides, to one from well before a moment."""
+    oldest = oldest_seq(newest, capacity)
+    for seq in range(newest, oldest, -MAX_CHUNK):
+        record = read_record(descriptor, seq, capacity)
+        if record is not None and record.start_unix_ns / NS < since - CLOCK_STEP_SECONDS:
+            return seq
+    return oldest
+
+
+def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
+    """Lay out a record in the order of `STEP_COLUMNS`.
+
+    Where the ring does not know its rank's groups, the layout is that of a data-parallel job: one
+    gradient group of all, and each rank's layers its own.
+    """
+    layout = (identity.dp_group, identity.tp_group, identity.pp_stage)
+    dp_group, tp_group, pp_stage = (0, identity.rank, 0) if None in layout else layout
+    return (
+        identity.job_id,
+        record.step,
+        identity.rank,
+        identity.node,
+        identity.local_rank,
+        round(record.start_unix_ns / NS, 6),
+        round(record.step_ns / NS, 9),
+        _seconds(record.data_ns),
+        _seconds(record.compute_ns),
+        _seconds(record.sync_ns),
+        dp_group,
+        tp_group,
+        pp_stage,
+        record.attempt,
+        None if record.samples == UNKNOWN_SAMPLES else record.samples,
+        record.flags & ~TIMING_MASK,
+        record.timing_source,
+        _seconds(record.cpu_wait_ns),
+        _seconds(record.other_ns),
+        record.microbatches,
+        _seconds(record.checkpoint_ns),
+        _seconds(record.evaluation_ns),
+        _seconds(record.copies_ns),
+        _seconds(record.host_late_ns),
+    )
+
+
+def _seconds(duration_ns: int) -> float | None:
+    return None if duration_ns == NOT_MEASURED else round(duration_ns / NS, 9)

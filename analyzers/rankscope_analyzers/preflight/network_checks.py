@@ -248,7 +248,30 @@ def _host_network_dns(job: Job, role: Role) -> Outcome:
     )
 
 
-secondary_interface = of_ranks(_secondary_interface)
+def secondary_interface(job: Job) -> Outcome:
+    """Check that each pod has the networks that it asks for, with one MTU on all pods."""
+    outcome = of_ranks(_secondary_interface)(job)
+    return outcome if outcome.verdict != "pass" else _one_mtu(job) or outcome
+
+
+def _one_mtu(job: Job) -> Outcome | None:
+    """Return a warning where pods that exist have a network with several MTUs."""
+    by_network: dict[str, dict[str, str]] = {}
+    for role in job.ranks:
+        for one in attached(role) or ():
+            if one.mtu and not one.default:
+                by_network.setdefault(one.network, {}).setdefault(one.mtu, role.name)
+    for network, sizes in by_network.items():
+        if len(sizes) > 1:
+            seen = ", ".join(f"{mtu} in {name}" for mtu, name in sorted(sizes.items()))
+            return warned(
+                f"the MTU of {network} differs: {seen}",
+                "one MTU on all pods",
+                "set it alike on all nodes: large packets do not arrive where it is smaller",
+            )
+    return None
+
+
 single_network = of_ranks(_single_network)
 socket_interface = of_ranks(_socket_interface)
 rdma_transport = of_ranks(_rdma_transport)

@@ -92,6 +92,7 @@ class Attached:
     interface: str
     ips: Sequence[str]
     default: bool
+    mtu: str = ""
 
 
 def attached(role: Role) -> Sequence[Attached] | None:
@@ -105,6 +106,7 @@ def attached(role: Role) -> Sequence[Attached] | None:
             text(one.get("interface")),
             texts(one.get("ips")),
             one.get("default") is True,
+            text(one.get("mtu")),
         )
         for one in mappings(value)
     ]

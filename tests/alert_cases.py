@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from alert_checkpoint_cases import CHECKPOINT_CASES
 from alert_series import (
     ALIVE,
     HOLDER,
@@ -47,13 +48,7 @@ CASES: dict[str, Case] = {
     "RankscopeJobStalled": Case(
         (counter(steps_of(), 0, 12, 1), ALIVE, OWNER), lag=11, settle=20, gap=2
     ),
-    "RankscopeCheckpointFailing": Case(
-        (
-            counter(f'rankscope_checkpoint_write_failures_total{{{NODE},{JOB},rank="3"}}', 1),
-            OWNER,
-        ),
-        lag=30,
-    ),
+    **CHECKPOINT_CASES,
     "RankscopePodFailed": Case(
         (
             event(failure("OOMKilled", detail="sigkill")),

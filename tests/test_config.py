@@ -40,6 +40,7 @@ def test_defaults_are_those_an_exporter_is_expected_to_have():
         sysfs=Path("/sys"),
         kubelet=Path("/var/lib/kubelet"),
         ring_dir=Path("/run/rankscope"),
+        checkpoint_objective_seconds=0.0,
         pod_logs=Path("/var/log/pods"),
         nccl_logs=(),
         inspector_dirs=(),

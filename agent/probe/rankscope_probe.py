@@ -78,14 +78,14 @@ as that of the extension, but for magic "RKSCSPAN" and capacity 1024, then slots
 kind: 1 checkpoint saved, 2 loaded, 3 staged (what `async_save` holds training up with), 4
 evaluation, 5 compiling, 6 joining others (`init_process_group`). outcome: 0 open, 1 done, 2 failed.
 flags: 1 in a thread beside training, 2 after SIGTERM came to a handler of the program, 4 into
-memory, 8 one file that no other rank should write. A slot is written when a span begins, again when
-it ends, and once more when a thread beside training knows its bytes: an open one whose writer is
-gone was cut off. Spans from before the ring, which comes with the first steps, are written when it
-is made, the newest 64. One in another is part of it. What is marked: `torch.save` and `torch.load`,
-but not to read samples, `save`, `load` and `async_save` of torch.distributed.checkpoint, the savers
-in `_SAVERS`, loops over a DataLoader without gradients, what torch.compile compiles, and
-`init_process_group`. Not marked: checkpoints that another process writes
-(`AsyncCheckpointerType.PROCESS`) and that go through none of these, as safetensors' do.
+memory, 8 one file that no other rank should write, 16 there was no file to load. A slot is written
+when a span begins, again when it ends, and once more when a thread beside training knows its bytes:
+an open one whose writer is gone was cut off. Spans from before the ring, which comes with the first
+steps, are written when it is made, the newest 64. One in another is part of it. What is marked:
+`torch.save` and `torch.load`, but not to read samples, `save`, `load` and `async_save` of
+torch.distributed.checkpoint, the savers in `_SAVERS`, loops over a DataLoader without gradients,
+what torch.compile compiles, and `init_process_group`. Not marked: checkpoints that another process
+writes (`AsyncCheckpointerType.PROCESS`) and that go through none of these, as safetensors' do.
 
 Signals, version 1, are a fourth file, `.sig` for `.ring`: what training says of itself, as it is
 now. A header as that of the extension, but for magic "RKSCSIGN" and capacity 32, then slots
@@ -172,7 +172,7 @@ _EARLY_SPANS = 64  # kept until there is a ring
 _MAX_SHARDS = 64  # files of one rank in one checkpoint whose sizes are asked for
 _SAVE, _LOAD, _STAGE, _EVALUATE, _COMPILE, _JOIN = 1, 2, 3, 4, 5, 6
 _OPEN, _DONE, _FAILED = 0, 1, 2
-_BESIDE, _TERMINATING, _IN_MEMORY, _ONE_FILE = 1, 2, 4, 8
+_BESIDE, _TERMINATING, _IN_MEMORY, _ONE_FILE, _NOT_THERE = 1, 2, 4, 8, 16
 _LOSS, _LOSSES, _NOT_FINITE, _LEVEL, _RATE, _SKIPS, _TOKENS = range(1, 8)
 _PARAMETERS, _DEAD_WORKERS, _CUDA_FULL, _FREE, _SPACE, _KEPT = range(8, 14)
 _LOSSES_BEFORE = 4  # that set the level at which spikes are told
@@ -1800,6 +1800,8 @@ class _Spans:
         """End a span that `begun` returned; the file system is asked elsewhere, as it may hang."""
         if span is not None:
             now, self.here.inside, self.here.span = time.perf_counter_ns(), False, None
+            if span.kind == _LOAD and isinstance(sys.exc_info()[1], FileNotFoundError):
+                span.flags |= _NOT_THERE
             size = _position(target) if outcome == _DONE and span.kind == _SAVE else -1
             self.close_now(span, outcome, now, size)
             if outcome == _DONE and span.path is not None:

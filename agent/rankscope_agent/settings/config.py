@@ -24,6 +24,7 @@ from rankscope_agent.settings.value_parsers import (
     parse_path,
     parse_remote_address,
     parse_seconds,
+    parse_seconds_or_none,
     parse_switch,
 )
 
@@ -124,6 +125,13 @@ class Config:
         "DIR",
         "directory of the rings that probes outside of pods write",
         variables=("RANKSCOPE_RING_DIR",),
+    )
+    checkpoint_objective_seconds: float = option(
+        "--training.checkpoint-objective",
+        parse_seconds_or_none,
+        "0",
+        "SECONDS",
+        "age that a running job's newest checkpoint should not exceed, for an alert; 0 is none",
     )
     pod_logs: Path = option(
         "--path.pod-logs",

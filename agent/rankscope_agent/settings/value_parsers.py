@@ -60,6 +60,15 @@ def parse_seconds(text: str) -> float:
     return value
 
 
+def parse_seconds_or_none(text: str) -> float:
+    """Read a duration in seconds, at most a day; 0 is none.
+
+    Raises:
+        ValueError: the text is no such number.
+    """
+    return 0.0 if text.strip() == "0" else parse_seconds(text)
+
+
 def parse_max_series(text: str) -> int:
     """Read the series limit.
 

@@ -1,11 +1,11 @@
-"""Panels of the debug dashboard about the steps that the selected job logs."""
+"""Panels of the debug dashboard about losses and steps, as the selected job reports them."""
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import job_logs
+from rankscope_agent.contract.metrics import job_logs, reported
 from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.expressions.promql import worst
-from rankscope_dashboards.expressions.queries import FEW, NODE, job_pods, of, whole
+from rankscope_dashboards.expressions.queries import FEW, JOB, NODE, RANK, job_pods, of, whole
 from rankscope_dashboards.parts.fields import colored, lettered
 from rankscope_dashboards.parts.panels import Panel, TimeSeries, targets
 from rankscope_dashboards.parts.thresholds import ANY_IS_ODD
@@ -21,9 +21,13 @@ def panels() -> list[Panel]:
         TimeSeries(
             title="Loss",
             description="Training loss as the job logs it, by pod and framework; a gap is a"
-            " loss that was infinite or NaN. Only its trend is meaningful.",
+            " loss that was infinite or NaN. Only its trend is meaningful. Where the program hands"
+            " losses to the probe, their level, by rank.",
             unit="none",
-            targets=targets((_by_pod(job_logs.JOB_LOG_LOSS), "{{pod_name}} {{framework}}")),
+            targets=targets(
+                (_by_pod(job_logs.JOB_LOG_LOSS), "{{pod_name}} {{framework}}"),
+                (_of_few_ranks(reported.LOSS_LEVEL), "rank {{rank}}"),
+            ),
             overrides=lettered(),
             missing=NO_LOG,
             width=8,
@@ -49,6 +53,8 @@ def panels() -> list[Panel]:
             targets=targets(
                 (f"sum({_grown(job_logs.JOB_LOG_SKIPPED_STEPS)})", "skipped"),
                 (f"sum({_grown(job_logs.JOB_LOG_NONFINITE_LOSSES)})", "loss is no number"),
+                (_most_of_a_rank(reported.SKIPPED_UPDATES), "skipped, by the probe"),
+                (_most_of_a_rank(reported.NONFINITE_LOSSES), "no number, by the probe"),
             ),
             overrides=colored(["skipped", "loss is no number"]),
             steps=ANY_IS_ODD,
@@ -67,3 +73,13 @@ def _by_pod(metric: Metric) -> str:
 
 def _grown(metric: Metric) -> str:
     return job_pods(f"increase({of(metric, NODE)}[$__rate_interval])")
+
+
+def _most_of_a_rank(metric: Metric) -> str:
+    """Return how often it happened on the rank where that was most often: all ranks tell of it."""
+    return f"max(increase({of(metric, JOB)}[$__rate_interval]))"
+
+
+def _of_few_ranks(metric: Metric) -> str:
+    known = worst(of(metric, RANK), "rank")
+    return f"{known} and topk({FEW}, {worst(whole('max_over_time', of(metric, RANK)), 'rank')})"

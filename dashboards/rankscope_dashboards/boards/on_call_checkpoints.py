@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rankscope_agent.contract.metrics import training
+from rankscope_agent.contract.metrics import reported, training
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import JOB, MANY, growth, of, with_clusters
 from rankscope_dashboards.parts import links, shared
@@ -33,6 +33,7 @@ def panels(runbooks: str) -> Iterator[Panel]:
         links=[links.runbook(runbooks, "RankscopeCheckpointFailing")],
         width=6,
     )
+    yield from _store(runbooks)
     yield Table(
         title="Time since the last checkpoint",
         description="How long ago a rank of a job that runs finished a checkpoint file: what"
@@ -43,5 +44,35 @@ def panels(runbooks: str) -> Iterator[Panel]:
         largest_first="ago",
         missing="no checkpoint was written, or no probe marks them",
         links=[links.runbook(runbooks, "RankscopeCheckpointFailing")],
+        width=6,
+    )
+
+
+def _store(runbooks: str) -> Iterator[Panel]:
+    free = f"min {by('job_id')} ({of(reported.STORE_FREE, JOB)} / {of(reported.STORE_SIZE, JOB)})"
+    unloaded = of(reported.CHECKPOINT_LOAD_FAILURES, JOB)
+    yield Table(
+        title="Least room for checkpoints",
+        description="Free share of the file system of a job's newest checkpoint, as the rank that"
+        " wrote it read it; the fullest first.",
+        targets=rows(with_clusters(f"bottomk({MANY}, {free})")),
+        transformations=columns(shared.JOB_COLUMNS | {"Value": "free"}),
+        overrides=[override("free", {"unit": "percentunit"}), *shared.to_debug()],
+        missing="no checkpoint was written, or no probe marks them",
+        links=[links.runbook(runbooks, "RankscopeCheckpointStoreFilling")],
+        width=6,
+    )
+    yield Table(
+        title="Checkpoints that could not be loaded",
+        description="Checkpoint files whose loading raised in the time range, by job: damaged ones,"
+        " and those that do not fit the model.",
+        targets=rows(with_clusters(f"topk({MANY}, sum {by('job_id')} ({growth(unloaded)}))")),
+        transformations=columns(shared.JOB_COLUMNS | {"Value": "failed"}),
+        overrides=shared.to_debug(),
+        largest_first="failed",
+        decimals=0,
+        steps=ANY_IS_BAD,
+        missing="all were loaded, or no probe marks checkpoints",
+        links=[links.runbook(runbooks, "RankscopeCheckpointCorrupt")],
         width=6,
     )

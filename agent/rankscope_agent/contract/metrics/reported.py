@@ -60,6 +60,12 @@ CHECKPOINT_STEP = Metric(
     " rankscope_last_step is; 0 where an earlier process of the rank wrote it.",
     RANK,
 )
+CHECKPOINT_OBJECTIVE = Metric(
+    "rankscope_checkpoint_objective_seconds",
+    "gauge",
+    "Age that a running job's newest checkpoint should not exceed, as the agent was started with;"
+    " absent if there is none.",
+)
 CHECKPOINT_SHARED = Metric(
     "rankscope_checkpoint_shared_paths_total",
     "counter",

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from rankscope_agent.contract.metrics import reported
 from rankscope_agent.contract.metrics import training as metrics
-from rankscope_agent.contract.metrics.reported import CHECKPOINT_SHARED
 from rankscope_agent.contract.model import RankIdentity, Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import Incomplete, NoData
@@ -56,7 +56,9 @@ collector's deadline. Later runs find them, and rings keep what was written mean
 
 def create(config: Config, pods: PodDirectory) -> TrainingCollector:
     """Make the collector of the node's rings, whose jobs are called as Kubernetes calls them."""
-    return TrainingCollector(config.ring_dir, config.kubelet, config.node_name, time.time, pods)
+    made = TrainingCollector(config.ring_dir, config.kubelet, config.node_name, time.time, pods)
+    made.checkpoint_objective_seconds = config.checkpoint_objective_seconds
+    return made
 
 
 class TrainingCollector:
@@ -69,7 +71,11 @@ class TrainingCollector:
         clock: gives the Unix time in seconds.
         pods: what is known of the node's pods.
         turns: says which ring is read next, and when a run has read enough.
+
+    `checkpoint_objective_seconds` goes on the page for the alert that compares, 0 for none.
     """
+
+    checkpoint_objective_seconds = 0.0
 
     def __init__(
         self,
@@ -261,6 +267,8 @@ class TrainingCollector:
     def _own_samples(self) -> Iterator[Sample]:
         yield metrics.RINGS.sample(len(self._follower.rings))
         yield metrics.RECORDS_CORRUPT.sample(self._corrupt)
+        if self.checkpoint_objective_seconds:
+            yield reported.CHECKPOINT_OBJECTIVE.sample(self.checkpoint_objective_seconds)
         for reason, count in self._follower.refused().items():
             if count:
                 yield metrics.RINGS_REJECTED.sample(count, reason=reason)
@@ -271,7 +279,7 @@ class TrainingCollector:
         if sync.count:
             yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
         if job.writers.paths is not None:
-            yield CHECKPOINT_SHARED.sample(job.writers.paths, job_id=job_id)
+            yield reported.CHECKPOINT_SHARED.sample(job.writers.paths, job_id=job_id)
         if job.samples is not None:
             yield metrics.JOB_SAMPLES.sample(job.samples, job_id=job_id)
         present = job.present()

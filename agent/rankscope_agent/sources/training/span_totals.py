@@ -9,6 +9,7 @@ from rankscope_agent.contract.model import SPAN_OUTCOMES
 from rankscope_agent.sources.training.spans import (
     AFTER_SIGTERM,
     IN_MEMORY,
+    NOT_THERE,
     UNKNOWN_STEP,
     Span,
 )
@@ -39,14 +40,15 @@ class SpanTotals:
     def add(self, ended: Iterable[Span], created_unix_ns: int = 0) -> None:
         """Add spans of a process that ended since the last time, interrupted ones included.
 
-        What is written to memory is no checkpoint that would survive.
+        What is written to memory is no checkpoint that would survive, and a program that looks
+        for a checkpoint where there is none has loaded none.
 
         Args:
             ended: the spans.
             created_unix_ns: when the process's ring was made.
         """
         for span in ended:
-            if span.flags & IN_MEMORY:
+            if span.flags & (IN_MEMORY | NOT_THERE):
                 continue
             if span.kind_name == "checkpoint_save":
                 self._add_write(span, created_unix_ns)

@@ -5,11 +5,21 @@ A new alert is a row in one of the tables and docs/runbooks/NAME.md.
 
 from __future__ import annotations
 
-from rankscope_dashboards.rules.alerts import cluster, gpu, host, job_status, links, nccl, training
+from rankscope_dashboards.rules.alerts import (
+    checkpoints,
+    cluster,
+    gpu,
+    host,
+    job_status,
+    links,
+    nccl,
+    training,
+)
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 GROUPS: tuple[Group, ...] = (
     *training.GROUPS,
+    *checkpoints.GROUPS,
     *job_status.GROUPS,
     *nccl.GROUPS,
     *gpu.GROUPS,

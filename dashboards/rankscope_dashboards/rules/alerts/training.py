@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import job_logs, training, watch
+from rankscope_agent.contract.metrics import job_logs, reported, training, watch
 from rankscope_dashboards.expressions.joins import slow, with_job_of_pod, with_owner
 from rankscope_dashboards.expressions.promql import LOG_POD, by, happened, worst
 from rankscope_dashboards.rules import recording_rules as records
@@ -56,10 +56,10 @@ _UNWATCHED = (
     f"(1 - {records.STAGE_MEDIAN} / on (cluster, job_id, pp_stage) group_right ()"
     f" {records.STAGE_WORST} > {LEAST_BUSY}) unless on (cluster) {_WATCHED}"
 )
-_FAILING = worst(happened(training.CHECKPOINT_WRITE_FAILURES.name, "30m"), "job_id", "rank")
 _LOSS = worst(job_logs.JOB_LOG_LOSS.name, *LOG_POD)
 _LOWEST_LOSS = worst(f"min_over_time({job_logs.JOB_LOG_LOSS.name}[1h])", *LOG_POD)
 _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES.name, "15m"), *LOG_POD)
+_NONFINITE_BY_PROBE = worst(happened(reported.NONFINITE_LOSSES.name, "15m"), "job_id")
 # The mean lives on for an hour when the job has ended, which is then no matter any longer.
 _BUSY_HOUR = f"avg_over_time({records.JOB_GPU}[1h])"
 _DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"
@@ -161,20 +161,6 @@ STANDING: tuple[Alert, ...] = (
         " although its processes are alive: a hang, a checkpoint that does not finish, or an"
         " evaluation." + texts.DIAGNOSE,
     ),
-    Alert(
-        name="RankscopeCheckpointFailing",
-        expression=with_owner(f"count {by('job_id')} ({_FAILING})"),
-        hold="0s",
-        keep="30m",
-        why="Checkpoints come every ten minutes to an hour: half an hour combines those that fail"
-        " one after another, and the ranks of one that fails.",
-        severity="by_class",
-        scope="job",
-        summary=f"{texts.JOB} fails to write checkpoints",
-        description=f"{texts.number_of('rank')} of {texts.JOB} failed to write a checkpoint within"
-        " 30 minutes: writing raised, or the process ended in the middle. The steps since the last"
-        " good one are lost if the job fails now." + texts.DIAGNOSE,
-    ),
 )
 
 QUALITY: tuple[Alert, ...] = (
@@ -257,14 +243,17 @@ QUALITY: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeNonFiniteLoss",
-        expression=with_owner(with_job_of_pod(_NONFINITE)),
+        expression=with_owner(
+            f"({_NONFINITE_BY_PROBE}\nor on (cluster, job_id) {with_job_of_pod(_NONFINITE)})"
+        ),
         hold="0s",
         keep="30m",
         why="Steps skipped by a gradient scaler come in bursts within half an hour.",
         severity="ticket",
         scope="job",
         summary=f"The loss of {texts.JOB} is infinite or NaN",
-        description=f"{texts.JOB} printed a loss that is infinite or NaN, on {texts.NODE}:"
+        description=f"{texts.JOB} has a loss that is infinite or NaN"
+        "{{ with $labels.node }}, printed on node {{ . }}{{ end }}:"
         " everything it computes from here on is worthless unless the framework skips the step.",
     ),
     Alert(

@@ -1,0 +1,43 @@
+"""Series that bring about the alerts about checkpoints and losses after a restart."""
+
+from __future__ import annotations
+
+from alert_series import ALIVE, JOB, NODE, OWNER
+from alert_timelines import Case, counter, gauge, steady
+
+RANK = f'{NODE},{JOB},rank="3"'
+
+CHECKPOINT_CASES: dict[str, Case] = {
+    "RankscopeCheckpointFailing": Case(
+        (counter(f"rankscope_checkpoint_write_failures_total{{{RANK}}}", 1), OWNER), lag=30
+    ),
+    "RankscopeCheckpointCorrupt": Case(
+        (counter(f"rankscope_checkpoint_load_failures_total{{{RANK}}}", 1), OWNER), lag=30
+    ),
+    "RankscopeCheckpointOverdue": Case(
+        (
+            gauge(f"rankscope_checkpoint_last_success_timestamp_seconds{{{RANK}}}", 0, 9e9, 9e9),
+            steady(f"rankscope_checkpoint_objective_seconds{{{NODE}}}", 60),
+            ALIVE,
+            OWNER,
+        ),
+        has_below=False,
+    ),
+    "RankscopeCheckpointStoreFilling": Case(
+        (
+            gauge(f"rankscope_checkpoint_store_free_bytes{{{RANK}}}", 4.9e9, 60e9, 31e9),
+            steady(f"rankscope_checkpoint_store_size_bytes{{{RANK}}}", 1e11),
+            OWNER,
+        ),
+    ),
+    "RankscopeCheckpointOverwritten": Case(
+        (counter(f"rankscope_checkpoint_shared_paths_total{{{NODE},{JOB}}}", 1), OWNER), lag=60
+    ),
+    "RankscopeLossJump": Case(
+        (
+            gauge(f"rankscope_loss_level{{{RANK}}}", 3.1, 2.0, 2.9),
+            steady(f"rankscope_loss_level_before_restart{{{RANK}}}", 2.0),
+            OWNER,
+        ),
+    ),
+}

@@ -104,6 +104,26 @@ def test_one_of_two_holds_the_lease_and_the_other_stands_by(api, lease):
     assert said == ["holds lease rankscope/watch"]
 
 
+def test_each_attempt_renews_the_lease_and_says_since_when_it_is_held(api):
+    def times():
+        spec = api.leases.stored["watch"]["spec"]
+        return spec["acquireTime"], spec["renewTime"], spec["leaseTransitions"]
+
+    lease = cluster_lease.ClusterLease("watch", "rankscope")
+    assert lease.create("one")
+    acquired, renewed, first = times()
+    assert acquired == renewed
+    for _ in range(2):
+        assert lease.replace(lease.read(), "one")
+        before, (since, renewed, transitions) = renewed, times()
+        assert renewed > before
+        assert (since, transitions) == (acquired, first)
+    assert lease.replace(lease.read(), "another")
+    since, now, transitions = times()
+    assert since == now > renewed
+    assert transitions == first + 1
+
+
 def test_a_deposed_holder_falls_silent_as_soon_as_it_reads_that_another_holds_it(api, lease):
     """Not when its last renewal is old: until then both would speak."""
     said = []

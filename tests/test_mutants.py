@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from benchmarks.mutants import application, dependence, population
 from benchmarks.mutants.__main__ import report
+from benchmarks.mutants.assigned import ASSIGNED, is_assigned
 from benchmarks.mutants.choice import test_files_for as files_for
 from benchmarks.mutants.instrumented import REACHED, instrumented
 from benchmarks.mutants.population import Mutant, mutants_of
@@ -140,11 +142,21 @@ def test_tests_of_a_mutant_import_its_module_or_one_that_imports_it(tmp_path):
 
 
 def test_the_report_names_what_no_test_noticed():
-    def result(outcome):
+    def result(outcome, assigned=False):
         mutant = Mutant("a.py", 1, 0, 1, "LIMIT", "1", "2")
-        return {"mutant": str(mutant), "outcome": outcome, "by": "", "tests": 3}
+        found = {"mutant": str(mutant), "outcome": outcome, "by": "", "tests": 3}
+        return found | {"assigned": assigned}
 
-    assert report([result("killed"), result("killed"), result("alive")]).splitlines() == [
+    results = [result("killed"), result("killed", assigned=True), result("alive")]
+    assert report(results).splitlines() == [
         "3 mutants: 2 killed, 1 alive",
+        "  1 of the 2 in constants that this project chose killed",
         "  alive: a.py:1 LIMIT: 1 -> 2 (3 tests)",
     ]
+
+
+def test_numbers_that_were_assigned_elsewhere_are_drawn_like_others_and_all_exist():
+    drawn = population.population(Path(__file__).parents[1])
+    names = {(one.path, one.name) for one in drawn if is_assigned(one)}
+    assert names == {(path, name) for path, all_ in ASSIGNED.items() for name in all_}
+    assert not is_assigned(Mutant("agent/a.py", 1, 0, 1, "FAMILIES", "1", "2"))

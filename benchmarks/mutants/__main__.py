@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from benchmarks.mutants import dependence, session
 from benchmarks.mutants.choice import test_files_for
@@ -42,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(mutants: Sequence[Mutant], files: Sequence[Path]) -> list[Mapping[str, str]]:
+def run(mutants: Sequence[Mutant], files: Sequence[Path]) -> list[Mapping[str, Any]]:
     """Return what became of each mutant when these test files ran."""
     with tempfile.TemporaryDirectory() as folder:
         given, results = Path(folder) / "mutants", Path(folder) / "results"
@@ -56,13 +57,15 @@ def run(mutants: Sequence[Mutant], files: Sequence[Path]) -> list[Mapping[str, s
         return [json.loads(line) for line in results.read_text().splitlines()]
 
 
-def report(results: Sequence[Mapping[str, str]]) -> str:
+def report(results: Sequence[Mapping[str, Any]]) -> str:
     """Return how many mutants were noticed, and those that were not."""
     counts = Counter(one["outcome"] for one in results)
     summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
     unnoticed = [one for one in results if one["outcome"] != "killed"]
     lines = (f"  {one['outcome']}: {one['mutant']} ({one['tests']} tests)" for one in unnoticed)
-    return "\n".join((f"{len(results)} mutants: {summary}", *lines))
+    chosen = [one["outcome"] == "killed" for one in results if not one["assigned"]]
+    of_chosen = f"  {sum(chosen)} of the {len(chosen)} in constants that this project chose killed"
+    return "\n".join((f"{len(results)} mutants: {summary}", of_chosen, *lines))
 
 
 if __name__ == "__main__":

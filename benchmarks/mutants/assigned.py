@@ -1,0 +1,58 @@
+"""Numbers that were assigned elsewhere: by a driver, a protocol, a file format or a catalogue.
+
+They are drawn like all others, because a wrong one is a fault. They are also counted apart: what
+pins them is a comparison with their source, not a table of just below and just above. What is not
+listed here counts as chosen by this project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.mutants.population import Mutant
+
+KERNEL, GPUS = "agent/rankscope_agent/contract/kernel/", "agent/rankscope_agent/sources/gpus/"
+CONTRACT, CHECKPOINTS = (
+    "agent/rankscope_agent/contract/",
+    "analyzers/rankscope_analyzers/checkpoints/",
+)
+
+ASSIGNED: Mapping[str, frozenset[str]] = {
+    # NVIDIA's catalogues of Xids and SXids, and its decoding of NVLink 5 status words.
+    f"{KERNEL}xid.py": frozenset(("FAMILIES",)),
+    f"{KERNEL}xid_actions.py": frozenset(("_GROUPS",)),
+    f"{KERNEL}sxid.py": frozenset(("MAY_BE_FATAL", "CORRECTED", "ALWAYS_FATAL", "OTHERS")),
+    f"{KERNEL}nvlink5.py": frozenset(("BIT_RULES", "LINK_DOWN_RULES", "NUMBER_RULES")),
+    # Field identifiers and codes of DCGM's and NVML's headers.
+    f"{GPUS}dcgm.py": frozenset(("GPU_FIELDS",)),
+    f"{GPUS}nvml.py": frozenset(
+        ("CODE_NAMES", "EVENT_NAMES", "UNSUPPORTED_CODES", "NVLINK_COUNTERS")
+    ),
+    f"{GPUS}nvlink.py": frozenset(("BYTE_FIELDS",)),
+    f"{GPUS}readings.py": frozenset(
+        ("FIELDS", "RECOVERY_ACTIONS", "FABRIC_CHECKS", "CLOCK_EVENT_BITS", "RARE_CLOCK_EVENT_BITS")
+    ),
+    # Signals of Linux, work completions of InfiniBand, statuses of HTTP, wire types of protobuf.
+    f"{CONTRACT}failures/summaries.py": frozenset(("_SIGNAL_NAMES",)),
+    f"{CONTRACT}failures/messages.py": frozenset(("SIGNALS",)),
+    f"{CONTRACT}failures/verdict.py": frozenset(("SIGNAL_NAMES",)),
+    f"{CONTRACT}nccl/warnings.py": frozenset(("WORK_COMPLETION",)),
+    "analyzers/rankscope_analyzers/intake/object_watch.py": frozenset(
+        ("(OK, FORBIDDEN, NOT_FOUND, GONE)",)
+    ),
+    "agent/rankscope_agent/sources/pods/protobuf.py": frozenset(
+        ("(VARINT, FIXED64, LENGTH, FIXED32)",)
+    ),
+    # Sizes of elements and digests in file formats, and the suffixes of Kubernetes' quantities.
+    f"{CHECKPOINTS}torch_file.py": frozenset(("ELEMENT_BYTES", "LEGACY_MAGIC")),
+    f"{CHECKPOINTS}safetensors_file.py": frozenset(("ELEMENT_BITS",)),
+    f"{CHECKPOINTS}digest_list.py": frozenset(("ALGORITHMS",)),
+    f"{CHECKPOINTS}zip_directory.py": frozenset(("_FULL", "MAX_COMMENT_BYTES")),
+    "analyzers/rankscope_analyzers/workloads/quantities.py": frozenset(("FACTORS",)),
+}
+"""Names by module."""
+
+
+def is_assigned(mutant: Mutant) -> bool:
+    """Return True if the number of a mutant was assigned elsewhere."""
+    return mutant.name in ASSIGNED.get(mutant.path, ())

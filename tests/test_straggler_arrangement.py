@@ -48,3 +48,29 @@ def test_stages_that_keep_their_distance_while_replicas_differ_wait_for_each_oth
     compute[:, :, 1] -= between * SIGNS[:, None, None]
     compute[:, 1] += jitter * SLOWER_SIGNS[:, None, None]
     assert holds_waits(compute) is holds
+
+
+@pytest.mark.parametrize(
+    ("counts", "known", "stages", "microbatches"),
+    [
+        ((), 0, 1, 4),  # not counted: four for each stage, with fewer the pipeline idles
+        ((), 0, 8, 32),
+        ((), 6, 2, 6),
+        ((8, 8, 2), 6, 2, 8),
+        ((0, -1), 6, 2, 6),
+        (((1 << 20) - 1,) * 3, 6, 2, (1 << 20) - 1),
+        ((1 << 20,) * 3, 6, 2, 6),  # no count is as large
+    ],
+)
+def test_micro_batches_are_counted_or_known_or_four_for_each_stage(
+    counts, known, stages, microbatches
+):
+    ranks = np.arange(max(len(counts), stages))
+    floats = {"step_seconds": np.ones(len(ranks))}
+    if counts:
+        floats["microbatches"] = np.resize(np.array(counts, float), len(ranks))
+    zeros = np.zeros(len(ranks), dtype=np.int64)
+    rows = Rows(zeros, zeros, ranks, zeros, zeros * 1.0, floats, {})
+    job = Layout(stages, stages, 1, known, wall=False)
+    found = shape_of_run(rows, (stages, 1, 1), None, job)
+    assert (found.microbatches, found.counted) == (microbatches, bool(counts or known))

@@ -16,16 +16,14 @@ from rankscope_analyzers.command import (
     age_seconds,
     positive_seconds,
     print_json,
-    share,
     write_text,
 )
-from rankscope_analyzers.commands import connection
+from rankscope_analyzers.commands import connection, step_target_options
 from rankscope_analyzers.intake import agent_pages, local_pages
 from rankscope_analyzers.intake.agent_client import AgentError
 from rankscope_analyzers.intake.kubernetes_api import KubernetesApi
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.preflight import documents, jobs, pool, report, running
-from rankscope_analyzers.preflight.budget_check import EXCHANGES
 from rankscope_analyzers.preflight.checks import (
     CHECKS,
     POD_CHECKS,
@@ -34,7 +32,6 @@ from rankscope_analyzers.preflight.checks import (
     results,
 )
 from rankscope_analyzers.preflight.job import Job, Settings
-from rankscope_analyzers.preflight.step_target import DEFAULTS, Target, TargetError, count
 from rankscope_analyzers.preflight.surroundings import look
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.name_lists import SHOWN, listed, named
@@ -86,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="what a checkpoint takes",
     )
-    _add_target(parser)
+    step_target_options.add_arguments(parser)
     parser.add_argument(
         "--skip",
         action="append",
@@ -102,44 +99,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="a warning fails, too")
     parser.add_argument("--junit", metavar="FILE", help="write JUnit's XML as well")
     add_output(parser)
-
-
-def _add_target(parser: argparse.ArgumentParser) -> None:
-    """Declare what a step is to take, and what it exchanges; annotations of the job may say it."""
-    parser.add_argument("--parameters", type=_count, metavar="N", help="of the model, such as 7B")
-    parser.add_argument(
-        "--step-seconds", type=positive_seconds, metavar="SECONDS", help="what a step should take"
-    )
-    parser.add_argument(
-        "--layout",
-        choices=(*EXCHANGES, "other"),
-        help="all-reduce: each rank has the whole model; sharded: FSDP, ZeRO 3",
-    )
-    parser.add_argument(
-        "--parameter-bytes",
-        type=_count,
-        metavar="BYTES",
-        help=f"of a parameter or gradient on the wire (default {DEFAULTS.parameter_bytes:g})",
-    )
-    parser.add_argument(
-        "--overlap",
-        type=share,
-        metavar="SHARE",
-        help=f"of a step, behind which communication can hide (default {DEFAULTS.overlap:g})",
-    )
-    parser.add_argument(
-        "--node-gbits",
-        type=_count,
-        metavar="GBIT",
-        help="Gbit/s that leave a node over all its rails (default: as its agent shows)",
-    )
-
-
-def _count(text: str) -> float:
-    try:
-        return count(text)
-    except TargetError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
@@ -181,42 +140,41 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.intake.agent_client.AgentError: no agent answers.
         rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
     """
-    of_nodes = _of_nodes(options)
-    if not (of_nodes or options.manifests or options.job or options.this_pod):
+    if not (_of_nodes(options) or options.manifests or options.job or options.this_pod):
         raise InputError(
             "give manifests to check, a job of the cluster by --job, agents of the nodes by"
             " --agent or --cluster, or --this-node or --this-pod"
         )
-    if options.node and not of_nodes:
+    if options.node and not _of_nodes(options):
         raise InputError("--node is about agents: give them by --agent or --cluster")
-    found, live = _jobs(options), _running(options)
-    read = _pool(options, {node for one in live for node in one.nodes}) if of_nodes else None
-    checked = [
-        report.CheckedJob(one, list(results(one, CHECKS, options.skip)))
-        for one in (_on(job, read) for job in (*found.jobs, *(one.job for one in live)))
-    ]
-    nodes = None
-    if read is not None:
-        nodes = report.CheckedPool(read.nodes, list(results(read, POOL_CHECKS, options.skip)))
-    pod = None
-    if options.this_pod:
-        pod = report.CheckedPod(list(pod_results(look(os.environ), options.skip)))
-    not_read = [sentence for one in live for sentence in one.not_read]
-    everything: list[report.Checked] = [*checked, *([nodes] if nodes else [])]
-    everything += [pod] if pod else []
+    answer = _answer(options)
     if options.junit:
-        write_text(Path(options.junit), report.junit(everything, strict=options.strict))
+        write_text(Path(options.junit), report.junit(answer.checked, strict=options.strict))
     if options.json:
-        jobs_and_rest: dict[str, object] = {
-            "jobs": [one.as_object() for one in checked],
-            "passed_over": [{"source": at, "kind": kind} for at, kind in found.passed_over],
-            "not_read": not_read,
-        }
-        jobs_and_rest |= {"pool": nodes.as_object()} if nodes else {}
-        print_json(jobs_and_rest | ({"pod": pod.as_object()} if pod else {}))
+        print_json(answer.as_object())
     else:
-        _show(everything, found.passed_over, not_read, no_color=options.no_color)
-    return report.exit_code(everything, strict=options.strict)
+        _show(answer, no_color=options.no_color)
+    return report.exit_code(answer.checked, strict=options.strict)
+
+
+def _answer(options: argparse.Namespace) -> report.Answer:
+    """Make all checks that the options ask for; what `run` raises comes from here."""
+    found, live = _jobs(options), _running(options)
+    nodes = None
+    if _of_nodes(options):
+        nodes = _pool(options, {node for one in live for node in one.nodes})
+    pod = look(os.environ) if options.this_pod else None
+    every = [_on(job, nodes) for job in (*found.jobs, *(one.job for one in live))]
+    left_out, of_pool = options.skip, None
+    if nodes is not None:
+        of_pool = report.CheckedPool(nodes.nodes, list(results(nodes, POOL_CHECKS, left_out)))
+    return report.Answer(
+        [report.CheckedJob(one, list(results(one, CHECKS, left_out))) for one in every],
+        of_pool,
+        report.CheckedPod(list(pod_results(pod, left_out))) if pod else None,
+        found.passed_over,
+        [sentence for one in live for sentence in one.not_read],
+    )
 
 
 def _of_nodes(options: argparse.Namespace) -> bool:
@@ -224,14 +182,7 @@ def _of_nodes(options: argparse.Namespace) -> bool:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    target = Target(
-        options.parameters,
-        options.step_seconds,
-        options.layout,
-        options.parameter_bytes,
-        options.overlap,
-        options.node_gbits,
-    )
+    target = step_target_options.target(options)
     return Settings(options.checkpoint_path, options.checkpoint_seconds, target)
 
 
@@ -323,23 +274,19 @@ def _pages(options: argparse.Namespace) -> tuple[list[Page], list[str]]:
     return pages, silent
 
 
-def _show(
-    checked: Sequence[report.Checked],
-    passed_over: Sequence[tuple[str, str]],
-    not_read: Sequence[str],
-    *,
-    no_color: bool,
-) -> None:
+def _show(answer: report.Answer, *, no_color: bool) -> None:
     console = open_console(no_color=no_color)
-    for one in checked:
+    for one in answer.checked:
         console.print(report.table(one))
         console.print(report.summary(one), markup=False)
-    if passed_over:
-        console.print(f"Not checked: {_passed_over(passed_over)}.", style="yellow", markup=False)
-    for sentence in not_read[:SHOWN]:
+    if answer.passed_over:
+        sentence = f"Not checked: {_passed_over(answer.passed_over)}."
+        console.print(sentence, style="yellow", markup=False)
+    for sentence in answer.not_read[:SHOWN]:
         console.print(f"Not read: {sentence}.", style="yellow", markup=False)
-    if len(not_read) > SHOWN:
-        console.print(f"{len(not_read) - SHOWN} more are in --json.", style="yellow", markup=False)
+    if len(answer.not_read) > SHOWN:
+        sentence = f"{len(answer.not_read) - SHOWN} more are in --json."
+        console.print(sentence, style="yellow", markup=False)
     console.print("docs/preflight.md describes each check.", markup=False)
 
 

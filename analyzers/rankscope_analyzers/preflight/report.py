@@ -86,6 +86,41 @@ class CheckedJob:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Everything that one run of the command checked.
+
+    Args:
+        jobs: of manifests and of the cluster.
+        pool: the nodes, None where none were asked for; so is the pod.
+        passed_over: objects of kinds that no check knows: source and kind.
+        not_read: sentences about what of jobs in the cluster could not be read.
+    """
+
+    jobs: Sequence[CheckedJob]
+    pool: CheckedPool | None
+    pod: CheckedPod | None
+    passed_over: Sequence[tuple[str, str]]
+    not_read: Sequence[str]
+
+    @property
+    def checked(self) -> Sequence[Checked]:
+        """All that was checked, in the order in which it is shown."""
+        pool: list[Checked] = [self.pool] if self.pool else []
+        pod: list[Checked] = [self.pod] if self.pod else []
+        return [*self.jobs, *pool, *pod]
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        return {
+            "jobs": [one.as_object() for one in self.jobs],
+            "passed_over": [{"source": at, "kind": kind} for at, kind in self.passed_over],
+            "not_read": list(self.not_read),
+            **({"pool": self.pool.as_object()} if self.pool else {}),
+            **({"pod": self.pod.as_object()} if self.pod else {}),
+        }
+
+
 def exit_code(checked: Sequence[Checked], *, strict: bool) -> int:
     """Return 2 if a check failed, 3 if one could not be decided, else 0.
 

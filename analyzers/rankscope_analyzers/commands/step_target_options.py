@@ -1,0 +1,59 @@
+"""The options of `rankscope preflight` for what a step is to take, and what it exchanges."""
+
+from __future__ import annotations
+
+import argparse
+
+from rankscope_analyzers.command import positive_seconds, share
+from rankscope_analyzers.preflight.budget_check import EXCHANGES
+from rankscope_analyzers.preflight.step_target import DEFAULTS, Target, TargetError, count
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what a step is to take, and what it exchanges; annotations of the job may say it."""
+    parser.add_argument("--parameters", type=_count, metavar="N", help="of the model, such as 7B")
+    parser.add_argument(
+        "--step-seconds", type=positive_seconds, metavar="SECONDS", help="what a step should take"
+    )
+    parser.add_argument(
+        "--layout",
+        choices=(*EXCHANGES, "other"),
+        help="all-reduce: each rank has the whole model; sharded: FSDP, ZeRO 3",
+    )
+    parser.add_argument(
+        "--parameter-bytes",
+        type=_count,
+        metavar="BYTES",
+        help=f"of a parameter or gradient on the wire (default {DEFAULTS.parameter_bytes:g})",
+    )
+    parser.add_argument(
+        "--overlap",
+        type=share,
+        metavar="SHARE",
+        help=f"of a step, behind which communication can hide (default {DEFAULTS.overlap:g})",
+    )
+    parser.add_argument(
+        "--node-gbits",
+        type=_count,
+        metavar="GBIT",
+        help="Gbit/s that leave a node over all its rails (default: as its agent shows)",
+    )
+
+
+def target(options: argparse.Namespace) -> Target:
+    """Return what the options say."""
+    return Target(
+        options.parameters,
+        options.step_seconds,
+        options.layout,
+        options.parameter_bytes,
+        options.overlap,
+        options.node_gbits,
+    )
+
+
+def _count(text: str) -> float:
+    try:
+        return count(text)
+    except TargetError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

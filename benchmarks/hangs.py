@@ -233,19 +233,17 @@ def _job(
 
 
 def _commands(fault: str, rank: int) -> Iterator[tuple[Sequence[str], Mapping[str, str]]]:
-    """Yield how the job is started: by its launcher, or all ranks but one of a second attempt."""
+    """Yield how the job is started: by its launcher, or the ranks of a second attempt."""
     size = _size(fault)
-    if fault != "absent":
-        restarts = f"--max-restarts={int(fault == 'again')}"
-        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
-        yield [*launch, restarts], {}
+    if fault not in ("absent", "again"):
+        yield ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"], {}
         return
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     own = {"WORLD_SIZE": f"{size}", "LOCAL_WORLD_SIZE": f"{size}", "MASTER_ADDR": "127.0.0.1"}
     own |= {"MASTER_PORT": f"{port}", "TORCHELASTIC_RESTART_COUNT": "1"}
     for one in range(size):
-        if one != rank:
+        if one != rank or fault == "again":
             yield [], {**own, "RANK": f"{one}", "LOCAL_RANK": f"{one}"}
 
 

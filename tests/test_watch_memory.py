@@ -320,7 +320,7 @@ def test_a_watch_that_is_ended_and_started_goes_on(tmp_path):
     with running_agent(tmp_path) as agent:
         command = [
             sys.executable, "-m", "rankscope_analyzers", "watch", "--agent", agent.url,
-            "--interval=1s", "--since=9000d", "--web.listen-address=127.0.0.1:0",
+            "--interval=1s", "--since=9000d", "--hang-after=1d", "--web.listen-address=127.0.0.1:0",
             f"--state={tmp_path / 'state'}",
         ]  # fmt: skip
         for turn in range(2):

@@ -4,8 +4,8 @@ never: the rank does not enter the next backward. loader: its input never comes.
 its own code after the backward. operation, pair: it calls another collective, size: one of another
 size. groups: two ranks enter the collectives of two groups in different orders, the given one and
 the next. message: the rank waits for a message that nobody sends. first: as never, before any step.
-killed, stopped: a signal ends or holds it. raises: its program raises. again: it does, and where
-its launcher starts all again, it does not come to init_process_group.
+killed, stopped: a signal ends or holds it. raises: its program raises. again: it does not come to
+init_process_group of a second attempt.
 
 Pauses of PAUSE seconds that are none: slow-first, checkpoint: the rank takes long for its first
 step, or to save. work: it computes something that no probe marks. evaluation, exchange: all ranks
@@ -84,7 +84,7 @@ def go_wrong(size, groups):
         stand_still()
     if WHAT in SIGNALS and HERE == CHOSEN:
         os.kill(os.getpid(), SIGNALS[WHAT])
-    if WHAT in ("again", "raises") and HERE == CHOSEN:
+    if WHAT == "raises" and HERE == CHOSEN:
         raise RuntimeError("this attempt ends here")
     if WHAT in ("operation", "pair"):
         # Whoever sends does not wait: of two ranks it would go on.

@@ -235,6 +235,7 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
         yield _line(summary.POD_CONDITION, f"{pod},{why}", 1)
     yield _line(summary.POD_RECENT_OOM_KILLS, f'{on},{job},pod_uid="u-{node}"', 3)
     yield _line(agent.COLLECTOR_FAILING, f'{on},collector="netdev"', 1)
+    yield _line(training.JOB_REPLICA_GROUP_RANKS, f"{on},{job}", 8)
     yield _line(pods.JOB_NAMES_REJECTED, f'{on},reason="namespace"', 1)
     yield _line(training.RINGS_REJECTED, f'{on},reason="identity"', 1)
     pod = f'{on},pod_namespace="team",pod_name="p-{node}"'

@@ -275,6 +275,11 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
         Reading(starvation.RANK_LAST_STOPPED, {"job_id": JOB, "rank": str(ODD)}, NOW - 60)
     ],
     "hang": of_ranks(training.LAST_STEP_TIMESTAMP, lambda rank: NOW - 3600),
+    "replica_group_lost": [
+        Reading(training.RANK_ALIVE, {"job_id": JOB, "rank": str(ODD)}, 0),
+        Reading(training.JOB_REPLICA_GROUP_RANKS, {"job_id": JOB}, 2),
+        *of_ranks(training.LAST_STEP_TIMESTAMP, lambda rank: NOW - 1),
+    ],
     "missing_rank": [Reading(training.RANK_ALIVE, {"job_id": JOB, "rank": str(ODD)}, 0)],
     "pod_failed": [Reading(pods.JOB_PODS, {"job_id": JOB, "phase": "Failed"}, 1)],
     "pod_pending": [Reading(pods.JOB_PODS, {"job_id": JOB, "phase": "Pending"}, 1)],

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII")
+HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIIII")
 RECORD = struct.Struct("<QqqqqqIIHHI")
 PAGE = 4096
 NS = 10**9
@@ -37,6 +37,7 @@ HEADER_FIELDS: dict[str, Any] = {
     "dp_group": 0,
     "tp_group": 0,
     "pp_stage": 0,
+    "replica_groups": 0,
 }
 
 

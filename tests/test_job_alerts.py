@@ -24,6 +24,7 @@ from pod_states import (
     with_state,
     worker,
 )
+from rankscope_agent.contract.metrics.job_status import JOB_FAILURES
 from rankscope_agent.contract.model import Scrape, Snapshot
 from rankscope_agent.serving.exposition import choose_format, render
 from rankscope_agent.sources.pods.records import parse_pod
@@ -243,6 +244,32 @@ def test_a_fault_of_pods_fires_its_alert_once_and_no_other(story, tmp_path):
     told = Told(tmp_path)
     told.follow(events)
     assert not fired(tmp_path, told.series(), alert)
+
+
+def replica_groups(job_id: str, back: int) -> list[dict[str, str]]:
+    """Return a job of two groups of two ranks, one of which is gone from minute 2 to `back`."""
+    labels = f'job_id="{job_id}",node="n1"'
+    values = {
+        "job_replica_group_ranks": "2x{rest}",
+        "job_world_size": "4x{rest}",
+        "job_ranks_alive": f"4x3 2x{2 * back - 5} 4x{{rest}}",
+        "step_latency_seconds_count": "0+60x{rest}",
+    }
+    return [
+        {"series": f"rankscope_{name}{{{labels}}}", "values": text.format(rest=2 * MINUTES)}
+        for name, text in values.items()
+    ]
+
+
+@pytest.mark.parametrize(("back", "alert"), [(8, ""), (30, "RankscopeElasticJobDegraded")])
+def test_a_job_whose_other_replica_groups_go_on_is_degraded_and_has_not_failed(
+    back, alert, tmp_path
+):
+    told = Told(tmp_path)
+    told.follow(once("OOMKilled", 137))
+    assert not fired(tmp_path, told.series(), "RankscopePodFailed")
+    (job_id,) = {labels[0] for labels in told.node.values(JOB_FAILURES)}
+    assert not fired(tmp_path, [*told.series(), *replica_groups(job_id, back)], alert)
 
 
 def test_an_agent_that_starts_again_makes_no_old_failure_new(tmp_path):

@@ -45,8 +45,9 @@ Little-endian. A header of 4096 bytes, zero padded: "<8sHHIIIqIIQiiii" =
   process_start_ticks (field 22 of /proc/self/stat, 0 unknown), rank, local_rank, world_size,
   local_world_size (-1 unknown),
 then NUL-padded UTF-8: job_id 320 bytes, node 256, launcher 32, pod_uid 64, probe_version 16,
-torch_version 32, then "<III": dp_group, tp_group and pp_stage, each plus 1, or three zeros where no
-process group tells them (readers then take all ranks as data-parallel); see `_layout`.
+torch_version 32, then "<IIII": dp_group, tp_group and pp_stage, each plus 1, or three zeros where
+no process group tells them (readers then take all ranks as data-parallel), see `_layout`; and the
+number of TorchFT's replica groups, over all of which ranks are numbered, see `_replica_group`.
 Behind the header `capacity` records of 64 bytes, "<QqqqqqIIHHI" =
   seq (from 1; in slot (seq - 1) % capacity), start_unix_ns, step_ns, data_ns, compute_ns, sync_ns
   (-1 not measured), step, samples (0xFFFFFFFF unknown), flags, attempt, check (seq & 0xFFFFFFFF).
@@ -132,7 +133,7 @@ __version__ = "0.1.0"
 
 _CAPACITY = 65536  # 1.8 hours at ten steps a second, the fastest loop worth a post-mortem; 4 MiB
 _STEPLESS_CAPACITY = 64  # of a ring that gets no records
-_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII3300x")  # one page
+_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIIII3296x")  # one page
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 _EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
 _EXTENSION = struct.Struct("<Qqq32sII")  # what is not measured so far in one piece: it is quicker
@@ -286,12 +287,30 @@ def _job_id(world_size: int) -> str:
     return "local/" + hashlib.sha256(meeting.encode()).hexdigest()[:8]
 
 
+def _replica_group() -> tuple[int, int]:
+    """Return which of TorchFT's replica groups this process is of, and of how many; 0 of 1 without.
+
+    Each group has a launcher and a world of its own, and ranks from 0 on; the job is all of them.
+    """
+    group, groups = _first_number(("REPLICA_GROUP_ID",)), _first_number(("NUM_REPLICA_GROUPS",))
+    return (group, groups) if 0 <= group < groups else (0, 1)
+
+
+def _of_all_groups(rank: int, size: int) -> tuple[int, int]:
+    """Return rank and world size over all replica groups, of those within one; -1 unknown."""
+    group, groups = _replica_group()
+    if min(rank, size) >= 0:
+        rank += group * size
+    return rank, size * groups if size > 0 else size
+
+
 def _identity(distributed: Any) -> tuple[int, int, int, int]:
     """Return rank, local rank, world size, local world size; -1 unknown, None uninitialised."""
     local_rank, local_size = _first_number(_LOCAL_RANK), _first_number(_LOCAL_WORLD_SIZE)
     if distributed is not None:
-        return distributed.get_rank(), local_rank, distributed.get_world_size(), local_size
-    rank, world_size = _first_number(_RANK), _first_number(_WORLD_SIZE)
+        rank, world_size = _of_all_groups(distributed.get_rank(), distributed.get_world_size())
+        return rank, local_rank, world_size, local_size
+    rank, world_size = _of_all_groups(_first_number(_RANK), _first_number(_WORLD_SIZE))
     if rank < 0 and local_rank < 0 and local_size <= 1:
         rank = _first_number(("JOB_COMPLETION_INDEX",))  # of the pod: its rank if it runs one
     if (rank, local_rank, world_size) == (-1, -1, -1):
@@ -347,7 +366,7 @@ def _header(
     job, pod = _label(_job_id(identity[2]), 320), _label(environ.get("POD_UID", ""), 64)
     labels = (job, _label(node, 256), _label(launcher, 32), pod, _label(__version__, 16))
     texts = (*labels, torch_version.encode()[:31])
-    return _HEADER.pack(*geometry, *process, *identity, *texts, *layout)
+    return _HEADER.pack(*geometry, *process, *identity, *texts, *layout, _replica_group()[1])
 
 
 class _LostError(OSError):
@@ -2741,12 +2760,26 @@ class _Probe:
         if tensor or pipeline:
             size = c10d.get_world_size()
             self.layout = _layout(c10d.get_rank(), size, tensor or [], pipeline or [])
+            self.spread_layout(size // (len(tensor or [0]) * len(pipeline or [0])))
         self.mesh = None
+
+    def spread_layout(self, replicas: int) -> None:
+        """Number the layout's groups over all of TorchFT's replica groups.
+
+        Args:
+            replicas: ranks of one replica group that have one shard.
+        """
+        (group, groups), (shard, layer, stage) = _replica_group(), self.layout
+        if layer and groups > 1:
+            among = (layer - 1) % replicas + group * replicas
+            self.layout = shard, (stage - 1) * groups * replicas + among + 1, stage
 
     def choose_timing(self) -> int:
         """Decide whether blocked time can be told from compute, and hook what is needed for it."""
         if not self.connected:  # by the environment alone: other ranks may talk past torch
             return _TIMING_WALL if _identity(None)[2] == 1 else _TIMING_NONE
+        if _replica_group()[1] > 1:  # torchft has groups wait for each other past torch
+            return _TIMING_NONE
         if self.distributed.get_world_size() == 1:
             return _TIMING_WALL
         if self.device == "cuda":

@@ -30,6 +30,7 @@ RANK_VARIABLES = frozenset(
         *("CUDA_DEVICE_MAX_CONNECTIONS", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK"),
         *("PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_MAX_RESTARTS", "PET_RDZV_ID"),
         *("OMPI_MCA_orte_set_default_slots", "I_MPI_PERHOST"),
+        *("REPLICA_GROUP_ID", "NUM_REPLICA_GROUPS"),
     )
 )
 """Variables by which launchers say who a process is."""

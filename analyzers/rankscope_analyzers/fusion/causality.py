@@ -62,6 +62,10 @@ KINDS: Mapping[str, Kind] = {
     "host_transient": Kind(2, frozenset(("ras_lag",))),
     "network_link": Kind(2, frozenset(("global_slowdown", "ras_lag"))),
     "missing_rank": Kind(3, STUCK, reported_alone=True),
+    # The job goes on without the group: what ended it is no failure of the job.
+    "replica_group_lost": Kind(
+        7, frozenset(("pod_failed", "attempt_failed", "crash_loop")), reported_alone=True
+    ),
     "rank_ended": Kind(0),
     "job_over": Kind(0),
     "rank_stopped": Kind(4, STUCK | SLOW_RANK, reported_alone=True),

@@ -28,6 +28,7 @@ from rankscope_analyzers.layers import (
     nccl_transport,
     pod_status,
     process_deaths,
+    replica_groups,
     starvation,
 )
 from rankscope_analyzers.layers.job_view import JobView
@@ -107,7 +108,8 @@ def findings_of_job(observed: Observed, job: JobView) -> JobFindings:
             failed_layers.add(subject.layer)
         else:
             findings.extend(found)
-    return JobFindings(tuple(findings), tuple(errors), frozenset(failed_layers))
+    found_of_all = tuple(replica_groups.with_ends(findings))
+    return JobFindings(found_of_all, tuple(errors), frozenset(failed_layers))
 
 
 def _layer_findings(subject: Subject, observed: Observed, job: JobView) -> list[Finding]:

@@ -14,6 +14,7 @@ from rankscope_agent.contract.metrics import pods, starvation, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.layers import replica_groups
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.rank_progress import is_another
@@ -29,11 +30,12 @@ READS: tuple[Metric, ...] = (
     pods.RANK_STARTED,
     starvation.RANK_STOPPED,
     starvation.RANK_LAST_STOPPED,
+    *replica_groups.READS,
 )
 
 MISSING, ENDED, OVER = "missing_rank", "rank_ended", "job_over"
 STOPPED, PAUSED = "rank_stopped", "rank_was_stopped"
-KINDS = frozenset((MISSING, ENDED, OVER, STOPPED, PAUSED))
+KINDS = frozenset((MISSING, ENDED, OVER, STOPPED, PAUSED, replica_groups.LOST))
 
 APART_SECONDS, APART_ON_NODES_SECONDS = 0.05, 1.0
 """How long before the others a rank must end to be called the first: longer than an agent takes to
@@ -53,7 +55,10 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
         if not _restarted(observed, job, alive):
             yield from _over(observed, job, alive)
         return
-    if gone:
+    lost = replica_groups.recovering(observed, job.job_id, alive, gone) if gone else {}
+    if lost:
+        yield _degraded(observed, job, alive, lost)
+    elif gone:
         yield _missing(observed, job, alive, gone)
     yield from _stopped(observed, job)
     yield from _was_stopped(observed, job)
@@ -63,18 +68,39 @@ def _missing(
     observed: Observed, job: JobView, alive: Mapping[int, Series], gone: list[int]
 ) -> Finding:
     """Return the ranks that ended while others are alive."""
-    known = {
-        **by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id),
-        **by_rank(observed, training.RANK_ENDED, job.job_id),
-    }
-    times = [known[rank].last for rank in gone if rank in known]
-    nodes = _nodes(alive, gone)
+    since, nodes = _ended_since(observed, job, gone), _nodes(alive, gone)
     verb = "has" if len(gone) == 1 else "have"
     sentence = f"{ranks_named(gone)} ({named(nodes, 'node')}) {verb} ended while others go on"
     evidence = Evidence(training.RANK_ALIVE.name, 0.0, 1.0, "state", sentence)
     where = Where(nodes=nodes, ranks=tuple(gone))
-    since = min(times, default=None)
     return series_finding(MISSING, "training", job.job_id, where, sentence, (evidence,), since)
+
+
+def _degraded(
+    observed: Observed, job: JobView, alive: Mapping[int, Series], lost: Mapping[int, list[int]]
+) -> Finding:
+    """Return the replica groups that are gone or start again while others train."""
+    ranks = [rank for members in lost.values() for rank in members]
+    gone = [rank for rank in ranks if alive[rank].last == 0]
+    nodes = _nodes(alive, ranks)
+    verb = "is" if len(lost) == 1 else "are"
+    groups = named([str(group) for group in lost], "replica group")
+    sentence = (
+        f"{groups} ({ranks_named(ranks)}, {named(nodes, 'node')}) {verb} gone while the other"
+        " replica groups train on: the job is degraded"
+    )
+    evidence = Evidence(training.RANK_ALIVE.name, 0.0, 1.0, "state", sentence)
+    where, since = Where(nodes=nodes, ranks=tuple(ranks)), _ended_since(observed, job, gone)
+    kind = replica_groups.LOST
+    return series_finding(kind, "training", job.job_id, where, sentence, (evidence,), since)
+
+
+def _ended_since(observed: Observed, job: JobView, gone: list[int]) -> float | None:
+    known = {
+        **by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id),
+        **by_rank(observed, training.RANK_ENDED, job.job_id),
+    }
+    return min((known[rank].last for rank in gone if rank in known), default=None)
 
 
 def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iterator[Finding]:

@@ -126,6 +126,14 @@ RANK_ENDED = Metric(
     " was before the agent began.",
     RANK,
 )
+JOB_REPLICA_GROUP_RANKS = Metric(
+    "rankscope_job_replica_group_ranks",
+    "gauge",
+    "Ranks in each replica group of a job whose other groups go on while one recovers (TorchFT,"
+    " with REPLICA_GROUP_ID and NUM_REPLICA_GROUPS); ranks are numbered over all groups. Absent for"
+    " others.",
+    ("job_id",),
+)
 RECORDS_LOST = Metric(
     "rankscope_training_records_lost_total",
     "counter",

@@ -52,6 +52,10 @@ class ProcessIdentity:
     environment: Mapping[str, str]
 
 
+_REPLICA_GROUP = ("REPLICA_GROUP_ID", "NUM_REPLICA_GROUPS")
+"""What torchft's launchers set (torchft/torchx.py); RANK and WORLD_SIZE are within the group."""
+
+
 def parse_environ(data: bytes) -> dict[str, str]:
     """Read /proc/PID/environ; only the variables that may be kept are returned."""
     kept: dict[str, str] = {}
@@ -84,6 +88,8 @@ def process_identity(environ: Mapping[str, str]) -> ProcessIdentity | None:
     rank, size = _first(environ, _RANK), _first(environ, _WORLD_SIZE)
     if rank is None or size is None or rank >= size:
         return None
+    group, groups = replica_group(environ)
+    rank, size = rank + group * size, size * groups
     return ProcessIdentity(
         rank=rank,
         local_rank=_first(environ, _LOCAL_RANK),
@@ -98,6 +104,12 @@ def process_identity(environ: Mapping[str, str]) -> ProcessIdentity | None:
             if name.startswith(TRANSPORT_PREFIXES)
         },
     )
+
+
+def replica_group(environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return which replica group of TorchFT a process is of, and of how many; 0 of 1 without."""
+    group, groups = (number(environ.get(name)) for name in _REPLICA_GROUP)
+    return (0, 1) if group is None or groups is None or group >= groups else (group, groups)
 
 
 def environment_hash(environment: Mapping[str, str]) -> str:

@@ -236,6 +236,7 @@ class TrainingCollector:
             if rank.created_unix_ns == header.created_unix_ns:
                 rank.spans.note_open(still_open)
         if rank.created_unix_ns == header.created_unix_ns:
+            job.replica_groups = header.replica_groups
             rank.start.note(header, followed.first_step_unix_ns, ended, self._boot)
 
     def _job(self, followed: FollowedRing) -> JobTotals:
@@ -283,6 +284,10 @@ class TrainingCollector:
         if job.samples is not None:
             yield metrics.JOB_SAMPLES.sample(job.samples, job_id=job_id)
         present = job.present()
+        size = max((rank.identity.world_size or 0 for _, rank in present), default=0)
+        if job.replica_groups > 1 and size >= job.replica_groups:
+            in_group = size // job.replica_groups
+            yield metrics.JOB_REPLICA_GROUP_RANKS.sample(in_group, job_id=job_id)
         yield from starts.samples(job_id, [self._start(rank) for _, rank in present])
         for number, rank in present:
             labels = (job_id, str(number))

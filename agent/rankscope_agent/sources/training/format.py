@@ -71,7 +71,7 @@ TIMING_SOURCES = ("none", "kernel", "wall", "host")
 TIMING_MASK = 0b11
 SAMPLED = "sampled"
 
-_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII")
+_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIIII")
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 _SEQ_AND_CHECK = struct.Struct("<Q52xI")
 CHECK_MASK = 0xFFFFFFFF
@@ -102,7 +102,8 @@ class RingHeader:
     """Who writes a ring, and how large it is; None stands for unknown, empty for not given.
 
     `dp_group`, `tp_group` and `pp_stage` are numbered as in the trace contract, and known together
-    or not at all: rings of older probes have zeros in their place.
+    or not at all: rings of older probes have zeros in their place. A job of several replica groups
+    numbers ranks, and counts `world_size`, over all of them.
     """
 
     capacity: int
@@ -123,6 +124,7 @@ class RingHeader:
     dp_group: int | None
     tp_group: int | None
     pp_stage: int | None
+    replica_groups: int = 1
 
     @property
     def file_size(self) -> int:
@@ -240,7 +242,8 @@ def _identify(
     _check_range("creation time", created_unix_ns, 1, MAX_UNIX_NS)
     _check_range("pid", pid, 1, MAX_PID)
     _check_range("rank", rank, 0, MAX_RANK)
-    job_id, node, launcher, pod_uid, probe_version, torch_version, *layout = rest
+    job_id, node, launcher, pod_uid, probe_version, torch_version, *layout, groups = rest
+    _check_range("number of replica groups", groups, 0, MAX_RANK + 1)
     dp_group, tp_group, pp_stage = _layout(layout)
     return RingHeader(
         capacity=capacity,
@@ -261,6 +264,7 @@ def _identify(
         dp_group=dp_group,
         tp_group=tp_group,
         pp_stage=pp_stage,
+        replica_groups=max(1, groups),
     )
 
 

@@ -139,12 +139,14 @@ def _plus(total: int | None, values: Sequence[int]) -> int | None:
 
 
 class JobTotals:
-    """The ranks of a job on this node, and their steps together.
+    """The ranks of a job on this node, in however many replica groups, and their steps together.
 
     `active_unix_seconds` is when one of its processes last was alive, as far as is known.
     """
 
-    __slots__ = ("active_unix_seconds", "latency", "ranks", "samples", "sync", "writers")
+    __slots__ = (
+        "active_unix_seconds", "latency", "ranks", "replica_groups", "samples", "sync", "writers",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.ranks: dict[int, RankTotals] = {}
@@ -153,6 +155,7 @@ class JobTotals:
         self.samples: int | None = None
         self.active_unix_seconds = 0.0
         self.writers = CheckpointWriters()
+        self.replica_groups = 1
 
     def rank(self, identity: RankIdentity, created_unix_ns: int) -> RankTotals:
         """Return the totals of a rank, new ones if it was not known."""

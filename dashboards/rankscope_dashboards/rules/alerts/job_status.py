@@ -6,7 +6,7 @@ A job has one of them for one fault: what explains more silences what it explain
 from __future__ import annotations
 
 from rankscope_agent.contract import pod_reasons
-from rankscope_agent.contract.metrics import cluster_jobs, job_logs, job_status
+from rankscope_agent.contract.metrics import cluster_jobs, job_logs, job_status, training
 from rankscope_dashboards.expressions.joins import with_owner
 from rankscope_dashboards.expressions.promql import by, recent, worst
 from rankscope_dashboards.rules import recording_rules as records
@@ -162,10 +162,24 @@ WAITING: tuple[Alert, ...] = (
     ),
 )
 
+_REPLICA_GROUPS = worst(training.JOB_REPLICA_GROUP_RANKS.name, "job_id")
+_GOES_ON = (
+    f"({records.JOB_ALIVE} >= on (cluster, job_id) {_REPLICA_GROUPS}"
+    f" and on (cluster, job_id) {records.JOB_STEPS} > 0)"
+)
+"""Jobs of replica groups of which one at least is there and trains: they have not failed."""
+
+_GROUP_LOST = (
+    f"(1 - {records.JOB_ALIVE} / {records.JOB_WORLD_SIZE} > 0) and on (cluster, job_id) {_GOES_ON}"
+)
+
 STANDING: tuple[Alert, ...] = (
     Alert(
         name="RankscopePodFailed",
-        expression=with_owner(f"({FAILED_NOW}) unless on (cluster, job_id) {_LOOPED}"),
+        expression=with_owner(
+            f"({FAILED_NOW}) unless on (cluster, job_id) {_LOOPED}"
+            f"\nunless on (cluster, job_id) {_GOES_ON}"
+        ),
         hold="1m",
         keep="30m",
         why="A container that fails again at once is in a crash loop within a minute, which has an"
@@ -271,13 +285,15 @@ STANDING: tuple[Alert, ...] = (
         name="RankscopeElasticJobDegraded",
         expression=with_owner(
             f"((1 - {records.JOB_WORLD_SIZE} / max_over_time({records.JOB_WORLD_SIZE}[6h]) > 0)"
-            f" and on (cluster, job_id) ({records.JOB_ALIVE} > 0)\nor ({_FEWER_PODS}))"
+            f" and on (cluster, job_id) ({records.JOB_ALIVE} > 0)"
+            f"\nor ({_GROUP_LOST})\nor ({_FEWER_PODS}))"
         ),
         hold="10m",
         keep="30m",
         why="A launcher that loses a node continues without it at once, and adds it again after"
         " its reboot, within ten minutes if all goes well. If the job was made smaller on"
-        " purpose, the alert fires for six hours. Jobs without the probe are judged by their pods.",
+        " purpose, the alert fires for six hours. Jobs without the probe are judged by their pods,"
+        " those of replica groups (TorchFT) by the ranks that live.",
         severity="ticket",
         scope="job",
         summary=f"{texts.JOB} continues with {{{{ $value | humanizePercentage }}}} fewer ranks",

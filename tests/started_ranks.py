@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 from collected_page import CREATED, CREATED_NS, Clock
-from rankscope_agent.contract.model import Scrape, Snapshot
+from rankscope_agent.contract.model import Sample, Scrape, Snapshot
 from rankscope_agent.serving.exposition import TEXT, render
+from rankscope_agent.sources.collector import Incomplete
 from rankscope_agent.sources.training.collector import TrainingCollector, boot_unix_seconds
 from ring_writer import NS, RingWriter, SpanWriter
+
+PATIENCE = 300
+"""Runs of a collector that may come before it has looked at all directories."""
 
 JOIN = 6
 DONE, FAILED = 1, 2
@@ -51,7 +57,16 @@ class Rank:
         self.ring.step(step=1, start_unix_ns=self.created_ns + round(after * NS))
 
 
+def whole_run(read: TrainingCollector) -> tuple[Sample, ...]:
+    """Return what a run of the collector gives that has found all rings, however busy the node."""
+    for _ in range(PATIENCE):
+        with contextlib.suppress(Incomplete):
+            return tuple(read.collect())
+        time.sleep(0.1)
+    return tuple(read.collect())
+
+
 def page_text(read: TrainingCollector, node: str, at: float) -> str:
     """Return an agent's page with what a run of the collector gives at a Unix time."""
-    scrape = Scrape("training", True, 0.1, tuple(read.collect()), "", at)
+    scrape = Scrape("training", True, 0.1, whole_run(read), "", at)
     return render(Snapshot(node, at, (scrape,)), TEXT, None).decode()

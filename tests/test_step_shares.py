@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 
 import pytest
 
 from rankscope_agent.serving.step_stream import steps_json
 from rankscope_agent.sources.fair_shares import allot_to_items
-from rankscope_agent.sources.training import reader
+from rankscope_agent.sources.training import listing, reader
+from rankscope_agent.sources.training.files import list_rings
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import NS, PAGE, RingWriter, record_bytes
 from test_training_shares import pods_named_after_their_namespace, volume
@@ -73,6 +75,21 @@ def test_starts_of_jobs_are_shared_as_well(answered):
 def test_one_jobs_ranks_share_what_is_theirs(answered):
     rows = answered(lambda source: source.steps("aaa/x", NOW - 100.0))
     assert sorted(Counter(row[2] for row in rows).values()) == [6, 6, 6, 7, 7, 7, 7, 7, 7]
+
+
+def test_a_reader_that_waits_for_the_processor_leaves_no_directory_out(tmp_path, monkeypatch):
+    def slowly(descriptor):
+        time.sleep(1.1 * listing.LISTING_SECONDS)
+        return list_rings(descriptor)
+
+    monkeypatch.setattr(listing, "list_rings", slowly)
+    rings = [full_ring(volume(tmp_path, f"team-{n}"), n, "x", NOW - 10.0) for n in range(3)]
+    source = RingStepSource(
+        tmp_path, tmp_path / "kubelet", "n", lambda: NOW, pods_named_after_their_namespace()
+    )
+    assert len(source.ranks()) == 3
+    for ring in rings:
+        ring.end()
 
 
 def test_items_share_by_holders_and_what_one_leaves_goes_to_others():

@@ -29,7 +29,8 @@ NEWEST = 2 * MAX_RINGS_PER_HOLDER
 """Files returned for each user: twice what is read, as there may be others among them."""
 
 LISTING_SECONDS = 0.1
-"""How long listing may take for one question: ten directories of as many names as are looked at."""
+"""CPU time of listing for one question: ten directories of as many names as are looked at. A thread
+that waits for the processor, or for other threads, must not leave out what it has not reached."""
 
 SETTLED_SECONDS = 2.0
 """A directory that was changed less long ago may change once more without another time of change,
@@ -67,10 +68,10 @@ class RingListings:
     """Listings of large directories that are kept; may be asked by any thread.
 
     Args:
-        timer: gives seconds that never go back.
+        timer: gives the CPU seconds of the thread that asks.
     """
 
-    def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, timer: Callable[[], float] = time.thread_time) -> None:
         self._timer = timer
         self._kept: dict[RingDirectory, _Kept] = {}
 

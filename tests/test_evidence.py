@@ -17,7 +17,7 @@ import pytest
 
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.sources.evidence import kept as kept_module
-from rankscope_agent.sources.evidence import look
+from rankscope_agent.sources.evidence import look, ras_report
 from rankscope_agent.sources.evidence.keeper import PAUSE_SECONDS, HangKeeper
 from rankscope_agent.sources.evidence.kept import KeptEvidence
 from rankscope_agent.sources.evidence.kernel_lines import kernel_lines
@@ -27,6 +27,7 @@ from rankscope_agent.sources.evidence.process_states import process_state
 from rankscope_agent.sources.evidence.ras_report import RasReports
 from rankscope_agent.sources.evidence.standing import StandingJobs
 from rankscope_agent.sources.kernel_log.records import Batch, Record
+from rankscope_agent.sources.nccl_ras.client import Reply
 from rankscope_agent.sources.stalls.look import StallSource
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.span_source import RingSpanSource
@@ -383,3 +384,15 @@ def test_other_questions_are_refused(tmp_path):
     with running_agent(tmp_path) as agent:
         for path, status in REFUSED.items():
             assert status_of(agent, path) == status
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(2.9, 1), (3.1, 2), (-0.1, 2)])
+def test_ras_is_asked_again_after_three_seconds(seconds, asked, monkeypatch):
+    reports, clock = [], Clock()
+    monkeypatch.setattr(
+        ras_report, "ask", lambda *_: reports.append(1) or Reply("json", str(len(reports)))
+    )
+    of = RasReports(ListenAddress("127.0.0.1", 28028), clock)
+    of.report()
+    clock.now += seconds
+    assert of.report()["text"] == str(asked)

@@ -41,3 +41,12 @@ def test_in_another_order_of_ranks_their_groups_say_where_they_are():
 
 def test_without_a_world_it_is_made_of_its_factors():
     assert layout({"data_parallel": 3, "tensor_parallel": 4}, 1).world == 12
+
+
+@pytest.mark.parametrize("ranks", [1 << 20, (1 << 20) + 1])
+def test_a_job_has_a_million_ranks_at_most(ranks):
+    if ranks == 1 << 20:
+        assert layout({"world_size": ranks}, 8).world == ranks
+        return
+    with pytest.raises(RecordError, match="world_size is 1048577, expected at most"):
+        layout({"world_size": ranks}, 8)

@@ -53,6 +53,16 @@ def test_a_module_that_is_named_is_not_imported():
     assert "antigravity_of_nobody" not in sys.modules
 
 
+@pytest.mark.parametrize(("characters", "read"), [(299, True), (300, False)])
+def test_a_line_with_a_name_ends_within_three_hundred_characters(characters, read):
+    body = b"\x80\x02c" + b"m" * characters + b"\nfly\n)R."
+    if read:
+        assert symbolic_pickle.loads(body).function == f"{'m' * characters}.fly"
+        return
+    with pytest.raises(UnsafePickle, match="a name has no end"):
+        symbolic_pickle.loads(body)
+
+
 def test_ordered_dictionaries_and_their_state_are_dictionaries():
     value = collections.OrderedDict([("a", 1), ("b", collections.defaultdict(list, {"c": [2]}))])
     for protocol in (2, 4):

@@ -23,6 +23,7 @@ from rankscope_agent.contract.metrics import (
     pod_netdev,
     pods,
     rdma,
+    reported,
     summary,
     training,
     watch,
@@ -193,6 +194,18 @@ def _summary(node: int, on: str, job: str) -> Iterator[str]:
         yield _line(summary.GPU_CONDITION, once, 0)
 
 
+def _checkpoints(on: str, job: str, rank: str) -> Iterator[str]:
+    yield _line(training.CHECKPOINT_LAST_SUCCESS, rank, 1.7e9)
+    yield _line(reported.CHECKPOINT_OBJECTIVE, on, 3600)
+    yield _line(reported.CHECKPOINT_SHARED, f"{on},{job}", 0)
+    for metric, value in (
+        *((reported.CHECKPOINT_LOAD_FAILURES, 0), (reported.NONFINITE_LOSSES, 0)),
+        *((reported.STORE_FREE, 4e11), (reported.STORE_SIZE, 1e12)),
+        *((reported.LOSS_LEVEL, 2.1), (reported.LOSS_BEFORE_RESTART, 2.0)),
+    ):
+        yield _line(metric, rank, value)
+
+
 def _faults(node: int, on: str, job: str) -> Iterator[str]:
     device = f'{on},gpu="5",uuid="GPU-{node}-5",pci="0000:5b:00"'
     for condition in ("lost", "row_remap_pending", "row_remap_failure", "thermal_slowdown"):
@@ -214,6 +227,7 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     rank = f'{on},{job},rank="0"'
     yield _line(training.CHECKPOINT_WRITE_FAILURES, rank, 0)
     yield _line(training.SPAN_BEGAN, f'{rank},kind="checkpoint_save"', 1.7e9)
+    yield from _checkpoints(on, job, rank)
     port = f'{on},device="mlx5_3",port="1"'
     for metric in (
         *(summary.PORT_RECENT_ERRORS, summary.PORT_RECENT_RETRANSMISSIONS),

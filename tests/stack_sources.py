@@ -18,7 +18,7 @@ from nccl_job_text import start
 from pod_json import uid
 from rankscope_agent.contract.model import FLAG_CPU_WAIT
 from rankscope_agent.sources.kernel_log.kmsg import READ_BYTES
-from ring_writer import ExtensionWriter, RingWriter, SpanWriter
+from ring_writer import ExtensionWriter, RingWriter, SignalWriter, SpanWriter
 
 NODE = "test-node"
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -97,6 +97,7 @@ class Training:
         folders = [_volume(kubelet, number) for number in (1, 2)]
         self.extensions = [self._extension(folders[0], rank) for rank in range(4)]
         self.spans = SpanWriter(folders[0], "1-1.span", created_unix_ns=self.begin)
+        self.reported = SignalWriter(folders[0], "1-1.sig", created_unix_ns=self.begin)
         self.checkpoints = 0
         self.ranks = [self._ring(folders[0], rank, JOB, 4) for rank in range(4)]
         self.other = [self._ring(folders[1], rank, "team/broken", 2) for rank in range(2)]
@@ -137,11 +138,17 @@ class Training:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """Rank 0 writes one in 5 ms; every third fails."""
+        """Rank 0 writes one in 5 ms and loads it; every third fails. Then it reports its losses."""
         self.checkpoints += 1
         outcome = 1 if self.checkpoints % 3 else 2
-        self.spans.write(
-            self.checkpoints, start_ns=self.next_ns, duration_ns=5_000_000, outcome=outcome
+        for kind in (1, 2):
+            number = 2 * (self.checkpoints - 1) + kind
+            span = {"start_ns": self.next_ns, "duration_ns": 5_000_000, "outcome": outcome}
+            self.spans.write(number, kind, **span)
+        level, losses = 2.0 + 1 / self.checkpoints, float(self.checkpoints)
+        store = {11: 4e11, 12: 1e12, 13: losses}
+        self.reported.write(
+            {1: level, 2: losses, 3: losses // 3, 4: level, 6: losses // 3, **store}
         )
 
     def catch_up(self) -> None:

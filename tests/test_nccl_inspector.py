@@ -16,7 +16,7 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_inspector import follower as follower_module
 from rankscope_agent.sources.nccl_inspector import records, textfile
 from rankscope_agent.sources.nccl_inspector.collector import NcclInspectorCollector, create
-from rankscope_agent.sources.nccl_inspector.directories import list_files
+from rankscope_agent.sources.nccl_inspector.directories import list_files, open_file
 from rankscope_agent.sources.nccl_inspector.follower import InspectorFollower
 from rankscope_agent.sources.pods.directory import PodDirectory
 
@@ -313,6 +313,15 @@ def test_links_and_fifos_are_not_read(node):
     (node.pod / PROM).symlink_to(secret)
     page = node.page()
     assert page[metrics.INSPECTOR_FILES, ()] == 0
+
+
+def test_a_file_that_gets_a_second_name_after_it_was_listed_is_not_opened(tmp_path):
+    (tmp_path / "a").write_text(line())
+    directory = os.open(tmp_path, os.O_RDONLY)
+    os.close(open_file(directory, "a"))
+    os.link(tmp_path / "a", tmp_path / "b")
+    assert open_file(directory, "a") is None
+    os.close(directory)
 
 
 def test_a_directory_that_is_a_link_is_not_entered(node):

@@ -7,7 +7,7 @@ from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
-from rankscope_dashboards.rules.alerts.job_status import FAILED_NOW
+from rankscope_dashboards.rules.alerts.job_status import FAILED_NOW, WAITING_FOR_NODES
 from rankscope_dashboards.rules.recording_rules import burn
 
 CASCADE_JOBS = 3
@@ -67,6 +67,16 @@ _UNSCHEDULED = (
     "kube_pod_status_unschedulable == 1 and on (cluster, namespace, pod)"
     f" kube_pod_container_resource_requests{{{_GPU_RESOURCES}}}"
 )
+
+_UNSCHEDULED_PODS = (
+    f"count {by('pod_namespace')}"
+    f' (label_replace({_UNSCHEDULED}, "pod_namespace", "$1", "namespace", "(.+)"))'
+)
+_OF_JOBS = (
+    f"sum {by('pod_namespace')}"
+    f' (label_replace({WAITING_FOR_NODES}, "pod_namespace", "$1", "job_id", "([^/]+)/.*"))'
+)
+"""Pods without a node that the watch knows, and of which their jobs have an alert."""
 
 
 def _burns(long: str, short: str, factor: float) -> str:
@@ -158,8 +168,9 @@ BURNS: tuple[Alert, ...] = (
 
 WAITING = Alert(
     name="RankscopeGpuPodsUnscheduled",
-    expression=f"count {by('pod_namespace')}"
-    f' (label_replace({_UNSCHEDULED}, "pod_namespace", "$1", "namespace", "(.+)"))',
+    # Pods of the namespace that no job's alert is about are left.
+    expression=f"({_UNSCHEDULED_PODS} - on (cluster, pod_namespace) {_OF_JOBS}) > 0\n"
+    f"or {_UNSCHEDULED_PODS} unless on (cluster, pod_namespace) {_OF_JOBS}",
     hold="30m",
     keep="10m",
     why="On a well-used cluster jobs start and end within half an hour; adding a node takes less.",
@@ -170,7 +181,7 @@ WAITING = Alert(
     description=f"{texts.number_of('pod')} of namespace {{{{ $labels.pod_namespace }}}}"
     f" {texts.by_number('requests', 'request')} GPUs, and the scheduler has found no node for half"
     " an hour: GPUs are taken, cordoned or lost, or no node meets the request. No agent knows such"
-    " pods yet.",
+    " pods yet, and no job's alert is about them.",
     needs=_NEED_KUBERNETES,
 )
 

@@ -121,6 +121,12 @@ _WITHOUT_ANY_NODE = (
 )
 """Pods of jobs of which none has a node, though their queue has admitted them."""
 
+WAITING_FOR_NODES = (
+    f"({_WITHOUT_NODES} or {_WITHOUT_ANY_NODE} unless on (cluster, job_id) ({_pods('Running')} > 0)"
+    f" unless on (cluster, job_id) {_FAULTS})"
+)
+"""Pods without a node of jobs that have an alert about them."""
+
 # The largest number of pods that ran counts as what the job can have: its limit may be far off.
 _MOST_PODS = f"max {by('job_id')} (max_over_time({_in_phase('Running')}[6h]))"
 _FEWER_PODS = (

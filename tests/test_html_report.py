@@ -177,9 +177,9 @@ def test_a_job_with_one_rank_and_one_step_has_a_page():
 
 def test_clocks_that_are_hours_or_ages_apart_still_give_a_page():
     of = frame(SLOW_EIGHT)
+    made = report(of)
     of.starts[:, 3] += 7200
     of.starts[:, 4] = 1e300
-    made = report(of)
     odd = replace(made.incidents[0], since_unix_seconds=1e300, until_unix_seconds=-1e300)
     page = html_report.write([replace(made, incidents=(odd,), made_unix_seconds=float("nan"))])
     assert "unknown" in " ".join(Elements(page).text)

@@ -332,6 +332,7 @@ def test_where_no_file_can_be_written_the_newest_are_held_in_memory(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [b"", b"no gzip", gzip.compress(b"[1]"), gzip.compress(b'{"a": ')[:10], gzip.compress(b"{")],
+    ids=["empty", "no gzip", "no object", "cut off", "no JSON"],  # gzip writes the time
 )
 def test_what_was_damaged_is_nothing(tmp_path, content):
     kept = KeptEvidence(tmp_path)

@@ -139,7 +139,7 @@ def test_a_later_ring_of_the_same_process_keeps_what_the_first_said(tmp_path):
     assert phases(Page(read)) == before
 
 
-@pytest.mark.parametrize("ticks", [0, ticks_of(CREATED + 3600)])
+@pytest.mark.parametrize("ticks", [0, ticks_of(CREATED + 3600)], ids=["at boot", "an hour late"])
 def test_a_start_that_cannot_be_is_not_believed(tmp_path, ticks):
     """A process in a virtual machine counts from that machine's boot, a hostile one as it likes."""
     rank = Rank(tmp_path, process_start_ticks=ticks)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from alert_series import ALIVE, JOB, NODE, OWNER
-from alert_timelines import Case, counter, gauge, steady
+from alert_timelines import Case, Series, State, counter, gauge, steady
 
 RANK = f'{NODE},{JOB},rank="3"'
+AGES = {"good": 0, "below": 59}
+"""Seconds since the newest checkpoint; where it is bad, there was one at the beginning only."""
+
+
+def _written(states: Sequence[State], step: int) -> list[str]:
+    return [
+        str(i * step * 60 - AGES[state] if state in AGES else 0) for i, state in enumerate(states)
+    ]
+
 
 CHECKPOINT_CASES: dict[str, Case] = {
     "RankscopeCheckpointFailing": Case(
@@ -16,12 +27,11 @@ CHECKPOINT_CASES: dict[str, Case] = {
     ),
     "RankscopeCheckpointOverdue": Case(
         (
-            gauge(f"rankscope_checkpoint_last_success_timestamp_seconds{{{RANK}}}", 0, 9e9, 9e9),
+            Series(f"rankscope_checkpoint_last_success_timestamp_seconds{{{RANK}}}", _written),
             steady(f"rankscope_checkpoint_objective_seconds{{{NODE}}}", 60),
             ALIVE,
             OWNER,
         ),
-        has_below=False,
     ),
     "RankscopeCheckpointStoreFilling": Case(
         (

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankscope_agent.contract.metrics import (
+    cluster_jobs,
     gpus,
     host,
     job_logs,
@@ -185,6 +186,12 @@ def last_failure(reason: str, detail: str) -> Reading:
     return Reading(job_status.JOB_LAST_FAILURE, labels, NOW - 60)
 
 
+def noticed(notice: str) -> list[Reading]:
+    """Return what the watch says of a node about which there is a notice."""
+    labels = {"job_id": JOB, "node": NODES[1], "notice": notice}
+    return [Reading(cluster_jobs.JOB_NODE_NOTICE, labels, NOW - 60)]
+
+
 FAULTS: Mapping[str, Sequence[Reading]] = {
     # GPUs: state, memory, links.
     "gpu_lost": [Reading(gpus.GPU_LOST, GPU, 1)],
@@ -294,6 +301,10 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
     "image_not_pulled": [waiting("Init:ImagePullBackOff")],
     "container_not_created": [waiting("CreateContainerConfigError")],
     "pod_preempted": [last_failure("DisruptionTarget", "PreemptionByScheduler")],
+    "node_leaving": noticed("spot_interruption"),
+    "node_not_ready": noticed("not_ready"),
+    "node_pressure": noticed("memory_pressure"),
+    "node_notice": noticed("cordoned"),
     "device_unhealthy": [Reading(pods.DEVICE_UNHEALTHY, {**LOG, "device_id": "GPU-5"}, 1)],
     "environment_differs": [
         Reading(

@@ -61,6 +61,7 @@ def exposition(start: int) -> Iterator[str]:
             stamp = start + scrape * SCRAPE
             yield f'rankscope_rank_info{{{where},world_size="{RANKS}"}} 1 {stamp}'
     yield from gpus(start)
+    yield from of_watch(start)
     yield "# EOF"
 
 
@@ -100,6 +101,21 @@ def gpus(start: int) -> Iterator[str]:
         yield from lines
 
 
+def of_watch(start: int) -> Iterator[str]:
+    """A watch with --cluster-jobs knows that the cloud takes gpu-1 back; nodes are hidden later."""
+    watch = 'instance="10.0.0.9:9878",job="rankscope-watch"'
+    at = start + (SCRAPES - 8) * SCRAPE
+    notice = f'job_id="ml/llm",node="gpu-1",notice="spot_interruption",{watch}'
+    yield "# TYPE rankscope_job_node_notice_timestamp_seconds gauge"
+    for scrape in range(4):
+        stamp = at + scrape * SCRAPE
+        yield f"rankscope_job_node_notice_timestamp_seconds{{{notice}}} {at} {stamp}"
+    yield "# TYPE rankscope_watch_object_kinds gauge"
+    for scrape in range(SCRAPES):
+        kind = f'resource="nodes",condition="forbidden",{watch}'
+        yield f"rankscope_watch_object_kinds{{{kind}}} 1 {start + scrape * SCRAPE}"
+
+
 @pytest.fixture(scope="module")
 def start() -> int:
     return (int(time.time()) // SCRAPE) * SCRAPE - SCRAPES * SCRAPE
@@ -124,6 +140,10 @@ def test_the_slow_rank_is_named_with_its_node_and_onset(prometheus, start, capsy
     assert abs(incident["since_unix_seconds"] - (start + 40 * SCRAPE)) < 4 * SCRAPE
     assert verdict["nodes"] == ["gpu-1"]
     assert any("means over intervals of 15 s" in sentence for sentence in document["unobserved"])
+    # The notice is younger than the fault and says nothing of steps.
+    (noted,) = document["observations"]
+    assert (noted["kind"], noted["nodes"]) == ("node_leaving", ["gpu-1"])
+    assert "notices of nodes: to rankscope watch nodes are forbidden" in document["unobserved"]
 
 
 def test_records_are_the_means_of_intervals_without_gaps_and_resets(prometheus, start):

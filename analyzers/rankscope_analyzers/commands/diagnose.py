@@ -21,6 +21,7 @@ from rankscope_analyzers.command import (
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports, saved
 from rankscope_analyzers.fusion.gather import Gathered
+from rankscope_analyzers.intake import node_notices
 from rankscope_analyzers.intake.credentials import entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import ErrorLog
@@ -175,7 +176,7 @@ def _read(options: argparse.Namespace) -> Gathered:
         server = Prometheus(options.prometheus, entry_of(options))
         return gather.of_prometheus(server, options.job, since, now)
     targets = connection.chosen_targets(options)
-    return gather.of_agents(
+    found = gather.of_agents(
         targets.urls,
         options.job,
         since,
@@ -183,6 +184,10 @@ def _read(options: argparse.Namespace) -> Gathered:
         cluster=targets.cluster,
         hang_after_seconds=age_seconds(options.hang_after),
     )
+    if targets.cluster is None:
+        return found
+    notices = node_notices.from_cluster(connection.cluster_access(options), time.time())
+    return gather.with_notices(found, notices)
 
 
 def _say(line: str) -> None:

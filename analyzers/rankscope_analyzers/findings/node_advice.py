@@ -11,6 +11,34 @@ DRAIN_GPU = "Drain the node and restart the job elsewhere; reset the GPU or rebo
 LESS_MEMORY = "Find what fills the node's memory; lower the loaders' prefetching or move it away."
 
 NODE_ADVICE: Mapping[str, Advice] = {
+    # What the cluster says of nodes.
+    "node_leaving": Advice(
+        "ticket",
+        "Nothing in the job: let it start again elsewhere; kubectl describe node names who takes"
+        " the node away.",
+        "RankscopeJobPreempted",
+        "platform",
+    ),
+    "node_not_ready": Advice(
+        "ticket",
+        "Look why the node's kubelet does not report (kubectl describe node): power, network, load;"
+        " cordon the node until it does.",
+        "RankscopeNodeReboot",
+        "platform",
+    ),
+    "node_pressure": Advice(
+        "ticket",
+        "Free what the node is short of (kubectl describe node), or move the job: the kubelet"
+        " evicts pods.",
+        "RankscopeNodeResourceExhausted",
+        "platform",
+    ),
+    "node_notice": Advice(
+        "ticket",
+        "Nothing now: new pods go elsewhere, and the node may be drained.",
+        "RankscopeJobPreempted",
+        "platform",
+    ),
     # The host.
     "cpu_starved": Advice(
         "ticket",

@@ -48,6 +48,9 @@ class Kind:
     seen_elsewhere: bool = False
 
 
+ENDED = (NO_RANK - {"crash_loop"}) | {"pod_preempted", "replica_group_lost"}
+"""What befalls the ranks of a node that goes."""
+
 GONE = NO_RANK | STUCK | SLOW_RANK
 """What a lost GPU, node or process causes."""
 
@@ -161,7 +164,14 @@ KINDS: Mapping[str, Kind] = {
         GONE | LOGGED | GPU_STATE | SLOW_NETWORK | {"gpu_lost", "gpu_pcie_degraded"},
         reported_alone=True,
     ),
-    "node_reboot": Kind(12, GONE | LOGGED | GPU_STATE | {"gpu_lost"}, reported_alone=True),
+    "node_reboot": Kind(
+        12, GONE | LOGGED | GPU_STATE | {"gpu_lost", "node_not_ready"}, reported_alone=True
+    ),
+    # What the cluster says of nodes: why ranks ended there, never why one is slow.
+    "node_notice": Kind(0),
+    "node_pressure": Kind(8, ENDED - {"replica_group_lost"}),
+    "node_not_ready": Kind(11, ENDED | STUCK),
+    "node_leaving": Kind(13, ENDED | {"node_not_ready", "node_reboot"}),
 }
 """Every kind of finding. Sources: the chains of NVIDIA's Xid catalogue (a lost GPU takes its
 process and with it every collective), the transports that NCCL falls back to when a port is down,

@@ -18,6 +18,7 @@ from rankscope_analyzers.intake import (
     clock_skew,
     garbage_collection,
     job_ownership,
+    node_notices,
     prometheus_instances,
     prometheus_nodes,
 )
@@ -28,7 +29,9 @@ from rankscope_analyzers.intake.cluster import NodeAgents
 from rankscope_analyzers.intake.credentials import NONE, Entry
 from rankscope_analyzers.intake.environment_skew import differences
 from rankscope_analyzers.intake.job_ownership import Believed
+from rankscope_analyzers.intake.node_notices import NodeNotices
 from rankscope_analyzers.intake.observed import Observed
+from rankscope_analyzers.intake.observed import gathered as put_together
 from rankscope_analyzers.intake.page_history import PageHistory
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.intake.prometheus_steps import from_prometheus as steps_of_prometheus
@@ -199,9 +202,25 @@ def of_prometheus(
     read, problem = _steps(lambda: Read(steps_of_prometheus(server, job_id, *span, instances)))
     evidence = _evidence(job_ownership.believed(seen), (server.url,))
     doubts = (_shortened(instances.doubts),) if instances.doubts else ()
-    return _with_corrected_clocks(
+    found = _with_corrected_clocks(
         read, replace(evidence, notes=(*doubts, *evidence.notes)), problem
     )
+    return with_notices(found, node_notices.from_prometheus(server, job_id, *span))
+
+
+def with_notices(found: Gathered, notices: NodeNotices) -> Gathered:
+    """Return what was read, with what nodes of its jobs say of themselves.
+
+    Nodes of which nothing else was read are left out unless the notice names the job that is there.
+    """
+    seen = found.evidence.observed
+    known = [one for one in notices.series if one.node in seen.nodes or "job_id" in one.labels]
+    evidence = replace(
+        found.evidence,
+        observed=put_together((*seen.all(), *known), seen.source) if known else seen,
+        notes=(*found.evidence.notes, *notices.not_read),
+    )
+    return replace(found, evidence=evidence)
 
 
 def _steps(read: Callable[[], Read]) -> tuple[Read, SourceError | None]:

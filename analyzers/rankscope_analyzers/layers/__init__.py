@@ -26,6 +26,7 @@ from rankscope_analyzers.layers import (
     link_faults,
     log_failures,
     nccl_transport,
+    node_notices,
     pod_status,
     process_deaths,
     replica_groups,
@@ -61,6 +62,7 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("host", host_pressure.READS, host_pressure.KINDS, host_pressure.findings),
     Subject("host", starvation.READS, starvation.KINDS, starvation.findings),
     Subject("pod", endings.READS, endings.KINDS, endings.findings),
+    Subject("pod", node_notices.READS, node_notices.KINDS, node_notices.findings),
     Subject("pod", pod_status.READS, pod_status.KINDS, pod_status.findings),
     Subject("log", log_failures.READS, log_failures.KINDS, log_failures.findings),
     Subject("pod", device_health.READS, device_health.KINDS, device_health.findings),
@@ -72,6 +74,7 @@ SHARED = frozenset(
     (
         *(pods.GPU_ALLOCATION_INFO, training.RANK_INFO, training.CPU_WAIT_SECONDS),
         *process_deaths.READS,
+        *node_notices.READS,
     )
 )
 """Series that layers need but that do not show that the layer was observed."""

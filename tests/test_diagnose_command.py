@@ -39,7 +39,7 @@ def test_a_job_can_be_chosen_and_an_unknown_one_is_an_error(trace, capsys):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "COMMAND"),
+        (["--frobnicate"], "COMMAND"),
         (["diagnose"], "--agent --cluster --prometheus --trace --kineto --capture is required"),
         (["diagnose", "--trace", "x", "--agent", "y"], "not allowed with"),
         (["diagnose", "--trace", "x", "--frobnicate"], "unrecognized arguments: --frobnicate"),

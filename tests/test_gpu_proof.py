@@ -63,7 +63,8 @@ def test_every_item_says_what_is_not_available_without_a_gpu(tmp_path: Path) -> 
 def test_loops_train_on_gloo_and_are_judged(kind: str, fault: str, tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     short = jobs.Run(kind, fault, 1.0, device="cpu", words=("--budget", "0.05"))
-    figures, _ = items.run_and_judge(short, tmp_path / "kept", 120.0)
+    figures, wrong = items.run_and_judge(short, tmp_path / "kept", 120.0)
+    assert figures, wrong
     assert figures["steps"] >= 3, (tmp_path / "kept" / "output-0.log").read_text()
     assert figures["medians"]["sync"][0] is not None
     kept = {path.name for path in (tmp_path / "kept").iterdir()}

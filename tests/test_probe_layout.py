@@ -99,7 +99,9 @@ def test_groups_are_known_by_what_frameworks_call_them(
     distributed = SimpleNamespace(
         distributed_c10d=world, get_rank=lambda: 3, get_world_size=lambda: 4
     )
-    probe = SimpleNamespace(distributed=distributed, mesh=None, layout=UNKNOWN)
+    probe = SimpleNamespace(
+        distributed=distributed, mesh=None, layout=UNKNOWN, spread_layout=lambda replicas: None
+    )
     rankscope_probe._Probe.find_layout(probe)
     assert probe.layout == layout
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -19,6 +18,9 @@ from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.span_source import RingSpanSource
 
 pytest.importorskip("torch", reason="these tests train with PyTorch")
+
+BUSY_SECONDS = 0.05
+"""What a process may wait for a core between the program's clock and ours."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,7 @@ def agree(spans: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]]) -> N
     for span, line in zip(spans, lines, strict=True):
         assert line["seconds"] >= span["seconds"] > 0
         assert abs(span["t_start_unix_seconds"] - line["start"]) < 0.5
-    long = [
-        span["seconds"] / line["seconds"]
-        for span, line in zip(spans, lines, strict=True)
-        if line["seconds"] >= 0.2
-    ]
-    assert not long or median(long) > 0.99
+        assert line["seconds"] - span["seconds"] < max(0.01 * line["seconds"], BUSY_SECONDS)
 
 
 def test_every_save_and_load_is_a_span_of_its_length(nursery: Nursery, tmp_path: Path) -> None:

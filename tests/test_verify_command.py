@@ -21,6 +21,7 @@ from rankscope_analyzers.commands import verify
 from rankscope_analyzers.verification.criteria import CRITERIA
 
 RANKS = 4
+LOOKS, LOOK_SECONDS = 24, 5.0
 DAY = 86_400.0
 PAGE = Path(__file__).parents[1] / "docs" / "verify.md"
 
@@ -80,8 +81,18 @@ def verified(capsys, url: str, *flags: str, job: str = "healthy") -> tuple[int, 
     return code, found | {one["id"]: one["status"] for one in found["criteria"]}
 
 
+def verified_in_peace(capsys, url: str, *flags: str) -> tuple[int, dict]:
+    """Ask of a healthy job until no other program of this machine slows all of its ranks down."""
+    for _ in range(LOOKS):
+        code, found = verified(capsys, url, *flags)
+        if found["straggler"] != "broken":
+            break
+        time.sleep(LOOK_SECONDS)
+    return code, found
+
+
 def test_a_healthy_job_on_gloo_passes_and_says_what_does_not_apply(plain, capsys):
-    code, found = verified(capsys, plain, "--wait", "2m")
+    code, found = verified_in_peace(capsys, plain, "--wait", "2m")
     assert (code, found["answer"]) == (0, "PASS"), found
     statuses = {one["id"]: one["status"] for one in found["criteria"]}
     assert [name for name, status in statuses.items() if status == "met"] == [
@@ -91,17 +102,17 @@ def test_a_healthy_job_on_gloo_passes_and_says_what_does_not_apply(plain, capsys
 
 
 def test_all_criteria_are_judged_with_nccl_logs_and_simulated_gpus(simulated, capsys):
-    code, found = verified(capsys, simulated, "--wait", "2m", "--skip", "checkpoint")
+    code, found = verified_in_peace(capsys, simulated, "--wait", "2m", "--skip", "checkpoint")
     assert (code, found["answer"]) == (0, "PASS"), found
     assert {one["status"] for one in found["criteria"]} == {"met"}
     assert len(found["criteria"]) == len(CRITERIA) - 1
 
 
 def test_a_required_criterion_that_does_not_apply_is_no_pass(plain, capsys):
-    code, found = verified(capsys, plain, "--require", "transport")
+    code, found = verified_in_peace(capsys, plain, "--require", "transport")
     assert (code, found["answer"]) == (3, "CANNOT TELL")
     assert found["required_but_not_applicable"] == ["transport"]
-    code, found = verified(capsys, plain, "--require", "checkpoint")
+    code, found = verified_in_peace(capsys, plain, "--require", "checkpoint")
     assert (code, found["answer"], found["checkpoint"]) == (3, "NOT YET", "not yet")
 
 
@@ -261,6 +272,7 @@ def test_a_job_is_waited_for_until_it_is_there_and_no_longer(capsys, monkeypatch
 
 
 def test_the_answer_is_written_for_people_and_for_ci(plain, tmp_path, capsys):
+    verified_in_peace(capsys, plain, "--wait", "2m")
     xml = tmp_path / "verify.xml"
     command = ["verify", "healthy", "--agent", plain, "--wait", "2m", "--no-color"]
     assert cli.main([*command, "--junit", str(xml), "--require", "utilization"]) == 3

@@ -2103,9 +2103,6 @@ class _Signals:
 
     def __init__(self, torch: Any, guard: _Guard) -> None:
         self.torch, self.guard = torch, guard
-        self.plain = getattr(
-            torch._C, "DisableTorchFunctionSubclass", torch._C.DisableTorchFunction
-        )
         self.restart()
 
     def restart(self) -> None:
@@ -2199,7 +2196,9 @@ class _Signals:
         if not self.buffers or (self.buffers[0][1] is None) != (kind == "cpu"):
             self.buffers = self.made_buffers(kind, value.dtype)
         buffer, event = self.buffers.pop()
-        with self.plain():  # whatever a subclass would make of it
+        functions = torch._C  # before 2.0 only the second was there
+        plain = getattr(functions, "DisableTorchFunctionSubclass", None)
+        with (plain or functions.DisableTorchFunction)():  # whatever a subclass would make of it
             value = value.detach()
             buffer.copy_(value.reshape(()) if value.dim() else value, non_blocking=True)
         if event is not None:

@@ -107,14 +107,10 @@ def faults(found: Measured, limits: Limits = NAMED) -> tuple[Fault, ...]:
     """
     rates = _between(found.rates)
     ends = sorted(_slow_ranks(rates, limits), key=lambda one: (_END[one.kind], _ratio(one)))
-    known = {(fault.kind, rank) for fault in ends for rank in fault.ranks}
-    others = {
-        link: rate
-        for link, rate in rates.items()
-        if ("sends", link[0]) not in known and ("receives", link[1]) not in known
-    }
+    slow_ranks = {rank for fault in ends for rank in fault.ranks}
+    # Acknowledgements of what a rank sends queue with what it receives: both directions suffer.
+    others = {link: rate for link, rate in rates.items() if slow_ranks.isdisjoint(link)}
     links = list(_slow_links(others, limits))
-    slow_ranks = {rank for _, rank in known}
     echoes = [one for one in _echoes(found.round_trips) if one.ranks[0] not in slow_ranks]
     wrong = [
         Fault("sums", tuple(range(len(found.hosts))), one.message_bytes, one.message_bytes)

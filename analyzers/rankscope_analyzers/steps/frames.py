@@ -7,6 +7,7 @@ inside one step. `build` sorts that out and counts what it had to leave out. Uni
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -167,11 +168,7 @@ def build(
     if once is not None:
         rows, cell, step_index = rows.at(once), cell[once], step_index[once]
 
-    def matrix(values: Floats | None) -> Floats:
-        if values is None:
-            return np.full(shape, np.nan)
-        return dense(cell, values, shape[0] * shape[1]).reshape(shape)
-
+    matrix = partial(_matrix, cell, shape)
     lasted = matrix(rows.duration)
     judged = (np.isfinite(lasted).mean(axis=1) >= MINIMUM_PRESENCE) & ~_warm_up(runs)
     if "flags" in rows.whole:
@@ -197,6 +194,13 @@ def build(
         work=matrix(_work(rows)),
         dropped=account.dropped,
     )
+
+
+def _matrix(cell: Integers, shape: tuple[int, int], values: Floats | None) -> Floats:
+    """Return values where their cells are, NaN elsewhere and where none are known."""
+    if values is None:
+        return np.full(shape, np.nan)
+    return dense(cell, values, shape[0] * shape[1]).reshape(shape)
 
 
 def _in_runs(records: RecordTable, account: Account) -> tuple[Rows, Integers]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rankscope_agent.contract.metrics import reported, training
+from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import JOB, MANY, growth, of, with_clusters
 from rankscope_dashboards.parts import links, shared
@@ -15,23 +16,16 @@ from rankscope_dashboards.parts.thresholds import ANY_IS_BAD
 
 def panels(runbooks: str) -> Iterator[Panel]:
     """Yield the tables."""
-    failures = of(training.CHECKPOINT_WRITE_FAILURES, JOB)
     alive = worst(of(training.RANK_ALIVE, JOB), "job_id", "rank")
     last = f"max {by('job_id')} ({of(training.CHECKPOINT_LAST_SUCCESS, JOB)})"
     age = f"(time() - {last}) and (sum {by('job_id')} ({alive}) > 0)"
-    yield Table(
-        title="Checkpoints that failed",
-        description="Checkpoint files whose writing raised, or was cut off by the end of its"
+    yield _failed(
+        "Checkpoints that failed",
+        "Checkpoint files whose writing raised, or was cut off by the end of its"
         " process, in the time range, by job, according to the probe.",
-        targets=rows(with_clusters(f"topk({MANY}, sum {by('job_id')} ({growth(failures)}))")),
-        transformations=columns(shared.JOB_COLUMNS | {"Value": "failed"}),
-        overrides=shared.to_debug(),
-        largest_first="failed",
-        decimals=0,
-        steps=ANY_IS_BAD,
-        missing="none failed, or no probe marks checkpoints",
-        links=[links.runbook(runbooks, "RankscopeCheckpointFailing")],
-        width=6,
+        training.CHECKPOINT_WRITE_FAILURES,
+        "none failed, or no probe marks checkpoints",
+        links.runbook(runbooks, "RankscopeCheckpointFailing"),
     )
     yield from _store(runbooks)
     yield Table(
@@ -50,7 +44,6 @@ def panels(runbooks: str) -> Iterator[Panel]:
 
 def _store(runbooks: str) -> Iterator[Panel]:
     free = f"min {by('job_id')} ({of(reported.STORE_FREE, JOB)} / {of(reported.STORE_SIZE, JOB)})"
-    unloaded = of(reported.CHECKPOINT_LOAD_FAILURES, JOB)
     yield Table(
         title="Least room for checkpoints",
         description="Free share of the file system of a job's newest checkpoint, as the rank that"
@@ -62,17 +55,31 @@ def _store(runbooks: str) -> Iterator[Panel]:
         links=[links.runbook(runbooks, "RankscopeCheckpointStoreFilling")],
         width=6,
     )
-    yield Table(
-        title="Checkpoints that could not be loaded",
-        description="Checkpoint files whose loading raised in the time range, by job: damaged ones,"
+    yield _failed(
+        "Checkpoints that could not be loaded",
+        "Checkpoint files whose loading raised in the time range, by job: damaged ones,"
         " and those that do not fit the model.",
-        targets=rows(with_clusters(f"topk({MANY}, sum {by('job_id')} ({growth(unloaded)}))")),
+        reported.CHECKPOINT_LOAD_FAILURES,
+        "all were loaded, or no probe marks checkpoints",
+        links.runbook(runbooks, "RankscopeCheckpointCorrupt"),
+    )
+
+
+def _failed(
+    title: str, description: str, metric: Metric, missing: str, link: tuple[str, str]
+) -> Panel:
+    """Return the table of jobs by how often a counter grew in the time range."""
+    grown = f"topk({MANY}, sum {by('job_id')} ({growth(of(metric, JOB))}))"
+    return Table(
+        title=title,
+        description=description,
+        targets=rows(with_clusters(grown)),
         transformations=columns(shared.JOB_COLUMNS | {"Value": "failed"}),
         overrides=shared.to_debug(),
         largest_first="failed",
         decimals=0,
         steps=ANY_IS_BAD,
-        missing="all were loaded, or no probe marks checkpoints",
-        links=[links.runbook(runbooks, "RankscopeCheckpointCorrupt")],
+        missing=missing,
+        links=[link],
         width=6,
     )

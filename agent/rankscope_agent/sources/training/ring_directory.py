@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from rankscope_agent.sources.fair_shares import Holder
 from rankscope_agent.sources.training.cursor import Cursor, locate
@@ -37,6 +38,8 @@ from rankscope_agent.sources.training.reported import SUFFIX as SIGNALS_SUFFIX
 from rankscope_agent.sources.training.reported import FollowedSignals, open_signals
 from rankscope_agent.sources.training.spans import SUFFIX as SPANS_SUFFIX
 from rankscope_agent.sources.training.spans import FollowedSpans, open_spans
+
+Beside = TypeVar("Beside")
 
 MAX_REFUSED = 256
 """Refused files remembered of one holder, four times the rings read; others are too many."""
@@ -285,27 +288,23 @@ class FollowedDirectory:
 
     def _follow(self, descriptor: int, ring: OpenRing, cursor: Cursor) -> FollowedRing:
         """Put a ring together with what lies beside it, or with why that is refused."""
-        extension = spans = signals = refused = None
-        try:
-            extension = open_extension(descriptor, ring)
-        except RingError as refusal:
-            refused = refusal.without_frames()
-            self._refused_extensions.append((ring.path.with_suffix(SUFFIX), refused))
-        try:
-            found = open_spans(descriptor, ring)
-            spans = None if found is None else FollowedSpans(found)
-        except RingError as refusal:
-            kept = refusal.without_frames()
-            refused = refused or kept
-            self._refused_extensions.append((ring.path.with_suffix(SPANS_SUFFIX), kept))
-        try:
-            found = open_signals(descriptor, ring)
-            signals = None if found is None else FollowedSignals(found)
-        except RingError as refusal:
-            kept = refusal.without_frames()
-            refused = refused or kept
-            self._refused_extensions.append((ring.path.with_suffix(SIGNALS_SUFFIX), kept))
-        return FollowedRing(ring, cursor, extension, refused, self._ends, spans, signals)
+        refused: list[RingError] = []
+
+        def opened(suffix: str, call: Callable[[int, OpenRing], Beside | None]) -> Beside | None:
+            try:
+                return call(descriptor, ring)
+            except RingError as refusal:
+                refused.append(refusal.without_frames())
+                self._refused_extensions.append((ring.path.with_suffix(suffix), refused[-1]))
+                return None
+
+        extension = opened(SUFFIX, open_extension)
+        found = opened(SPANS_SUFFIX, open_spans)
+        table = opened(SIGNALS_SUFFIX, open_signals)
+        spans = None if found is None else FollowedSpans(found)
+        signals = None if table is None else FollowedSignals(table)
+        reason = refused[0] if refused else None
+        return FollowedRing(ring, cursor, extension, reason, self._ends, spans, signals)
 
     def _new_refusals(
         self, before: dict[str, tuple[RingFile, RingError]], left_before: int

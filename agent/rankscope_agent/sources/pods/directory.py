@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rankscope_agent.contract.job_names import JobNameError, PodJob, namespace_of, within
@@ -17,6 +16,7 @@ from rankscope_agent.sources.pods.lifecycles import JobLife, Lifecycles
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.placement_view import PlacementView
+from rankscope_agent.sources.pods.rank_location import RankLocation, started
 from rankscope_agent.sources.pods.records import Pod
 from rankscope_agent.sources.pods.training_pods import is_training
 
@@ -367,31 +367,8 @@ class PodDirectory:
             container_name=container,
             uuid=gpu_of_rank(local_rank, local_world_size, held, view.gpus),
             pod_created=pod.created_unix_seconds or None,
-            container_started=_started(pod, container),
+            container_started=started(pod, container),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class RankLocation:
-    """Where a rank runs; empty text stands for unknown, or for outside of pods.
-
-    Args:
-        pod_created: Unix time at which its pod was created.
-        container_started: Unix time at which its container was started.
-    """
-
-    pod_namespace: str = ""
-    pod_name: str = ""
-    container_name: str = ""
-    uuid: str = ""
-    pod_created: float | None = None
-    container_started: float | None = None
-
-
-def _started(pod: Pod, name: str) -> float | None:
-    """Return when a container of a pod was started, None where it does not run or has no time."""
-    found = (one.started_unix_seconds for one in pod.containers if name and one.name == name)
-    return next(found, 0.0) or None
 
 
 def _only_container(pod: Pod) -> str:

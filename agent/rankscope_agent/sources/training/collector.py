@@ -18,7 +18,8 @@ from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import RankIdentity, Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import Incomplete, NoData
-from rankscope_agent.sources.pods.directory import PodDirectory, RankLocation
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.rank_location import RankLocation
 from rankscope_agent.sources.training import starts
 from rankscope_agent.sources.training.files import MAX_RINGS
 from rankscope_agent.sources.training.followed_ring import FollowedRing

@@ -1,0 +1,30 @@
+"""Where a rank runs, as its pod and container say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rankscope_agent.sources.pods.records import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class RankLocation:
+    """Where a rank runs; empty text stands for unknown, or for outside of pods.
+
+    Args:
+        pod_created: Unix time at which its pod was created.
+        container_started: Unix time at which its container was started.
+    """
+
+    pod_namespace: str = ""
+    pod_name: str = ""
+    container_name: str = ""
+    uuid: str = ""
+    pod_created: float | None = None
+    container_started: float | None = None
+
+
+def started(pod: Pod, name: str) -> float | None:
+    """Return when a container of a pod was started, None where it does not run or has no time."""
+    found = (one.started_unix_seconds for one in pod.containers if name and one.name == name)
+    return next(found, 0.0) or None

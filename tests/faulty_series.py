@@ -23,6 +23,7 @@ from rankscope_agent.contract.metrics import (
     netdev,
     pods,
     rdma,
+    reported,
     starvation,
     training,
 )
@@ -192,6 +193,24 @@ def noticed(notice: str) -> list[Reading]:
     return [Reading(cluster_jobs.JOB_NODE_NOTICE, labels, NOW - 60)]
 
 
+def befell(event: str) -> Reading:
+    """Return what an agent says of something that befell the odd rank five minutes ago."""
+    return of_odd_rank(reported.TRAINING_EVENT, NOW - 300, event=event)
+
+
+def of_odd_rank(metric: Metric, value: float, **labels: str) -> Reading:
+    return Reading(metric, {"job_id": JOB, "rank": str(ODD), **labels}, value)
+
+
+def restarted(**ratios: float) -> Sequence[Reading]:
+    """Return what an agent says of a rank whose process began again five minutes ago."""
+    said = [
+        of_odd_rank(reported.RESTART_RATIO, ratio, quantity=quantity)
+        for quantity, ratio in ratios.items()
+    ]
+    return [befell("restarted"), *said]
+
+
 FAULTS: Mapping[str, Sequence[Reading]] = {
     # GPUs: state, memory, links.
     "gpu_lost": [Reading(gpus.GPU_LOST, GPU, 1)],
@@ -306,6 +325,35 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
     "node_pressure": noticed("memory_pressure"),
     "node_notice": noticed("cordoned"),
     "device_unhealthy": [Reading(pods.DEVICE_UNHEALTHY, {**LOG, "device_id": "GPU-5"}, 1)],
+    # Checkpoints and what training says of itself.
+    "checkpoint_failed": [befell("checkpoint_write_failed")],
+    "checkpoint_not_loaded": [befell("checkpoint_load_failed")],
+    "checkpoint_overwritten": [befell("checkpoint_path_shared")],
+    "checkpoint_overdue": [
+        Reading(reported.CHECKPOINT_OBJECTIVE, {}, 600),
+        of_odd_rank(training.CHECKPOINT_LAST_SUCCESS, NOW - 601),
+    ],
+    "checkpoint_store_full": [
+        of_odd_rank(reported.STORE_FREE, 49e9),
+        of_odd_rank(reported.STORE_SIZE, 1e12),
+    ],
+    "checkpoint_share": [
+        of_odd_rank(training.CHECKPOINT_BLOCKED, 500),
+        of_odd_rank(training.STEP_SECONDS, 1000),
+    ],
+    "loss_not_finite": [befell("loss_not_finite")],
+    "loss_diverging": [
+        of_odd_rank(reported.LOSS_LEVEL, 4.2),
+        of_odd_rank(reported.LOSS_LOWEST, 2.0),
+    ],
+    "loss_jump": [
+        of_odd_rank(reported.LOSS_LEVEL, 3.2),
+        of_odd_rank(reported.LOSS_BEFORE_RESTART, 2.0),
+    ],
+    "learning_rate_changed": restarted(learning_rate=0.6),
+    "batch_changed": restarted(world_size=0.75, batch_samples=1.0, learning_rate=1.0),
+    "loader_worker_died": [befell("loader_worker_died")],
+    "cuda_out_of_memory": [befell("cuda_out_of_memory")],
     "environment_differs": [
         Reading(
             pods.RANK_ENVIRONMENT_INFO,

@@ -168,12 +168,13 @@ class SignalWriter:
         self.path.write_bytes(extension_header(**words) + bytes(64 * SIGNALS))
         self.seq = 0
 
-    def write(self, values: dict[int, float], step: int = 7) -> None:
-        """Write the table: values by their kind, all others unknown."""
+    def write(self, values: dict[int, float], step: int = 7, unix_ns: int = 0) -> None:
+        """Write the table: values by their kind, all others unknown; as of the ring's begin."""
+        at = unix_ns or HEADER_FIELDS["created_unix_ns"]
         self.seq += 1
         table = bytearray(64 * SIGNALS)
         for kind, value in values.items():
-            words = (self.seq, HEADER_FIELDS["created_unix_ns"], value, step, kind, self.seq + kind)
+            words = (self.seq, at, value, step, kind, self.seq + kind)
             SIGNAL.pack_into(table, 64 * (kind - 1), *words)
         with self.path.open("r+b") as file:
             file.seek(64)

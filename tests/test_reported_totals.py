@@ -159,7 +159,10 @@ def test_ranks_that_write_one_file_are_counted_and_those_with_files_of_their_own
     save(second, 4, 25.0, target=11, step=30)  # one after the other
     save(second, 5, 40.0, target=11, step=50)  # of another step, alone
     for _ in range(2):
-        assert Page(read).value(metrics.CHECKPOINT_SHARED, "team/job") == 2
+        page = Page(read)
+        assert page.value(metrics.CHECKPOINT_SHARED, "team/job") == 2
+        assert event(page, "checkpoint_path_shared", rank=1) == CREATED_NS / NS + 26
+        assert event(page, "checkpoint_path_shared") == CREATED_NS / NS + 21
     for _, ring in writers:
         ring.end()
 
@@ -185,4 +188,91 @@ def test_loads_emergencies_and_the_step_of_the_last_good_one(tmp_path: Path) -> 
     ring = RingWriter(tmp_path, "4343-9.ring", **LATER)
     ring.step(start_unix_ns=CREATED_NS + 61 * NS)
     assert Page(read).rank(metrics.CHECKPOINT_STEP) == 0  # of the process before
+    ring.end()
+
+
+def event(page: Page, kind: str, rank: int = 0) -> object:
+    return page.value(metrics.TRAINING_EVENT, "team/job", str(rank), kind)
+
+
+def ratio(page: Page, quantity: str) -> object:
+    return page.value(metrics.RESTART_RATIO, "team/job", "0", quantity)
+
+
+def test_what_befell_a_rank_has_the_time_of_the_newest_that_was_counted(tmp_path: Path) -> None:
+    signals, ring = SignalWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    read = collector(tmp_path)
+    signals.write(losses(30, 2.0) | {9: 1})
+    page = Page(read)
+    assert event(page, "loader_worker_died") == CREATED_NS / NS
+    assert event(page, "loss_not_finite") is event(page, "cuda_out_of_memory") is None
+    signals.write(losses(31, 2.0) | {9: 1, NOT_FINITE: 1}, unix_ns=CREATED_NS + 5 * NS)
+    page = Page(read)
+    assert event(page, "loss_not_finite") == CREATED_NS / NS + 5
+    signals.write(losses(32, 2.0) | {9: 1, NOT_FINITE: 1, 10: 2}, unix_ns=CREATED_NS + 9 * NS)
+    page = Page(read)
+    assert event(page, "loss_not_finite") == CREATED_NS / NS + 5  # it was none of the newest
+    assert event(page, "loader_worker_died") == CREATED_NS / NS
+    assert event(page, "cuda_out_of_memory") == CREATED_NS / NS + 9
+    ring.end()
+
+
+def test_the_lowest_level_of_a_loss_is_of_the_newest_process(tmp_path: Path) -> None:
+    signals, ring = SignalWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    read = collector(tmp_path)
+    signals.write(losses(19, 1.0))
+    assert Page(read).rank(metrics.LOSS_LOWEST) is None
+    for count, level, lowest in ((20, 2.0, 2.0), (40, 1.5, 1.5), (60, 3.0, 1.5)):
+        signals.write(losses(count, level))
+        assert Page(read).rank(metrics.LOSS_LOWEST) == lowest
+    ring.end()
+    signals = SignalWriter(tmp_path, "4343-9.sig", **LATER)
+    ring = RingWriter(tmp_path, "4343-9.ring", **LATER)
+    ring.step(start_unix_ns=CREATED_NS + 61 * NS)
+    signals.write(losses(30, 2.5))
+    assert Page(read).rank(metrics.LOSS_LOWEST) == 2.5
+    ring.end()
+
+
+def test_what_a_restart_changed_is_told_as_ratios(tmp_path: Path) -> None:
+    signals, ring = SignalWriter(tmp_path), RingWriter(tmp_path, world_size=4)
+    for samples in (32, 32, 7):
+        ring.step(samples=samples)
+    read = collector(tmp_path)
+    signals.write({5: 0.1})
+    page = Page(read)
+    signals.write({5: 0.04})
+    page = Page(read)
+    assert page.labels(metrics.RESTART_RATIO) == []
+    assert event(page, "restarted") is None
+    ring.end()
+    signals = SignalWriter(tmp_path, "4343-9.sig", **LATER)
+    ring = RingWriter(tmp_path, "4343-9.ring", world_size=3, **LATER)
+    ring.step(start_unix_ns=CREATED_NS + 61 * NS, samples=64)
+    signals.write({5: 0.02})
+    page = Page(read)
+    assert event(page, "restarted") == CREATED_NS / NS + 60
+    assert ratio(page, "learning_rate") == 0.5
+    assert ratio(page, "world_size") == 0.75
+    assert ratio(page, "batch_samples") == 2.0
+    signals.write({5: 0.001})  # the schedule goes on
+    assert ratio(Page(read), "learning_rate") == 0.5
+    ring.end()
+
+
+def test_a_process_that_says_no_learning_rate_is_not_compared_by_that_of_the_one_before(
+    tmp_path: Path,
+) -> None:
+    signals, ring = SignalWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    read = collector(tmp_path)
+    signals.write({5: 0.1})
+    Page(read)
+    ring.end()
+    SignalWriter(tmp_path, "4343-9.sig", **LATER)
+    ring = RingWriter(tmp_path, "4343-9.ring", **LATER)
+    ring.step(start_unix_ns=CREATED_NS + 61 * NS)
+    assert ratio(Page(read), "learning_rate") is None
     ring.end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collected_page import CREATED, CREATED_NS, Clock, Page, collector
+from rankscope_agent.contract.metrics import reported
 from rankscope_agent.contract.metrics import training as metrics
 from ring_writer import NS, RingWriter, SpanWriter
 
@@ -125,3 +126,25 @@ def test_a_file_that_is_no_spans_is_refused_and_costs_nothing_else(tmp_path, con
     assert checkpoints(page) == (None,) * 5
     assert len(page.labels(metrics.RINGS_REJECTED)) == 1
     ring.end()
+
+
+def test_what_saving_held_up_is_counted_and_what_failed_has_its_time(tmp_path):
+    spans, ring = SpanWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    read = collector(tmp_path)
+    spans.write(1, start_ns=CREATED_NS + NS, duration_ns=2 * NS, outcome=1)
+    spans.write(2, 3, start_ns=CREATED_NS + 4 * NS, duration_ns=NS // 2, outcome=1)  # staged
+    spans.write(3, 2, start_ns=CREATED_NS + 5 * NS, duration_ns=NS, outcome=2)
+    spans.write(4, 4, start_ns=CREATED_NS + 7 * NS, duration_ns=NS, outcome=1)
+    page = Page(read)
+    assert page.rank(metrics.CHECKPOINT_BLOCKED) == 2.5
+    event = reported.TRAINING_EVENT
+    assert page.value(event, "team/job", "0", "checkpoint_load_failed") == CREATED + 6
+    assert page.value(event, "team/job", "0", "checkpoint_write_failed") is None
+    spans.write(5, start_ns=CREATED_NS + 9 * NS, duration_ns=NS, outcome=2)
+    spans.write(6, start_ns=CREATED_NS + 11 * NS)
+    page = Page(read)
+    assert page.value(event, "team/job", "0", "checkpoint_write_failed") == CREATED + 10
+    ring.end()
+    page = Page(read)  # it was cut off by the end of its process
+    assert page.value(event, "team/job", "0", "checkpoint_write_failed") == CREATED + 11

@@ -14,8 +14,9 @@ from rankscope_agent.contract.kernel.vocabulary import Action
 from rankscope_analyzers.findings.finding import Advice, Owner
 from rankscope_analyzers.findings.job_advice import JOB_ADVICE
 from rankscope_analyzers.findings.node_advice import LESS_MEMORY, NODE_ADVICE
+from rankscope_analyzers.findings.signal_advice import SIGNAL_ADVICE
 
-ADVICE: Mapping[str, Advice] = {**JOB_ADVICE, **NODE_ADVICE}
+ADVICE: Mapping[str, Advice] = {**JOB_ADVICE, **NODE_ADVICE, **SIGNAL_ADVICE}
 """Every kind of finding."""
 
 OWNERS_OF_CAUSES: Mapping[str, Owner] = {

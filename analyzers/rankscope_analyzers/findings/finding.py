@@ -25,10 +25,13 @@ Severity = Literal["page", "ticket"]
 Owner = Literal["platform", "network", "ml"]
 """Who acts on a finding: those who run the nodes, those who run the network, whoever trains."""
 
-Layer = Literal["training", "gpu", "kernel", "link", "nccl", "environment", "host", "pod", "log"]
+Layer = Literal[
+    "training", "signals", "gpu", "kernel", "link", "nccl", "environment", "host", "pod", "log"
+]
 
 LAYER_NAMES: dict[Layer, str] = {
     "training": "step times",
+    "signals": "checkpoints and training signals",
     "gpu": "GPU counters",
     "kernel": "kernel log",
     "link": "link counters",

@@ -24,6 +24,7 @@ GPU_STATE = frozenset(
 )
 CLOCKS = frozenset(("clock_low", "power_low", "temperature_high"))
 LOSSES = frozenset(("errors", "retransmission", "congestion", "asymmetric_rail"))
+LOSSES_WRONG = frozenset(("loss_jump", "loss_diverging", "loss_not_finite"))
 MEMORY = frozenset(("ecc_uncorrected", "row_remap_failed", "row_remap_pending"))
 HOST_FAULTS = frozenset(("host_transient", "cpu_pressure", "memory_pressure", "io_pressure"))
 
@@ -83,6 +84,22 @@ KINDS: Mapping[str, Kind] = {
     "socket_fallback": Kind(4, SLOW_NETWORK | {"gdr_missing"}, reported_alone=True),
     "attempt_failed": Kind(6, NO_RANK | STUCK, reported_alone=True),
     "ib_errors": Kind(6, SLOW_NETWORK | GONE, reported_alone=True),
+    # Checkpoints, and what training says of itself.
+    "checkpoint_overdue": Kind(0, reported_alone=True),
+    "checkpoint_share": Kind(0, reported_alone=True),
+    "checkpoint_overwritten": Kind(3, frozenset(("checkpoint_not_loaded",)), reported_alone=True),
+    "checkpoint_failed": Kind(1, frozenset(("checkpoint_overdue",)), reported_alone=True),
+    "checkpoint_not_loaded": Kind(2, reported_alone=True),
+    "checkpoint_store_full": Kind(
+        2, frozenset(("checkpoint_failed", "checkpoint_overdue")), reported_alone=True
+    ),
+    "loss_jump": Kind(0, reported_alone=True),
+    "loss_diverging": Kind(1, reported_alone=True),
+    "loss_not_finite": Kind(2, frozenset(("loss_diverging",)), reported_alone=True),
+    "learning_rate_changed": Kind(3, LOSSES_WRONG, reported_alone=True),
+    "batch_changed": Kind(4, LOSSES_WRONG | {"learning_rate_changed"}, reported_alone=True),
+    "loader_worker_died": Kind(5, NO_RANK | STUCK | {"data_loader"}, reported_alone=True),
+    "cuda_out_of_memory": Kind(7, NO_RANK | STUCK | LOGGED, reported_alone=True),
     # Pods and environment.
     "pod_pending": Kind(4, frozenset(("missing_rank", "init_incomplete")), reported_alone=True),
     "pod_failed": Kind(4, STUCK | {"missing_rank", "rank_ended", "job_over"}, reported_alone=True),
@@ -110,10 +127,12 @@ KINDS: Mapping[str, Kind] = {
         4, SLOW_RANK | SLOW_INPUT | {"cpu_pressure", "cpu_starved", "workers_starved"}
     ),
     "nfs_slow": Kind(4, SLOW_INPUT | {"io_pressure"}),
-    "disk_full": Kind(6, NO_RANK | {"storage_checkpoint"}),
-    "shm_full": Kind(6, NO_RANK | {"data_loader"}),
+    "disk_full": Kind(6, NO_RANK | {"storage_checkpoint", "checkpoint_failed"}),
+    "shm_full": Kind(6, NO_RANK | {"data_loader", "loader_worker_died"}),
     "pids_exhausted": Kind(6, NO_RANK | {"data_loader"}),
-    "oom_kill": Kind(7, NO_RANK | STUCK | LOGGED | {"data_loader"}, reported_alone=True),
+    "oom_kill": Kind(
+        7, NO_RANK | STUCK | LOGGED | {"data_loader", "loader_worker_died"}, reported_alone=True
+    ),
     "unattributed_kill": Kind(0),
     # GPUs.
     "power_low": Kind(2),

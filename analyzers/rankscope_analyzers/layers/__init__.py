@@ -15,6 +15,7 @@ from rankscope_analyzers.findings.finding import Finding, Layer
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import (
+    checkpoints,
     device_health,
     endings,
     environment,
@@ -23,6 +24,7 @@ from rankscope_analyzers.layers import (
     hang,
     host_pressure,
     kernel_log,
+    learning,
     link_faults,
     log_failures,
     nccl_transport,
@@ -67,6 +69,8 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("log", log_failures.READS, log_failures.KINDS, log_failures.findings),
     Subject("pod", device_health.READS, device_health.KINDS, device_health.findings),
     Subject("training", hang.READS, hang.KINDS, hang.findings),
+    Subject("signals", checkpoints.READS, checkpoints.KINDS, checkpoints.findings),
+    Subject("signals", learning.READS, learning.KINDS, learning.findings),
     Subject("environment", environment.READS, environment.KINDS, environment.findings),
 )
 

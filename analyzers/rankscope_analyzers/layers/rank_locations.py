@@ -58,12 +58,12 @@ def rank_locations(observed: Observed) -> RankLocations:
     nics = _nics(observed)
     jobs: dict[str, dict[int, RankLocation]] = defaultdict(dict)
     for series in observed.of(training.RANK_INFO):
-        rank = _number(series.labels.get("rank", ""))
+        rank = rank_number(series.labels.get("rank", ""))
         if rank is not None:
             location = _location(rank, series, gpus, nics)
             jobs[series.labels.get("job_id", "")][rank] = location
     for series in observed.of(pods.GPU_ALLOCATION_INFO):
-        rank = _number(series.labels.get("rank", ""))
+        rank = rank_number(series.labels.get("rank", ""))
         members = jobs[series.labels.get("job_id", "")]
         if rank is not None and rank not in members:
             members[rank] = _allocated(rank, series, nics)
@@ -78,7 +78,7 @@ def _location(
 ) -> RankLocation:
     labels = series.labels
     # The agent's node name: outside of pods a ring may name the host differently.
-    node, local = series.node or labels.get("node", ""), _number(labels.get("local_rank", ""))
+    node, local = series.node or labels.get("node", ""), rank_number(labels.get("local_rank", ""))
     uuid = labels.get("uuid", "").partition("::")[0]
     guessed = not uuid and local is not None
     if guessed:  # without devices of its own, rank n of a node takes GPU n
@@ -131,7 +131,7 @@ def _allocated(
 def by_rank(observed: Observed, metric: Metric, job_id: str) -> Mapping[int, Series]:
     """Return a job's series by rank; what is no rank's number is left out."""
     numbered = (
-        (_number(series.labels.get("rank", "")), series)
+        (rank_number(series.labels.get("rank", "")), series)
         for series in observed.of(metric, job_id=job_id)
     )
     return {rank: series for rank, series in numbered if rank is not None}
@@ -148,7 +148,8 @@ def _nics(observed: Observed) -> Mapping[tuple[str, str], tuple[str, ...]]:
     return {key: tuple(name for _, name in sorted(several)) for key, several in found.items()}
 
 
-def _number(text: str) -> int | None:
+def rank_number(text: str) -> int | None:
+    """Return the number that a label holds, None for what is no rank's."""
     if text.isascii() and text.isdigit() and len(text) < 8 and int(text) < MAXIMUM_RANKS:
         return int(text)
     return None

@@ -19,6 +19,7 @@ def series_finding(
     evidence: tuple[Evidence, ...],
     since_unix_seconds: float | None = None,
     *,
+    until_unix_seconds: float | None = None,
     severity: Severity | None = None,
     instead: Advice | None = None,
 ) -> Finding:
@@ -31,6 +32,7 @@ def series_finding(
         sentence,
         evidence,
         since_unix_seconds,
+        until_unix_seconds=until_unix_seconds,
         source=query_of(evidence, job_id, where),
         severity=severity,
         instead=instead,

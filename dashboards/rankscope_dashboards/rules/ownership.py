@@ -7,18 +7,10 @@ from rankscope_analyzers.findings.finding import Owner
 
 WITHOUT_FINDING: dict[str, Owner] = {
     "RankscopeAdapterUnhealthy": "network",
-    "RankscopeCheckpointCorrupt": "ml",
-    "RankscopeCheckpointFailing": "ml",
-    "RankscopeCheckpointOverdue": "ml",
-    "RankscopeCheckpointOverwritten": "ml",
-    "RankscopeCheckpointStoreFilling": "ml",
     "RankscopeGpusIdle": "ml",
     "RankscopeJobStalled": "ml",
-    "RankscopeLossDiverging": "ml",
-    "RankscopeLossJump": "ml",
     "RankscopeLowGpuUtilisation": "ml",
     "RankscopeNetworkSaturated": "network",
-    "RankscopeNonFiniteLoss": "ml",
     "RankscopePfcStorm": "network",
     "RankscopePodInterface": "network",
     "RankscopeStepTailSlow": "ml",

@@ -31,6 +31,29 @@ LOSS_BEFORE_RESTART = Metric(
     " none, and before twenty losses of this one.",
     RANK,
 )
+LOSS_LOWEST = Metric(
+    "rankscope_loss_level_lowest",
+    "gauge",
+    "Lowest level of the loss since the rank's process began, once there were twenty losses.",
+    RANK,
+)
+RESTART_RATIO = Metric(
+    "rankscope_restart_ratio",
+    "gauge",
+    "What the rank's newest process began with over what the one before it ended with:"
+    " learning_rate, batch_samples (the largest batch of each), world_size; absent where there was"
+    " no restart.",
+    (*RANK, "quantity"),
+)
+TRAINING_EVENT = Metric(
+    "rankscope_training_last_event_timestamp_seconds",
+    "gauge",
+    "Unix time at which something last happened to the rank: restarted (when its newest process"
+    " began to record), checkpoint_write_failed (of one that was cut off, when it began),"
+    " checkpoint_load_failed, checkpoint_path_shared, loss_not_finite, loader_worker_died,"
+    " cuda_out_of_memory; absent before the first time.",
+    (*RANK, "event"),
+)
 LOSSES = Metric(
     "rankscope_losses_total", "counter", "Losses that the program handed to the probe.", RANK
 )

@@ -94,6 +94,13 @@ CHECKPOINT_WRITE_SECONDS = Metric(
     "Time the rank spent writing checkpoint files that it finished, beside training or not.",
     RANK,
 )
+CHECKPOINT_BLOCKED = Metric(
+    "rankscope_checkpoint_blocked_seconds_total",
+    "counter",
+    "Time in which the rank could take no step as it saved a checkpoint; what is written beside"
+    " training is not in it.",
+    RANK,
+)
 CHECKPOINT_LAST_SUCCESS = Metric(
     "rankscope_checkpoint_last_success_timestamp_seconds",
     "gauge",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rankscope_agent.sources.training.spans import ONE_FILE, UNKNOWN_STEP, Span
 
@@ -26,16 +26,26 @@ class CheckpointWriters:
         self.paths: int | None = None
         self._writes: deque[_Write] = deque(maxlen=MAX_WRITES)
 
-    def add(self, rank: int, pod_uid: str, ended: Iterable[Span]) -> None:
-        """Take the spans of a rank that ended since the last time."""
+    def add(self, rank: int, pod_uid: str, ended: Iterable[Span]) -> Mapping[int, int]:
+        """Take the spans of a rank that ended since the last time.
+
+        Returns:
+            For each rank that wrote a file which another one wrote as well, when the newest such
+            write ended, in nanoseconds of Unix time.
+        """
+        shared: dict[int, int] = {}
         for span in ended:
             if span.kind_name == "checkpoint_save" and span.flags & ONE_FILE and span.target:
-                same = any(
-                    other != rank and pod == pod_uid and _is_one_file(span, before)
+                same = [
+                    (other, before)
                     for other, pod, before in self._writes
-                )
-                self.paths = (self.paths or 0) + same
+                    if other != rank and pod == pod_uid and _is_one_file(span, before)
+                ]
+                self.paths = (self.paths or 0) + bool(same)
                 self._writes.append((rank, pod_uid, span))
+                for writer, write in ((rank, span), *same) if same else ():
+                    shared[writer] = max(shared.get(writer, 0), write.end_unix_ns)
+        return shared
 
 
 def _is_one_file(one: Span, other: Span) -> bool:

@@ -29,7 +29,9 @@ from rankscope_agent.sources.training.identity import rank_identity
 from rankscope_agent.sources.training.patient_follower import PatientFollower
 from rankscope_agent.sources.training.rank_samples import rank_samples
 from rankscope_agent.sources.training.read_turns import ReadTurns
+from rankscope_agent.sources.training.reported import Signal
 from rankscope_agent.sources.training.reported_totals import SignalTotals
+from rankscope_agent.sources.training.restart_ratios import LEARNING_RATE
 from rankscope_agent.sources.training.shares import forget_ranks
 from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.spans import Span
@@ -227,13 +229,19 @@ class TrainingCollector:
         rank.lost += lost
         if followed.signals:
             rank.signals = rank.signals or SignalTotals()
-            rank.signals.note(followed.signals.look(), header.created_unix_ns)
+            said = followed.signals.look()
+            rank.signals.note(said, header.created_unix_ns)
+            rate = said.get(Signal.LEARNING_RATE)
+            rank.restarts.note(LEARNING_RATE, rate.value if rate else None, header.created_unix_ns)
         ended: Sequence[Span] = ()
         if followed.spans:
             rank.spans = rank.spans or SpanTotals()
             ended, still_open = followed.spans.look(alive=followed.liveness == "alive")
             rank.spans.add(ended, header.created_unix_ns)
-            job.writers.add(header.rank, header.pod_uid, ended)
+            shared = job.writers.add(header.rank, header.pod_uid, ended)
+            for writer in job.ranks.keys() & shared:
+                known = job.ranks[writer].shared_unix_ns or 0
+                job.ranks[writer].shared_unix_ns = max(known, shared[writer])
             if rank.created_unix_ns == header.created_unix_ns:
                 rank.spans.note_open(still_open)
         if rank.created_unix_ns == header.created_unix_ns:

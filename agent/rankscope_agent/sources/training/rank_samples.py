@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rankscope_agent.contract.metrics import reported as signs
 from rankscope_agent.contract.metrics import training as metrics
@@ -39,6 +39,14 @@ EVENTS: Sequence[tuple[Metric, Signal]] = (
 """Counts that are 0 from the start, so that the first event is an increase."""
 
 
+COUNTED: Mapping[str, Signal] = {
+    "loss_not_finite": Signal.NOT_FINITE,
+    "loader_worker_died": Signal.DEAD_WORKERS,
+    "cuda_out_of_memory": Signal.CUDA_OUT_OF_MEMORY,
+}
+"""Events of `TRAINING_EVENT` that signals count."""
+
+
 def rank_samples(labels: tuple[str, str], rank: RankTotals) -> Iterator[Sample]:
     """Yield what is known of a rank, but for where it is."""
     for values in (_totals(rank), _newest(rank.last), _writes(rank), _signals(rank.signals)):
@@ -50,6 +58,23 @@ def rank_samples(labels: tuple[str, str], rank: RankTotals) -> Iterator[Sample]:
             yield Sample(metrics.SPAN_BEGAN, (*labels, kind), began / NS)
         for outcome, count in rank.spans.emergencies.items():
             yield Sample(signs.CHECKPOINT_EMERGENCY, (*labels, outcome), count)
+    for event, unix_ns in _events(rank):
+        if unix_ns is not None:
+            yield Sample(signs.TRAINING_EVENT, (*labels, event), unix_ns / NS)
+    for quantity, ratio in rank.restarts.known().items():
+        yield Sample(signs.RESTART_RATIO, (*labels, quantity), ratio)
+
+
+def _events(rank: RankTotals) -> Iterator[tuple[str, int | None]]:
+    """Yield when what may befall a rank last did."""
+    yield "restarted", rank.restarts.at_unix_ns
+    yield "checkpoint_path_shared", rank.shared_unix_ns
+    if rank.spans:
+        yield "checkpoint_write_failed", rank.spans.failed_unix_ns
+        yield "checkpoint_load_failed", rank.spans.refused_unix_ns
+    if rank.signals:
+        for event, signal in COUNTED.items():
+            yield event, rank.signals.counted_unix_ns.get(signal)
 
 
 def _totals(rank: RankTotals) -> Values:
@@ -78,6 +103,7 @@ def _writes(rank: RankTotals) -> Values:
         (metrics.CHECKPOINT_WRITES, spans.writes),
         (metrics.CHECKPOINT_WRITE_FAILURES, spans.failures),
         (metrics.CHECKPOINT_WRITE_SECONDS, spans.write_ns / NS),
+        (metrics.CHECKPOINT_BLOCKED, spans.blocked_ns / NS),
         (metrics.CHECKPOINT_LAST_SUCCESS, None if last is None else last / NS),
         (metrics.CHECKPOINT_LAST_WRITE, _seconds(spans.last_write_ns)),
         (signs.CHECKPOINT_STEP, spans.last_success_step(rank.created_unix_ns)),
@@ -92,6 +118,7 @@ def _signals(signals: SignalTotals | None) -> Values:
     return (
         (signs.LOSS, loss if loss is not None and math.isfinite(loss) else None),
         (signs.LOSS_BEFORE_RESTART, signals.level_before),
+        (signs.LOSS_LOWEST, signals.lowest_level),
         *((metric, signals.value(signal)) for metric, signal in STATES),
         *((metric, float(signals.count(signal))) for metric, signal in EVENTS),
         *((metric, _handed_over(signals, signal)) for metric, signal in HANDED_OVER),

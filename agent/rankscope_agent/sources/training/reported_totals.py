@@ -17,10 +17,14 @@ class SignalTotals:
     """What one rank said so far; `newest` is what its newest process says now.
 
     `level_before` is the level of the losses where the process before the newest left it, None
-    where there is none, or the newest has not settled.
+    where there is none, or the newest has not settled. `lowest_level` is the lowest of the newest
+    process, None before it has settled. `counted_unix_ns` is when something was counted last.
     """
 
-    __slots__ = ("_before", "_counts", "_created_unix_ns", "_folded", "newest")
+    __slots__ = (
+        "_before", "_counts", "_created_unix_ns", "_folded", "counted_unix_ns", "lowest_level",
+        "newest",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.newest: Signals = {}
@@ -28,6 +32,8 @@ class SignalTotals:
         self._counts: dict[int, Counter[Signal]] = {}
         self._folded: Counter[Signal] = Counter()
         self._before: float | None = None
+        self.lowest_level: float | None = None
+        self.counted_unix_ns: dict[Signal, int] = {}
 
     def note(self, signals: Signals, created_unix_ns: int) -> None:
         """Take what a process says now, by when its ring was made."""
@@ -36,8 +42,11 @@ class SignalTotals:
         if created_unix_ns > self._created_unix_ns:
             self._before = self._level()
             self._created_unix_ns, self.newest = created_unix_ns, {}
+            self.lowest_level = None
         if created_unix_ns == self._created_unix_ns:
             self.newest = signals
+            self._note_level()
+        self._note_counts(signals, self._counts.get(created_unix_ns, Counter()))
         self._counts[created_unix_ns] = Counter(
             {kind: int(reading.value) for kind, reading in signals.items() if kind in COUNTS}
         )
@@ -56,10 +65,24 @@ class SignalTotals:
     @property
     def level_before(self) -> float | None:
         """The level of losses before the newest process, once that has a level of its own."""
-        losses = self.value(Signal.LOSSES)
-        return self._before if losses is not None and losses >= SETTLED_LOSSES else None
+        return self._before if self._settled() else None
+
+    def _note_counts(self, signals: Signals, before: Counter[Signal]) -> None:
+        for kind, reading in signals.items():
+            if kind in COUNTS and reading.value > before[kind]:
+                known = self.counted_unix_ns.get(kind, 0)
+                self.counted_unix_ns[kind] = max(known, reading.unix_ns)
+
+    def _note_level(self) -> None:
+        level = self.value(Signal.LOSS_LEVEL)
+        if self._settled() and level is not None:
+            self.lowest_level = (
+                level if self.lowest_level is None else min(level, self.lowest_level)
+            )
 
     def _level(self) -> float | None:
+        return self.value(Signal.LOSS_LEVEL) if self._settled() else self._before
+
+    def _settled(self) -> bool:
         losses = self.value(Signal.LOSSES)
-        settled = losses is not None and losses >= SETTLED_LOSSES
-        return self.value(Signal.LOSS_LEVEL) if settled else self._before
+        return losses is not None and losses >= SETTLED_LOSSES

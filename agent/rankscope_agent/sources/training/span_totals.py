@@ -15,22 +15,31 @@ from rankscope_agent.sources.training.spans import (
 )
 from rankscope_agent.sources.training.starts import RENDEZVOUS
 
+SAVING = frozenset(("checkpoint_save", "checkpoint_staging"))
+"""What holds up steps to keep the state; what comes of a staged one is written beside them."""
+
 
 class SpanTotals:
     """Checkpoints that a rank wrote and loaded so far, and what it is doing now.
 
     `last_success_unix_ns` and `last_write_ns` are of the newest one that succeeded, None before it.
     `began_unix_ns` is when the oldest of the open spans of a kind began; `refused` loads failed;
-    `emergencies` are writes after SIGTERM, by outcome.
+    `emergencies` are writes after SIGTERM, by outcome. `failed_unix_ns` and `refused_unix_ns` are
+    when a write and a load failed last, None before the first; `blocked_ns` is how long saving held
+    up steps.
     """
 
     __slots__ = (
-        "_last_step", "began_unix_ns", "emergencies", "failures", "last_success_unix_ns",
-        "last_write_ns", "loads", "refused", "write_ns", "writes",
+        "_last_step", "began_unix_ns", "blocked_ns", "emergencies", "failed_unix_ns", "failures",
+        "last_success_unix_ns", "last_write_ns", "loads", "refused", "refused_unix_ns", "write_ns",
+        "writes",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.writes = self.failures = self.write_ns = self.loads = self.refused = 0
+        self.blocked_ns = 0
+        self.failed_unix_ns: int | None = None
+        self.refused_unix_ns: int | None = None
         self.emergencies: Counter[str] = Counter()
         self.last_success_unix_ns: int | None = None
         self.last_write_ns: int | None = None
@@ -50,11 +59,15 @@ class SpanTotals:
         for span in ended:
             if span.flags & (IN_MEMORY | NOT_THERE):
                 continue
+            if span.kind_name in SAVING:
+                self.blocked_ns += max(span.blocked_ns, 0)
             if span.kind_name == "checkpoint_save":
                 self._add_write(span, created_unix_ns)
             elif span.kind_name == "checkpoint_load":
                 self.loads += 1
-                self.refused += outcome_of(span) != "done"
+                if outcome_of(span) != "done":
+                    self.refused += 1
+                    self.refused_unix_ns = max(self.refused_unix_ns or 0, span.end_unix_ns)
 
     def last_success_step(self, created_unix_ns: int) -> int | None:
         """Return after which step of a process the newest checkpoint was; None before the first.
@@ -86,9 +99,10 @@ class SpanTotals:
             self.emergencies[outcome] += 1
         if outcome != "done":
             self.failures += 1
+            self.failed_unix_ns = max(self.failed_unix_ns or 0, span.end_unix_ns)
             return
         self.write_ns += span.duration_ns
-        end_unix_ns = span.start_unix_ns + span.duration_ns
+        end_unix_ns = span.end_unix_ns
         if end_unix_ns > (self.last_success_unix_ns or 0):
             self.last_success_unix_ns, self.last_write_ns = end_unix_ns, span.duration_ns
             self._last_step = created_unix_ns, span.step

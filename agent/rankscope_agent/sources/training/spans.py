@@ -61,6 +61,11 @@ class Span(NamedTuple):
         return SPAN_KINDS[self.kind - 1]
 
     @property
+    def end_unix_ns(self) -> int:
+        """When it ended; of one that is open or was cut off, when it began."""
+        return self.start_unix_ns + max(self.duration_ns, 0)
+
+    @property
     def is_open(self) -> bool:
         """Return True if its end was not written."""
         return self.outcome == SPAN_OUTCOMES.index("open")

@@ -12,6 +12,7 @@ from rankscope_agent.contract.model import HistogramValue, RankIdentity
 from rankscope_agent.sources.training.checkpoint_writers import CheckpointWriters
 from rankscope_agent.sources.training.format import NOT_MEASURED, UNKNOWN_SAMPLES, StepRecord
 from rankscope_agent.sources.training.reported_totals import SignalTotals
+from rankscope_agent.sources.training.restart_ratios import BATCH, WORLD_SIZE, RestartRatios
 from rankscope_agent.sources.training.samples import SampledShares
 from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.starts import RankStart
@@ -54,6 +55,7 @@ class RankTotals:
 
     `identity`, `alive`, `ended_unix_seconds`, `last` and `start` are of the rank's newest process,
     totals of all. `spans` and `signals` are None where none of its probes keeps any.
+    `shared_unix_ns` is when it last wrote a checkpoint file that another rank wrote as well.
     """
 
     __slots__ = (
@@ -67,7 +69,9 @@ class RankTotals:
         "last",
         "lost",
         "other_ns",
+        "restarts",
         "samples",
+        "shared_unix_ns",
         "shares",
         "signals",
         "spans",
@@ -96,6 +100,8 @@ class RankTotals:
         self.start = RankStart()
         self.signals: SignalTotals | None = None
         self.shares = SampledShares()
+        self.restarts = RestartRatios()
+        self.shared_unix_ns: int | None = None
 
     def identify(self, identity: RankIdentity, created_unix_ns: int) -> None:
         """Take over a process's identity, unless the one known is newer."""
@@ -106,6 +112,8 @@ class RankTotals:
         if created_unix_ns == self.created_unix_ns:
             self.identity = identity
             self.alive = identity.alive
+            size = identity.world_size
+            self.restarts.note(WORLD_SIZE, float(size) if size else None, created_unix_ns)
 
     def add(self, records: Sequence[StepRecord], created_unix_ns: int) -> None:
         """Add records of one process, in their order.
@@ -122,7 +130,10 @@ class RankTotals:
         self.sync_ns = _plus(self.sync_ns, [record.sync_ns for record in known])
         self.other_ns = _plus(self.other_ns, [record.other_ns for record in records])
         self.cpu_wait_ns = _plus(self.cpu_wait_ns, [record.cpu_wait_ns for record in records])
-        self.samples = _plus(self.samples, _counted(records))
+        counted = _counted(records)
+        self.samples = _plus(self.samples, counted)
+        largest = max(counted, default=0)
+        self.restarts.note(BATCH, float(largest) if largest else None, created_unix_ns)
         if created_unix_ns == self.created_unix_ns:
             self.last = records[-1]
 

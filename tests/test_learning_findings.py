@@ -1,0 +1,92 @@
+"""What a report says of losses, of what a restart changed, and of input and memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from faulty_series import NOW, ODD, VIEW, Reading, befell, observed, of_odd_rank, restarted
+from rankscope_agent.contract.metrics import reported, training
+from rankscope_analyzers.findings.finding import Finding
+from rankscope_analyzers.layers import learning
+
+
+def said(*readings: Reading) -> dict[str, Finding]:
+    found = list(learning.findings(observed(*readings), VIEW))
+    kinds = {one.kind: one for one in found}
+    assert len(kinds) == len(found)
+    return kinds
+
+
+NOT_FINITE = befell("loss_not_finite")
+
+
+def test_a_loss_that_is_not_finite_now_is_active_and_one_that_is_again_is_over():
+    active = said(NOT_FINITE)["loss_not_finite"]
+    assert (active.where.ranks, active.until_unix_seconds) == ((ODD,), None)
+    assert active.summary.endswith(" and is not finite now")
+    over = said(NOT_FINITE, of_odd_rank(reported.LOSS, 2.5))["loss_not_finite"]
+    assert over.until_unix_seconds == NOW - 300
+    assert over.summary.endswith(", and is finite again")
+
+
+@pytest.mark.parametrize(
+    ("level", "lowest", "is_told"),
+    [(4.0, 2.0, False), (4.01, 2.0, True), (4.01, 0.0, False), (-1.0, -4.0, False)],
+)
+def test_a_loss_at_more_than_twice_its_lowest_diverges(level, lowest, is_told):
+    readings = of_odd_rank(reported.LOSS_LEVEL, level), of_odd_rank(reported.LOSS_LOWEST, lowest)
+    assert ("loss_diverging" in said(*readings)) is is_told
+
+
+@pytest.mark.parametrize(("level", "is_told"), [(3.0, False), (3.01, True)])
+def test_a_loss_half_as_high_again_as_before_a_restart_has_jumped(level, is_told):
+    readings = (
+        of_odd_rank(reported.LOSS_LEVEL, level),
+        of_odd_rank(reported.LOSS_BEFORE_RESTART, 2.0),
+    )
+    assert ("loss_jump" in said(*readings)) is is_told
+
+
+@pytest.mark.parametrize(
+    ("rate", "ranks", "is_told"),
+    [
+        (1.5, 1.0, False), (1.51, 1.0, True), (0.67, 1.0, False), (0.66, 1.0, True),
+        (1.1, 0.75, False), (1.11, 0.75, True), (0.9, 0.75, True),
+    ],
+)  # fmt: skip
+def test_a_learning_rate_counts_more_strictly_where_ranks_changed(rate, ranks, is_told):
+    assert ("learning_rate_changed" in said(*restarted(learning_rate=rate, world_size=ranks))) is (
+        is_told
+    )
+
+
+def test_a_global_batch_that_ranks_left_smaller_is_told_with_the_learning_rate():
+    found = said(*restarted(world_size=0.75, batch_samples=1.0, learning_rate=1.0))
+    assert set(found) == {"batch_changed"}
+    assert found["batch_changed"].summary == (
+        "the global batch is 0.75 times what it was before the restart, with 0.75 times the ranks;"
+        " the learning rate is as before"
+    )
+    scaled = said(*restarted(world_size=0.75, batch_samples=1.0, learning_rate=0.75))
+    assert set(scaled) == {"batch_changed", "learning_rate_changed"}
+    assert "learning rate" not in scaled["batch_changed"].summary
+
+
+def test_larger_batches_of_fewer_ranks_make_the_same_global_batch():
+    assert said(*restarted(world_size=0.5, batch_samples=2.0, learning_rate=1.0)) == {}
+
+
+def test_what_a_restart_changed_six_hours_ago_is_no_news():
+    ratio = of_odd_rank(reported.RESTART_RATIO, 0.1, quantity="learning_rate")
+    for ago, kinds in ((6 * 3600 - 1, {"learning_rate_changed"}), (6 * 3600, set())):
+        event = of_odd_rank(reported.TRAINING_EVENT, NOW - ago, event="restarted")
+        assert set(said(event, ratio)) == kinds
+    assert said(ratio) == {}
+
+
+@pytest.mark.parametrize("kind", ["loader_worker_died", "cuda_out_of_memory"])
+def test_what_a_program_survives_is_over(kind):
+    assert said(befell(kind))[kind].until_unix_seconds is None
+    survived = said(befell(kind), of_odd_rank(training.LAST_STEP_TIMESTAMP, NOW - 1))[kind]
+    assert survived.until_unix_seconds == NOW - 1
+    assert survived.summary.endswith(", and trained on")

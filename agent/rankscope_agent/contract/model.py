@@ -6,7 +6,7 @@ behaviour beyond checking itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -233,6 +233,46 @@ class SpanSource(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RingHead:
+    """A ring of which records are read on from a number, or anew.
+
+    Args:
+        name: of the file: another one of the same rank has another name.
+        identity: who writes it.
+        next_number: of the record from which on it is read.
+        whole: it is read from a moment on, as its reader does not follow it yet.
+    """
+
+    name: str
+    identity: RankIdentity
+    next_number: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RingBatch:
+    """Records of one ring that follow one another.
+
+    Args:
+        ring: its place among those that are read.
+        rows: may be none.
+        next_number: of the record behind them.
+    """
+
+    ring: int
+    rows: Sequence[StepRow]
+    next_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class FreshSteps:
+    """Rings, and their records as they are read."""
+
+    rings: tuple[RingHead, ...]
+    batches: Iterator[RingBatch]
+
+
 class StepSource(Protocol):
     """Who can say which ranks run on this node and hand out their step records."""
 
@@ -246,4 +286,10 @@ class StepSource(Protocol):
 
     def starts(self, job_id: str | None, before_unix_seconds: float) -> Iterator[StepRow]:
         """Yield the first records of each process of each rank, of steps before a moment."""
+        ...
+
+    def fresh(
+        self, job_id: str | None, since_unix_seconds: float, cursors: Mapping[str, int]
+    ) -> FreshSteps:
+        """Return the records from a number on, of rings that are not followed from a moment on."""
         ...

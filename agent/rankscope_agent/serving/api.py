@@ -12,12 +12,14 @@ from typing import Any
 from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import CollectorState, Registry
 from rankscope_agent.contract import api_version, stalls
+from rankscope_agent.contract import step_blocks as step_form
 from rankscope_agent.contract.model import SPAN_COLUMNS, SpanSource, StepRow, StepSource
 from rankscope_agent.contract.requirements import remedy_text
 from rankscope_agent.serving.evidence_paths import EvidencePaths
 from rankscope_agent.serving.exposition import PageCache, choose_format
 from rankscope_agent.serving.json_response import json_response
 from rankscope_agent.serving.landing_page import landing_page
+from rankscope_agent.serving.step_blocks import steps_blocks
 from rankscope_agent.serving.step_stream import steps_json
 from rankscope_agent.sources.evidence.kept import KeptEvidence
 from rankscope_agent.sources.evidence.look import NodeEvidence
@@ -26,8 +28,11 @@ from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.listing import listing
 from rankscope_agent.sources.stalls.look import StallSource
-from rankscope_agent.web.content_coding import accepts_gzip
+from rankscope_agent.web.content_coding import accepts, accepts_gzip
 from rankscope_agent.web.routes import HTML_TYPE, JSON_TYPE, Request, Response, Route, sentence
+
+AFTER = "after"
+"""Parameter of `/api/v1/steps` by which a reader names the rings that it follows."""
 
 
 class Api:
@@ -162,11 +167,23 @@ class Api:
         return json_response({"node": self._node, "ranks": ranks})
 
     def step_records(self, request: Request) -> Response:
-        """Stream the records of steps that started at or after `since`, of one job or all."""
-        wanted = _selection(request)
+        """Stream the records of steps that started at or after `since`, of one job or all.
+
+        As JSON, or as blocks of columns for readers that accept them: these name in `after` what
+        they have.
+        """
+        wanted = _selection(request, AFTER)
         if isinstance(wanted, Response):
             return wanted
-        return self._streamed(self._steps.steps(*wanted))
+        if not accepts(request.accept, step_form.MEDIA_TYPE):
+            return self._streamed(self._steps.steps(*wanted))
+        try:
+            cursors = step_form.cursors_of(request.query.get(AFTER, [""])[0])
+        except ValueError as error:
+            return sentence(400, f"{error}.")
+        pieces = steps_blocks(self._steps.fresh(*wanted, cursors), self._node)
+        headers = (("Vary", "Accept"),)
+        return Response(200, step_form.MEDIA_TYPE, pieces, headers, compress=True)
 
     def step_starts(self, request: Request) -> Response:
         """Stream the first records of each rank's processes, of steps before `since`."""
@@ -221,10 +238,11 @@ def _versioned(answer: Callable[[Request], Response]) -> Callable[[Request], Res
     return versioned
 
 
-def _selection(request: Request) -> tuple[str | None, float] | Response:
+def _selection(request: Request, *more: str) -> tuple[str | None, float] | Response:
     """Read the parameters `job` and `since`; one without a value counts as not given."""
-    if not set(request.query) <= {"job", "since"}:
-        return sentence(400, "Unknown query parameter; this path takes job and since.")
+    if not set(request.query) <= {"job", "since", *more}:
+        known = ", ".join(("job", *more))
+        return sentence(400, f"Unknown query parameter; this path takes {known} and since.")
     job, since_text = (request.query.get(name, [""])[0] for name in ("job", "since"))
     since = _unix_seconds(since_text or "0")
     if since is None:

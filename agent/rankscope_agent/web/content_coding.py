@@ -1,4 +1,4 @@
-"""Which content codings a client accepts, and how strongly answers are compressed."""
+"""Which codings and types a client accepts, and how strongly answers are compressed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ def accepts_gzip(accept_encoding: str) -> bool:
     for entry in accept_encoding.lower().split(","):
         coding, *fields = (part.strip() for part in entry.split(";"))
         if coding in ("gzip", "*"):
+            parameters = dict(field.split("=", 1) for field in fields if "=" in field)
+            return quality_of(parameters.get("q", "1")) > 0
+    return False
+
+
+def accepts(accept: str, media_type: str) -> bool:
+    """Return True if an Accept header names a type itself: wildcards ask for nothing special."""
+    for entry in accept.lower().split(","):
+        named, *fields = (part.strip() for part in entry.split(";"))
+        if named == media_type:
             parameters = dict(field.split("=", 1) for field in fields if "=" in field)
             return quality_of(parameters.get("q", "1")) > 0
     return False

@@ -13,10 +13,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from hashlib import blake2s
 from itertools import chain, groupby
 from pathlib import Path
 
-from rankscope_agent.contract.model import MAX_STEP_ROWS, RankIdentity, StepRow
+from rankscope_agent.contract.model import (
+    MAX_STEP_ROWS,
+    FreshSteps,
+    RankIdentity,
+    RingBatch,
+    RingHead,
+    StepRow,
+)
 from rankscope_agent.sources.fair_shares import Holder, allot_to_items, choose
 from rankscope_agent.sources.training.cursor import (
     newest_seq,
@@ -48,6 +56,8 @@ from rankscope_agent.sources.training.ring_rows import (
     NS,
     RingAnswer,
     RowReader,
+    Rows,
+    batches_from,
     rows_of_start,
     rows_since,
 )
@@ -141,6 +151,41 @@ class RingStepSource:
                 ring, partial(rows_of_start, before=before_unix_seconds, most=most)
             )
 
+    def fresh(
+        self, job_id: str | None, since_unix_seconds: float, cursors: Mapping[str, int]
+    ) -> FreshSteps:
+        """Return the records that a reader does not have yet.
+
+        There are as many at most, and they are shared in the same way, as of `steps`.
+
+        Args:
+            job_id: the job, None for all.
+            since_unix_seconds: steps that started earlier are left out of rings without a cursor.
+            cursors: number of the record that is wanted next, by the name of its ring.
+        """
+        rings = self.rings_of(job_id)
+        heads = tuple(_head(ring, cursors) for ring in rings)
+        wanted = [
+            (self.holder(ring), min(ring.held, max(0, ring.newest - head.next_number + 1)))
+            for ring, head in zip(rings, heads, strict=True)
+        ]
+        shares = allot_to_items(wanted, MAX_STEP_ROWS)
+        return FreshSteps(heads, self._batches(rings, heads, shares, since_unix_seconds))
+
+    def _batches(
+        self,
+        rings: Sequence[RingAnswer],
+        heads: Sequence[RingHead],
+        shares: Sequence[int],
+        since: float,
+    ) -> Iterator[RingBatch]:
+        for number, (ring, head, most) in enumerate(zip(rings, heads, shares, strict=True)):
+            oldest = since if head.whole else -math.inf
+            if most:
+                read = partial(batches_from, first=head.next_number, since=oldest, most=most)
+                for rows, behind in self._rows(ring, read):
+                    yield RingBatch(number, rows, behind)
+
     def _shared(
         self, rings: Sequence[RingAnswer], most_of_a_ring: int
     ) -> Iterator[tuple[RingAnswer, int]]:
@@ -231,7 +276,7 @@ class RingStepSource:
                 raise RingError("unreadable", "another file has taken its name")
             yield descriptor, ring
 
-    def _rows(self, answer: RingAnswer, read: RowReader) -> Iterator[StepRow]:
+    def _rows(self, answer: RingAnswer, read: RowReader[Rows]) -> Iterator[Rows]:
         with (
             suppress(OSError, RingError),
             open_directory(answer.directory) as descriptor,
@@ -242,6 +287,22 @@ class RingStepSource:
                     now = round(self._clock() * NS) if answer.identity.alive else None
                     joined = partial(extension.join, now_unix_ns=now) if extension else list
                     yield from read(ring, joined, answer)
+
+
+def _head(ring: RingAnswer, cursors: Mapping[str, int]) -> RingHead:
+    """Return where to begin: a number beyond the end of a ring is none of its own."""
+    name = _name(ring)
+    number = cursors.get(name, 0)
+    if 1 <= number <= ring.newest + 1:
+        return RingHead(name, ring.identity, number, whole=False)
+    return RingHead(name, ring.identity, max(1, ring.newest - ring.held + 1), whole=True)
+
+
+def _name(ring: RingAnswer) -> str:
+    """Return a name that no other ring has, before or after, and that tells nothing of it."""
+    device, inode = ring.file.inode
+    written = f"{device}:{inode}:{ring.created_unix_ns}:{ring.file.name}"
+    return blake2s(written.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
 
 def _of_present_jobs(rings: Sequence[RingAnswer]) -> Iterator[RingAnswer]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rankscope_agent.contract.model import RankIdentity, StepRow
 from rankscope_agent.sources.training.cursor import MAX_CHUNK, Cursor, oldest_seq, read_record
@@ -51,8 +53,10 @@ class RingAnswer:
 Join = Callable[[Sequence[StepRecord]], Sequence[StepRecord]]
 """Completes records by what the ring's extension has of them; a record it lacks ends them."""
 
-RowReader = Callable[[OpenRing, Join, RingAnswer], Iterator[StepRow]]
-"""Yields rows of an open ring."""
+Rows = TypeVar("Rows")
+
+RowReader = Callable[[OpenRing, Join, RingAnswer], Iterator[Rows]]
+"""Yields rows of an open ring, one by one or several at once."""
 
 
 def rows_since(
@@ -71,7 +75,7 @@ def rows_since(
         OSError: the ring cannot be read.
     """
     capacity = ring.header.capacity
-    first = _first_seq(ring.descriptor, answer.newest, capacity, since)
+    first = first_seq(ring.descriptor, answer.newest, capacity, since)
     first = max(first, answer.newest - most + 1)
     # What is written while rows are sent waits for the next question.
     limit = answer.newest - first + 1
@@ -82,6 +86,37 @@ def rows_since(
                 yield _row(answer.identity, record)
         if len(joined) < len(records):
             return
+
+
+def batches_from(
+    ring: OpenRing, join: Join, answer: RingAnswer, first: int, since: float, most: int
+) -> Iterator[tuple[Sequence[StepRow], int]]:
+    """Yield records of a ring from a number on, each time with the number of the one behind.
+
+    Args:
+        ring: open.
+        join: completes its records.
+        answer: what a look at it gave.
+        first: number of the first record that is wanted.
+        since: Unix time; records of steps that began earlier are passed over. -inf for none.
+        most: how many records are read; of more the newest ones.
+
+    Raises:
+        OSError: the ring cannot be read.
+    """
+    capacity = ring.header.capacity
+    first = max(first, answer.newest - most + 1)
+    if since > -math.inf:
+        first = max(first, first_seq(ring.descriptor, answer.newest, capacity, since))
+    cursor = Cursor(capacity, first)
+    for records in cursor.read(ring.descriptor, answer.newest - first + 1):
+        joined = join(records)
+        wanted = [one for one in joined if round(one.start_unix_ns / NS, 6) >= since]
+        rows = [_row(answer.identity, record) for record in wanted]
+        if len(joined) < len(records):
+            yield rows, records[len(joined)].seq
+            return
+        yield rows, cursor.next_seq
 
 
 def rows_of_start(
@@ -116,7 +151,7 @@ def rows_of_start(
             return
 
 
-def _first_seq(descriptor: int, newest: int, capacity: int, since: float) -> int:
+def first_seq(descriptor: int, newest: int, capacity: int, since: float) -> int:
     """Go back from the newest record, in large strides, to one from well before a moment."""
     oldest = oldest_seq(newest, capacity)
     for seq in range(newest, oldest, -MAX_CHUNK):

@@ -1,0 +1,197 @@
+"""Reads the binary form of an agent's step records, which need not be one: pure.
+
+The form is that of `rankscope_agent.contract.step_blocks`. Nothing of an answer is believed before
+its lengths are checked; numbers are read where they lie, without a copy of each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from rankscope_agent.contract import step_blocks as form
+from rankscope_agent.contract import untrusted_json
+from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_analyzers.steps.records import MAXIMUM_RANK
+
+MOST_HEAD_BYTES = 4 << 20
+"""A thousand rings, of which each has a line of half a kilobyte."""
+
+MOST_COLUMNS = 64
+MOST_ROWS = 1 << 20
+"""Twice what an agent sends at once."""
+
+LARGEST_NUMBER = 1 << 62
+"""A ring that counts beyond it would be older than the universe."""
+
+NEEDED = frozenset((form.RING_INDEX, form.TIMING_INDEX, *form.RECORD_NUMBERS[:3]))
+"""Columns without which a row is of nobody, of no step or of no time."""
+
+_NAME = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A ring, as the head of an answer has it.
+
+    Args:
+        name: of its file.
+        whole: its records are from `since` on: it is new, or its cursor was none of its own.
+        rank: what agents tell of a rank, as in /api/v1/ranks.
+        next_number: of the record to ask for next.
+    """
+
+    name: str
+    whole: bool
+    rank: Mapping[str, Any]
+    next_number: int
+
+    @property
+    def job_id(self) -> str:
+        """Name of the job."""
+        return str(self.rank["job_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumns:
+    """The records of one answer.
+
+    Args:
+        node: that the agent says it is on.
+        rings: all that the agent has, with or without new records.
+        ring: (n,) of which of them each record is.
+        numbers: (n,) columns by name; NaN where a value is unknown.
+        timing_sources: names that `numbers["timing"]` counts.
+        truncated: there is more.
+    """
+
+    node: str
+    rings: tuple[Ring, ...]
+    ring: Integers
+    numbers: Mapping[str, Floats]
+    timing_sources: tuple[str, ...]
+    truncated: bool
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.ring)
+
+
+def parsed(data: bytes) -> StepColumns:
+    """Return what an answer says.
+
+    Raises:
+        ValueError: it is no such answer, was cut off, or contradicts itself.
+    """
+    head, at = _head(data)
+    columns = _names(head, "columns")
+    if not set(columns) >= NEEDED or len(columns) > MOST_COLUMNS:
+        raise ValueError(f"columns {sorted(NEEDED - set(columns))} are missing of {len(columns)}")
+    table, tail = _table(data, at, len(columns))
+    numbers = dict(zip(columns, table, strict=True))
+    ring = _indexes(numbers.pop(form.RING_INDEX), len(_list(head, "rings")))
+    return StepColumns(
+        node=str(head.get("node", "")),
+        rings=_rings(_list(head, "rings"), _list(tail, "next")),
+        ring=ring,
+        numbers=numbers,
+        timing_sources=_names(head, "timing_sources"),
+        truncated=bool(tail.get("truncated")),
+    )
+
+
+def _head(data: bytes) -> tuple[Mapping[str, Any], int]:
+    if len(data) < form.HEAD.size:
+        raise ValueError(f"{len(data)} bytes are no answer")
+    magic, version, _, length = form.HEAD.unpack_from(data)
+    if magic != form.MAGIC:
+        raise ValueError(f"it begins with {magic!r}")
+    if version != form.VERSION:
+        raise ValueError(f"step records are of version {version}, expected {form.VERSION}")
+    return _object(data, form.HEAD.size, length), form.HEAD.size + length
+
+
+def _object(data: bytes, at: int, length: int) -> Mapping[str, Any]:
+    if length > MOST_HEAD_BYTES or at + length > len(data):
+        raise ValueError(f"an object of {length} bytes does not fit into what was sent")
+    found = untrusted_json.read(data[at : at + length])
+    if not isinstance(found, dict):
+        raise ValueError("an object is none")
+    return found
+
+
+def _table(data: bytes, at: int, columns: int) -> tuple[Floats, Mapping[str, Any]]:
+    """Return (columns, n) numbers of all blocks, and the tail behind them."""
+    blocks: list[Floats] = []
+    total = 0
+    while True:
+        if at + form.BLOCK.size > len(data):
+            raise ValueError("it was cut off: its tail is missing")
+        rows, length = form.BLOCK.unpack_from(data, at)
+        at += form.BLOCK.size
+        if not rows:
+            tail = _object(data, at, length)
+            if at + length != len(data):
+                raise ValueError(f"{len(data) - at - length} bytes stand behind its end")
+            break
+        total += rows
+        if total > MOST_ROWS or at + rows * columns * 8 > len(data):
+            raise ValueError(f"a block of {rows} rows does not fit into what was sent")
+        block = np.frombuffer(data, "<f8", rows * columns, at).reshape(columns, rows)
+        blocks.append(block.astype(np.float64, copy=False))
+        at += rows * columns * 8
+    return np.concatenate(blocks, axis=1) if blocks else np.empty((columns, 0)), tail
+
+
+def _indexes(values: Floats, count: int) -> Integers:
+    known = (values >= 0) & (values < count) & (values == np.floor(values))
+    if not known.all():
+        raise ValueError(f"a row is of ring {values[~known][0]:g}, and there are {count}")
+    return values.astype(np.int64)
+
+
+def _list(found: Mapping[str, Any], name: str) -> Sequence[Any]:
+    value = found.get(name)
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is no list")
+    return value
+
+
+def _names(found: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    names = _list(found, name)
+    if {type(one) for one in names} - {str} or len(set(names)) < len(names):
+        raise ValueError(f"{name} are not names, each there once")
+    return tuple(names)
+
+
+def _rings(heads: Sequence[Any], behind: Sequence[Any]) -> tuple[Ring, ...]:
+    if len(heads) != len(behind):
+        raise ValueError(f"{len(behind)} cursors for {len(heads)} rings")
+    rings = tuple(_ring(*one) for one in zip(heads, behind, strict=True))
+    if len({ring.name for ring in rings}) < len(rings):
+        raise ValueError("a ring is there twice")
+    return rings
+
+
+def _ring(head: Any, next_number: Any) -> Ring:
+    if not isinstance(head, dict):
+        raise ValueError("a ring is no object")
+    name, job_id, rank, node = (head.get(one) for one in ("ring", "job_id", "rank", "node"))
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError("a ring has no name")
+    if not isinstance(job_id, str) or not isinstance(node, str):
+        raise ValueError("the name of a job or of a node is no text")
+    for text in chain((job_id, node), (one for one in head.values() if isinstance(one, str))):
+        text.encode()  # half a surrogate pair, which JSON allows, cannot stand in a table
+    if not _is_count(rank, MAXIMUM_RANK) or not _is_count(next_number, LARGEST_NUMBER):
+        raise ValueError(f"a ring of job {job_id[:80]!a} has no rank or no cursor")
+    return Ring(name, bool(head.get("whole")), head, next_number)
+
+
+def _is_count(value: Any, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most

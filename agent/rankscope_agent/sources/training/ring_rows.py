@@ -75,7 +75,7 @@ def rows_since(
         OSError: the ring cannot be read.
     """
     capacity = ring.header.capacity
-    first = first_seq(ring.descriptor, answer.newest, capacity, since)
+    first = _first_seq(ring.descriptor, answer.newest, capacity, since)
     first = max(first, answer.newest - most + 1)
     # What is written while rows are sent waits for the next question.
     limit = answer.newest - first + 1
@@ -107,7 +107,7 @@ def batches_from(
     capacity = ring.header.capacity
     first = max(first, answer.newest - most + 1)
     if since > -math.inf:
-        first = max(first, first_seq(ring.descriptor, answer.newest, capacity, since))
+        first = max(first, _first_seq(ring.descriptor, answer.newest, capacity, since))
     cursor = Cursor(capacity, first)
     for records in cursor.read(ring.descriptor, answer.newest - first + 1):
         joined = join(records)
@@ -151,7 +151,7 @@ def rows_of_start(
             return
 
 
-def first_seq(descriptor: int, newest: int, capacity: int, since: float) -> int:
+def _first_seq(descriptor: int, newest: int, capacity: int, since: float) -> int:
     """Go back from the newest record, in large strides, to one from well before a moment."""
     oldest = oldest_seq(newest, capacity)
     for seq in range(newest, oldest, -MAX_CHUNK):

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.contract.address import ListenAddress
+from rankscope_agent.sources import kernel_files
 from rankscope_agent.sources.evidence import kept as kept_module
-from rankscope_agent.sources.evidence import look, ras_report
+from rankscope_agent.sources.evidence import kernel_lines as kernel_module
+from rankscope_agent.sources.evidence import look, process_states, ras_report
 from rankscope_agent.sources.evidence.keeper import PAUSE_SECONDS, HangKeeper
 from rankscope_agent.sources.evidence.kept import KeptEvidence
 from rankscope_agent.sources.evidence.kernel_lines import kernel_lines
@@ -93,6 +95,33 @@ def test_without_the_right_to_trace_the_rest_is_told_and_so_is_what_is_missing(t
     assert set(found["not_readable"]) == {"wchan", "stack", "syscall"}
     assert "may not trace it" in found["not_readable"]["wchan"]
     json.dumps(found)
+
+
+def process_of_threads(place: Path, states: str, wchan: str):
+    """Write a process whose threads are in some states, and sleep where the kernel says."""
+    (place / "status").parent.mkdir()
+    (place / "status").write_text("State:\tS (sleeping)\n")
+    for number, state in enumerate(states):
+        task = place / "task" / str(80 + number)
+        task.mkdir(parents=True)
+        (task / "stat").write_text(f"{task.name} (worker) {state} 1 77 77 0 -1 0 1 0 0 0 3 1 0\n")
+        (task / "wchan").write_text(wchan)
+
+
+@pytest.mark.parametrize(("wchan", "asked", "told"), [("0", 5, 0), ("futex_wait_queue", 12, 12)])
+def test_threads_are_asked_for_where_they_sleep_until_the_kernel_refused_some(
+    wchan, asked, told, tmp_path, monkeypatch
+):
+    process_of_threads(tmp_path / "77", "RRSSDSSSSSSS", wchan)
+    read: list[str] = []
+    monkeypatch.setattr(
+        process_states, "read_text", lambda path, *size: (read.append(str(path)), plain(path))[1]
+    )
+    plain = kernel_files.read_text
+    found = process_state(tmp_path, 77)
+    assert len([path for path in read if path.endswith("wchan")]) == asked
+    assert [one.get("wchan") for one in found["threads"]].count(wchan) == told
+    assert len(found["threads"]) == 12
 
 
 def test_a_rank_in_another_pid_namespace_is_said_not_to_be_seen(tmp_path):
@@ -196,10 +225,36 @@ def test_the_kernels_lines_since_a_moment_are_read_by_the_first_way_that_is_open
     assert (len(many["lines"]), many["left_out"]) == (2000, 3000)
 
 
+def test_lines_of_the_kernel_that_are_left_out_are_not_worked_on(monkeypatch):
+    worked_on = []
+    monkeypatch.setattr(kernel_module, "redacted", lambda text: worked_on.append(text) or text)
+    found = kernel_lines((lambda: Ring([b"x"] * 5000),), 0.0)
+    assert len(worked_on) == len(found["lines"]) == 2000
+
+
 def test_where_every_way_is_closed_it_is_said():
     found = kernel_lines((refused, refused), 0.0)
     assert found["lines"] == []
     assert found["not_read"] == "Operation not permitted; Operation not permitted"
+
+
+def test_the_parts_of_one_question_take_one_look_at_the_rings(tmp_path, monkeypatch):
+    standing_ring(tmp_path / "rings")
+    clock = Clock()
+    evidence = evidence_of(tmp_path / "rings", clock)
+    looks = []
+    plain = RingStepSource.rings_of
+    monkeypatch.setattr(
+        RingStepSource, "rings_of", lambda rings, job: (looks.append(job), plain(rings, job))[1]
+    )
+    for name in ("processes", "kernel"):
+        evidence.part(name, "team/job")
+    assert looks == [None]
+    evidence.part("logs", "team/job")
+    assert looks == [None, None]
+    standing_ring(tmp_path / "rings", "9-9.ring", rank=1)
+    clock.now += look.KNOWN_SECONDS
+    assert [one["rank"] for one in evidence.part("processes", "team/job")["processes"]] == [0, 1]
 
 
 def test_ras_is_asked_once_in_a_while_and_its_report_is_kept_as_it_is():
@@ -368,6 +423,15 @@ def test_evidence_is_served_to_callers_with_the_token_alone(tmp_path):
             request.add_header("Authorization", "Bearer correct-horse-battery")
             with urllib.request.urlopen(request) as answer:
                 assert json.load(answer)["node"] == "test-node"
+
+
+def test_evidence_comes_in_one_line_which_python_writes_in_no_time(tmp_path):
+    with running_agent(tmp_path) as agent:
+        url = f"{agent.url}/api/v1/evidence?job=team/job&part=processes"
+        with urllib.request.urlopen(url) as answer:
+            text = answer.read()
+    assert text.count(b"\n") == 1
+    assert json.loads(text)["processes"] == []
 
 
 REFUSED = {

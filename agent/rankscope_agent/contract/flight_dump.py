@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from rankscope_agent.contract import untrusted_json, untrusted_pickle
 from rankscope_agent.contract.pickle_limits import Limits, UnsafePickle
+from rankscope_agent.contract.printable import printable
 
 MAX_FILE_BYTES = 64 << 20
 """Twice the largest that torch was seen to write: 20,000 entries with stacks of 20 frames."""
@@ -307,8 +308,7 @@ def _text(value: Any) -> str:
     """Return a text without what a terminal would obey."""
     if not isinstance(value, str):
         raise TypeError("no text")
-    cut = value[-MAX_TEXT:]
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else " " for c in cut)
+    return printable(value[-MAX_TEXT:])
 
 
 def _items(value: Any) -> Sequence[Any]:

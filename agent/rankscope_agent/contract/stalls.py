@@ -13,6 +13,7 @@ from typing import Any
 
 from rankscope_agent.contract.flight_dump import MAX_FRAMES, MAX_TEXT, Entry, FlightDump, Frame
 from rankscope_agent.contract.job_names import is_job_id
+from rankscope_agent.contract.printable import printable
 
 KEPT_CALLS = 8
 """Newest collectives that are kept of a process group: ranks of a job that stands still are a few
@@ -222,4 +223,4 @@ def _seconds_or_none(value: Any) -> float | None:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("no text")
-    return "".join(one if one.isprintable() else " " for one in value[-MAX_TEXT:])
+    return printable(value[-MAX_TEXT:])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from rankscope_agent.contract.flight_dump import MAX_FRAMES, MAX_TEXT, Frame
+from rankscope_agent.contract.printable import printable
 
 _THREAD = re.compile(
     r"^(?:Current thread|Thread) 0x[0-9a-f]{1,16}[^\n]*\(most recent call first\):"
@@ -31,4 +32,4 @@ def main_thread(text: str) -> tuple[Frame, ...]:
 
 def _shown(text: str) -> str:
     """Return the end of a text, without what a terminal would obey."""
-    return "".join(one if one.isprintable() else " " for one in text[-MAX_TEXT:])
+    return printable(text[-MAX_TEXT:])

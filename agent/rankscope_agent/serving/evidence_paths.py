@@ -32,7 +32,7 @@ class EvidencePaths:
         if set(request.query) != {"job", "part"} or not job or part is None:
             return sentence(400, f"This path takes job and part: {', '.join(PARTS)}.")
         known = self._evidence.part(part, job) if self._evidence else {}
-        return json_response({"node": self._node, **known})
+        return json_response({"node": self._node, **known}, in_one_line=True)
 
     def hangs(self, request: Request) -> Response:
         """List what was kept, of one job or all, or give the evidence with an id."""
@@ -43,7 +43,7 @@ class EvidencePaths:
             found = self._kept.get(name) if self._kept else None
             if found is None or job not in ("", found.get("job_id")):
                 return sentence(404, "No evidence is kept under this id.")
-            return json_response({"node": self._node, "hang": found})
+            return json_response({"node": self._node, "hang": found}, in_one_line=True)
         return json_response({"node": self._node, "hangs": self._listed(job)})
 
     def _listed(self, job: str) -> list[dict[str, object]]:

@@ -22,7 +22,7 @@ MAX_TEXT_BYTES = 4096
 _NUMBERS = re.compile(r"(\d+)")
 
 
-def read_bytes(path: Path, limit: int = MAX_TEXT_BYTES) -> bytes:
+def read_bytes(path: Path | str, limit: int = MAX_TEXT_BYTES) -> bytes:
     """Return the first bytes of a file.
 
     Raises:
@@ -39,7 +39,7 @@ def read_bytes(path: Path, limit: int = MAX_TEXT_BYTES) -> bytes:
         os.close(descriptor)
 
 
-def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
+def read_text(path: Path | str, limit: int = MAX_TEXT_BYTES) -> str:
     """Return a file's text without the white space around it, empty where it cannot be read.
 
     Raises:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rankscope_agent.contract.kernel.vocabulary import Action, Cause, Severity
+from rankscope_agent.contract.printable import printable
 
 Kind = Literal[
     "xid",
@@ -107,9 +108,7 @@ class KernelEvent:
 
 def clean(text: str) -> str:
     """Return a message without what a terminal would obey, and of bounded length."""
-    cut = text[:MAX_TEXT]
-    shown = cut if cut.isprintable() else "".join(c if c.isprintable() else " " for c in cut)
-    return shown.strip()
+    return printable(text[:MAX_TEXT]).strip()
 
 
 def pci_address(text: str) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from rankscope_agent.contract.printable import printable
 from rankscope_agent.contract.redaction import redacted
 from rankscope_agent.sources.kernel_log.records import Batch
 from rankscope_agent.sources.kernel_log.ways import Opener
@@ -47,13 +47,13 @@ def _read(opener: Opener) -> tuple[str, Batch] | str:
 
 
 def _kept(batch: Batch, booted: float, since: float) -> dict[str, Any]:
-    lines: deque[str] = deque(maxlen=KEPT_LINES)
-    count = 0
-    for record in batch.records:
-        at = booted + record.seconds
-        if record.text and at >= since:
-            count += 1
-            text = redacted(record.text[: 4 * MAX_LINE].decode("utf-8", "replace"))
-            shown = "".join(one if one.isprintable() else " " for one in text[:MAX_LINE])
-            lines.append(f"{at:.6f} {shown}")
-    return {"lines": list(lines), "left_out": count - len(lines)}
+    least = since - booted
+    known = [record for record in batch.records if record.text and record.seconds >= least]
+    newest = known[-KEPT_LINES:]
+    lines = [f"{booted + record.seconds:.6f} {_shown(record.text)}" for record in newest]
+    return {"lines": lines, "left_out": len(known) - len(newest)}
+
+
+def _shown(text: bytes) -> str:
+    line = redacted(text[: 4 * MAX_LINE].decode("utf-8", "replace"))
+    return printable(line[:MAX_LINE])

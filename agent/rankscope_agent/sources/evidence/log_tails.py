@@ -15,6 +15,7 @@ from typing import Any
 
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.log_text.prefixes import split
+from rankscope_agent.contract.printable import printable
 from rankscope_agent.contract.redaction import redacted
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError, open_log
 from rankscope_agent.sources.nccl_log.streams import LogLocation, pattern_logs, pod_logs
@@ -104,4 +105,4 @@ def last_lines(data: bytes, kept: int = KEPT_LINES) -> list[str]:
 
 def _shown(raw: bytes) -> str:
     text = redacted(raw[: 4 * MAX_LINE].decode("utf-8", "replace").rstrip("\r"))
-    return "".join(one if one.isprintable() else " " for one in text[:MAX_LINE])
+    return printable(text[:MAX_LINE])

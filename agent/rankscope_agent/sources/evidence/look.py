@@ -40,6 +40,10 @@ KEPT_STEPS = 500
 STEPS_SECONDS = 3600.0
 """Of each rank so many newest records of steps are kept, none of longer before the last one."""
 
+KNOWN_SECONDS = 5.0
+"""For so long the parts of one question go by one look at the rings: which processes made them and
+when does not change, and what does is read from the processes themselves."""
+
 _RANK = STEP_COLUMNS.index("rank")
 
 
@@ -73,6 +77,7 @@ class NodeEvidence:
         self._kernel = kernel
         self._logs = logs
         self._clock = clock
+        self._known: tuple[float, Sequence[RingAnswer]] = (-math.inf, ())
         self._looks: Mapping[Part, Callable[[str], Any]] = {
             "ras": lambda _: ras.report(),
             "stalls": self._where_ranks_stand,
@@ -106,8 +111,16 @@ class NodeEvidence:
 
     def _newest(self, job_id: str) -> list[RingAnswer]:
         """Return the newest ring of each rank of a job."""
-        rings = self._rings.rings_of(job_id)
+        rings = (ring for ring in self._all() if ring.identity.job_id == job_id)
         return list({ring.identity.rank: ring for ring in rings}.values())[:MAX_RANKS]
+
+    def _all(self) -> Sequence[RingAnswer]:
+        """Return the rings of all jobs as they are now, or were a moment ago."""
+        at, rings = self._known
+        if not 0 <= self._clock() - at < KNOWN_SECONDS:
+            rings = self._rings.rings_of(None)
+            self._known = self._clock(), rings
+        return rings
 
     def _where_ranks_stand(self, job_id: str) -> Any:
         return [stalls.as_object(one) for one in self._stalls.stalls(job_id)]
@@ -126,10 +139,11 @@ class NodeEvidence:
         return kernel_lines(self._kernel, began - BEFORE_SECONDS if began else 0.0)
 
     def _tails(self, job_id: str) -> list[dict[str, Any]]:
+        self._known = -math.inf, ()  # a job that began just now may have written into these logs
         pods = {ring.directory.pod_uid for ring in self._newest(job_id)}
         others = {
             ring.identity.job_id
-            for ring in self._rings.rings_of(None)
+            for ring in self._all()
             if not ring.directory.pod_uid and ring.identity.alive
         }
         return self._logs.of(pods - {""}, outside="" in pods and others <= {job_id})

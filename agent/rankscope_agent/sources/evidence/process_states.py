@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rankscope_agent.contract.printable import printable
 from rankscope_agent.contract.redaction import redacted
 from rankscope_agent.sources.kernel_files import names_in, read_bytes, read_text
 from rankscope_agent.sources.stalls.process import parse
@@ -37,6 +38,12 @@ KEPT_FIELDS = frozenset(
     )
 )
 """Fields of /proc/PID/status that tell something of a process that stands."""
+
+ASLEEP = frozenset("SD")
+"""States of threads that sleep somewhere, which the kernel tells whoever may trace them."""
+
+ASKED_IN_VAIN = 3
+"""Sleeping threads of which the kernel may not tell where: one may have woken up meanwhile."""
 
 TRACED = ("wchan", "stack", "syscall")
 """Files of a process that take the right to trace it (PTRACE_MODE_READ_FSCREDS and above)."""
@@ -101,25 +108,29 @@ def _read(path: Path) -> tuple[str, str]:
 
 
 def _threads(tasks: Path) -> tuple[list[dict[str, str]], int]:
-    """Return the threads of a process with their states, and how many were left out."""
+    """Return the threads of a process with their states, and how many were left out.
+
+    A rank has tens of them: paths are put together as text, which takes a third of what `Path`
+    does, and where the kernel does not tell of a few where they sleep, it is not asked any more.
+    """
     names, more = names_in(tasks, MAX_THREADS)
-    found = []
+    found, folder, untold = [], str(tasks), 0
     for name in names:
-        stat = read_text(tasks / name / "stat")
-        state = parse(stat)
+        stat = read_text(f"{folder}/{name}/stat")
+        state = parse(stat).state
+        if not state:
+            continue
         comm = stat.partition("(")[2].rpartition(")")[0]
-        if state.state:
-            found.append(
-                {"tid": name, "name": redacted(_shown(comm)), "state": state.state}
-                | _wchan(tasks / name)
-            )
+        thread = {"tid": name, "name": redacted(printable(comm)), "state": state}
+        place = _wchan(f"{folder}/{name}/wchan") if untold < ASKED_IN_VAIN else ""
+        if place:
+            thread["wchan"] = place
+        elif state in ASLEEP:
+            untold += 1
+        found.append(thread)
     return found, more
 
 
-def _wchan(task: Path) -> dict[str, str]:
-    place = read_text(task / "wchan", 128)
-    return {} if place in ("", "0") else {"wchan": place}
-
-
-def _shown(text: str) -> str:
-    return "".join(one if one.isprintable() else " " for one in text)
+def _wchan(path: str) -> str:
+    place = read_text(path, 128)
+    return "" if place == "0" else place

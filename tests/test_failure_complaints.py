@@ -76,11 +76,11 @@ LAUNCHERS = {
     "[2026-05-01 10:00:00,100] [ERROR] [launch.py:434:sigkill_handler] ['python', '-u', 't.py',"
     " '--local_rank=7'] exits with return code = 1": causes.EXIT_CODE,
     "[2026-05-01 10:00:00,100] [ERROR] [launch.py:434:sigkill_handler] ['python', '-u', 't.py',"
-    " '--local_rank=7'] exits with return code = -9": causes.HOST_OOM,
+    " '--local_rank=7'] exits with return code = -9": causes.KILLED,
     "subprocess.CalledProcessError: Command '['t.py']' died with <Signals.SIGSEGV: 11>.": (
         causes.NATIVE_CRASH
     ),
-    "      Exit Code:    137": causes.HOST_OOM,
+    "      Exit Code:    137": causes.KILLED,
     "runc create failed: container init was OOM-killed (memory limit too low?)": causes.HOST_OOM,
     "Aborted (core dumped)": causes.NATIVE_CRASH,
     "Bus error (core dumped)": causes.NATIVE_CRASH,
@@ -104,7 +104,7 @@ def test_launchers_repeat_what_is_known_and_add_nothing():
 
 def test_a_kill_that_a_launcher_reports_explains_its_victims():
     attempt = only(lost(0) + "['t.py', '--local_rank=7'] exits with return code = -9\n")
-    assert (attempt.cause, attempt.first.rank) == (causes.HOST_OOM, None)
+    assert (attempt.cause, attempt.first.rank) == (causes.KILLED, None)
     assert [victim.rank for victim in attempt.victims] == [0]
 
 
@@ -221,7 +221,7 @@ def test_what_was_survived_explains_a_failure_that_nothing_else_explains():
 
 def test_a_launchers_own_traceback_tells_how_its_program_ended():
     killed = "subprocess.CalledProcessError: Command '['t.py']' died with <Signals.SIGKILL: 9>."
-    assert only(traceback(None, killed)).cause == causes.HOST_OOM
+    assert only(traceback(None, killed)).cause == causes.KILLED
     failed = "subprocess.CalledProcessError: Command '['t.py']' returned non-zero exit status 1."
     assert only(traceback(None, failed)).cause == causes.EXIT_CODE
     attempt = only(traceback(1, "ValueError: bad") + traceback(None, failed))

@@ -27,7 +27,7 @@ EXCEPTION_LINES = {
     "MemoryError": causes.HOST_OOM,
     "RuntimeError: [enforce fail at alloc_cpu.cpp:113] . DefaultCPUAllocator: can't allocate memory"
     ": you tried to allocate 9 bytes.": causes.HOST_OOM,
-    "RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed. ": causes.HOST_OOM,
+    "RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed. ": causes.KILLED,
     "RuntimeError: DataLoader worker (pid(s) 9, 11) exited unexpectedly": causes.HOST_OOM,
     "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that"
     " dataloader's workers are out of shared memory.": causes.HOST_OOM,

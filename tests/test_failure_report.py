@@ -88,7 +88,7 @@ def test_escapes_of_a_log_do_not_reach_the_terminal(tmp_path, capsys):
 
 REAL = {
     "exception": (causes.USER_EXCEPTION, "ValueError: sample 17 is damaged"),
-    "kill": (causes.HOST_OOM, "ended by signal 9 (SIGKILL)"),
+    "kill": (causes.KILLED, "ended by signal 9 (SIGKILL)"),
     "exit": (causes.EXIT_CODE, "ended with exit code 3"),
 }
 

@@ -36,9 +36,25 @@ def test_torchruns_root_cause_is_no_cause_if_it_is_a_victim():
     assert [victim.rank for victim in attempt.victims] == [0, 2]
 
 
-def test_a_killed_rank_is_likely_out_of_memory_and_that_is_not_proven():
-    (attempt,) = attempts(lost(0) + table(1, {0: -15, 1: -9}))
-    assert (attempt.cause, attempt.first.rank, attempt.first.certain) == (causes.HOST_OOM, 1, False)
+@pytest.mark.parametrize("code", [-9, 137])
+def test_a_killed_rank_was_killed_by_nobody_knows_whom(code):
+    (attempt,) = attempts(lost(0) + table(1, {0: -15, 1: code}))
+    assert (attempt.cause, attempt.first.rank, attempt.first.certain) == (causes.KILLED, 1, False)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "srun: error: gpu-03: task 1: Out Of Memory",
+        "srun: error: gpu-03: task 1: Killed\nslurmstepd: error: Detected 1 oom_kill event in"
+        " StepId=123.0",
+        "srun: error: gpu-03: task 1: Killed\nKilled\nLast State: Terminated, OOMKilled",
+    ],
+)
+def test_whoever_says_that_memory_was_full_makes_it_the_cause_of_the_rank_that_was_killed(word):
+    (attempt,) = attempts(lost(0) + word + "\n")
+    assert (attempt.cause, attempt.first.rank, attempt.first.certain) == (causes.HOST_OOM, 1, True)
+    assert attempt.others == ()
 
 
 def test_the_kernels_word_proves_the_lack_of_memory():
@@ -245,13 +261,13 @@ def test_what_a_spawned_process_raised_is_told_by_its_parent():
         "torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal"
         " SIGKILL",
     )
-    assert verdict(killed)[:2] == (causes.HOST_OOM, 2)
+    assert verdict(killed)[:2] == (causes.KILLED, 2)
 
 
 def test_what_mpirun_and_srun_say_of_one_rank_is_read():
     mpi = "mpirun noticed that process rank 3 with PID 0 on node gpu-01 exited on signal 11 (x).\n"
     assert verdict(mpi)[:2] == (causes.NATIVE_CRASH, 3)
-    assert verdict("srun: error: gpu-03: task 7: Killed\n")[:2] == (causes.HOST_OOM, 7)
+    assert verdict("srun: error: gpu-03: task 7: Killed\n")[:2] == (causes.KILLED, 7)
     exited = "srun: error: gpu-03: task 7: Exited with exit code 1\n"
     assert verdict(exited)[:2] == (causes.EXIT_CODE, 7)
 

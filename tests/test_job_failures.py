@@ -35,7 +35,7 @@ STEP = "{{'loss': 0.25, 'learning_rate': 0.001, 'epoch': {0}}}\n"
 REAL = {
     "exception": causes.USER_EXCEPTION,
     "exit": causes.EXIT_CODE,
-    "kill": causes.HOST_OOM,
+    "kill": causes.KILLED,
 }
 CRASH = Path(__file__).parent / "failing_jobs" / "crash.py"
 
@@ -248,7 +248,7 @@ def test_logs_outside_of_pods_are_of_the_only_job_that_runs_there(node, jobs):
 
 def test_a_killed_rank_is_the_cause_also_where_only_its_victims_give_their_rank(node):
     node.write(lost(8) + lost(9) + agent_end(3, -9))
-    assert list(node.settled()) == [(JOB, causes.HOST_OOM, "", "true")]
+    assert list(node.settled()) == [(JOB, causes.KILLED, "", "true")]
 
 
 def test_a_flood_of_exceptions_in_one_pod_blinds_no_other(node):

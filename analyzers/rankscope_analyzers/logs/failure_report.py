@@ -147,7 +147,8 @@ def sentence(attempt: Attempt | None, quotes: Sequence[Quote] = ()) -> str:
         return _sentence_of_victims(attempt)
     first = attempt.first
     why = causes.CAUSES[first.cause]
-    likely = "" if first.certain else ", most likely"
+    # That it was killed is no guess, whoever did it.
+    likely = "" if first.certain or first.cause == causes.KILLED else ", most likely"
     where = f" ({first.frame})" if first.frame else ""
     alike = sum(other.cause == first.cause for other in attempt.others)
     also = f"; {alike} more failed in the same way" if alike else ""

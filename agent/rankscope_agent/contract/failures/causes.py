@@ -10,6 +10,7 @@ NATIVE_CRASH = "native_crash"
 CUDA_ERROR = "cuda_error"
 GPU_OOM = "gpu_oom"
 HOST_OOM = "host_oom"
+KILLED = "killed"
 NCCL_ERROR = "nccl_error"
 COLLECTIVE_TIMEOUT = "collective_timeout"
 RENDEZVOUS = "rendezvous"
@@ -35,6 +36,7 @@ CAUSES: Mapping[str, str] = {
     CUDA_ERROR: "a CUDA call failed",
     GPU_OOM: "the GPU's memory was full",
     HOST_OOM: "the node's or the container's memory (or /dev/shm) was full",
+    KILLED: "the process was killed by SIGKILL, and these logs do not tell by whom",
     NCCL_ERROR: "NCCL failed on this rank itself",
     COLLECTIVE_TIMEOUT: "a collective did not end in time, and nobody says why",
     RENDEZVOUS: "the ranks did not find each other",
@@ -65,6 +67,8 @@ ACTIONS: Mapping[str, str] = {
     " process holds the GPU's memory.",
     HOST_OOM: "Compare the pod's memory limit with its peak; raise it, or use less of it: loader"
     " workers, pinned buffers, /dev/shm.",
+    KILLED: "See who killed it: the kernel for lack of memory (OOMKilled, or rankscope explain"
+    " kernel-log on the node's log), a batch system, a liveness probe, or a person.",
     NCCL_ERROR: "rankscope explain nccl-log on the same logs says what NCCL warned about.",
     COLLECTIVE_TIMEOUT: "rankscope explain watchdog-log on the logs of all ranks names suspects.",
     RENDEZVOUS: "Check that all pods started, and MASTER_ADDR and its port from each of them.",

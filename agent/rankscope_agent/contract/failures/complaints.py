@@ -20,6 +20,7 @@ STRONG = frozenset(
     {
         causes.GPU_OOM,
         causes.HOST_OOM,
+        causes.KILLED,
         causes.CUDA_ERROR,
         causes.NATIVE_CRASH,
         causes.CHECKPOINT_CORRUPT,

@@ -10,9 +10,14 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
-from rankscope_agent.contract.failures import error_files
+from rankscope_agent.contract.failures import causes, error_files
 from rankscope_agent.contract.failures.complaints import read_complaint, read_echo
-from rankscope_agent.contract.failures.messages import LAUNCHER, classify_exit, classify_line
+from rankscope_agent.contract.failures.messages import (
+    LAUNCHER,
+    Meaning,
+    classify_exit,
+    classify_line,
+)
 from rankscope_agent.contract.failures.signs import (
     MAX_TEXT,
     FailureSign,
@@ -256,7 +261,7 @@ class FailureLog:
             self._agent_ends.setdefault(ended[1], []).append(self._line)
         end = read_end(words)
         if end is not None:
-            self._add_end(end, location, text)
+            self._add_end(end, location, text, classify_line(words))
             return
         message = text.strip()[:MAX_TEXT]
         meaning = classify_line(words)
@@ -308,12 +313,21 @@ class FailureLog:
                 FailureSign("exception", found.meaning, location, found.text, found.frame)
             )
 
-    def _add_end(self, end: tuple[int, bool, int], location: SignLocation, text: str) -> None:
+    def _add_end(
+        self,
+        end: tuple[int, bool, int],
+        location: SignLocation,
+        text: str,
+        why: Meaning | None = None,
+    ) -> None:
+        """Take note of a process's end; `why` is what else its line means."""
         rank, local, code = end
         at = replace(location, rank=rank, local=local)
-        self._add_sign(
-            FailureSign("exit", classify_exit(code), at, text[:MAX_TEXT], exit_code=code)
-        )
+        kind: Kind = "exit"
+        meaning = classify_exit(code)
+        if meaning.cause == causes.KILLED and why is not None and why.certain:
+            meaning, kind = why, "platform"  # as Slurm says who killed it
+        self._add_sign(FailureSign(kind, meaning, at, text[:MAX_TEXT], exit_code=code))
 
     def _add_sign(self, sign: FailureSign) -> None:
         if len(self._signs.signs) < self._limits.signs:

@@ -151,7 +151,11 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         Meaning(causes.HOST_OOM),
     ),
     (
-        r"DataLoader worker \(pid(?:\(s\))?[^)]*\) (?:is killed by signal: (?:Killed|Bus error)|"
+        r"DataLoader worker \(pid[^)]*\) is killed by signal: Killed",
+        Meaning(causes.KILLED, certain=False),
+    ),
+    (
+        r"DataLoader worker \(pid(?:\(s\))?[^)]*\) (?:is killed by signal: Bus error|"
         r"exited unexpectedly)",
         Meaning(causes.HOST_OOM, certain=False),
     ),
@@ -351,7 +355,7 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
         rb"Received (?:1|2|Signals\.SIG(?:INT|HUP)) death signal, shutting down workers",
         Meaning(causes.CANCELLED),
     ),
-    (rb"^(?:\S{1,80}: line \d+: +\d+ )?Killed\b(?: |$)", Meaning(causes.HOST_OOM, certain=False)),
+    (rb"^(?:\S{1,80}: line \d+: +\d+ )?Killed\b(?: |$)", Meaning(causes.KILLED, certain=False)),
 )
 LINES = tuple((re.compile(pattern), meaning) for pattern, meaning in _LINES)
 """Lines that mean something outside of tracebacks."""
@@ -372,11 +376,12 @@ SIGNALS = {
     6: Meaning(causes.NATIVE_CRASH),
     7: Meaning(causes.NATIVE_CRASH),
     8: Meaning(causes.NATIVE_CRASH),
-    9: Meaning(causes.HOST_OOM, certain=False),
+    9: Meaning(causes.KILLED, certain=False),
     11: Meaning(causes.NATIVE_CRASH),
     15: Meaning(causes.PREEMPTED, victim=True),
 }
-"""What the signal that ended a process means; launchers end the others of a job with SIGTERM."""
+"""What the signal that ended a process means. Of SIGKILL nobody knows who sent it; launchers end
+the others of a job with SIGTERM."""
 
 
 def classify_exit(code: int) -> Meaning:

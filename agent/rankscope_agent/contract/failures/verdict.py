@@ -128,7 +128,7 @@ def _adds(echoed: Attempt, known: Attempt) -> bool:
     """Return True if a launcher's echo says more than is known: who was killed first."""
     if known.first is not None or echoed.first is None:
         return False  # of a rank that ended for no known reason the launcher says no more
-    return not known.victims or echoed.cause == causes.HOST_OOM
+    return not known.victims or echoed.cause in KILLS
 
 
 def _judged(signs: FailureSigns, number: int, kinds: frozenset[Kind]) -> Attempt:
@@ -286,7 +286,8 @@ def _join_nameless(failures: list[Failure]) -> list[Failure]:
     named = sorted((f for f in failures if f.rank is not None), key=lambda f: (not f.root, f.rank))
     joined = []
     for failure in named:
-        fitting = next((f for f in nameless if failure.weak and _fits(f, failure)), None)
+        known_as = [f for f in nameless if failure.weak and _fits(f, failure)]
+        fitting = min(known_as, key=lambda f: not f.certain, default=None)
         if fitting is not None:
             nameless.remove(fitting)
             failure = replace(
@@ -300,7 +301,8 @@ def _join_nameless(failures: list[Failure]) -> list[Failure]:
     # A shell's `Killed` says again what the launcher has said.
     known = {f.cause for f in joined}
     for failure in nameless:
-        again = failure.cause in known and (not failure.certain or failure.cause in FROM_OUTSIDE)
+        told = failure.cause in known or (failure.cause == causes.KILLED and known & KILLS)
+        again = told and (not failure.certain or failure.cause in FROM_OUTSIDE)
         if not again:
             joined.append(failure)
         known.add(failure.cause)
@@ -330,13 +332,17 @@ def _fits(nameless: Failure, ended: Failure) -> bool:
     if nameless.cause in FROM_OUTSIDE:
         return False
     by_signal = ended.cause != causes.EXIT_CODE
-    return nameless.cause == ended.cause if by_signal else nameless.cause not in SIGNALLED
+    alike = nameless.cause == ended.cause or {nameless.cause, ended.cause} == KILLS
+    return alike if by_signal else nameless.cause not in SIGNALLED
 
 
 SIGNALLED = frozenset({causes.NATIVE_CRASH})
 """Causes that end a process by a signal."""
 
-FULL = frozenset({causes.GPU_OOM, causes.HOST_OOM})
+KILLS = frozenset({causes.HOST_OOM, causes.KILLED})
+"""What a process that ends by SIGKILL may have ended for, with who killed it and without."""
+
+FULL = frozenset({causes.GPU_OOM, *KILLS})
 """Causes that stop a program in the middle of whatever it does."""
 
 SIGNAL_NAMES = {

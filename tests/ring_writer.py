@@ -81,7 +81,7 @@ def record_bytes(
 
 
 EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
-EXTENSION = struct.Struct("<QqqqqqqHHI")
+EXTENSION = struct.Struct("<QqqqqqqHeI")
 
 
 def extension_header(capacity: int = 16, **fields: Any) -> bytes:
@@ -97,12 +97,13 @@ def extension_bytes(
     other_ns: int = 20_000_000,
     cpu_wait_ns: int = -1,
     microbatches: int = 1,
+    loader_ms: float = 0.0,
     check: int | None = None,
 ) -> bytes:
     """Return a slot of 64 bytes."""
     times = (other_ns, cpu_wait_ns, -1, -1, -1, -1)
     return EXTENSION.pack(
-        seq, *times, microbatches, 0, seq & 0xFFFFFFFF if check is None else check
+        seq, *times, microbatches, loader_ms, seq & 0xFFFFFFFF if check is None else check
     )
 
 

@@ -31,11 +31,13 @@ def cause(name):
         ("slow-link-from-the-start", ("network_link", (3, 0))),
         ("slow-link-one-direction", ("network_link", (0,))),
         ("rare-pauses-among-short-stalls", ("host_transient", (1,))),
+        ("input-of-all-workers", ("storage_checkpoint", ())),
     ],
 )
 def test_the_answer_that_is_known_is_given(name, expected):
-    """The last one pauses for 0.3 s every 30 steps, and both ranks stall for a moment all the time.
+    """The rank that pauses does so for 0.3 s every 30 steps, while both stall for a moment often.
 
-    Of a link that is slow in one direction only the receiver is late: no other end is named.
+    Of a link that is slow in one direction only the receiver is late: no other end is named. The
+    workers of all loaders become slow together, and now one rank waits for them, now another.
     """
     assert cause(name) == expected

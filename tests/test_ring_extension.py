@@ -88,6 +88,15 @@ def test_no_backward_and_an_unknown_number_of_them_are_both_unknown(tmp_path):
     ring.end()
 
 
+def test_what_a_loaders_workers_need_is_unknown_unless_it_is_a_time(tmp_path):
+    extension, ring = ExtensionWriter(tmp_path), RingWriter(tmp_path)
+    for seq, value in enumerate((102.5, 0.0, float("nan"), float("inf"), -3.0), start=1):
+        extension.write(seq, loader_ms=value)
+    ring.step(5)
+    assert column(tmp_path, "loader_seconds") == [0.1025, None, None, None, None]
+    ring.end()
+
+
 @pytest.mark.parametrize(
     "changes",
     [

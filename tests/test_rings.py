@@ -68,6 +68,7 @@ def test_a_record_becomes_a_row_in_the_order_of_the_columns(tmp_path):
         "evaluation_seconds": None,
         "copies_seconds": None,
         "host_late_seconds": None,
+        "loader_seconds": None,
     }
     writer.end()
 

@@ -65,10 +65,13 @@ the ring's name with `.ext` for `.ring`, there before the ring. Its first 64 byt
 "<8sHHIIqI" = magic "RKSCEXTN", version 1, slot_size 64, byte_order_mark, capacity, and of its ring
 created_unix_ns and pid; then `capacity` slots, "<QqqqqqqHHI" =
   seq, other_ns, cpu_wait_ns, checkpoint_ns, evaluation_ns, copies_ns, host_late_ns (-1 not
-  measured), microbatches (backward passes of the step, 0xFFFF unknown), reserved, check.
+  measured), microbatches (backward passes of the step, 0xFFFF unknown), loader, check.
 Of other_ns, checkpoint_ns was spent in checkpoints and evaluation_ns in evaluations that have
 spans; compile time is in other_ns too. Of compute_ns, the training stream stood copies_ns at copies
-of other streams, and had nothing queued for host_late_ns at most, input left out.
+of other streams, and had nothing queued for host_late_ns at most, input left out. loader is how
+long the DataLoader's worker processes, side by side, need for the batches of a step: milliseconds
+as a half-precision float (IEEE 754 binary16), 0 unknown, of the last second or so. Workers time
+themselves, where they are forked.
 
 Spans, version 1, are a third file, `.span` for `.ring`: what a process does beside steps. A header
 as that of the extension, but for magic "RKSCSPAN" and capacity 1024, then slots "<QqqqqIIHBBIII" =
@@ -155,6 +158,11 @@ _STALE_SECONDS = 24 * 3600  # long enough to read a ring after a night's crash
 _STALE_LOOKS = 4096  # names: bounds what a crowded directory costs, some milliseconds
 _KEPT_RINGS = 16  # two attempts of eight ranks, 128 MiB: a crash loop must not fill a tmpfs
 _UNKNOWN_MICROBATCHES = 0xFFFF
+_WORKER = struct.Struct("<QQ")  # batches that a loader's worker has made, nanoseconds that it took
+_WORKER_SLOTS = 512  # in use at once; 8 KiB
+_WORKERS_LOOK_NS = 1_000_000_000
+_HALF, _WORD = struct.Struct("<e"), struct.Struct("<H")
+_LARGEST_HALF = 65504.0
 _LATE_NS = 1_000_000_000  # a slot of the extension may come so long after its record, with others
 _PENDING_STEPS = 8  # that the host runs ahead of the device; more than frameworks queue
 _MAX_WAITS = 64  # backwards of one step whose ends are timed: more micro-batches are rare
@@ -2300,11 +2308,127 @@ class _Signals:
         self.put(_PARAMETERS, float(count))
 
 
+class _LoaderWorkers:
+    """How fast the worker processes of loaders make batches, which they note in shared memory.
+
+    A worker has a slot of its own, whose number it knows as it is forked. The training process
+    reads those of the loader that it takes batches from.
+    """
+
+    def __init__(self, torch: Any, guard: _Guard, clock: _StepClock) -> None:
+        self.torch, self.guard, self.clock = torch, guard, clock
+        self.table: Any = None  # anonymous memory, made for the first loader with workers
+        self.owner = -1  # the process that made it
+        self.next = 0  # slot of the first worker of the loader that starts next
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was read, as a forked child must; a worker goes on to use the table."""
+        self.looked_ns = self.step_began_ns = 0
+        self.first = -1  # slot of the first worker of the loader that was looked at
+        self.taken = self.steps = 0  # batches that training took of it since, in so many steps
+        self.made = self.spent_ns = 0
+        self.code = 0  # what the extension's slots say, in their upper half
+
+    def hook(self) -> None:
+        """Number the workers of each loader, and have them count."""
+        data = self.torch.utils.data
+        iterator, fetch = data.dataloader._MultiProcessingDataLoaderIter, data._utils.fetch
+        iterator.__init__ = self.numbering(iterator.__init__)
+        for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+            kind.fetch = self.counting(kind.fetch)
+
+    def numbering(self, start: Callable[..., None]) -> Callable[..., None]:
+        """Return what starts a loader's workers, with slots for them."""
+        reserve, leave = self.guard.guarded(self.reserve), self.guard.guarded(self.leave)
+
+        @functools.wraps(start)
+        def started(iterator: Any, loader: Any, *arguments: Any, **options: Any) -> None:
+            reserve(iterator, loader.num_workers)
+            start(iterator, loader, *arguments, **options)
+            leave(iterator)
+
+        return started
+
+    def reserve(self, iterator: Any, count: int) -> None:
+        """Empty the slots of workers that are about to be forked."""
+        if self.owner != os.getpid():  # a forked child's slots are its parent's
+            import mmap
+
+            self.table, self.next = mmap.mmap(-1, _WORKER_SLOTS * _WORKER.size), 0
+            self.owner = os.getpid()
+        for place in self.places(self.next, count):
+            _WORKER.pack_into(self.table, place, 0, 0)
+        iterator._rankscope_slot = self.next
+
+    def leave(self, iterator: Any) -> None:
+        """Go on behind the slots of workers that have been forked, and know theirs."""
+        self.next = (self.next + iterator._num_workers) % _WORKER_SLOTS
+
+    def places(self, first: int, count: int) -> Iterator[int]:
+        """Yield where in the table slots are."""
+        return (_WORKER.size * ((first + each) % _WORKER_SLOTS) for each in range(count))
+
+    def counting(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a worker's way to make a batch, with its time noted."""
+        worker, now = self.torch.utils.data.get_worker_info, time.perf_counter_ns
+        note = self.guard.guarded(self.note)
+
+        @functools.wraps(fetch)
+        def fetched(*arguments: Any, **options: Any) -> Any:
+            info = worker()
+            if info is None or self.table is None:
+                return fetch(*arguments, **options)
+            begin = now()
+            batch = fetch(*arguments, **options)
+            note(info.id, now() - begin)
+            return batch
+
+        return fetched
+
+    def note(self, worker: int, spent_ns: int) -> None:
+        """Count a batch of this worker's."""
+        (place,) = self.places(self.next + worker, 1)
+        made, spent = _WORKER.unpack_from(self.table, place)
+        _WORKER.pack_into(self.table, place, made + 1, spent + spent_ns)
+
+    def took(self, iterator: Any, end_ns: int) -> None:
+        """Take note of a batch that training has got, and look at the workers when it is time."""
+        if getattr(iterator, "_rankscope_slot", -1) == self.first:
+            self.taken += 1
+        if self.clock.begin_ns != self.step_began_ns:
+            self.step_began_ns = self.clock.begin_ns
+            self.steps += 1
+        if end_ns - self.looked_ns > _WORKERS_LOOK_NS:
+            self.look(iterator)
+            self.looked_ns = end_ns
+
+    def look(self, iterator: Any) -> None:
+        """Derive how long a step's batches take from what the workers made since the last look."""
+        first = getattr(iterator, "_rankscope_slot", -1)
+        if first != self.first:  # of another loader; none has a slot where there are no workers
+            self.first, self.made, self.spent_ns, self.code = first, 0, 0, 0
+            self.taken = self.steps = 0
+        if first < 0:
+            return
+        count = iterator._num_workers
+        slots = [_WORKER.unpack_from(self.table, place) for place in self.places(first, count)]
+        made, spent_ns = sum(slot[0] for slot in slots), sum(slot[1] for slot in slots)
+        fresh = made - self.made
+        if not (fresh >= count and self.taken):
+            return  # the next look has more to go by
+        seconds = (spent_ns - self.spent_ns) / 1e9 / fresh / count * self.taken / self.steps
+        self.code = _WORD.unpack(_HALF.pack(min(1e3 * seconds, _LARGEST_HALF)))[0] << 16
+        self.made, self.spent_ns = made, spent_ns
+        self.taken = self.steps = 0
+
+
 class _Loader:
     """How long batches are waited for, and how many samples they have."""
 
     def __init__(self, torch: Any, guard: _Guard, clock: _StepClock, spans: _Spans) -> None:
         self.torch, self.guard, self.clock, self.spans = torch, guard, clock, spans
+        self.workers = _LoaderWorkers(torch, guard, clock)
         self.used = False  # so far, by this process
 
     def fetching(self, fetch: Callable[[Any], Any], counted: bool) -> Callable[[Any], Any]:
@@ -2312,10 +2436,17 @@ class _Loader:
         now, thread_id = time.perf_counter_ns, threading.get_ident
         clock, cpu = self.clock, self.clock.cpu
         trains, tensor_type = self.torch.is_grad_enabled, self.torch.Tensor
-        spans = self.spans
+        spans, took = self.spans, self.workers.took
 
         def fetched(
-            batch: Any, begin: int, data: int, sync: int, samples: int, waited: int, in_data: int
+            loader: Any,
+            batch: Any,
+            begin: int,
+            data: int,
+            sync: int,
+            samples: int,
+            waited: int,
+            in_data: int,
         ) -> None:
             if not trains():
                 clock.flags |= _EVALUATION
@@ -2334,6 +2465,7 @@ class _Loader:
             cpu.in_data_ns = in_data + cpu.total_ns - waited
             if counted and batch is not None:
                 clock.samples = samples + _batch_size(batch, tensor_type)
+                took(loader, end)
 
         note, look = self.guard.guarded(fetched), self.guard.guarded(cpu.look)
 
@@ -2353,7 +2485,7 @@ class _Loader:
                 return batch
             finally:
                 spans.fetching = False
-                note(batch, begin, data, sync, samples, waited, in_data)
+                note(loader, batch, begin, data, sync, samples, waited, in_data)
 
         return method
 
@@ -2457,6 +2589,7 @@ class _Probe:
         self.signals.restart()
         self.backwards.restart()
         self.loader.used = False
+        self.loader.workers.restart()
         self.flight.socket = ""
         self.step = self.rings = self.stepless = self.stepless_ns = 0
         self.stepped = self.watches_step_begins = False  # stepped: since the scaler
@@ -2607,6 +2740,7 @@ class _Probe:
         backwards = clock.backwards
         if backwards > _UNKNOWN_MICROBATCHES:
             backwards = _UNKNOWN_MICROBATCHES
+        backwards |= self.loader.workers.code
         begin, step = clock.begin_unix_ns, self.step
         if waits is not None:
             waits.add(begin, step_ns, data_ns, step, count, flags, other_ns, backwards, clock.marks)
@@ -2834,6 +2968,7 @@ class _Probe:
         guarded(self.spans.hook)()
         guarded(self.spans.hook_termination)()
         guarded(self.signals.hook)()
+        guarded(self.loader.workers.hook)()
         # Untraced: compiled code must neither inline a hook, which it cannot, nor lose it.
         loading = self.torch.utils.data.dataloader
         register_optimizer_step_post_hook(untraced(guarded(self.step_finished)))

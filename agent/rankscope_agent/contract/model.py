@@ -165,6 +165,7 @@ STEP_COLUMNS: tuple[str, ...] = (
     "evaluation_seconds",
     "copies_seconds",
     "host_late_seconds",
+    "loader_seconds",
 )
 """Columns of a step record on the wire: those of the trace contract, between job and extras.
 
@@ -173,6 +174,8 @@ is not, compute holds what it would. `microbatches` counts the backward passes o
 other was in checkpoints and evaluations that the probe marks is in the two columns behind. Of
 compute, the device's training stream stood `copies_seconds` at copies of other streams, and had no
 work queued for `host_late_seconds` at most; both are known where `timing_source` is `sampled`.
+The worker processes of its input loader need, side by side, `loader_seconds` for the batches of a
+step, whether it waits for them or not; not known of a loader without workers.
 """
 
 StepRow = tuple[str | int | float | None, ...]

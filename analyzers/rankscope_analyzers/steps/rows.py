@@ -32,6 +32,9 @@ REQUIRED = (*COUNTERS, CLOCK, DURATIONS[0])
 PARTS = (*DURATIONS[1:], OTHER, CPU_WAIT)
 """Parts of a step, each where it is measured."""
 
+LOADER = "loader_seconds"
+"""How long the loader's workers need for the batches of a step, beside the step."""
+
 COUNTS = ("tokens", "samples", "microbatches", "steps")
 """Size of a rank's batch, micro-batches of its step, and the number of steps that a record
 averages."""
@@ -39,7 +42,7 @@ averages."""
 GROUP_COLUMNS = ("pp_stage", "tp_group", "dp_group")
 MARKS = ("attempt", "flags", TIMING)
 
-FLOATS = (DURATIONS[0], *PARTS, *COUNTS)
+FLOATS = (DURATIONS[0], *PARTS, *COUNTS, LOADER)
 WHOLE = (*GROUP_COLUMNS, *MARKS)
 USED = (*COUNTERS, CLOCK, *FLOATS, *WHOLE)
 """All columns that are read."""

@@ -8,7 +8,7 @@ from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.medians import median, typical
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import CPU_WAIT, OTHER, TIMING, TIMINGS
-from rankscope_analyzers.steps.rows import Rows, dense
+from rankscope_analyzers.steps.rows import LOADER, Rows, dense
 from rankscope_analyzers.stragglers.quantities import Steps
 from rankscope_analyzers.stragglers.shape import Shape
 
@@ -120,7 +120,7 @@ def steps_of(rows: Rows, cell: Integers, count: int, shape: Shape) -> Steps:
     return Steps(
         wide("step_seconds"), wide("data_seconds"), wide("compute_seconds", timed=True),
         wide("sync_seconds", timed=True), extra(OTHER), extra(CPU_WAIT),
-        extra(work), extra("steps"), _exit_lateness(rows, cell, sizes, shape),
+        extra(work), extra("steps"), _exit_lateness(rows, cell, sizes, shape), extra(LOADER),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from rankscope_analyzers.stragglers import (
     sample_imbalance,
     slow_input,
     slow_kernels,
+    slow_loaders,
     slow_transfer,
 )
 from rankscope_analyzers.stragglers.view import Candidate, Part, View
@@ -38,6 +39,7 @@ CHECKS: Sequence[Check] = (
     Check(cpu_starvation.starved_ranks, "host_transient", frozenset({"cpu_wait"})),
     Check(slow_input.slow_ranks, "data_loader", frozenset({"data"})),
     Check(slow_input.slow_for_all, "storage_checkpoint", frozenset({"data"})),
+    Check(slow_loaders.slow_for_all, "storage_checkpoint", frozenset({"data"})),
     Check(sample_imbalance.uneven_samples, "partition_imbalance", frozenset({"compute"})),
     Check(slow_kernels.slow_ranks, "gpu_compute", frozenset({"compute"})),
     Check(slow_kernels.slow_replicas, "gpu_compute", frozenset({"compute"})),

@@ -93,6 +93,11 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
         "storage is slow for {who}: they wait for input for {values} a step",
         "median input time of all ranks, against the start of the run",
     ),
+    ("storage_checkpoint", "workers"): Template(
+        "loader_seconds",
+        "storage is slow for {who}: the workers of their loaders need {values} a step",
+        "what workers need for a step's batches, median of all ranks, against the rest of the step",
+    ),
     ("storage_checkpoint", "checkpoint"): Template(
         "other_seconds",
         "storage is slow: checkpoints written by rank 0 take {values}",

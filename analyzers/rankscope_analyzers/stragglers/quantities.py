@@ -34,6 +34,7 @@ class Steps:
         steps: of how many steps a record is the mean; None where every record is one step.
         exit_lateness: how much later than the other ranks of its node a rank left the exchange,
             by the wall clock; None where clocks are not compared.
+        loader: what the loader's workers need for the batches of a step; None where none is timed.
     """
 
     step: Floats
@@ -45,6 +46,7 @@ class Steps:
     work: Floats | None = None
     steps: Floats | None = None
     exit_lateness: Floats | None = None
+    loader: Floats | None = None
 
     def at(self, index: Integers) -> Steps:
         """Return some of the steps."""
@@ -55,7 +57,7 @@ class Steps:
         return Steps(
             self.step[index], self.data[index], self.compute[index], self.sync[index],
             part(self.other), part(self.cpu_wait), part(self.work), part(self.steps),
-            part(self.exit_lateness),
+            part(self.exit_lateness), part(self.loader),
         )  # fmt: skip
 
     @property
@@ -98,6 +100,7 @@ class Quantities:
         steps: (n,) number of steps that each row stands for.
         weights: (n, P) compute of each stage under wall timing of a pipeline, None elsewhere: there
             `stage` is it.
+        loader: (n, P, D, T) as measured, None where no loader's workers are timed.
     """
 
     duration: Floats
@@ -119,6 +122,7 @@ class Quantities:
     exit_lateness: Floats | None
     steps: Floats
     weights: Floats | None = None
+    loader: Floats | None = None
 
     def single_step(self, row: int) -> Quantities:
         """Return a copy of one step that does not keep the others in memory."""
@@ -162,6 +166,7 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
         exit_lateness=steps.exit_lateness,
         steps=_weights(steps),
         weights=_unchained(steps, shape) if shape.wall and shape.pipeline > 1 else None,
+        loader=steps.loader,
     )
 
 

@@ -64,11 +64,12 @@ KEPT_STEPS = {
     "sync": WINDOW_STEPS,
     "cpu_wait": WINDOW_STEPS,
     "work": WINDOW_STEPS,
+    "loader": WINDOW_STEPS,
     "exit_lateness": LONG_STEPS,
 }
 """Steps that are kept of each field; `BASELINE_STEPS` of all others."""
 
-NOT_ALWAYS = ("cpu_wait", "work", "exit_lateness", "weights")
+NOT_ALWAYS = ("cpu_wait", "work", "exit_lateness", "weights", "loader")
 """Fields that not all jobs have."""
 
 KNOWN_BY: Mapping[Part, str] = {

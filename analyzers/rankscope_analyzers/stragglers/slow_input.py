@@ -6,7 +6,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import lower, mean, spread, typical
-from rankscope_analyzers.stragglers import attribution
+from rankscope_analyzers.stragglers import attribution, slow_loaders
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 MINIMUM_COST = 0.025
@@ -47,6 +47,8 @@ def slow_ranks(view: View) -> Candidate | None:
     worst = float(excess[flagged].max())
     accused = np.asarray(flagged & (excess >= SHARE_OF_WORST * worst))
     if not attribution.is_conclusive(view, excess, accused):
+        return None
+    if slow_loaders.are_alike(view, accused):
         return None
     if _others_increase(view, accused) > max(limit, SHARED * worst):
         return None

@@ -107,6 +107,8 @@ class View:
         sync: (n, P, D, T) time in collectives, waiting included.
         work: (n, P, D, T) tokens or samples; None if not counted.
         exit_lateness: (n, P, D, T) lateness in leaving the exchange, None where it is not known.
+        loader: (n, P, D, T) what the loader's workers need for the batches of a step; None where
+            none is timed.
         means: the records are means over many steps; single steps are unknown.
         known: those of `PARTS` that are measured for most ranks in most of these steps.
     """
@@ -137,6 +139,7 @@ class View:
     means: bool
     known: frozenset[Part]
     weights: Floats | None = None
+    loader: Floats | None = None
 
     @property
     def paces(self) -> Floats:
@@ -218,7 +221,7 @@ class Candidate:
         certainty: factor on the confidence, 1 if the culprit itself is identified.
         stages: compute of each pipeline stage, for classes about stages.
         shown_by: how a class shows that can show in several ways: "cpu_wait", "pause",
-            "freeze", "wait", "input", "checkpoint", "samples", "exchange", "steps".
+            "freeze", "wait", "input", "workers", "checkpoint", "samples", "exchange", "steps".
         sample_imbalance: how unevenly samples are distributed, if that is the fault.
         began: step of the window in which it began, as far as the window shows.
         ended: last step of the window that shows it, -1 for the newest one.

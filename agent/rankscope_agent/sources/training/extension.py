@@ -8,6 +8,7 @@ Rings of older probes have none; one that is damaged, or another ring's, costs t
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,8 @@ TIMEOUT_NS = 2 * 10**9
 late, but it writes at the end of a step only, which may take longer. A rank that hangs shows its
 newest steps after that."""
 
-_SLOT = struct.Struct("<QqqqqqqHHI")
+_SLOT = struct.Struct("<QqqqqqqHeI")
+_NS_PER_MS = 10**6
 
 
 class Extension(NamedTuple):
@@ -41,7 +43,8 @@ class Extension(NamedTuple):
     `other_ns` is the part of the ring's compute time that is not computing: optimizer, evaluation,
     checkpoints, logging. Of it are `checkpoint_ns` and `evaluation_ns`. `copies_ns` and
     `host_late_ns` are of the device's training stream, and part of compute: waits for copies of
-    other streams, and time without work queued at most.
+    other streams, and time without work queued at most. `loader_ms` is how long the loader's worker
+    processes need, side by side, for the batches of a step; 0 where unknown.
     """
 
     seq: int
@@ -52,7 +55,7 @@ class Extension(NamedTuple):
     copies_ns: int
     host_late_ns: int
     microbatches: int
-    reserved: int
+    loader_ms: float
     check: int
 
     def fits(self, record: StepRecord) -> bool:
@@ -77,6 +80,7 @@ def extended(record: StepRecord, extension: Extension | None) -> StepRecord:
     if extension is None or not extension.fits(record):
         return record
     counted = extension.microbatches not in (0, UNKNOWN_MICROBATCHES)
+    loads = math.isfinite(extension.loader_ms) and extension.loader_ms > 0
     return record._replace(
         compute_ns=record.compute_ns - max(extension.other_ns, 0),
         other_ns=extension.other_ns,
@@ -86,6 +90,7 @@ def extended(record: StepRecord, extension: Extension | None) -> StepRecord:
         evaluation_ns=extension.evaluation_ns,
         copies_ns=extension.copies_ns,
         host_late_ns=extension.host_late_ns,
+        loader_ns=round(extension.loader_ms * _NS_PER_MS) if loads else NOT_MEASURED,
     )
 
 

@@ -135,7 +135,7 @@ class RingHeader:
 class StepRecord(NamedTuple):
     """One record as it lies in the ring; durations in nanoseconds, `NOT_MEASURED` where unknown.
 
-    The last seven come from the ring's extension. With `other_ns`, which holds optimizer,
+    The last eight come from the ring's extension. With `other_ns`, which holds optimizer,
     evaluation, checkpoints and logging, `compute_ns` is without them.
     """
 
@@ -157,6 +157,7 @@ class StepRecord(NamedTuple):
     evaluation_ns: int = NOT_MEASURED
     copies_ns: int = NOT_MEASURED
     host_late_ns: int = NOT_MEASURED
+    loader_ns: int = NOT_MEASURED
 
     @property
     def timing_source(self) -> str:

@@ -194,6 +194,7 @@ def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
         _seconds(record.evaluation_ns),
         _seconds(record.copies_ns),
         _seconds(record.host_late_ns),
+        _seconds(record.loader_ns),
     )
 
 

@@ -40,6 +40,8 @@ def late():
     return TWICE
 '''
 
+BORROWER = "from sample import LIMIT as borrowed\n\nDOUBLED = 2 * borrowed\n"
+
 
 def mutants():
     return {f"{one.name} {one.old}": one for one in mutants_of("agent/sample.py", SOURCE)}
@@ -77,14 +79,17 @@ def sample(monkeypatch):
     monkeypatch.setitem(sys.modules, "sample", module)
     exec(compile(SOURCE, "sample.py", "exec"), vars(module))
     other = types.ModuleType("other")
-    other.borrowed = module.LIMIT
+    other.__file__ = "other.py"
+    vars(other).update(borrowed=module.LIMIT, DOUBLED=2 * module.LIMIT)
     monkeypatch.setitem(sys.modules, "other", other)
     return module, other
 
 
 def applied(mutant):
-    sources = dependence.Sources({"sample": ast.parse(SOURCE)}, {"sample": "agent/sample.py"})
-    dependence._read_module(sources, "sample")
+    trees = {"sample": ast.parse(SOURCE), "other": ast.parse(BORROWER)}
+    sources = dependence.Sources(trees, {name: f"agent/{name}.py" for name in trees})
+    for name in trees:
+        dependence._read_module(sources, name)
     dependents = sources.dependents(mutant)
     importers = {("sample", "LIMIT"): [("other", "borrowed")]}
     application.apply(mutant, SOURCE, dependents, sources.trees, importers)
@@ -97,7 +102,8 @@ def test_a_mutant_reaches_whatever_was_made_of_it(sample):
     assert (module.LIMIT, module.TWICE, other.borrowed) == (32768, 65536, 32768)
     assert module.read() == (32868, 7)
     assert module.late() == 65536
-    assert {name for _, name in dependents.names} == {"LIMIT", "TWICE"}
+    assert other.DOUBLED == 65536
+    assert {name for _, name in dependents.names} == {"LIMIT", "TWICE", "DOUBLED"}
     assert len(dependents.functions) == 2
 
 

@@ -11,12 +11,18 @@ from rankscope_agent.contract.catalogue import CATALOGUE, declared
 from rankscope_agent.contract.metrics import (
     agent,
     cluster_jobs,
+    flight_recorder,
     gpus,
+    host,
     kernel_log,
+    nccl_inspector,
     nccl_log,
+    nccl_ras,
     netdev,
+    pod_netdev,
     pods,
     rdma,
+    starvation,
     summary,
     topology,
     training,
@@ -180,3 +186,30 @@ def test_a_histogram_counts_with_all_its_series_and_is_never_cut_in_two():
     assert within_budget([scrape("training", (histogram,))], 5).samples == (histogram,)
     found = within_budget([scrape("training", (histogram,))], 4)
     assert (found.samples, found.dropped) == ((), {"training": 5})
+
+
+# What a page that is too long keeps longest comes first; the node's own sums stand among them.
+KEPT_LONGEST = (
+    *(pods, training, starvation, summary, gpus, kernel_log, nccl_log, rdma, nccl_ras),
+    *(flight_recorder, host, netdev, pod_netdev, nccl_inspector, topology),
+)
+
+
+@pytest.mark.parametrize("fit", range(1, len(KEPT_LONGEST) + 1))
+def test_a_page_loses_its_sources_one_by_one_from_the_end(fit):
+    """Every source has one series, and so many fit."""
+    series = [samples(first_metric(subject), 1) for subject in KEPT_LONGEST]
+    found = within_budget([scrape("all", *reversed(series))], fit)
+    assert {*found.samples} == {one for several in series[:fit] for one in several}
+
+
+@pytest.mark.parametrize("fit", [7, 8, 9])
+def test_eight_pods_come_before_what_only_describes_the_node_and_a_ninth_after_it(fit):
+    described = samples(first_metric(netdev), 1)
+    metric = nccl_log.NCCL_TIMEOUTS
+    logs = tuple(
+        Sample(metric, ("a", f"pod-{number}", *("x" for _ in metric.labels[2:])), 1.0)
+        for number in range(9)
+    )
+    found = within_budget([scrape("netdev", described), scrape("nccl_log", logs)], fit)
+    assert {*found.samples} == {*logs[: min(fit, 8)], *(described if fit > 8 else ())}

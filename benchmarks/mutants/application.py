@@ -63,9 +63,8 @@ def apply(
     owner = module_name(mutant.path)
     trees = {**trees, owner: ast.parse(mutant.applied(source))}
     importlib.import_module(owner)  # commands import what they need when they run
-    for name in dependents.names:
+    for name in dependents.names:  # a name may be computed of an imported one
         _evaluate(name, trees)
-    for name in dependents.names:
         _hand_on(name, importers)
     for module in {name[0] for name in dependents.names} | {owner}:
         _set_defaults(module, trees)

@@ -43,7 +43,7 @@ class Kind:
             where its cause is.
     """
 
-    depth: int
+    depth: int = 0
     explains: frozenset[str] = frozenset()
     reported_alone: bool = False
     seen_elsewhere: bool = False
@@ -58,7 +58,7 @@ GONE = NO_RANK | STUCK | SLOW_RANK
 KINDS: Mapping[str, Kind] = {
     # What the timing of steps shows.
     "hang": Kind(-1, reported_alone=True, seen_elsewhere=True),
-    "global_slowdown": Kind(0),
+    "global_slowdown": Kind(),
     "partition_imbalance": Kind(1, frozenset(("ras_lag",))),
     "gpu_compute": Kind(2, frozenset(("collective_timeout", "ras_lag"))),
     "data_loader": Kind(2, frozenset(("collective_timeout", "ras_lag"))),
@@ -70,8 +70,8 @@ KINDS: Mapping[str, Kind] = {
     "replica_group_lost": Kind(
         7, frozenset(("pod_failed", "attempt_failed", "crash_loop")), reported_alone=True
     ),
-    "rank_ended": Kind(0),
-    "job_over": Kind(0),
+    "rank_ended": Kind(),
+    "job_over": Kind(),
     "rank_stopped": Kind(4, STUCK | SLOW_RANK, reported_alone=True),
     "rank_was_stopped": Kind(4, SLOW_RANK),
     # What NCCL and the job's own logs say.
@@ -133,7 +133,7 @@ KINDS: Mapping[str, Kind] = {
     "oom_kill": Kind(
         7, NO_RANK | STUCK | LOGGED | {"data_loader", "loader_worker_died"}, reported_alone=True
     ),
-    "unattributed_kill": Kind(0),
+    "unattributed_kill": Kind(),
     # GPUs.
     "power_low": Kind(2),
     "temperature_high": Kind(2),
@@ -187,7 +187,7 @@ KINDS: Mapping[str, Kind] = {
         12, GONE | LOGGED | GPU_STATE | {"gpu_lost", "node_not_ready"}, reported_alone=True
     ),
     # What the cluster says of nodes: why ranks ended there, never why one is slow.
-    "node_notice": Kind(0),
+    "node_notice": Kind(),
     "node_pressure": Kind(8, ENDED - {"replica_group_lost"}),
     "node_not_ready": Kind(11, ENDED | STUCK),
     "node_leaving": Kind(13, ENDED | {"node_not_ready", "node_reboot"}),
@@ -198,7 +198,7 @@ and the order in which a step spends its time. A kind explains shallower ones on
 circles.
 """
 
-UNKNOWN = Kind(0)
+UNKNOWN = Kind()
 
 
 def kind_of(name: str) -> Kind:

@@ -41,15 +41,16 @@ LADDERS = {
     "data_loader": (
         "workers_starved io_pressure",
         "nfs_slow memory_pressure",
+        "loader_worker_died",
         "shm_full pids_exhausted",
         "storage oom_kill",
     ),
     "io_pressure": ("memory_pressure nfs_slow", "storage host_kernel", "host_memory"),
     "missing_rank": (
         "pod_failed pod_pending",
-        "crash_loop image_not_pulled container_not_created",
+        "crash_loop image_not_pulled container_not_created loader_worker_died",
         "attempt_failed disk_full shm_full pids_exhausted",
-        "app oom_kill pod_preempted gpu_unresponsive",
+        "app oom_kill cuda_out_of_memory pod_preempted gpu_unresponsive",
         "node_pressure gpu_lost",
         "driver",
         "node_not_ready",
@@ -59,6 +60,8 @@ LADDERS = {
     "ras_missing": ("missing_rank", "rank_stopped pod_failed", "crash_loop", "device_unhealthy"),
     "pod_failed": ("crash_loop", "replica_group_lost", "node_pressure", "node_not_ready"),
     "gpu_recovery_needed": ("row_remap_pending ecc_uncorrected", "gpu_lost", "driver"),
+    "checkpoint_overdue": ("checkpoint_failed", "checkpoint_store_full"),
+    "loss_diverging": ("loss_not_finite", "learning_rate_changed", "batch_changed"),
     "hang": ("ras_lag", "collective_timeout init_incomplete ras_missing", "channels_differ"),
 }
 PAIRS = [
@@ -84,6 +87,7 @@ def test_the_cause_is_what_is_nearest_to_the_fault(symptom, felt, broken):
     [
         ("collective_timeout", "gpu_compute"),
         ("ras_lag", "partition_imbalance"),
+        ("checkpoint_not_loaded", "checkpoint_overwritten"),
         ("power_low", "clock_low"),
         ("temperature_high", "power_cap"),
     ],

@@ -85,15 +85,15 @@ KINDS: Mapping[str, Kind] = {
     "attempt_failed": Kind(6, NO_RANK | STUCK, reported_alone=True),
     "ib_errors": Kind(6, SLOW_NETWORK | GONE, reported_alone=True),
     # Checkpoints, and what training says of itself.
-    "checkpoint_overdue": Kind(0, reported_alone=True),
-    "checkpoint_share": Kind(0, reported_alone=True),
+    "checkpoint_overdue": Kind(reported_alone=True),
+    "checkpoint_share": Kind(reported_alone=True),
     "checkpoint_overwritten": Kind(3, frozenset(("checkpoint_not_loaded",)), reported_alone=True),
     "checkpoint_failed": Kind(1, frozenset(("checkpoint_overdue",)), reported_alone=True),
     "checkpoint_not_loaded": Kind(2, reported_alone=True),
     "checkpoint_store_full": Kind(
         2, frozenset(("checkpoint_failed", "checkpoint_overdue")), reported_alone=True
     ),
-    "loss_jump": Kind(0, reported_alone=True),
+    "loss_jump": Kind(reported_alone=True),
     "loss_diverging": Kind(1, reported_alone=True),
     "loss_not_finite": Kind(2, frozenset(("loss_diverging",)), reported_alone=True),
     "learning_rate_changed": Kind(3, LOSSES_WRONG, reported_alone=True),

@@ -26,7 +26,7 @@ class Server:
     def range(self, query, start, end, interval):
         self.queries.append(query)
         self.intervals.add(interval)
-        times = np.arange(start, end + 1, interval)
+        times = np.arange(start, end + interval / 2, interval)
         if query.startswith("count("):
             return Matrix(({},), times, np.full((1, len(times)), float(len(self.labels))))
         if f"({kernel_log.XID_ERRORS.name}[" in query:
@@ -46,10 +46,10 @@ def test_a_time_is_read_every_fifteen_seconds_or_720_times(seconds, interval):
     assert all(f"[{interval:.0f}s]" in query for query in server.queries)
 
 
-def test_hours_of_gpus_are_those_in_which_their_kernel_logs_were_read():
-    assert from_prometheus(Server(gpus=8), NOW - 7200, NOW).gpu_hours == pytest.approx(
-        16.0, rel=0.01
-    )
+@pytest.mark.parametrize("seconds", [60.0, 100.0, 7200.0, 86_400.0])
+def test_hours_of_gpus_are_those_in_which_their_kernel_logs_were_read(seconds):
+    found = from_prometheus(Server(gpus=8), NOW - seconds, NOW).gpu_hours
+    assert found == pytest.approx(8 * seconds / 3600)
 
 
 @pytest.mark.parametrize(("gpus", "queries"), [(1, 1), (100, 1), (101, 2), (250, 3)])

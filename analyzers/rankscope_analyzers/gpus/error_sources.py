@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ def from_prometheus(
         PrometheusError: the server cannot be asked.
     """
     length = now_unix_seconds - since_unix_seconds
-    interval = max(SMALLEST_INTERVAL_SECONDS, length / LARGEST_COUNT)
+    count = min(LARGEST_COUNT, max(1, int(length / SMALLEST_INTERVAL_SECONDS)))
+    interval = length / count
     # One more reading before the time shows what was counted already when it began.
     grid = (since_unix_seconds - interval, now_unix_seconds, interval)
     series = [
@@ -78,15 +80,16 @@ def from_prometheus(
         wanted = _any_of(failed[first : first + UUIDS_AT_ONCE])
         for name in HOLDERS:
             series += _readings(name, _newest(server, f"{name}{{uuid=~{wanted}}}", grid))
-    watched = server.range(f"count(last_over_time({WATCHED}[{int(interval)}s]))", *grid)
-    hours = float(np.nansum(watched.values[:, 1:])) * interval / SECONDS_PER_HOUR
+    watched = server.range(f"count(last_over_time({WATCHED}[{math.ceil(interval)}s]))", *grid)
+    # Each reading stands for the interval before it: the first two are of before this time.
+    hours = float(np.nansum(watched.values[:, 2:])) * interval / SECONDS_PER_HOUR
     found = errors(series, since_unix_seconds)
     return ErrorLog(found, since_unix_seconds, now_unix_seconds, hours if hours > 0 else None)
 
 
 def _newest(server: Prometheus, selector: str, grid: tuple[float, float, float]) -> Matrix:
     """Fetch the newest value in each interval, of series too that end within it."""
-    return server.range(f"last_over_time({selector}[{int(grid[2])}s])", *grid)
+    return server.range(f"last_over_time({selector}[{math.ceil(grid[2])}s])", *grid)
 
 
 def _any_of(uuids: Iterable[str]) -> str:

@@ -51,6 +51,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "fabric-budget": partial(_report, "fabric_budget"),
     "fabric-check": partial(_report, "fabric_links"),
     "hangs": _hangs,
+    "goodput": partial(_report, "goodput.run"),
     "hang-look": partial(_report, "hang_look_cost"),
     "capture": partial(_report, "capture_cost"),
     "stragglers": partial(_report, "straggler_speed"),

@@ -21,6 +21,7 @@ from rankscope_analyzers.command import (
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports, saved
 from rankscope_analyzers.fusion.gather import Gathered
+from rankscope_analyzers.fusion.spent_time import with_spent_time
 from rankscope_analyzers.intake import node_notices
 from rankscope_analyzers.intake.credentials import entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus
@@ -106,7 +107,12 @@ def run(options: argparse.Namespace) -> int:
         raise RecordError("; ".join(f"job {job}: {why}" for job, why in timing.unusable.items()))
     hang_after = age_seconds(options.hang_after)
     made = job_reports.reports(timing, gathered.evidence, now, options.job, hang_after)
-    reports = [job for job in made if options.job in {None, job.job_id}]
+    records = {job.job_id: job for job in gathered.jobs}
+    reports = [
+        with_spent_time(job, records.get(job.job_id), gathered.evidence.observed, hang_after)
+        for job in made
+        if options.job in {None, job.job_id}
+    ]
     ErrorLog(_say).note([*gathered.errors, *(one for job in reports for one in job.errors)])
     if not reports:
         wanted = f"there is no job {options.job!r} in what was read"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rankscope_agent.contract.metrics import watch as metrics
+from rankscope_agent.contract.model import Sample
 from rankscope_agent.web.memory_arenas import limit_arenas
 from rankscope_analyzers.captures.kept import HangCaptures, captures_of
 from rankscope_analyzers.command import InputError, age_seconds
@@ -34,8 +35,9 @@ from rankscope_analyzers.watch import cluster_jobs
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
 from rankscope_analyzers.watch.exporter import FindingsExporter
+from rankscope_analyzers.watch.goodput import KEPT_AS, Goodput
 from rankscope_analyzers.watch.leadership import Leadership
-from rankscope_analyzers.watch.memory import Memory
+from rankscope_analyzers.watch.memory import Memory, NoWatch
 from rankscope_analyzers.watch.node_publisher import NodePublisher
 from rankscope_analyzers.watch.process_starts import READS, process_starts
 
@@ -47,6 +49,8 @@ STANDBY_SECONDS = 1.0
 LONGEST_SECONDS = 900.0
 """Time after which an evaluation counts as hanging: the first one of 2,048 nodes takes less than
 two minutes, and all its requests are answered or time out within one."""
+
+NO_WATCH = NoWatch()
 
 COMPARISON_SHARE = 0.15
 """Part of the interval that may be spent on comparing collectives."""
@@ -72,6 +76,8 @@ class JobSource:
         cluster_jobs: the job objects of the cluster, None if they are not followed.
         nodes: publishes what is found on nodes, None if that is not wanted.
         captures: keeps what is known of jobs that hang, None if nobody does.
+        goodput: the accounts of jobs' GPU time.
+        sums: keeps these over restarts, at each look.
     """
 
     read: Callable[[], Gathered]
@@ -82,6 +88,8 @@ class JobSource:
     cluster_jobs: ClusterJobs | None = None
     nodes: NodePublisher | None = None
     captures: HangCaptures | None = None
+    goodput: Goodput = field(default_factory=lambda: Goodput(HANG_AFTER_SECONDS))
+    sums: Memory = field(default_factory=lambda: Memory(None, _log))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -106,10 +114,12 @@ def run(options: argparse.Namespace) -> int:
     )
     source = JobSource(reader(options, interval), records, followed, memory, hang_after, looked_at)
     source.nodes = watch_setup.publisher(options, _log)
+    source.goodput = Goodput(hang_after, looked_at.waiting if looked_at else frozenset)
+    source.sums = Memory(watch_setup.sums_store(options, api), _log, {KEPT_AS: source.goodput})
     access = connection.cluster_access(options) if options.cluster else None
     source.captures = captures_of(options, access)
     leadership = watch_setup.leadership(options, _log)
-    exporter = FindingsExporter(leadership, looked_at.samples if looked_at else tuple)
+    exporter = FindingsExporter(leadership, partial(_sums, source))
     log = ErrorLog(_log)
     if options.once:
         evaluate(source, exporter, log)
@@ -125,6 +135,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if leadership.held():
             memory.save(exporter, followed)
+            source.sums.save(NO_WATCH, None)
         leadership.close()
         return 0
 
@@ -145,6 +156,8 @@ def run_cycle(
     else:
         exporter.stand_by()
         source.memory.forget()
+        source.sums.forget()
+        source.goodput.stand_by()
         if source.cluster_jobs is not None:
             source.cluster_jobs.stand_by()
         if source.nodes:
@@ -212,6 +225,7 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
     Nothing that agents, jobs or files contain prevents the next evaluation.
     """
     source.memory.begin(exporter, source.followed)
+    source.sums.begin(NO_WATCH, None)
     result = attempt("look", "", partial(_evaluated, source, exporter))
     if isinstance(result, AnalysisError):
         _log(f"nothing could be judged: {result}")
@@ -225,6 +239,8 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
     kept = source.memory.end(exporter, source.followed, changed=changed)
     if kept and source.cluster_jobs is not None:
         source.cluster_jobs.announce()
+    if source.sums.end(NO_WATCH, None, changed=True):
+        source.goodput.announce()
     for event in exporter.events:
         _log(visible(f"job {event.job_id}: {event.sentence}"))
 
@@ -267,10 +283,18 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
     unexported = exporter.update(reports, now, len(timing.unusable), extra)
     if source.nodes and exporter.is_leader:
         source.nodes.publish(reports, now)
+    spent = source.goodput.look(gathered, reports, now) if source.sums.loaded else []
     unkept = keep(source.records, gathered.poll, reports, now, _log)
     if source.captures:
         source.captures.keep(gathered, reports, now, _log)
-    return [*gathered.errors, *_report_errors(reports), *unexported, *unkept]
+    return [*gathered.errors, *_report_errors(reports), *unexported, *spent, *unkept]
+
+
+def _sums(source: JobSource) -> Iterator[Sample]:
+    """Yield what is summed up of jobs, and what the cluster says of them."""
+    yield from source.goodput.samples()
+    if source.cluster_jobs is not None:
+        yield from source.cluster_jobs.samples()
 
 
 def _report_errors(reports: Sequence[JobReport]) -> Iterator[AnalysisError]:

@@ -21,6 +21,9 @@ from rankscope_analyzers.watch.store import FileStore, Store
 
 DEFAULT_INTERVAL = "30s"
 
+SUMS, SUMS_MAP = ".goodput", "-goodput"
+"""What is added to the name of the state's file or ConfigMap."""
+
 Say = Callable[[str], None]
 """Takes a sentence for the watch's own log."""
 
@@ -59,12 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="keep what is known of jobs and incidents in FILE, so that a watch that is started"
-        " anew goes on where the last one ended",
+        " anew goes on where the last one ended; where GPU time went, in FILE.goodput",
     )
     parser.add_argument(
         "--state-config-map",
         metavar="NAME",
-        help="the same in a ConfigMap of --namespace, for several watches with --lease",
+        help="the same in ConfigMaps of --namespace, NAME and NAME-goodput, for several watches"
+        " with --lease",
     )
     parser.add_argument(
         "--cluster-jobs",
@@ -120,6 +124,18 @@ def store(options: argparse.Namespace, found: Api | None) -> Store | None:
     if options.state or not options.namespace:
         raise InputError("--state-config-map goes with --namespace, and without --state")
     return ConfigMapStore(found, options.state_config_map, options.namespace)
+
+
+def sums_store(options: argparse.Namespace, found: Api | None) -> Store | None:
+    """Return where sums that grow at each look are kept, beside the state; None for nowhere.
+
+    The state of all jobs is too large to be written as often.
+    """
+    if options.state_config_map is None or found is None:
+        return (
+            FileStore(options.state.with_name(options.state.name + SUMS)) if options.state else None
+        )
+    return ConfigMapStore(found, options.state_config_map + SUMS_MAP, options.namespace)
 
 
 def publisher(options: argparse.Namespace, say: Say) -> NodePublisher | None:

@@ -68,6 +68,7 @@ class JobReport:
             cannot be called healthy.
         errors: of analyzers that raised.
         stacks: where the ranks of a job that stands still are, None for others.
+        spent: GPU-seconds of the time that was read, by part; None where that is not told.
     """
 
     job_id: str
@@ -82,3 +83,4 @@ class JobReport:
     missing: tuple[str, ...] = ()
     errors: tuple[AnalysisError, ...] = ()
     stacks: GroupedStacks | None = None
+    spent: Mapping[str, float] | None = None

@@ -25,6 +25,9 @@ def as_object(job: JobReport) -> dict[str, Any]:
         "observations": [_finding(finding) for finding in job.observations],
         "places": [_location(location) for _, location in sorted(job.locations.items())],
         "stacks": _stacks(job.stacks),
+        "gpu_seconds": None
+        if job.spent is None
+        else {part: round(seconds, 3) for part, seconds in job.spent.items()},
         "sources": list(job.sources),
         "made_unix_seconds": job.made_unix_seconds,
     }

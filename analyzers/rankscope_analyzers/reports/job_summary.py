@@ -145,3 +145,19 @@ def locations(report: JobReport) -> Mapping[int, RankLocation]:
 def culprits(report: JobReport) -> tuple[int, ...]:
     """Return the ranks of the answer, the worst first; none where it is about nobody or all."""
     return report.incidents[0].where.ranks if report.incidents else ()
+
+
+SECONDS_PER_HOUR = 3600.0
+
+LEAST_SHARE = 0.005
+"""Of a job's GPU time: smaller parts are left out of the sentence."""
+
+
+def spent(report: JobReport) -> str:
+    """Return where the job's GPU time went, the largest parts first; empty where nobody knows."""
+    total = sum(report.spent.values()) if report.spent else 0.0
+    if not report.spent or total <= 0:
+        return ""
+    largest = sorted(report.spent.items(), key=lambda one: -one[1])
+    shares = [f"{part} {n / total:.1%}" for part, n in largest if n / total >= LEAST_SHARE]
+    return f"Of {total / SECONDS_PER_HOUR:.3g} GPU-hours: {', '.join(shares)}."

@@ -57,6 +57,8 @@ def _impact(report: JobReport) -> Iterator[str]:
         yield f"- {_kind(incident.cause)}: {_costs(incident)}"
     if not report.incidents:
         yield "- no incident, no cost known"
+    if where := job_summary.spent(report):
+        yield f"- {where}"
     yield ""
 
 

@@ -48,6 +48,8 @@ def render(report: JobReport) -> RenderableType:
         culprits = job_summary.culprits(report)
         parts.append(verdict_text.rank_table(report.verdict.ranks, culprits))
         parts.extend(Text(visible(sentences), style="dim") for sentences in remarks(report.verdict))
+    if where := job_summary.spent(report):
+        parts.append(Text(where))
     parts.extend(map(verdict_text.not_seen, report.unobserved[:MOST_LINES]))
     parts.extend(_more(len(report.unobserved), "things were not seen"))
     return Group(*parts)

@@ -46,11 +46,16 @@ class ClusterJobs:
         self._announced: tuple[Sample, ...] = ()
         self._counted = False
         self._starts: Mapping[str, ProcessStart] = {}
+        self._waiting: frozenset[str] = frozenset()
 
     @property
     def counted(self) -> bool:
         """Whether ends were counted that were not announced yet."""
         return self._counted
+
+    def waiting(self) -> frozenset[str]:
+        """Return the jobs that hold GPUs while other pods of theirs have no node."""
+        return self._waiting
 
     def note_starts(self, starts: Mapping[str, ProcessStart]) -> None:
         """Take what agents tell of the starts of jobs' processes, for the next look."""
@@ -74,6 +79,7 @@ class ClusterJobs:
         for job in found:
             if job.job_id in self._starts and not job.top.ended:
                 self._completions.processes_started(job, self._starts[job.job_id])
+        self._waiting = frozenset(job.job_id for job in found if job.gpus_waiting)
         self._remember(found, now)
         self._note(view)
         notices = {node.name: node.notices for node in view.nodes or () if node.notices}

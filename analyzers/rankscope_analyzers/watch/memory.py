@@ -38,6 +38,13 @@ class Holder(Protocol):
         ...
 
 
+class NoWatch:
+    """Holds no watch: for a memory of keepers alone."""
+
+    def with_watch(self, use: Callable[[WatchSeries], None]) -> None:
+        """Call nothing."""
+
+
 class Keeper(Protocol):
     """Has something of its own that must outlive the watch."""
 

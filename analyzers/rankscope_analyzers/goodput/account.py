@@ -1,0 +1,315 @@
+"""The account of one job's GPU time, continued from look to look. Pure; bounded state.
+
+An account has a moment up to which all time is in some part. A look moves it to the end of the
+newest complete step, or, where none ends, to now as soon as it is known what the time was. What an
+agent answers too late is told by the next look, as records last for longer than a pause does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rankscope_analyzers.goodput import parts
+from rankscope_analyzers.goodput.executed import Executed, executed
+from rankscope_analyzers.goodput.parts import Sums
+from rankscope_analyzers.goodput.reference import Reference, Times
+from rankscope_analyzers.goodput.split import Step, split
+from rankscope_analyzers.steps.records import CLOCK, RecordError, numeric
+
+CLOCKS_SECONDS = 0.2
+"""By which a step may begin before the end of the one before, by the clocks of nodes."""
+
+PATIENCE_SECONDS = 300.0
+"""After which what there is has to do: a reference of fewer steps, steps of fewer ranks."""
+
+LATE_SECONDS = 60.0
+"""After which a step's missing ranks are not waited for any longer: two polls of the watch."""
+
+FIRST_STEP_SECONDS = 600.0
+"""After which processes without any step are unobserved: nothing takes that long to start."""
+
+LONGEST_PAUSE_SECONDS = 1800.0
+"""Between two attempts of a job; behind a longer one it is another job of this name, as nobody
+knows who had the GPUs meanwhile."""
+
+OWN_COUNTER = 2
+"""A run whose first record has at most this number counts the steps of its processes, as the probe
+does; a larger one is that of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """What was found to hold a job up, from when until when (Unix time), and its part."""
+
+    since: float
+    until: float
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is seen of a job at one look; moments are Unix times.
+
+    Args:
+        now: of the look.
+        gpus: that the job holds; ranks, where GPUs are not known.
+        records: its step records, new ones at least; None without any.
+        started: when the first of its living processes was started, None where nobody says.
+        ended: when the last of its processes ended, None while one lives or nobody says.
+        alive: a process of it lives, or a pod of it holds GPUs.
+        hung_since: its newest step's end where it is found to hang, else None.
+        held: it holds GPUs while other pods of it have no node.
+        findings: what holds it up.
+        hang_seconds: without a step after which it is called hung.
+    """
+
+    now: float
+    gpus: int
+    records: pd.DataFrame | None = None
+    started: float | None = None
+    ended: float | None = None
+    alive: bool = True
+    hung_since: float | None = None
+    held: bool = False
+    findings: Sequence[Within] = ()
+    hang_seconds: float = math.inf
+
+
+@dataclass(slots=True)
+class Account:
+    """One job's account.
+
+    Args:
+        until: Unix time up to which all time is in a part, NaN before the first moment.
+        last_end: end of the newest step that was taken, NaN without any.
+        last_number: its counter.
+        attempt: its attempt.
+        kept: steps that were kept so far, in the process's or the job's own count.
+        saved: `kept` when the newest checkpoint began, -1 without any.
+        replay: steps that the present run makes again.
+        highest: largest counter that is kept, where counters are the job's.
+        hung: the time since `last_end` was called a hang.
+        restarts: of the job while it was watched.
+        seconds: GPU-seconds by part.
+    """
+
+    until: float = math.nan
+    last_end: float = math.nan
+    last_number: int = -1
+    attempt: int = -1
+    kept: int = 0
+    saved: int = -1
+    replay: int = 0
+    highest: int = -1
+    hung: bool = False
+    restarts: int = 0
+    seconds: Sums = field(default_factory=parts.no_sums)
+    reference: Reference = field(default_factory=Reference)
+
+    def look(self, look: Look) -> Mapping[str, float]:
+        """Take what a look sees; return what it adds in GPU-seconds by part."""
+        before = dict(self.seconds)
+        steps = self._new_steps(look)
+        if math.isnan(self.last_end) and not any(before.values()):
+            # When processes were started may be told later than that they are there.
+            self.until = float(np.fmin(self.until, _beginning(look, steps)))
+        if steps is not None and len(steps):
+            self._take_all(steps, look)
+        if steps is None or not len(steps):
+            self._without_steps(look)
+        return {part: total - before[part] for part, total in self.seconds.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the account as JSON can hold it."""
+        moments = {"until": self.until, "last_end": self.last_end}
+        return {
+            **{name: one if math.isfinite(one) else None for name, one in moments.items()},
+            **{name: getattr(self, name) for name in _COUNTS},
+            "hung": self.hung,
+            "seconds": {part: total for part, total in self.seconds.items() if total},
+            "reference": self.reference.kept(),
+        }
+
+    def _new_steps(self, look: Look) -> Executed | None:
+        """Return the steps that were not taken and are complete; None without any."""
+        if look.records is None or not len(look.records):
+            return None
+        starts = numeric(look.records[CLOCK]).astype(np.float64)
+        after = -math.inf if math.isnan(self.last_end) else self.last_end - CLOCKS_SECONDS
+        records = look.records[(starts >= after) & (starts <= look.now + CLOCKS_SECONDS)]
+        try:
+            found = executed(records, look.gpus) if len(records) else None
+        except RecordError:
+            return None
+        if found is None:
+            return None
+        again = (found.number <= self.last_number) & (found.restarts == 0)
+        again &= (found.attempt <= self.attempt) & (found.start < self.last_end)
+        found = found.at(~again)
+        return found.at(slice(0, _complete(found, look.now)))
+
+    def _take_all(self, steps: Executed, look: Look) -> None:
+        for run in np.unique(steps.restarts).tolist():
+            self.reference.add(steps.at(steps.restarts == run))
+        usual = self.reference.usual()
+        waited = look.now - (self.until if math.isfinite(self.until) else look.now)
+        pressing = look.ended is not None or look.hung_since is not None
+        if usual is None or not (self.reference.enough or waited > PATIENCE_SECONDS or pressing):
+            self.reference = Reference()  # none is taken yet, and all are seen again
+            return
+        for index in range(len(steps)):
+            self._take(steps, index, usual, look)
+
+    def _take(self, steps: Executed, index: int, usual: Times, look: Look) -> None:
+        number, attempt = int(steps.number[index]), int(steps.attempt[index])
+        start, end = float(steps.start[index]), float(steps.end[index])
+        lasted = end - start
+        if math.isnan(self.last_end) or attempt > self.attempt >= 0 or number <= self.last_number:
+            if steps.first[index] or math.isfinite(self.last_end):
+                lasted = min(lasted, usual.step)
+                self._begin_run(number, attempt, start, end, usual, look)
+        elif number > self.last_number + 1 and start > self.until:
+            self._pass(start, parts.UNOBSERVED, look)
+        else:
+            # A step begins where the one before ends: what lies between is a clock that was set.
+            self.until = max(self.until, start)
+        self._add_step(steps, index, lasted, usual, look)
+        self.kept += 0 if self._replays(number) else 1
+        if steps.checkpoint[index] > 0 and not self.replay:
+            self.saved = self.kept - 1
+        self.replay = max(self.replay - 1, 0)
+        self.highest = max(self.highest, number)
+        self.last_end, self.last_number, self.attempt = end, number, attempt
+        self.until, self.hung = max(self.until, end), False
+
+    def _begin_run(
+        self, number: int, attempt: int, start: float, end: float, usual: Times, look: Look
+    ) -> None:
+        """Take the time up to the first step of an attempt."""
+        begins = max(start, end - usual.step)
+        if not math.isfinite(self.last_end):
+            self._pass(begins, parts.STARTUP, look)
+            return
+        self.restarts += 1
+        if number <= OWN_COUNTER:
+            # The first of them is in no record: it ends the start of the processes.
+            self.replay = max(self.kept - self.saved - 1, 0) if self.saved >= 0 else 0
+            self.highest = number - 1
+        unseen = self.attempt >= 0 and attempt > self.attempt + 1
+        started = look.started if look.started is not None and look.started < start else start
+        if unseen:
+            self._pass(started, parts.UNOBSERVED, look)
+        self._pass(begins, parts.RESTART, look)
+
+    def _replays(self, number: int) -> bool:
+        return self.replay > 0 or number <= self.highest
+
+    def _add_step(
+        self, steps: Executed, index: int, lasted: float, usual: Times, look: Look
+    ) -> None:
+        end = float(steps.end[index])
+        within = next((one.part for one in look.findings if one.since <= end <= one.until), "")
+        found = split(
+            Step(
+                lasted=max(lasted, 0.0),
+                checkpoint=float(steps.checkpoint[index]),
+                evaluation=float(steps.evaluation[index]),
+                data=float(steps.data[index]),
+                own=float(steps.own[index]),
+                usual_own=float(steps.usual_own[index]),
+                sync=float(steps.sync[index]),
+                within=within,
+                replayed=self._replays(int(steps.number[index])),
+                hang_seconds=0.0 if self.hung else look.hang_seconds,
+            ),
+            usual,
+        )
+        # What an earlier look has called a hang, in the middle of the step, is in the account.
+        over = sum(found.values()) - max(end - self.until, 0.0)
+        for part in (parts.HANG, *parts.PARTS):
+            taken = min(found[part], max(over, 0.0))
+            found[part] -= taken
+            over -= taken
+        for part, seconds in found.items():
+            self.seconds[part] += seconds * look.gpus
+
+    def _without_steps(self, look: Look) -> None:
+        """Say what the time up to now was where no step ends, as soon as that is known."""
+        if look.hung_since is not None:
+            self.hung = True
+            self._pass(look.now, parts.HANG, look)
+        elif look.held:
+            self._pass(look.now, parts.HELD, look)
+        elif look.ended is not None and not look.alive:
+            self._pass(look.ended, parts.HANG if self.hung else parts.IDLE, look)
+        elif math.isnan(self.last_end) and (
+            self.seconds[parts.UNOBSERVED] or look.now - self.until > FIRST_STEP_SECONDS
+        ):
+            self._pass(look.now, parts.UNOBSERVED, look)
+
+    def _pass(self, until: float, part: str, look: Look) -> None:
+        """Count the time up to a moment to a part."""
+        seconds = until - self.until
+        if seconds <= 0 or not math.isfinite(seconds):
+            return
+        if seconds > LONGEST_PAUSE_SECONDS and part in (parts.RESTART, parts.IDLE):
+            self.until = until
+            return
+        self.seconds[part] += seconds * look.gpus
+        self.until = until
+
+
+def _beginning(look: Look, steps: Executed | None) -> float:
+    """Return from when on a job's time counts: its start if that was seen, else its first step."""
+    if steps is None or not len(steps):
+        started = look.now if look.started is None else look.started
+        return max(started, look.now - FIRST_STEP_SECONDS)
+    first = float(steps.start[0])
+    if steps.first[0] and look.started is not None and look.started < first:
+        return max(look.started, first - FIRST_STEP_SECONDS)
+    return first
+
+
+def _complete(steps: Executed, now: float) -> int:
+    """Return how many steps all ranks have reported, or had the time to."""
+    if not len(steps):
+        return 0
+    lacking = steps.ranks < steps.ranks.max()
+    done = np.flatnonzero(~lacking | (steps.end < now - LATE_SECONDS))
+    return int(done[-1]) + 1 if len(done) else 0
+
+
+def restored(kept: Any) -> Account:
+    """Return an account as it was kept.
+
+    Raises:
+        TypeError, ValueError, KeyError, AttributeError: it is no such thing.
+    """
+    seconds = parts.no_sums()
+    for part, total in kept["seconds"].items():
+        if part not in seconds or not 0 <= float(total) < math.inf:
+            raise ValueError(f"{part!a}: {total!a} is no sum of a part")
+        seconds[part] = float(total)
+    found = Account(
+        until=_moment(kept["until"]),
+        last_end=_moment(kept["last_end"]),
+        hung=bool(kept["hung"]),
+        seconds=seconds,
+        reference=Reference.of(kept["reference"]),
+    )
+    for name in _COUNTS:
+        setattr(found, name, int(kept[name]))
+    return found
+
+
+def _moment(kept: Any) -> float:
+    return math.nan if kept is None else float(kept)
+
+
+_COUNTS = ("last_number", "attempt", "kept", "saved", "replay", "highest", "restarts")

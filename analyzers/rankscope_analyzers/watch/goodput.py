@@ -1,0 +1,164 @@
+"""Where the GPU time of all jobs went, summed up over the looks of a watch and kept over restarts.
+
+Sums are exported only when they are kept, as ends of jobs are: whoever leads next goes on from what
+was kept, and a counter that fell back would count all of itself again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from rankscope_agent.contract.metrics import goodput as metrics
+from rankscope_agent.contract.metrics import pods
+from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.fusion.gather import Gathered
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.fusion.spent_time import look_of
+from rankscope_analyzers.goodput import parts
+from rankscope_analyzers.goodput.account import Account, restored
+from rankscope_analyzers.goodput.parts import Sums
+from rankscope_analyzers.intake.observed import Observed
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
+from rankscope_analyzers.text.sanitize import name as inert
+
+KEPT_AS = "goodput"
+"""The part of what a watch keeps."""
+
+ABSENT_SECONDS = 7200.0
+"""How long the account of a job that is not seen is kept, as it may be restarted."""
+
+MOST_JOBS = 1000
+"""Jobs with an account and series of their own; those seen longest ago are forgotten first."""
+
+MOST_OWNERS = 64
+"""Pairs of project and class that are summed up; further ones are counted together."""
+
+OTHER = "other"
+
+Owner = tuple[str, str]
+"""Project and class of jobs."""
+
+
+class Goodput:
+    """The accounts of all jobs.
+
+    Args:
+        hang_after_seconds: least time without a step after which a job is called hung.
+        waiting: returns which jobs hold GPUs while other pods of theirs have no node.
+    """
+
+    def __init__(
+        self, hang_after_seconds: float, waiting: Callable[[], frozenset[str]] = frozenset
+    ) -> None:
+        self._hang_after = hang_after_seconds
+        self._waiting = waiting
+        self._accounts: dict[str, Account] = {}
+        self._seen: dict[str, float] = {}
+        self._owners: dict[Owner, Sums] = {}
+        self._announced: tuple[Sample, ...] = ()
+
+    def look(
+        self, gathered: Gathered, reports: Sequence[JobReport], now: float
+    ) -> list[AnalysisError]:
+        """Continue the accounts of all jobs; return the errors of single ones.
+
+        Args:
+            gathered: what was read.
+            reports: one for each job.
+            now: Unix time.
+        """
+        records = {one.job_id: one for one in gathered.jobs}
+        observed = gathered.evidence.observed
+        owners, waiting = _owners(observed), self._waiting()
+        errors = []
+        for report in reports:
+            job = report.job_id
+            look = partial(
+                look_of, report, records.get(job), observed, self._hang_after, job in waiting
+            )
+            made = attempt("report", job, partial(self._look, report, look, owners))
+            if isinstance(made, AnalysisError):
+                errors.append(made)
+            else:
+                self._seen[job] = now
+        self._forget(now)
+        return errors
+
+    def _look(self, report: JobReport, look: Callable[[], Any], owners: Mapping[str, Owner]) -> int:
+        account = self._accounts.pop(report.job_id, None) or Account()
+        self._accounts[report.job_id] = account
+        added = account.look(look())
+        owner = owners.get(report.job_id, ("", ""))
+        if owner not in self._owners and len(self._owners) >= MOST_OWNERS:
+            owner = (OTHER, OTHER)
+        self._owners[owner] = parts.added((self._owners.get(owner, {}), added))
+        return len(added)
+
+    def _forget(self, now: float) -> None:
+        gone = [job for job, at in self._seen.items() if not -60.0 <= now - at <= ABSENT_SECONDS]
+        for job in [*gone, *list(self._accounts)[: -MOST_JOBS or None]]:
+            self._accounts.pop(job, None)
+            self._seen.pop(job, None)
+
+    def announce(self) -> None:
+        """Export the sums: they are kept."""
+        self._announced = tuple(self._samples())
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield all series."""
+        yield from self._announced
+
+    def stand_by(self) -> None:
+        """Another watch leads: forget the sums, which it continues."""
+        self.restore(None)
+
+    def _samples(self) -> Iterator[Sample]:
+        for job, account in self._accounts.items():
+            for part, seconds in account.seconds.items():
+                yield metrics.JOB_GPU_SECONDS.sample(seconds, job_id=inert(job), part=part)
+        for (project, job_class), sums in self._owners.items():
+            labels = {"project": inert(project), "job_class": inert(job_class)}
+            for part, seconds in sums.items():
+                yield metrics.PROJECT_GPU_SECONDS.sample(seconds, part=part, **labels)
+
+    def kept(self) -> Any:
+        """Return what is to outlive the watch."""
+        return {
+            "jobs": {job: account.as_json() for job, account in self._accounts.items()},
+            "seen": {job: self._seen.get(job, 0.0) for job in self._accounts},
+            "owners": [[*owner, dict(sums)] for owner, sums in self._owners.items()],
+        }
+
+    def restore(self, kept: Any) -> None:
+        """Go on from what another watch kept, from nothing if that is None.
+
+        Raises:
+            TypeError, ValueError, KeyError, AttributeError: it is no such thing; begun anew.
+        """
+        self._accounts, self._seen, self._owners = {}, {}, {}
+        if kept is not None:
+            accounts = {str(job): restored(one) for job, one in kept["jobs"].items()}
+            seen = {job: float(kept["seen"][job]) for job in accounts}
+            owners = {
+                (str(project), str(job_class)): parts.added([_sums(sums)])
+                for project, job_class, sums in kept["owners"]
+            }
+            self._accounts, self._seen, self._owners = accounts, seen, owners
+        self.announce()
+
+
+def _sums(found: Mapping[str, Any]) -> Sums:
+    sums = {part: float(seconds) for part, seconds in found.items()}
+    if any(not 0 <= seconds < float("inf") for seconds in sums.values()):
+        raise ValueError(f"{sums!r} are no sums")
+    return sums
+
+
+def _owners(observed: Observed) -> Mapping[str, Owner]:
+    """Return project and class of the jobs whose pods say it."""
+    return {
+        one.labels.get("job_id", ""): (one.labels.get("project", ""), one.labels.get("class", ""))
+        for one in observed.of(pods.JOB_INFO)
+    }

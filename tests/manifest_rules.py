@@ -178,14 +178,14 @@ JOB_OBJECTS = {
 }
 """What a watch of the cluster's jobs reads: jobs, what they wait for, and where they run."""
 
-STATE = "rankscope-watch-state"
+STATES = ["rankscope-watch-state", "rankscope-watch-state-goodput"]
 
 
 def _of_jobs_or_state(found: dict[str, Any], rule: dict[str, Any], verbs: set[str]) -> bool:
     """Return whether a rule is to read job objects, or to keep the state of a watch."""
     names = {f"{what}.{group}" for group in rule["apiGroups"] for what in rule["resources"]}
     keeps = (rule["apiGroups"], rule["resources"]) == ([""], ["configmaps"])
-    own = found["kind"] == "Role" and rule.get("resourceNames") == [STATE]
+    own = found["kind"] == "Role" and rule.get("resourceNames") == STATES
     return (names <= JOB_OBJECTS and verbs == {"list", "watch"}) or (
         keeps and own and verbs == {"get", "update"}
     )

@@ -12,6 +12,7 @@ from rankscope_agent.contract.metrics import (
     agent,
     cluster_jobs,
     flight_recorder,
+    goodput,
     gpus,
     host,
     kernel_log,
@@ -55,7 +56,7 @@ PODS = samples(first_metric(pods), 10)
 
 
 def test_every_subject_of_an_agent_has_its_place():
-    of_others = {metric.name for metric in declared((agent, watch, cluster_jobs))}
+    of_others = {metric.name for metric in declared((agent, watch, goodput, cluster_jobs))}
     assert set(IMPORTANCE) == {metric.name for metric in CATALOGUE} - of_others
 
 

@@ -283,7 +283,9 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
     unexported = exporter.update(reports, now, len(timing.unusable), extra)
     if source.nodes and exporter.is_leader:
         source.nodes.publish(reports, now)
-    spent = source.goodput.look(gathered, reports, now) if source.sums.loaded else []
+    broken = {error.about for error in (*timing.errors, *unexported)}
+    whole = [report for report in reports if report.job_id not in broken]
+    spent = source.goodput.look(gathered, whole, now) if source.sums.loaded else []
     unkept = keep(source.records, gathered.poll, reports, now, _log)
     if source.captures:
         source.captures.keep(gathered, reports, now, _log)

@@ -202,6 +202,7 @@ def _checkpoints(on: str, job: str, rank: str) -> Iterator[str]:
         *((reported.CHECKPOINT_LOAD_FAILURES, 0), (reported.NONFINITE_LOSSES, 0)),
         *((reported.STORE_FREE, 4e11), (reported.STORE_SIZE, 1e12)),
         *((reported.LOSS_LEVEL, 2.1), (reported.LOSS_BEFORE_RESTART, 2.0)),
+        (reported.LOSS_LOWEST, 2.0),
     ):
         yield _line(metric, rank, value)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from alert_cases import CASES
-from alert_series import LOST_AT_RESTART, failure
+from alert_series import JOB, JOB_KNOWN, LOG_POD, LOST_AT_RESTART, NODE, failure
 from alert_timelines import Case, Series, event, follow, gauge, run, steady
 from rankscope_agent.contract.metrics.training import SPAN_BEGAN
 from rankscope_dashboards.rules.alerts import ALERTS
@@ -61,6 +61,29 @@ def test_a_job_in_a_marked_checkpoint_does_not_stand_for_an_hour(tmp_path):
     series = (*job("saves"), *job("hangs"), Series(marked, began))
     checks = [(50, 0), (70, 0), (80, 1), (110, 1), (119, 1), (130, 2)]
     done = follow(tmp_path, require_server("promtool"), alert, Case(series), 140, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_loss_that_the_probe_has_counts_and_not_what_the_log_says_of_it(tmp_path):
+    """The log's is that of single steps; the probe's level moves from minute 60 on."""
+    alert = BY_NAME["RankscopeLossDiverging"]
+    printed = f'rankscope_job_log_loss{{{LOG_POD},framework="pytorch",source="log"}}'
+    rank = f'{{{NODE},{JOB},rank="0"}}'
+
+    def level(states: Sequence[str], step: int) -> list[str]:
+        return ["2.0" if i * step < 60 else "4.01" for i in range(len(states))]
+
+    def spiky(states: Sequence[str], step: int) -> list[str]:
+        return ["2.0" if i * step < 20 else "9.0" for i in range(len(states))]
+
+    series = (
+        Series(printed, spiky),
+        Series(f"rankscope_loss_level{rank}", level),
+        steady(f"rankscope_loss_level_lowest{rank}", 2.0),
+        *JOB_KNOWN,
+    )
+    checks = [(50, 0), (58, 0), (74, 0), (76, 1), (100, 1)]
+    done = follow(tmp_path, require_server("promtool"), alert, Case(series), 110, checks)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -35,7 +35,7 @@ IDLE_UTILISATION = 0.02
 """Noise of a GPU on which nothing runs."""
 
 DIVERGED = 2.0
-"""Times its lowest value of the last hour: losses fall, or move by a few tens of per cent."""
+"""Times its lowest value: losses fall, or move by a few tens of per cent."""
 
 PATIENT_SECONDS = 3600
 """Checkpoints, evaluations and compiling that take longer than that are taken for a hang."""
@@ -58,6 +58,12 @@ _UNWATCHED = (
 )
 _LOSS = worst(job_logs.JOB_LOG_LOSS.name, *LOG_POD)
 _LOWEST_LOSS = worst(f"min_over_time({job_logs.JOB_LOG_LOSS.name}[1h])", *LOG_POD)
+_LEVEL = reported.LOSS_LEVEL.name
+_DIVERGED = worst(f"({_LEVEL} > {DIVERGED} * ({reported.LOSS_LOWEST.name} > 0))", "job_id")
+_DIVERGED_IN_LOGS = (
+    f"({with_job_of_pod(f'{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)')}"
+    f" unless on (cluster, job_id) {_LEVEL})"
+)
 _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES.name, "15m"), *LOG_POD)
 _NONFINITE_BY_PROBE = worst(happened(reported.NONFINITE_LOSSES.name, "15m"), "job_id")
 # The mean lives on for an hour when the job has ended, which is then no matter any longer.
@@ -258,7 +264,7 @@ QUALITY: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeLossDiverging",
-        expression=with_owner(with_job_of_pod(f"{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)")),
+        expression=with_owner(f"({_DIVERGED}\nor on (cluster, job_id) {_DIVERGED_IN_LOGS})"),
         hold="15m",
         keep="30m",
         why="Spikes of single batches last seconds; after 15 minutes at twice the lowest"
@@ -267,7 +273,8 @@ QUALITY: tuple[Alert, ...] = (
         scope="job",
         summary=f"The loss of {texts.JOB} diverges",
         description=f"The loss of {texts.JOB} is {{{{ printf `%.4g` $value }}}}, more than"
-        f" {DIVERGED:.0f} times its lowest value of the last hour.",
+        f" {DIVERGED:.0f} times its lowest: since its process began by the probe, else in the last"
+        " hour by the job's log.",
         dashboard="rankscope-debug",
         since="3h",
     ),

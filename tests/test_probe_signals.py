@@ -53,11 +53,24 @@ def test_losses_are_the_runs_own_though_no_tensor_is_asked(
     assert ended.errors == ""
     assert signals[Signal.LOSSES].value == STEPS
     assert signals[Signal.NOT_FINITE].value == 2
+    assert signals[Signal.NOT_FINITE].step == 12
     assert signals[Signal.LOSS].value == pytest.approx(said["losses"][-1], rel=1e-6)
     finite = [loss for loss in said["losses"] if math.isfinite(loss)]
     assert min(finite) < signals[Signal.LOSS_LEVEL].value < max(finite)
     assert signals[Signal.PARAMETERS].value == 9
     assert signals[Signal.LEARNING_RATE].value == 0.01
+
+
+def test_losses_in_memory_of_the_cpu_are_taken_as_they_are_now(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    ended, said, signals = job(nursery, tmp_path, "plain")
+    assert ended.errors == ""
+    assert signals[Signal.LOSSES].value == STEPS
+    assert signals[Signal.LOSS].value == said["losses"][-1]
+    level = signals[Signal.LOSS_LEVEL].value
+    assert min(said["losses"]) < level < max(said["losses"])
+    assert Signal.NOT_FINITE not in signals
 
 
 def test_handing_losses_over_changes_nothing_in_training(nursery: Nursery, tmp_path: Path) -> None:

@@ -2111,6 +2111,9 @@ class _Signals:
 
     def __init__(self, torch: Any, guard: _Guard) -> None:
         self.torch, self.guard = torch, guard
+        # Of the tensor itself: nothing that a program has put in its place is called.
+        base = getattr(torch._C, "TensorBase", None) or getattr(torch._C, "_TensorBase", None)
+        self.tensor, self.item = getattr(torch, "Tensor", None), getattr(base, "item", None)
         self.restart()
 
     def restart(self) -> None:
@@ -2119,7 +2122,7 @@ class _Signals:
         self.lock = threading.Lock()
         self.values: dict[int, tuple[float, int, int]] = {}  # value, Unix time, step
         self.seq = self.due_ns = self.step = 0
-        self.losses = self.not_finite = self.newest_step = 0
+        self.losses = self.not_finite = self.newest_step = self.bad_step = 0
         self.newest = self.level = 0.0
         self.distance = 0.0  # of a loss from its level, as a rule
         self.optimizer: Any = None  # a weak reference
@@ -2176,11 +2179,17 @@ class _Signals:
             self.lock.release()
 
     def loss(self, value: Any) -> None:
-        """Take a loss: a number at once, a tensor's when it has been copied, without waiting."""
-        if value is None:
-            return
-        if isinstance(value, (int, float)):
+        """Take a loss: a number at once, a tensor's when it has been copied, without waiting.
+
+        In memory that is the CPU's there is nothing to wait for.
+        """
+        if type(value) is self.tensor and self.item and value.is_cpu:
+            if value.numel() == 1:
+                self.note_loss(float(self.item(value)), self.step)
+        elif isinstance(value, (int, float)):
             self.note_loss(float(value), self.step)
+        elif value is None:
+            return
         elif self.read_failures < _MAX_FAILURES:
             try:
                 self.read_losses()
@@ -2237,7 +2246,7 @@ class _Signals:
         self.newest, self.newest_step = value, step
         if value - value != 0:  # infinite or NaN, for a third of what a call takes
             self.not_finite += 1
-            self.due_ns = 0
+            self.due_ns, self.bad_step = 0, step
             return
         finite, away = self.losses - self.not_finite, value - self.level
         if finite == 1:
@@ -2255,8 +2264,8 @@ class _Signals:
         if self.losses != self.values.get(_LOSSES, (0.0,))[0]:
             self.put(_LOSS, self.newest, self.newest_step)
             self.put(_LOSSES, float(self.losses))
-            if self.not_finite:
-                self.put(_NOT_FINITE, float(self.not_finite))
+            if self.not_finite != self.values.get(_NOT_FINITE, (0.0,))[0]:
+                self.put(_NOT_FINITE, float(self.not_finite), self.bad_step)
             if self.losses > self.not_finite:
                 self.put(_LEVEL, self.level)
 

@@ -70,6 +70,22 @@ def tensors(said: Said) -> None:
     said.more["weights"] = [one.tolist() for one in module.parameters()]
 
 
+def plain(said: Said) -> None:
+    """Hand losses over as they are, of several types and shapes, and use them again at once."""
+    module, optimizer = model()
+    made = (torch.Tensor.clone, torch.Tensor.double, torch.Tensor.bfloat16)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = module(torch.randn(4, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        handed = made[step % 3](loss.detach() if step % 2 else loss)
+        said.losses.append(handed.item())
+        rankscope_probe.loss(handed.reshape(1, 1) if step % 5 == 4 else handed)
+        handed.detach().mul_(1000)
+        rankscope_probe.loss(torch.zeros(2))  # no loss
+
+
 def silent(said: Said) -> None:
     """Train as `tensors` does, and hand nothing over."""
     rankscope_probe.loss = lambda value: None
@@ -197,7 +213,7 @@ def hung(said: Said) -> None:
 
 JOBS = {
     job.__name__: job
-    for job in (tensors, silent, marked, scaled, workers, odd, compiled, saving, hung)
+    for job in (tensors, plain, silent, marked, scaled, workers, odd, compiled, saving, hung)
 }
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from rankscope_agent.contract.address import ListenAddress, parse_listen_address
 from rankscope_agent.settings.job_labels import parse_job_labels
 from rankscope_agent.settings.option import option, options_of
 from rankscope_agent.settings.simulation import MODELS, SCENARIOS, Simulation, parse_simulation
+from rankscope_agent.settings.step_pattern import StepPattern, parse_step_pattern
 from rankscope_agent.settings.value_parsers import (
     LOG_LEVELS,
     parse_api_url,
@@ -132,6 +133,13 @@ class Config:
         "0",
         "SECONDS",
         "age that a running job's newest checkpoint should not exceed, for an alert; 0 is none",
+    )
+    step_pattern: StepPattern | None = option(
+        "--training.step-pattern",
+        parse_step_pattern,
+        "",
+        "REGEX",
+        "lines about steps in jobs' logs, such as `step (?P<step>\\d{1,12}) loss (?P<loss>\\S+)`",
     )
     pod_logs: Path = option(
         "--path.pod-logs",

@@ -26,6 +26,24 @@ JOB_LOG_SAMPLES_RATE = Metric(
     "Samples per second of the whole job according to its log.",
     LOG_FRAMEWORK,
 )
+JOB_LOG_TOKENS_RATE = Metric(
+    "rankscope_job_log_tokens_per_second",
+    "gauge",
+    "Tokens per second of the whole job according to its log.",
+    LOG_FRAMEWORK,
+)
+JOB_LOG_CHECKPOINT_SECONDS = Metric(
+    "rankscope_job_log_checkpoint_seconds",
+    "gauge",
+    "How long the newest checkpoint took to write, according to the job's log.",
+    LOG_FRAMEWORK,
+)
+JOB_LOG_CHECKPOINTS = Metric(
+    "rankscope_job_log_checkpoints_total",
+    "counter",
+    "Checkpoints that were written, according to the job's log; absent before the first.",
+    LOG_FRAMEWORK,
+)
 JOB_LOG_GPU_FLOPS = Metric(
     "rankscope_job_log_gpu_flops_per_second",
     "gauge",

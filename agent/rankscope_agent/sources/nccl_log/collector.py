@@ -23,6 +23,7 @@ from rankscope_agent.sources.nccl_log.job_failures import JobFailures
 from rankscope_agent.sources.nccl_log.segments import REASONS
 from rankscope_agent.sources.nccl_log.series import job_samples
 from rankscope_agent.sources.nccl_log.state import StateError
+from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
 from rankscope_agent.sources.nccl_log.step_series import step_samples
 from rankscope_agent.sources.pods.directory import PodDirectory
 
@@ -48,7 +49,8 @@ STATE_FILE = "nccl_logs.json"
 def create(config: Config, directory: PodDirectory) -> NcclLogCollector:
     """Make the collector of the node's logs."""
     budget = CPU_SHARE * config.interval_seconds
-    follower = NcclFollower(config.pod_logs, config.nccl_logs, time.thread_time, budget)
+    own = OwnLines(config.step_pattern)
+    follower = NcclFollower(config.pod_logs, config.nccl_logs, time.thread_time, budget, own=own)
     state_file = config.state_dir / STATE_FILE
     return NcclLogCollector(follower, config.sysfs, state_file, time.time, directory)
 

@@ -22,6 +22,7 @@ from rankscope_agent.sources.nccl_log import state as nccl_state
 from rankscope_agent.sources.nccl_log import step_state
 from rankscope_agent.sources.nccl_log.pod import PodLogs
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError
+from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
 from rankscope_agent.sources.nccl_log.streams import (
     MAX_SEGMENTS,
     MAX_STREAMS,
@@ -82,6 +83,7 @@ class NcclFollower:
         cpu_clock: CPU seconds of the calling thread.
         budget_seconds: CPU time that one reading may take.
         timer: gives seconds that never go back.
+        own: the user's pattern of lines about steps.
     """
 
     def __init__(
@@ -91,7 +93,9 @@ class NcclFollower:
         cpu_clock: Callable[[], float],
         budget_seconds: float,
         timer: Callable[[], float] = time.monotonic,
+        own: OwnLines | None = None,
     ) -> None:
+        self._own = own
         self._most = stream_limit()
         self.rejected: Counter[str] = Counter()
         self.skipped_bytes = 0
@@ -301,7 +305,7 @@ class NcclFollower:
         if job is None:
             if len(self._jobs) >= MAX_JOBS and not self._make_room(owner):
                 return None
-            job = self._jobs[owner] = PodLogs(owner, Facts())
+            job = self._jobs[owner] = PodLogs(owner, Facts(), self._own)
         return job
 
     def _make_room(self, newcomer: PodIdentity) -> bool:
@@ -361,13 +365,13 @@ class NcclFollower:
                 position = Position((inode[0], inode[1]), offset, tuple(done))
                 self._resume[Path(path)] = (position, bool(has_content))
             for owner, last_line, last_warning, facts in state["jobs"]:
-                job = PodLogs(PodIdentity(*owner), nccl_state.from_json(facts))
+                job = PodLogs(PodIdentity(*owner), nccl_state.from_json(facts), self._own)
                 job.last_line, job.last_warning = last_line, last_warning
                 self._jobs[job.owner] = job
             for owner, steps in state.get("steps", ()):
                 known = self._job(PodIdentity(*owner))
                 if known is not None:
-                    known.steps = step_state.from_json(steps)
+                    known.steps = step_state.from_json(steps, self._own)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise nccl_state.StateError(f"is damaged: {error!r}") from error
 

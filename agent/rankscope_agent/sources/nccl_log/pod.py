@@ -10,6 +10,7 @@ from rankscope_agent.contract.nccl.verdict import JobVerdict, judge
 from rankscope_agent.contract.nccl.watchdog import WatchdogFacts
 from rankscope_agent.sources.nccl_log.failures import PodFailures, Progress, pieces
 from rankscope_agent.sources.nccl_log.memory import estimated_bytes
+from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
 from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
 from rankscope_agent.sources.nccl_log.step_lines.values import NCCL
 from rankscope_agent.sources.pods.log_directories import PodIdentity
@@ -31,11 +32,12 @@ class PodLogs:
     Args:
         owner: the pod.
         facts: what an earlier run of the agent found.
+        own: the user's pattern of lines about steps.
     """
 
-    def __init__(self, owner: PodIdentity, facts: Facts) -> None:
+    def __init__(self, owner: PodIdentity, facts: Facts, own: OwnLines | None = None) -> None:
         self.owner = owner
-        self.steps = StepLog()
+        self.steps = StepLog(own)
         self.failures = PodFailures()
         self.last_line: float | None = None
         self.last_warning: float | None = None

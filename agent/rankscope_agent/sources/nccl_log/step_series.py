@@ -22,6 +22,9 @@ NEWEST: tuple[tuple[str, Metric], ...] = (
     ("nonfinite_losses", metrics.JOB_LOG_NONFINITE_LOSSES),
     ("skipped", metrics.JOB_LOG_SKIPPED_STEPS),
     ("last_line", metrics.JOB_LOG_LAST_LINE),
+    ("tokens_per_second", metrics.JOB_LOG_TOKENS_RATE),
+    ("checkpoint_seconds", metrics.JOB_LOG_CHECKPOINT_SECONDS),
+    ("checkpoints", metrics.JOB_LOG_CHECKPOINTS),
 )
 """Fields of `Progress` and the series they are exported as."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any
 
+from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
 from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
 from rankscope_agent.sources.nccl_log.step_lines.values import Progress
 
@@ -20,13 +21,13 @@ def to_json(log: StepLog) -> dict[str, Any]:
     }
 
 
-def from_json(state: Mapping[str, Any]) -> StepLog:
+def from_json(state: Mapping[str, Any], own: OwnLines | None = None) -> StepLog:
     """Return a parser that goes on from a state.
 
     Raises:
         KeyError: it is not one; likewise TypeError and ValueError.
     """
-    log = StepLog()
+    log = StepLog(own)
     log.facts.frameworks = {name: Progress(*values) for name, *values in state["frameworks"]}
     log.facts.refused = state["refused"]
     log.trainers.votes.update(dict(state["votes"]))

@@ -19,11 +19,18 @@ from rankscope_agent.sources.nccl_log.step_lines.values import (
 )
 
 MARK = b"elapsed time per iteration ("
+SAVE_MARK = b"save-checkpoint"
+"""The timer around a save, printed behind it (megatron/core/timers.py)."""
 
 MAX_FIELDS = 64
 """Fields of a line: with every auxiliary loss it has below 40."""
 
 _ITERATION = re.compile(rb"iteration +(\d{1,15})/ *(\d{1,15}) \|")
+_SAVE = re.compile(
+    rb"(?:time \(ms\) \|.{0,400}? )?save-checkpoint(?: \.{1,64})?: {0,2}"
+    rb"\(?(\d{1,12}\.\d{1,6})(?:, (\d{1,12}\.\d{1,6})\))?(?: \||\s*$)"
+)
+"""`    save-checkpoint ....: (812.31, 815.02)`, before 2023 one line of several timers."""
 _LOSSES = (b"lm loss", b"loss", b"total loss", b"reduced_train_loss")
 """The training loss, by falling claim: GPT, BERT and T5 say `lm loss`, fine-tuning `loss`."""
 
@@ -48,6 +55,15 @@ def read(words: bytes) -> StepLine | None:
         loss=_loss(fields),
         skipped=_count(fields.get(b"number of skipped iterations")),
     )
+
+
+def read_save(words: bytes) -> StepLine | None:
+    """Read the line of the timer of saves; of several ranks the slowest counts."""
+    found = _SAVE.match(words)
+    if found is None:
+        return None
+    took = seconds(max(number(one) for one in found.groups() if one) / 1000)
+    return None if took is None else StepLine(MEGATRON, checkpoint_seconds=took)
 
 
 def _fields(text: bytes) -> dict[bytes, float]:

@@ -6,7 +6,7 @@ memchr.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rankscope_agent.contract.log_text.prefixes import unix_seconds
 from rankscope_agent.sources.nccl_log.step_lines import (
@@ -19,6 +19,7 @@ from rankscope_agent.sources.nccl_log.step_lines import (
 )
 from rankscope_agent.sources.nccl_log.step_lines.collectives import CollectivePeriod
 from rankscope_agent.sources.nccl_log.step_lines.deepspeed import DeepSpeedLines
+from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
 from rankscope_agent.sources.nccl_log.step_lines.prefix import words_begin
 from rankscope_agent.sources.nccl_log.step_lines.trainers import TrainerLines
 from rankscope_agent.sources.nccl_log.step_lines.values import NCCL, Progress, StepFacts, StepLine
@@ -33,6 +34,7 @@ MARKS: Mapping[bytes, tuple[bytes, ...]] = {
     **dict.fromkeys(trainers.DICTIONARY_MARKS, (b"{",)),
     trainers.BANNER: (b":",),
     collectives.MARK: (b":",),
+    megatron.SAVE_MARK: (b"-",),
     printed.LOSS_MARK: (b"s",),
     **dict.fromkeys(printed.TAB_MARKS, (b"\t",)),
 }
@@ -43,18 +45,23 @@ byte is found twenty times as fast as a word, and most chunks miss half of these
 SUM_UP_SECONDS = 5.0
 """How often the period of collectives is worked out: several times within any scrape interval."""
 
-UNCOUNTED = {*bars.MARKS, trainers.BANNER, *printed.MARKS}
+UNCOUNTED = {*bars.MARKS, trainers.BANNER, megatron.SAVE_MARK, *printed.MARKS}
 """Words of lines that are not counted when they are refused: most progress bars are of downloads
 and data sets, many lines speak of losses, and nobody takes those for training."""
 
-SURE_MARKS = tuple(mark for mark in MARKS if mark not in printed.MARKS)
+SURE_MARKS = tuple(mark for mark in MARKS if mark not in {megatron.SAVE_MARK, *printed.MARKS})
 """Words that decide what a line is read as, wherever a loss stands on it."""
 
 
 class StepLog:
-    """The incremental parser of all logs of one pod."""
+    """The incremental parser of all logs of one pod.
 
-    def __init__(self) -> None:
+    Args:
+        own: the user's pattern.
+    """
+
+    def __init__(self, own: OwnLines | None = None) -> None:
+        self.own = own or OwnLines(None)
         self.facts = StepFacts()
         self.trainers = TrainerLines()
         self._deepspeed = DeepSpeedLines()
@@ -75,7 +82,13 @@ class StepLog:
             now: the Unix time.
             written: about when they were written, None if they may have been there for long.
         """
-        for mark, line, at in _candidates(text):
+        own = self.own.marks
+        for mark, line, at in _candidates(text, own):
+            if mark in own:
+                read = self.own.read(line, at)
+                if read is not None:
+                    self.facts.take(read, now)
+                continue
             if mark == collectives.MARK:
                 self._collective_lines += self._collectives.feed(line, at, written)
                 continue
@@ -106,6 +119,8 @@ class StepLog:
     def _read(self, mark: bytes, words: bytes, written: float | None) -> StepLine | None:
         if mark == megatron.MARK:
             return megatron.read(words)
+        if mark == megatron.SAVE_MARK:
+            return megatron.read_save(words)
         if mark in deepspeed.MARKS:
             return self._deepspeed.read(words, written)
         if mark in trainers.DICTIONARY_MARKS:
@@ -117,21 +132,21 @@ class StepLog:
         return None if bar is None else self.trainers.read_bar(bar)
 
 
-def _candidates(text: bytes) -> Iterator[tuple[bytes, bytes, int]]:
-    """Yield each line with a mark, in their order, with the mark and its place in the line."""
-    offsets = sorted(
-        (offset, mark)
-        for mark, gates in MARKS.items()
-        if any(gate in text for gate in gates)
-        for offset in _offsets(text, mark)
-    )
+def _candidates(text: bytes, own: Sequence[bytes] = ()) -> Iterator[tuple[bytes, bytes, int]]:
+    """Yield each line with a mark, in their order, with the mark and its place in the line.
+
+    Lines that hold a mark of the user's are his alone.
+    """
+    marks = [*own, *(mark for mark, gates in MARKS.items() if any(gate in text for gate in gates))]
+    offsets = sorted((offset, mark) for mark in marks for offset in _offsets(text, mark))
     done = -1
     for offset, mark in offsets:
         if offset < done:  # another mark on a line that was looked at
             continue
         begin = _begin(text, offset)
         end = _end(text, offset + len(mark))
-        if mark in printed.MARKS and any(text.find(one, begin, end) >= 0 for one in SURE_MARKS):
+        stronger = own if mark not in printed.MARKS else (*own, *SURE_MARKS)
+        if mark not in own and any(text.find(one, begin, end) >= 0 for one in stronger):
             continue
         done = end
         if end - begin <= MAX_LINE:

@@ -246,7 +246,8 @@ def line_of(framework: str, values: dict[str, bytes | None]) -> StepLine:
         framework,
         step=_step(values.get("step")),
         step_seconds=_step_seconds(values),
-        samples_per_second=_known(rate, values.get("rate")),
+        samples_per_second=_known(rate, values.get("rate") or values.get("samples_per_second")),
+        tokens_per_second=_known(rate, values.get("tokens_per_second")),
         loss=None if loss is None else number(loss),
     )
 

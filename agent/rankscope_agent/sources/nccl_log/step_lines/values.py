@@ -18,13 +18,14 @@ PADDLE = "paddle"
 MXNET = "mxnet"
 TORCHTUNE = "torchtune"
 NEMO = "nemo"
+OWN = "own"
 
 FRAMEWORKS = (
     *(MEGATRON, DEEPSPEED, HF_TRAINER, LIGHTNING, NCCL),
-    *(PYTORCH, KERAS, JAX, XGBOOST, PADDLE, MXNET, TORCHTUNE, NEMO),
+    *(PYTORCH, KERAS, JAX, XGBOOST, PADDLE, MXNET, TORCHTUNE, NEMO, OWN),
 )
 """Who prints about steps; `nccl` stands for the period of the collectives that NCCL prints,
-`pytorch` for scripts of one's own as well."""
+`pytorch` for scripts of one's own as well, `own` for a pattern of the user."""
 
 MAX_STEP = 10**12
 """Steps above this are garbage: a step each microsecond for eleven days."""
@@ -48,6 +49,8 @@ class StepLine:
         gpu_flops_per_second: floating-point operations per GPU and second.
         loss: the training loss, which may be infinite or no number.
         skipped: steps without an update, since the last such line.
+        tokens_per_second: of the whole job.
+        checkpoint_seconds: how long a checkpoint took to write, on a line about one.
     """
 
     framework: str
@@ -57,6 +60,8 @@ class StepLine:
     gpu_flops_per_second: float | None = None
     loss: float | None = None
     skipped: int | None = None
+    tokens_per_second: float | None = None
+    checkpoint_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -68,6 +73,7 @@ class Progress:
         nonfinite_losses: losses that are infinite or no number.
         skipped: steps without an update; None where that is not printed.
         last_line: Unix time at which the newest line was read.
+        checkpoints: lines about checkpoints that were written, None where there was none.
     """
 
     step: int | None = None
@@ -79,11 +85,19 @@ class Progress:
     nonfinite_losses: int = 0
     skipped: int | None = None
     last_line: float | None = None
+    tokens_per_second: float | None = None
+    checkpoint_seconds: float | None = None
+    checkpoints: int | None = None
 
     def take(self, line: StepLine, now: float) -> None:
         """Take in a line that was read at a moment."""
-        self.lines += 1
         self.last_line = now
+        if line.checkpoint_seconds is not None:
+            self.checkpoint_seconds = line.checkpoint_seconds
+            self.checkpoints = (self.checkpoints or 0) + 1
+            return
+        self.lines += 1
+        self.tokens_per_second = line.tokens_per_second or self.tokens_per_second
         self.step = line.step if line.step is not None else self.step
         self.step_seconds = line.step_seconds or self.step_seconds
         self.samples_per_second = line.samples_per_second or self.samples_per_second

@@ -1,0 +1,56 @@
+"""Lines about steps that a user's own pattern finds; one that takes long is given up."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from rankscope_agent.settings.step_pattern import MAX_LINE, StepPattern
+from rankscope_agent.sources.nccl_log.step_lines.printed import line_of
+from rankscope_agent.sources.nccl_log.step_lines.values import OWN, StepLine
+
+log = logging.getLogger(__name__)
+
+SLOW_SECONDS = 0.05
+"""CPU time of one line: a thousand times what an ordinary one takes."""
+
+MOST_SLOW = 3
+"""Lines that may take it."""
+
+
+class OwnLines:
+    """A user's pattern, for all pods of the node.
+
+    Args:
+        pattern: None if there is none.
+        clock: CPU seconds of the calling thread.
+    """
+
+    def __init__(
+        self, pattern: StepPattern | None, clock: Callable[[], float] = time.thread_time
+    ) -> None:
+        self._pattern = pattern
+        self._clock = clock
+        self._slow = 0
+
+    @property
+    def marks(self) -> Sequence[bytes]:
+        """What lines hold that may match, nothing once the pattern was given up."""
+        return (self._pattern.mark,) if self._pattern and self._slow < MOST_SLOW else ()
+
+    def read(self, line: bytes, begin: int) -> StepLine | None:
+        """Read a line whose words may begin at a place; None if the pattern does not match."""
+        pattern = self._pattern
+        if pattern is None or self._slow >= MOST_SLOW:
+            return None
+        started = self._clock()
+        found = pattern.expression.match(line, begin, begin + len(pattern.mark) + MAX_LINE)
+        if self._clock() - started > SLOW_SECONDS:
+            self._slow += 1
+            if self._slow == MOST_SLOW:
+                log.warning("--training.step-pattern takes too long for lines there are: given up")
+        if found is None:
+            return None
+        read = line_of(OWN, found.groupdict())
+        return None if read == StepLine(OWN) else read

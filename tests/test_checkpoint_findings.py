@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from faulty_series import JOB, NOW, ODD, VIEW, Reading, befell, observed, of_odd_rank, of_ranks
 from rankscope_agent.contract.metrics import reported, training
 from rankscope_analyzers.findings.finding import Finding
+from rankscope_analyzers.intake.observed import Series, gathered
 from rankscope_analyzers.layers import checkpoints
 
 
@@ -102,6 +104,27 @@ def test_a_store_with_less_than_a_twentieth_left_is_told(free, is_full):
     )
     assert ("checkpoint_store_full" in said(*readings)) is is_full
     assert "checkpoint_store_full" not in said(readings[0])
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "hours", "is_told"),
+    [
+        (100e9, 99e9, 1.0, False),  # full in four days
+        (104e9, 99e9, 1.0, True),  # in 20 hours
+        (104e9, 99e9, 0.99, False),  # too short a look
+        (310e9, 301e9, 1.0, False),  # there is a third left
+        (90e9, 99e9, 1.0, False),
+    ],
+)
+def test_a_store_that_fills_within_a_day_is_told_before_it_is_full(first, last, hours, is_told):
+    labels = {"job_id": JOB, "rank": str(ODD)}
+    times = NOW - 3600 * hours * np.linspace(1.0, 0.0, 9)
+    free = Series("gpu-1", reported.STORE_FREE.name, labels, times, np.linspace(first, last, 9))
+    size = of_odd_rank(reported.STORE_SIZE, 1e12).series()
+    found = {one.kind: one.summary for one in checkpoints.findings(gathered((free, size)), VIEW)}
+    assert ("checkpoint_store_full" in found) is is_told
+    if is_told:
+        assert found["checkpoint_store_full"].endswith(" is full in 19.8 h")
 
 
 def saves(blocked: float, steps: float, rank: int = ODD) -> tuple[Reading, Reading]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from rankscope_agent.contract.metrics import reported, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
@@ -35,6 +37,12 @@ KINDS = frozenset((FAILED, NOT_LOADED, OVERWRITTEN, OVERDUE, STORE_FULL, SHARE))
 
 LEAST_FREE = 0.05
 """Of a file system, as of the alert: what is left is a few checkpoints, or less than one."""
+
+FALLING_FREE, SOON_SECONDS = 0.3, 86_400.0
+"""As of the alert: below that a fall is looked at, and a day is enough to make room."""
+
+PACE_SECONDS = 3600.0
+"""Of what was read, for a pace: checkpoints come and go within ten minutes to an hour."""
 
 LARGE_SHARE = 0.25
 """Of the time of steps: saving as often as Young's interval asks takes a few per cent. From a tenth
@@ -126,6 +134,7 @@ def _overdue(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _store_full(observed: Observed, job: JobView) -> Iterator[Finding]:
+    """Yield the store that is full, or will be first at the pace of what was read."""
     free = by_rank(observed, reported.STORE_FREE, job.job_id)
     sizes = by_rank(observed, reported.STORE_SIZE, job.job_id)
     known = [
@@ -134,16 +143,27 @@ def _store_full(observed: Observed, job: JobView) -> Iterator[Finding]:
         if rank in sizes and sizes[rank].last > 0
     ]
     share, rank = min(known, default=(1.0, -1))
-    if share >= LEAST_FREE:
+    left = _seconds_left(free[rank]) if share < FALLING_FREE else None
+    if share >= LEAST_FREE and (left is None or left > SOON_SECONDS):
         return
-    left, size = value(free[rank].last, "bytes"), value(sizes[rank].last, "bytes")
+    room, size = value(free[rank].last, "bytes"), value(sizes[rank].last, "bytes")
     sentence = (
-        f"the file system to which rank {rank} writes checkpoints has {left} of {size} left"
+        f"the file system to which rank {rank} writes checkpoints has {room} of {size} left"
         f" ({share:.1%})"
     )
+    if left is not None:
+        sentence += f", and at the present pace is full in {age(left)}"
     evidence = Evidence(free[rank].name, share, LEAST_FREE, "ratio", sentence)
     where = Where(nodes=(free[rank].node,), ranks=(rank,))
     yield series_finding(STORE_FULL, "signals", job.job_id, where, sentence, (evidence,))
+
+
+def _seconds_left(free: Series) -> float | None:
+    """Return when a store is full if it goes on filling, None if it does not or not for long."""
+    if free.seconds < PACE_SECONDS:
+        return None
+    slope = float(np.polyfit(free.times - free.times[-1], free.values, 1)[0])
+    return free.last / -slope if slope < 0 else None
 
 
 def _large_share(observed: Observed, job: JobView) -> Iterator[Finding]:

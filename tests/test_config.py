@@ -41,6 +41,7 @@ def test_defaults_are_those_an_exporter_is_expected_to_have():
         kubelet=Path("/var/lib/kubelet"),
         ring_dir=Path("/run/rankscope"),
         checkpoint_objective_seconds=0.0,
+        step_pattern=None,
         pod_logs=Path("/var/log/pods"),
         nccl_logs=(),
         inspector_dirs=(),
@@ -91,6 +92,7 @@ def test_every_option_is_read_from_flag_and_from_variable_alike(field):
     texts |= {"health": "[::1]:2"}
     texts |= {"nccl_logs": "/a.log", "ras_address": "localhost:28028"} | KUBERNETES_TEXTS
     texts |= {"dcgm_url": "http://n:9400/m", "simulate": "h100x8:flap"}
+    texts |= {"step_pattern": r"step (?P<step>\d+)"}
     texts |= {
         "nccl_logs": "/a.log",
         "inspector_dirs": "/a",

@@ -35,7 +35,7 @@ class Steps:
     def ranks(self):
         return (RANK,)
 
-    def steps(self, job_id, since_unix_seconds):
+    def steps(self, job_id, since_unix_seconds, leave_out=None):
         self.asked.append((job_id, since_unix_seconds))
         yield from self.rows
 

@@ -133,7 +133,7 @@ def test_step_records_that_break_off_do_not_look_complete(agent, caplog):
         yield from (row(step, 1.0) for step in range(5000))
         raise RuntimeError("ring went away")
 
-    agent.steps.steps = lambda job_id, since: breaking()
+    agent.steps.steps = lambda *_: breaking()
     with pytest.raises(http.client.IncompleteRead):
         agent.ask("/api/v1/steps")
     assert agent.ask("/metrics")[0] == 200
@@ -141,7 +141,7 @@ def test_step_records_that_break_off_do_not_look_complete(agent, caplog):
 
 
 def test_a_source_that_cannot_be_read_is_a_500_with_a_sentence(agent):
-    def unreadable(job_id, since):
+    def unreadable(*_):
         raise PermissionError(13, "Permission denied")
         yield
 
@@ -239,7 +239,7 @@ def test_nonsense_is_refused_and_the_agent_goes_on(agent, request_bytes):
 def test_few_long_answers_are_sent_at_once_and_short_ones_go_on(agent):
     begun, go_on = threading.Semaphore(0), threading.Event()
 
-    def slow(job_id, since):
+    def slow(*_):
         yield row(1, 1.0)
         begun.release()
         go_on.wait(PATIENCE_SECONDS)

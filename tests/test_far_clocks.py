@@ -35,17 +35,55 @@ def test_a_slow_rank_is_named_however_far_the_clock_of_a_node_is_off(rank, secon
     assert apart[LATE] - apart["node-00000"] == pytest.approx(seconds, abs=0.2)
 
 
+def of_rank(rows, rank, seconds):
+    rows = rows.copy()
+    rows.loc[rows["rank"] == rank, "t_start_unix_seconds"] += seconds
+    return rows
+
+
+@pytest.mark.parametrize("seconds", [45.0, 7200.0, -7200.0])
+@pytest.mark.parametrize("odd", [3, 11])
+def test_a_rank_alone_whose_clock_is_off_costs_nobody_the_verdict(odd, seconds):
+    rows = of_rank(job(11), odd, seconds)
+    verdict = diagnosed(rows).verdict
+    assert (verdict.cause.kind, verdict.cause.where.ranks) == ("gpu_compute", (11,))
+    (said,) = [sentence for sentence in verdict.unobserved if "by its clock" in sentence]
+    assert said.startswith(f"rank {odd} of node node-0000{odd // 8} ends steps {abs(seconds):.1f}")
+    assert far_clocks.ahead(rows).nodes == {}
+
+
+def test_a_rank_and_a_node_whose_clocks_are_off_are_both_said():
+    rows = of_rank(ahead(job(ranks=24), 3600.0), 2, -600.0)
+    found = far_clocks.ahead(rows)
+    assert found.nodes == {LATE: pytest.approx(3600.0, abs=0.1)}
+    assert found.ranks == {("node-00000", 2): pytest.approx(-600.0, abs=0.1)}
+    moved = far_clocks.moved(rows, found)
+    assert far_clocks.ahead(moved) == far_clocks.NONE
+
+
+def test_all_ranks_of_one_node_but_one_are_moved_by_themselves():
+    rows = of_rank(ahead(job(ranks=24), 3600.0), 15, -3600.0)
+    assert set(far_clocks.ahead(rows).ranks) == {(LATE, rank) for rank in range(8, 15)}
+
+
+def test_a_rank_that_counts_its_steps_otherwise_has_no_wrong_clock():
+    """It ends its newest step when all do, whatever it calls it."""
+    rows = job(faults=())
+    rows.loc[rows["rank"] == 3, "step"] += 12
+    assert far_clocks.ahead(rows) == far_clocks.NONE
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.9])
 def test_clocks_that_are_less_than_a_second_apart_are_left_alone(seconds):
     rows = ahead(job(), seconds)
-    assert far_clocks.ahead(rows) == {}
+    assert far_clocks.ahead(rows) == far_clocks.NONE
     assert not any("clock" in one for one in diagnosed(rows).verdict.unobserved)
 
 
 def test_clocks_less_than_two_steps_apart_are_left_alone():
     rows = job(compute=60.0)
-    assert far_clocks.ahead(ahead(rows, 100.0)) == {}
-    assert far_clocks.ahead(ahead(rows, 150.0)) == {LATE: pytest.approx(150.0, abs=0.1)}
+    assert far_clocks.ahead(ahead(rows, 100.0)) == far_clocks.NONE
+    assert far_clocks.ahead(ahead(rows, 150.0)).nodes == {LATE: pytest.approx(150.0, abs=0.1)}
 
 
 def test_a_job_that_restarted_is_put_together_by_attempts():
@@ -60,7 +98,8 @@ def test_a_job_that_restarted_is_put_together_by_attempts():
 def test_of_three_nodes_the_one_that_disagrees_is_moved():
     rows = job(ranks=24)
     for node in ("node-00000", "node-00001", "node-00002"):
-        assert far_clocks.ahead(ahead(rows, -30.0, node)) == {node: pytest.approx(-30.0, abs=0.1)}
+        found = far_clocks.ahead(ahead(rows, -30.0, node))
+        assert (found.nodes, found.ranks) == ({node: pytest.approx(-30.0, abs=0.1)}, {})
 
 
 def test_a_clock_that_is_none_moves_nothing():
@@ -68,12 +107,13 @@ def test_a_clock_that_is_none_moves_nothing():
     chance = np.random.default_rng(1).uniform(-3600, 3600, len(rows))
     late = rows["node"] == LATE
     rows["t_start_unix_seconds"] += np.where(late, chance, 0.0)
-    assert far_clocks.ahead(rows) == {}
+    assert far_clocks.ahead(rows) == far_clocks.NONE
 
 
 def test_a_node_that_ended_long_before_the_others_is_not_moved():
     rows = job()
-    assert far_clocks.ahead(rows[(rows["node"] != LATE) | (rows["step"] < 60)]) == {}
+    gone = rows[(rows["node"] != LATE) | (rows["step"] < 60)]
+    assert far_clocks.ahead(gone) == far_clocks.NONE
 
 
 @pytest.mark.parametrize("steps", [7, 8])
@@ -100,7 +140,10 @@ def test_looks_of_a_watch_move_a_node_by_the_same_time():
 def test_what_no_record_holds_costs_nothing(column, value):
     rows = ahead(job(), 100.0).astype({column: object})
     rows.loc[rows.index[::3], column] = value
-    assert set(far_clocks.ahead(rows)) <= {"node-00000", LATE, "x"}
+    found = far_clocks.ahead(rows)
+    assert {*found.nodes, *(node for node, _ in found.ranks)} <= {"node-00000", LATE, str(value)}
+    assert len(far_clocks.moved(rows, found)) == len(rows)
     rows[column] = value
-    assert far_clocks.ahead(rows) == {}
-    assert far_clocks.ahead(rows.drop(columns=column)) == {}
+    assert far_clocks.ahead(rows).nodes == {}
+    assert len(far_clocks.ahead(rows).ranks) == (8 if column == "node" and value is not None else 0)
+    assert far_clocks.ahead(rows.drop(columns=column)) == far_clocks.NONE

@@ -88,6 +88,12 @@ def test_an_agent_has_ten_seconds_for_a_byte_and_twenty_for_an_answer():
     assert (given.seconds, given.silence_seconds, given.connect_seconds) == (20.0, 10.0, 3.0)
 
 
+def test_steps_may_take_an_agent_half_of_their_minute_to_begin_with():
+    entry = Entry()
+    Agent("a:1", entry).body("/api/v1/steps", 10, 60.0)
+    assert (entry.deadlines[0].seconds, entry.deadlines[0].silence_seconds) == (60.0, 30.0)
+
+
 def test_an_agent_answers_64_mib_and_is_read_in_pieces():
     entry = Entry(Reader())
     with pytest.raises(AgentError, match="more than 64 MiB"):

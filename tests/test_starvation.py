@@ -45,7 +45,7 @@ class Node:
         self.procfs = root
         self.rings: dict[tuple[int, int, int], tuple[str, int]] = {}
         self.locks: list[str] = []
-        self.collector = StarvationCollector(root, lambda: self.rings, lambda: self.now)
+        self.collector = StarvationCollector(root, lambda _: self.rings, lambda: self.now)
 
     def rank(self, rank: int, pid: int, *, seen: bool = True) -> None:
         self.rings[0, 27, 1000 + pid] = ("team/job", rank)

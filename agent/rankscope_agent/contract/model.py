@@ -6,7 +6,7 @@ behaviour beyond checking itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -129,6 +129,7 @@ class RankIdentity:
     torch_version: str = ""
     probe_version: str = ""
     pod_namespace: str = ""
+    clock_ahead_seconds: float | None = None
 
     def left(self, world_size: int | None) -> bool:
         """Return True if the rank is gone for good from a job that now has this many ranks."""
@@ -269,11 +270,25 @@ class RingBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Older records of a rank, for which an answer had no room.
+
+    Args:
+        until_unix_seconds: when the newest one of their steps began.
+    """
+
+    job_id: str
+    rank: int
+    until_unix_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class FreshSteps:
-    """Rings, and their records as they are read."""
+    """Rings, and their records as they are read; `left_out` grows meanwhile."""
 
     rings: tuple[RingHead, ...]
     batches: Iterator[RingBatch]
+    left_out: Sequence[LeftOut] = ()
 
 
 class StepSource(Protocol):
@@ -283,8 +298,16 @@ class StepSource(Protocol):
         """Return the ranks seen at the last look, ended ones included while they are kept."""
         ...
 
-    def steps(self, job_id: str | None, since_unix_seconds: float) -> Iterator[StepRow]:
-        """Yield the records of steps that started at or after a moment, oldest first per rank."""
+    def steps(
+        self,
+        job_id: str | None,
+        since_unix_seconds: float,
+        leave_out: Callable[[LeftOut], None] | None = None,
+    ) -> Iterator[StepRow]:
+        """Yield the records of steps that started at or after a moment, oldest first per rank.
+
+        `leave_out` is told, meanwhile, of which ranks older ones had no room.
+        """
         ...
 
     def starts(self, job_id: str | None, before_unix_seconds: float) -> Iterator[StepRow]:

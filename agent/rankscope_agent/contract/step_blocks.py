@@ -7,8 +7,9 @@
 
 All numbers are little-endian, unknown ones are NaN; counters are exact below 2**53. The head says
 what does not change from row to row: `{"node", "columns", "timing_sources", "rings"}`, where a ring
-is an object of `RING`. The tail says where to go on: `{"next", "truncated"}`, with one number for
-each ring of the head. An answer without its tail was cut off, and moves no cursor.
+is an object of `RING`. The tail says where to go on: `{"next", "left_out", "truncated"}`, with one
+number for each ring of the head, and of which ranks there was no room for older records. An answer
+without its tail was cut off, and moves no cursor.
 
 A reader that accepts `MEDIA_TYPE` names in `after` the rings that it follows, each with the number
 of the record that it wants next. A ring that is not named, or whose number lies beyond its end (it

@@ -13,7 +13,7 @@ from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import CollectorState, Registry
 from rankscope_agent.contract import api_version, stalls
 from rankscope_agent.contract import step_blocks as step_form
-from rankscope_agent.contract.model import SPAN_COLUMNS, SpanSource, StepRow, StepSource
+from rankscope_agent.contract.model import SPAN_COLUMNS, LeftOut, SpanSource, StepRow, StepSource
 from rankscope_agent.contract.requirements import remedy_text
 from rankscope_agent.serving.evidence_paths import EvidencePaths
 from rankscope_agent.serving.exposition import PageCache, choose_format
@@ -176,7 +176,8 @@ class Api:
         if isinstance(wanted, Response):
             return wanted
         if not accepts(request.accept, step_form.MEDIA_TYPE):
-            return self._streamed(self._steps.steps(*wanted))
+            left_out: list[LeftOut] = []
+            return self._streamed(self._steps.steps(*wanted, left_out.append), left_out)
         try:
             cursors = step_form.cursors_of(request.query.get(AFTER, [""])[0])
         except ValueError as error:
@@ -201,11 +202,13 @@ class Api:
         pieces = steps_json(rows, self._node, columns=SPAN_COLUMNS)
         return Response(200, JSON_TYPE, pieces, compress=True)
 
-    def _streamed(self, found: Iterable[StepRow]) -> Response:
+    def _streamed(
+        self, found: Iterable[StepRow], left_out: Sequence[LeftOut] | None = None
+    ) -> Response:
         rows = iter(found)
         # Fetched before the status line is sent, while a failure can still become one.
         first = tuple(itertools.islice(rows, 1))
-        pieces = steps_json(itertools.chain(first, rows), self._node)
+        pieces = steps_json(itertools.chain(first, rows), self._node, left_out=left_out)
         return Response(200, JSON_TYPE, pieces, compress=True)
 
     def stalled_ranks(self, request: Request) -> Response:

@@ -7,6 +7,7 @@ import math
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice
 
 from rankscope_agent.contract import step_blocks as form
@@ -14,6 +15,7 @@ from rankscope_agent.contract.model import (
     MAX_STEP_ROWS,
     STEP_COLUMNS,
     FreshSteps,
+    LeftOut,
     RingHead,
     StepRow,
 )
@@ -49,9 +51,9 @@ def steps_blocks(found: FreshSteps, node: str, max_rows: int = MAX_STEP_ROWS) ->
             yield _block(batch[: form.MOST_ROWS])
             del batch[: form.MOST_ROWS]
     else:
-        yield from _ending(batch, behind, truncated=False)
+        yield from _ending(batch, behind, found.left_out, truncated=False)
         return
-    yield from _ending(batch, behind, truncated=True)
+    yield from _ending(batch, behind, found.left_out, truncated=True)
 
 
 def _head(rings: Sequence[RingHead], node: str) -> bytes:
@@ -88,11 +90,17 @@ def _number(value: str | int | float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-def _ending(batch: Sequence[Indexed], behind: Sequence[int], *, truncated: bool) -> Iterator[bytes]:
+def _ending(
+    batch: Sequence[Indexed],
+    behind: Sequence[int],
+    left_out: Sequence[LeftOut],
+    *,
+    truncated: bool,
+) -> Iterator[bytes]:
     rows = iter(batch)
     while part := list(islice(rows, form.MOST_ROWS)):
         yield _block(part)
-    text = _json({"next": behind, "truncated": truncated})
+    text = _json({"next": behind, "left_out": list(map(asdict, left_out)), "truncated": truncated})
     yield form.BLOCK.pack(0, len(text)) + text
 
 

@@ -6,9 +6,16 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from rankscope_agent.contract.model import MAX_STEP_ROWS, STEP_COLUMNS, SpanRow, StepRow
+from rankscope_agent.contract.model import (
+    MAX_STEP_ROWS,
+    STEP_COLUMNS,
+    LeftOut,
+    SpanRow,
+    StepRow,
+)
 
 ROWS_PER_PIECE = 500  # about 60 kB of JSON: large enough for sockets and gzip, small in memory
 
@@ -18,13 +25,22 @@ def steps_json(
     node: str,
     max_rows: int = MAX_STEP_ROWS,
     columns: Sequence[str] = STEP_COLUMNS,
+    left_out: Sequence[LeftOut] | None = None,
 ) -> Iterator[bytes]:
-    """Yield the pieces of `{"node", "columns", "rows", "truncated"}`.
+    """Yield the pieces of `{"node", "columns", "rows", "left_out", "truncated"}`.
 
-    Not-measured values, NaN and infinities become null. `truncated` comes last and says that
-    there were more than `max_rows` rows.
+    Not-measured values, NaN and infinities become null. What comes last is known last: `truncated`
+    says that there were more than `max_rows` rows.
+
+    Args:
+        rows: in the order of the columns.
+        node: name of this node.
+        max_rows: how many of them are written.
+        columns: their names.
+        left_out: what grows, while rows are read, by those ranks of which there is more; None
+            where nobody counts that.
     """
-    header = json.dumps({"node": node, "columns": columns}, separators=(",", ":"))
+    header = _compact({"node": node, "columns": columns})
     yield f'{header[:-1]},"rows":['.encode()
     source = iter(rows)
     separator, left = "", max_rows
@@ -32,7 +48,12 @@ def steps_json(
         yield f"{separator}{_batch_json(batch)}".encode()
         separator, left = ",", left - len(batch)
     truncated = left == 0 and next(source, None) is not None
-    yield b'],"truncated":true}\n' if truncated else b'],"truncated":false}\n'
+    end: dict[str, Any] = {} if left_out is None else {"left_out": list(map(asdict, left_out))}
+    yield f"],{_compact(end | {'truncated': truncated})[1:]}\n".encode()
+
+
+def _compact(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _batch_json(batch: list[StepRow | SpanRow]) -> str:

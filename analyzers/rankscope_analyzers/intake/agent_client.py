@@ -140,9 +140,12 @@ class Agent:
             ) from None
 
     def _deadline(self, path: str, seconds: float) -> Deadline:
+        # What takes an agent long takes it long to begin with as well: a busy one opens all rings
+        # before it says the first word of their steps.
+        silence = max(TIMEOUT_SECONDS, seconds / 2)
         if self.timeouts is None:
-            return Deadline(seconds, TIMEOUT_SECONDS)
-        return self.timeouts.deadline(self.url, _shortened_path(path), seconds, TIMEOUT_SECONDS)
+            return Deadline(seconds, silence)
+        return self.timeouts.deadline(self.url, _shortened_path(path), seconds, silence)
 
     def _answer(self, path: str, most_bytes: int, deadline: Deadline) -> bytes:
         request = Request(f"{self.base}{path}", headers={"Accept-Encoding": "gzip"})  # noqa: S310 - the scheme is checked

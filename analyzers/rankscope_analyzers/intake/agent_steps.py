@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from rankscope_agent.contract.job_names import is_job_id
+from rankscope_analyzers.intake import left_out
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.credentials import NONE, Entry
 from rankscope_analyzers.intake.deadline import Deadline
@@ -115,12 +116,20 @@ def from_agents(
     sizes = _world_sizes(believed, known)
     beside = _spans_by_job(believed, distrusted)
     starts = _by_job(step_table([node.start for node in believed if node.start is not None]))
+    ranks = [rank for node in believed for rank in node.ranks]
+    missing = left_out.notes([known.left_out(node.agent.url, oldest) for node in believed], job_id)
     jobs = tuple(
         JobRecords(
             str(name),
             rows.drop(columns=AGENT),
             sizes.get(name),
-            (*failures, *distrusted.notes.get(str(name), ()), *_unread(rows, len(blind), length)),
+            (
+                *failures,
+                *distrusted.notes.get(str(name), ()),
+                *missing.get(str(name), ()),
+                *left_out.behind(ranks, str(name), set(rows["rank"])),
+                *_unread(rows, len(blind), length),
+            ),
             live=True,
             windows=tuple(windows.get(name, ())),
             start=starts.get(str(name)),
@@ -210,7 +219,12 @@ def _believable(answer: StepAnswer, distrusted: _Refused, placed: str | None) ->
     if placed is not None and "node" in answer.columns:
         at = answer.columns.index("node")
         rows = [[*row[:at], placed, *row[at + 1 :]] for row in rows]
-    return replace(answer, rows=rows)
+    room = {
+        (job, rank): until
+        for (job, rank), until in answer.left_out.items()
+        if (answer.url, job, str(rank)) not in distrusted.ranks
+    }
+    return replace(answer, rows=rows, left_out=room)
 
 
 def _asked(

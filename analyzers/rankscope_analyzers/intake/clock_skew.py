@@ -12,6 +12,7 @@ from dataclasses import replace
 from rankscope_agent.contract.metrics import agent as metrics
 from rankscope_analyzers.intake.observed import BySeriesName, Observed
 from rankscope_analyzers.steps import far_clocks
+from rankscope_analyzers.steps.far_clocks import Apart
 from rankscope_analyzers.steps.job_records import JobRecords
 
 TOLERANCE_SECONDS = 60.0
@@ -52,5 +53,6 @@ def of_records(job: JobRecords, by_node: Mapping[str, float]) -> JobRecords:
     """Return step records with those of far-off nodes in our time."""
     if not by_node:
         return job
-    start = None if job.start is None else far_clocks.moved(job.start, by_node)
-    return replace(job, records=far_clocks.moved(job.records, by_node), start=start)
+    apart = Apart(nodes=by_node)
+    start = None if job.start is None else far_clocks.moved(job.start, apart)
+    return replace(job, records=far_clocks.moved(job.records, apart), start=start)

@@ -13,7 +13,9 @@ import numpy as np
 import pandas as pd
 
 from rankscope_agent.contract.model import STEP_COLUMNS
+from rankscope_analyzers.intake import left_out
 from rankscope_analyzers.intake.agent_timeouts import AgentTimeouts
+from rankscope_analyzers.intake.left_out import LeftOut
 
 START = "t_start_unix_seconds"
 SYNC = "sync_seconds"
@@ -49,12 +51,14 @@ class StepAnswer:
         since: Unix time from which on these are all its records.
         columns: their names.
         rows: the records.
+        left_out: ranks of which the agent has more since then, and had no room for it.
     """
 
     url: str
     since: float
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Any]]
+    left_out: LeftOut = field(default_factory=dict)
 
     def column(self, name: str) -> list[Any]:
         """Return the values of a column, none where it is missing."""
@@ -96,7 +100,8 @@ def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnsw
         raise ValueError(f"a number is larger than {LARGEST}")
     for text in {value for value in chain.from_iterable(rows) if type(value) is str}:
         text.encode()  # half a surrogate pair, which JSON allows, cannot stand in a table
-    answer = StepAnswer(url, since, tuple(names[index] for index in known), rows)
+    columns = tuple(names[index] for index in known)
+    answer = StepAnswer(url, since, columns, rows, left_out.read(document.get("left_out")))
     if {type(job) for job in answer.column("job_id")} - {str}:
         raise ValueError("the name of a job is no text")
     return answer
@@ -111,11 +116,13 @@ class _Agent:
         polls: how often it answered, counted from a number of its own.
         newest: when the newest step of each of its ranks began.
         blind: whether its newest records lack sync time.
+        left_out: ranks of which it had no room for older records.
     """
 
     number: int
     polls: int
     blind: bool = False
+    left_out: dict[tuple[str, int], float] = field(default_factory=dict)
     newest: dict[_Rank, float] = field(default_factory=dict)
 
 
@@ -158,6 +165,12 @@ class StepHistory:
         """Return True if records that an agent sent last do not say how long a rank was in sync."""
         agent = self._agents.get(url)
         return agent is not None and agent.blind
+
+    def left_out(self, url: str, oldest: float) -> LeftOut:
+        """Return the ranks of an agent of whose records since a moment not all are here."""
+        agent = self._agents.get(url)
+        known = agent.left_out if agent else {}
+        return {rank: until for rank, until in known.items() if until >= oldest}
 
     def add(self, answers: Sequence[StepAnswer], oldest: float) -> pd.DataFrame:
         """Put what agents say now in the place of what it covers.
@@ -206,7 +219,8 @@ class StepHistory:
             self._numbers += 1
         agent.polls += 1
         if answer.since <= oldest:
-            agent.newest = {}
+            agent.newest, agent.left_out = {}, {}
+        agent.left_out.update(answer.left_out)
         if answer.rows:
             agent.blind = None in answer.column(SYNC)
         for rank, start in answer.starts():

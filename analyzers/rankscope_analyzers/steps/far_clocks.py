@@ -1,13 +1,16 @@
-"""Nodes whose clocks are seconds to hours apart: their records are moved to where the others' are.
+"""Nodes and ranks whose clocks are seconds to hours apart: their records are moved to the others'.
 
 All ranks of a synchronous job end a step at one moment. Where a node's clock names another one,
-step after step and always by as much, its records would be taken for another run of the job. What
-is a fraction of a step is another subject: `clocks`.
+step after step and always by as much, its records would be taken for another run of the job. So
+would those of a single rank beside others on its node, whose time is another one in its container.
+What is a fraction of a step is another subject: `clocks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,84 +37,171 @@ DIGITS = 1
 
 NEEDS = frozenset((*COUNTERS, "node", CLOCK, DURATIONS[0]))
 
+_RANKS = MAXIMUM_RANK + 1
 
-def ahead(records: pd.DataFrame) -> Mapping[str, float]:
-    """Return by how many seconds nodes' clocks are ahead of the others', of those far apart.
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """By how many seconds clocks are ahead of the others', of those far apart.
+
+    Args:
+        nodes: by name; of all their ranks.
+        ranks: by node and rank; of these alone, others on their node have another time.
+    """
+
+    nodes: Mapping[str, float] = field(default_factory=dict)
+    ranks: Mapping[tuple[str, int], float] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return True if there is any."""
+        return bool(self.nodes or self.ranks)
+
+
+NONE = Apart()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """When steps ended, of all records that say so.
+
+    Args:
+        speaker: (n,) index of the rank on a node that each record is of.
+        speakers: (k,) node's index times `_RANKS` plus rank, of each.
+        step: (n,) index of attempt and step, ascending with them.
+        seconds: (n,) Unix time.
+    """
+
+    speaker: Integers
+    speakers: Integers
+    step: Integers
+    seconds: Floats
+
+
+def ahead(records: pd.DataFrame) -> Apart:
+    """Return which clocks are far apart from the others'.
 
     Args:
         records: of one job, in any order, usable or not.
     """
     if len(records) < 2 * FEWEST_STEPS or not set(records.columns) >= NEEDS:
-        return {}
-    node, known_names = pd.factorize(records["node"])
-    names = [str(name) for name in known_names]
+        return NONE
+    node, names = pd.factorize(records["node"])
     lasted = step_records.numeric(records[DURATIONS[0]]).astype(np.float64)
     ends = step_records.numeric(records[CLOCK]).astype(np.float64) + lasted
-    ends[(node < 0) | ~(lasted >= 0) | ~(np.abs(ends) <= step_records.LATEST_SECONDS)] = np.nan
-    known = np.isfinite(ends)
-    if len(names) < 2 or not known.any():
-        return {}
+    rank = step_records.numeric(records["rank"]).astype(np.float64)
+    known = (node >= 0) & (lasted >= 0) & (np.abs(ends) <= step_records.LATEST_SECONDS)
+    known &= (rank >= 0) & (rank < _RANKS) & (rank == np.floor(rank))
+    if not known.any():
+        return NONE
     far = max(FAR_SECONDS, FAR_STEPS * float(np.median(lasted[known])))
-    newest = np.full(len(names), -np.inf)
-    np.maximum.at(newest, node[known], ends[known])
-    newest = newest[np.isfinite(newest)]
-    if float(newest.max() - newest.min()) <= far:
-        return {}
-    table = _ends_by_node(records, node, ends, len(names))
-    found = _offsets(table, far)
-    return {names[one]: float(found[one]) for one in np.flatnonzero(found)}
+    speaker, speakers = pd.factorize(_speaker(node[known], rank[known]).astype(np.int64))
+    newest = np.full(len(speakers), -np.inf)
+    np.maximum.at(newest, speaker, ends[known])
+    # Whoever has the right time ended the newest step when the others did, or is gone by now.
+    ordered = np.sort(newest)
+    middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2], None]
+    suspects = np.flatnonzero((np.abs(newest - middle) > far).any(axis=0))
+    if not len(suspects):
+        return NONE
+    step = _steps(records[known])
+    found = _offsets(_Ends(speaker, speakers, step, ends[known]), suspects, far)
+    return _by_node(found, speakers, [str(name) for name in names])
 
 
-def moved(records: pd.DataFrame, by_node: Mapping[str, float]) -> pd.DataFrame:
-    """Return records with the times of some nodes put back by so many seconds."""
-    if not by_node or not {"node", CLOCK} <= set(records.columns):
+def moved(records: pd.DataFrame, apart: Apart) -> pd.DataFrame:
+    """Return records with the times of some nodes and ranks put back."""
+    if not apart or not {"node", "rank", CLOCK} <= set(records.columns):
         return records
-    by = records["node"].map(by_node).fillna(0.0)
+    node, names = pd.factorize(records["node"])
+    by = np.array([*(apart.nodes.get(str(name), 0.0) for name in names), 0.0])[node]
+    index = {str(name): number for number, name in enumerate(names)}
+    alone = sorted(
+        (_speaker(index[name], rank), seconds)
+        for (name, rank), seconds in apart.ranks.items()
+        if name in index
+    )
+    if alone:
+        rank = step_records.numeric(records["rank"]).astype(np.float64)
+        speaker = _speaker(node, np.where(np.isfinite(rank), rank, -1.0))
+        keys, seconds = np.array(alone).T
+        at = np.minimum(np.searchsorted(keys, speaker), len(keys) - 1)
+        by = by + np.where(keys[at] == speaker, seconds[at], 0.0)
     starts = pd.to_numeric(records[CLOCK], errors="coerce") - by
     return records.assign(**{CLOCK: starts})
 
 
-def _ends_by_node(records: pd.DataFrame, node: Integers, ends: Floats, nodes: int) -> Floats:
-    """Return (steps, nodes) when the newest steps ended by each node's clock, NaN if unknown.
+def _speaker(node: Any, rank: Any) -> Any:
+    """Return one number for a rank on a node; exact in a float, as there are fewer than 2^33."""
+    return node * float(_RANKS) + rank
 
-    One rank speaks for its node: the one with most records.
-    """
-    rank, step, attempt = (
+
+def _steps(records: pd.DataFrame) -> Integers:
+    """Return a number for attempt and step of each record, ascending, -1 where none is known."""
+    attempt, step = (
         step_records.numeric(records[name]).astype(np.float64)
         if name in records.columns
         else np.zeros(len(records))
-        for name in ("rank", "step", "attempt")
+        for name in ("attempt", "step")
     )
-    attempt = np.nan_to_num(attempt, posinf=0.0, neginf=0.0)
-    keep = np.isfinite(ends) & np.isfinite(step) & (rank >= 0) & (rank <= MAXIMUM_RANK)
-    chosen = pd.DataFrame({"node": node, "rank": rank, "step": step, "attempt": attempt,
-                           "end": ends})[keep]  # fmt: skip
-    counts = chosen.groupby(["node", "rank"]).size()
-    fullest = counts.reset_index(name="records").sort_values("records", kind="stable")
-    fullest = fullest.drop_duplicates("node", keep="last")[["node", "rank"]]
-    chosen = chosen.merge(fullest, on=["node", "rank"])
-    table = chosen.drop_duplicates(["node", "attempt", "step"]).pivot(
-        index=["attempt", "step"], columns="node", values="end"
-    )
-    common = table[table.notna().sum(axis=1) >= 2].sort_index().tail(NEWEST_STEPS)
-    return common.reindex(columns=range(nodes)).to_numpy(np.float64)
+    restart, _ = pd.factorize(np.nan_to_num(attempt, posinf=0.0, neginf=0.0), sort=True)
+    counter, counters = pd.factorize(np.where(np.isfinite(step), step, np.nan), sort=True)
+    both = np.where(counter < 0, -1, restart * len(counters) + counter)
+    number, known = pd.factorize(both, sort=True)
+    return np.asarray(number - int(len(known) > 0 and known[0] < 0), dtype=np.int64)
 
 
-def _offsets(table: Floats, far: float) -> Floats:
-    """Return (nodes,) by how many seconds each clock is ahead, 0 where that is not far.
+def _offsets(ends: _Ends, suspects: Integers, far: float) -> Mapping[int, float | None]:
+    """Return by how many seconds each speaker's clock is ahead; None where that is not far.
 
-    The middle one of the clocks is right: of two, the one that is behind.
+    Nothing of those that have too few steps in common with others. The middle one of the clocks is
+    right: of two, the one that is behind.
     """
-    ordered = np.sort(table, axis=1)  # NaN comes last
-    middle = (np.isfinite(table).sum(axis=1) - 1) // 2
-    apart = table - np.take_along_axis(ordered, middle[:, None], axis=1)
-    found = np.zeros(table.shape[1])
-    for column in range(table.shape[1]):
-        known = apart[np.isfinite(apart[:, column]), column]
-        if len(known) < FEWEST_STEPS:
-            continue
+    table = _table(ends)
+    apart = table - _lower_middle(table)[:, None]
+    measured = np.flatnonzero(np.isfinite(apart).sum(axis=0) >= FEWEST_STEPS)
+    found: dict[int, float | None] = dict.fromkeys(measured.tolist())
+    for one in np.intersect1d(measured, suspects).tolist():
+        known = apart[np.isfinite(apart[:, one]), one]
         seconds = float(np.median(known))
         spread = NORMAL_CONSISTENCY * float(np.median(np.abs(known - seconds)))
         if abs(seconds) > far and spread < max(STEADY_SHARE * abs(seconds), FAR_SECONDS):
-            found[column] = round(seconds, DIGITS)
+            found[one] = seconds
     return found
+
+
+def _table(ends: _Ends) -> Floats:
+    """Return (steps, speakers) when the newest steps ended that several made, NaN if unknown."""
+    several = np.flatnonzero(np.bincount(ends.step[ends.step >= 0]) >= 2)
+    chosen = several[-NEWEST_STEPS:]
+    row = np.full(int(ends.step.max(initial=-1)) + 2, -1, dtype=np.int64)
+    row[chosen] = np.arange(len(chosen))
+    of_record = row[ends.step]  # of a step that is not known: the last one, -1
+    kept = np.flatnonzero(of_record >= 0)[::-1]  # the first of a rank in a step counts
+    table = np.full((len(chosen), len(ends.speakers)), np.nan)
+    table[of_record[kept], ends.speaker[kept]] = ends.seconds[kept]
+    return np.asarray(table[np.isfinite(table).sum(axis=1) >= 2])
+
+
+def _lower_middle(table: Floats) -> Floats:
+    """Return the middle of each row, of an even number the lower one; NaN is left out."""
+    ordered = np.sort(table, axis=1)  # NaN comes last
+    middle = np.maximum(np.isfinite(table).sum(axis=1) - 1, 0) // 2
+    return np.asarray(np.take_along_axis(ordered, middle[:, None], axis=1)[:, 0])
+
+
+def _by_node(found: Mapping[int, float | None], speakers: Integers, names: list[str]) -> Apart:
+    """Put together the ranks of nodes all of which are ahead by the same time."""
+    of_node: dict[int, dict[int, float | None]] = {}
+    for one, seconds in found.items():
+        of_node.setdefault(int(speakers[one]) // _RANKS, {})[int(speakers[one]) % _RANKS] = seconds
+    nodes: dict[str, float] = {}
+    ranks: dict[tuple[str, int], float] = {}
+    for node, several in of_node.items():
+        known = [seconds for seconds in several.values() if seconds is not None]
+        if known and len(known) == len(several) and max(known) - min(known) <= FAR_SECONDS:
+            nodes[names[node]] = round(float(np.median(known)), DIGITS)
+        else:
+            for rank, seconds in several.items():
+                if seconds is not None:
+                    ranks[names[node], rank] = round(seconds, DIGITS)
+    return Apart(nodes, ranks)

@@ -13,6 +13,7 @@ from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.profiles import flight_records
 from rankscope_analyzers.steps import clocks, far_clocks, first_steps, frames
 from rankscope_analyzers.steps.clocks import ClockOffset
+from rankscope_analyzers.steps.far_clocks import Apart
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.steps.layout import Layout, layout
@@ -164,33 +165,35 @@ def _judged(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis:
     return Diagnosis(result, frame)
 
 
-def _aligned(job: JobRecords) -> tuple[JobRecords, Mapping[str, float]]:
-    """Return a job by the clocks of most nodes, and by how much the others' are ahead of these.
+def _aligned(job: JobRecords) -> tuple[JobRecords, Apart]:
+    """Return a job by the clocks of most ranks, and by how much the others' are ahead of these.
 
     Windows of collectives, and the records that belong to them, are put together by clocks of their
     own.
     """
-    apart = {} if job.windows else far_clocks.ahead(job.records)
+    apart = far_clocks.NONE if job.windows else far_clocks.ahead(job.records)
     if not apart:
-        return job, {}
+        return job, apart
     start = None if job.start is None else far_clocks.moved(job.start, apart)
     return replace(job, records=far_clocks.moved(job.records, apart), start=start), apart
 
 
-def _far_apart(apart: Mapping[str, float]) -> Iterator[str]:
-    """Say that clocks were corrected; in one sentence, however many nodes there are."""
-    if apart:
-        node, by = max(apart.items(), key=lambda one: abs(one[1]))
-        others = "" if len(apart) == 1 else f", as {len(apart) - 1} more do by other times"
+def _far_apart(apart: Apart) -> Iterator[str]:
+    """Say that clocks were corrected, in two sentences however many nodes and ranks there are."""
+    alone = {f"rank {rank} of node {node}": by for (node, rank), by in apart.ranks.items()}
+    nodes = {f"node {node}": by for node, by in apart.nodes.items()}
+    for clocks_of in filter(None, (nodes, alone)):
+        who, by = max(clocks_of.items(), key=lambda one: abs(one[1]))
+        others = "" if len(clocks_of) == 1 else f", as {len(clocks_of) - 1} more do by other times"
         yield (
-            f"node {node} ends steps {abs(by):.1f} s {'later' if by > 0 else 'earlier'} than others"
-            f" by its clock{others}: such times are moved to where the others' are"
+            f"{who} ends steps {abs(by):.1f} s {'later' if by > 0 else 'earlier'} than others by"
+            f" its clock{others}: such times are moved to where the others' are"
         )
 
 
-def _total(left: ClockOffset, apart: Mapping[str, float]) -> ClockOffset:
+def _total(left: ClockOffset, apart: Apart) -> ClockOffset:
     """Return the offset of a clock whose times were moved before."""
-    return replace(left, seconds=left.seconds + apart.get(left.node, 0.0))
+    return replace(left, seconds=left.seconds + apart.nodes.get(left.node, 0.0))
 
 
 def _detect(

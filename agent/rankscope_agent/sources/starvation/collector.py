@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rankscope_agent.contract.job_names import namespace_of
@@ -89,14 +89,14 @@ class StarvationCollector:
 
     Args:
         procfs: the node's procfs.
-        rings: gives the inode of each live ring, with its job and rank.
+        rings: gives the inodes of live rings, with job and rank, those of locked files first.
         clock: gives seconds that never go back.
     """
 
     def __init__(
         self,
         procfs: Path,
-        rings: Callable[[], Mapping[Inode, RankKey]],
+        rings: Callable[[Container[Inode]], Mapping[Inode, RankKey]],
         clock: Callable[[], float],
     ) -> None:
         self._procfs = procfs
@@ -128,8 +128,8 @@ class StarvationCollector:
 
     def _find(self) -> None:
         """Find out which processes are ranks, their busy threads, and their workers."""
-        rings = self._rings()
         holders = read_lock_holders(self._procfs)
+        rings = self._rings(holders)
         ranks = {key: holders[inode] for inode, key in rings.items() if inode in holders}
         self._absence = _absence(bool(rings), bool(ranks))
         before, self._followed = self._followed, {}

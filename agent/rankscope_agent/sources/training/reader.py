@@ -10,8 +10,9 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2s
 from itertools import chain, groupby
@@ -20,12 +21,14 @@ from pathlib import Path
 from rankscope_agent.contract.model import (
     MAX_STEP_ROWS,
     FreshSteps,
+    LeftOut,
     RankIdentity,
     RingBatch,
     RingHead,
     StepRow,
 )
 from rankscope_agent.sources.fair_shares import Holder, allot_to_items, choose
+from rankscope_agent.sources.pods.lock_holders import Inode
 from rankscope_agent.sources.training.cursor import (
     newest_seq,
     oldest_seq,
@@ -58,12 +61,18 @@ from rankscope_agent.sources.training.ring_rows import (
     RowReader,
     Rows,
     batches_from,
+    may_have_rows,
+    of_present_jobs,
     rows_of_start,
     rows_since,
 )
 
-NEW_JOB_SECONDS = 1800.0
-"""A rank that begins so long after its last step is taken for one of another job of that name."""
+MOST_HOLDERS = 128
+"""Live ranks that are told of with their processes: sixteen times those of a node of eight GPUs."""
+
+FAR_CLOCK_SECONDS = 300.0
+"""A rank whose newest step ended so long before its ring was written, or after, has another clock
+than its node: a probe writes within a step or two, which take less."""
 
 
 class RingStepSource:
@@ -112,17 +121,35 @@ class RingStepSource:
             if job_id in current and not newest[job_id, rank].left(sizes[job_id])
         )
 
-    def holders(self) -> Mapping[tuple[int, int, int], tuple[str, int]]:
-        """Return job and rank of each live ring, by device and inode as /proc/locks has them."""
-        found = sorted(self._scan_rings(), key=lambda ring: ring.created_unix_ns)
-        return {
-            (os.major(device), os.minor(device), inode): (ring.identity.job_id, ring.identity.rank)
-            for ring in found
-            for device, inode in (ring.file.inode,)
-            if ring.identity.alive
-        }
+    def holders(self, locked: Container[Inode]) -> Mapping[Inode, tuple[str, int]]:
+        """Return job and rank of live rings, by device and inode as /proc/locks has them.
 
-    def steps(self, job_id: str | None, since_unix_seconds: float) -> Iterator[StepRow]:
+        No more are opened than anybody follows: shared as all rings are, those of processes that
+        can be seen before others.
+
+        Args:
+            locked: files that processes which can be seen have locked.
+        """
+        files = list(self._files())
+        seen = [one for one in files if _inode(one[2]) in locked]
+        found: dict[Inode, tuple[str, int]] = {}
+        now = self._clock()
+        for _, place, file in choose(seen or files, lambda one: one[0], MOST_HOLDERS):
+            with (
+                suppress(OSError, RingError),
+                open_directory(place) as descriptor,
+                _opened(place, descriptor, file, self._names) as ring,
+            ):
+                if ring.liveness(now) == "alive":
+                    found[_inode(file)] = ring.header.job_id, ring.header.rank
+        return found
+
+    def steps(
+        self,
+        job_id: str | None,
+        since_unix_seconds: float,
+        leave_out: Callable[[LeftOut], None] | None = None,
+    ) -> Iterator[StepRow]:
         """Yield the records that rings still hold, oldest first per rank; a bad ring has none.
 
         There are `MAX_STEP_ROWS` at most. Namespaces share them, the pods of each, and their rings:
@@ -130,10 +157,12 @@ class RingStepSource:
 
         Args:
             job_id: the job, None for all.
-            since_unix_seconds: steps that started earlier are left out.
+            since_unix_seconds: steps that started earlier are not asked for.
+            leave_out: is told of each ring of which more was asked for than its share.
         """
-        for ring, most in self._shared(self.rings_of(job_id), MAX_STEP_ROWS):
-            read = partial(rows_since, since=since_unix_seconds, most=most)
+        asked = [ring for ring in self.rings_of(job_id) if may_have_rows(ring, since_unix_seconds)]
+        for ring, most in self._shared(asked, MAX_STEP_ROWS):
+            read = partial(rows_since, since=since_unix_seconds, most=most, leave_out=leave_out)
             yield from self._rows(ring, read)
 
     def starts(self, job_id: str | None, before_unix_seconds: float) -> Iterator[StepRow]:
@@ -145,7 +174,7 @@ class RingStepSource:
             job_id: the job, None for all.
             before_unix_seconds: of steps that started at this moment or later there is none.
         """
-        rings = list(_of_present_jobs(self.rings_of(job_id)))
+        rings = list(of_present_jobs(self.rings_of(job_id)))
         for ring, most in self._shared(rings, MOST_START_RECORDS):
             yield from self._rows(
                 ring, partial(rows_of_start, before=before_unix_seconds, most=most)
@@ -166,11 +195,13 @@ class RingStepSource:
         rings = self.rings_of(job_id)
         heads = tuple(_head(ring, cursors) for ring in rings)
         wanted = [
-            (self.holder(ring), min(ring.held, max(0, ring.newest - head.next_number + 1)))
+            (self.holder(ring), _wanted(ring, head, since_unix_seconds))
             for ring, head in zip(rings, heads, strict=True)
         ]
         shares = allot_to_items(wanted, MAX_STEP_ROWS)
-        return FreshSteps(heads, self._batches(rings, heads, shares, since_unix_seconds))
+        left_out: list[LeftOut] = []
+        found = self._batches(rings, heads, shares, since_unix_seconds, left_out.append)
+        return FreshSteps(heads, found, left_out)
 
     def _batches(
         self,
@@ -178,11 +209,18 @@ class RingStepSource:
         heads: Sequence[RingHead],
         shares: Sequence[int],
         since: float,
+        leave_out: Callable[[LeftOut], None],
     ) -> Iterator[RingBatch]:
         for number, (ring, head, most) in enumerate(zip(rings, heads, shares, strict=True)):
             oldest = since if head.whole else -math.inf
             if most:
-                read = partial(batches_from, first=head.next_number, since=oldest, most=most)
+                read = partial(
+                    batches_from,
+                    first=head.next_number,
+                    since=oldest,
+                    most=most,
+                    leave_out=leave_out,
+                )
                 for rows, behind in self._rows(ring, read):
                     yield RingBatch(number, rows, behind)
 
@@ -200,21 +238,22 @@ class RingStepSource:
 
     def _scan_rings(self) -> Sequence[RingAnswer]:
         """Look at every ring once; those that cannot be read are left to the collector to name."""
-        pods: Sequence[RingDirectory] = ()
-        with suppress(OSError):
-            pods = () if self._names.pending else pod_directories(self._kubelet)
-        places = (*own_directories(self._ring_dir), *pods)
-        files = chain.from_iterable(
-            self._owned(place, newest)
-            for place, _, newest in self._listings.newest(places, self._clock())
-        )
         # Twice as many as are read: what others left, and what is none, is among them.
-        chosen = choose(files, lambda file: file[0], 2 * MAX_RINGS)
+        chosen = choose(self._files(), lambda file: file[0], 2 * MAX_RINGS)
         answers = chain.from_iterable(
             self._answers(place, [file for _, _, file in several])
             for place, several in groupby(chosen, lambda file: file[1])
         )
         return [answer for _, answer in choose(answers, lambda one: one[0], MAX_RINGS)]
+
+    def _files(self) -> Iterator[tuple[Holder, RingDirectory, RingFile]]:
+        """List what may be rings, each with who takes a place with it."""
+        pods: Sequence[RingDirectory] = ()
+        with suppress(OSError):
+            pods = () if self._names.pending else pod_directories(self._kubelet)
+        places = (*own_directories(self._ring_dir), *pods)
+        for place, _, newest in self._listings.newest(places, self._clock()):
+            yield from self._owned(place, newest)
 
     def _owned(
         self, place: RingDirectory, files: Sequence[RingFile]
@@ -245,19 +284,25 @@ class RingStepSource:
 
     def _answer(self, ring: OpenRing, file: RingFile) -> RingAnswer:
         now = self._clock()
+        written = os.fstat(ring.descriptor).st_mtime
         capacity = ring.header.capacity
         newest = newest_seq(ring.descriptor, capacity)
         last = read_record(ring.descriptor, newest, capacity) if newest else None
         active_ns = last.start_unix_ns + last.step_ns if last else ring.header.created_unix_ns
+        identity = rank_identity(ring, self._node, last, alive=ring.liveness(now) == "alive")
+        ahead = active_ns / NS - written if last else 0.0
+        if identity.alive and abs(ahead) > FAR_CLOCK_SECONDS:
+            identity = replace(identity, clock_ahead_seconds=round(ahead, 1))
         return RingAnswer(
             directory=ring.directory,
             file=file,
             created_unix_ns=ring.header.created_unix_ns,
             newest=newest,
             active_unix_seconds=min(now, active_ns / NS),
-            identity=rank_identity(ring, self._node, last, alive=ring.liveness(now) == "alive"),
+            identity=identity,
             held=newest - oldest_seq(newest, capacity) + 1,
             last_step_seconds=last.step_ns / NS if last else None,
+            last_start_unix_seconds=last.start_unix_ns / NS if last else None,
         )
 
     @contextmanager
@@ -298,6 +343,13 @@ def _head(ring: RingAnswer, cursors: Mapping[str, int]) -> RingHead:
     return RingHead(name, ring.identity, max(1, ring.newest - ring.held + 1), whole=True)
 
 
+def _wanted(ring: RingAnswer, head: RingHead, since: float) -> int:
+    """Return how many records of a ring a reader lacks; of one that it does not follow, since."""
+    if head.whole and not may_have_rows(ring, since):
+        return 0
+    return min(ring.held, max(0, ring.newest - head.next_number + 1))
+
+
 def _name(ring: RingAnswer) -> str:
     """Return a name that no other ring has, before or after, and that tells nothing of it."""
     device, inode = ring.file.inode
@@ -305,20 +357,9 @@ def _name(ring: RingAnswer) -> str:
     return blake2s(written.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
 
-def _of_present_jobs(rings: Sequence[RingAnswer]) -> Iterator[RingAnswer]:
-    """Yield rings without those of an earlier job of the same name, which was over long before.
-
-    Args:
-        rings: by job and rank, of each rank the oldest first.
-    """
-    for _, several in groupby(rings, lambda r: (r.identity.job_id, r.identity.rank)):
-        chain_of_runs: list[RingAnswer] = []
-        for ring in several:
-            before = chain_of_runs[-1].active_unix_seconds if chain_of_runs else math.inf
-            if ring.created_unix_ns / NS - before > NEW_JOB_SECONDS:
-                chain_of_runs.clear()
-            chain_of_runs.append(ring)
-        yield from chain_of_runs
+def _inode(file: RingFile) -> Inode:
+    device, inode = file.inode
+    return os.major(device), os.minor(device), inode
 
 
 @contextmanager

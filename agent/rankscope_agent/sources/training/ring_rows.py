@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TypeVar
 
-from rankscope_agent.contract.model import RankIdentity, StepRow
+from rankscope_agent.contract.model import LeftOut, RankIdentity, StepRow
 from rankscope_agent.sources.training.cursor import MAX_CHUNK, Cursor, oldest_seq, read_record
 from rankscope_agent.sources.training.files import OpenRing, RingDirectory, RingFile
 from rankscope_agent.sources.training.format import (
@@ -31,6 +32,9 @@ learned by after its slow first steps (12 steps, then 30 of them and ten seconds
 MOST_START_RECORDS = 4096
 """Of steps of 5 milliseconds these are 20 seconds."""
 
+NEW_JOB_SECONDS = 1800.0
+"""A rank that begins so long after its last step is taken for one of another job of that name."""
+
 
 @dataclass(frozen=True, slots=True)
 class RingAnswer:
@@ -48,6 +52,7 @@ class RingAnswer:
     identity: RankIdentity
     held: int
     last_step_seconds: float | None = None
+    last_start_unix_seconds: float | None = None
 
 
 Join = Callable[[Sequence[StepRecord]], Sequence[StepRecord]]
@@ -59,8 +64,26 @@ RowReader = Callable[[OpenRing, Join, RingAnswer], Iterator[Rows]]
 """Yields rows of an open ring, one by one or several at once."""
 
 
+LeaveOut = Callable[[LeftOut], None]
+"""Is told of which rank an answer has no room for older records."""
+
+
+def may_have_rows(answer: RingAnswer, since: float) -> bool:
+    """Return True unless all steps of a ring began before a moment, by its newest record.
+
+    Others need not be opened again, and leave their share of an answer to those that do.
+    """
+    last = answer.last_start_unix_seconds
+    return answer.newest > 0 and (last is None or last >= since - CLOCK_STEP_SECONDS)
+
+
 def rows_since(
-    ring: OpenRing, join: Join, answer: RingAnswer, since: float, most: int
+    ring: OpenRing,
+    join: Join,
+    answer: RingAnswer,
+    since: float,
+    most: int,
+    leave_out: LeaveOut | None = None,
 ) -> Iterator[StepRow]:
     """Yield the newest records of a ring whose steps began from a moment on.
 
@@ -70,13 +93,14 @@ def rows_since(
         answer: what a look at it gave.
         since: Unix time.
         most: how many records are read.
+        leave_out: is told if there are more of them.
 
     Raises:
         OSError: the ring cannot be read.
     """
     capacity = ring.header.capacity
     first = _first_seq(ring.descriptor, answer.newest, capacity, since)
-    first = max(first, answer.newest - most + 1)
+    first = _within_share(ring, answer, first, since, most, leave_out)
     # What is written while rows are sent waits for the next question.
     limit = answer.newest - first + 1
     for records in Cursor(capacity, first).read(ring.descriptor, limit):
@@ -89,7 +113,13 @@ def rows_since(
 
 
 def batches_from(
-    ring: OpenRing, join: Join, answer: RingAnswer, first: int, since: float, most: int
+    ring: OpenRing,
+    join: Join,
+    answer: RingAnswer,
+    first: int,
+    since: float,
+    most: int,
+    leave_out: LeaveOut | None = None,
 ) -> Iterator[tuple[Sequence[StepRow], int]]:
     """Yield records of a ring from a number on, each time with the number of the one behind.
 
@@ -100,14 +130,15 @@ def batches_from(
         first: number of the first record that is wanted.
         since: Unix time; records of steps that began earlier are passed over. -inf for none.
         most: how many records are read; of more the newest ones.
+        leave_out: is told if there are more.
 
     Raises:
         OSError: the ring cannot be read.
     """
     capacity = ring.header.capacity
-    first = max(first, answer.newest - most + 1)
     if since > -math.inf:
         first = max(first, _first_seq(ring.descriptor, answer.newest, capacity, since))
+    first = _within_share(ring, answer, first, since, most, leave_out)
     cursor = Cursor(capacity, first)
     for records in cursor.read(ring.descriptor, answer.newest - first + 1):
         joined = join(records)
@@ -117,6 +148,24 @@ def batches_from(
             yield rows, records[len(joined)].seq
             return
         yield rows, cursor.next_seq
+
+
+def _within_share(
+    ring: OpenRing,
+    answer: RingAnswer,
+    first: int,
+    since: float,
+    most: int,
+    leave_out: LeaveOut | None,
+) -> int:
+    """Return the number from which on so many records come, and tell if others do not."""
+    cut = answer.newest - most
+    if leave_out and cut >= first:
+        newest = read_record(ring.descriptor, cut, ring.header.capacity)
+        if newest is not None and newest.start_unix_ns / NS >= since:
+            identity = answer.identity
+            leave_out(LeftOut(identity.job_id, identity.rank, newest.start_unix_ns / NS))
+    return max(first, cut + 1)
 
 
 def rows_of_start(
@@ -200,3 +249,19 @@ def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
 
 def _seconds(duration_ns: int) -> float | None:
     return None if duration_ns == NOT_MEASURED else round(duration_ns / NS, 9)
+
+
+def of_present_jobs(rings: Sequence[RingAnswer]) -> Iterator[RingAnswer]:
+    """Yield rings without those of an earlier job of the same name, which was over long before.
+
+    Args:
+        rings: by job and rank, of each rank the oldest first.
+    """
+    for _, several in groupby(rings, lambda r: (r.identity.job_id, r.identity.rank)):
+        chain_of_runs: list[RingAnswer] = []
+        for ring in several:
+            before = chain_of_runs[-1].active_unix_seconds if chain_of_runs else math.inf
+            if ring.created_unix_ns / NS - before > NEW_JOB_SECONDS:
+                chain_of_runs.clear()
+            chain_of_runs.append(ring)
+        yield from chain_of_runs

@@ -1,0 +1,80 @@
+"""Records of live ranks that agents' answers lack, and why.
+
+Namespaces, pods and rings share the room of an answer; and a rank whose clock is far behind its
+node's has no records of the time that is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from rankscope_analyzers.text.name_lists import ranks_named
+from rankscope_analyzers.text.wording import age, clock
+
+MEMBERS = ("job_id", "rank", "until_unix_seconds")
+"""What an agent says of a rank for whose older records an answer had no room."""
+
+MOST_RANKS = 4096
+"""Ranks that are taken from one agent: more than it reads rings of."""
+
+LeftOut = Mapping[tuple[str, int], float]
+"""When the newest step of these records began, by job and rank."""
+
+
+def read(said: Any) -> LeftOut:
+    """Return the ranks that an answer names; agents of before name none."""
+    found: dict[tuple[str, int], float] = {}
+    for one in said[:MOST_RANKS] if isinstance(said, list) else ():
+        job, rank, until = map(one.get, MEMBERS) if isinstance(one, dict) else (None, None, None)
+        if type(job) is str and type(rank) is int and type(until) is float and math.isfinite(until):
+            found[job, rank] = max(until, found.get((job, rank), until))
+    return found
+
+
+def behind(ranks: Iterable[Mapping[str, Any]], job_id: str, present: Collection[Any]) -> list[str]:
+    """Say which ranks of a job have no records because of their clocks.
+
+    Args:
+        ranks: what agents say of theirs.
+        job_id: the job.
+        present: ranks of it that have records.
+    """
+    found = {}
+    for rank in ranks:
+        number, ahead = rank.get("rank"), rank.get("clock_ahead_seconds")
+        mine = rank.get("job_id") == job_id and rank.get("alive") and number not in present
+        if mine and type(number) is int and type(ahead) is float and -math.inf < ahead < 0.0:
+            found[number] = -ahead
+    if not found:
+        return []
+    longest = age(max(found.values()))
+    whose = "its clock is" if len(found) == 1 else "their clocks are up to"
+    return [
+        f"{ranks_named(found)} {'has' if len(found) == 1 else 'have'} no records of this time:"
+        f" {whose} {longest} behind the node's"
+    ]
+
+
+def notes(of_agents: Iterable[LeftOut], job_id: str | None) -> Mapping[str, Sequence[str]]:
+    """Say by job whose older records are missing.
+
+    Args:
+        of_agents: what each of them had no room for.
+        job_id: the job that they were asked for, None for all.
+    """
+    of_job: dict[str, dict[int, float]] = defaultdict(dict)
+    for left_out in of_agents:
+        for (job, rank), until in left_out.items():
+            of_job[job][rank] = until
+    alone = "" if job_id else "; rankscope diagnose --job asks for this job alone"
+    return {
+        job: (
+            f"records of {ranks_named(ranks)} up to {clock(max(ranks.values()))} are missing:"
+            " namespaces, pods and rings share the room of an agent's answer, and theirs is full"
+            f"{alone}",
+        )
+        for job, ranks in of_job.items()
+    }

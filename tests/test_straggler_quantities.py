@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rankscope_analyzers.stragglers.quantities import Steps, derive
+from rankscope_analyzers.stragglers.view import Candidate
 from straggler_views import shape
 
 
@@ -38,3 +39,12 @@ def test_ranks_are_compared_with_their_replica_from_three_of_them_on(tensor, rat
     compute = np.where(np.arange(4)[None, :, None] == 1, 0.6, 0.5)
     found = derived(arranged, compute=compute, sync=0.8 - compute)
     assert found.relative[0, 0, 1].tolist() == pytest.approx([ratio] * tensor)
+
+
+def test_the_extent_of_a_fault_leaves_out_what_is_not_known_or_not_finite():
+    """A ratio to nothing is infinite: it says neither that the fault was there nor that not."""
+    candidate = Candidate("gpu_compute", 0.1, (0,), -1, 2.0, 1.0)
+    late = np.array([0.0, 1.0, np.inf, np.nan, 1.0, 0.0])
+    found = candidate.with_extent(late)
+    assert (found.began, found.ended) == (1, 4)
+    assert candidate.with_extent(np.full(4, np.inf)) == candidate

@@ -244,9 +244,10 @@ class Candidate:
         """Return the candidate with the first and the last step of the window that show it.
 
         Args:
-            series: (n,) how late the culprit was in each step, NaN where unknown.
+            series: (n,) how late the culprit was in each step, not finite where unknown.
         """
-        known = np.nan_to_num(np.ravel(series))
+        late = np.ravel(series)
+        known = np.where(np.isfinite(late), late, 0.0)
         level = float(np.sort(known)[-max(1, len(known) // 4) :].mean())
         slow = np.flatnonzero(known > HALF * level)
         if level <= 0 or not len(slow):

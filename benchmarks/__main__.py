@@ -52,6 +52,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "fabric-check": partial(_report, "fabric_links"),
     "hangs": _hangs,
     "goodput": partial(_report, "goodput.run"),
+    "hang-notice": partial(_report, "hang_notice"),
     "hang-look": partial(_report, "hang_look_cost"),
     "capture": partial(_report, "capture_cost"),
     "stragglers": partial(_report, "straggler_speed"),

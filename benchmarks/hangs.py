@@ -264,6 +264,13 @@ def running_job(folder: Path) -> contextlib.AbstractContextManager[subprocess.Po
     return _job(folder, "nothing", -1)
 
 
+def hanging_job(
+    folder: Path, rank: int
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """Run a job of which a rank does not enter its 60th backward, until the block ends."""
+    return _job(folder, "never", rank)
+
+
 def _processes_with(variable: str) -> Iterator[int]:
     """Yield the processes that were started with a variable, which only this run's have."""
     for place in Path("/proc").glob("[0-9]*"):

@@ -175,3 +175,30 @@ def test_symlink_in_the_rings_place_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
     assert target.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("variables", "word"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2"}, [".loaded"]),
+        ({"RANK": "1", "WORLD_SIZE": "2", "RANKSCOPE_PROBE": "0"}, []),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, []),
+        ({}, []),
+    ],
+)
+def test_a_rank_that_loads_the_probe_leaves_word_before_it_joins_others(
+    variables: dict[str, str], word: list[str], tmp_path: Path
+) -> None:
+    given = {"PYTHONPATH": str(PROBE), "RANKSCOPE_RING_DIR": str(tmp_path), **variables}
+    subprocess.run([sys.executable, "-c", "import torch"], check=True, env=os.environ | given)
+    assert [path.name for path in tmp_path.iterdir()] == word
+
+
+def test_where_no_word_can_be_left_a_rank_trains_on(tmp_path: Path) -> None:
+    given = {"PYTHONPATH": str(PROBE), "RANK": "0", "WORLD_SIZE": "2"}
+    given["RANKSCOPE_RING_DIR"] = str(tmp_path / "absent")
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch"], check=True, env=os.environ | given, stderr=-1
+    )
+    assert done.stderr == b""
+    assert list(tmp_path.iterdir()) == []

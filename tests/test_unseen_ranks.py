@@ -6,12 +6,15 @@ import pytest
 
 from pod_states import BEGIN, at, with_state, worker
 from rankscope_agent.contract.metrics import agent
-from rankscope_agent.contract.metrics.pods import RANK_STARTED
+from rankscope_agent.contract.metrics.pods import JOB_PODS, RANK_STARTED
+from rankscope_agent.contract.metrics.training import RANK_ALIVE
 from rankscope_agent.settings.job_labels import DEFAULT_LABELS
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.placement_view import PlacementView
 from rankscope_agent.sources.pods.records import parse_pod
 from rankscope_agent.sources.pods.series import placement_samples
+from rankscope_agent.sources.training.collector import TrainingCollector
+from rankscope_agent.sources.training.files import POD_VOLUME
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
@@ -74,3 +77,38 @@ def test_a_job_that_stays_in_init_process_group_is_called_hung_by_its_pods_alone
     hung = [one.summary for report in made for one in report.incidents if one.stands]
     assert bool(hung) is hangs
     assert all(one.startswith("no step since the processes of ranks 0-3 were") for one in hung)
+
+
+def test_of_a_pod_in_which_nothing_loaded_the_probe_nothing_tells_that_it_trains(tmp_path):
+    """Its program may be any: what the pod was given says nothing of what it loads."""
+    pods = [running(0, 1, **PROBED), running(1, 2, **PROBED)]
+    uids = [pod["metadata"]["uid"] for pod in pods]
+    volumes = [tmp_path.joinpath("pods", uid, *POD_VOLUME) for uid in uids]
+    for volume in volumes:
+        volume.mkdir(parents=True)
+    (volumes[1] / ".loaded").touch()
+    directory, now = PodDirectory(), [BEGIN + 700.0]
+    directory.replace([parse_pod(one) for one in pods], BEGIN + 700.0)
+    rings = TrainingCollector(tmp_path / "none", tmp_path, "n1", lambda: now[-1], directory)
+    list(rings.collect())
+    assert directory.without_probe() == {uids[0]}
+    found = placement_samples(PlacementView(), directory, "n1", DEFAULT_LABELS, BEGIN + 700.0)
+    assert [one.labels[1] for one in found if one.metric is RANK_STARTED] == ["2", "3"]
+    now.append(BEGIN + 710.0)
+    (volumes[0] / ".loaded").touch()  # as soon as a rank imports torch
+    list(rings.collect())
+    assert directory.without_probe() == frozenset()
+
+
+def test_a_job_whose_probe_nobody_loaded_is_not_called_hung_but_said_to_be_unknown():
+    now = BEGIN + 1000.0
+    page = f"{agent.SNAPSHOT_TIMESTAMP.name} {now}\n"
+    page += f'{JOB_PODS.name}{{job_id="ml/llm",phase="Running"}} 2\n'
+    seen = from_pages([Page("n1", now, page)], job_reports.READS)
+    (report,) = job_reports.reports(TimingResults(), JobEvidence(seen), now, asked="ml/llm")
+    assert report.incidents == ()
+    assert any("nothing tells that the probe is loaded" in one for one in report.unobserved)
+    ended = f'{page}{RANK_ALIVE.name}{{job_id="ml/llm",rank="0"}} 0\n'
+    seen = from_pages([Page("n1", now, ended)], job_reports.READS)
+    (report,) = job_reports.reports(TimingResults(), JobEvidence(seen), now, asked="ml/llm")
+    assert not any("nothing tells" in one for one in report.unobserved)

@@ -155,6 +155,7 @@ _MAX_ERRORS = 100  # a hook that failed this often will fail for ever: stop tryi
 _ADOPT_AFTER = 8  # more calls than a GAN's usual 5 critic steps: then the old primary is gone
 _LOOKS = 8  # items looked at for a batch's first tensor; collated batches have it in the first two
 _STALE_SECONDS = 24 * 3600  # long enough to read a ring after a night's crash
+_LOADED = ".loaded"  # there since a rank of a job has loaded the probe, in the directory of rings
 _STALE_LOOKS = 4096  # names: bounds what a crowded directory costs, some milliseconds
 _KEPT_RINGS = 16  # two attempts of eight ranks, 128 MiB: a crash loop must not fill a tmpfs
 _UNKNOWN_MICROBATCHES = 0xFFFF
@@ -2808,11 +2809,10 @@ class _Probe:
 
     def made_ring(self, capacity: int) -> _Ring:
         """Return a new ring that says what is known of this process by now."""
-        directory = os.environ.get("RANKSCOPE_RING_DIR") or "/run/rankscope"
         joined = self.distributed if self.initialized() else None
         attempt = min(max(_first_number(("TORCHELASTIC_RESTART_COUNT",)), 0), 0xFFFF)
         version = self.torch.__version__
-        return _Ring(directory, version, joined, attempt, self.layout, capacity)
+        return _Ring(_ring_directory(), version, joined, attempt, self.layout, capacity)
 
     def serve_flight(self, ring: _Ring) -> None:
         """Have the agent asked in beside a ring, where other ranks may wait for this one."""
@@ -3153,6 +3153,22 @@ def _autoload() -> None:
             sys.stderr.write("rankscope probe: not started: {!r}\n".format(error))
 
 
+def _say_loaded() -> None:
+    """Leave word where rings will lie that a rank of a job has loaded the probe.
+
+    A job that never comes out of `init_process_group` has no ring: only this tells it from a
+    program that was given the probe's environment and does not load it.
+    """
+    if _identity(None)[2] > 1:
+        with contextlib.suppress(OSError):  # the first ring makes the directory, or says why not
+            word = os.path.join(_ring_directory(), _LOADED)
+            os.close(os.open(word, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+
+
+def _ring_directory() -> str:
+    return os.environ.get("RANKSCOPE_RING_DIR") or "/run/rankscope"
+
+
 def _start() -> None:
     global _probe
     if _probe is None and os.environ.get("RANKSCOPE_PROBE") != "0":
@@ -3160,3 +3176,4 @@ def _start() -> None:
 
         _probe = _Probe(torch)
         _probe.guard.guarded(_probe.install)()
+        _say_loaded()

@@ -321,15 +321,14 @@ def _layers_seen(observed: Observed, view: JobView) -> frozenset[Layer]:
 def _no_steps(blank: JobReport, observed: Observed) -> tuple[str, ...]:
     if blank.missing:
         return ()  # there are records, or should be: that is reported already
-    living = [
-        rank
-        for rank, series in by_rank(observed, training.RANK_ALIVE, blank.job_id).items()
-        if series.last
-    ]
+    alive = by_rank(observed, training.RANK_ALIVE, blank.job_id)
+    living = [rank for rank, series in alive.items() if series.last]
     if living:
         seen = f"{ranks_named(sorted(living))} {'is' if len(living) == 1 else 'are'} seen"
         return (f"{seen}, without steps: no torch.optim optimizer has ended one so far",)
-    return ("no step records: without the probe it is unknown which rank waits for which",)
+    unloaded = "nothing tells that the probe is loaded (rankscope doctor says more): "
+    why = "" if alive else unloaded
+    return (f"no step records: {why}without the probe it is unknown which rank waits for which",)
 
 
 def _not_observed(evidence: JobEvidence, view: JobView) -> Iterator[str]:

@@ -55,6 +55,7 @@ class PodDirectory:
         self._view = PlacementView()
         self._probed: frozenset[tuple[str, int]] = frozenset()
         self._probed_attempts: Mapping[str, int] = {}
+        self._bare: frozenset[str] = frozenset()
         self._awaited: dict[str, float] = {}
         self._fallback: Callable[[str], PodIdentity | None] = _nobody
         self._lives = Lifecycles()
@@ -322,23 +323,33 @@ class PodDirectory:
         return next((one.placement.pod_uid for one in found), "")
 
     def note_probed(
-        self, ranks: frozenset[tuple[str, int]], attempts: Mapping[str, int] | None = None
+        self,
+        ranks: frozenset[tuple[str, int]],
+        attempts: Mapping[str, int] | None = None,
+        bare: frozenset[str] = frozenset(),
     ) -> None:
         """Take the ranks (job, rank) that probes make known, whose series come from their rings.
 
         Args:
             ranks: all of them.
             attempts: how often torchrun has started jobs' processes again, by job.
+            bare: UIDs of the pods in whose volume no probe has left anything.
         """
         attempts_of_jobs = dict(attempts or {})
         with self._lock:
-            self._changes += ranks != self._probed or attempts_of_jobs != self._probed_attempts
-            self._probed, self._probed_attempts = ranks, attempts_of_jobs
+            known = ranks, attempts_of_jobs, bare
+            self._changes += known != (self._probed, self._probed_attempts, self._bare)
+            self._probed, self._probed_attempts, self._bare = known
 
     def probed_ranks(self) -> frozenset[tuple[str, int]]:
         """Return the ranks that probes make known."""
         with self._lock:
             return self._probed
+
+    def without_probe(self) -> frozenset[str]:
+        """Return the UIDs of the pods that have a volume for a probe, which left nothing there."""
+        with self._lock:
+            return self._bare
 
     def probed_attempts(self) -> Mapping[str, int]:
         """Return how often torchrun has started jobs' processes again, as their probes know it."""

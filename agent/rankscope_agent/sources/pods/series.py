@@ -39,11 +39,12 @@ def placement_samples(
     yield from _happened(jobs, directory, now_unix_seconds)
     yield from _devices(view, directory, node, ranks)
     yield from _unhealthy(directory, node)
-    probed = directory.probed_ranks()
+    probed, bare = directory.probed_ranks(), directory.without_probe()
     for rank in _unique(ranks):
-        yield from _rank(rank, node, probed=(rank.job_id, rank.process.identity.rank) in probed)
+        known = (rank.job_id, rank.process.identity.rank) in probed
+        yield from _rank(rank, node, probed=known, loaded=rank.pod_uid not in bare)
     seen = {(rank.job_id, rank.process.identity.rank) for rank in ranks}
-    yield from started_samples(jobs, {*seen, *probed}, {rank.pod_uid for rank in ranks})
+    yield from started_samples(jobs, {*seen, *probed}, bare.union(rank.pod_uid for rank in ranks))
 
 
 def _rejected(view: PlacementView, directory: PodDirectory) -> Iterator[Sample]:
@@ -185,8 +186,11 @@ def _unique(ranks: Sequence[PlacedRank]) -> Iterator[PlacedRank]:
             yield rank
 
 
-def _rank(rank: PlacedRank, node: str, *, probed: bool) -> Iterator[Sample]:
-    """Yield a rank's series; where a probe makes the rank known, the collector of rings does."""
+def _rank(rank: PlacedRank, node: str, *, probed: bool, loaded: bool) -> Iterator[Sample]:
+    """Yield a rank's series; where a probe makes the rank known, the collector of rings does.
+
+    Of a pod in which no probe was loaded, nothing tells that it trains.
+    """
     identity = rank.process.identity
     yield metrics.RANK_ENVIRONMENT_INFO.sample(
         1,
@@ -194,7 +198,7 @@ def _rank(rank: PlacedRank, node: str, *, probed: bool) -> Iterator[Sample]:
         rank=str(identity.rank),
         hash=environment_hash(identity.environment),
     )
-    if rank.process.probed and rank.process.started_unix_seconds is not None:
+    if rank.process.probed and loaded and rank.process.started_unix_seconds is not None:
         yield metrics.RANK_STARTED.sample(
             rank.process.started_unix_seconds, job_id=rank.job_id, rank=str(identity.rank)
         )

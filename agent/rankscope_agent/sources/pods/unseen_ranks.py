@@ -28,7 +28,7 @@ def started_samples(
     Args:
         jobs: the pods of each job on this node.
         seen: job and number of ranks that are known by process or ring.
-        seen_pods: UIDs of the pods of which a process is seen.
+        seen_pods: UIDs of the pods of which a process is seen, or in which no probe was loaded.
     """
     for job_id, members in jobs.items():
         given: set[int] = set()

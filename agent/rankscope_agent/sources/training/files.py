@@ -97,10 +97,14 @@ class RingFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The ring files of a directory, newest first; `too_many` is 1 if names were left unseen."""
+    """The ring files of a directory, newest first; `too_many` is 1 if names were left unseen.
+
+    `bare` says that no name at all is in it.
+    """
 
     files: tuple[RingFile, ...]
     too_many: int
+    bare: bool
 
 
 def holder_of(directory: RingDirectory, pod_namespace: str, user: int) -> Holder:
@@ -207,7 +211,7 @@ def list_rings(directory_descriptor: int) -> Listing:
         beyond = sum(1 for _ in islice(entries, 1))
     files = list(_ring_files(looked_at))
     files.sort(key=lambda file: file.modified_ns, reverse=True)
-    return Listing(tuple(files), beyond)
+    return Listing(tuple(files), beyond, not looked_at)
 
 
 def _ring_files(entries: Iterable[os.DirEntry[str]]) -> Iterator[RingFile]:

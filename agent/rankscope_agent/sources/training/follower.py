@@ -92,6 +92,11 @@ class RingFollower:
         return sum(directory.exists for directory in self._directories())
 
     @property
+    def bare_pods(self) -> frozenset[str]:
+        """UIDs of the pods in whose volume no probe had left anything at the last look."""
+        return frozenset(place.pod_uid for place, known in self._pods.items() if known.bare)
+
+    @property
     def pods_failure(self) -> RingError | None:
         """Why the pods' directory could not be listed at the last look, None where it could."""
         return self._pods_failure

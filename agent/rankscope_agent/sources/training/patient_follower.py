@@ -29,6 +29,7 @@ class _Found:
 
     rings: Sequence[FollowedRing]
     directories: int
+    bare_pods: frozenset[str]
     pods_failure: RingError | None
 
 
@@ -58,6 +59,11 @@ class PatientFollower:
     def directories(self) -> int:
         """How many directories of rings were there and readable at the last look."""
         return self._found.directories if self._look else self._follower.directories
+
+    @property
+    def bare_pods(self) -> frozenset[str]:
+        """UIDs of the pods in whose volume no probe had left anything at the last look."""
+        return self._found.bare_pods if self._look else self._follower.bare_pods
 
     @property
     def pods_failure(self) -> RingError | None:
@@ -116,7 +122,9 @@ class PatientFollower:
 
     def _state(self) -> _Found:
         follower = self._follower
-        return _Found(follower.rings, follower.directories, follower.pods_failure)
+        return _Found(
+            follower.rings, follower.directories, follower.bare_pods, follower.pods_failure
+        )
 
 
 class _Look(threading.Thread):

@@ -69,6 +69,8 @@ class FollowedDirectory:
         self._names = names
         self._ends = ends
         self.exists = False
+        self.bare = False
+        """Nothing lay in it at the last look, not even a probe's word that it was loaded."""
         self.turn = 0
         """The number of its newest look among all of them, 0 before the first."""
         self._namespace = ""
@@ -154,6 +156,7 @@ class FollowedDirectory:
                 if self._is_unchanged(os.fstat(descriptor), now):
                     return ()
                 listing = list_rings(descriptor)
+                self.bare = listing.bare
                 new = self._admit(descriptor, listing, limit, shares)
                 self._plan_next_look(now)
                 return new
@@ -168,7 +171,7 @@ class FollowedDirectory:
 
     def unlink(self) -> None:
         """Note that the directory is gone; what is open is read to its end."""
-        self.exists = False
+        self.exists = self.bare = False
         self._done, self._refused, self._failure = {}, {}, None
         self._left, self._unseen, self._stamp = Counter(), 0, None
         for followed in self._rings:

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -179,8 +180,9 @@ def _asked(url: str, job_id: str, fault: str, rank: int) -> Run:
             named = sentence.startswith(f"rank {rank} (")
             return Run(fault, rank, named or fault in RAISES, None, sentence)
         if fault not in ("raises", "again") and sentence.startswith("The job is over"):
-            first = " ended first, at " if fault in RAISES else f": rank {rank} "
-            return Run(fault, rank, first in sentence, None, sentence)
+            who = r"\d+" if fault in RAISES else f"{rank}"
+            first = rf": rank {who} .* ended first, at |, rank {who} before the others"
+            return Run(fault, rank, bool(re.search(first, sentence)), None, sentence)
     return Run(fault, rank, False, None, sentence)
 
 

@@ -102,6 +102,27 @@ def test_at_most_half_of_the_ranks_are_called_the_first_and_only_if_they_were_cl
     assert observed(ranks([0] * len(times), **ended(*times))) == [(kind, first)]
 
 
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ((0.453, 0.451, 0.42, 0.47), "ended within 50.0 ms, rank 2 before the others, at "),
+        ((0.42, 0.45, 0.42, 0.47), "ended within 50.0 ms, at "),  # noticed in one look
+        ((0.4, 0.41, 0.42, 9.0), "ended within 8.60 s, at "),
+    ],
+)
+def test_who_ended_before_the_others_by_a_little_is_told_and_nobody_is_blamed(times, said):
+    report = reported(ranks([0] * 4, **ended(*times)), judged=True)
+    (over,) = report.observations
+    assert (over.kind, over.where.ranks) == ("job_over", ())
+    assert f"its ranks {said}" in job_summary.headline(report)
+
+
+def test_of_ranks_on_several_nodes_clocks_do_not_tell_the_order():
+    kinds = {"rank_alive": [0, 0]}
+    pages = (page("n1", 0, **kinds, **ended(0.4, 0.42)), page("n2", 2, **kinds, **ended(0.5, 0.6)))
+    assert "before the others" not in job_summary.headline(reported(*pages, judged=True))
+
+
 def test_where_nobody_saw_a_rank_end_nothing_is_said_of_the_order():
     assert observed(ranks([0] * 3, **ended(0.4, None, 0.9))) == []
 

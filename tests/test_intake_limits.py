@@ -513,9 +513,12 @@ def test_agents_are_polled_again_after_three_seconds(monkeypatch, passed, slept)
     assert pauses == [slept]
 
 
-@pytest.mark.parametrize(("quiet", "apart"), [(7.5, 2.5), (9.9, 1.0), (500.0, 1.0), (0.2, 3.0)])
+@pytest.mark.parametrize(
+    ("quiet", "apart"), [(7.5, 3.0), (8.5, 2.5), (9.9, 1.1), (500.0, 1.0), (0.2, 3.0)]
+)
 def test_jobs_that_make_no_steps_are_looked_at_again_as_they_are_called_hung(quiet, apart):
-    assert agent_pages.seconds_between(10.0 - quiet) == apart
+    """What a page tells may be a second old: a look at the very moment would still see none."""
+    assert agent_pages.seconds_between(10.0 - quiet) == pytest.approx(apart)
 
 
 def test_twenty_thousand_series_of_a_page_are_read():

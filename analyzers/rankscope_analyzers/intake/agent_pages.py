@@ -26,6 +26,10 @@ STANDING_POLL_SECONDS = 1.0
 """The same where nobody ends steps any longer: what a job waits for moves no counters either."""
 
 
+PAGE_SECONDS = 1.0
+"""How old what a page tells may be: agents read their sources every second."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentPoll:
     """One look at agents.
@@ -134,10 +138,12 @@ def _page(agent: Agent) -> _NodePage | str:
 def seconds_between(left: float) -> float:
     """Return the time from the first look to the second.
 
+    The second is to tell of the moment at which a job is called hung, if that is near.
+
     Args:
         left: seconds until the jobs are called hung if they go on making no steps.
     """
-    return min(POLL_SECONDS, max(STANDING_POLL_SECONDS, left))
+    return min(POLL_SECONDS, max(STANDING_POLL_SECONDS, left + PAGE_SECONDS))
 
 
 def poll_again(first: AgentPoll, started: float, apart: float) -> AgentPoll:

@@ -42,6 +42,9 @@ APART_SECONDS, APART_ON_NODES_SECONDS = 0.05, 1.0
 notice an end, and between nodes longer than clocks differ. Peers of a rank that is gone notice it
 by their connections and take 0.1 s and more to give up."""
 
+TOGETHER_SECONDS = 0.5
+"""Within so long all ranks end where one takes the others along: without, one of them tidied up."""
+
 QUIET_SECONDS, QUIET_STEPS = 5.0, 10.0
 """A rank counts as stopped if it also ends no step for so long: profilers such as py-spy stop a
 process for milliseconds."""
@@ -113,7 +116,8 @@ def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iter
     begin, end = min(times.values()), max(times.values())
     if not first:
         within = f" within {duration(end - begin)}" if len(times) > 1 else ""
-        sentence = f"the job is over: its ranks ended{within}, at {clock(begin)}"
+        order = _order(times, alive)
+        sentence = f"the job is over: its ranks ended{within}{order}, at {clock(begin)}"
         evidence = Evidence(training.RANK_ENDED.name, end, begin, "unix seconds", sentence)
         yield series_finding(OVER, "training", job.job_id, Where(), sentence, (evidence,), begin)
         return
@@ -154,6 +158,20 @@ def _first(times: Mapping[int, float], alive: Mapping[int, Series]) -> list[int]
         if times[order[count]] - times[order[count - 1]] >= apart:
             return sorted(order[:count])
     return []
+
+
+def _order(times: Mapping[int, float], alive: Mapping[int, Series]) -> str:
+    """Return who ended before the others, however little: told, and nobody is blamed for it.
+
+    The kernel keeps the order in which the processes of one node end, and peers of a rank that is
+    killed may give up within a few milliseconds. Ranks that are done end in any order.
+    """
+    first, *others = sorted(times, key=lambda rank: times[rank])
+    together = others and times[others[-1]] - times[first] < TOGETHER_SECONDS
+    one_node = len({series.node for series in alive.values()}) == 1
+    if not together or not one_node or times[others[0]] <= times[first]:
+        return ""
+    return f", rank {first} before the others"
 
 
 def _stopped(observed: Observed, job: JobView) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from benchmarks.agents import agents_over
 from benchmarks.commands import environment
 from benchmarks.hangs import RANKS, hanging_job
 
-HANG_AFTER, INTERVAL = "6s", "1s"
+HANG_AFTER, INTERVAL = "5s", "1s"
 GOAL_SECONDS = 10.0
 RUNS = 10
 RUN_SECONDS = 120.0

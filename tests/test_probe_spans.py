@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import rankscope_probe
 from probe_jobs.running import JOBS, Nursery, Outcome, end_of, read_rings, start_script
 from rankscope_agent.contract.model import SPAN_COLUMNS, STEP_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
@@ -218,6 +219,19 @@ def test_compiling_is_marked(nursery: Nursery, tmp_path: Path) -> None:
     assert [ended.code for ended in told.outcomes] == [0]
     assert told.of("compile")
     assert {span["outcome"] for span in told.of("compile")} == {"done"}
+
+
+@pytest.mark.parametrize("told", [(), (object(),)], ids=["torch 2.6", "torch 2.13"])
+def test_what_dynamo_tells_of_a_compile_differs_by_version_and_is_not_needed(
+    told: tuple[Any, ...],
+) -> None:
+    spans: Any = object.__new__(rankscope_probe._Spans)
+    begun, closed = object(), []
+    spans.compiling, spans.made = [], lambda kind: begun
+    spans.close_now = lambda span, outcome, now: closed.append((span, outcome))
+    spans.compile_begins(*told)
+    spans.compile_ends(*told)
+    assert closed == [(begun, rankscope_probe._DONE)]
 
 
 def test_an_older_probes_ring_has_no_spans_and_a_newer_ones_is_read_as_ever(

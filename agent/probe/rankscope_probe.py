@@ -1979,11 +1979,11 @@ class _Spans:
             handler.register_start_callback(self.guard.guarded(self.compile_begins))
             handler.register_end_callback(self.guard.guarded(self.compile_ends))
 
-    def compile_begins(self, arguments: Any) -> None:
-        """Take the begin of compiling, the outermost one."""
+    def compile_begins(self, *about: Any) -> None:
+        """Take the begin of compiling, the outermost one, of which torch 2.6 tells nothing."""
         self.compiling.append(self.made(_COMPILE))
 
-    def compile_ends(self, arguments: Any) -> None:
+    def compile_ends(self, *about: Any) -> None:
         """Take its end."""
         if self.compiling:
             self.close_now(self.compiling.pop(), _DONE, time.perf_counter_ns())

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from rankscope_agent.contract.metrics import (
     agent,
     cluster_jobs,
+    goodput,
     gpus,
     host,
     job_logs,
@@ -30,6 +31,7 @@ from rankscope_agent.contract.metrics import (
 )
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.training.totals import BUCKETS_SECONDS
+from rankscope_analyzers.goodput import parts
 
 NODES, RANKS_OF_A_NODE, PORTS_OF_A_NODE, NODES_OF_A_JOB = 2048, 8, 9, 64
 STAGES = 4
@@ -262,10 +264,25 @@ def page_of_watch() -> str:
     """Return what the watch exports: every fourth job has a straggler."""
     return "".join(line for job in range(NODES // NODES_OF_A_JOB) for line in _judged(job)) + (
         _ended()
+        + _spent()
         + _line(watch.WATCH_LAST, "", "1.7e9")
         + _line(watch.WATCH_ANALYSIS_ERRORS, 'part="job"', 0)
         + _line(watch.WATCH_LEADING, 'lease="rankscope/rankscope-watch"', 1)
         + _line(watch.WATCH_LEASE_UP, 'lease="rankscope/rankscope-watch"', 1)
+    )
+
+
+def _spent() -> str:
+    """Return where GPU time went: of 20 projects, each with three classes."""
+    return "".join(
+        _line(
+            goodput.PROJECT_GPU_SECONDS,
+            f'project="team-{team}",job_class="{name}",part="{part}"',
+            STEPS_OF_ALL,
+        )
+        for team in range(20)
+        for name in ("production", "research", "default")
+        for part in parts.PARTS
     )
 
 
@@ -286,6 +303,8 @@ def _ended() -> str:
 def _judged(number: int) -> Iterator[str]:
     job = f'job_id="team/job-{number}"'
     yield _line(watch.OBSERVED_GPU_SECONDS, job, STEPS_OF_ALL)
+    for part in parts.PARTS:
+        yield _line(goodput.JOB_GPU_SECONDS, f'{job},part="{part}"', STEPS_OF_ALL)
     yield _line(cluster_jobs.JOB_UNSCHEDULED_PODS, job, 0)
     yield _line(cluster_jobs.JOB_WAITING_GPUS, job, 0)
     yield _line(cluster_jobs.JOB_HELD_GPUS, job, 8)

@@ -129,12 +129,16 @@ def pods_by_phase(pending: tuple[float, ...], running: tuple[float, ...]) -> tup
     )
 
 
+def spent(part: str) -> str:
+    return f'rankscope_project_gpu_seconds_total{{project="llm",job_class="",part="{part}"}}'
+
+
 def burn(lost: float, good: float, below: float, case: Case) -> Case:
+    rest = 600 - lost, 600 - good, 600 - below
     series = (
-        counter(
-            f'rankscope_job_lost_gpu_seconds_total{{{JOB},cause="gpu_lost"}}', lost, good, below
-        ),
-        counter(f"rankscope_job_observed_gpu_seconds_total{{{JOB}}}", 600, 600, 600),
+        counter(spent("restart"), lost, good, below),
+        counter(spent("productive"), *rest),
+        counter(spent("unobserved"), 600, 600, 600),
     )
     return replace(case, series=series)
 

@@ -15,6 +15,7 @@ from alert_series import (
     UNWATCHED_NODE,
     UNWATCHED_PAIR,
     UNWATCHED_STRAGGLER,
+    spent,
 )
 from alert_timelines import (
     TEXTS,
@@ -134,8 +135,7 @@ def test_a_job_of_which_nobody_knows_the_owner_has_its_alerts_too(name, tmp_path
 def test_a_burn_is_not_told_from_less_data_than_half_its_window(
     name, step, silent, fires, tmp_path
 ):
-    lost = counter('rankscope_job_lost_gpu_seconds_total{job_id="j",cause="gpu_lost"}', 540)
-    observed = counter('rankscope_job_observed_gpu_seconds_total{job_id="j"}', 600)
+    lost, observed = counter(spent("hang"), 540), counter(spent("productive"), 60)
     checks = [*((minute, 0) for minute in silent), *((minute, 1) for minute in fires)]
     case = Case((lost, observed), step=step)
     done = follow(tmp_path, require_server("promtool"), BY_NAME[name], case, fires[-1], checks)
@@ -211,7 +211,8 @@ def test_counters_that_start_again_are_no_events(tmp_path):
         f"rankscope_job_samples_total{{{job}}}",
         f"rankscope_step_latency_seconds_count{{{job}}}",
         'rankscope_job_lost_gpu_seconds_total{job_id="j",cause="gpu_lost"}',
-        'rankscope_job_observed_gpu_seconds_total{job_id="j"}',
+        spent("restart"),
+        spent("productive"),
     ]
     # What is there from the first moment on is taken for new once: the agent's own start.
     late = {"RankscopeNonFiniteLoss", "RankscopeNcclIbErrors"}

@@ -38,6 +38,11 @@ PARTS: Mapping[str, str] = {
 LOST = tuple(one for one in PARTS if one not in (UNOBSERVED, PRODUCTIVE, UNEXPLAINED))
 """Parts that are lost to a cause."""
 
+OVERHEAD = (CHECKPOINT, EVALUATION, STARTUP, IDLE)
+"""Lost time that a healthy job has, too: it is planned, and counts against no budget."""
+
+FAULTS = tuple(one for one in LOST if one not in OVERHEAD)
+
 Sums = dict[str, float]
 """Seconds by part."""
 

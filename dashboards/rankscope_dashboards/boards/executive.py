@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import agent, gpus, job_logs, pods, summary, training, watch
+from rankscope_agent.contract.metrics import (
+    agent,
+    goodput,
+    gpus,
+    job_logs,
+    pods,
+    summary,
+    training,
+    watch,
+)
 from rankscope_analyzers.fusion.causality import KINDS
+from rankscope_analyzers.goodput import parts
 from rankscope_dashboards.boards import job_ends
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import LOG_POD, by, worst
@@ -41,8 +51,16 @@ DAY = "1d"
 GOOD_SHARE = ((None, BAD), (0.8, WARN), (0.95, GOOD))
 """Of GPU time: the published runs of large clusters stand between 80 and 98 percent."""
 
+SPENT = of(goodput.PROJECT_GPU_SECONDS, CLUSTER)
+
+
+def _of_parts(*names: str) -> str:
+    matcher = "|".join(names)
+    return of(goodput.PROJECT_GPU_SECONDS, CLUSTER, f'part=~"{matcher}"')
+
+
+SEEN = of(goodput.PROJECT_GPU_SECONDS, CLUSTER, f'part!="{parts.UNOBSERVED}"')
 LOST = of(watch.LOST_GPU_SECONDS, CLUSTER)
-OBSERVED = of(watch.OBSERVED_GPU_SECONDS, CLUSTER)
 
 
 def dashboard(runbooks: str) -> Dashboard:
@@ -77,36 +95,36 @@ def _hours(selector: str, labels: str = "") -> str:
 
 
 def _numbers() -> list[Panel]:
-    lost = f"({_hours(LOST)} or 0 * {_hours(OBSERVED)})"
     training_now = f"sum {by('job_id')} ({of(summary.JOB_RANKS_ALIVE, CLUSTER)})"
     agents = of(agent.BUILD_INFO, CLUSTER)
     return [
         Stat(
-            title="GPU-hours watched",
-            description="GPU time of jobs that rankscope watch judged in the time range.",
+            title="GPU-hours held",
+            description="GPU time that jobs held in the time range while rankscope watch was"
+            " watching, whatever they did with it.",
             unit="short",
-            targets=now((_hours(OBSERVED), "")),
+            targets=now((_hours(SPENT), "")),
             decimals=1,
             missing="rankscope watch is not scraped",
             briefly="no watch",
         ),
         Stat(
-            title="GPU-hours lost",
-            description="GPU time spent waiting for slow ranks, links or hosts: the share of"
-            " a step that an incident costs, over all GPUs of its job. Restarts"
-            " are not included.",
+            title="GPU-hours lost to faults",
+            description="GPU time lost to hangs, restarts and the steps that they repeat, slow"
+            " ranks, input and exchange, and GPUs held while others were missing. Start-up,"
+            " checkpoints, evaluations and idle time are overhead, and not included.",
             unit="short",
-            targets=now((lost, "")),
+            targets=now((_hours(_of_parts(*parts.FAULTS)), "")),
             decimals=1,
             missing="rankscope watch is not scraped",
             briefly="no watch",
         ),
         Stat(
-            title="GPU time not lost",
-            description="One minus the ratio of lost to watched GPU time. This is not full"
-            " goodput: restarts and repeated steps are not included.",
+            title="Goodput",
+            description="Productive GPU time, steps that were kept at the speed of undisturbed"
+            " ones, over all that was observed.",
             unit="percentunit",
-            targets=now((f"1 - {lost} / ({_hours(OBSERVED)} > 0)", "")),
+            targets=now((f"{_hours(_of_parts(parts.PRODUCTIVE))} / ({_hours(SEEN)} > 0)", "")),
             steps=GOOD_SHARE,
             decimals=1,
             missing="rankscope watch is not scraped, or has seen no job",
@@ -168,8 +186,9 @@ def _by_job(of_pods: str) -> str:
 def _lost(runbooks: str) -> list[Panel]:
     most = f"topk({FEW}, sum by (cause) ({whole('increase', LOST)}))"
     every_day = f"sum by (cause) (increase({LOST}[{DAY}])) / 3600 and {most}"
-    share = f"sum(rate({LOST}[{DAY}])) or 0 * sum(rate({OBSERVED}[{DAY}]))"
+    share = f"sum(rate({_of_parts(*parts.FAULTS)}[{DAY}]))"
     return [
+        *_parts(),
         BarGauge(
             title="GPU-hours lost by cause",
             description="The largest losses in the time range, by the cause that `rankscope"
@@ -195,15 +214,44 @@ def _lost(runbooks: str) -> list[Panel]:
         ),
         TimeSeries(
             title="Share of GPU time lost",
-            description="Ratio of lost to watched GPU time in the day before each point in"
-            " time. If it rises, see the causes to the left.",
+            description="Share of the observed GPU time that was lost to faults in the day before"
+            " each point in time. If it rises, see the causes to the left.",
             unit="percentunit",
             minimum=0,
-            targets=targets((f"({share}) / (sum(rate({OBSERVED}[{DAY}])) > 0)", "lost")),
+            targets=targets((f"{share} / (sum(rate({SEEN}[{DAY}])) > 0)", "lost")),
             overrides=colored(["lost"]),
             steps=LOST_SHARE,
             missing="rankscope watch is not scraped",
             links=[links.runbook(runbooks, "RankscopeStraggler")],
+            width=8,
+        ),
+    ]
+
+
+def _parts() -> list[Panel]:
+    every = f"sum by (part) (increase({SPENT}[{DAY}])) / 3600"
+    return [
+        TimeSeries(
+            title="Where GPU time went, each day",
+            description="All GPU time that jobs held in the day before each point in time, in"
+            " hours: productive, lost by cause, unobserved and unexplained. The parts add up"
+            " (docs/goodput.md).",
+            unit="short",
+            minimum=0,
+            stacked=True,
+            targets=targets((f"{every} > 0", "{{part}}")),
+            overrides=colored(tuple(parts.PARTS)),
+            missing="rankscope watch is not scraped, or has seen no job",
+            width=16,
+        ),
+        BarGauge(
+            title="Where GPU time went",
+            description="The same, in hours of the time range.",
+            unit="short",
+            minimum=0,
+            decimals=2,
+            targets=now((f"topk({FEW}, {_hours(SPENT, ' by (part)')} > 0)", "{{part}}")),
+            missing="rankscope watch is not scraped, or has seen no job",
             width=8,
         ),
     ]

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import (
     agent,
+    goodput,
     job_logs,
     job_status,
     nccl_log,
     pods,
     summary,
     training,
-    watch,
 )
+from rankscope_analyzers.goodput import parts
 from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, objective, succeeded
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import (
@@ -93,10 +94,9 @@ class RecordGroup:
     records: tuple[Record, ...]
 
 
-def _gpus_lost() -> str:
-    lost = f"sum {by()} (rate({watch.LOST_GPU_SECONDS.name}[5m]))"
-    # Jobs that never lost anything have no series of lost time: that is 0 of what was observed.
-    return f"{lost} or {CLUSTER_OBSERVED} * 0"
+def _gpus(matcher: str) -> str:
+    """Return how many GPUs' time went into some parts; of projects, which do not end as jobs do."""
+    return f"sum {by()} (rate({goodput.PROJECT_GPU_SECONDS.name}{{{matcher}}}[5m]))"
 
 
 def _part_lost(window: str) -> str:
@@ -243,8 +243,8 @@ BURN = RecordGroup(
     "rankscope-burn",
     "1m",
     (
-        Record(CLUSTER_OBSERVED, f"sum {by()} (rate({watch.OBSERVED_GPU_SECONDS.name}[5m]))"),
-        Record(CLUSTER_LOST, _gpus_lost()),
+        Record(CLUSTER_OBSERVED, _gpus(f'part!="{parts.UNOBSERVED}"')),
+        Record(CLUSTER_LOST, _gpus(f'part=~"{"|".join(parts.FAULTS)}"')),
         Record(burn("5m"), f"{CLUSTER_LOST} / ({CLUSTER_OBSERVED} > 0)"),
         *(Record(burn(window), _part_lost(window)) for window in BURN_WINDOWS),
     ),

@@ -145,7 +145,7 @@ BURNS: tuple[Alert, ...] = (
         severity="page",
         scope="cluster",
         summary="{{ $value | humanizePercentage }} of GPU time is lost",
-        description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to incidents"
+        description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to faults"
         " within the last hour (or six): many jobs, or a large one.",
         since="6h",
     ),
@@ -159,7 +159,7 @@ BURNS: tuple[Alert, ...] = (
         severity="ticket",
         scope="cluster",
         summary="{{ $value | humanizePercentage }} of GPU time has been lost for a day or more",
-        description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to incidents"
+        description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to faults"
         " over a day (or three), more than the planned 5 %.",
         dashboard="rankscope-executive",
         since="7d",

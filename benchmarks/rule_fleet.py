@@ -283,6 +283,14 @@ def _spent() -> str:
         for team in range(20)
         for name in ("production", "research", "default")
         for part in parts.PARTS
+    ) + "".join(
+        _line(goodput.PROJECT_BUDGET, f'project="team-{team}",currency="EUR"', 1e6)
+        + _line(
+            goodput.PROJECT_COST,
+            f'project="team-{team}",job_class="production",part="productive",currency="EUR"',
+            STEPS_OF_ALL,
+        )
+        for team in range(20)
     )
 
 

@@ -312,6 +312,21 @@ CASES: dict[str, Case] = {
     "RankscopeGoodputBurnSlow": burn(
         100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=4, gap=20, again=20)
     ),
+    "RankscopeBudgetPace": Case(
+        (
+            counter(
+                'rankscope_project_cost_total{project="llm",job_class="",part="restart",'
+                'currency="EUR"}',
+                *(4, 0.1, 0.9),
+            ),
+            steady('rankscope_project_budget{project="llm",currency="EUR"}', 30 * 1440),
+        ),
+        lag=100,
+        linger=310,
+        settle=380,
+        gap=3,
+        again=10,
+    ),
     "RankscopeGpuPodsUnscheduled": Case(
         (
             *(

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "logs": ("logs", "the logs of all ranks of a job in one, or its errors, the earliest first"),
     "capture": ("capture", "keep what is known of a job now in one file, before it is ended"),
     "watch": ("watch", "diagnose again and again, and export findings to Prometheus"),
+    "config": ("config", "check rankscope.yaml, the cluster's one configuration"),
     "record": ("record", "keep what a run is: images, command, versions, places, speed"),
     "diff": ("diff", "what changed from one recorded run to another"),
     "preflight": ("preflight", "what keeps a job off the fast path, from its manifests"),

@@ -11,6 +11,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from rankscope_analyzers.configuration.document import ConfigurationError
+from rankscope_analyzers.configuration.values import Configuration
+from rankscope_analyzers.configuration.values import read as read_configuration
 from rankscope_dashboards import dashboard_files, kustomizations
 from rankscope_dashboards.rules import routing, rule_files
 from rankscope_dashboards.rules.rule_files import Links
@@ -59,12 +62,12 @@ def write(folder: Path, files: Files) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit code 1 if --check finds a difference."""
     options = _parser().parse_args(arguments)
-    links = Links(
-        options.runbook_url.rstrip("/"),
-        options.grafana_url.rstrip("/"),
-        tuple(options.paging_namespace),
-    )
-    files = everything(links)
+    try:
+        known = read_configuration(options.config) if options.config else Configuration()
+    except ConfigurationError as error:
+        sys.stderr.write(f"rankscope-dashboards: {error}\n")
+        return 1
+    files = everything(_links(options, known))
     if options.check:
         found = differences(options.out, files)
         sys.stdout.writelines(f"{line}\n" for line in found)
@@ -76,6 +79,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     sys.stdout.write(f"{len(files)} files written to {options.out}\n")
     return 0
+
+
+def _links(options: argparse.Namespace, known: Configuration) -> Links:
+    """Return where links lead and who may page: by flags, else by the configuration."""
+    defaults = Links()
+    addresses = {"runbooks": options.runbook_url, "grafana": options.grafana_url}
+    return Links(
+        (addresses["runbooks"] or known.links.get("runbooks", defaults.runbooks)).rstrip("/"),
+        (addresses["grafana"] or known.links.get("grafana", defaults.dashboards)).rstrip("/"),
+        tuple(dict.fromkeys((*options.paging_namespace, *known.paging_namespaces))),
+        known.objectives,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,12 +108,18 @@ def _parser() -> argparse.ArgumentParser:
     defaults = Links()
     generate.add_argument(
         "--runbook-url",
-        default=defaults.runbooks,
+        default="",
         metavar="URL",
-        help="where docs/runbooks is served (default: %(default)s)",
+        help=f"where docs/runbooks is served (default: {defaults.runbooks})",
     )
     generate.add_argument(
-        "--grafana-url", default=defaults.dashboards, metavar="URL", help="default: %(default)s"
+        "--grafana-url", default="", metavar="URL", help=f"default: {defaults.dashboards}"
+    )
+    generate.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="rankscope.yaml: objectives of classes, paging namespaces, links; flags win",
     )
     generate.add_argument(
         "--paging-namespace",

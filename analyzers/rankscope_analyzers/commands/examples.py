@@ -47,6 +47,11 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ),
         ("--agent localhost:9877 --once", "print the series of one look"),
     ),
+    "config": (
+        ("example > rankscope.yaml", "every key once, to begin with"),
+        ("check rankscope.yaml", "what is wrong with it, with line and column"),
+        ("render rankscope.yaml", "what it amounts to, with all defaults"),
+    ),
     "record": (("--agent gpu-07:9877 --job team/llm fast.json", "while the job is fast"),),
     "diff": (("fast.json slow.json", "what changed since then"),),
     "preflight": (

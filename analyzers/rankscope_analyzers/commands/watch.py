@@ -103,7 +103,8 @@ def run(options: argparse.Namespace) -> int:
     listen, guard = watch_server.listen_settings(options)
     records = RunRecordFiles(options.records) if options.records else None
     followed = FollowedJobs()
-    hang_after = age_seconds(options.hang_after)
+    known = watch_setup.configuration(options)
+    hang_after = watch_setup.hang_after_seconds(options, known)
     limit_arenas()
     api = watch_setup.api(options)
     looked_at = watch_setup.cluster_jobs(api, options, _log)
@@ -114,7 +115,8 @@ def run(options: argparse.Namespace) -> int:
     )
     source = JobSource(reader(options, interval), records, followed, memory, hang_after, looked_at)
     source.nodes = watch_setup.publisher(options, _log)
-    source.goodput = Goodput(hang_after, looked_at.waiting if looked_at else frozenset)
+    waiting = looked_at.waiting if looked_at else frozenset
+    source.goodput = Goodput(hang_after, waiting, known)
     source.sums = Memory(watch_setup.sums_store(options, api), _log, {KEPT_AS: source.goodput})
     access = connection.cluster_access(options) if options.cluster else None
     source.captures = captures_of(options, access)

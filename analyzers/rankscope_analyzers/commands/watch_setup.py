@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rankscope_analyzers.captures.kept import add_captures
-from rankscope_analyzers.command import InputError
+from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import connection
+from rankscope_analyzers.configuration.document import ConfigurationError
+from rankscope_analyzers.configuration.values import Configuration
+from rankscope_analyzers.configuration.values import read as read_configuration
 from rankscope_analyzers.intake.cluster_objects import ClusterObjects
 from rankscope_analyzers.intake.kubernetes_api import Api, KubernetesApi
 from rankscope_analyzers.watch import server as watch_server
@@ -49,6 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how far back each evaluation looks (default %(default)s)",
     )
     connection.add_hang_argument(parser)
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="rankscope.yaml: projects of namespaces, prices of GPUs, budgets, patience with hangs;"
+        " see rankscope config",
+    )
     watch_server.add_arguments(parser)
     add_captures(parser)
     parser.add_argument(
@@ -87,6 +97,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="evaluate once, print the series and exit: with 1 if nothing could be read",
     )
+
+
+def configuration(options: argparse.Namespace) -> Configuration:
+    """Return what the cluster's configuration says, defaults without any.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    try:
+        return read_configuration(options.config) if options.config else Configuration()
+    except ConfigurationError as error:
+        raise InputError(f"--config: {error}") from None
+
+
+def hang_after_seconds(options: argparse.Namespace, known: Configuration) -> float:
+    """Return the patience with a job without steps: of the flag, else of the configuration.
+
+    Raises:
+        InputError: it is no age.
+    """
+    is_default = options.hang_after == connection.HANG_AFTER
+    return age_seconds(known.hang_after if known.hang_after and is_default else options.hang_after)
 
 
 def api(options: argparse.Namespace) -> Api | None:

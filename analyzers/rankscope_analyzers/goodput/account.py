@@ -291,11 +291,7 @@ def restored(kept: Any) -> Account:
     Raises:
         TypeError, ValueError, KeyError, AttributeError: it is no such thing.
     """
-    seconds = parts.no_sums()
-    for part, total in kept["seconds"].items():
-        if part not in seconds or not 0 <= float(total) < math.inf:
-            raise ValueError(f"{part!a}: {total!a} is no sum of a part")
-        seconds[part] = float(total)
+    seconds = parts.added([parts.sums_of(kept["seconds"])])
     found = Account(
         until=_moment(kept["until"]),
         last_end=_moment(kept["last_end"]),

@@ -7,7 +7,9 @@ duration of kept steps, at most what an undisturbed step takes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 UNOBSERVED, HELD, HANG = "unobserved", "held", "hang"
 RESTART, STARTUP, IDLE = "restart", "startup", "idle"
@@ -59,3 +61,16 @@ def added(several: Iterable[Mapping[str, float]]) -> Sums:
         for part, seconds in one.items():
             total[part] += seconds
     return total
+
+
+def sums_of(kept: Mapping[str, Any]) -> Sums:
+    """Return sums as they were kept.
+
+    Raises:
+        TypeError, ValueError, AttributeError: they are none.
+    """
+    sums = {part: float(seconds) for part, seconds in kept.items()}
+    for part, seconds in sums.items():
+        if part not in PARTS or not 0 <= seconds < math.inf:
+            raise ValueError(f"{part!a}: {seconds!a} is no sum of a part")
+    return sums

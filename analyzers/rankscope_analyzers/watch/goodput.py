@@ -13,15 +13,17 @@ from typing import Any
 from rankscope_agent.contract.metrics import goodput as metrics
 from rankscope_agent.contract.metrics import pods
 from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.fusion.spent_time import look_of
 from rankscope_analyzers.goodput import parts
-from rankscope_analyzers.goodput.account import Account, restored
-from rankscope_analyzers.goodput.parts import Sums
+from rankscope_analyzers.goodput.account import Account, Look, restored
+from rankscope_analyzers.goodput.parts import Sums, sums_of
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.text.sanitize import name as inert
+from rankscope_analyzers.watch.bill import Bill, Owner, gpu_models, model_of
 
 KEPT_AS = "goodput"
 """The part of what a watch keeps."""
@@ -37,9 +39,6 @@ MOST_OWNERS = 64
 
 OTHER = "other"
 
-Owner = tuple[str, str]
-"""Project and class of jobs."""
-
 
 class Goodput:
     """The accounts of all jobs.
@@ -47,11 +46,16 @@ class Goodput:
     Args:
         hang_after_seconds: least time without a step after which a job is called hung.
         waiting: returns which jobs hold GPUs while other pods of theirs have no node.
+        configuration: whose projects, prices and budgets count.
     """
 
     def __init__(
-        self, hang_after_seconds: float, waiting: Callable[[], frozenset[str]] = frozenset
+        self,
+        hang_after_seconds: float,
+        waiting: Callable[[], frozenset[str]] = frozenset,
+        configuration: Configuration | None = None,
     ) -> None:
+        self._bill = Bill(configuration or Configuration())
         self._hang_after = hang_after_seconds
         self._waiting = waiting
         self._accounts: dict[str, Account] = {}
@@ -72,13 +76,16 @@ class Goodput:
         records = {one.job_id: one for one in gathered.jobs}
         observed = gathered.evidence.observed
         owners, waiting = _owners(observed), self._waiting()
+        models = gpu_models(observed)
         errors = []
         for report in reports:
             job = report.job_id
             look = partial(
                 look_of, report, records.get(job), observed, self._hang_after, job in waiting
             )
-            made = attempt("report", job, partial(self._look, report, look, owners))
+            owner = self._bill.owner(job, owners.get(job, ("", "")))
+            model = model_of(report.locations.values(), models)
+            made = attempt("report", job, partial(self._look, job, look, owner, model))
             if isinstance(made, AnalysisError):
                 errors.append(made)
             else:
@@ -86,14 +93,14 @@ class Goodput:
         self._forget(now)
         return errors
 
-    def _look(self, report: JobReport, look: Callable[[], Any], owners: Mapping[str, Owner]) -> int:
-        account = self._accounts.pop(report.job_id, None) or Account()
-        self._accounts[report.job_id] = account
+    def _look(self, job: str, look: Callable[[], Look], owner: Owner, model: str) -> int:
+        account = self._accounts.pop(job, None) or Account()
+        self._accounts[job] = account
         added = account.look(look())
-        owner = owners.get(report.job_id, ("", ""))
         if owner not in self._owners and len(self._owners) >= MOST_OWNERS:
             owner = (OTHER, OTHER)
         self._owners[owner] = parts.added((self._owners.get(owner, {}), added))
+        self._bill.add(owner, added, model)
         return len(added)
 
     def _forget(self, now: float) -> None:
@@ -122,6 +129,7 @@ class Goodput:
             labels = {"project": inert(project), "job_class": inert(job_class)}
             for part, seconds in sums.items():
                 yield metrics.PROJECT_GPU_SECONDS.sample(seconds, part=part, **labels)
+        yield from self._bill.samples()
 
     def kept(self) -> Any:
         """Return what is to outlive the watch."""
@@ -129,6 +137,7 @@ class Goodput:
             "jobs": {job: account.as_json() for job, account in self._accounts.items()},
             "seen": {job: self._seen.get(job, 0.0) for job in self._accounts},
             "owners": [[*owner, dict(sums)] for owner, sums in self._owners.items()],
+            "bill": self._bill.kept(),
         }
 
     def restore(self, kept: Any) -> None:
@@ -138,22 +147,17 @@ class Goodput:
             TypeError, ValueError, KeyError, AttributeError: it is no such thing; begun anew.
         """
         self._accounts, self._seen, self._owners = {}, {}, {}
+        self._bill.restore(None)
         if kept is not None:
             accounts = {str(job): restored(one) for job, one in kept["jobs"].items()}
             seen = {job: float(kept["seen"][job]) for job in accounts}
             owners = {
-                (str(project), str(job_class)): parts.added([_sums(sums)])
+                (str(project), str(job_class)): parts.added([sums_of(sums)])
                 for project, job_class, sums in kept["owners"]
             }
+            self._bill.restore(kept.get("bill"))
             self._accounts, self._seen, self._owners = accounts, seen, owners
         self.announce()
-
-
-def _sums(found: Mapping[str, Any]) -> Sums:
-    sums = {part: float(seconds) for part, seconds in found.items()}
-    if any(not 0 <= seconds < float("inf") for seconds in sums.values()):
-        raise ValueError(f"{sums!r} are no sums")
-    return sums
 
 
 def _owners(observed: Observed) -> Mapping[str, Owner]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import cluster_jobs
-from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, objective, since, succeeded
+from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, since, succeeded
 from rankscope_dashboards.expressions.promql import by
 from rankscope_dashboards.expressions.queries import CLUSTER, FEW, of
 from rankscope_dashboards.parts.panels import BarGauge, Panel, now
+from rankscope_dashboards.rules.recording_rules import SUCCESS_OBJECTIVE
 
 NO_ENDS = "no job has ended, or rankscope watch runs without --cluster-jobs"
 
@@ -29,7 +30,7 @@ def _success() -> Panel:
                 (f"min by (job_class) ({succeeded(days, CLUSTER)})", f"{{{{job_class}}}} {days}")
                 for days in SUCCESS_WINDOWS
             ),
-            (f"min by (job_class) ({objective(CLUSTER)})", "{{job_class}} objective"),
+            (f"min by (job_class) ({SUCCESS_OBJECTIVE}{{{CLUSTER}}})", "{{job_class}} objective"),
         ),
         missing=NO_ENDS,
         width=8,

@@ -6,13 +6,12 @@ keeps its sums, so that what they were then is taken from what they are now.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rankscope_agent.contract.metrics import cluster_jobs
 from rankscope_dashboards.expressions.promql import BRIDGED, by, worst
 
 SUCCESS_WINDOWS = ("7d", "28d")
-OBJECTIVES = {"production": 0.95, "": 0.85}
-"""Which share of the jobs of a class should succeed, "" standing for all other classes. They are to
-be agreed on: research jobs fail by what their authors change, production jobs should not."""
 
 END = ("job_namespace", "job_class", "outcome", "cause")
 
@@ -48,12 +47,21 @@ def succeeded(window: str, chosen: str = "") -> str:
     return f"sum {by('job_class')} ({good}) / (sum {by('job_class')} ({both}) > 0)"
 
 
-def objective(chosen: str = "") -> str:
-    """Return the objective of each class of which there are jobs."""
-    named = [one for one in OBJECTIVES if one]
-    matchers = {f'job_class="{one}"': OBJECTIVES[one] for one in named}
-    matchers[f'job_class!~"{"|".join(named)}"'] = OBJECTIVES[""]
+def objective(objectives: Mapping[str, float]) -> str:
+    """Return the objective of each class of which there are jobs.
+
+    Args:
+        objectives: by class; "" for all other classes.
+    """
+    named = [one for one in objectives if one]
+    matchers = {f'job_class="{one}"': objectives[one] for one in named}
+    matchers[f'job_class!~"{"|".join(map(_quoted, named))}"'] = objectives[""]
     return " or ".join(
-        f"{value} * group {by('job_class')} (last_over_time({_ends(chosen, one)}[{BRIDGED}]))"
+        f"{value} * group {by('job_class')} (last_over_time({_ends('', one)}[{BRIDGED}]))"
         for one, value in matchers.items()
     )
+
+
+def _quoted(name: str) -> str:
+    """Return a class as a regular expression in a string of PromQL; it may have dots."""
+    return name.replace(".", "[.]")

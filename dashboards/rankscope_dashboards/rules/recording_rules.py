@@ -8,6 +8,7 @@ Names are level:metric:operation, the level being the labels that are left besid
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import (
@@ -20,6 +21,7 @@ from rankscope_agent.contract.metrics import (
     summary,
     training,
 )
+from rankscope_analyzers.configuration.values import OBJECTIVES
 from rankscope_analyzers.goodput import parts
 from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, objective, succeeded
 from rankscope_dashboards.expressions.joins import join, one_of
@@ -59,6 +61,7 @@ CLUSTER_OBSERVED = "cluster:rankscope_gpu_seconds_observed:rate5m"
 STAGE_MEDIAN = "job_stage:rankscope_rank_busy_seconds:median"
 STAGE_WORST = "job_stage:rankscope_rank_busy_seconds:worst"
 
+PROJECT_COST = "project:rankscope_cost:rate5m"
 SUCCESS_OBJECTIVE = "job_class:rankscope_job_completions_success:objective"
 
 
@@ -250,13 +253,33 @@ BURN = RecordGroup(
     ),
 )
 
-ENDS = RecordGroup(
-    "rankscope-job-ends",
-    "5m",
+COST = RecordGroup(
+    "rankscope-cost",
+    "1m",
     (
-        *(Record(success(window), succeeded(window)) for window in SUCCESS_WINDOWS),
-        Record(SUCCESS_OBJECTIVE, objective()),
+        Record(
+            PROJECT_COST,
+            f"sum {by('project', 'currency')} (rate({goodput.PROJECT_COST.name}[5m]))",
+        ),
     ),
 )
 
-GROUPS: tuple[RecordGroup, ...] = (NODE, JOB, BURN, ENDS)
+
+def groups(objectives: Mapping[str, float] = OBJECTIVES) -> tuple[RecordGroup, ...]:
+    """Return all groups.
+
+    Args:
+        objectives: which share of the jobs of a class should succeed; "" for all other classes.
+    """
+    ends = RecordGroup(
+        "rankscope-job-ends",
+        "5m",
+        (
+            *(Record(success(window), succeeded(window)) for window in SUCCESS_WINDOWS),
+            Record(SUCCESS_OBJECTIVE, objective(objectives)),
+        ),
+    )
+    return NODE, JOB, BURN, COST, ends
+
+
+GROUPS: tuple[RecordGroup, ...] = groups()

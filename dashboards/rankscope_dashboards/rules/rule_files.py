@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from rankscope_analyzers.configuration.values import OBJECTIVES
 from rankscope_dashboards.rules import alerts, recording_rules
 from rankscope_dashboards.rules.alerts.alert import Alert, Group, severity_by_class
 from rankscope_dashboards.rules.alerts.texts import sentence
@@ -26,17 +27,19 @@ class Links:
         runbooks: address under which docs/runbooks is served, without a slash at the end.
         dashboards: address of Grafana.
         paging_namespaces: namespaces whose jobs may page.
+        objectives: which share of the jobs of a class should succeed; "" for all other classes.
     """
 
     runbooks: str = "https://rankscope.example.com/docs/runbooks"
     dashboards: str = "https://grafana.example.com"
     paging_namespaces: tuple[str, ...] = ()
+    objectives: Mapping[str, float] = field(default_factory=lambda: OBJECTIVES)
 
 
 def files(links: Links) -> Mapping[str, str]:
     """Return the content of all rule files by name."""
     rules = {
-        "recording_rules": [_records(group) for group in recording_rules.GROUPS],
+        "recording_rules": [_records(group) for group in recording_rules.groups(links.objectives)],
         "alerts": [_alerts(group, links) for group in alerts.GROUPS],
     }
     return dict(_files(rules))

@@ -21,3 +21,22 @@ PROJECT_GPU_SECONDS = Metric(
     " have no such labels, other for more than 64 pairs.",
     ("project", "job_class", "part"),
 )
+PROJECT_COST = Metric(
+    "rankscope_project_cost_total",
+    "counter",
+    "What that GPU time cost by the prices of rankscope.yaml; absent without prices, and without"
+    " the time of GPUs that none of them fits.",
+    ("project", "job_class", "part", "currency"),
+)
+PROJECT_UNPRICED = Metric(
+    "rankscope_project_unpriced_gpu_seconds_total",
+    "counter",
+    "GPU time that no price of rankscope.yaml fits; absent without prices.",
+    ("project",),
+)
+PROJECT_BUDGET = Metric(
+    "rankscope_project_budget",
+    "gauge",
+    "What the project may spend in 30 days by rankscope.yaml.",
+    ("project", "currency"),
+)

@@ -1,0 +1,55 @@
+"""`rankscope config`: check rankscope.yaml, show an example of it, or what it amounts to."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import shtab
+import yaml
+
+from rankscope_analyzers.configuration import values
+from rankscope_analyzers.configuration.document import ConfigurationError
+from rankscope_analyzers.configuration.example import EXAMPLE
+
+FAILURES: tuple[type[Exception], ...] = (ConfigurationError,)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what to do, and with which file."""
+    parser.add_argument(
+        "action",
+        choices=("check", "example", "render", "schema"),
+        help="say what is wrong with FILE, each with line and column; print an example; print FILE"
+        " with all defaults; print the JSON Schema",
+    )
+    file: Any = parser.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        default=Path("rankscope.yaml"),
+        metavar="FILE",
+        help="default: %(default)s",
+    )
+    file.complete = shtab.FILE
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what was asked for.
+
+    Raises:
+        ConfigurationError: the file cannot be used.
+    """
+    if options.action == "example":
+        sys.stdout.write(EXAMPLE)
+    elif options.action == "schema":
+        sys.stdout.write(values.schema_text())
+    else:
+        known = values.read(options.file)
+        if options.action == "check":
+            sys.stdout.write(f"{options.file}: no mistakes\n")
+        else:
+            sys.stdout.write(yaml.safe_dump(values.as_object(known), sort_keys=False))
+    return 0

@@ -1,0 +1,122 @@
+"""Reads rankscope.yaml: values, and where in the file each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MOST_BYTES = 1 << 20
+"""A thousand projects and prices are a tenth of that."""
+
+MOST_DEPTH = 20
+
+_LOADER = yaml.SafeLoader
+
+
+class ConfigurationError(Exception):
+    """The file cannot be used; each line of the message names one place in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the file, counted from 1."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        """Return it as editors take it."""
+        return f"{self.line}:{self.column}"
+
+
+Way = tuple[str | int, ...]
+"""Keys and indices that lead to a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file that was read.
+
+    Args:
+        value: of mappings, sequences and scalars.
+        places: of values, by the way to them; keys have that of their value with `KEY` behind.
+    """
+
+    value: Any
+    places: dict[Way, Place]
+
+
+KEY = "\0key"
+
+
+def read(path: Path) -> Document:
+    """Read a file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is not YAML.
+    """
+    try:
+        with path.open("rb") as file:
+            found = file.read(MOST_BYTES + 1)
+        if len(found) > MOST_BYTES:
+            raise ConfigurationError(f"{path}: more than {MOST_BYTES} bytes")
+        return parse(found.decode("utf-8"), str(path))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: no UTF-8 text, at byte {error.start}") from None
+
+
+def parse(text: str, name: str) -> Document:
+    """Return what a text holds.
+
+    Raises:
+        ConfigurationError: it is not YAML, repeats a key, or refers from one place to another.
+    """
+    try:
+        for token in yaml.scan(text, Loader=_LOADER):
+            if isinstance(token, yaml.AliasToken | yaml.TagToken):
+                where = _place(token.start_mark)
+                raise ConfigurationError(f"{name}:{where}: no aliases and no tags, please")
+        node = yaml.compose(text, Loader=_LOADER)
+        places: dict[Way, Place] = {}
+        value = None if node is None else _value(node, (), places, name)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f"{_place(mark)}: " if mark else " "
+        said = getattr(error, "problem", None) or "it is no YAML"
+        raise ConfigurationError(f"{name}:{at}{said}") from None
+    return Document(value, places)
+
+
+def _place(mark: Any) -> Place:
+    return Place(mark.line + 1, mark.column + 1)
+
+
+def _value(node: yaml.Node, path: Way, places: dict[Way, Place], name: str) -> Any:
+    places[path] = _place(node.start_mark)
+    if len(path) > MOST_DEPTH:
+        raise ConfigurationError(f"{name}:{places[path]}: more than {MOST_DEPTH} levels")
+    if isinstance(node, yaml.MappingNode):
+        return dict(_items(node, path, places, name))
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(one, (*path, at), places, name) for at, one in enumerate(node.value)]
+    return _LOADER("").construct_object(node)
+
+
+def _items(
+    node: yaml.MappingNode, path: Way, places: dict[Way, Place], name: str
+) -> Iterator[tuple[str, Any]]:
+    known: set[str] = set()
+    for key, value in node.value:
+        text = key.value if isinstance(key, yaml.ScalarNode) else ""
+        if text in known or not text:
+            problem = f"the key {text} is there twice" if text else "a key that is no text"
+            raise ConfigurationError(f"{name}:{_place(key.start_mark)}: {problem}")
+        known.add(text)
+        places[(*path, text, KEY)] = _place(key.start_mark)
+        yield text, _value(value, (*path, text), places, name)

@@ -1,0 +1,140 @@
+"""The executive dashboard's panels on what GPU time costs, by the prices of rankscope.yaml."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.metrics import goodput
+from rankscope_analyzers.goodput import parts
+from rankscope_dashboards.expressions.queries import CLUSTER, FEW, of, whole
+from rankscope_dashboards.parts import links
+from rankscope_dashboards.parts.panels import (
+    BAD,
+    GOOD,
+    WARN,
+    BarGauge,
+    Panel,
+    Stat,
+    TimeSeries,
+    now,
+    targets,
+)
+
+NO_PRICES = "rankscope watch has no --config with prices, or is not scraped"
+NO_BUDGETS = "rankscope.yaml of rankscope watch has no budgets"
+MONTH = "30d"
+
+USED = ((None, GOOD), (0.8, WARN), (1.0, BAD))
+"""Of a budget."""
+
+COST = of(goodput.PROJECT_COST, CLUSTER)
+
+
+def panels(runbooks: str) -> list[Panel]:
+    """Return the panels.
+
+    Args:
+        runbooks: address under which docs/runbooks is served.
+    """
+    return [*_sums(), _by_project(), _every_day(), _budgets(runbooks)]
+
+
+def _spent(selector: str, labels: str = "currency", time: str = "$__range") -> str:
+    return f"sum by ({labels}) (increase({selector}[{time}]))"
+
+
+def _sums() -> list[Panel]:
+    lost = of(goodput.PROJECT_COST, CLUSTER, f'part=~"{"|".join(parts.FAULTS)}"')
+    unpriced = of(goodput.PROJECT_UNPRICED, CLUSTER)
+    return [
+        Stat(
+            title="Spent on GPUs",
+            description="What the GPU time of the time range cost, by the prices of rankscope.yaml"
+            " when it was spent.",
+            unit="short",
+            targets=now((_spent(COST), "{{currency}}")),
+            decimals=0,
+            missing=NO_PRICES,
+            briefly="no prices",
+            width=8,
+        ),
+        Stat(
+            title="Spent on lost time",
+            description="The part of it that was lost to faults: hangs, restarts and the steps that"
+            " they repeat, slow ranks, input and exchange.",
+            unit="short",
+            targets=now((_spent(lost), "{{currency}}")),
+            decimals=0,
+            missing=NO_PRICES,
+            briefly="no prices",
+            width=8,
+        ),
+        Stat(
+            title="GPU-hours without a price",
+            description="GPU time of the time range that no price of rankscope.yaml fits: it is in"
+            " none of these sums.",
+            unit="short",
+            targets=now(
+                (
+                    f"sum(increase({unpriced}[$__range])) / 3600"
+                    f" or 0 * sum(increase({COST}[$__range]))",
+                    "",
+                )
+            ),
+            decimals=1,
+            missing=NO_PRICES,
+            briefly="no prices",
+            width=8,
+        ),
+    ]
+
+
+def _by_project() -> Panel:
+    return BarGauge(
+        title="Spent by project",
+        description="By the project label of the jobs' pods, else by their namespace as"
+        " rankscope.yaml has it; `none` stands for jobs with neither.",
+        unit="short",
+        minimum=0,
+        decimals=0,
+        targets=now(
+            (
+                f'label_replace(topk({FEW}, {_spent(COST, "project")}), "project", "none",'
+                ' "project", "")',
+                "{{project}}",
+            )
+        ),
+        missing=NO_PRICES,
+        width=8,
+    )
+
+
+def _every_day() -> Panel:
+    most = f"topk({FEW}, sum by (project) ({whole('increase', COST)}))"
+    return TimeSeries(
+        title="Spent a day",
+        description="What GPU time cost in the day before each point in time, by project.",
+        unit="short",
+        minimum=0,
+        stacked=True,
+        targets=targets((f"{_spent(COST, 'project', '1d')} and {most}", "{{project}}")),
+        missing=NO_PRICES,
+        width=8,
+    )
+
+
+def _budgets(runbooks: str) -> Panel:
+    budget = f"max by (project, currency) ({of(goodput.PROJECT_BUDGET, CLUSTER)})"
+    spent = _spent(COST, "project, currency", MONTH)
+    used = f"topk({FEW}, ({spent} or 0 * {budget}) / ({budget} > 0))"
+    return BarGauge(
+        title="Budgets used",
+        description="What projects spent in the last 30 days, over what they may spend in as many.",
+        unit="percentunit",
+        minimum=0,
+        maximum=1,
+        decimals=0,
+        targets=now((used, "{{project}}")),
+        steps=USED,
+        missing=NO_BUDGETS,
+        links=[links.runbook(runbooks, "RankscopeBudgetPace")],
+        width=8,
+    )

@@ -1,0 +1,175 @@
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from rankscope_analyzers import cli
+from rankscope_analyzers.configuration.document import ConfigurationError, parse
+from rankscope_analyzers.configuration.example import EXAMPLE
+from rankscope_analyzers.configuration.schema import SCHEMA
+from rankscope_analyzers.configuration.values import (
+    OBJECTIVES,
+    Configuration,
+    Price,
+    as_object,
+    of_document,
+    schema_text,
+)
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def read(text):
+    return of_document(parse(text, "f.yaml"), "f.yaml")
+
+
+def wrong(text):
+    with pytest.raises(ConfigurationError) as raised:
+        read(text)
+    return str(raised.value)
+
+
+def test_the_example_holds_every_key_of_the_schema_and_is_read_as_it_says():
+    known = read(EXAMPLE)
+    assert set(yaml.safe_load(EXAMPLE)) == set(SCHEMA["properties"])
+    assert known.hang_after == "90s"
+    assert known.objectives == {"production": 0.97, "": 0.8}
+    assert known.prices == (Price(2.1, "H100", "llm"), Price(2.4, "H100"), Price(1.2))
+    assert known.budgets == {"llm": 400000.0}
+    assert known.project_of("vision-prod/a", "") == "vision"
+    assert known.project_of("vision-prod/a", "own") == "own"
+    assert known.project_of("other/a", "") == ""
+
+
+def test_an_empty_configuration_has_defaults():
+    assert read("version: 1") == Configuration()
+    assert Configuration().objectives == OBJECTIVES
+
+
+@pytest.mark.parametrize(
+    ("gpu", "project", "price"),
+    [
+        ("NVIDIA H100 80GB HBM3", "llm", 2.1),
+        ("NVIDIA H100 80GB HBM3", "vision", 2.4),
+        ("nvidia h100", "", 2.4),
+        ("NVIDIA A100", "llm", 1.2),
+        ("", "", 1.2),
+    ],
+)
+def test_the_first_price_that_fits_counts(gpu, project, price):
+    assert read(EXAMPLE).price(gpu, project) == price
+
+
+def test_without_a_price_that_fits_there_is_none():
+    text = "version: 1\nprices: {currency: EUR, gpu_hours: [{gpu: H100, price: 2}]}"
+    assert read(text).price("NVIDIA A100", "") is None
+
+
+def test_an_unknown_key_is_named_with_line_and_column_and_what_was_meant():
+    text = "version: 1\nprices:\n  currency: EUR\n  gpu_hour: []\n"
+    said = wrong(text)
+    assert "f.yaml:4:3: prices: unknown key 'gpu_hour'; did you mean gpu_hours?" in said
+    assert "f.yaml:3:3: prices: gpu_hours is missing" in said
+    assert wrong("version: 1\nzebra: 2").startswith("f.yaml:2:1: unknown key 'zebra'; known are ")
+
+
+PRICE = "version: 1\nprices:\n  currency: EUR\n  gpu_hours:\n    - {gpu: H100, price: "
+
+
+@pytest.mark.parametrize("price", ["0", "0.5", "1000"])
+def test_a_price_may_be_anything_up_to_a_thousand(price):
+    assert read(f"{PRICE}{price}}}").price("H100", "") == float(price)
+
+
+@pytest.mark.parametrize("price", ["-0.01", "1000.5", ".inf", "-.inf", ".nan"])
+def test_a_negative_or_absurd_price_is_refused(price):
+    said = wrong(f"{PRICE}{price}}}")
+    assert said.startswith("f.yaml:5:26: prices.gpu_hours.0.price: expected 0 to 1000, got ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "f.yaml:1:1: expected keys and values, got null"),
+        ("[]", "f.yaml:1:1: expected keys and values, got []"),
+        ("version: 2", "f.yaml:1:10: version: expected one of [1], got 2"),
+        ("version: true", "f.yaml:1:10: version: expected a whole number, got true"),
+        ("version: 1\nhang_after: 5", "f.yaml:2:13: hang_after: expected a string, got 5"),
+        ("version: 1\nhang_after: 0s", 'f.yaml:2:13: hang_after: "0s" does not match'),
+        ("version: 1\nversion: 1", "f.yaml:2:1: the key version is there twice"),
+        ("version: 1\nlinks: *x", "f.yaml:2:8: no aliases and no tags, please"),
+        ("version: !!python/name:os.system 1", "f.yaml:1:10: no aliases and no tags, please"),
+        ("version: [1", "f.yaml:1:12: "),
+        ("version: 1\nbudgets: [{project: a, month: 2024-01-01}]", "budgets.0.month: expected a"),
+        ("a: " + "[" * 60 + "]" * 60, "more than 20 levels"),
+        ("version: 1\nbudgets: [{project: '', month: 1}]", "expected 1 to 253 characters, got 0"),
+        ("version: 1\npaging_namespaces: [Team]", 'paging_namespaces.0: "Team" does not match'),
+    ],
+    ids=lambda text: text[:24].replace("\n", " ") if "f.yaml" not in text else "said",
+)
+def test_what_is_wrong_is_said_with_its_place(text, said):
+    assert said in wrong(text)
+
+
+def test_at_most_sixteen_objectives_are_taken():
+    rows = [{"class": f"c{number}", "success_ratio": 0.5} for number in range(17)]
+    assert len(read(json.dumps({"version": 1, "objectives": rows[:16]})).objectives) == 18
+    assert "17 entries, at most 16" in wrong(json.dumps({"version": 1, "objectives": rows}))
+
+
+DOCUMENTS = (
+    {"version": 1},
+    {"version": 1, "hang_after": "10m"},
+    {"version": 1, "hang_after": "m"},
+    {"version": "1"},
+    {},
+    {"version": 1, "extra": 1},
+    {"version": 1, "objectives": [{"class": "a", "success_ratio": 1.0}]},
+    {"version": 1, "objectives": [{"class": "a b", "success_ratio": 0.5}]},
+    {"version": 1, "objectives": [{"class": "a"}]},
+    {"version": 1, "prices": {"currency": "eur", "gpu_hours": []}},
+    {"version": 1, "prices": {"currency": "EUR", "gpu_hours": [{"price": 1}]}},
+    {"version": 1, "links": {"grafana": "ftp://x"}},
+    {"version": 1, "budgets": {}},
+    {"version": 1, "paging_namespaces": ["a", "-b"]},
+)
+
+
+@pytest.mark.parametrize("number", range(len(DOCUMENTS)))
+def test_jsonschema_judges_by_the_published_schema_as_rankscope_does(number):
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    document = DOCUMENTS[number]
+    fine = jsonschema.Draft202012Validator(SCHEMA).is_valid(document)
+    text = json.dumps(document)
+    if fine:
+        read(text)
+    else:
+        assert wrong(text)
+
+
+def test_the_published_schema_is_that_of_the_program():
+    assert (DOCS / "rankscope.schema.json").read_text() == schema_text()
+
+
+def test_a_rendered_configuration_says_the_same():
+    known = read(EXAMPLE)
+    assert read(yaml.safe_dump(as_object(known))) == known
+
+
+def test_the_command_checks_renders_and_shows(tmp_path, capsys):
+    file = tmp_path / "rankscope.yaml"
+    assert cli.main(["config", "example"]) == 0
+    file.write_text(capsys.readouterr().out)
+    assert cli.main(["config", "check", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: no mistakes\n"
+    assert cli.main(["config", "render", str(file)]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["version"] == 1
+    assert cli.main(["config", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == SCHEMA
+    file.write_text("version: 1\nprise: 2\n")
+    assert cli.main(["config", "check", str(file)]) == 1
+    assert f"{file}:2:1: unknown key 'prise'; did you mean prices?" in capsys.readouterr().err
+    assert cli.main(["config", "check", str(tmp_path / "none.yaml")]) == 1
+    assert "No such file" in capsys.readouterr().err

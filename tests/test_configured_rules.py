@@ -59,13 +59,13 @@ def test_a_mistake_is_told_with_its_place_and_nothing_is_written(file, tmp_path,
 def test_the_watch_has_the_patience_of_the_configuration_unless_a_flag_says_otherwise(
     file, flag, seconds
 ):
-    options = watch_command_options("--config", str(file), "--hang-after", flag)
+    options = watch_command_options("--agent", "a:1", "--config", str(file), "--hang-after", flag)
     known = watch_setup.configuration(options)
     assert watch_setup.hang_after_seconds(options, known) == seconds
 
 
 def test_the_watch_names_mistakes_of_the_configuration(file):
     file.write_text("version: 1\nprise: 1\n")
-    options = watch_command_options("--config", str(file))
-    with pytest.raises(InputError, match="--config: .*:2:1: unknown key 'prise'"):
+    options = watch_command_options("--agent", "a:1", "--config", str(file))
+    with pytest.raises(InputError, match=r"--config: .*:2:1: unknown key 'prise'"):
         watch_setup.configuration(options)

@@ -48,7 +48,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("--agent localhost:9877 --once", "print the series of one look"),
     ),
     "config": (
-        ("example > rankscope.yaml", "every key once, to begin with"),
+        ("example", "every key once: rankscope config example > rankscope.yaml"),
         ("check rankscope.yaml", "what is wrong with it, with line and column"),
         ("render rankscope.yaml", "what it amounts to, with all defaults"),
     ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import goodput
 from rankscope_analyzers.goodput import parts
-from rankscope_dashboards.expressions.queries import CLUSTER, FEW, of, whole
+from rankscope_dashboards.expressions.queries import CLUSTER, FEW, of
 from rankscope_dashboards.parts import links
+from rankscope_dashboards.parts.fields import colored
 from rankscope_dashboards.parts.panels import (
     BAD,
     GOOD,
@@ -20,11 +21,12 @@ from rankscope_dashboards.parts.panels import (
 
 NO_PRICES = "rankscope watch has no --config with prices, or is not scraped"
 NO_BUDGETS = "rankscope.yaml of rankscope watch has no budgets"
-MONTH = "30d"
+MONTH_SECONDS = 30 * 86400
 
 USED = ((None, GOOD), (0.8, WARN), (1.0, BAD))
 """Of a budget."""
 
+FAULTS = f'part=~"{"|".join(parts.FAULTS)}"'
 COST = of(goodput.PROJECT_COST, CLUSTER)
 
 
@@ -42,7 +44,7 @@ def _spent(selector: str, labels: str = "currency", time: str = "$__range") -> s
 
 
 def _sums() -> list[Panel]:
-    lost = of(goodput.PROJECT_COST, CLUSTER, f'part=~"{"|".join(parts.FAULTS)}"')
+    lost = of(goodput.PROJECT_COST, CLUSTER, FAULTS)
     unpriced = of(goodput.PROJECT_UNPRICED, CLUSTER)
     return [
         Stat(
@@ -108,14 +110,18 @@ def _by_project() -> Panel:
 
 
 def _every_day() -> Panel:
-    most = f"topk({FEW}, sum by (project) ({whole('increase', COST)}))"
+    lost = of(goodput.PROJECT_COST, CLUSTER, FAULTS)
     return TimeSeries(
         title="Spent a day",
-        description="What GPU time cost in the day before each point in time, by project.",
+        description="What GPU time cost in the day before each point in time, and the part of it"
+        " that was lost to faults. If only that part rises, see where GPU time went above.",
         unit="short",
         minimum=0,
-        stacked=True,
-        targets=targets((f"{_spent(COST, 'project', '1d')} and {most}", "{{project}}")),
+        targets=targets(
+            (f"sum(increase({COST}[1d]))", "spent"),
+            (f"sum(increase({lost}[1d]))", "lost to faults"),
+        ),
+        overrides=colored(["spent", "lost to faults"]),
         missing=NO_PRICES,
         width=8,
     )
@@ -123,11 +129,13 @@ def _every_day() -> Panel:
 
 def _budgets(runbooks: str) -> Panel:
     budget = f"max by (project, currency) ({of(goodput.PROJECT_BUDGET, CLUSTER)})"
-    spent = _spent(COST, "project, currency", MONTH)
-    used = f"topk({FEW}, ({spent} or 0 * {budget}) / ({budget} > 0))"
+    spent = _spent(COST, "project, currency")
+    pace = f"({spent} or 0 * {budget}) * {MONTH_SECONDS} / $__range_s"
+    used = f"topk({FEW}, {pace} / ({budget} > 0))"
     return BarGauge(
-        title="Budgets used",
-        description="What projects spent in the last 30 days, over what they may spend in as many.",
+        title="Pace of budgets",
+        description="What projects spend in 30 days at the pace of the time range, over their"
+        " budget for as many. Above 100 % it does not last.",
         unit="percentunit",
         minimum=0,
         maximum=1,

@@ -247,7 +247,8 @@ def _parts() -> list[Panel]:
         ),
         BarGauge(
             title="Where GPU time went",
-            description="The same, in hours of the time range.",
+            description="GPU-hours that jobs held in the time range, the largest parts first. All"
+            " but the productive part is what could be won back, or was not seen.",
             unit="short",
             minimum=0,
             decimals=2,

@@ -21,7 +21,6 @@ from rankscope_dashboards.parts.panels import (
 
 NO_PRICES = "rankscope watch has no --config with prices, or is not scraped"
 NO_BUDGETS = "rankscope.yaml of rankscope watch has no budgets"
-MONTH_SECONDS = 30 * 86400
 
 USED = ((None, GOOD), (0.8, WARN), (1.0, BAD))
 """Of a budget."""
@@ -130,12 +129,11 @@ def _every_day() -> Panel:
 def _budgets(runbooks: str) -> Panel:
     budget = f"max by (project, currency) ({of(goodput.PROJECT_BUDGET, CLUSTER)})"
     spent = _spent(COST, "project, currency")
-    pace = f"({spent} or 0 * {budget}) * {MONTH_SECONDS} / $__range_s"
-    used = f"topk({FEW}, {pace} / ({budget} > 0))"
+    used = f"topk({FEW}, ({spent} or 0 * {budget}) / ({budget} > 0))"
     return BarGauge(
-        title="Pace of budgets",
-        description="What projects spend in 30 days at the pace of the time range, over their"
-        " budget for as many. Above 100 % it does not last.",
+        title="Budgets used",
+        description="What projects spent in the time range, over their budget for 30 days: choose"
+        " as many, as this view does by itself.",
         unit="percentunit",
         minimum=0,
         maximum=1,

@@ -41,6 +41,7 @@ def test_any_module_that_nccl_takes_is_peer_memory(sysfs, module):
     [
         ("OE", LINUX, 1),
         ("", "5.12.0", 1),
+        ("", "5.11.22", 0),
         ("OE", "5.4.0-150-generic", 0),
         ("OE", "4.18.0-553.el8", 0),
         ("POE", LINUX, 0),

@@ -15,7 +15,7 @@ RANKSCOPE_PROBE_DEBUG=1 prints every error of ours with its traceback, otherwise
 A step ends when `step()` of the primary optimizer returns; there the next one begins. Primary is
 the optimizer that steps first. Called again with other parameters (DeepSpeed's sub-groups) it is
 still in that step, until those it began with come round. The first call (step 0) leaves no record,
-as nobody saw its beginning. A GradScaler update with no step before it ends a step too: SKIPPED.
+as its beginning was not seen. A GradScaler update with no step before it ends a step too: SKIPPED.
 A program that joins others, or computes gradients for ten seconds, and takes no step gets a small
 ring without records, so that it is seen; its first step makes another one.
 
@@ -419,7 +419,7 @@ class _Slots:
 
     The descriptor's offset, which `pwrite` neither needs nor moves, is set to a random number far
     behind the end: who finds it there has the file of that device and inode before him, for a third
-    of what `fstat` takes. A mapping would need no descriptor, but whoever truncates the file
+    of what `fstat` takes. A mapping would need no descriptor, but a process that truncates the file
     would end the training by SIGBUS.
     """
 
@@ -444,7 +444,7 @@ class _Slots:
             raise
 
     def remove(self) -> None:
-        """Delete the file, which nobody has read so far."""
+        """Delete the file, which has not been read so far."""
         self.held.close()
         os.unlink(self.path)
 
@@ -522,7 +522,7 @@ class _Ring:
         words = (magic, 1, _SLOT, 0x01020304, capacity, created, os.getpid())
         path = _beside(self.path, suffix)
         with contextlib.suppress(OSError):
-            os.unlink(path)  # left by a process of this number that nobody knows any more
+            os.unlink(path)  # left by an earlier process of this number
         try:
             return _Slots(path, _EXTENSION_HEADER.pack(*words), capacity)
         except OSError as error:
@@ -620,7 +620,7 @@ def _beside(ring: str, suffix: str) -> str:
 
 
 def _remove_stale(directory: str) -> None:
-    """Delete rings that nobody holds any more: those of yesterday, and all but the newest few."""
+    """Delete rings of processes that have ended: those of yesterday, and all but the newest few."""
     import fcntl
 
     found: list[tuple[float, str]] = []
@@ -907,7 +907,7 @@ class _StepClock:
         self.rest_from(own)
 
     def optimizer_begins(self, now: int) -> None:
-        """Take the begin of an optimizer's `step()` for the end of a backward that nobody saw."""
+        """Take the begin of an optimizer's `step()` for the end of a backward that was not seen."""
         if self.backwards == 0 and self.ready is None:
             self.cpu.look(now, self.sync_ns)
             self.ready = self.own(now)
@@ -1370,7 +1370,7 @@ class _StreamWaits(_DeviceWaits):
         return self.enter_source(self.key, source, self.carried.get(source, 0))
 
     def enter_device_on_host(self, arguments: Any, options: Any) -> tuple[Any, ...]:
-        """Begin `torch.cuda.synchronize()`, which waits for streams that nobody here knows."""
+        """Begin `torch.cuda.synchronize()`, which waits for streams that are unknown here."""
         return None, self.open(_UNKNOWN)
 
     def enter_wait(self, event: Any, stream: Any) -> tuple[Any, ...]:
@@ -2033,7 +2033,7 @@ def _shape(name: str) -> str:
 class _CheckpointStore:
     """Asks the file system of checkpoints how large they are and how much room is left.
 
-    A thread does, as a mount that hangs holds up whoever asks: while it stands there is no other
+    A thread does, as a mount that hangs holds up its caller: while it stands there is no other
     one, and a few requests wait for it. It ends when there is nothing more to ask.
     """
 
@@ -2162,7 +2162,7 @@ class _Signals:
         self.write()
 
     def write(self) -> None:
-        """Write the table; whoever finds another thread at it leaves it to the next time."""
+        """Write the table; if another thread is at it, leave it to the next time."""
         slots = self.slots
         if slots is None or not self.values or not self.lock.acquire(blocking=False):
             return
@@ -2533,7 +2533,7 @@ class _FlightRecorder:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Let nobody call a process that ends."""
+        """Call nothing in a process that ends."""
         if self.socket:
             with contextlib.suppress(OSError):
                 os.unlink(self.socket)

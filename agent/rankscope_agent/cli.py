@@ -124,7 +124,7 @@ def _print_once(registry: Registry) -> int:
     try:
         sys.stdout.write(page.decode())
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has seen enough; let the exit not try again
+    except BrokenPipeError:  # the reader has seen enough; let the exit not try again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

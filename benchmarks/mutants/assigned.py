@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from benchmarks.mutants.population import Mutant
 
 KERNEL, GPUS = "agent/rankscope_agent/contract/kernel/", "agent/rankscope_agent/sources/gpus/"
+SOURCES = "agent/rankscope_agent/sources/"
 CONTRACT, CHECKPOINTS = (
     "agent/rankscope_agent/contract/",
     "analyzers/rankscope_analyzers/checkpoints/",
@@ -26,11 +27,45 @@ ASSIGNED: Mapping[str, frozenset[str]] = {
     # Field identifiers and codes of DCGM's and NVML's headers.
     f"{GPUS}dcgm.py": frozenset(("GPU_FIELDS",)),
     f"{GPUS}nvml.py": frozenset(
-        ("CODE_NAMES", "EVENT_NAMES", "UNSUPPORTED_CODES", "NVLINK_COUNTERS")
+        (
+            *("CODE_NAMES", "EVENT_NAMES", "UNSUPPORTED_CODES", "NVLINK_COUNTERS", "GONE_CODES"),
+            *("SUCCESS", "UNINITIALIZED", "NOT_SUPPORTED", "NO_PERMISSION", "NOT_FOUND"),
+            *("DRIVER_NOT_LOADED", "TIMEOUT", "LIBRARY_NOT_FOUND", "FUNCTION_NOT_FOUND"),
+            *("GPU_IS_LOST", "RESET_REQUIRED", "LIB_RM_VERSION_MISMATCH", "NOT_READY", "UNKNOWN"),
+            *("CLOCK_SM", "CLOCK_MEMORY", "ALL_LINKS", "EVENT_XID"),
+        )
     ),
+    f"{GPUS}nvidia.py": frozenset(("VALUE_MEMBERS",)),
     f"{GPUS}nvlink.py": frozenset(("BYTE_FIELDS",)),
     f"{GPUS}readings.py": frozenset(
         ("FIELDS", "RECOVERY_ACTIONS", "FABRIC_CHECKS", "CLOCK_EVENT_BITS", "RARE_CLOCK_EVENT_BITS")
+    ),
+    # The kernel's interfaces: ioctls and netlink messages, columns of /proc, structs and states.
+    f"{SOURCES}netdev/ethtool.py": frozenset(
+        (
+            *("SIOCETHTOOL", "(GET_STRINGS, GET_STATISTICS, GET_SET_SIZES)", "STATISTICS_SET"),
+            *("NAME_BYTES", "INTERFACE_NAME_BYTES"),
+        )
+    ),
+    f"{SOURCES}netdev/ethtool_netlink.py": frozenset(
+        ("(PAUSE_GET, FEC_GET)", "WITH_STATISTICS", "SPEED_UNKNOWN")
+    ),
+    f"{SOURCES}netdev/netlink.py": frozenset(("LINK_64",)),
+    f"{SOURCES}netdev/namespace.py": frozenset(("(CAP_SYS_ADMIN, CAP_SYS_PTRACE)",)),
+    f"{SOURCES}netdev/devlink.py": frozenset(("HEALTHY",)),
+    f"{SOURCES}netdev/tables.py": frozenset(("_DEV_COLUMNS", "_TX_OFFSET")),
+    f"{SOURCES}host/clock.py": frozenset(("STA_UNSYNC", "STA_NANO", "TIME_ERROR")),
+    f"{SOURCES}host/tables.py": frozenset(("_SOFTNET_COLUMNS",)),
+    f"{SOURCES}kernel_log/syslog_call.py": frozenset(("READ_ALL", "SIZE_BUFFER")),
+    f"{SOURCES}kernel_log/reboots.py": frozenset(("RECORD_BYTES", "RUN_LEVEL")),
+    f"{SOURCES}kernel_log/records.py": frozenset(("FACILITY_BITS",)),
+    f"{SOURCES}pods/process_scan.py": frozenset(("START_FIELD",)),
+    f"{SOURCES}stalls/process.py": frozenset(("(STATE, USER_TICKS, SYSTEM_TICKS)",)),
+    f"{SOURCES}rdma/values.py": frozenset(("ACTIVE", "ACTIVE_STATES")),
+    f"{SOURCES}training/ends.py": frozenset(("IN_CLOSE_WRITE",)),
+    # systemd's journal files.
+    f"{SOURCES}kernel_log/journal.py": frozenset(
+        ("COMPACT", "COMPRESSED", "(DATA, ENTRY, ENTRY_ARRAY)", "HEADER_BYTES")
     ),
     # Signals of Linux, work completions of InfiniBand, statuses of HTTP, wire types of protobuf.
     f"{CONTRACT}failures/summaries.py": frozenset(("_SIGNAL_NAMES",)),

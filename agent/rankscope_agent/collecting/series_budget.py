@@ -164,7 +164,7 @@ def _turns(samples: Sequence[Sample]) -> list[int]:
     """Return of each sample how many turns it has to wait; the node's own has none.
 
     Jobs stand in the order in which the training collector first saw them; the order of others
-    follows from names, which whoever starts a job may choose.
+    follows from names, which the owner of a job chooses.
     """
     owners = [_owner(sample) for sample in samples]
     places = _Places()

@@ -1,7 +1,7 @@
 """Parts of a node that working collectors cannot see because of where the agent runs.
 
 A collector without any source says so itself. One that has the rest of its sources succeeds, and
-nobody would learn from a page what is not on it.
+a page alone does not show what is missing from it.
 """
 
 from __future__ import annotations

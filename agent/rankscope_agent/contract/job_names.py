@@ -1,6 +1,6 @@
 """Valid job names: `namespace/name` in Kubernetes, and the names that a job's own pods may use.
 
-Whoever may start a pod chooses what its processes say. A job's name ends up in labels, mails and
+A pod's owner chooses what its processes say. A job's name ends up in labels, mails and
 commands that people copy, so that it has a few harmless characters, and a pod chooses it within its
 own namespace.
 """
@@ -25,7 +25,7 @@ MAX_JOB_ID = 320
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._/:@-]{{0,{MAX_NAME - 1}}}")
 _JOB_ID = re.compile(rf"[A-Za-z0-9._/:@-]{{1,{MAX_JOB_ID}}}")
 
-# What probes call a job of which nobody says the name; the hash is of where its ranks meet.
+# What probes call a job without a name; the hash is of where its ranks meet.
 _UNNAMED = re.compile(r"local/[0-9a-f]{8}")
 
 

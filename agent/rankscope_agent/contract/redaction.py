@@ -1,8 +1,8 @@
 """What must not leave a node in what is kept of a job: credentials in environments and in texts.
 
-Nobody can tell every secret by its look. Of environments only variables are kept that are known to
-be none; in texts what stands behind a name that smells of one is replaced, and what has the form of
-a well-known kind of token.
+Not every secret can be recognized by its form. Of environments only variables are kept that are
+known to be none; in texts what stands behind a name that smells of one is replaced, and what has
+the form of a well-known kind of token.
 """
 
 from __future__ import annotations

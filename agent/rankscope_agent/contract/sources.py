@@ -64,7 +64,7 @@ class Source:
         needs: what it takes of the node, and the kustomize component of daemonset/ that adds it.
         remedy: what to do where it is not seen.
         comes_with_jobs: it may be there only while a job runs (pods: its processes, on nodes
-            without a kubelet): when it goes, the job has ended, and nobody misses it.
+            without a kubelet): when it goes, the job has ended, and it is not missed.
         shares: what its collector knows together with others.
         parts: what of it may be missing by itself.
     """

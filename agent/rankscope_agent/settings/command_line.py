@@ -18,7 +18,7 @@ PROGRAM = "rankscope-agent"
 
 
 class UsageError(Exception):
-    """A flag or variable cannot be used; the argument is one sentence for whoever started us."""
+    """A flag or variable cannot be used; the argument is one sentence for the user."""
 
 
 def collector_variable(name: str) -> str:

@@ -49,7 +49,7 @@ def option(
     Args:
         flag: on the command line.
         parse: reads its text, and raises ValueError with what was expected.
-        default: text that stands where nobody says anything; None if it is found at run time.
+        default: text used where nothing is given; None if it is found at run time.
         metavar: what --help calls its value.
         purpose: what --help says of it.
         variables: its environment variables, the first one wins; by default the flag's own.

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 MAX_SAMPLES = 200_000
 """Samples taken from one run: a hundred times the page's default limit, some 50 MB of memory. What
-a collector that never stops yielding would cost beyond it, nobody could serve anyway."""
+a collector that never stops yielding would cost beyond it could not be served anyway."""
 
 MAX_FAILURE_CHARACTERS = 500
 """Length of a failure's text: errors may quote input, which others wrote and can be of any size."""

@@ -21,8 +21,8 @@ Item = TypeVar("Item")
 def allot(wanted: Mapping[Key, int], available: int) -> dict[Key, int]:
     """Return how much each one may have: none more than others, while these lack some of it.
 
-    Whoever wants less than an equal part gets what it wants, and what it leaves goes to the others
-    (max-min fairness). Of what cannot be divided, whoever comes last in the mapping gets more.
+    One that wants less than an equal part gets what it wants, and what it leaves goes to the others
+    (max-min fairness). Of what cannot be divided, the last ones in the mapping get more.
 
     Args:
         wanted: how much each one could use.

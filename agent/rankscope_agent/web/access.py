@@ -67,7 +67,7 @@ class Requester:
 class Guard:
     """The gate of one server. Files are read again when they change.
 
-    A token file that cannot be read any longer lets nobody in, because that may be meant. A
+    A token file that cannot be read any longer lets no one in, because that may be meant. A
     configuration or certificate that cannot be used is an accident: the one before stays in use.
     So is a configuration that was emptied: what it protected stays so until a restart.
 

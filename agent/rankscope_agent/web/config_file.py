@@ -17,7 +17,7 @@ from rankscope_agent.web.credentials import check_users
 from rankscope_agent.web.watched_files import read_bounded
 
 CLIENT_AUTH_TYPES = ("NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
-"""The types that say who is there; the two others of Go ask for a certificate that nobody checks.
+"""The types that say who is there; the two others of Go ask for a certificate and do not check it.
 """
 
 VERSIONS = ("TLS12", "TLS13")

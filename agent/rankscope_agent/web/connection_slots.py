@@ -131,7 +131,8 @@ class Slots:
     def evict_one(self) -> bool:
         """End the connection that would make room next; False if there is but one, or none.
 
-        For whoever has no descriptor for a newcomer: two might otherwise end each other for ever.
+        For a server without a descriptor for a newcomer: two might otherwise end each other for
+        ever.
         """
         with self._lock:
             return self._make_room(None, least=2)

@@ -16,7 +16,7 @@ from pathlib import Path
 from rankscope_agent.web.watched_files import read_bounded
 
 MIN_TOKEN_CHARACTERS = 16
-"""Shortest token taken: 16 random characters of base64 have 96 bits, which nobody guesses over a
+"""Shortest token taken: 16 random characters of base64 have 96 bits, which cannot be guessed over a
 network; what is shorter is a word or a mistake."""
 
 MAX_TOKENS = 64
@@ -137,7 +137,7 @@ class Passwords:
 
     @contextlib.contextmanager
     def _turn(self, peer: str, key: bytes) -> Iterator[None]:
-        """Wait among those who are compared with nobody in front of them of their own address."""
+        """Wait among those who are compared with no earlier one from their own address."""
         with self._lock:
             waiting = self._waiting.setdefault(peer, [])
             if waiting and (waiting[0] != key or len(waiting) >= MAX_WAITING):

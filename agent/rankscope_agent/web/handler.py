@@ -125,7 +125,7 @@ class Handler(BaseHTTPRequestHandler):
                     break
 
     def _refuse(self, status: int, text: str) -> None:
-        """Answer a head that nobody looked at."""
+        """Answer a request whose head was not examined."""
         self.command = self.requestline = self.request_version = ""
         self._send(sentence(status, text))
 
@@ -181,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
             ",".join(self.headers.get_all(name, ())) for name in ("Accept", "Accept-Encoding")
         )
         try:
-            # Whoever got past the guard sees pages, but for open paths.
+            # A caller past the guard sees pages, but for open paths.
             trusted = route.access != "open" or self._site.guard.shows_pages(self._requester())
             return route.answer(Request(fields, accept, coding, trusted))
         except OSError as error:

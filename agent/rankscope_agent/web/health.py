@@ -107,7 +107,7 @@ class HealthServer:
                 ready = [key.data for key, _ in selector.select(LOOK_SECONDS)]
                 for exchange in filter(None, ready):
                     self._read(selector, exchange)
-                if None in ready:  # last, so that nobody who has asked makes room for a newcomer
+                if None in ready:  # last, so that no caller who has asked makes room for a newcomer
                     self._accept(selector)
                 self._end_late_ones(selector)
             for exchange in list(self._exchanges.values()):
@@ -117,7 +117,7 @@ class HealthServer:
         for _ in range(MAX_ACCEPTED):
             try:
                 connection, address = self._listening.accept()
-            except OSError as error:  # nobody is there any longer, as a rule
+            except OSError as error:  # as a rule, the peer is gone
                 if error.errno in EXHAUSTED:
                     self._slots.evict_one()
                     self._stop.wait(PAUSE_SECONDS)

@@ -15,7 +15,7 @@ second each, as soon as a few scrapers come at once (of 640 scrapes by 32 client
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Failures of accept() that leave the connection in the queue, so that the next look finds it at
-once: whoever does not pause takes a whole core until a descriptor is free."""
+once: a server that does not pause takes a whole core until a descriptor is free."""
 
 PAUSE_SECONDS = 0.05
 

@@ -12,7 +12,7 @@ HTML_TYPE = "text/html; charset=utf-8"
 
 Access = Literal["open", "page", "api"]
 """Who is answered: everybody (the kubelet's probes; see `Request.trusted`), everybody unless pages
-are protected too (scrapers), or those alone who show who they are (whoever reads what jobs do)."""
+are protected too (scrapers), or only authenticated callers (those who read what jobs do)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What to do about each kind of finding, and how bad it is: one table for all layers.
 
 A finding may be worse or milder than its kind usually is, and the driver or the kernel may ask for
-an action of its own; whoever makes the finding then says so. Nothing else about a kind is known
+an action of its own; the finding's maker then gives one. Nothing else about a kind is known
 anywhere else, but for what it can be the cause of (`fusion.causality`).
 """
 
@@ -56,7 +56,7 @@ CODE_ACTIONS: Mapping[Action, str] = {
     "reboot_node": "Drain the node and reboot it.",
     "drain": "Drain the node.",
 }
-"""What the action that an Xid asks for means to whoever runs the job."""
+"""What the action that an Xid asks for means to those who run the job."""
 
 MEMORY_EXHAUSTED = Advice("page", LESS_MEMORY, "RankscopeNodeResourceExhausted", "platform")
 """Of memory pressure that is about to end in evictions."""

@@ -23,7 +23,7 @@ FaultClass = Literal[
 
 Severity = Literal["page", "ticket"]
 Owner = Literal["platform", "network", "ml"]
-"""Who acts on a finding: those who run the nodes, those who run the network, whoever trains."""
+"""Who acts on a finding: those who run the nodes, those who run the network, those who train."""
 
 Layer = Literal[
     "training", "signals", "gpu", "kernel", "link", "nccl", "environment", "host", "pod", "log"

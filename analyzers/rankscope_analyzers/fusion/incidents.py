@@ -38,7 +38,7 @@ ONCE: frozenset[Layer] = frozenset(("kernel", "gpu", "host", "pod"))
 """Layers whose faults begin once: steps that go on for long after one did without what is lost."""
 
 OF_PROCESSES = frozenset(("oom_kill", "app"))
-"""Ends of processes: whoever was started for long after one is not kept from its first step, as it
+"""Ends of processes: a job started long after one is not kept from its first step, as it
 is where a GPU is gone."""
 
 MAXIMUM_ECHO_COST = 0.5

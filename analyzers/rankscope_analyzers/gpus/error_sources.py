@@ -40,7 +40,7 @@ class ErrorLog:
 
     Args:
         gpu_hours: time over which errors would have been seen, of all GPUs together; None where
-            nobody says.
+            it is unknown.
     """
 
     errors: tuple[GpuError, ...]

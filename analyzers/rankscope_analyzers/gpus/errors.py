@@ -101,7 +101,7 @@ class GpuError:
 
     Args:
         unix_seconds: when it last happened in this time.
-        gpu: the driver's index; gpu and uuid are empty for a switch and where nobody says.
+        gpu: the driver's index; gpu and uuid are empty for a switch and where unknown.
         pci: `domain:bus:device`, empty where the log does not say.
         code: Xid or SXid, `UNKNOWN_CODE` for one that is not in the tables, None if it has none.
         count: how often.
@@ -255,7 +255,7 @@ def _holders(series: Iterable[TimedSeries]) -> Mapping[str, Sequence[_Holder]]:
 
 
 def _holder(holders: Sequence[_Holder], at: float) -> tuple[str, str]:
-    """Return job and rank that held a GPU at a time, empty texts if several did or nobody."""
+    """Return job and rank that held a GPU at a time, empty texts if several did or none."""
     ages = [(holder.age(at), holder) for holder in holders]
     past = [(age, holder) for age, holder in ages if 0 <= age <= HELD_SECONDS]
     near = past or [(-age, holder) for age, holder in ages if -HELD_SECONDS <= age < 0]

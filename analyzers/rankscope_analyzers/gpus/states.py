@@ -1,6 +1,6 @@
 """GPUs that are unavailable: lost, hung or missing. Pure.
 
-They have no clock, power or temperature to be compared with their peers', so that whoever looks at
+They have no clock, power or temperature to be compared with their peers', so that a look at
 those alone takes a node with a lost GPU for a healthy one.
 """
 
@@ -45,7 +45,7 @@ class AbsentGpu:
     """One GPU that does no work.
 
     Args:
-        gpu: its index, empty where nobody knows it any longer.
+        gpu: its index, empty where it is no longer known.
         job_id: the job that holds it, empty where none is known.
     """
 
@@ -101,7 +101,7 @@ def _missing(observed: Observed) -> Iterator[tuple[State, Series]]:
             there[series.node].add(_uuid(series))
     for series in observed.of(GPU_ALLOCATION_INFO):
         known, uuid = there.get(series.node), _uuid(series)
-        # Of a node whose agent reads no GPU at all nobody knows which are there.
+        # If a node's agent reads no GPU at all, it is unknown which are there.
         if known and uuid.startswith(WHOLE) and uuid not in known:
             yield "missing", series
 

@@ -41,7 +41,7 @@ CROWD = 64
 """Peers from which on the median is taken of all of them, the one that is judged included."""
 
 MINIMUM_PEERS = 2
-"""With one other GPU nobody can say which of the two is the odd one."""
+"""With a single other GPU it is unknown which of the two is the odd one."""
 
 LOW_CLOCK = 0.95
 """Below this share of its peers' median clock a GPU is slow: boards of one model differ by a few
@@ -210,7 +210,7 @@ def _with_peers(alike: pd.DataFrame) -> Iterator[tuple[Row, Normal]]:
 
 
 def _medians(names: Iterable[str], values: Floats) -> Normal:
-    """Return the medians of (N, columns) values by name, without columns that nobody knows."""
+    """Return the medians of (N, columns) values by name, without columns that are unknown."""
     found: dict[str, float] = {}
     for name, column in zip(names, values.T, strict=True):
         known = column[np.isfinite(column)]

@@ -31,7 +31,7 @@ FOLLOWERS = frozenset({*CLEAN_UP, PEER_REFUSED})
 
 @dataclass(frozen=True, slots=True)
 class GpuLocation:
-    """A GPU or NVSwitch; texts are empty where nobody says."""
+    """A GPU or NVSwitch; texts are empty where unknown."""
 
     node: str
     gpu: str

@@ -58,7 +58,7 @@ class Agent:
         url: its address; without a scheme it is that of `entry`, http or https.
         entry: what is shown to be let in.
         node: the node that it is on, where an API server tells; empty where it says so itself.
-        timeouts: what is known of agents that were late; None where nobody asks again.
+        timeouts: what is known of agents that were late; None where none is asked again.
     """
 
     url: str

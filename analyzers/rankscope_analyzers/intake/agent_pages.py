@@ -23,7 +23,7 @@ POLL_SECONDS = 3.0
 sources every second."""
 
 STANDING_POLL_SECONDS = 1.0
-"""The same where nobody ends steps any longer: what a job waits for moves no counters either."""
+"""The same where no steps end any longer: what a job waits for moves no counters either."""
 
 
 PAGE_SECONDS = 1.0
@@ -50,7 +50,7 @@ class AgentPoll:
 def poll(agents: Sequence[Agent]) -> AgentPoll:
     """Ask every agent for its page; those that give none are named.
 
-    Of several that say they are of one node nobody knows which is: none is believed.
+    If several claim to be of one node, none of them is believed.
     """
     answers = _answers(agents)
     pages_by_node: dict[str, list[tuple[_NodePage, Agent]]] = defaultdict(list)

@@ -25,8 +25,8 @@ AT_ONCE = 64
 
 SHORT_TIMEOUTS = 9
 """Questions that a late agent gets as little time for: what takes long for good reasons (a week of
-steps from a busy node) is waited for at every tenth look, and whoever drips on purpose, and answers
-in between, costs no more of them."""
+steps from a busy node) is waited for at every tenth look, and one that drips on purpose, and
+answers in between, costs no more of them."""
 
 
 class AgentTimeouts:
@@ -54,7 +54,7 @@ class AgentTimeouts:
         return Deadline(min(seconds, max(LATE_SECONDS, share)), connect_seconds=LATE_SECONDS)
 
     def failed(self, url: str, path: str, deadline: Deadline) -> None:
-        """Note that no answer came; whoever refuses at once, or got little time, was not late."""
+        """Note that no answer came; one that refused at once, or got little time, was not late."""
         short = deadline.connect_seconds <= LATE_SECONDS
         if not short and deadline.passed > LATE_SECONDS:
             # Of a rack that dies at once not all get their whole time again at the same look.

@@ -57,7 +57,7 @@ class NodeAgents(dict[str, str]):
     """The address of each node's agent, by node.
 
     Args:
-        doubts: sentences about nodes of which nobody knows which agent is theirs; they are left
+        doubts: sentences about nodes whose agent is unknown; they are left
             out.
     """
 
@@ -136,7 +136,7 @@ def _name(pod: Mapping[str, Any], key: str = "name") -> str:
 
 
 def _controller(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what tells a pod's controller from others: nobody else can be it in its namespace."""
+    """Return what tells a pod's controller from others: it is unique in its namespace."""
     owners = pod.get("metadata", {}).get("ownerReferences") or ()
     uids = [str(owner.get("uid")) for owner in owners if owner.get("controller")]
     return _name(pod, "namespace"), uids[0] if uids else _name(pod)
@@ -252,7 +252,8 @@ def configure(config: Any, access: ClusterAccess = CURRENT) -> None:
 def impatient(client: Any) -> Any:
     """Return a client that asks once and gives each answer one deadline, its `_request_timeout`.
 
-    Three more times would make a minute of each timeout, and whoever drips would never meet one.
+    Three more times would make a minute of each timeout, and a server that drips would never meet
+    one.
 
     Args:
         client: the module, once it is configured.

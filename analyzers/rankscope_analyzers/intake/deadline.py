@@ -1,8 +1,9 @@
 """One deadline for a whole answer: name resolution, connecting, TLS, head and body.
 
-A limit on each read is none for whoever sends a byte at a time, be it of the status line, of the
-headers, of a chunk's size or of an endless row of `100 Continue`. Here each operation on the socket
-gets what is left of the whole, so that it does not matter what a library reads in which pieces.
+A limit on each read is none for a peer that sends a byte at a time, be it of the status line, of
+the headers, of a chunk's size or of an endless row of `100 Continue`. Here each operation on the
+socket gets what is left of the whole, so that it does not matter what a library reads in which
+pieces.
 """
 
 from __future__ import annotations

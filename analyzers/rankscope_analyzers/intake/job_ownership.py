@@ -25,7 +25,7 @@ OWNED = tuple(one for one in CATALOGUE if {"job_id", "pod_namespace"} <= set(one
 """Series that say of which job and of which pod's namespace they are."""
 
 MOST_NOTES = 64
-"""Sentences about what is refused; whoever makes up names could make any number."""
+"""Sentences about what is refused; invented names could make any number."""
 
 _RANK = re.compile(r"[0-9]{1,7}")
 
@@ -44,7 +44,7 @@ class OwnershipClaim:
     Args:
         source: the node, or the address of its agent.
         rank: as text, since nothing is done with it but to compare.
-        namespace: of its pod, empty where it is in none or in one that nobody knows.
+        namespace: of its pod, empty where it is in none or in an unknown one.
         in_pod: it says that it is in a pod.
     """
 

@@ -1,7 +1,7 @@
 """A job's pods and their logs, through the API server with the user's kubeconfig.
 
 Each log is copied to a file of its own first: merging reads all of them at once, and an API server
-closes streams that nobody reads.
+closes streams that are not read.
 """
 
 from __future__ import annotations

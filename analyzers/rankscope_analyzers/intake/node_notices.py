@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NodeNotices:
-    """Notices as series: the Unix time since when each holds, 0 where nobody says.
+    """Notices as series: the Unix time since when each holds, 0 where that is unknown.
 
     Args:
         series: those of a watch name the job, those of an API server do not.

@@ -30,7 +30,7 @@ LARGEST_NUMBER = 1 << 62
 """A ring that counts beyond it would be older than the universe."""
 
 NEEDED = frozenset((form.RING_INDEX, form.TIMING_INDEX, *form.RECORD_NUMBERS[:3]))
-"""Columns without which a row is of nobody, of no step or of no time."""
+"""Columns without which a row has no rank, no step or no time."""
 
 _NAME = re.compile(r"[0-9a-f]{16}")
 

@@ -29,7 +29,7 @@ PLAIN = frozenset((str, int, float, bool, type(None)))
 """What may stand in a record."""
 
 OWNER = frozenset(("job_id", "rank"))
-"""Columns without which nobody knows whose a record is."""
+"""Columns without which a record's rank is unknown."""
 
 LARGEST = 2**63 - 1
 """Numbers beyond are in no record, and not all of them can be made floats."""
@@ -148,7 +148,7 @@ class StepHistory:
             return oldest
         alive = [(rank.get("job_id"), rank.get("rank")) for rank in ranks if rank.get("alive")]
         if not all(rank in agent.newest for rank in alive):
-            return oldest  # nobody knows how long a rank has been there without a record
+            return oldest  # how long a rank has been there without a record is unknown
         of_alive = (agent.newest[rank] for rank in alive)
         return max(oldest, min(of_alive, default=max(agent.newest.values())))
 

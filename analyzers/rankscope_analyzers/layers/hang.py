@@ -50,7 +50,7 @@ RECORDER = "Flight Recorder"
 """Where the last collective is known from: PyTorch's, not a series of ours."""
 
 STOPPED_SECONDS = 10.0
-"""With a rank that a signal has stopped nobody needs to wait for longer: no job does that."""
+"""With a rank that a signal has stopped there is no reason to wait longer: no job does that."""
 
 CLOCKS_SECONDS = 60.0
 """What is added where an agent does not tell its own time: by so much clocks differ unnoticed."""

@@ -42,7 +42,7 @@ NORMAL_LAG = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """Ranks, and why they are suspected, as a part of a sentence; empty where nobody is."""
+    """Ranks, and why they are suspected, as a part of a sentence; empty where none is."""
 
     ranks: tuple[int, ...] = ()
     why: str = ""

@@ -53,7 +53,7 @@ PRESSURES: Sequence[Pressure] = (
 
 FULL = 0.95
 """The kubelet evicts pods at 90 % of the disk (eviction-hard nodefs.available<10%), so that 95 % is
-reached where nobody set a limit or where it did not help; pids and inodes alike."""
+reached where no limit was set or where it did not help; pids and inodes alike."""
 
 LIMITS: Sequence[tuple[Metric, str, str]] = (
     (metrics.DISK_USED, "disk space for pods is used to", "disk_full"),

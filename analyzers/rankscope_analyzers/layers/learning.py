@@ -43,7 +43,7 @@ JUMPED = 1.5
 RATE_FACTOR, RATE_FACTOR_RESIZED = 1.5, 1.1
 """By which a learning rate differs after a restart, either way, from which on it is told. Schedules
 go on where they were, but for the steps since the checkpoint; where the number of ranks changed,
-whoever scales the rate with it changes it by more than a tenth up to ten ranks."""
+a job that scales the rate with it changes it by more than a tenth up to ten ranks."""
 
 BATCH_FACTOR = 1.02
 """Of the global batch likewise: one rank of fifty more or fewer."""

@@ -1,7 +1,7 @@
 """Which rank of a job failed first, over all nodes, and why: from the logs that agents follow.
 
-Each agent tells the earliest failure in its own node's logs. Here the nodes are compared: whoever
-only lost its peers is a victim, and of the others the earliest was the first.
+Each agent tells the earliest failure in its own node's logs. Here the nodes are compared: the one
+that only lost its peers is a victim, and of the others the earliest was the first.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _problem_findings(observed: Observed, job: JobView, problem: Problem) -> Ite
         named = dict(zip(extra, key, strict=True))
         sentence = problem.phrase.format(value=_total(several), **named)
         finding = _together(problem.kind, job, several, sentence, named.get("device", ""))
-        # Whoever gives up on a collective waited in it: that is no sign against its ranks.
+        # A rank that gives up on a collective waited in it: that is no sign against its ranks.
         where = Where() if problem.kind == TIMEOUT else finding.where
         yield replace(finding, where=where, since_unix_seconds=_warned(observed, several))
 

@@ -58,7 +58,7 @@ def with_ends(findings: Iterable[Finding]) -> Sequence[Finding]:
     """Return findings, of which those about failed pods on a lost group's nodes are about it.
 
     Pods' series name nodes alone, where ranks of other groups may run as well. The job itself has
-    not failed, so that nobody is to be woken for them.
+    not failed, so that no one need be woken for them.
     """
     found = tuple(findings)
     lost = next((one for one in found if one.kind == LOST), None)

@@ -1,7 +1,7 @@
 """Each port's events compared with its peers': how many were expected. Pure numbers.
 
 Peers are the ports that do the same work; leaving a port out of its own reference keeps small jobs
-fair. What all share (a congested fabric, a noisy counter) makes nobody an outlier.
+fair. What all share (a congested fabric, a noisy counter) makes no port an outlier.
 """
 
 from __future__ import annotations

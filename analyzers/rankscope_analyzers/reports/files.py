@@ -20,7 +20,7 @@ from rankscope_analyzers.reports import markdown as markdown_report
 STANDARD_OUTPUT = Path("-")
 
 MODE = 0o644
-"""Whoever is on call must be able to read a report, whatever the umask of who wrote it."""
+"""The engineer on call must be able to read a report, whatever the umask of its writer."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -36,7 +36,7 @@ def headline(report: JobReport) -> str:
 
 
 def end(report: JobReport) -> Finding | None:
-    """Return how the job came to its end, None while it goes on or where nobody saw it end."""
+    """Return how the job came to its end, None while it goes on or where its end was not seen."""
     return next((one for one in report.observations if one.kind in ENDS), None)
 
 
@@ -143,7 +143,7 @@ def locations(report: JobReport) -> Mapping[int, RankLocation]:
 
 
 def culprits(report: JobReport) -> tuple[int, ...]:
-    """Return the ranks of the answer, the worst first; none where it is about nobody or all."""
+    """Return the ranks of the answer, the worst first; none where it is about all or none."""
     return report.incidents[0].where.ranks if report.incidents else ()
 
 

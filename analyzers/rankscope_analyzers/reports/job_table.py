@@ -38,7 +38,7 @@ class JobRow:
 
     Args:
         state: a word of `STATES` or of the constants beside it.
-        step_seconds: its median step, None where nobody measured steps.
+        step_seconds: its median step, None where steps were not measured.
         lost_fraction: the share of step time that its first incident takes, None where no step
             times tell.
         culprit: whom that incident is about; empty without one, or where it is about all.

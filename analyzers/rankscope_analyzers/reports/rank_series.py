@@ -54,7 +54,7 @@ def of_culprit(frame: StepFrame, incident: Incident, most_bins: int) -> Series |
 def against_peers(
     frame: StepFrame, rank: int, column: str, most_bins: int, suspects: set[int]
 ) -> Series:
-    """Return a rank's values beside those of the ranks of its stage that nobody suspects.
+    """Return a rank's values beside those of the ranks of its stage that are not suspected.
 
     Args:
         frame: the job.

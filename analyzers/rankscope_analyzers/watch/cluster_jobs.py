@@ -1,6 +1,6 @@
 """The jobs of the cluster for the watch: what goes on now, and how jobs ended.
 
-What goes on is exported at once. A sum is exported only when it is kept: whoever leads next would
+What goes on is exported at once. A sum is exported only when it is kept: the next leader would
 otherwise count an end again that has already been exported.
 """
 

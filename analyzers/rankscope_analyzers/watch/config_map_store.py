@@ -67,7 +67,7 @@ class ConfigMapStore:
 
         Raises:
             ChangedError: another watch has written it.
-            StoreError: they cannot be kept, or nobody says whether they were.
+            StoreError: they cannot be kept, or it is unknown whether they were.
         """
         if self._found is None:
             raise ChangedError(f"the ConfigMap {self._name} was not read yet")

@@ -22,7 +22,7 @@ KINDS_OF_A_JOB = 16
 """Kinds of incidents of one job that are exported, the worst first."""
 
 UNSEEN_SECONDS = 300.0
-"""Time for which an incident is exported that nobody sees. After as long without any evaluation
+"""Time for which an incident is exported that is not seen. After as long without any evaluation
 `RankscopeWatchLagging` fires."""
 
 

@@ -31,7 +31,7 @@ for anyway, so that nothing is lost with them; the state of 16,384 ranks takes 2
 
 
 class Holder(Protocol):
-    """Whoever has the watch, and lets nobody else at it meanwhile."""
+    """Holds the watch, and lets no one else at it meanwhile."""
 
     def with_watch(self, use: Callable[[WatchSeries], None]) -> None:
         """Call `use` with the watch."""

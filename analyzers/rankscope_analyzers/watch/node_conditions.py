@@ -1,6 +1,6 @@
 """What findings say of nodes, as conditions of Kubernetes' nodes; pure.
 
-Only what hardware, drivers and kernels say of themselves is published: whoever repairs nodes acts
+Only what hardware, drivers and kernels say of themselves is published: those who repair nodes act
 on conditions, and step times and logs are written by pods, which could accuse a node with them.
 """
 

@@ -1,7 +1,7 @@
 """Where a watch keeps what must outlive it: one document of lines, each of which says what it is.
 
 The first line names the format and its version, the last one counts the others. What was cut short
-is therefore noticed, and what stands before the cut is used. Whoever has more to keep adds a part
+is therefore noticed, and what stands before the cut is used. A caller with more to keep adds a part
 of its own name; readers that do not know it leave it alone.
 """
 

@@ -188,7 +188,7 @@ def network(runbooks: str) -> list[Panel]:
 
 
 def unseen(runbooks: str) -> list[Panel]:
-    """Return panels about what nobody looks at or can look at.
+    """Return panels about what is not monitored, or cannot be.
 
     Args:
         runbooks: address under which docs/runbooks is served.

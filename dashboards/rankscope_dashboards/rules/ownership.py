@@ -1,4 +1,4 @@
-"""Who acts on an alert: those who run nodes, those who run the network, or whoever trains."""
+"""Who acts on an alert: those who run nodes, those who run the network, or those who train."""
 
 from __future__ import annotations
 

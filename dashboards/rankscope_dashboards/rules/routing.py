@@ -288,7 +288,7 @@ RECEIVERS: Mapping[str, Value] = {
         "slack_configs": [_slack("#rankscope-network")],
         "email_configs": [_email("network@example.com")],
     },
-    # Whose the job is stands on its pods' labels: team is a channel, owner an address. Whoever may
+    # A job's pods carry its owner's labels: team is a channel, owner an address. Whoever may
     # start a pod chooses both, so that no team's channel has the name of another one.
     OWNER: {
         "slack_configs": [_slack(_TEAM_CHANNEL)],

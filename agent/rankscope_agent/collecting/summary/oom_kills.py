@@ -62,6 +62,6 @@ class OomKills:
         self._has_kernel_log = bool(readings.values(kernel_log.KERNEL_LOG_INFO))
 
     def _kills_of(self, pod_uid: str, now: float) -> float:
-        """Return the kills of the last hour by whoever counted more of them."""
+        """Return the kills of the last hour by the source that counted more of them."""
         by_log = sum(self._kills.increase((pod_uid, scope), now) for scope in ("cgroup", "node"))
         return max(self._kills.increase((pod_uid, BY_CGROUP), now), by_log)

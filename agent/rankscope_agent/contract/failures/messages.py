@@ -19,7 +19,7 @@ class Meaning:
 
     Args:
         cause: one of `causes.CAUSES`.
-        victim: whoever says it was hit by another's failure.
+        victim: its writer was hit by another's failure.
         certain: the message proves the cause, instead of making it likely.
     """
 
@@ -341,7 +341,7 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
         rb"Caught signal 11 \(Segmentation fault|Signal: Segmentation fault \(11\)",
         Meaning(causes.NATIVE_CRASH),
     ),
-    # --- PyTorch's watchdog: by whoever waits
+    # --- PyTorch's watchdog, printed by ranks that wait
     (
         rb"Watchdog caught collective operation timeout",
         Meaning(causes.COLLECTIVE_TIMEOUT, victim=True),

@@ -17,8 +17,8 @@ MAX_FRAMES = 4000
 """Lines of one traceback: Python stops at 1,000 frames of two to four lines."""
 
 TAGGED_CONTEXT = 40
-"""Lines read after an exception of whoever has a tag of its own: messages of NCCL and CUDA have up
-to 20."""
+"""Lines read after an exception of a writer with a tag of its own: messages of NCCL and CUDA have
+up to 20."""
 
 UNTAGGED_CONTEXT = 3
 """The same without a tag, where the next line may be of anybody."""
@@ -67,7 +67,7 @@ class TracebackReader:
     """Reads the lines of one writer.
 
     Args:
-        tagged: nobody else writes with the same tag.
+        tagged: the tag belongs to this writer alone.
     """
 
     def __init__(self, *, tagged: bool) -> None:

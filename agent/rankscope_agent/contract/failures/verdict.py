@@ -96,7 +96,7 @@ TIERS: tuple[frozenset[Kind], ...] = (
     frozenset({"exception", "exit", "platform", "complaint"}),
     frozenset({"exception", "exit", "platform", "complaint", "echo"}),
 )
-"""Signs that are believed together; weaker ones count only where stronger ones name nobody."""
+"""Signs that are believed together; weaker ones count only where stronger ones name no one."""
 
 SURVIVED: frozenset[Kind] = frozenset({"exception", "platform", "complaint", "echo", "survived"})
 """Signs that are believed where something failed and nothing else says why."""

@@ -108,7 +108,7 @@ def _subject(one: Seen) -> str:
 
 
 def _with_flaps(seen: Iterable[Seen]) -> Iterator[Seen]:
-    """Turn links that came up again and again into ones that went down: nobody may have said so."""
+    """Turn links that came up again and again into ones that went down, logged or not."""
     for one in seen:
         if one.event.kind == "link_up" and one.count >= FLAPS:
             event = replace(

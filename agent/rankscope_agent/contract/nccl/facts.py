@@ -1,7 +1,7 @@
 """What an NCCL log says, as facts: processes, communicators' members, edges, warnings.
 
 The parser adds to these and the verdict reads them. Every collection has a bound, given by
-`Limits`: the text comes from whoever can write a log.
+`Limits`: anyone who can write a log chooses the text.
 """
 
 from __future__ import annotations

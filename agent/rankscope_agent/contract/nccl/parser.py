@@ -123,7 +123,7 @@ class NcclLog:
     def _scan(self, text: bytes, *, torn: bool) -> int:
         """Read every record; `torn` says that the text begins in the middle of a line."""
         found = 0
-        # What precedes the records of whoever spoke last, and that thread: the next chunk mostly
+        # What precedes the records of the last writer, and its thread: the next chunk mostly
         # goes on with it.
         last, thread = (None, None) if torn else self._last_writer
         size = len(last or b"")

@@ -93,7 +93,7 @@ class JobVerdict:
 
     Args:
         nranks: size of the largest communicator (or printed ring); where none was printed, of the
-            job by other writers of its log; None where nobody says it.
+            job by other writers of its log; None where it is unknown.
         nranks_from: who says so: `communicator`, `ring` or `others`.
         world_size: of the job by other writers of its log.
         ranks_seen: ranks of communicators' lines; where there are none, those of launchers' tags;

@@ -116,7 +116,7 @@ class Writers:
         return name
 
     def process(self, host: str, pid: int) -> Process:
-        """Return a process, that of nobody (no host, pid 0) where there is no room for it."""
+        """Return a process; where there is no room for it, the unknown one (no host, pid 0)."""
         processes = self._facts.processes
         known = processes.get((host, pid))
         if known is None:

@@ -39,7 +39,7 @@ class LogTails:
 
     Args:
         pods: the kubelet's directory of logs.
-        patterns: further logs, which nobody says the job of.
+        patterns: further logs, whose jobs are unknown.
     """
 
     def __init__(self, pods: Path, patterns: Collection[Path]) -> None:

@@ -16,7 +16,7 @@ LAST_PERIOD_SECONDS = FIRST_PERIOD_SECONDS * 64
 """Coarsest grid, 16 minutes: sixteen sampled windows of 8 dear ranks in a job of 4 hours."""
 
 SAVED_SECONDS = 3.0
-"""Cost that may be saved up while nobody trains, for a first look soon after a job begins: that of
+"""Cost that may be saved up while no job trains, for a first look soon after a job begins: that of
 five minutes, so that over any longer time the share holds."""
 
 FIRST_SAVED_SECONDS = 1.0

@@ -50,7 +50,8 @@ FIND_SECONDS = 5.0
 """Pause between looks for sockets, as between the looks for pods' rings."""
 
 RUN_SECONDS = 6.0
-"""How long one run may ask: it ends before a collector's deadline of ten seconds, whoever hangs."""
+"""How long one run may ask: it ends before a collector's deadline of ten seconds, whichever rank
+hangs."""
 
 FIRST_PAUSE_SECONDS = 30.0
 LAST_PAUSE_SECONDS = 3600.0
@@ -272,7 +273,7 @@ def _fullest(bodies: Sequence[bytes]) -> Launches:
 
     Raises:
         FlightError: there is none. A recorder that is off, or of another backend than the job's, is
-            empty too, and a rank with one is no rank that waits for nobody.
+            empty too, and a rank with one is no rank that is waited for.
     """
     if not bodies:
         raise FlightError("no_recorder", "serves no Flight Recorder, as older torch does on gloo")

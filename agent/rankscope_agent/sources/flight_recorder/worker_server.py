@@ -32,7 +32,7 @@ QUERY = "includecollectives=true&onlyactive=false"
 """Of NCCL's handler: with the collectives, those that are done included. The other takes none."""
 
 PULL_SECONDS = 2.0
-"""A dump of 2,000 entries took 0.14 to 0.19 s on a busy machine, and stops nobody meanwhile."""
+"""A dump of 2,000 entries took 0.14 to 0.19 s on a busy machine, and stops nothing meanwhile."""
 
 MAX_HEADER_BYTES = 16 << 10
 MAX_LIST_BYTES = 64 << 10
@@ -174,7 +174,7 @@ def _ask(path_fd: int, order: str, limit: int, owner: int | None, deadline: floa
         except PermissionError as error:
             raise FlightError("permission", "may not be connected to by the agent") from error
         except OSError as error:
-            # A full backlog of a non-blocking connect: whoever listens does not accept.
+            # A full backlog of a non-blocking connect: the server does not accept.
             reason: Reason = "timeout" if error.errno == errno.EAGAIN else "refused"
             raise FlightError(reason, f"cannot be talked to: {error.strerror}") from error
 

@@ -69,7 +69,7 @@ class NvlinkReader:
         if not states:
             raise NvmlError(NOT_SUPPORTED, "nvlink_active")
         if not up and not self._seen_down:
-            return  # a card without bridges: links that nobody connected are not down
+            return  # a card without bridges: links that are not connected are not down
         yield metrics.GPU_NVLINKS_UP, (), len(up)
         self._seen_down |= states.keys() - set(up)
         for link in sorted(self._seen_down):

@@ -284,7 +284,7 @@ class Nvml(Protocol):
         ...
 
     def bound(self) -> frozenset[str] | None:
-        """Return PCI addresses of the GPUs that the driver has now, None where nobody says.
+        """Return PCI addresses of the GPUs that the driver has now, None where that is unknown.
 
         It changes when a GPU is plugged, given to a virtual machine, or the driver is reloaded,
         of which a session itself learns nothing.

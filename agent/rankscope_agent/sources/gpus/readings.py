@@ -146,7 +146,8 @@ INSTEAD: Mapping[str, str] = {
     metrics.GPU_RETIRED_PENDING.name: metrics.GPU_REMAP_PENDING.name,
     metrics.GPU_MEMORY_ACTIVITY.name: metrics.GPU_DRAM_ACTIVE.name,
 }
-"""Metrics that nobody misses where the other one is there; they are not called unsupported then."""
+"""Metrics that are not missed where the other one is there; they are not called unsupported
+then."""
 
 GROUPS: Mapping[str, str] = {
     metric.name: group

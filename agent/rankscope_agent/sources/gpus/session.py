@@ -38,8 +38,8 @@ MAX_REOPEN_SECONDS = 600.0
 each attempt closes the session of the healthy ones."""
 
 MAX_CLOSED_SECONDS = 60.0
-"""Longest time between attempts while no session is open, which then disturb nobody: the driver may
-be installed long after the agent."""
+"""Longest time between attempts while no session is open, which then disturb nothing: the driver
+may be installed long after the agent."""
 
 HEALTHY_SECONDS = 60.0
 """A session without a loss for so long makes the next loss the first one again."""
@@ -66,7 +66,7 @@ class Gpu:
     """A GPU of the running session; without a reader it cannot be read, or does not answer yet.
 
     Args:
-        identity: who it is, or was the last time; a placeholder if nobody knows.
+        identity: who it is, or was the last time; a placeholder if that is unknown.
         reader: set by the worker's thread once the GPU has identified itself.
         refusal: code of what it answered to that question, 0 for none.
     """

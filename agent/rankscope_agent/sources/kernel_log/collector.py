@@ -58,7 +58,7 @@ class Node:
         clock: gives Unix time in seconds.
         uptime: gives seconds since boot, by the clock of the kernel's records.
         keeps_state: whether the state file is written, or only read.
-        pod_of: gives the UID of the pod that a process is in, empty where nobody knows.
+        pod_of: gives the UID of the pod that a process is in, empty where it is unknown.
     """
 
     procfs: Path

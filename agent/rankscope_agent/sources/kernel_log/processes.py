@@ -20,7 +20,7 @@ some thousand processes, and kmsg is read every second."""
 def pod_of_process(
     procfs: Path, pid: int | None, seen: Callable[[int], str], *, whole_node: bool
 ) -> str:
-    """Return the UID of the pod that a process is in; empty where nobody knows.
+    """Return the UID of the pod that a process is in; empty where it is unknown.
 
     Args:
         procfs: the node's procfs.

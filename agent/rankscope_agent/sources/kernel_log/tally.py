@@ -14,7 +14,7 @@ from rankscope_agent.contract.kernel.xid import XIDS
 
 VERSION = 3
 BEFORE_PODS = 2
-"""Version that did not say when a pod was hit, so that nobody knows which to forget."""
+"""Version that did not say when a pod was hit, so that it is unknown which to forget."""
 
 MAX_SUBJECTS = 64
 """Devices, disks or pods counted by name: a node has fewer; others share one name."""

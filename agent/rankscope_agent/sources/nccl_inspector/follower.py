@@ -135,8 +135,8 @@ class InspectorFollower:
         patterns: further directories; the last part of a path may hold wildcards.
         cpu_clock: CPU seconds of the calling thread.
         budget_seconds: CPU time that one reading may take.
-        held: gives the UUIDs of a pod's GPUs, None where nobody knows them.
-        namespace_of: gives the namespace of a pod, empty where nobody knows it.
+        held: gives the UUIDs of a pod's GPUs, None where they are unknown.
+        namespace_of: gives the namespace of a pod, empty where it is unknown.
         timer: gives seconds that never go back.
     """
 

@@ -1,6 +1,6 @@
 """Inspector's Prometheus files of a node: one per GPU, read anew when they change, within a budget.
 
-A file is named after the GPU that it reports on, by whoever writes it: one in a pod's volume is
+A file is named after the GPU that it reports on, by its writer: one in a pod's volume is
 believed of the GPUs that the pod holds.
 """
 
@@ -41,7 +41,7 @@ class GpuSpeeds:
     """What Prometheus files say, by GPU.
 
     Args:
-        held: gives the UUIDs of a pod's GPUs, None where nobody knows them.
+        held: gives the UUIDs of a pod's GPUs, None where they are unknown.
     """
 
     def __init__(self, held: Callable[[str], Collection[str] | None]) -> None:

@@ -265,7 +265,7 @@ class NcclFollower:
         self._bound()
 
     def _bound(self) -> None:
-        """Keep all pods together within bounds: whoever takes most room is given no more.
+        """Keep all pods together within bounds: the one that takes most is given no more.
 
         Of namespaces first, so that many pods of one do not count as so many small ones.
         """

@@ -10,7 +10,7 @@ from rankscope_agent.sources.nccl_log.step_lines.values import Progress, StepFac
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 
 SOURCE = "log"
-"""Of every such value: printed by the job itself, for the whole job, measured by nobody here."""
+"""Of every such value: printed by the job itself, for the whole job; not measured here."""
 
 NEWEST: tuple[tuple[str, Metric], ...] = (
     ("step", metrics.JOB_LOG_STEP),

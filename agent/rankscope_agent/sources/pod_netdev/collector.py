@@ -1,8 +1,8 @@
 """Network interfaces inside training pods: traffic, errors, and where allowed kind, MTU and speed.
 
 Multus gives pods macvlan interfaces or virtual functions of adapters; these are in the pod's own
-network namespace, where no file of the node shows them. Their counters are open to whoever sees the
-pod's processes. The rest takes entering the namespace, which no more than root of the node may.
+network namespace, where no file of the node shows them. Their counters can be read by all who see
+the pod's processes. The rest takes entering the namespace, which no more than root of the node may.
 """
 
 from __future__ import annotations

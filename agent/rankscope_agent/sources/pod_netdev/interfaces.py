@@ -56,7 +56,7 @@ def read_network(procfs: Path, group: PodGroup) -> PodNetwork | None:
     folder = procfs / str(process)
     try:
         table = read_bytes(folder / "net" / "dev", MAX_TABLE_BYTES).decode("utf-8", "replace")
-        # Numbers are used again: whoever has this one now must still be of the pod.
+        # Numbers are reused: the process that has this one now must still be of the pod.
         cgroup = read_bytes(folder / "cgroup", MAX_CGROUP_BYTES).decode("utf-8", "replace")
     except OSError:
         return None

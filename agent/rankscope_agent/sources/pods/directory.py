@@ -29,7 +29,7 @@ two are made up for within a minute."""
 
 
 MAX_AWAITED = 1024
-"""Pods that are asked for and not known, which are remembered; beyond, nobody waits for more."""
+"""Pods that are asked for and not known, which are remembered; further ones are not waited for."""
 
 
 def _nobody(_uid: str) -> PodIdentity | None:
@@ -70,7 +70,7 @@ class PodDirectory:
         self._owners = JobOwners(procfs)
 
     def expect(self) -> None:
-        """Note that pods will come: until then, whoever needs them may wait."""
+        """Note that pods will come: until then, callers that need them may wait."""
         with self._lock:
             self._expected_since = time.monotonic()
 
@@ -78,7 +78,7 @@ class PodDirectory:
     def pending(self) -> bool:
         """Return True if pods are still to come, and are not late yet (`PENDING_SECONDS`).
 
-        Whoever gives a job its name may wait for this; whoever waits longer than that would see
+        What gives a job its name may wait for this; waiting longer than that would show
         nothing at all on a node that is cut off from its API server.
         """
         with self._lock:
@@ -231,7 +231,7 @@ class PodDirectory:
         return (job_of_pod(pod, member) or "") if trains else ""
 
     def namespace_of_pod(self, pod_uid: str) -> str:
-        """Return the namespace of a pod, empty where nobody knows it."""
+        """Return the namespace of a pod, empty where it is unknown."""
         known = self.find(pod_uid) or self._fallback(pod_uid)
         return known.namespace if known else ""
 

@@ -60,7 +60,7 @@ def gpu_of_rank(
     """Return the UUID of the GPU that a rank uses, empty where it cannot be known.
 
     A rank uses the device of its local rank, as every launcher's template does, if each has one;
-    a container's only GPU is used by whoever is in it.
+    a container's only GPU is used by the processes in it.
 
     Args:
         local_rank: among the processes of its container, or of the node outside of pods.

@@ -62,7 +62,7 @@ class JobOwners:
         return holder is not None and holder.user != file.user
 
     def check(self, job_id: str, file: OwnedFile) -> None:
-        """Take note of whose a job is; a ring that nobody writes any more changes nothing.
+        """Take note of whose a job is; a ring without a living writer changes nothing.
 
         Raises:
             JobNameError: it is another user's.

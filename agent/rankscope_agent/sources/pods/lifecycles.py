@@ -95,7 +95,7 @@ class Lifecycles:
             pod: as it is now.
             member: what it is to its job.
             counted: false for what had happened before anybody looked.
-            now_unix_seconds: of failures that nobody dated.
+            now_unix_seconds: of failures without a time.
         """
         life = self._life(job)
         if life is None:
@@ -103,7 +103,7 @@ class Lifecycles:
         if looped := _loop(before, pod, now_unix_seconds):
             self._loops[pod.uid] = looped
         for failure in _new_failures(before, pod):
-            # A clock that is ahead, or a moment that nobody wrote, must not date it in the future.
+            # A clock that is ahead, or a time that was not set, must not date it in the future.
             at = min(failure.unix_seconds or now_unix_seconds, now_unix_seconds)
             _remember(life, failure, at)
             preempted = failure.reason in pod_reasons.PREEMPTIONS

@@ -1,6 +1,6 @@
 """Which process holds the lock of a file, from /proc/locks, and whose process that is.
 
-Nothing of it takes a right: whoever sees a process may read who it belongs to.
+None of it takes a privilege: a process that can be seen shows its owner.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LockHolders:
         self._known: dict[int, Holder | None] = {}
 
     def of(self, device_and_inode: tuple[int, int]) -> Holder | None:
-        """Return who holds a file's lock; None if nobody does, or nobody who can be seen."""
+        """Return who holds a file's lock; None if no visible process does."""
         device, inode = device_and_inode
         with self._lock:
             if self._timer() - self._looked_at >= LOOK_SECONDS:

@@ -111,7 +111,7 @@ def _job(directory: PodDirectory, process: RankProcess) -> PodJob | JobNameError
 
 
 def _named(directory: PodDirectory, process: RankProcess) -> PodJob:
-    """Return whose rank a process is; without a job if nobody names it, or nobody knows its pod.
+    """Return whose rank a process is; without a job if that has no name, or its pod is unknown.
 
     Raises:
         JobNameError: it may not have the name that it gives.

@@ -86,7 +86,7 @@ class Container:
         image: what it was made from, by digest where the status tells it, else by name.
         waiting: why it waits, a word of `contract.pod_reasons`; empty if it does not.
         failure: its newest failure; None where it had none.
-        started_unix_seconds: since when it runs, 0 where it does not or nobody says.
+        started_unix_seconds: since when it runs, 0 where it does not or it is unknown.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Pod:
         reason: why the phase is what it is, such as Evicted; empty mostly.
         health: devices whose health the status names (Kubernetes 1.31 and newer, by gate).
         failure: why it failed as a whole, such as by eviction; None where its containers did.
-        disruption: who takes it away from its node; None where nobody does.
+        disruption: why it is taken away from its node; None where it is not.
     """
 
     uid: str

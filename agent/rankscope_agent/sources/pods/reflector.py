@@ -127,7 +127,7 @@ class Reflector:
                 return self._failed(error, begin, 0.0)
             return self._failed(error, begin, error.retry_after_seconds)
         except TimeoutError as error:
-            # A connection that nobody answers is given up far sooner.
+            # A connection without an answer is given up far sooner.
             if self._version is None or time.monotonic() - begin < SILENT_SECONDS:
                 return self._failed(error, begin, 0.0)
             self.failure = ""

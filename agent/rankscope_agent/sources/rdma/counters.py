@@ -34,7 +34,8 @@ MAX_SERIES = 96
 """Series of one port from its counters: mlx5 has up to 60, bnxt_re up to 90 if nothing is zero."""
 
 GONE = (errno.ENODEV, errno.ENOENT, errno.ENXIO, errno.ENOTDIR)
-"""The device or file has been removed: nothing failed, and nobody wrote to the kernel log."""
+"""The device or file has been removed: nothing failed, and nothing was written to the kernel
+log."""
 
 PASSING = (errno.EINTR, errno.EAGAIN, *EXHAUSTED)
 """Failures that say nothing of the file: it is read again the next time."""

@@ -44,7 +44,7 @@ def wanted_share(before: ProcessState, after: ProcessState, seconds: float) -> f
     """Return how much of a processor a process used or wanted between two looks.
 
     A program that computes is ready to run all the time, also where others leave it little of a
-    processor; one that waits wants none. None where nobody counts.
+    processor; one that waits wants none. None where that is not counted.
     """
     if before.cpu_seconds is None or after.cpu_seconds is None:
         return None

@@ -17,7 +17,7 @@ class CheckpointWriters:
     """Counts files that two ranks wrote at the same time, or after the same step.
 
     `paths` is None where no write of a single file was marked. Paths are the same file in one pod
-    alone, or outside of pods: what `/ckpt` is in two containers, nobody here knows.
+    alone, or outside of pods: what `/ckpt` is in two containers is not known here.
     """
 
     __slots__ = ("_writes", "paths")

@@ -263,8 +263,8 @@ class TrainingCollector:
     def _forget(self, now: float) -> None:
         """Drop the jobs that ended long enough ago, and more if there are too many ranks.
 
-        Those with an open ring stay, whoever makes up ranks beside them: there are no more of them
-        than rings.
+        Those with an open ring stay, however many ranks are made up beside them: there are no more
+        of them than rings.
         """
         for job_id, job in tuple(self._jobs.items()):
             if now - job.active_unix_seconds >= ENDED_JOB_SECONDS:

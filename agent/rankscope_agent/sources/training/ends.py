@@ -23,8 +23,8 @@ EVENT = struct.Struct("iIII")
 MAX_BYTES = 1 << 16
 
 PAUSE_SECONDS = 0.02
-"""Between two looks at what happened: whoever opens and closes a file without end must not keep
-the agent busy, and processes that end by turns are further apart than this."""
+"""Between two looks at what happened: a process that opens and closes a file without end must not
+keep the agent busy, and processes that end by turns are further apart than this."""
 
 END_SECONDS = 1.0
 """It takes the thread some microseconds to end."""

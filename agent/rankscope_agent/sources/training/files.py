@@ -141,7 +141,7 @@ def own_directories(ring_dir: Path) -> tuple[RingDirectory, ...]:
         with os.scandir(ring_dir) as entries:
             names = [entry.name for entry in islice(entries, MAX_NAMES)]
         users = sorted(int(name) for name in names if _USER.fullmatch(name))
-    except OSError:  # whoever opens it says what is wrong with it
+    except OSError:  # opening it will say what is wrong with it
         pass
     of_users = (RingDirectory(ring_dir, (str(user),), "", user) for user in users[:MAX_USERS])
     return RingDirectory(ring_dir, (), ""), *of_users
@@ -291,7 +291,7 @@ class OpenRing:
     def refusal_of_owner(self) -> RingError | None:
         """Record again who owns its job; return why that is not its user, if it is not.
 
-        A name that nobody has is anybody's, and Slurm may tell whose it is later.
+        A name that no job has may be anyone's, and Slurm may tell whose it is later.
         """
         if not self.directory.pod_uid:
             file = self._file(is_held(self.descriptor) is not False)

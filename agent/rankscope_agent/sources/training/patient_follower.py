@@ -140,5 +140,5 @@ class _Look(threading.Thread):
         """Look once."""
         try:
             self._follower.scan(self._now)
-        except Exception as error:  # noqa: BLE001 - raised again by whoever waits for the look
+        except Exception as error:  # noqa: BLE001 - raised again where the look is waited for
             self.failure = error

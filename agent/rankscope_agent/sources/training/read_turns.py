@@ -2,7 +2,7 @@
 
 Namespaces, and outside of pods users, are charged for the time that their rings take, and so is
 each pod within its namespace: the one charged least comes next. Rings that are rewritten
-without end take what the others leave, and whoever comes anew is read at once.
+without end take what the others leave, and a new one is read at once.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def open_signals(directory_descriptor: int, ring: OpenRing) -> int | None:
 
 
 class FollowedSignals:
-    """A table that is looked at again and again; whoever made it closes it."""
+    """A table that is looked at again and again; its creator closes it."""
 
     __slots__ = ("_descriptor", "failure")
 

@@ -40,7 +40,7 @@ class Node:
 
 
 def figures(report: JobReport) -> Html | None:
-    """Return the drawings of a job, None where nobody knows where it runs."""
+    """Return the drawings of a job, None where its nodes are unknown."""
     locations = job_summary.locations(report)
     where = report.incidents[0].where if report.incidents else Where()
     nodes = _nodes(locations, where)

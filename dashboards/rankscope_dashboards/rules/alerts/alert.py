@@ -22,7 +22,7 @@ PRODUCTION = "production"
 def severity_by_class(paging_namespaces: Sequence[str]) -> str:
     """Return the severity of alerts about jobs, a template.
 
-    Whoever may start a pod chooses its labels, the class among them, but not its namespace, which
+    The owner of a pod chooses its labels, the class among them, but not its namespace, which
     a job's name begins with.
 
     Args:

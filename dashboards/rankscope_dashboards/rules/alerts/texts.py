@@ -87,7 +87,8 @@ _FOR_A_SHELL = (
     "{{ if match `^[A-Za-z0-9._/:@%+-]+$` . }}{{ . }}"
     "{{ else }}'{{ reReplaceAll `'` `'\\''` . }}'{{ end }}"
 )
-"""Outside of Kubernetes whoever starts a job names it, and this goes from a mail into a shell."""
+"""Outside of Kubernetes the user who starts a job names it, and this goes from a mail into a
+shell."""
 
 DIAGNOSE = (
     "{{ with $labels.job_id }} Run `rankscope diagnose --prometheus URL --job "

@@ -1,6 +1,6 @@
 """The RDMA ports of a simulated node, as a sysfs tree whose counters increase while the agent runs.
 
-Whoever reads the kernel's tree can read this one: files are of the same names and forms, and are
+A reader of the kernel's tree can read this one: files are of the same names and forms, and are
 written in place, as readers keep them open.
 """
 
@@ -117,7 +117,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove trees of agents that were killed: our own, and locked by nobody any longer."""
+    """Remove trees of agents that were killed: our own, and no longer locked."""
     for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # it is in use, or somebody else has just removed it
             _remove_unlocked(folder)

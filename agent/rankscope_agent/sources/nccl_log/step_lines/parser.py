@@ -47,7 +47,7 @@ SUM_UP_SECONDS = 5.0
 
 UNCOUNTED = {*bars.MARKS, trainers.BANNER, megatron.SAVE_MARK, *printed.MARKS}
 """Words of lines that are not counted when they are refused: most progress bars are of downloads
-and data sets, many lines speak of losses, and nobody takes those for training."""
+and data sets, many lines speak of losses, and those are not taken for training."""
 
 SURE_MARKS = tuple(mark for mark in MARKS if mark not in {megatron.SAVE_MARK, *printed.MARKS})
 """Words that decide what a line is read as, wherever a loss stands on it."""

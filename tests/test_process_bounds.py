@@ -1,0 +1,114 @@
+"""The last that is still taken and the first that is not, of what is read of processes and jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope_agent.contract import flight_dump
+from rankscope_agent.contract.job_names import JobNameError
+from rankscope_agent.sources.pods.job_owners import JobOwners
+from rankscope_agent.sources.pods.process_scan import ProcessScanner
+from rankscope_agent.sources.rdma.names import rule_for
+from standing_clock import Clock
+from test_stalls import quiet_ring, source
+
+POD = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
+RANK = b"RANK=1\0WORLD_SIZE=2\0LOCAL_RANK=1\0"
+IN_POD = f"0::/kubepods/pod{POD}/x\n"
+
+
+def process(root, *, environ=RANK, cgroup=IN_POD, status="", boot="btime 1700000000\n"):
+    """Make a procfs with one process, and return what looks at it."""
+    folder = root / "7"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "environ").write_bytes(environ)
+    (folder / "cgroup").write_text(cgroup)
+    (folder / "cmdline").write_bytes(b"python\0")
+    (folder / "status").write_text(status)
+    (folder / "stat").write_text(f"7 (python) S {'0 ' * 18}500 0\n")
+    (root / "stat").write_text(boot)
+    return ProcessScanner(root, lambda placement: {})
+
+
+@pytest.mark.parametrize(("looks", "found"), [(1, 1), (2, 0)])
+def test_a_process_that_was_no_rank_twice_is_not_read_a_third_time(tmp_path, looks, found):
+    scanner = process(tmp_path, environ=b"HOME=/root\0")
+    for _ in range(looks):
+        assert scanner.scan().ranks == ()
+    process(tmp_path)
+    assert len(scanner.scan().ranks) == found
+
+
+@pytest.mark.parametrize(("before", "uid"), [(0, POD), (1, "")])
+def test_16_kibibytes_are_read_of_a_processs_cgroups(tmp_path, before, uid):
+    text = IN_POD.rstrip()[:-2].rjust(16384 + before)
+    (found,) = process(tmp_path, cgroup=text).scan().ranks
+    assert found.placement.pod_uid == uid
+
+
+@pytest.mark.parametrize(("more", "user"), [(0, 1234), (2, None)])
+def test_16_kibibytes_are_read_of_a_processs_status(tmp_path, more, user):
+    text = "Groups:\t".ljust(16384 - 14 + more) + "\nUid:\t0\t1234\t0"
+    assert len(text) == 16384 + more
+    (found,) = process(tmp_path, status=text).scan().ranks
+    assert found.user == user
+
+
+@pytest.mark.parametrize(("more", "known"), [(0, True), (1, False)])
+def test_a_mebibyte_is_read_of_when_the_node_was_booted(tmp_path, more, known):
+    end = "\nbtime 1700000000"
+    (found,) = process(tmp_path, boot="i" * ((1 << 20) - len(end) + more) + end).scan().ranks
+    assert found.started_unix_seconds == (
+        1_700_000_005 if known else 170_000_005
+    )  # without the last digit
+
+
+@pytest.mark.parametrize(("jobs", "remembered"), [(4096, True), (4097, False)])
+def test_the_owners_of_4096_jobs_are_remembered(tmp_path, jobs, remembered):
+    owners = JobOwners(tmp_path, Clock().monotonic)
+    for number in range(jobs):
+        owners.check_process(str(number), 1000, "")
+    if remembered:
+        with pytest.raises(JobNameError):
+            owners.check_process("0", 1001, "")
+    else:
+        owners.check_process("0", 1001, "")
+
+
+@pytest.mark.parametrize(("ranks", "asked"), [(64, 64), (65, 64)])
+def test_64_ranks_are_asked_where_they_stand(tmp_path, ranks, asked):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "locks").write_text("")
+    for rank in range(ranks):
+        quiet_ring(tmp_path, f"{rank}-8.ring", rank=rank, world_size=ranks)
+    assert len(source(tmp_path, procfs=tmp_path / "proc").stalls(None)) == asked
+
+
+@pytest.mark.parametrize(("more", "read"), [(0, True), (1, False)])
+def test_an_answer_of_a_worker_server_has_four_mebibytes_at_most(more, read):
+    body = b'{"version": "2.10", "entries": []}'.ljust((4 << 20) + more)
+    if read:
+        assert flight_dump.read(body, flight_dump.ANSWER_LIMITS).version == "2.10"
+        return
+    with pytest.raises(flight_dump.DumpError):
+        flight_dump.read(body, flight_dump.ANSWER_LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "ceiling"),
+    [
+        ("port_xmit_data", 4, 2**32 - 1),
+        ("port_rcv_data", 4, 2**32 - 1),
+        ("port_xmit_packets", 1, 2**32 - 1),
+        ("port_rcv_packets", 1, 2**32 - 1),
+        ("port_xmit_wait", 1, 2**32 - 1),
+        ("link_downed", 1, 255),
+        ("link_error_recovery", 1, 255),
+        ("symbol_error", 1, 65535),
+        ("local_link_integrity_errors", 1, 15),
+        ("multicast_xmit_packets", 1, None),
+    ],
+)
+def test_a_port_counts_words_as_four_bytes_and_all_else_as_it_is(name, factor, ceiling):
+    rule = rule_for("counters", name)
+    assert (rule.factor, rule.ceiling) == (factor, ceiling)

@@ -11,6 +11,7 @@ from rankscope_agent.contract.failures.log import FailureLog
 from rankscope_agent.contract.failures.signs import FailureSigns
 from rankscope_agent.contract.kernel.lines import is_kernel
 from rankscope_agent.contract.log_text.prefixes import split, unix_seconds
+from rankscope_agent.contract.nccl.writers import line_of
 from rankscope_agent.sources.nccl_log.step_lines.prefix import words_begin
 
 MAX_RANK = 1 << 20
@@ -111,3 +112,21 @@ def test_nobody_else_spells_a_prefix():
         if marks.search(path.read_text())
     }
     assert spelled == {"contract/log_text/prefixes.py"}
+
+
+@pytest.mark.parametrize(("length", "kernel"), [(200, True), (201, False)])
+def test_what_stands_before_a_kernels_message_has_200_characters_at_most(length, kernel):
+    assert is_kernel("x" * length) is kernel
+
+
+@pytest.mark.parametrize(("tags", "begin"), [(2, 404), (3, 404)])
+def test_prefixes_are_looked_for_in_512_bytes_of_a_line(tags, begin):
+    tag = b"[" + b"a" * 200 + b"]"
+    assert words_begin(tag * tags + b"loss: 1") == begin
+
+
+@pytest.mark.parametrize(("before", "looked_at"), [(1000, 1000), (1024, 1024), (5000, 1024)])
+def test_a_kibibyte_is_looked_at_before_a_record_for_who_prints_it(before, looked_at):
+    text = b"\n" + b"a" * before + b"NCCL INFO"
+    start = 1 + before
+    assert start - line_of(text, start) == looked_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from dataclasses import replace
 from types import SimpleNamespace
@@ -379,6 +380,22 @@ def test_a_value_has_16_mebi_characters_at_most():
     assert reader(16 << 20)._more()
     with pytest.raises(ValueError, match="longer than 16 Mi characters"):
         reader((16 << 20) + 1)._more()
+
+
+def test_a_list_is_read_in_pieces_of_64_kibibytes_and_of_what_is_held_if_that_is_more():
+    text = json.dumps({"items": ["x" * 300_000]}).encode()
+    asked, left = [], memoryview(text)
+
+    def read(size):
+        nonlocal left
+        asked.append(size)
+        piece, left = left[:size], left[size:]
+        return bytes(piece)
+
+    assert len(list(JsonItems(read))) == 1
+    assert asked[0] == 65536
+    assert asked[1:] == sorted(asked[1:])
+    assert len(asked) < 8
 
 
 def test_an_answer_of_the_kubelet_has_16_mebibytes_at_most():

@@ -94,3 +94,9 @@ def test_a_job_whose_pods_run_has_a_report_without_a_fault():
     (one,) = report(n1=in_phase("Running", 2))
     assert one.incidents == ()
     assert "Nothing is known to be wrong" in headline(one)
+
+
+@pytest.mark.parametrize(("ago", "told"), [(3599, True), (3601, False)])
+def test_a_failure_of_more_than_an_hour_ago_explains_nothing_of_now(ago, told):
+    (one,) = report(n1=failed("Evicted", "", ago) + in_phase("Running"))
+    assert kinds(one) == ({"pod_failed": ("n1",)} if told else {})

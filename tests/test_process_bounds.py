@@ -10,7 +10,7 @@ from rankscope_agent.sources.pods.job_owners import JobOwners
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
 from rankscope_agent.sources.rdma.names import rule_for
 from standing_clock import Clock
-from test_stalls import quiet_ring, source
+from test_stalls import dump, entry, quiet_ring, source
 
 POD = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 RANK = b"RANK=1\0WORLD_SIZE=2\0LOCAL_RANK=1\0"
@@ -92,6 +92,16 @@ def test_an_answer_of_a_worker_server_has_four_mebibytes_at_most(more, read):
         return
     with pytest.raises(flight_dump.DumpError):
         flight_dump.read(body, flight_dump.ANSWER_LIMITS)
+
+
+@pytest.mark.parametrize(("tensors", "kept"), [(256, 256), (257, 256)])
+def test_256_tensors_of_16_dimensions_are_kept_of_a_collective(tensors, kept):
+    one = entry(1, 10**18) | {
+        "input_sizes": [[2] * 17] * tensors, "input_dtypes": ["Float"] * tensors,
+    }  # fmt: skip
+    (found,) = flight_dump.read(dump(one)).entries
+    assert len(found.input_sizes) == len(found.input_types) == kept
+    assert {len(shape) for shape in found.input_sizes} == {16}
 
 
 @pytest.mark.parametrize(

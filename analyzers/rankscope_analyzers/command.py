@@ -23,7 +23,7 @@ class Command(Protocol):
 
     @property
     def FAILURES(self) -> tuple[type[Exception], ...]:  # noqa: N802 - a module's constant
-        """What `run` raises with a message that is meant for whoever typed the command."""
+        """What `run` raises with a message for the user."""
         ...
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -20,10 +20,15 @@ CONTRACT, CHECKPOINTS = (
 
 ASSIGNED: Mapping[str, frozenset[str]] = {
     # NVIDIA's catalogues of Xids and SXids, and its decoding of NVLink 5 status words.
-    f"{KERNEL}xid.py": frozenset(("FAMILIES",)),
+    f"{KERNEL}xid.py": frozenset(
+        (
+            *("FAMILIES", "RECOVERY_ACTIONS", "RECOVERY_CHANGED", "ROW_REMAP", "CLEAN_UP", "GSP"),
+            *("CONTAINMENT", "NVLINK5"),
+        )
+    ),
     f"{KERNEL}xid_actions.py": frozenset(("_GROUPS",)),
     f"{KERNEL}sxid.py": frozenset(("MAY_BE_FATAL", "CORRECTED", "ALWAYS_FATAL", "OTHERS")),
-    f"{KERNEL}nvlink5.py": frozenset(("BIT_RULES", "LINK_DOWN_RULES", "NUMBER_RULES")),
+    f"{KERNEL}nvlink5.py": frozenset(("BIT_RULES", "LINK_DOWN_RULES", "NUMBER_RULES", "_BUFFER")),
     # Field identifiers and codes of DCGM's and NVML's headers.
     f"{GPUS}dcgm.py": frozenset(("GPU_FIELDS",)),
     f"{GPUS}nvml.py": frozenset(
@@ -78,6 +83,11 @@ ASSIGNED: Mapping[str, frozenset[str]] = {
     "agent/rankscope_agent/sources/pods/protobuf.py": frozenset(
         ("(VARINT, FIXED64, LENGTH, FIXED32)",)
     ),
+    # Exit codes of shells, pickle's arguments.
+    f"{CONTRACT}pod_reasons.py": frozenset(
+        ("(NOT_EXECUTABLE, NOT_FOUND)", "SIGNALLED", "_MAX_SIGNAL")
+    ),
+    f"{CONTRACT}untrusted_pickle.py": frozenset(("ACTIONS",)),
     # Sizes of elements and digests in file formats, and the suffixes of Kubernetes' quantities.
     f"{CHECKPOINTS}torch_file.py": frozenset(("ELEMENT_BYTES", "LEGACY_MAGIC")),
     f"{CHECKPOINTS}safetensors_file.py": frozenset(("ELEMENT_BITS",)),

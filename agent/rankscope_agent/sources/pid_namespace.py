@@ -13,8 +13,8 @@ OWN_PROCFS = Path("/proc")
 def shows_node_processes(procfs: Path, own: Path = OWN_PROCFS) -> bool:
     """Return True if process 1 in this procfs is the node's first process, not a container's.
 
-    That holds in the initial PID namespace, and in a procfs that is mounted from elsewhere: nobody
-    mounts another container's.
+    That holds in the initial PID namespace, and in a procfs that is mounted from elsewhere:
+    another container's is never mounted.
     """
     if procfs != own:
         return True

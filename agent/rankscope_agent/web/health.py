@@ -2,7 +2,7 @@
 
 For the kubelet's liveness probes, which restart an agent that does not answer: whatever happens to
 the server of pages, this one reads a short head, sends one of a few fixed answers, and waits for
-nobody. It reveals nothing of what the agent sees, asks for nothing, and has no TLS.
+no one. It reveals nothing of what the agent sees, asks for nothing, and has no TLS.
 """
 
 from __future__ import annotations

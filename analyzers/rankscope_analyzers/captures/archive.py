@@ -1,6 +1,6 @@
 """One gzip tar of files with a manifest: written within a size, read without trusting its writer.
 
-A capture is mailed and attached to tickets, so that whoever reads it did not write it: only names
+A capture is mailed and attached to tickets, so that its reader did not write it: only names
 of a capture are taken, only regular files, each within a size, and none whose checksum is not that
 of the manifest. Nothing is ever written outside of the directory given.
 """

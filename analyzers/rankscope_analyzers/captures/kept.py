@@ -39,7 +39,7 @@ def add_captures(parser: argparse.ArgumentParser) -> None:
 
 
 def captures_of(options: argparse.Namespace, access: ClusterAccess | None) -> HangCaptures | None:
-    """Return who keeps captures, None if nobody is to."""
+    """Return what keeps captures, None if they are not to be kept."""
     return (
         HangCaptures(options.captures, version("rankscope"), access) if options.captures else None
     )

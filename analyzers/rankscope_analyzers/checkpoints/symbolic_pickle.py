@@ -84,7 +84,7 @@ class OpaqueKey:
 def loads(data: bytes, limits: Limits = CHECKPOINT) -> Any:
     """Return what a pickle holds: plain values, `Symbol`, `Call`, `Storage` and `Tensor`.
 
-    Containers may hold themselves, and the same value often: whoever walks them needs a limit.
+    Containers may hold themselves, and the same value often: walking them takes a limit.
 
     Raises:
         UnsafePickle: it is no pickle, or passes a limit.
@@ -305,7 +305,7 @@ MEANINGS: Mapping[str, Callable[[tuple[Any, ...]], Any]] = {
 
 
 def _old_text(width: int) -> Action:
-    """Read a text of Python 2, whose coding nobody knows."""
+    """Read a text of Python 2, whose encoding is unknown."""
 
     def action(machine: Machine) -> None:
         machine.push(machine.sized(width, machine.limits.text_bytes).decode("latin-1"))

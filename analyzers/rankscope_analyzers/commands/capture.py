@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_now(options: argparse.Namespace, targets: connection.Targets) -> CapturedDiagnosis | None:
-    """Return the diagnosis of the job as it is, None if nobody knows of it any longer."""
+    """Return the diagnosis of the job as it is, None if it is no longer known."""
     since = time.time() - age_seconds(options.since)
     hang_after = age_seconds(options.hang_after)
     try:

@@ -1,7 +1,7 @@
 """The flags that select agents or Prometheus and the credentials to use.
 
-Every command that asks agents or Prometheus takes them from here, so that whoever found out how to
-ask an agent for one thing knows it for all.
+Every command that asks agents or Prometheus takes them from here, so that a user who found out how
+to ask an agent for one thing knows it for all.
 """
 
 from __future__ import annotations

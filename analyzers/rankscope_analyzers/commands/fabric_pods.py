@@ -83,7 +83,7 @@ def print_objects(options: argparse.Namespace, flags: list[str], seconds: float)
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes equal parts out each time: whoever reads the manifest need not know anchors."""
+    """Writes equal parts out each time: readers of the manifest need not know anchors."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         InputError: there is no job, or the table cannot be shown so often.
         rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
-        rankscope_analyzers.steps.job_records.SourceError: nobody answers.
+        rankscope_analyzers.steps.job_records.SourceError: no agent answers.
     """
     if options.refresh is not None and not options.refresh >= LEAST_SECONDS:
         raise InputError(f"--refresh takes {LEAST_SECONDS:g} seconds or more")

@@ -184,7 +184,7 @@ def publisher(options: argparse.Namespace, say: Say) -> NodePublisher | None:
 
 
 def leadership(options: argparse.Namespace, say: Say) -> Leadership:
-    """Return who leads: this watch, or whoever holds the lease.
+    """Return who leads: this watch, or the holder of the lease.
 
     Raises:
         InputError: options do not go together.

@@ -17,7 +17,7 @@ from rankscope_analyzers.reports import job_json, terminal
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 
 HANG_AFTER_SECONDS = 5.0
-"""A minute would do as well, if nobody looked on."""
+"""A minute would do as well, but the user is waiting."""
 
 LOOK_SECONDS = 2.0
 

@@ -238,7 +238,7 @@ def answers(url: str) -> bool:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listened on a moment ago."""
+    """Return a loopback port that was free a moment ago."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

@@ -40,7 +40,7 @@ INTERVAL = "5s"
 
 POLL_SECONDS = 1.0
 
-# Nobody waits 15 minutes in front of a demo for what would page somebody after them.
+# A demo's user does not wait the 15 minutes after which this would page the engineer on call.
 WAITING = re.compile(r"^ *(?:for|keep_firing_for): .*\n", re.MULTILINE)
 EVERY = re.compile(r"^( *interval:) .*$", re.MULTILINE)
 

@@ -1,6 +1,6 @@
 """What injection of the probe has made of a pod's `PYTHONPATH`, by its specification. Pure.
 
-A container's own variable takes the place of its image's, which nobody can read there.
+A container's own variable takes the place of its image's, which cannot be read there.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Fault:
 def settled(found: Measured, before: Measured | None) -> bool:
     """Return True if measuring once more would not change who is named.
 
-    Nobody is slow, nor nearly so; or two looks in a row name the same ones, and nobody else nearly.
+    None is slow, nor nearly so; or two looks in a row name the same ones, and no others nearly.
 
     Args:
         found: the best of all looks.

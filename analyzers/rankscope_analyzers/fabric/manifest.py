@@ -1,7 +1,7 @@
 """Manifests of a fabric check in pods of its own, one on each node: bounded in time, and closed.
 
-torch.distributed asks nobody who they are. A NetworkPolicy admits the check's own pods alone, as
-far as the cluster's network keeps policies: secondary networks and hostNetwork keep none.
+torch.distributed does not authenticate its peers. A NetworkPolicy admits the check's own pods
+alone, as far as the cluster's network keeps policies: secondary networks and hostNetwork keep none.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ OF_EQUAL_SIZES = frozenset(("all_reduce", "broadcast", "_all_gather_base", "_red
 """Operations whose tensors are of one size on all ranks; of others each rank may have its own."""
 
 LEAST_RANKS = 3
-"""Of two ranks nobody knows which one is wrong."""
+"""Of two ranks it is unknown which one is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Mismatch:
     Args:
         calls: of each rank.
         usual: what most ranks called; None where no call is that of most.
-        differing: ranks that called something else than most; empty where nobody can tell.
+        differing: ranks that called something else than most; empty where that cannot be decided.
     """
 
     group: GroupCalls

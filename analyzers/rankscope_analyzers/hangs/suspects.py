@@ -86,7 +86,7 @@ def _of_mismatch(one: Mismatch) -> Blame:
 
 
 def _of_ends(ends: frozenset[int], found: Sequence[Wait], stalls: Mapping[int, RankStall]) -> Blame:
-    """Return the blame of ranks that others wait for and that wait for nobody in a collective."""
+    """Return the blame of ranks that others wait for and that wait for no one in a collective."""
     silent = sorted(rank for rank in ends if rank not in stalls or stalls[rank].recorder)
     sentences, named = [], []
     for rank in sorted(ends):
@@ -134,7 +134,7 @@ def _place(frame: Frame) -> str:
 
 
 def _in_unknown_groups(found: Sequence[Wait]) -> frozenset[int]:
-    """Return the ranks that wait in several groups whose other members nobody tells."""
+    """Return the ranks that wait in several groups whose other members are unknown."""
     alone = [wait for wait in found if not wait.awaited and not wait.group.ranks]
     names = {wait.group.name for wait in alone}
     return frozenset(wait.rank for wait in alone) if len(names) > 1 else frozenset()

@@ -1,8 +1,8 @@
 """Who waits for whom in which collective, by what ranks have launched: a graph, and what it means.
 
 A rank waits for the members of a process group that have not launched the collective that it is in.
-Whoever is waited for and waits for nobody holds the others up. Ranks that wait for each other in a
-circle have launched the collectives of several groups in different orders, and nobody of them is to
+A rank that is waited for and waits for none holds the others up. Ranks that wait for each other in
+a circle have launched the collectives of several groups in different orders, and none of them is to
 blame more than another.
 """
 

@@ -24,14 +24,15 @@ from rankscope_analyzers.logs.whole_records import (
 )
 
 MAX_WRAPPED_BYTES = 4 << 20
-"""Logs above this size are read as they are: nobody pastes so much."""
+"""Logs above this size are read as they are: no one pastes so much."""
 
 MAX_EVIDENT_LINES = 8
 """Lines of one record by which a log proves that it was wrapped: at 40 columns the longest line of
 a connection takes five."""
 
 MAX_CANDIDATES = 4000
-"""Lines that may lack their end and are looked at; where all of these have it, nobody wrapped."""
+"""Lines that may lack their end and are looked at; where all of these have it, nothing was
+wrapped."""
 
 MAX_LINES = 64
 """Lines put together to one record at most."""

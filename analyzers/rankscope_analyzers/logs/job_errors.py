@@ -42,7 +42,7 @@ def read(logs: Mapping[str, Iterable[bytes]]) -> tuple[AttemptErrors, ...]:
 
 
 def _ordered(signs: Sequence[FailureSign], attempt: Attempt) -> Iterator[FailureSign]:
-    """Yield an attempt's errors: whoever failed first, then by time; those without a time last."""
+    """Yield an attempt's errors: the first failure, then by time; those without a time last."""
     own = [sign for sign in signs if sign.location.attempt == attempt.number]
     first = attempt.first
 

@@ -134,7 +134,7 @@ def _shown(one: Seen) -> str:
 
 
 def _unexplained(log: KernelLog, verdict: Verdict) -> Iterator[str]:
-    """Name events that are in no incident: what is harmless, so that nobody looks for it."""
+    """Name events that are in no incident: what is harmless, so that it is not looked for."""
     explained = {id(one) for incident in verdict.incidents for one in incident.events}
     rest: Sequence[Seen] = [one for one in counted(log.seen) if one.event.cause == "benign"]
     for one in [one for one in rest if id(one) not in explained][:TEXT_EVENTS]:

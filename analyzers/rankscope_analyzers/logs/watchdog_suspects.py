@@ -1,7 +1,7 @@
 """Who holds a collective up, by what PyTorch's watchdogs said: pure, suspects in order.
 
-Whoever prints a timeout waited, so it is a victim; the culprit is usually the one that says nothing
-or that had not come as far as the others.
+A rank that prints a timeout waited, so it is a victim; the culprit is usually the one that says
+nothing or that had not come as far as the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _named(facts: Facts) -> Iterator[Suspect]:
 
 
 def _behind(facts: Facts) -> Iterator[Suspect]:
-    """Whoever enqueued fewer collectives than its peers of the group is where they wait for it."""
+    """A rank that enqueued fewer collectives than its peers of the group is waited for there."""
     groups: dict[str, list[GroupState]] = {}
     for state in facts.watchdog.states.values():
         groups.setdefault(state.group, []).append(state)
@@ -64,7 +64,7 @@ def _behind(facts: Facts) -> Iterator[Suspect]:
 
 
 def _different(facts: Facts) -> Iterator[Suspect]:
-    """Whoever waits in another collective than most called something else or less often."""
+    """A rank that waits in another collective than most called something else or less often."""
     timeouts = list(facts.watchdog.timeouts.values())
     for group in sorted({timeout.group for timeout in timeouts}):
         waiting = _last_of_each(facts.watchdog, group)
@@ -100,7 +100,7 @@ def _written(call: tuple[int, str, int | None]) -> str:
 
 
 def _signalling(facts: Facts) -> Iterator[Suspect]:
-    """Whoever others name as the source of the dump signal gave up first: a victim, but a hint."""
+    """The rank named as the source of the dump signal gave up first: a victim, but a hint."""
     for rank in sorted(facts.watchdog.signalled_by):
         yield Suspect(rank, "first_to_signal", "others name it as the first that timed out")
 

@@ -81,7 +81,7 @@ _NCCL_END = re.compile(rb"NCCL (?:INFO|WARN)\Z")
 _VERSION = re.compile(rb"\bNCCL version \d{1,2}\.\d{1,3}\.\d{1,3}")
 _VERSION_END = re.compile(_VERSION.pattern + rb"\S{0,40}\Z")
 _UNENDED = re.compile(rb"(?:^| )(?:to|from|with|of|for|the|in|on|by|peer|Call|Got|error)\Z")
-"""A warning that nobody ends so."""
+"""A warning that never ends so."""
 
 _AROUND = 128
 """Bytes on either side of a break that a warning's words are looked for in."""

@@ -1,4 +1,4 @@
-"""Checks of network attachments: definitions that exist, and addresses that nobody has twice."""
+"""Checks of network attachments: definitions that exist, and addresses that are not given twice."""
 
 from __future__ import annotations
 

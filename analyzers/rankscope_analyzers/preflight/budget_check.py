@@ -7,7 +7,7 @@ and reduces gradients once):
     all-reduce      2 (N-1)/N x bytes of all gradients
     fully sharded   3 (N-1)/N x bytes of all parameters
 
-Other layouts exchange what their model's shape says, which nobody can tell from its size.
+Other layouts exchange what their model's shape says, which cannot be derived from its size.
 """
 
 from __future__ import annotations

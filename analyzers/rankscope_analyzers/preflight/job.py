@@ -73,7 +73,7 @@ class Cluster:
         return self.objects.get((kind, namespace, name))
 
     def lacks(self, kind: str, namespace: str, name: str) -> bool:
-        """Return True if there is no such object, rather than that nobody knows of it."""
+        """Return True if there is no such object, rather than that it is unknown."""
         return (kind, namespace, name) in self.absent
 
     def unknown(self, kind: str, namespace: str, name: str) -> str:
@@ -222,7 +222,7 @@ class Job:
         cluster: what else the manifests hold.
         settings: what is known beside them.
         missing: why the object that makes its pods is not known, empty where it is or none does.
-        interfaces: of the nodes that it is to run on, by node and name; None if nobody was asked.
+        interfaces: of the nodes that it is to run on, by node and name; None if that was not asked.
     """
 
     kind: str

@@ -33,7 +33,7 @@ def count(value: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a step is to take, and what it exchanges; None stands for what nobody said.
+    """What a step is to take, and what it exchanges; None stands for what is unknown.
 
     Args:
         parameters: of the model.

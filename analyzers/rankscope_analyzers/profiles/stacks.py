@@ -2,7 +2,7 @@
 
 Of ranks that wait for each other most stand in the same collective. A rank that stands elsewhere
 did not come. Pure: from stacks to groups. Where no stack is that of more than half of the ranks
-whose stacks are known, nobody is suspected.
+whose stacks are known, none is suspected.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def _sentence(values: Mapping[str, Any]) -> str:
 
 
 def _whose(ranks: object) -> str:
-    """Return the ranks that a record lists, as text: whoever wrote it may have listed anything."""
+    """Return the ranks that a record lists, as text: its writer may have listed anything."""
     listed = ranks if isinstance(ranks, list) else []
     return ranks_named(rank for rank in listed if isinstance(rank, int))
 

@@ -1,9 +1,9 @@
 """Clock offsets between a job's nodes, from step ends that all ranks share.
 
-A step of a synchronous job ends on all ranks at one moment, whoever was late in it: each node's
-clock says when. What its ranks say, less what all nodes say in the middle, is the node's offset. It
-needs no time protocol and sees what one hides. Only the job's nodes are compared: that all of them
-are wrong together cannot be seen.
+A step of a synchronous job ends on all ranks at one moment, whichever rank was late in it: each
+node's clock says when. What its ranks say, less what all nodes say in the middle, is the node's
+offset. It needs no time protocol and sees what one hides. Only the job's nodes are compared: that
+all of them are wrong together cannot be seen.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class StepFrame:
         return self.rows(self.usable)
 
     def timed_only(self) -> StepFrame:
-        """Return the frame without steps of which nobody's compute is known, if any is.
+        """Return the frame without steps of which no rank's compute is known, if any is.
 
         Flight Recorders are looked into now and then: what lies between is no end of a fault.
         """
@@ -237,7 +237,7 @@ def _last_of_each(rows: Rows) -> Integers:
 
 
 def _work(rows: Rows) -> Floats | None:
-    """Return how much each record's rank was given to do, None where nobody counted.
+    """Return how much each record's rank was given to do, None where that was not counted.
 
     Tokens are a better measure of work than samples, which may be of unequal length.
     """

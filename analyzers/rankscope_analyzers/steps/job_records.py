@@ -48,7 +48,7 @@ class JobRecords:
 
     Args:
         records: columns of the trace contract, rows in any order.
-        world_size: ranks that the job should have, None where nobody says.
+        world_size: ranks that the job should have, None where that is unknown.
         notes: what could not be read, as sentences.
         live: read from agents, so that only the newest run is of interest.
         meta: what the trace says about the job's layout, empty for agents.

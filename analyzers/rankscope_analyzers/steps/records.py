@@ -25,7 +25,7 @@ TIMING = "timing_source"
 
 TIMINGS: Mapping[str, int] = {"kernel": 1, "wall": 2, "host": 2, "sampled": 2}
 """How compute was timed, as a number: by the GPU's kernels, or by the clock of the host (in all
-steps, or in samples), waits and stalls included. 0 says that nobody timed it."""
+steps, or in samples), waits and stalls included. 0 says that it was not timed."""
 
 LARGEST_COUNTER = 2.0**53
 """Counters beyond it are not exact as a float, and none counts that far."""
@@ -55,7 +55,7 @@ class Rules:
     Args:
         required: columns that must hold a number in every record.
         optional: durations that may be unknown, but neither negative nor infinite.
-        world: ranks that the job has, None where nobody says.
+        world: ranks that the job has, None where that is unknown.
     """
 
     required: tuple[str, ...]

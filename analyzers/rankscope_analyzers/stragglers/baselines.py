@@ -24,7 +24,7 @@ MAXIMUM_SIZES = 16
 """Sizes of a job that are remembered, the ones it had last: nodes leave and come back."""
 
 NEW_PACE_SECONDS = 86400.0
-"""Something that slows all ranks for a day and that nobody repairs is how the job works: its
+"""Something that slows all ranks for a day without being repaired is how the job works: its
 sequences became longer, say. It is then told as over, and later steps are compared with it."""
 
 Size = tuple[int, int, int]

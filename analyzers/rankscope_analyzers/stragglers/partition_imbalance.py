@@ -28,7 +28,7 @@ GROWN = 2.0
 """Or this factor above the start of the run, from `NOTICEABLE` on."""
 
 NOTICEABLE = 0.045
-"""Spread between replicas below which nobody would change the batching."""
+"""Spread between replicas below which the batching is not worth changing."""
 
 FEWEST_STEPS = 4
 """Steps that show whether the slowest replica changes, or what stages need beside each other:
@@ -155,4 +155,4 @@ def _leader_changes(ratios: Floats, count: int) -> bool:
 
 
 MOST_LED = 0.7
-"""Whoever leads in more steps than this is the culprit, however few replicas there are."""
+"""A replica that leads in more steps than this is the culprit, however few replicas there are."""

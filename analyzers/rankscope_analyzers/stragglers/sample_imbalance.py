@@ -76,5 +76,5 @@ def _slope(more: Floats, longer: Floats) -> tuple[float, float]:
     across, spread, total = float(x @ y), float(x @ x), float(y @ y)
     if spread <= 0 or total <= 0:
         return 0.0, 0.0
-    # Not across**2: of counts that nobody counts to, that raises.
+    # Not across**2: of impossibly large counts, that raises.
     return across / spread, (across / spread) * (across / total)

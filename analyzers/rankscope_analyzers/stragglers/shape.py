@@ -26,7 +26,7 @@ class Shape:
             T); global ranks are looked up at the end.
         timing: how compute was timed, one of `steps.records.TIMINGS`, 0 if unknown.
         counted: the number of micro-batches is known, not assumed.
-        contradicting: ranks name other groups from record to record, so that these arrange nobody.
+        contradicting: ranks name other groups from record to record, so that these give no layout.
         job_ranks: ranks that the job should have, 0 if unknown.
     """
 

@@ -80,7 +80,7 @@ def loaded(found: object) -> Any:
 
 
 def forked(value: Any) -> Any:
-    """Return a copy that can be changed: values that nobody changes are shared, not copied."""
+    """Return a copy that can be changed: values that never change are shared, not copied."""
     return _copied(value, {})
 
 

@@ -150,7 +150,8 @@ class View:
     def more_work(self) -> float:
         """Return the factor by which ranks have more samples (or tokens) than at the start.
 
-        1 where nobody counts, or where there are fewer: half a batch takes more than half the time.
+        1 where they are not counted, or where there are fewer: half a batch takes more than half
+        the time.
         """
         if self.work is None or self.baseline is None or not self.baseline.work > 0:
             return 1.0

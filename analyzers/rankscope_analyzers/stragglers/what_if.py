@@ -1,4 +1,4 @@
-"""How much faster a job would be if nobody was slower than the others: the two ideals.
+"""How much faster a job would be if no rank was slower than the others: the two ideals.
 
 T_ideal = 1F1B closed form with ideal compute and input + what the run needs beyond its own closed
 form (median of T - model); S = T / T_ideal, lost = 1 - 1 / S. Source: the what-if analysis of
@@ -24,7 +24,7 @@ FEWEST_STEPS = 12
 """Steps whose median is what a run needs beyond the closed form, as many as a verdict needs."""
 
 LONGEST_SECONDS = 1e12
-"""Thirty thousand years of steps are a mistake of whoever timed them."""
+"""Thirty thousand years of steps are a mistake in the timing."""
 
 FEWEST_PRESENT = 0.5
 """Share of the ranks that must be known in a step for its medians to stand for all."""
@@ -98,7 +98,7 @@ def _times(
     held_up = run.compute + np.nan_to_num(run.cpu_wait)
     compute, data = (_wide(run, values, world, job) for values in (held_up, run.data))
     measured = np.isfinite(compute)
-    # A stage of which nobody is known has no weight to keep: what it needed may be all of the step.
+    # A stage without a known rank has no weight to keep: what it needed may be all of the step.
     known = measured.mean(axis=(1, 2, 3)) >= FEWEST_PRESENT
     known &= np.all(measured.any(axis=(2, 3)), axis=1)
     if int(known.sum()) < FEWEST_STEPS:

@@ -1,4 +1,4 @@
-"""Makes text from outside (names of jobs, nodes and devices) harmless for whoever reads it.
+"""Makes text from outside (names of jobs, nodes and devices) harmless for its readers.
 
 Pods choose names. In a terminal an escape sequence could rewrite the screen, a direction mark could
 turn a name round, in Markdown a name could become a link or half a table.

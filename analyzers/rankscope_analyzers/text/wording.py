@@ -91,7 +91,7 @@ def instant(unix_seconds: float | None) -> str:
 
 
 def period(since: float | None, until: float | None) -> str:
-    """Return since when something goes on, or from when to when it went; "" where nobody knows."""
+    """Return since when something goes on, or from when to when it went; "" where unknown."""
     if since is None:
         return "" if until is None else f"until {clock(until)}"
     return f"since {clock(since)}" if until is None else f"from {clock(since)} to {clock(until)}"

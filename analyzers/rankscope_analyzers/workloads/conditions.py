@@ -13,7 +13,7 @@ class Condition:
     """A condition that holds.
 
     Args:
-        reason: one word of whoever set it.
+        reason: one word, chosen by its setter.
         message: a sentence, of which no more than its beginning is kept.
         since: Unix time at which it began to hold, None if unknown.
     """

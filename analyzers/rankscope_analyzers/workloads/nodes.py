@@ -116,7 +116,7 @@ class NodeFacts:
     Args:
         name: of the node.
         uid: which a node that is made anew under its name has not.
-        notices: Unix time since when each holds, None where nobody says.
+        notices: Unix time since when each holds, None where that is unknown.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The prefixes of messages in the many formats of kernel logs, and who wrote a message.
 
-dmesg, its options, journald, syslog, /dev/kmsg and klogctl all put something else in front. Nobody
-parses that (dates come in any language); it only tells kernel lines from those of programs, which
+dmesg, its options, journald, syslog, /dev/kmsg and klogctl all put something else in front. That is
+not parsed (dates come in any language); it only tells kernel lines from those of programs, which
 may say whatever they like, and gives the seconds since boot where they are printed.
 """
 

@@ -36,8 +36,8 @@ directory of as many names as are looked at takes 30 milliseconds, a usual one a
 
 MAX_LOG_LINES = 64
 LOG_WINDOW_SECONDS = 600.0
-"""Refusals named in the log per ten minutes: a full directory of them, and no flood whoever makes
-and removes files under new names."""
+"""Refusals named in the log per ten minutes: a full directory of them, and no flood when files
+are made and removed under new names."""
 
 
 def ring_limit() -> int:

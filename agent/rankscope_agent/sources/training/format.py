@@ -1,8 +1,8 @@
 """The layout of ring files, version 1: bytes in, values out, no I/O.
 
-A probe writes one ring per training process; its module docstring documents the layout. Whoever
-may write into a ring directory can write anything there, so nothing read here is believed before
-it has been checked: each refusal carries one of the few `REASONS`.
+A probe writes one ring per training process; its module docstring documents the layout. A process
+that may write into a ring directory can write anything there, so nothing read here is believed
+before it has been checked: each refusal carries one of the few `REASONS`.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _gpus(
         for nic, of in nics.items()
     ]
     end = level + NIC_HEIGHT * (2 if rails else 1) + MARGIN if nics else height + MARGIN
-    return [*lines, *boxes, *ports], end
+    return [*lines, *boxes, *ports], end - top
 
 
 def _box(location: RankLocation, middle: float, top: int, width: int, lit: bool) -> Html:

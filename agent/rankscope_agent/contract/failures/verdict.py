@@ -301,8 +301,8 @@ def _join_nameless(failures: list[Failure]) -> list[Failure]:
     # A shell's `Killed` says again what the launcher has said.
     known = {f.cause for f in joined}
     for failure in nameless:
-        told = failure.cause in known or (failure.cause == causes.KILLED and known & KILLS)
-        again = told and (not failure.certain or failure.cause in FROM_OUTSIDE)
+        is_known = failure.cause in known or (failure.cause == causes.KILLED and known & KILLS)
+        again = is_known and (not failure.certain or failure.cause in FROM_OUTSIDE)
         if not again:
             joined.append(failure)
         known.add(failure.cause)

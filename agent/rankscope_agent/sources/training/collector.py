@@ -230,9 +230,9 @@ class TrainingCollector:
         rank.lost += lost
         if followed.signals:
             rank.signals = rank.signals or SignalTotals()
-            said = followed.signals.look()
-            rank.signals.note(said, header.created_unix_ns)
-            rate = said.get(Signal.LEARNING_RATE)
+            values = followed.signals.look()
+            rank.signals.note(values, header.created_unix_ns)
+            rate = values.get(Signal.LEARNING_RATE)
             rank.restarts.note(LEARNING_RATE, rate.value if rate else None, header.created_unix_ns)
         ended: Sequence[Span] = ()
         if followed.spans:

@@ -50,7 +50,7 @@ class Run:
 
     case: str
     done: Truth
-    said: Mapping[str, float]
+    reported: Mapping[str, float]
     watches: int
 
 
@@ -80,10 +80,10 @@ def run(name: str, case: Case, *, restarted: bool = False) -> Run:
         text = urllib.request.urlopen(f"{_address(folder)}/metrics").read().decode()  # noqa: S310
         # An agent sees the processes of other jobs on this machine, too.
         lines = re.findall(_VALUE.replace("NAME", folder.name), text, re.MULTILINE)
-        said = {part: float(value) for part, value in lines}
-        if not any(said.values()):
+        reported = {part: float(value) for part, value in lines}
+        if not any(reported.values()):
             raise RuntimeError(f"the watch has no account: {(folder / 'watch.log').read_text()}")
-        return Run(name, truth(folder / "journal", RANKS), said, 1 + restarted)
+        return Run(name, truth(folder / "journal", RANKS), reported, 1 + restarted)
 
 
 @contextlib.contextmanager
@@ -145,23 +145,23 @@ def report(runs: Sequence[Run]) -> str:
 
 
 def _lines(one: Run) -> Iterator[str]:
-    done, said = one.done, one.said
-    total = sum(said.values())
+    done, reported = one.done, one.reported
+    total = sum(reported.values())
     yield (
         f"{one.case}: {done.allocated:.1f} GPU-s held, {total:.1f} in the account, an undisturbed"
         f" step {done.usual * 1e3:.1f} ms, {one.watches} watches"
     )
     for part, seconds in {**done.lost, "productive": done.productive}.items():
         if seconds >= LEAST_SECONDS:
-            found = said.get(part, 0.0)
+            found = reported.get(part, 0.0)
             off = found / seconds - 1
             mark = _mark(abs(off) <= WITHIN)
             yield f"  {part}: done {seconds:.1f}, said {found:.1f} ({off:+.1%}){mark}"
-    unexplained = said.get("unexplained", 0.0) / (total or 1.0)
+    unexplained = reported.get("unexplained", 0.0) / (total or 1.0)
     yield f"  unexplained: {unexplained:.2%}{_mark(unexplained <= MOST_UNEXPLAINED)}"
     rest = {
         part: seconds
-        for part, seconds in said.items()
+        for part, seconds in reported.items()
         if done.lost.get(part, 0.0) < LEAST_SECONDS and part not in ("productive", "unexplained")
     }
     lost = sum(seconds for part, seconds in rest.items() if part not in ENDS) / (total or 1.0)

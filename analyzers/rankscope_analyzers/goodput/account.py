@@ -1,4 +1,4 @@
-"""The account of one job's GPU time, continued from look to look. Pure; bounded state.
+"""The account of one job's GPU time, continued at each look. Pure; bounded state.
 
 An account has a moment up to which all time is in some part. A look moves it to the end of the
 newest complete step, or, where none ends, to now as soon as it is known what the time was. What an

@@ -232,7 +232,12 @@ def test_rates_stand_beside_published_ones():
     everything, faulty, memory, processor = rates(found, 1000.0)
     assert (everything.count, faulty.count, memory.count, processor.count) == (2, 1, 1, 0)
     assert everything.per_thousand_gpu_hours == pytest.approx(2.0)
+    assert everything.low_per_thousand_gpu_hours == pytest.approx(0.2422, rel=1e-3)
+    assert everything.high_per_thousand_gpu_hours == pytest.approx(7.225, rel=1e-3)
+    assert processor.low_per_thousand_gpu_hours == 0.0
+    assert processor.high_per_thousand_gpu_hours == pytest.approx(3.689, rel=1e-3)
     assert round(everything.published_per_thousand_gpu_hours, 3) == 0.020
     assert round(faulty.published_per_thousand_gpu_hours, 3) == 0.007
     assert PUBLISHED_GPU_HOURS == 21_233_664
     assert rates(found, None)[0].per_thousand_gpu_hours is None
+    assert rates(found, None)[0].high_per_thousand_gpu_hours is None

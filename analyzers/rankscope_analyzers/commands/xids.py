@@ -154,13 +154,15 @@ def _clock(unix_seconds: float) -> str:
 def _rate_table(compared: Sequence[Rate], gpu_hours: float) -> Table:
     title = f"Interruptions per 1,000 GPU-hours, in {gpu_hours:,.1f} GPU-hours"
     table = Table(title=title, title_justify="left", box=None, caption=f"published: {PUBLISHED}")
-    for name in ("", "incidents", "rate", "published", "expected by it"):
+    for name in ("", "incidents", "rate", "95 % interval", "published", "expected by it"):
         table.add_column(name, justify="right" if name else "left")
     for rate in compared:
         table.add_row(
             rate.name,
             str(rate.count),
             f"{rate.per_thousand_gpu_hours or 0:.4f}",
+            f"{rate.low_per_thousand_gpu_hours or 0:.4f} to"
+            f" {rate.high_per_thousand_gpu_hours or 0:.4f}",
             f"{rate.published_per_thousand_gpu_hours:.4f}",
             f"{rate.expected or 0:.2f}",
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rankscope_agent.contract.kernel.vocabulary import Cause
 from rankscope_analyzers.gpus.xid_incidents import XidIncident
+from rankscope_analyzers.numeric.poisson import interval
 
 THOUSAND = 1000.0
 PUBLISHED_GPU_HOURS = 16_384 * 54 * 24
@@ -49,6 +50,8 @@ class Rate:
 
     Args:
         per_thousand_gpu_hours: None where the GPU-hours are not known.
+        low_per_thousand_gpu_hours: the least rate that goes with the count, at 95 % confidence.
+        high_per_thousand_gpu_hours: the largest one.
         published_per_thousand_gpu_hours: the paper's count over its GPU-hours.
         expected: how many the paper's rate would have brought in this time, None likewise.
     """
@@ -56,6 +59,8 @@ class Rate:
     name: str
     count: int
     per_thousand_gpu_hours: float | None
+    low_per_thousand_gpu_hours: float | None
+    high_per_thousand_gpu_hours: float | None
     published_per_thousand_gpu_hours: float
     expected: float | None
 
@@ -69,10 +74,16 @@ def rates(findings: Iterable[XidIncident], gpu_hours: float | None) -> tuple[Rat
 def _rate(kind: RateKind, findings: Sequence[XidIncident], gpu_hours: float | None) -> Rate:
     count = sum(one.cause in kind.causes and one.fatality in ENDS_WORK for one in findings)
     published = kind.published / PUBLISHED_GPU_HOURS
+    low, high = interval(count)
+    rate, least, most = (
+        number / gpu_hours * THOUSAND if gpu_hours else None for number in (count, low, high)
+    )
     return Rate(
         name=kind.name,
         count=count,
-        per_thousand_gpu_hours=count / gpu_hours * THOUSAND if gpu_hours else None,
+        per_thousand_gpu_hours=rate,
+        low_per_thousand_gpu_hours=least,
+        high_per_thousand_gpu_hours=most,
         published_per_thousand_gpu_hours=published * THOUSAND,
         expected=published * gpu_hours if gpu_hours else None,
     )

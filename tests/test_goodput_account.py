@@ -120,6 +120,7 @@ def test_a_hang_counts_while_it_lasts_and_once():
         parts.PRODUCTIVE: pytest.approx(RANKS * 400 * STEP),
         parts.HANG: pytest.approx(RANKS * 40.0),
     }
+    assert (found.hangs, found.restarts) == (1, 0)
 
 
 def test_a_restart_is_lost_up_to_its_first_step_and_so_are_the_steps_made_again():

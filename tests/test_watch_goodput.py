@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from rankscope_analyzers.intake.observed import gathered as put_together
 from rankscope_analyzers.reports import job_json, job_summary
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.watch.goodput import KEPT_AS, MOST_OWNERS, Goodput
+from rankscope_analyzers.watch.interruptions import Interruptions
 from rankscope_analyzers.watch.memory import Memory, NoWatch
 from rankscope_analyzers.watch.store import FileStore
 
@@ -140,3 +143,40 @@ def test_a_report_says_where_the_time_of_a_running_job_went():
     old = with_spent_time(report(end(STEPS)), job(live=False), Observed({}), 60.0)
     assert job_json.as_object(old)["gpu_seconds"] is None
     assert not job_summary.spent(old)
+
+
+def test_interruptions_and_the_time_to_recover_are_summed_up_by_project_and_kept():
+    found = Interruptions()
+    found.add(("llm", ""), {parts.PRODUCTIVE: 800.0, parts.RESTART: 80.0}, 8, 2, 0)
+    found.add(("llm", ""), {parts.HANG: 160.0}, 8, 0, 1)
+    found.add(("llm", ""), {parts.HANG: 160.0}, 0, 0, 1)
+    later = Interruptions()
+    later.restore(json.loads(json.dumps(found.kept())))
+    prefix = "rankscope_project_"
+    said = {
+        (one.metric.name.removeprefix(prefix), *one.labels[2:]): one.value
+        for one in later.samples()
+    }
+    assert said == {
+        ("job_seconds_total",): 130.0,
+        ("interruptions_total", "restart"): 2.0,
+        ("recovery_seconds_total", "restart"): 10.0,
+        ("interruptions_total", "hang"): 1.0,
+        ("recovery_seconds_total", "hang"): 20.0,
+    }
+    with pytest.raises(ValueError, match="are no sums"):
+        later.restore([["a", "b", [-1.0, 0, 0, 0, 0]]])
+
+
+def test_a_restart_of_a_job_is_an_interruption_of_its_project():
+    again = run(end(STEPS) + 20.0, range(1, 201), attempt=1)
+    records = table(STEPS, again)
+    goodput = Goodput(60.0)
+    gathered = Gathered((job(records=records),), JobEvidence())
+    assert not goodput.look(gathered, [report(end(again) + 1.0)], end(again) + 1.0)
+    goodput.announce()
+    found = {(one.metric.name, *one.labels): one.value for one in goodput.samples()}
+    assert found["rankscope_project_interruptions_total", "", "", "restart"] == 1.0
+    spent = found["rankscope_project_recovery_seconds_total", "", "", "restart"]
+    assert spent == pytest.approx(20.0)
+    assert found["rankscope_project_interruptions_total", "", "", "hang"] == 0.0

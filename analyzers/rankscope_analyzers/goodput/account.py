@@ -96,6 +96,7 @@ class Account:
         highest: largest counter that is kept, where counters are the job's.
         hung: the time since `last_end` was called a hang.
         restarts: of the job while it was watched.
+        hangs: likewise, whether they passed or ended in a restart.
         seconds: GPU-seconds by part.
     """
 
@@ -109,6 +110,7 @@ class Account:
     highest: int = -1
     hung: bool = False
     restarts: int = 0
+    hangs: int = 0
     seconds: Sums = field(default_factory=parts.no_sums)
     reference: Reference = field(default_factory=Reference)
 
@@ -242,6 +244,7 @@ class Account:
     def _without_steps(self, look: Look) -> None:
         """Say what the time up to now was where no step ends, as soon as that is known."""
         if look.hung_since is not None:
+            self.hangs += not self.hung
             self.hung = True
             self._pass(look.now, parts.HANG, look)
         elif look.held:
@@ -300,7 +303,7 @@ def restored(kept: Any) -> Account:
         reference=Reference.of(kept["reference"]),
     )
     for name in _COUNTS:
-        setattr(found, name, int(kept[name]))
+        setattr(found, name, int(kept.get(name, 0)))
     return found
 
 
@@ -308,4 +311,4 @@ def _moment(kept: Any) -> float:
     return math.nan if kept is None else float(kept)
 
 
-_COUNTS = ("last_number", "attempt", "kept", "saved", "replay", "highest", "restarts")
+_COUNTS = ("last_number", "attempt", "kept", "saved", "replay", "highest", "restarts", "hangs")

@@ -24,6 +24,7 @@ from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.watch.bill import Bill, Owner, gpu_models, model_of
+from rankscope_analyzers.watch.interruptions import Interruptions
 
 KEPT_AS = "goodput"
 """The part of what a watch keeps."""
@@ -56,6 +57,7 @@ class Goodput:
         configuration: Configuration | None = None,
     ) -> None:
         self._bill = Bill(configuration or Configuration())
+        self._interruptions = Interruptions()
         self._hang_after = hang_after_seconds
         self._waiting = waiting
         self._accounts: dict[str, Account] = {}
@@ -96,11 +98,14 @@ class Goodput:
     def _look(self, job: str, look: Callable[[], Look], owner: Owner, model: str) -> int:
         account = self._accounts.pop(job, None) or Account()
         self._accounts[job] = account
-        added = account.look(look())
+        seen, before = look(), (account.restarts, account.hangs)
+        added = account.look(seen)
         if owner not in self._owners and len(self._owners) >= MOST_OWNERS:
             owner = (OTHER, OTHER)
         self._owners[owner] = parts.added((self._owners.get(owner, {}), added))
         self._bill.add(owner, added, model)
+        grown = account.restarts - before[0], account.hangs - before[1]
+        self._interruptions.add(owner, added, seen.gpus, *grown)
         return len(added)
 
     def _forget(self, now: float) -> None:
@@ -130,6 +135,7 @@ class Goodput:
             for part, seconds in sums.items():
                 yield metrics.PROJECT_GPU_SECONDS.sample(seconds, part=part, **labels)
         yield from self._bill.samples()
+        yield from self._interruptions.samples()
 
     def kept(self) -> Any:
         """Return what is to outlive the watch."""
@@ -138,6 +144,7 @@ class Goodput:
             "seen": {job: self._seen.get(job, 0.0) for job in self._accounts},
             "owners": [[*owner, dict(sums)] for owner, sums in self._owners.items()],
             "bill": self._bill.kept(),
+            "interruptions": self._interruptions.kept(),
         }
 
     def restore(self, kept: Any) -> None:
@@ -148,6 +155,7 @@ class Goodput:
         """
         self._accounts, self._seen, self._owners = {}, {}, {}
         self._bill.restore(None)
+        self._interruptions.restore(())
         if kept is not None:
             accounts = {str(job): restored(one) for job, one in kept["jobs"].items()}
             seen = {job: float(kept["seen"][job]) for job in accounts}
@@ -156,6 +164,7 @@ class Goodput:
                 for project, job_class, sums in kept["owners"]
             }
             self._bill.restore(kept.get("bill"))
+            self._interruptions.restore(kept.get("interruptions", ()))
             self._accounts, self._seen, self._owners = accounts, seen, owners
         self.announce()
 

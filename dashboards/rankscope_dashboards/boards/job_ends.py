@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import cluster_jobs
+from rankscope_agent.contract.metrics import cluster_jobs, goodput
 from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, since, succeeded
 from rankscope_dashboards.expressions.promql import by
 from rankscope_dashboards.expressions.queries import CLUSTER, FEW, of
-from rankscope_dashboards.parts.panels import BarGauge, Panel, now
+from rankscope_dashboards.parts.panels import BarGauge, Panel, Stat, now
 from rankscope_dashboards.rules.recording_rules import SUCCESS_OBJECTIVE
 
 NO_ENDS = "no job has ended, or rankscope watch runs without --cluster-jobs"
@@ -14,7 +14,7 @@ NO_ENDS = "no job has ended, or rankscope watch runs without --cluster-jobs"
 
 def panels() -> list[Panel]:
     """Return the panels."""
-    return [_success(), _causes(), _duration()]
+    return [_success(), _causes(), _duration(), *_interruptions()]
 
 
 def _success() -> Panel:
@@ -74,3 +74,37 @@ def _duration() -> Panel:
         missing=NO_ENDS,
         width=8,
     )
+
+
+def _interruptions() -> list[Panel]:
+    watched, often, lost = (
+        f"sum(increase({of(metric, CLUSTER)}[$__range]))"
+        for metric in (
+            goodput.PROJECT_JOB_SECONDS,
+            goodput.PROJECT_INTERRUPTIONS,
+            goodput.PROJECT_RECOVERY_SECONDS,
+        )
+    )
+    none = "no job was interrupted, or rankscope watch is not scraped"
+    return [
+        Stat(
+            title="Mean time to failure",
+            description="How long jobs ran in the time range for each restart or hang, on average"
+            " over all jobs, large and small.",
+            unit="s",
+            targets=now((f"{watched} / ({often} > 0)", "")),
+            missing=none,
+            briefly="none",
+            width=12,
+        ),
+        Stat(
+            title="Mean time to recovery",
+            description="How long jobs made no steps for each restart or hang in the time range, up"
+            " to the first step behind it.",
+            unit="s",
+            targets=now((f"{lost} / ({often} > 0)", "")),
+            missing=none,
+            briefly="none",
+            width=12,
+        ),
+    ]

@@ -21,6 +21,27 @@ PROJECT_GPU_SECONDS = Metric(
     " have no such labels, other for more than 64 pairs.",
     ("project", "job_class", "part"),
 )
+PROJECT_JOB_SECONDS = Metric(
+    "rankscope_project_job_seconds_total",
+    "counter",
+    "Time for which jobs of the project and class held GPUs and were watched, however many; over"
+    " the interruptions it is their mean time to failure.",
+    ("project", "job_class"),
+)
+PROJECT_INTERRUPTIONS = Metric(
+    "rankscope_project_interruptions_total",
+    "counter",
+    "How often jobs of the project and class were restarted, or hung, while they were watched;"
+    " interruption is restart or hang.",
+    ("project", "job_class", "interruption"),
+)
+PROJECT_RECOVERY_SECONDS = Metric(
+    "rankscope_project_recovery_seconds_total",
+    "counter",
+    "Time for which jobs of the project and class made no steps for that; over the interruptions it"
+    " is their mean time to recovery.",
+    ("project", "job_class", "interruption"),
+)
 PROJECT_COST = Metric(
     "rankscope_project_cost_total",
     "counter",

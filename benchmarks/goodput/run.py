@@ -29,8 +29,8 @@ PROBE = Path(__file__).parents[2] / "agent" / "probe"
 RANKS = 2
 LOOKS_SECONDS = 5.0
 HANG_AFTER = "12s"
-BEHIND_SECONDS = 20.0
-"""How long the watch goes on behind the job's end: it is told when agents see it."""
+BEHIND_SECONDS = 120.0
+"""How long behind a job's end its account may be open: agents see that, and the watch looks."""
 
 RUN_SECONDS = 240.0
 LEAST_SECONDS = 3.0
@@ -76,14 +76,22 @@ def run(name: str, case: Case, *, restarted: bool = False) -> Run:
             watch.kill()
             watch = end.enter_context(_watch(folder, agent))
         job.wait(RUN_SECONDS)
-        time.sleep(BEHIND_SECONDS)
+        reported = _account(folder)
+        if not any(reported.values()):
+            raise RuntimeError(f"the watch has no account: {(folder / 'watch.log').read_text()}")
+        return Run(name, truth(folder / "journal", RANKS), reported, 1 + restarted)
+
+
+def _account(folder: Path) -> Mapping[str, float]:
+    """Return the account of a job that is over, once the watch knows that it is."""
+    deadline, reported = time.monotonic() + BEHIND_SECONDS, {}
+    while time.monotonic() < deadline and not reported.get("idle"):
+        time.sleep(LOOKS_SECONDS)
         text = urllib.request.urlopen(f"{_address(folder)}/metrics").read().decode()  # noqa: S310
         # An agent sees the processes of other jobs on this machine, too.
         lines = re.findall(_VALUE.replace("NAME", folder.name), text, re.MULTILINE)
         reported = {part: float(value) for part, value in lines}
-        if not any(reported.values()):
-            raise RuntimeError(f"the watch has no account: {(folder / 'watch.log').read_text()}")
-        return Run(name, truth(folder / "journal", RANKS), reported, 1 + restarted)
+    return reported
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def truth(journal: Path, ranks: int) -> Truth:
     done = [[one for one in run[0] if one.get("event") == "step"] for run in runs]
     injected = _injected(runs)
     steps = [one for run in done for one in run[1:]]
-    usual = median(one["end"] - one["begin"] for one in steps if not _faulty(injected, one["step"]))
+    usual = _usual(steps, injected)
     lost = {
         cause: ranks * sum(seconds for (what, _, _), seconds in injected.items() if what == cause)
         for cause in BEFORE
@@ -73,6 +73,17 @@ def _injected(
                     key = one["cause"], attempt, one["step"]
                     found[key] = max(found[key], one["seconds"])
     return found
+
+
+def _usual(steps: Sequence[Event], injected: Mapping[tuple[str, int, int], float]) -> float:
+    """Return an undisturbed step; where all are disturbed, what is left of them."""
+    clean = [one["end"] - one["begin"] for one in steps if not _faulty(injected, one["step"])]
+    if clean:
+        return median(clean)
+    more: dict[int, float] = defaultdict(float)
+    for (_, _, step), seconds in injected.items():
+        more[step] += seconds
+    return median(one["end"] - one["begin"] - more[one["step"]] for one in steps)
 
 
 def _faulty(injected: Mapping[tuple[str, int, int], float], step: int) -> bool:

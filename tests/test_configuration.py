@@ -168,8 +168,11 @@ def test_the_command_checks_renders_and_shows(tmp_path, capsys):
     assert yaml.safe_load(capsys.readouterr().out)["version"] == 1
     assert cli.main(["config", "schema"]) == 0
     assert json.loads(capsys.readouterr().out) == SCHEMA
-    file.write_text("version: 1\nprise: 2\n")
+    file.write_text("version: 1\nprise: 2\nlinks: 3\n")
     assert cli.main(["config", "check", str(file)]) == 1
-    assert f"{file}:2:1: unknown key 'prise'; did you mean prices?" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines() == [
+        f"{file}:2:1: unknown key 'prise'; did you mean prices?",
+        f"{file}:3:8: links: expected keys and values, got 3",
+    ]
     assert cli.main(["config", "check", str(tmp_path / "none.yaml")]) == 1
     assert "No such file" in capsys.readouterr().err

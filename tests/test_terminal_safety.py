@@ -117,6 +117,9 @@ def files(tmp_path_factory) -> Path:
     for trace in (folder / "trace", folder / f"odd{ATTACK}"):
         trace.mkdir()
         rows.to_csv(trace / "records.csv", index=False)
+    budget = {"version": 1, "budgets": [{"project": ATTACK, "month": 1}]}
+    (folder / "rankscope.yaml").write_text(json.dumps(budget))
+    (folder / "wrong.yaml").write_text(json.dumps({"version": ATTACK, ATTACK: 1}))
     (folder / "trace" / "meta.json").write_text(json.dumps({"job_id": f"owned{ATTACK}"}))
     (folder / f"odd{ATTACK}" / "meta.json").write_text("[")
     return folder
@@ -137,6 +140,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "gpus": ("gpus --agent AGENT --seconds 2",),
     "xids": ("xids --agent AGENT",),
     "doctor": ("doctor --agent AGENT",),
+    "config": ("config render FILES/rankscope.yaml", "config check FILES/wrong.yaml"),
     "record": ("record --agent AGENT --since 9000d --job team/job -",),
     "watch": ("watch --agent AGENT --once --since 9000d",),
     "explain": (
@@ -155,7 +159,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "capture": ("capture --agent AGENT --since 9000d --job team/job FILES/captured.tar.gz",),
 }
 
-TEXT_ALONE = ("record", "watch", "capture", "logs --from")
+TEXT_ALONE = ("config", "record", "watch", "capture", "logs --from")
 """Lines that begin so have no JSON to print."""
 
 OF_ITSELF = {"demo", "fabric-check", "probe-path"}

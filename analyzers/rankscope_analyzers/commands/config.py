@@ -13,8 +13,9 @@ import yaml
 from rankscope_analyzers.configuration import values
 from rankscope_analyzers.configuration.document import ConfigurationError
 from rankscope_analyzers.configuration.example import EXAMPLE
+from rankscope_analyzers.text.sanitize import visible
 
-FAILURES: tuple[type[Exception], ...] = (ConfigurationError,)
+FAILURES: tuple[type[Exception], ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,19 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what was asked for.
-
-    Raises:
-        ConfigurationError: the file cannot be used.
-    """
+    """Print what was asked for; 1 if the file cannot be used, with a line for each mistake."""
     if options.action == "example":
         sys.stdout.write(EXAMPLE)
     elif options.action == "schema":
         sys.stdout.write(values.schema_text())
     else:
-        known = values.read(options.file)
+        try:
+            known = values.read(options.file)
+        except ConfigurationError as error:
+            sys.stderr.writelines(f"{visible(line)}\n" for line in str(error).splitlines())
+            return 1
         if options.action == "check":
-            sys.stdout.write(f"{options.file}: no mistakes\n")
+            sys.stdout.write(f"{visible(str(options.file))}: no mistakes\n")
         else:
             sys.stdout.write(yaml.safe_dump(values.as_object(known), sort_keys=False))
     return 0

@@ -108,7 +108,7 @@ def configuration(options: argparse.Namespace) -> Configuration:
     try:
         return read_configuration(options.config) if options.config else Configuration()
     except ConfigurationError as error:
-        raise InputError(f"--config: {error}") from None
+        raise InputError("--config: " + "; ".join(str(error).splitlines())) from None
 
 
 def hang_after_seconds(options: argparse.Namespace, known: Configuration) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from rankscope_analyzers.text import finite_json
+from rankscope_analyzers.text.plain_lines import shown
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -54,6 +55,11 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print a result for programs."""
     sys.stdout.write(finite_json.text(value, indent=2) + "\n")
+
+
+def print_remark(line: str) -> None:
+    """Print a line for people beside the result, on standard error, every character visible."""
+    sys.stderr.write(f"{shown(line)}\n")
 
 
 def positive_seconds(text: str) -> float:

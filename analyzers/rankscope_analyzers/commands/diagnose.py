@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from rankscope_analyzers.command import (
     add_output,
     age_seconds,
     print_json,
+    print_remark,
 )
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports, saved
@@ -34,7 +34,6 @@ from rankscope_analyzers.steps import job_records
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.plain_lines import shown
 
 FAILURES: tuple[type[Exception], ...] = (
     *connection.FAILURES,
@@ -113,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
         for job in made
         if options.job in {None, job.job_id}
     ]
-    ErrorLog(_say).note([*gathered.errors, *(one for job in reports for one in job.errors)])
+    ErrorLog(print_remark).note([*gathered.errors, *(one for job in reports for one in job.errors)])
     if not reports:
         wanted = f"there is no job {options.job!r} in what was read"
         none = "there is no job in what was read; rankscope doctor says what agents do not see"
@@ -194,7 +193,3 @@ def _read(options: argparse.Namespace) -> Gathered:
         return found
     notices = node_notices.from_cluster(connection.cluster_access(options), time.time())
     return gather.with_notices(found, notices)
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{shown(line)}\n")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from rich.console import Console
 
-from rankscope_analyzers.command import InputError, add_output, age_seconds, print_json
+from rankscope_analyzers.command import (
+    InputError,
+    add_output,
+    age_seconds,
+    print_json,
+    print_remark,
+)
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Gathered
@@ -23,7 +28,6 @@ from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.plain_lines import shown
 from rankscope_analyzers.text.wording import clock
 
 FAILURES: tuple[type[Exception], ...] = (
@@ -67,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"--refresh takes {LEAST_SECONDS:g} seconds or more")
     if options.refresh is not None and options.json:
         raise InputError("--json is one object: leave --refresh out")
-    earlier, errors = gather.EarlierPolls(COMPARISON_SECONDS), ErrorLog(_say)
+    earlier, errors = gather.EarlierPolls(COMPARISON_SECONDS), ErrorLog(print_remark)
     jobs, missing = _jobs(options, earlier, errors)
     if not jobs and options.refresh is None:
         none = "there is no job in what was read; rankscope doctor says what agents do not see"
@@ -84,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             jobs, missing = _jobs(options, earlier, errors)
         except FAILURES as error:  # an agent that restarts, a server that is exchanged
-            _say(f"{error}")
+            print_remark(f"{error}")
             continue
         console.clear()
         _show(console, jobs, missing)
@@ -119,7 +123,3 @@ def _gathered(options: argparse.Namespace, earlier: gather.EarlierPolls) -> Gath
     return gather.of_agents(
         targets.urls, None, since, targets.entry, earlier, cluster=targets.cluster
     )
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{shown(line)}\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from rankscope_analyzers.command import (
     age_seconds,
     positive_seconds,
     print_json,
+    print_remark,
     share,
     write_text,
 )
@@ -29,7 +29,6 @@ from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.plain_lines import shown
 from rankscope_analyzers.verification import evidence as job_evidence
 from rankscope_analyzers.verification import report
 from rankscope_analyzers.verification.checkpoint_criterion import NAME as CHECKPOINT
@@ -150,7 +149,7 @@ def _verified(options: argparse.Namespace, logs: Logs, deadline: float) -> Verif
         InputError: there is no such job.
     """
     earlier = gather.EarlierPolls(COMPARISON_SECONDS, job_evidence.READS)
-    errors = ErrorLog(_say)
+    errors = ErrorLog(print_remark)
     while True:
         try:
             one: Verification | None = _look(options, logs, earlier, errors)
@@ -211,7 +210,3 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) > 0):
         raise argparse.ArgumentTypeError(f"expected a number of ranks, not {text!r}")
     return int(text)
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{shown(line)}\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rankscope_analyzers.preflight.checks import Result
 from rankscope_analyzers.preflight.job import Job
-from rankscope_analyzers.text.junit import Case, Suite, document
+from rankscope_analyzers.text.junit import Case, Suite, details, document
 
 FAILED, UNDECIDED = 2, 3
 STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}
@@ -176,7 +176,7 @@ def junit(checked: Sequence[Checked], *, strict: bool) -> str:
 
 def _case(result: Result, *, strict: bool) -> Case:
     outcome, name = result.outcome, result.check.id
-    lines = "\n".join(_lines(result))
+    lines = details(outcome.seen, outcome.expected, outcome.remedy, result.check.page)
     if outcome.verdict == "fail" or (strict and outcome.verdict == "warn"):
         return Case(name, "failure", outcome.seen, lines)
     if outcome.undecided:
@@ -184,12 +184,3 @@ def _case(result: Result, *, strict: bool) -> Case:
     if outcome.verdict == "skip":
         return Case(name, "skipped", outcome.seen)
     return Case(name, "passed", details=lines if outcome.verdict == "warn" else "")
-
-
-def _lines(result: Result) -> Iterator[str]:
-    yield f"seen: {result.outcome.seen}"
-    if result.outcome.expected:
-        yield f"expected: {result.outcome.expected}"
-    if result.outcome.remedy:
-        yield f"what to do: {result.outcome.remedy}"
-    yield f"see {result.check.page}"

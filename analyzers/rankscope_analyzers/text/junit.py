@@ -30,6 +30,21 @@ class Case:
     details: str = ""
 
 
+def details(seen: str, expected: str, remedy: str, page: str) -> str:
+    """Return the lines of a case: what was seen and expected, what to do, and where that stands.
+
+    Args:
+        seen: what was found.
+        expected: empty where there is nothing to compare with.
+        remedy: empty where there is nothing to do.
+        page: of the documentation.
+    """
+    lines = [f"seen: {seen}"]
+    lines += [f"expected: {expected}"] if expected else []
+    lines += [f"what to do: {remedy}"] if remedy else []
+    return "\n".join((*lines, f"see {page}"))
+
+
 @dataclass(frozen=True, slots=True)
 class Suite:
     """Cases of one subject."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rich.markup import escape
 from rich.table import Table
 
-from rankscope_analyzers.text.junit import Case, End, Suite, document
+from rankscope_analyzers.text.junit import Case, End, Suite, details, document
 from rankscope_analyzers.verification.criteria import Result
 from rankscope_analyzers.verification.judgement import Status
 
@@ -125,14 +125,7 @@ def _cases(one: Verification) -> Iterator[Case]:
         else:
             passed = judgement.status == "met"
             message = "" if passed else judgement.seen
-            yield Case(name, _ENDS[judgement.status], message, "\n".join(_lines(result)))
-
-
-def _lines(result: Result) -> Iterator[str]:
-    judgement = result.judgement
-    yield f"seen: {judgement.seen}"
-    if judgement.expected:
-        yield f"expected: {judgement.expected}"
-    if judgement.remedy:
-        yield f"what to do: {judgement.remedy}"
-    yield f"see {result.criterion.page}"
+            lines = details(
+                judgement.seen, judgement.expected, judgement.remedy, result.criterion.page
+            )
+            yield Case(name, _ENDS[judgement.status], message, lines)

@@ -676,7 +676,9 @@ class _Guard:
     def guarded(self, observe: Callable[..., Any]) -> Callable[..., Any]:
         """Return `observe` as a hook that never raises: the one place where our errors end.
 
-        Where it would have, it returns None.
+        Where it would have, it returns None. What a signal handler of the program raises meanwhile
+        is none of ours, and goes where it would have gone without us: torch's own raises what a
+        loader worker died of.
         """
 
         def hook(*arguments: Any) -> Any:
@@ -684,7 +686,9 @@ class _Guard:
                 return None
             try:
                 return observe(*arguments)
-            except Exception as error:  # noqa: BLE001 - training goes on whatever happens to us
+            except Exception as error:
+                if _of_signal_handler(error):
+                    raise
                 self.errors += 1
                 self.report(error)
                 return None
@@ -716,6 +720,23 @@ class _Guard:
             elif self.errors == 1:
                 seen = " ".join("{}: {}".format(type(error).__name__, error).split())
                 sys.stderr.write("rankscope probe: {}; steps may go unseen\n".format(seen))
+
+
+def _of_signal_handler(error: Exception) -> bool:
+    """Return True if a handler of the program raised it, which runs wherever its thread is."""
+    ask = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
+    handlers = {number: ask(number) for number in range(1, signal.NSIG)}
+    codes = {_code_of(handler) for handler in handlers.values() if callable(handler)}
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code in codes for frame, _ in frames)
+
+
+def _code_of(handler: Any) -> Any:
+    """Return the code of a function, a method, a partial or what else can be called, or None."""
+    handler = getattr(handler, "func", handler)
+    if not hasattr(handler, "__code__"):
+        handler = vars(type(handler)).get("__call__")
+    return getattr(handler, "__code__", None)
 
 
 class _CpuWaits:

@@ -262,6 +262,28 @@ def test_what_a_restart_changed_is_told_as_ratios(tmp_path: Path) -> None:
     ring.end()
 
 
+def test_another_ring_of_the_same_process_is_no_restart_and_repeats_no_span(tmp_path: Path) -> None:
+    """The probe makes one when its rank has joined the others, and another with the first step."""
+    spans = SpanWriter(tmp_path)
+    ring = RingWriter(tmp_path, world_size=4)
+    spans.write(1, 2, start_ns=CREATED_NS - 3 * NS, duration_ns=NS, outcome=1)
+    read = collector(tmp_path)
+    assert Page(read).rank(metrics.CHECKPOINT_LOADS) == 1
+    ring.end()
+    ring.path.unlink()
+    later = {"created_unix_ns": CREATED_NS + 2 * NS}
+    spans = SpanWriter(tmp_path, "4242-100.span", **later)
+    ring = RingWriter(tmp_path, "4242-100.ring", world_size=4, **later)
+    ring.step(start_unix_ns=CREATED_NS + 2 * NS)
+    spans.write(1, 2, start_ns=CREATED_NS - 3 * NS, duration_ns=NS, outcome=1)
+    spans.write(2, 2, start_ns=CREATED_NS + 3 * NS, duration_ns=NS, outcome=1)
+    page = Page(read)
+    assert page.rank(metrics.CHECKPOINT_LOADS) == 2
+    assert event(page, "restarted") is None
+    assert page.labels(metrics.RESTART_RATIO) == []
+    ring.end()
+
+
 def test_a_process_that_says_no_learning_rate_is_not_compared_by_that_of_the_one_before(
     tmp_path: Path,
 ) -> None:

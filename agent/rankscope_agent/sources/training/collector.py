@@ -31,7 +31,7 @@ from rankscope_agent.sources.training.rank_samples import rank_samples
 from rankscope_agent.sources.training.read_turns import ReadTurns
 from rankscope_agent.sources.training.reported import Signal
 from rankscope_agent.sources.training.reported_totals import SignalTotals
-from rankscope_agent.sources.training.restart_ratios import LEARNING_RATE
+from rankscope_agent.sources.training.restart_ratios import LEARNING_RATE, WORLD_SIZE
 from rankscope_agent.sources.training.shares import forget_ranks
 from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.spans import Span
@@ -203,7 +203,9 @@ class TrainingCollector:
         for records in followed.read(now, TURN_RECORDS):
             last = records[-1]
             job = self._job(followed)
-            job.rank(self._identity(followed, last), created_ns).add(records, created_ns)
+            rank = job.rank(self._identity(followed, last), created_ns)
+            rank.restarts.begin(followed.process, created_ns)
+            rank.add(records, created_ns)
             job.observe(records)
         if followed.liveness == "alive":
             self._job(followed).active_unix_seconds = now
@@ -228,6 +230,9 @@ class TrainingCollector:
             rank.alive = followed.liveness == "alive"
             rank.ended_unix_seconds = followed.ended_unix_seconds
         rank.lost += lost
+        size = float(header.world_size) if header.world_size else None
+        rank.restarts.begin(followed.process, header.created_unix_ns)
+        rank.restarts.note(WORLD_SIZE, size, header.created_unix_ns)
         if followed.signals:
             rank.signals = rank.signals or SignalTotals()
             values = followed.signals.look()

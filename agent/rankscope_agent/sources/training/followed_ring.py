@@ -56,6 +56,11 @@ class FollowedRing:
         self._seen_alive = False
 
     @property
+    def process(self) -> tuple[int, int]:
+        """Whose it is: the process's number, and when that started, in ticks."""
+        return self.ring.header.pid, self.ring.header.process_start_ticks
+
+    @property
     def finished(self) -> bool:
         """Return True if nothing more can come from it."""
         ended = self.liveness == "ended" or (self.liveness == "silent" and not self.linked)

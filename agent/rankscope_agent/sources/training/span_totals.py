@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
 from rankscope_agent.contract.model import SPAN_OUTCOMES
@@ -14,6 +14,9 @@ from rankscope_agent.sources.training.spans import (
     Span,
 )
 from rankscope_agent.sources.training.starts import RENDEZVOUS
+
+MOST_REPEATED = 64
+"""Spans that a probe keeps for the ring that comes with the first step."""
 
 SAVING = frozenset(("checkpoint_save", "checkpoint_staging"))
 """What holds up steps to keep the state; what comes of a staged one is written beside them."""
@@ -30,9 +33,9 @@ class SpanTotals:
     """
 
     __slots__ = (
-        "_last_step", "began_unix_ns", "blocked_ns", "emergencies", "failed_unix_ns", "failures",
-        "last_success_unix_ns", "last_write_ns", "loads", "refused", "refused_unix_ns", "write_ns",
-        "writes",
+        "_last_step", "_repeated", "began_unix_ns", "blocked_ns", "emergencies", "failed_unix_ns",
+        "failures", "last_success_unix_ns", "last_write_ns", "loads", "refused", "refused_unix_ns",
+        "write_ns", "writes",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -44,6 +47,7 @@ class SpanTotals:
         self.last_success_unix_ns: int | None = None
         self.last_write_ns: int | None = None
         self.began_unix_ns: Mapping[str, int] = {}
+        self._repeated: deque[tuple[int, int, int]] = deque(maxlen=MOST_REPEATED)
         self._last_step = (0, 0)  # when its process's ring was made, and the step
 
     def add(self, ended: Iterable[Span], created_unix_ns: int = 0) -> None:
@@ -57,7 +61,7 @@ class SpanTotals:
             created_unix_ns: when the process's ring was made.
         """
         for span in ended:
-            if span.flags & (IN_MEMORY | NOT_THERE):
+            if span.flags & (IN_MEMORY | NOT_THERE) or self._is_known(span):
                 continue
             if span.kind_name in SAVING:
                 self.blocked_ns += max(span.blocked_ns, 0)
@@ -68,6 +72,16 @@ class SpanTotals:
                 if outcome_of(span) != "done":
                     self.refused += 1
                     self.refused_unix_ns = max(self.refused_unix_ns or 0, span.end_unix_ns)
+
+    def _is_known(self, span: Span) -> bool:
+        """Return True for a span that was there already: a process's next ring repeats the first.
+
+        A probe makes one as soon as its rank has joined others, and another with the first step.
+        """
+        key = span.start_unix_ns, span.seq, span.kind
+        known = key in self._repeated
+        self._repeated.append(key)
+        return known
 
     def last_success_step(self, created_unix_ns: int) -> int | None:
         """Return after which step of a process the newest checkpoint was; None before the first.

@@ -12,7 +12,7 @@ from rankscope_agent.contract.model import HistogramValue, RankIdentity
 from rankscope_agent.sources.training.checkpoint_writers import CheckpointWriters
 from rankscope_agent.sources.training.format import NOT_MEASURED, UNKNOWN_SAMPLES, StepRecord
 from rankscope_agent.sources.training.reported_totals import SignalTotals
-from rankscope_agent.sources.training.restart_ratios import BATCH, WORLD_SIZE, RestartRatios
+from rankscope_agent.sources.training.restart_ratios import BATCH, RestartRatios
 from rankscope_agent.sources.training.samples import SampledShares
 from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.starts import RankStart
@@ -112,8 +112,6 @@ class RankTotals:
         if created_unix_ns == self.created_unix_ns:
             self.identity = identity
             self.alive = identity.alive
-            size = identity.world_size
-            self.restarts.note(WORLD_SIZE, float(size) if size else None, created_unix_ns)
 
     def add(self, records: Sequence[StepRecord], created_unix_ns: int) -> None:
         """Add records of one process, in their order.

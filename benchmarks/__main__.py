@@ -50,6 +50,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "nccl": partial(_report, "nccl_log_cost"),
     "fabric-budget": partial(_report, "fabric_budget"),
     "fabric-check": partial(_report, "fabric_links"),
+    "checkpoints": partial(_report, "checkpoint_runs.tried"),
     "hangs": _hangs,
     "goodput": partial(_report, "goodput.run"),
     "hang-notice": partial(_report, "hang_notice"),

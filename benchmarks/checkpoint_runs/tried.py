@@ -1,0 +1,78 @@
+"""What is tried on running jobs, and the table of what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.checkpoint_runs.alarm import fires, said_by_watch
+from benchmarks.checkpoint_runs.compared import Row, rows
+from benchmarks.checkpoint_runs.run import ground, two_attempts
+from benchmarks.running_jobs.cases import SAVES, Case
+from benchmarks.running_jobs.launch import ForkServer
+from benchmarks.running_jobs.run import Answer, run
+
+SLOW_RUNS = 10
+ALERT, FINDING = "RankscopeSlowStorage", "storage_checkpoint"
+
+SLOW = Case(
+    "saves-and-slow",
+    "ddp",
+    (("gpu_compute", (1,)),),
+    {"what": "compute", "ranks": [1], "amount": 0.04},
+    {**SAVES, "compute": 0.02},
+    seconds=60,
+)
+"""Rank 1 computes 60 ms a step where its peers compute 20, while rank 0 saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of it.
+
+    Args:
+        events: values of the agent's page beside the job's own.
+        named: the watch says that checkpoints became slow.
+        alerted: the rules make an alert of what it says.
+        answers: who was named in each run with a slow rank.
+    """
+
+    events: Sequence[Row]
+    named: bool
+    alerted: bool
+    answers: Sequence[Answer]
+
+    @property
+    def passed(self) -> bool:
+        """Return True if all is as it should be."""
+        each = (answer == SLOW.expected[0] for answer in self.answers)
+        return all((*(row.right for row in self.events), self.named, self.alerted, *each))
+
+
+def measure(slow_runs: int = SLOW_RUNS) -> Result:
+    """Run all jobs, one after the other."""
+    with ground() as place:
+        events = list(rows(two_attempts(place), place.folder))
+    with ground() as place:
+        page = said_by_watch(place, FINDING)
+    return Result(events, f'"{FINDING}"' in page, fires(page, ALERT), list(_named(slow_runs)))
+
+
+def _named(count: int) -> Iterator[Answer]:
+    with ForkServer() as server:
+        for _ in range(count):
+            yield run(SLOW, server).reported
+
+
+def report(result: Result) -> str:
+    """Return the table, and a sentence on each of the other two."""
+    lines = ["| value | agent | run | |", "|---|---|---|---|"]
+    for row in result.events:
+        verdict = "as it was" if row.right else "WRONG"
+        lines.append(f"| {row.name} | {row.said} | {row.own} | {verdict} |")
+    right = sum(answer == SLOW.expected[0] for answer in result.answers)
+    lines.append(f"{sum(row.right for row in result.events)} of {len(result.events)} values right")
+    lines.append(f"slow checkpoints: named {result.named}, {ALERT} fires {result.alerted}")
+    lines.append(f"the slow rank named in {right} of {len(result.answers)} runs")
+    others = [str(answer) for answer in result.answers if answer != SLOW.expected[0]]
+    return "\n".join([*lines, *others])

@@ -38,6 +38,7 @@ def test_defaults_are_those_an_exporter_is_expected_to_have():
         protect_metrics=False,
         procfs=Path("/proc"),
         sysfs=Path("/sys"),
+        debugfs=None,
         kubelet=Path("/var/lib/kubelet"),
         ring_dir=Path("/run/rankscope"),
         checkpoint_objective_seconds=0.0,

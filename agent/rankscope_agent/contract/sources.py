@@ -28,6 +28,7 @@ from rankscope_agent.contract.metrics import (
     rdma,
     reported,
     starvation,
+    storage_clients,
     topology,
     training,
 )
@@ -245,6 +246,15 @@ SOURCES: tuple[Source, ...] = (
         needs="hostPID for pods' limits and the node's NFS: component tier-1",
         remedy="run with hostPID, so that /proc is the host's",
         shares=("pods",),
+    ),
+    Source(
+        "storage_clients",
+        "rankscope_agent.sources.storage_clients.collector.create",
+        (storage_clients,),
+        importance=115,
+        needs="debugfs, for nodes that mount Lustre or CephFS: component storage-clients",
+        remedy="nothing where no job uses Lustre or CephFS; else mount debugfs into the agent and"
+        " say where (--path.debugfs)",
     ),
 )
 """All sources, in the order in which their series stand on the page."""

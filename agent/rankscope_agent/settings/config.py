@@ -112,6 +112,13 @@ class Config:
         "DIR",
         "the node's sysfs",
     )
+    debugfs: Path | None = option(
+        "--path.debugfs",
+        parse_optional_path,
+        "",
+        "DIR",
+        "the node's debugfs, read for its clients of Lustre and CephFS; not read if empty",
+    )
     kubelet: Path = option(
         "--path.kubelet",
         parse_path,

@@ -1,0 +1,1 @@
+"""What kernels say of their clients of Lustre and CephFS, from debugfs."""

@@ -238,7 +238,7 @@ def test_the_lowest_level_of_a_loss_is_of_the_newest_process(tmp_path: Path) -> 
 
 def test_what_a_restart_changed_is_told_as_ratios(tmp_path: Path) -> None:
     signals, ring = SignalWriter(tmp_path), RingWriter(tmp_path, world_size=4)
-    for samples in (32, 32, 7):
+    for samples in (*[32] * 15, 7, 96):
         ring.step(samples=samples)
     read = collector(tmp_path)
     signals.write({5: 0.1})
@@ -250,8 +250,11 @@ def test_what_a_restart_changed_is_told_as_ratios(tmp_path: Path) -> None:
     ring.end()
     signals = SignalWriter(tmp_path, "4343-9.sig", **LATER)
     ring = RingWriter(tmp_path, "4343-9.ring", world_size=3, **LATER)
-    ring.step(start_unix_ns=CREATED_NS + 61 * NS, samples=64)
     signals.write({5: 0.02})
+    for step in range(15):
+        ring.step(start_unix_ns=CREATED_NS + (61 + step) * NS, samples=64)
+    assert ratio(Page(read), "batch_samples") is None
+    ring.step(start_unix_ns=CREATED_NS + 76 * NS, samples=64)
     page = Page(read)
     assert event(page, "restarted") == CREATED_NS / NS + 60
     assert ratio(page, "learning_rate") == 0.5
@@ -259,6 +262,9 @@ def test_what_a_restart_changed_is_told_as_ratios(tmp_path: Path) -> None:
     assert ratio(page, "batch_samples") == 2.0
     signals.write({5: 0.001})  # the schedule goes on
     assert ratio(Page(read), "learning_rate") == 0.5
+    for step in range(20):  # then they vary
+        ring.step(start_unix_ns=CREATED_NS + (77 + step) * NS, samples=step)
+    assert ratio(Page(read), "batch_samples") == 2.0
     ring.end()
 
 

@@ -41,7 +41,7 @@ RESTART_RATIO = Metric(
     "rankscope_restart_ratio",
     "gauge",
     "What the rank's newest process began with over what the one before it ended with:"
-    " learning_rate, batch_samples (the largest batch of each), world_size; absent where there was"
+    " learning_rate, batch_samples (the usual batch of each), world_size; absent where there was"
     " no restart.",
     (*RANK, "quantity"),
 )

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
 
 LEARNING_RATE, BATCH, WORLD_SIZE = "learning_rate", "batch_samples", "world_size"
-QUANTITIES = (LEARNING_RATE, BATCH, WORLD_SIZE)
+
+
+STEPS, FEWEST_STEPS, USUAL_SHARE = 64, 16, 0.75
+"""Newest steps of which a batch is the usual one, where it is that of most of them: the last batch
+of an epoch is smaller, and what an evaluation fetched is in the next step. Jobs whose batches vary
+have none."""
 
 
 class RestartRatios:
     """Values of a rank's newest process over those of the one before it.
 
     The learning rate is compared where one process ended and the next began, as schedules move it
-    in between; of batches the largest of each process count, as the last one of an epoch is small.
+    in between; a batch is the usual one of a process's newest steps.
     """
 
-    __slots__ = ("_before", "_created_unix_ns", "_first", "_now", "_process", "at_unix_ns")
+    __slots__ = (
+        "_batches",
+        "_before",
+        "_created_unix_ns",
+        "_first",
+        "_now",
+        "_process",
+        "at_unix_ns",
+    )
 
     def __init__(self) -> None:
         self._created_unix_ns = 0
@@ -23,6 +37,7 @@ class RestartRatios:
         self._first: dict[str, float] = {}
         self._now: dict[str, float] = {}
         self._before: dict[str, float] = {}
+        self._batches: deque[int] = deque(maxlen=STEPS)
         self.at_unix_ns: int | None = None
 
     def begin(self, process: tuple[int, int], created_unix_ns: int) -> None:
@@ -39,6 +54,7 @@ class RestartRatios:
             self.at_unix_ns = created_unix_ns
             self._before = {**self._before, **self._now}
             self._first, self._now = {}, {}
+            self._batches.clear()
         self._process = process
 
     def note(self, quantity: str, value: float | None, created_unix_ns: int) -> None:
@@ -46,8 +62,13 @@ class RestartRatios:
         if value is None or created_unix_ns != self._created_unix_ns:
             return
         self._first.setdefault(quantity, value)
-        largest = quantity == BATCH
-        self._now[quantity] = max(value, self._now.get(quantity, value)) if largest else value
+        self._now[quantity] = value
+
+    def note_batches(self, samples: Sequence[int], created_unix_ns: int) -> None:
+        """Take how many samples further steps had, of those that know."""
+        if created_unix_ns == self._created_unix_ns:
+            self._batches.extend(samples)
+            self.note(BATCH, _usual(self._batches), created_unix_ns)
 
     def known(self) -> Mapping[str, float]:
         """Return the ratios of what both processes said and was not zero."""
@@ -57,3 +78,11 @@ class RestartRatios:
             for quantity, before in self._before.items()
             if quantity in after and before > 0
         }
+
+
+def _usual(batches: Collection[int]) -> float | None:
+    """Return the samples that most steps have, None where they are too few, or differ."""
+    if len(batches) < FEWEST_STEPS:
+        return None
+    ((samples, count),) = Counter(batches).most_common(1)
+    return float(samples) if count >= USUAL_SHARE * len(batches) and samples else None

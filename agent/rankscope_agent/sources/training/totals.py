@@ -12,7 +12,7 @@ from rankscope_agent.contract.model import HistogramValue, RankIdentity
 from rankscope_agent.sources.training.checkpoint_writers import CheckpointWriters
 from rankscope_agent.sources.training.format import NOT_MEASURED, UNKNOWN_SAMPLES, StepRecord
 from rankscope_agent.sources.training.reported_totals import SignalTotals
-from rankscope_agent.sources.training.restart_ratios import BATCH, RestartRatios
+from rankscope_agent.sources.training.restart_ratios import RestartRatios
 from rankscope_agent.sources.training.samples import SampledShares
 from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.starts import RankStart
@@ -130,8 +130,7 @@ class RankTotals:
         self.cpu_wait_ns = _plus(self.cpu_wait_ns, [record.cpu_wait_ns for record in records])
         counted = _counted(records)
         self.samples = _plus(self.samples, counted)
-        largest = max(counted, default=0)
-        self.restarts.note(BATCH, float(largest) if largest else None, created_unix_ns)
+        self.restarts.note_batches(counted, created_unix_ns)
         if created_unix_ns == self.created_unix_ns:
             self.last = records[-1]
 

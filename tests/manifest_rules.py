@@ -33,7 +33,7 @@ PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9](-?[a-z0-9])*")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 KEY = re.compile(rf"({NAME.pattern}/)?[A-Za-z0-9]([A-Za-z0-9._-]{{0,61}}[A-Za-z0-9])?")
 HOST_PATHS = {
-    *("/sys", "/var/log", "/var/log/pods"),
+    *("/sys", "/sys/kernel/debug", "/var/log", "/var/log/pods"),
     *("/var/lib/kubelet/pods", "/var/lib/kubelet/pod-resources"),
 }
 MOST_ANNOTATED = 250 << 10  # room for other annotations is left

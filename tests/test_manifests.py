@@ -37,7 +37,7 @@ TIERS = ((), ("tier-1",), ("tier-2",), ("tier-3",))
 NETWORKS = ((), ("host-network",))
 GPUS = ((), ("nvml",), ("nvml-default-runtime",), ("nvml-default-runtime", "nvml"), ("dcgm",))
 REST = ("journal", "selinux", "probe", "watch", "gpu-nodes", "network-policy", "admission-policy")
-REST += ("pod-monitor", "service-monitor", "probe-injection", "tls", "namespace")
+REST += ("pod-monitor", "service-monitor", "probe-injection", "storage-clients", "tls", "namespace")
 PUBLISHING = ("watch", "publish-nodes")
 GENERATED = ("prometheus-rules", "dashboards")
 

@@ -25,6 +25,7 @@ from rankscope_agent.contract.metrics import (
     rdma,
     reported,
     starvation,
+    storage_clients,
     training,
 )
 from rankscope_agent.contract.model import Metric
@@ -193,6 +194,15 @@ def noticed(notice: str) -> list[Reading]:
     return [Reading(cluster_jobs.JOB_NODE_NOTICE, labels, NOW - 60)]
 
 
+def client(seconds: float, operations: float, node: str = NODES[1]) -> Sequence[Reading]:
+    """Return what a node's client of Lustre counted of reads."""
+    labels = {"type": "lustre", "filesystem": "scratch", "operation": "read"}
+    return [
+        Reading(storage_clients.OPERATIONS, labels, operations, 0, node),
+        Reading(storage_clients.SECONDS, labels, seconds, 0, node),
+    ]
+
+
 def befell(event: str) -> Reading:
     """Return what an agent says of something that befell the odd rank five minutes ago."""
     return of_odd_rank(reported.TRAINING_EVENT, NOW - 300, event=event)
@@ -291,6 +301,7 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
         Reading(host.NFS_OPERATIONS, {**POD, "operation": "READ"}, 1000, 0),
         Reading(host.NFS_ROUND_TRIP, {**POD, "operation": "READ"}, 900, 0),
     ],
+    "storage_client_slow": client(10.0, 100.0),
     "cpu_starved": starved(starvation.RANK_STARVED),
     "workers_starved": starved(starvation.LOADER_STARVED),
     # Ranks, pods, environment.

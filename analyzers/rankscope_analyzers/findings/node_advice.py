@@ -73,6 +73,13 @@ NODE_ADVICE: Mapping[str, Advice] = {
         "RankscopeSlowStorage",
         "platform",
     ),
+    "storage_client_slow": Advice(
+        "ticket",
+        "Compare the node's network and client of that file system with others' (lfs check servers;"
+        " dmesg for evictions and reconnects), and move the job off the node if they differ.",
+        "RankscopeSlowStorage",
+        "platform",
+    ),
     "nfs_slow": Advice(
         "ticket",
         "Look at the file server and at the node's way to it.",

@@ -127,6 +127,7 @@ KINDS: Mapping[str, Kind] = {
         4, SLOW_RANK | SLOW_INPUT | {"cpu_pressure", "cpu_starved", "workers_starved"}
     ),
     "nfs_slow": Kind(4, SLOW_INPUT | {"io_pressure"}),
+    "storage_client_slow": Kind(4, SLOW_INPUT | {"io_pressure"}),
     "disk_full": Kind(6, NO_RANK | {"storage_checkpoint", "checkpoint_failed"}),
     "shm_full": Kind(6, NO_RANK | {"data_loader", "loader_worker_died"}),
     "pids_exhausted": Kind(6, NO_RANK | {"data_loader"}),

@@ -33,6 +33,7 @@ from rankscope_analyzers.layers import (
     process_deaths,
     replica_groups,
     starvation,
+    storage_clients,
 )
 from rankscope_analyzers.layers.job_view import JobView
 
@@ -63,6 +64,7 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("nccl", nccl_transport.READS, nccl_transport.KINDS, nccl_transport.findings),
     Subject("host", host_pressure.READS, host_pressure.KINDS, host_pressure.findings),
     Subject("host", starvation.READS, starvation.KINDS, starvation.findings),
+    Subject("host", storage_clients.READS, storage_clients.KINDS, storage_clients.findings),
     Subject("pod", endings.READS, endings.KINDS, endings.findings),
     Subject("pod", node_notices.READS, node_notices.KINDS, node_notices.findings),
     Subject("pod", pod_status.READS, pod_status.KINDS, pod_status.findings),

@@ -98,6 +98,14 @@ def test_updates_that_a_scaler_skips_are_counted(nursery: Nursery, tmp_path: Pat
     assert signals[Signal.SKIPPED_UPDATES].value == 2
 
 
+def test_a_worker_of_whose_death_the_program_hears_nothing_is_counted_as_its_loader_ends(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    ended, _, signals = job(nursery, tmp_path, "abandoned")
+    assert ended.errors == ""
+    assert signals[Signal.DEAD_WORKERS].value == 1
+
+
 def test_a_loader_worker_that_dies_is_counted_once(nursery: Nursery, tmp_path: Path) -> None:
     _, _, signals = job(nursery, tmp_path, "workers")
     assert signals[Signal.DEAD_WORKERS].value == 1

@@ -2294,7 +2294,12 @@ class _Signals:
     def worker_died(self, error: Exception) -> None:
         """Count loader workers that an error of the loader's names, each once."""
         named = _WORKERS.match(str(error))
-        pids = set(named[1].split(", ")) - self.dead if named else set()
+        if named:
+            self.count_dead(set(named[1].split(", ")))
+
+    def count_dead(self, pids: "set[str]") -> None:
+        """Count workers by their numbers, each once."""
+        pids = pids - self.dead
         if pids and len(self.dead) < _SIBLINGS:
             self.dead |= pids
             self.add(_DEAD_WORKERS, float(len(pids)), soon=True)
@@ -2307,6 +2312,10 @@ class _Signals:
             (data.dataloader._MultiProcessingDataLoaderIter, "_try_get_data"),
         ):
             setattr(owner, name, self.guard.untraced(self.noting_deaths(getattr(owner, name))))
+        loader = data.dataloader._MultiProcessingDataLoaderIter
+        shutdown = getattr(loader, "_shutdown_workers", None)
+        if shutdown is not None:
+            loader._shutdown_workers = self.guard.untraced(self.noting_ends(shutdown))
         attach = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
         later = getattr(self.torch.cuda, "_lazy_call", None)
         if attach is not None and later is not None:
@@ -2326,6 +2335,28 @@ class _Signals:
                 raise
 
         return noting
+
+    def noting_ends(self, shutdown: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what ends a loader's workers, with those counted that did not end by themselves.
+
+        A pipe that breaks may be what the program hears of a worker's death, and all that it hears.
+        """
+        ended = self.guard.guarded(self.workers_ended)
+
+        @functools.wraps(shutdown)
+        def noting(loader: Any, *arguments: Any, **options: Any) -> Any:
+            try:
+                return shutdown(loader, *arguments, **options)
+            finally:
+                ended(loader)
+
+        return noting
+
+    def workers_ended(self, loader: Any) -> None:
+        """Count workers of a loader that was shut down which were killed or raised."""
+        for worker in getattr(loader, "_workers", ()):
+            if worker.exitcode not in (None, 0, -signal.SIGTERM):  # SIGTERM is the loader's own
+                self.count_dead({str(worker.pid)})
 
     def rate(self, value: float) -> None:
         """Take the learning rate that the program says."""

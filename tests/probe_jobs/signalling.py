@@ -144,6 +144,22 @@ def workers(said: Said) -> None:
                 optimizer.step()
 
 
+def abandoned(said: Said) -> None:
+    """Leave loaders early, one of which lost a worker of which the program heard nothing."""
+    module, optimizer = model()
+    for lost in (False, True, False):
+        batches = iter(DataLoader([torch.randn(8)] * 400, batch_size=4, num_workers=2))
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch raises what it died of
+        optimizer.zero_grad()
+        module(next(batches)).square().mean().backward()
+        optimizer.step()
+        if lost:
+            worker = batches._workers[1]  # type: ignore[attr-defined]
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.join()
+        del batches
+
+
 def odd(said: Said) -> None:
     """Hand over what is no loss, and go on."""
     module, optimizer = model()
@@ -213,7 +229,19 @@ def hung(said: Said) -> None:
 
 JOBS = {
     job.__name__: job
-    for job in (tensors, plain, silent, marked, scaled, workers, odd, compiled, saving, hung)
+    for job in (
+        tensors,
+        plain,
+        silent,
+        marked,
+        scaled,
+        workers,
+        abandoned,
+        odd,
+        compiled,
+        saving,
+        hung,
+    )
 }
 
 if __name__ == "__main__":

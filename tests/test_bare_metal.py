@@ -219,3 +219,25 @@ def test_a_users_directory_of_rings_is_that_users_alone(open_folder):
         subprocess.run(["umount", str(own)], capture_output=True, check=False)
     assert f"RING_DIR={own}\n" in told[60001]
     assert f"RING_DIR={rings}\n" in told[60002]
+
+
+@pytest.mark.parametrize(("size", "mounted"), [(None, "512m"), ("64m", "64m")])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes directories of other users")
+def test_a_users_directory_has_a_size_of_its_own_and_is_closed_without_one_too(
+    open_folder, size, mounted
+):
+    """Where root may not mount, the directory is still the user's alone."""
+    mount = open_folder / "bin" / "mount"
+    mount.parent.mkdir()
+    mount.write_text(f'#!/bin/sh\necho "$@" > {open_folder}/asked\nexit 1\n')
+    mount.chmod(0o755)
+    variables = {"PATH": f"{mount.parent}:{os.environ['PATH']}", "SLURM_JOB_UID": "60001"}
+    variables |= {"RANKSCOPE_RING_DIR": f"{open_folder}/rings"}
+    variables |= {} if size is None else {"RANKSCOPE_RING_SIZE": size}
+    script = PROLOG.with_name("slurm-prolog.sh")
+    subprocess.run(["sh", str(script)], env=variables, check=True)
+    own = (open_folder / "rings" / "60001").stat()
+    assert (own.st_uid, own.st_mode & 0o777) == (60001, 0o700)
+    asked = (open_folder / "asked").read_text().split()
+    assert asked[:2] == ["-t", "tmpfs"]
+    assert {f"size={mounted}", "nr_inodes=4096", "mode=0700", "noexec"} <= {*asked[3].split(",")}

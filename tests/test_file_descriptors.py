@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import resource
+import selectors
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from rankscope_agent.sources.netdev.counters import InterfaceFiles
 from rankscope_agent.sources.netdev.interfaces import Interface
 from rankscope_agent.sources.training.follower import ring_limit
 from rankscope_agent.web.access import OPEN
+from rankscope_agent.web.health import HealthServer
 from rankscope_agent.web.server import WebServer
 from running_agent import COMMAND, HEALTH, PATIENCE_SECONDS, running_agent
 from test_agent_process import until
@@ -109,6 +111,31 @@ def test_who_cannot_accept_pauses_and_lets_one_silent_connection_go(monkeypatch)
             assert far.recv(1) == b""
             assert len(pauses) == server.socket.failures == 1
             server.socket = plain
+
+
+class Pauses:
+    """An event that is asked to wait, and does not."""
+
+    def __init__(self):
+        self.asked = []
+
+    def wait(self, seconds):
+        self.asked.append(seconds)
+
+
+def test_who_cannot_accept_a_probe_pauses_and_lets_one_silent_connection_go():
+    server = HealthServer(ListenAddress("127.0.0.1", 0), lambda: True)
+    (near, far), (newer, other) = socket.socketpair(), socket.socketpair()
+    with near, far, newer, other, server._listening:
+        server._slots.acquire("10.0.0.1", near)
+        server._slots.acquire("10.0.0.1", newer)
+        plain, server._listening = server._listening, Exhausted(server._listening)
+        server._stop = Pauses()
+        server._accept(selectors.DefaultSelector())
+        far.settimeout(PATIENCE_SECONDS)
+        assert far.recv(1) == b""
+        assert (server._stop.asked, server._listening.failures) == ([0.05], 1)
+        server._listening = plain
 
 
 @contextlib.contextmanager

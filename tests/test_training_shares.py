@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import shutil
@@ -12,6 +13,9 @@ from collected_page import Clock, Page, collector
 from counted_reading import turns_of_bytes
 from known_pods import pods_of
 from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.sources.flight_recorder import collector as flight_recorder
+from rankscope_agent.sources.flight_recorder.collector import FlightRecorderCollector
+from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.stalls import look
@@ -24,7 +28,10 @@ from rankscope_agent.sources.training.files import Listing, list_rings
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import RECORD_SIZE
 from rankscope_agent.sources.training.reader import RingStepSource
+from rankscope_agent.sources.training.shares import forget_ranks
+from rankscope_agent.sources.training.totals import JobTotals
 from ring_writer import RingWriter
+from served_agents import RANK
 
 REFUSED_SECONDS = 60.0
 PODS_RESCAN_SECONDS = 5.0
@@ -107,6 +114,73 @@ def test_made_up_ranks_cost_their_own_job_and_no_job_with_an_open_ring(tmp_path,
     assert len(found) == 4
     assert page.rank(metrics.STEPS, 7, "victim") == 5
     for writer in (victim, liar):
+        writer.end()
+
+
+def known_ranks(**jobs):
+    """Return what is known of jobs: of each rank when its process began, in nanoseconds."""
+    known = {}
+    for name, began in jobs.items():
+        job = known[name.replace("_", "/")] = JobTotals()
+        for number, created in enumerate(began):
+            job.rank(dataclasses.replace(RANK, rank=number), created)
+    return known
+
+
+def left(jobs):
+    return {name: sorted(job.ranks) for name, job in jobs.items()}
+
+
+def test_the_namespace_that_has_most_ranks_is_charged_however_many_jobs_they_are_of():
+    jobs = known_ranks(greedy_a=[1, 2], greedy_b=[1, 2], team_llm=[1, 2, 3])
+    forget_ranks(jobs, set(), 1)
+    assert left(jobs)["team/llm"] == [0, 1, 2]
+
+
+def test_of_one_job_the_rank_that_ended_first_is_forgotten_first():
+    jobs = known_ranks(team_llm=[5, 1, 9])
+    forget_ranks(jobs, set(), 2)
+    assert left(jobs) == {"team/llm": [2]}
+
+
+def test_of_a_pod_that_gives_up_places_rings_that_ended_go_before_live_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(ring_follower, "ring_limit", lambda: 4)
+    greedy = volume(tmp_path, "uid-a")
+    writers = [RingWriter(greedy, f"{n}.ring", rank=n) for n in range(4)]
+    for number, writer in enumerate(writers):
+        writer.step(3)
+        os.utime(writer.path, (number, number))
+    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_of("team"))
+    rings.rescan(NOW)
+    for followed in rings.rings:  # of which two are the newest, and have ended
+        followed.liveness = "ended" if followed.ring.header.rank >= 2 else "alive"
+    late = volume(tmp_path, "uid-b")
+    writers += [RingWriter(late, f"{n}.ring", rank=n) for n in range(2)]
+    for number in range(1, 4):
+        rings.rescan(NOW + number * (PODS_RESCAN_SECONDS + 1))
+    kept = {one.ring.header.rank for one in rings.rings if one.ring.pod_uid == "uid-a"}
+    assert kept == {0, 1}
+    for writer in writers:
+        writer.end()
+
+
+def test_worker_servers_of_one_namespace_leave_others_theirs(tmp_path, monkeypatch):
+    monkeypatch.setattr(flight_recorder, "MAX_SOCKETS", 4)
+    writers = []
+    for uid in ("greedy-0", "greedy-1", "team-late"):
+        directory = volume(tmp_path, uid)
+        for number in range(4):
+            writers.append(RingWriter(directory, f"{number}.ring", rank=number, job_id=uid))
+            writers[-1].step(flags=0)
+            (directory / f"{number}.sock").touch()
+    names = pods_named_after_their_namespace()
+    collector_of_calls = FlightRecorderCollector(
+        tmp_path, tmp_path / "kubelet", FlightWindows(), names, Clock()
+    )
+    collector_of_calls._find(NOW)
+    found = Counter(socket.holder[0] for socket in collector_of_calls._sockets)
+    assert found == {"greedy": 2, "team": 2}
+    for writer in writers:
         writer.end()
 
 

@@ -15,7 +15,7 @@ from certificates import Authority
 from rankscope_agent.web import access, watched_files
 from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_agent.web.watched_files import Watched
-from serving import EVERYWHERE, PATIENCE_SECONDS, Serving
+from serving import EVERYWHERE, PATIENCE_SECONDS, ROUTES, Serving
 
 TOKEN = {"Authorization": "Bearer correct-horse-battery-staple"}
 USERS = f"basic_auth_users: {{p: '{bcrypt.hashpw(b'secret', bcrypt.gensalt(4)).decode()}'}}\n"
@@ -134,6 +134,24 @@ def test_a_token_file_that_hangs_keeps_no_path_from_being_answered_that_needs_no
         assert hanging.asked.acquire(timeout=PATIENCE_SECONDS)
         assert serving.statuses() == [200, 200, 401]
         assert serving.statuses(**TOKEN) == [200, 200, 401]
+        hanging.answers.set()
+        assert first.result(PATIENCE_SECONDS) == 401
+
+
+def test_a_file_of_passwords_that_hangs_keeps_no_open_path_from_being_answered(
+    config_file, monkeypatch
+):
+    hanging, read = Hanging(), access.read_web_config
+    monkeypatch.setattr(access, "read_web_config", lambda path: hanging.read() or read(path))
+    with ThreadPoolExecutor(1) as pool, Serving(config_file=config_file) as serving:
+        open_path, page, _ = ROUTES
+        assert hanging.asked.acquire(timeout=PATIENCE_SECONDS)
+        hanging.hangs.set()
+        config_file.write_text(USERS + "# changed\n")
+        first = pool.submit(serving.status, page)
+        assert hanging.asked.acquire(timeout=PATIENCE_SECONDS)
+        monkeypatch.setattr(Guard, "_users", None)  # who is asked now is asked who he is
+        assert serving.status(open_path) == 200
         hanging.answers.set()
         assert first.result(PATIENCE_SECONDS) == 401
 

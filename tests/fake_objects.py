@@ -41,6 +41,8 @@ class FakeObjects:
         self.kinds = {
             (one["apiVersion"], one["kind"]): "namespace" in one["metadata"] for one in objects
         }
+        self.patches: dict[Key, Any] = {}
+        """What was to be changed of each object."""
         store = self
 
         class Handler(_Handler):
@@ -117,10 +119,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self.server_of.stored.pop(found) if found else None)
 
     def do_PATCH(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        patch = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         found = self.server_of.at(urlsplit(self.path).path)
         changed = None
         if found:
+            self.server_of.patches[found] = json.loads(patch)
             before = self.server_of.stored[found]
             changed = before | {"metadata": before["metadata"] | {"resourceVersion": "2"}}
         self._answer(changed)

@@ -60,8 +60,15 @@ def after_an_apply(found: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def applied_again(objects, folder, monkeypatch) -> dict[str, str]:
-    """Apply objects where they have been applied already; return what kubectl says of each."""
+def applied_again(objects, folder, monkeypatch, patches=None) -> dict[str, str]:
+    """Apply objects where they have been applied already; return what kubectl says of each.
+
+    Args:
+        objects: to apply.
+        folder: for files.
+        monkeypatch: points kubectl at the server.
+        patches: takes what kubectl sends of each, by kind, namespace and name.
+    """
     server = FakeObjects([after_an_apply(one) for one in objects])
     kubeconfigs.point_at(server.url, folder, monkeypatch)
     written = folder / "objects.json"
@@ -76,6 +83,8 @@ def applied_again(objects, folder, monkeypatch) -> dict[str, str]:
         )
     finally:
         server.close()
+    if patches is not None:
+        patches.update(server.patches)
     assert done.returncode == 0, done.stderr
     return dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
 
@@ -94,6 +103,15 @@ def test_the_second_apply_changes_nothing(everything, tmp_path, monkeypatch):
     said = applied_again(everything, tmp_path, monkeypatch)
     assert len(said) == len({key(one) for one in everything}) == len(everything)
     assert {name for name, word in said.items() if word != "unchanged"} == SENT_AGAIN
+
+
+def test_what_is_sent_again_is_what_is_stored(everything, tmp_path, monkeypatch):
+    """So that no other manager's fields differ, either: only those that do are conflicts."""
+    (budget,) = [one for one in everything if one["kind"] == "PodDisruptionBudget"]
+    patches = {}
+    said = applied_again([budget], tmp_path, monkeypatch, patches)
+    assert said.keys() == SENT_AGAIN
+    assert patches == {key(budget): {"spec": {"selector": budget["spec"]["selector"]}}}
 
 
 QUOTA = """

@@ -24,10 +24,10 @@ LeftOut = Mapping[tuple[str, int], float]
 """When the newest step of these records began, by job and rank."""
 
 
-def read(said: Any) -> LeftOut:
+def read(listed: Any) -> LeftOut:
     """Return the ranks that an answer names; agents of before name none."""
     found: dict[tuple[str, int], float] = {}
-    for one in said[:MOST_RANKS] if isinstance(said, list) else ():
+    for one in listed[:MOST_RANKS] if isinstance(listed, list) else ():
         job, rank, until = map(one.get, MEMBERS) if isinstance(one, dict) else (None, None, None)
         if type(job) is str and type(rank) is int and type(until) is float and math.isfinite(until):
             found[job, rank] = max(until, found.get((job, rank), until))

@@ -62,17 +62,17 @@ NONE = Apart()
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """When steps ended, of all records that say so.
+    """When steps ended, of all records that have it.
 
     Args:
-        speaker: (n,) index of the rank on a node that each record is of.
-        speakers: (k,) node's index times `_RANKS` plus rank, of each.
+        place: (n,) index of the rank on a node that each record is of.
+        places: (k,) node's index times `_RANKS` plus rank, of each.
         step: (n,) index of attempt and step, ascending with them.
         seconds: (n,) Unix time.
     """
 
-    speaker: Integers
-    speakers: Integers
+    place: Integers
+    places: Integers
     step: Integers
     seconds: Floats
 
@@ -94,9 +94,9 @@ def ahead(records: pd.DataFrame) -> Apart:
     if not known.any():
         return NONE
     far = max(FAR_SECONDS, FAR_STEPS * float(np.median(lasted[known])))
-    speaker, speakers = pd.factorize(_speaker(node[known], rank[known]).astype(np.int64))
-    newest = np.full(len(speakers), -np.inf)
-    np.maximum.at(newest, speaker, ends[known])
+    place, places = pd.factorize(_rank_on_node(node[known], rank[known]).astype(np.int64))
+    newest = np.full(len(places), -np.inf)
+    np.maximum.at(newest, place, ends[known])
     # Whoever has the right time ended the newest step when the others did, or is gone by now.
     ordered = np.sort(newest)
     middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2], None]
@@ -104,8 +104,8 @@ def ahead(records: pd.DataFrame) -> Apart:
     if not len(suspects):
         return NONE
     step = _steps(records[known])
-    found = _offsets(_Ends(speaker, speakers, step, ends[known]), suspects, far)
-    return _by_node(found, speakers, [str(name) for name in names])
+    found = _offsets(_Ends(place, places, step, ends[known]), suspects, far)
+    return _by_node(found, places, [str(name) for name in names])
 
 
 def moved(records: pd.DataFrame, apart: Apart) -> pd.DataFrame:
@@ -116,21 +116,21 @@ def moved(records: pd.DataFrame, apart: Apart) -> pd.DataFrame:
     by = np.array([*(apart.nodes.get(str(name), 0.0) for name in names), 0.0])[node]
     index = {str(name): number for number, name in enumerate(names)}
     alone = sorted(
-        (_speaker(index[name], rank), seconds)
+        (_rank_on_node(index[name], rank), seconds)
         for (name, rank), seconds in apart.ranks.items()
         if name in index
     )
     if alone:
         rank = step_records.numeric(records["rank"]).astype(np.float64)
-        speaker = _speaker(node, np.where(np.isfinite(rank), rank, -1.0))
+        place = _rank_on_node(node, np.where(np.isfinite(rank), rank, -1.0))
         keys, seconds = np.array(alone).T
-        at = np.minimum(np.searchsorted(keys, speaker), len(keys) - 1)
-        by = by + np.where(keys[at] == speaker, seconds[at], 0.0)
+        at = np.minimum(np.searchsorted(keys, place), len(keys) - 1)
+        by = by + np.where(keys[at] == place, seconds[at], 0.0)
     starts = pd.to_numeric(records[CLOCK], errors="coerce") - by
     return records.assign(**{CLOCK: starts})
 
 
-def _speaker(node: Any, rank: Any) -> Any:
+def _rank_on_node(node: Any, rank: Any) -> Any:
     """Return one number for a rank on a node; exact in a float, as there are fewer than 2^33."""
     return node * float(_RANKS) + rank
 
@@ -151,7 +151,7 @@ def _steps(records: pd.DataFrame) -> Integers:
 
 
 def _offsets(ends: _Ends, suspects: Integers, far: float) -> Mapping[int, float | None]:
-    """Return by how many seconds each speaker's clock is ahead; None where that is not far.
+    """Return by how many seconds each place's clock is ahead; None where that is not far.
 
     Nothing of those that have too few steps in common with others. The middle one of the clocks is
     right: of two, the one that is behind.
@@ -170,15 +170,15 @@ def _offsets(ends: _Ends, suspects: Integers, far: float) -> Mapping[int, float 
 
 
 def _table(ends: _Ends) -> Floats:
-    """Return (steps, speakers) when the newest steps ended that several made, NaN if unknown."""
+    """Return (steps, places) when the newest steps ended that several made, NaN if unknown."""
     several = np.flatnonzero(np.bincount(ends.step[ends.step >= 0]) >= 2)
     chosen = several[-NEWEST_STEPS:]
     row = np.full(int(ends.step.max(initial=-1)) + 2, -1, dtype=np.int64)
     row[chosen] = np.arange(len(chosen))
     of_record = row[ends.step]  # of a step that is not known: the last one, -1
     kept = np.flatnonzero(of_record >= 0)[::-1]  # the first of a rank in a step counts
-    table = np.full((len(chosen), len(ends.speakers)), np.nan)
-    table[of_record[kept], ends.speaker[kept]] = ends.seconds[kept]
+    table = np.full((len(chosen), len(ends.places)), np.nan)
+    table[of_record[kept], ends.place[kept]] = ends.seconds[kept]
     return np.asarray(table[np.isfinite(table).sum(axis=1) >= 2])
 
 
@@ -189,11 +189,11 @@ def _lower_middle(table: Floats) -> Floats:
     return np.asarray(np.take_along_axis(ordered, middle[:, None], axis=1)[:, 0])
 
 
-def _by_node(found: Mapping[int, float | None], speakers: Integers, names: list[str]) -> Apart:
+def _by_node(found: Mapping[int, float | None], places: Integers, names: list[str]) -> Apart:
     """Put together the ranks of nodes all of which are ahead by the same time."""
     of_node: dict[int, dict[int, float | None]] = {}
     for one, seconds in found.items():
-        of_node.setdefault(int(speakers[one]) // _RANKS, {})[int(speakers[one]) % _RANKS] = seconds
+        of_node.setdefault(int(places[one]) // _RANKS, {})[int(places[one]) % _RANKS] = seconds
     nodes: dict[str, float] = {}
     ranks: dict[tuple[str, int], float] = {}
     for node, several in of_node.items():

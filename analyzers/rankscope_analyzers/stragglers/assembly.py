@@ -73,6 +73,8 @@ class Assembler:
         "_job",
         "_newest",
         "_number",
+        "_reached",
+        "_released",
         "_runs",
         "_shape",
     )
@@ -87,7 +89,8 @@ class Assembler:
     def _begin(self) -> None:
         self._buffered: list[Rows] = []
         self._shape: Shape | None = None
-        self._newest, self._done = -1, -1
+        self._newest, self._done, self._released = -1, -1, -1
+        self._reached: Integers = np.empty(0, dtype=np.int64)
         self._number += 1
 
     def add(self, rows: Rows) -> Iterator[Shape | Block]:
@@ -114,10 +117,32 @@ class Assembler:
         last = self._newest - HOLD_STEPS - 1
         if last - self._done < self._steps_of_a_block():
             return False
-        if self._shape is not None:
-            return True
+        return self._shape is not None or self._shows_layout(last)
+
+    def _shows_layout(self, last: int) -> bool:
+        """Return True if steps up to a counter are enough to show how many ranks there are."""
         known = np.unique(np.concatenate([rows.step for rows in self._buffered]))
         return int((known <= last).sum()) >= LAYOUT_STEPS
+
+    @property
+    def held(self) -> int:
+        """Return how many records wait for others of their steps."""
+        return sum(map(len, self._buffered))
+
+    def release(self, ranks: Integers) -> Iterator[Shape | Block]:
+        """Yield the steps of which no record is missing any more, sooner than others would push.
+
+        Args:
+            ranks: those of which records are still awaited; each has sent its own in order.
+        """
+        known = ranks[ranks < len(self._reached)]
+        if not len(known) or len(known) < len(ranks) or not self._buffered:
+            return
+        last = int(self._reached[known].min())
+        if last <= self._done or (self._shape is None and not self._shows_layout(last)):
+            return
+        self._released = last
+        yield from self._complete(last)
 
     def _buffer_limit(self) -> int:
         return max(MAXIMUM_BUFFERED * self._block_rows, 2 * HOLD_STEPS * self._job.world)
@@ -152,12 +177,21 @@ class Assembler:
         if not len(rows):
             return
         self._newest = max(int(newest[-1]), int(rows.step[-1]))
-        late = rows.step < newest - HOLD_STEPS
+        late = (rows.step < newest - HOLD_STEPS) | (rows.step <= self._released)
+        self._reach(rows)
         if late.any():
             self._account.add(_late(rows.at(late), newest[late]))
             rows = rows.at(~late)
         if len(rows):
             self._buffered.append(rows)
+
+    def _reach(self, rows: Rows) -> None:
+        """Note how far each rank of the run has come."""
+        most = int(rows.rank.max()) + 1
+        if most > len(self._reached):
+            more = np.full(most - len(self._reached), -1, dtype=np.int64)
+            self._reached = np.concatenate([self._reached, more])
+        np.maximum.at(self._reached, rows.rank, rows.step)
 
     def _complete(self, last: int, *, ending: bool = False) -> Iterator[Shape | Block]:
         """Yield the steps up to counter `last`.

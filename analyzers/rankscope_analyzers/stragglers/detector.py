@@ -132,6 +132,11 @@ class Detector:
         """Return the incidents so far, in order of detection."""
         return self._tracker.incidents
 
+    @property
+    def awaits(self) -> bool:
+        """Return True if the next step decides what the newest ones were."""
+        return bool(self._pending)
+
     def finish(self) -> None:
         """End the input: long steps at the end were exceptions."""
         self._classify_pending()

@@ -117,6 +117,31 @@ class Feed:
             numbered = self._numbered(rows.node, records.node_names)
             self._judge(self._assembler.add(replace(rows, node=numbered)))
 
+    def release(self, ranks: Integers) -> None:
+        """Judge the steps that are complete: the answer is the same, and known sooner.
+
+        Args:
+            ranks: those of which records are still awaited; of no other one may any be added.
+
+        Raises:
+            RecordError: records contradict the layout.
+        """
+        self._judge(self._assembler.release(ranks))
+
+    def latest(self) -> Detection | None:
+        """Return the incidents as of the newest step that was judged; change nothing.
+
+        None where records wait that would have to be judged by a copy, as of a short run.
+        """
+        if self._pending_shape is not None or self._shape is None or self._detector.awaits:
+            return None
+        return self._detection()
+
+    @property
+    def held(self) -> int:
+        """Return how many records wait for others of their steps."""
+        return self._assembler.held
+
     def peek(self, newer: RecordTable | None = None) -> Detection:
         """Return the incidents as of the newest record without changing the state.
 
@@ -145,14 +170,17 @@ class Feed:
         self._judge_pending()
         if self._shape is None:
             raise self._account.nothing_left()
+        self._detector.finish()
+        return self._detection()
+
+    def _detection(self) -> Detection:
         detector = self._detector
-        detector.finish()
         return Detection(
             detector.latest_incidents() if self._complete else detector.incidents,
             self._account.dropped,
             detector.known,
             detector.rank_zero_waits,
-            (*_notes(self._shape), *_of_new_pace(detector.new_pace)),
+            (*(_notes(self._shape) if self._shape else ()), *_of_new_pace(detector.new_pace)),
             detector.length,
         )
 

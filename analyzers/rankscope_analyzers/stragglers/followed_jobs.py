@@ -36,6 +36,10 @@ is gone. Four polls at the watch's default interval."""
 MAXIMUM_LAG_STEPS = 3.0
 """Nor is one that is more steps behind, where these take longer."""
 
+WAITING_STEPS = 4
+"""Steps that may wait for ranks that are behind before the newest are judged without these: as many
+as lie between two evaluations of the detector."""
+
 NEW_JOB_SECONDS = 1800.0
 """A job that returns after a longer silence is treated as another one of the same name: its batch
 or its model may have changed."""
@@ -54,10 +58,11 @@ class FollowedJobs:
     long over at the first look alone.
     """
 
-    __slots__ = ("_jobs", "_poll", "first_steps")
+    __slots__ = ("_jobs", "_poll", "_waiting", "first_steps")
 
     def __init__(self) -> None:
         self.first_steps: dict[str, float] = {}
+        self._waiting: dict[str, pd.DataFrame] = {}
         self._jobs: dict[str, FollowedJob] = {}
         self._poll = 0
 
@@ -81,7 +86,7 @@ class FollowedJobs:
             jobs: in the order of `jobs()`.
             polls: their number so far.
         """
-        self._jobs, self._poll = dict(jobs), polls
+        self._jobs, self._poll, self._waiting = dict(jobs), polls, {}
 
     def start_poll(self) -> None:
         """Start a poll: forget jobs that have not been seen for long."""
@@ -89,6 +94,7 @@ class FollowedJobs:
         for name, known in list(self._jobs.items()):
             if self._poll - known.last_poll > ABSENT_POLLS:
                 del self._jobs[name]
+                self._waiting.pop(name, None)
         if len(self.first_steps) > MAXIMUM_JOBS:
             self.first_steps = {
                 name: took for name, took in self.first_steps.items() if name in self._jobs
@@ -112,11 +118,42 @@ class FollowedJobs:
         if known is None or known.is_other_job(records):
             known = FollowedJob(job, start)
         detection = known.update(records)
-        known.last_poll = self._poll
-        self._jobs[name] = known  # after all others; not at all if its records made something raise
-        while len(self._jobs) > MAXIMUM_JOBS:
-            del self._jobs[next(iter(self._jobs))]
+        self._keep(name, known)
         return detection
+
+    def follow(
+        self, name: str, fresh: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None
+    ) -> Detection:
+        """Add records of a job that no earlier call had; return its incidents as of the newest.
+
+        Args:
+            name: of the job.
+            fresh: in any order; may be none.
+            job: its layout.
+            start: its first records, where they are known.
+
+        Raises:
+            RecordError: a column is missing, or no record was usable so far.
+        """
+        known, waiting = self._jobs.pop(name, None), self._waiting.pop(name, fresh[:0])
+        if known is None or known.is_other_job(fresh):
+            known, waiting = FollowedJob(job, start), fresh[:0]
+        detection, self._waiting[name] = known.follow(fresh, waiting)
+        self._keep(name, known)
+        return detection
+
+    def knows(self, name: str) -> bool:
+        """Return True if a job is followed."""
+        return name in self._jobs
+
+    def _keep(self, name: str, known: FollowedJob) -> None:
+        """Keep a job, after all others; not at all if its records made something raise."""
+        known.last_poll = self._poll
+        self._jobs[name] = known
+        while len(self._jobs) > MAXIMUM_JOBS:
+            forgotten = next(iter(self._jobs))
+            del self._jobs[forgotten]
+            self._waiting.pop(forgotten, None)
 
 
 class FollowedJob:
@@ -127,14 +164,18 @@ class FollowedJob:
         start: its first records, from before the first poll.
     """
 
-    __slots__ = ("_feed", "_judged_until", "_newest", "_newest_taken", "_pace", "last_poll")
+    __slots__ = (
+        "_awaited_count", "_awaited_since", "_feed", "_judged_until", "_newest", "_newest_taken",
+        "_pace", "last_poll",
+    )  # fmt: skip
 
     def __init__(self, job: Layout, start: pd.DataFrame | None = None) -> None:
         self._feed = Feed(job)
         if start is not None:
             with suppress(RecordError):  # the start is optional
                 self._feed.add(FrameTable(start))
-        self._judged_until = self._pace = -np.inf
+        self._judged_until = self._pace = self._awaited_since = -np.inf
+        self._awaited_count = 0
         self._newest: Floats = np.full(job.world, -np.inf)
         self._newest_taken: Floats = np.full(job.world, -np.inf)
         self.last_poll = 0
@@ -155,6 +196,52 @@ class FollowedJob:
         """
         step_records.require(records.columns, REQUIRED)
         starts, rank = _starts(records), _ranks(records)
+        new, due = self._due(records, starts, rank)
+        if due.any():
+            self._feed.add(FrameTable(records[due]))
+        detection = self._feed.peek(FrameTable(records[new & ~due]))
+        return _ended_after(detection, float(np.nanmin(starts)) if len(starts) else -np.inf)
+
+    def follow(self, fresh: pd.DataFrame, waiting: pd.DataFrame) -> tuple[Detection, pd.DataFrame]:
+        """Add records that were not there before; return the incidents as of the newest ones.
+
+        A copy of the state judges records that wait for other ranks only where they are many, or
+        where nothing else comes.
+
+        Args:
+            fresh: may be none.
+            waiting: what earlier calls returned.
+
+        Returns:
+            The incidents, and the records that wait for those of other ranks.
+
+        Raises:
+            RecordError: a column is missing, or no record was usable so far.
+        """
+        parts = [one for one in (waiting, fresh) if len(one)]
+        records = pd.concat(parts, ignore_index=True) if len(parts) > 1 else (*parts, fresh)[0]
+        if len(records):
+            records = self._take(records)
+        many = len(records) + self._feed.held > WAITING_STEPS * self._awaited_count
+        detection = self._feed.latest() if len(fresh) and not many else None
+        return detection or self._feed.peek(FrameTable(records) if len(records) else None), records
+
+    def _take(self, records: pd.DataFrame) -> pd.DataFrame:
+        """Judge what is due of some records, with all steps that are complete; return the rest."""
+        step_records.require(records.columns, REQUIRED)
+        starts, rank = _starts(records), _ranks(records)
+        new, due = self._due(records, starts, rank)
+        if due.any():
+            self._feed.add(FrameTable(records[due]))
+        awaited = np.flatnonzero(self._newest >= self._awaited_since)
+        self._awaited_count = len(awaited)
+        self._feed.release(awaited)
+        return records[new & ~due]
+
+    def _due(
+        self, records: pd.DataFrame, starts: Floats, rank: Integers
+    ) -> tuple[Booleans, Booleans]:
+        """Return which records were not judged before, and which of these are to be judged now."""
         self._count_late(starts, rank)
         new = ~(starts < self._judged_until)
         before, self._judged_until = (
@@ -162,11 +249,8 @@ class FollowedJob:
             self._complete_until(starts, rank, new, records),
         )
         due = (starts >= before) & (starts < self._judged_until)
-        if due.any():
-            _raise_to(self._newest_taken, rank, starts, due & (rank >= 0))
-            self._feed.add(FrameTable(records[due]))
-        detection = self._feed.peek(FrameTable(records[new & ~due]))
-        return _ended_after(detection, float(np.nanmin(starts)) if len(starts) else -np.inf)
+        _raise_to(self._newest_taken, rank, starts, due & (rank >= 0))
+        return new, due
 
     def _complete_until(
         self, starts: Floats, rank: Integers, new: Booleans, records: pd.DataFrame
@@ -187,7 +271,8 @@ class FollowedJob:
         )
         _raise_to(self._newest, rank, starts, known)
         self._pace = float(np.median(self._newest[np.unique(rank[known])]))
-        awaited = self._newest[self._newest >= self._pace - _maximum_lag(records[known])]
+        self._awaited_since = self._pace - _maximum_lag(records[known])
+        awaited = self._newest[self._newest >= self._awaited_since]
         return max(self._judged_until, float(awaited.min()))
 
     def _count_late(self, starts: Floats, rank: Integers) -> None:
@@ -198,6 +283,8 @@ class FollowedJob:
         late = late[starts[late] > self._newest_taken[rank[late]]]
         if len(late):
             np.maximum.at(self._newest_taken, rank[late], starts[late])
+            # From now on it is waited for: one that is always late by as much is heard then.
+            np.maximum.at(self._newest, rank[late], starts[late])
             what = f"it is of rank {rank[late[0]]}, whose records were no longer awaited"
             self._feed.add_dropped(Dropped("late", len(late), int(late[0]) + 1, what))
 

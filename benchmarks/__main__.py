@@ -35,6 +35,11 @@ def _dashboards(size: str) -> str:
     return str(module.report(fleet, module.measure(fleet)))
 
 
+def _streaming(size: str) -> str:
+    module = _module("streaming")
+    return str(module.report(module.measure(getattr(module, size))))
+
+
 BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "probe": partial(_report, "probe_cost"),
     "fsdp": partial(_report, "fsdp_cost"),
@@ -59,6 +64,8 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "stragglers": partial(_report, "straggler_speed"),
     "fleet": partial(_report, "fleet_cost"),
     "watch": partial(_report, "watch_cost"),
+    "streaming": partial(_streaming, "SHORT"),
+    "streaming-2048": partial(_streaming, "FULL"),
     "cluster-jobs": partial(_report, "cluster_jobs_memory"),
     "report": partial(_report, "report_cost"),
     "rules": partial(_report, "rule_cost"),

@@ -42,14 +42,14 @@ def written(*batches, rings=1, **limits):
 
 def test_what_is_written_is_read():
     found = parsed(written((0, [row(1, 1767225600.123457), row(2, seconds=0.123456789)], 3)))
-    assert found.node == "node-1"
+    assert found.head.node == "node-1"
     assert not found.truncated
     assert found.numbers["step"].tolist() == [1.0, 2.0]
     assert found.numbers["t_start_unix_seconds"].tolist() == [1767225600.123457, 100.0]
     assert found.numbers["step_seconds"].tolist() == [0.5, 0.123456789]
     assert np.isnan(found.numbers["sync_seconds"]).all()
     (ring,) = found.rings
-    assert (ring.next_number, ring.whole, ring.job_id) == (3, True, "a/b")
+    assert (found.next_numbers, ring.whole, ring.job_id) == ((3,), True, "a/b")
     assert (ring.rank["world_size"], ring.rank["alive"], ring.rank["pod_uid"]) == (8, True, "uid")
     timing = [found.timing_sources[int(one)] for one in found.numbers["timing"]]
     assert timing == ["kernel", "kernel"]
@@ -65,12 +65,12 @@ def test_rows_are_the_same_wherever_blocks_end(count):
 def test_rows_of_several_rings_stand_in_one_block():
     found = parsed(written((1, [row(7)], 8), (0, [row(5), row(6)], 7), rings=3))
     assert found.ring.tolist() == [1, 0, 0]
-    assert [ring.next_number for ring in found.rings] == [7, 8, 1]
+    assert found.next_numbers == (7, 8, 1)
 
 
 def test_an_answer_that_is_full_ends_before_the_batch_that_does_not_fit():
     found = parsed(written((0, [row(1), row(2)], 3), (0, [row(3), row(4)], 5), max_rows=3))
-    assert (found.truncated, len(found), found.rings[0].next_number) == (True, 2, 3)
+    assert (found.truncated, len(found), found.next_numbers) == (True, 2, (3,))
 
 
 def test_an_answer_that_is_cut_off_anywhere_is_none():
@@ -131,6 +131,14 @@ def test_a_block_that_claims_more_rows_than_were_sent_costs_no_memory():
         parsed(whole[:end] + form.BLOCK.pack(2**32 - 1, 0) + b"\0" * 64)
 
 
+def test_a_head_that_is_the_same_is_not_read_again():
+    first = parsed(written((0, [row(1)], 2)))
+    again = parsed(written((0, [row(2)], 3)), first.head)
+    assert again.head is first.head
+    assert again.next_numbers == (3,)
+    assert parsed(written((0, [row(2)], 3), rings=2), first.head).head is not first.head
+
+
 def test_cursors_are_read_as_they_are_written():
     cursors = {"0123456789abcdef": 1, "f" * 16: 2**59}
     assert cursors_of(cursors_text(cursors)) == cursors
@@ -149,7 +157,7 @@ def fresh(source, cursors=None, since=0.0):
 
 
 def cursors_in(found):
-    return {ring.name: ring.next_number for ring in found.rings}
+    return dict(zip((ring.name for ring in found.rings), found.next_numbers, strict=True))
 
 
 def steps_in(found):
@@ -182,7 +190,7 @@ def test_a_reader_that_comes_back_gets_what_it_does_not_have(tmp_path, rings):
         second = fresh(rings, cursors_in(first))
         assert steps_in(second) == [5, 6, 7]
         assert not second.rings[0].whole
-        assert second.rings[0].next_number == 9
+        assert second.next_numbers == (9,)
 
 
 def test_a_cursor_from_the_future_is_answered_from_since_on(tmp_path, rings):

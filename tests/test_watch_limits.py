@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -422,6 +423,9 @@ class Endless:
 
     def __exit__(self, *_):
         pass
+
+    def with_name(self, name):
+        return Path("/nonexistent") / name
 
 
 def test_512_mib_of_a_file_are_read_and_a_byte_that_says_whether_there_is_more():

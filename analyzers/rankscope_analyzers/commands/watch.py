@@ -7,15 +7,17 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.web.memory_arenas import limit_arenas
-from rankscope_analyzers.captures.kept import HangCaptures, captures_of
+from rankscope_analyzers.captures.kept import captures_of
 from rankscope_analyzers.command import InputError, age_seconds
-from rankscope_analyzers.commands import connection, watch_setup
+from rankscope_analyzers.commands import connection, watch_setup, watch_streaming
+from rankscope_analyzers.commands.job_source import JobSource, Told
+from rankscope_analyzers.commands.job_source import log as _log
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import EarlierPolls, Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
@@ -24,7 +26,6 @@ from rankscope_analyzers.intake.credentials import CredentialsError, entry_of
 from rankscope_analyzers.intake.known_agents import KnownAgents
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, attempt
-from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.runs.keeping import keep
 from rankscope_analyzers.steps.job_records import SourceError
@@ -38,7 +39,6 @@ from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.goodput import KEPT_AS, Goodput
 from rankscope_analyzers.watch.leadership import Leadership
 from rankscope_analyzers.watch.memory import Memory, NoWatch
-from rankscope_analyzers.watch.node_publisher import NodePublisher
 from rankscope_analyzers.watch.process_starts import READS, process_starts
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
@@ -62,36 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     watch_setup.add_arguments(parser)
 
 
-@dataclass(slots=True)
-class JobSource:
-    """Where running jobs are read from.
-
-    Args:
-        read: reads them. Raises SourceError if nothing can be read, and ClusterError if the agents
-            of the cluster are not known.
-        records: where records of runs are kept, None if they are not.
-        followed: the state of jobs from poll to poll; None to judge each poll by itself.
-        memory: keeps all that over restarts.
-        hang_after_seconds: least time without a step after which a job is called hung.
-        cluster_jobs: the job objects of the cluster, None if they are not followed.
-        nodes: publishes what is found on nodes, None if that is not wanted.
-        captures: keeps what is known of jobs that hang, None if nobody does.
-        goodput: the accounts of jobs' GPU time.
-        sums: keeps these over restarts, at each look.
-    """
-
-    read: Callable[[], Gathered]
-    records: RunRecordFiles | None = None
-    followed: FollowedJobs | None = field(default_factory=FollowedJobs)
-    memory: Memory = field(default_factory=lambda: Memory(None, _log))
-    hang_after_seconds: float = HANG_AFTER_SECONDS
-    cluster_jobs: ClusterJobs | None = None
-    nodes: NodePublisher | None = None
-    captures: HangCaptures | None = None
-    goodput: Goodput = field(default_factory=lambda: Goodput(HANG_AFTER_SECONDS))
-    sums: Memory = field(default_factory=lambda: Memory(None, _log))
-
-
 def run(options: argparse.Namespace) -> int:
     """Serve and evaluate until interrupted.
 
@@ -108,12 +78,17 @@ def run(options: argparse.Namespace) -> int:
     limit_arenas()
     api = watch_setup.api(options)
     looked_at = watch_setup.cluster_jobs(api, options, _log)
+    announcer = watch_setup.announcer(options, _log)
     memory = Memory(
         watch_setup.store(options, api),
         _log,
-        {cluster_jobs.KEPT_AS: looked_at} if looked_at else {},
+        {
+            **({cluster_jobs.KEPT_AS: looked_at} if looked_at else {}),
+            **({watch_setup.WEBHOOK: announcer.webhook} if announcer.webhook else {}),
+        },
     )
     source = JobSource(reader(options, interval), records, followed, memory, hang_after, looked_at)
+    source.announcer = announcer
     source.nodes = watch_setup.publisher(options, _log)
     waiting = looked_at.waiting if looked_at else frozenset
     source.goodput = Goodput(hang_after, waiting, known)
@@ -131,9 +106,15 @@ def run(options: argparse.Namespace) -> int:
     server = watch_server.start(exporter, listen, guard)
     _log(f"listening on {server.url}/metrics")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a container's first process, too
+    cycle = watch_streaming.cycle_of(options, source, exporter, log, evaluate, _log)
     try:
         while True:
-            run_cycle(source, exporter, leadership, interval, log)
+            if cycle is None or not leadership.held():
+                if cycle is not None:
+                    cycle.stand_by()
+                run_cycle(source, exporter, leadership, interval, log)
+            else:
+                cycle.run()
     except KeyboardInterrupt:
         if leadership.held():
             memory.save(exporter, followed)
@@ -160,6 +141,7 @@ def run_cycle(
         source.memory.forget()
         source.sums.forget()
         source.goodput.stand_by()
+        source.announcer.forget()
         if source.cluster_jobs is not None:
             source.cluster_jobs.stand_by()
         if source.nodes:
@@ -238,13 +220,13 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
     exporter.note_errors(errors)
     log.note(errors)
     changed = bool(exporter.events) or _counted(source.cluster_jobs)
+    # Told before it is kept: what was kept is not told again.
+    source.announcer.tell(exporter.events, source.told.reports, time.time())
     kept = source.memory.end(exporter, source.followed, changed=changed)
     if kept and source.cluster_jobs is not None:
         source.cluster_jobs.announce()
     if source.sums.end(NO_WATCH, None, changed=True):
         source.goodput.announce()
-    for event in exporter.events:
-        _log(visible(f"job {event.job_id}: {event.sentence}"))
 
 
 def _looked(source: JobSource) -> list[AnalysisError]:
@@ -270,7 +252,7 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
         return list(error.errors) if isinstance(error, SourceError) else []
     if source.cluster_jobs is not None:
         source.cluster_jobs.note_starts(process_starts(gathered.evidence.observed))
-    timing = diagnose_each(gathered.jobs, source.followed)
+    timing = diagnose_each(gathered.jobs, source.timing or source.followed)
     for job, why in timing.unusable.items():
         _log(visible(f"job {job}: {why}"))
     now = time.time()
@@ -282,6 +264,7 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
         metrics.WATCH_AGENTS.sample(gathered.silent, state="silent"),
         metrics.WATCH_AGENTS.sample(_answering(gathered), state="answering"),
     ]
+    source.told = Told(reports, extra)
     unexported = exporter.update(reports, now, len(timing.unusable), extra)
     if source.nodes and exporter.is_leader:
         source.nodes.publish(reports, now)
@@ -307,8 +290,3 @@ def _report_errors(reports: Sequence[JobReport]) -> Iterator[AnalysisError]:
 
 def _answering(gathered: Gathered) -> int:
     return len(gathered.poll.agents if gathered.poll else gathered.evidence.observed.nodes)
-
-
-def _log(text: str) -> None:
-    sys.stderr.write(f"rankscope watch: {text}\n")
-    sys.stderr.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rankscope_analyzers.captures.kept import add_captures
 from rankscope_analyzers.command import InputError, age_seconds
@@ -15,14 +16,21 @@ from rankscope_analyzers.configuration.values import read as read_configuration
 from rankscope_analyzers.intake.cluster_objects import ClusterObjects
 from rankscope_analyzers.intake.kubernetes_api import Api, KubernetesApi
 from rankscope_analyzers.watch import server as watch_server
+from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
 from rankscope_analyzers.watch.cluster_nodes import ClusterNodes
 from rankscope_analyzers.watch.config_map_store import ConfigMapStore
+from rankscope_analyzers.watch.incident_log import IncidentLog
 from rankscope_analyzers.watch.leadership import Leadership, LeaseLeadership, SingleInstance
 from rankscope_analyzers.watch.node_publisher import NodePublisher
 from rankscope_analyzers.watch.store import FileStore, Store
+from rankscope_analyzers.watch.webhook import Webhook
 
 DEFAULT_INTERVAL = "30s"
+DEFAULT_STEP_INTERVAL = "5s"
+
+WEBHOOK = "webhook"
+"""The part of what a watch keeps that says what was posted."""
 
 SUMS, SUMS_MAP = ".goodput", "-goodput"
 """What is added to the name of the state's file or ConfigMap."""
@@ -43,7 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval",
         default=DEFAULT_INTERVAL,
         metavar="AGE",
-        help="time between evaluations (default %(default)s)",
+        help="time between evaluations of all that agents tell (default %(default)s); longer"
+        " where one takes more than a fifth of it",
+    )
+    parser.add_argument(
+        "--step-interval",
+        default=DEFAULT_STEP_INTERVAL,
+        metavar="AGE",
+        help="time between looks for new steps of agents (default %(default)s); 0s looks for them"
+        " at evaluations alone",
     )
     parser.add_argument(
         "--since",
@@ -79,6 +95,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the same in ConfigMaps of --namespace, NAME and NAME-goodput, for several watches"
         " with --lease",
+    )
+    parser.add_argument(
+        "--incident-log",
+        type=Path,
+        metavar="FILE",
+        help="append a line of JSON to FILE for each incident that opens, changes or ends",
+    )
+    parser.add_argument(
+        "--webhook-url",
+        metavar="URL",
+        help="with --incident-log: post each line to URL, as Alertmanager's webhooks (version 4)",
+    )
+    parser.add_argument(
+        "--webhook-secret-file",
+        type=Path,
+        metavar="FILE",
+        help="sign what is posted with the secret in FILE (HMAC-SHA256, X-Rankscope-Signature-256)",
     )
     parser.add_argument(
         "--cluster-jobs",
@@ -168,6 +201,27 @@ def sums_store(options: argparse.Namespace, found: Api | None) -> Store | None:
             FileStore(options.state.with_name(options.state.name + SUMS)) if options.state else None
         )
     return ConfigMapStore(found, options.state_config_map + SUMS_MAP, options.namespace)
+
+
+def announcer(options: argparse.Namespace, say: Say) -> Announcer:
+    """Return what tells changes of incidents.
+
+    Raises:
+        InputError: options do not go together.
+    """
+    if options.webhook_secret_file and not options.webhook_url:
+        raise InputError("--webhook-secret-file goes with --webhook-url")
+    if options.incident_log is None:
+        if options.webhook_url:
+            raise InputError("--webhook-url goes with --incident-log, which it posts")
+        return Announcer(say)
+    log = IncidentLog(options.incident_log)
+    if not options.webhook_url:
+        return Announcer(say, log)
+    if urlsplit(options.webhook_url).scheme not in {"http", "https"}:
+        raise InputError(f"--webhook-url {options.webhook_url} is not an http address")
+    webhook = Webhook(options.webhook_url, log.after, say, options.webhook_secret_file)
+    return Announcer(say, log, webhook)
 
 
 def publisher(options: argparse.Namespace, say: Say) -> NodePublisher | None:

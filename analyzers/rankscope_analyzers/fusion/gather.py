@@ -124,7 +124,7 @@ def of_agents(
     node_of_url = {} if cluster is None else cluster.nodes
     first = agent_pages.poll(_agents(urls, entry, node_of_url, polls))
     if not first.pages:
-        raise SourceError(_shortened(first.failures), errors=first.errors)
+        raise SourceError(shortened(first.failures), errors=first.errors)
     started = time.monotonic()
     errors = [*first.errors, *polls.pages.add(first.pages, since_unix_seconds)]
     names = {agent.url: node for node, agent in first.agents.items()}
@@ -153,6 +153,74 @@ def of_agents(
     return replace(found, poll=poll, silent=len(urls) - len(first.agents), errors=errors_of_all)
 
 
+@dataclass(frozen=True, slots=True)
+class PageLook:
+    """What agents' pages say, without step records.
+
+    Args:
+        poll: of agents.
+        silent: number of agents that did not answer.
+        errors: raised while pages were processed.
+    """
+
+    evidence: JobEvidence
+    poll: AgentPoll
+    silent: int
+    errors: tuple[AnalysisError, ...] = ()
+
+
+@garbage_collection.paused()
+def pages_of_agents(
+    urls: Sequence[str],
+    since_unix_seconds: float,
+    entry: Entry,
+    earlier: EarlierPolls,
+    cluster: NodeAgents | None = None,
+) -> PageLook:
+    """Ask agents for their pages alone: step records are followed by others.
+
+    Args:
+        urls: addresses of agents.
+        since_unix_seconds: pages that were read before are dropped.
+        entry: credentials.
+        earlier: earlier polls of the same agents; this poll is added.
+        cluster: the agents as the API server lists them.
+
+    Raises:
+        SourceError: no agent answers.
+    """
+    if not urls:
+        raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
+    node_of_url = {} if cluster is None else cluster.nodes
+    first = agent_pages.poll(_agents(urls, entry, node_of_url, earlier))
+    if not first.pages:
+        raise SourceError(shortened(first.failures), errors=first.errors)
+    errors = [*first.errors, *earlier.pages.add(first.pages, since_unix_seconds)]
+    poll = first
+    if earlier.pages.polls == 1:
+        poll = agent_pages.poll_again(first, time.monotonic(), agent_pages.POLL_SECONDS)
+        errors.extend((*poll.errors, *earlier.pages.add(poll.pages)))
+    seen = job_ownership.believed(earlier.pages.observed("agents' pages"))
+    evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
+    standing = agent_stalls.from_agents(poll.agents, seen.observed, None)
+    evidence = replace(evidence, stalls=standing)
+    return PageLook(evidence, poll, len(urls) - len(first.agents), (*errors, *failed))
+
+
+def with_steps(look: PageLook, read: Read, silent: Sequence[str]) -> Gathered:
+    """Return what pages say, and step records, whose times are put where the others' are.
+
+    Args:
+        look: at pages.
+        read: step records that were followed.
+        silent: a sentence for each agent whose step records do not come.
+    """
+    absent = (shortened(silent),) if silent else ()
+    found = _with_corrected_clocks(read, look.evidence, None, absent)
+    errors = (*look.errors, *found.errors)
+    return replace(found, poll=look.poll, silent=look.silent, errors=errors)
+
+
 def _agents(
     urls: Sequence[str], entry: Entry, node_of_url: Mapping[str, str], earlier: EarlierPolls
 ) -> list[Agent]:
@@ -169,7 +237,7 @@ def _page_evidence(
     failures = (*first.failures, *(cluster.doubts if cluster else ()))
     evidence = replace(
         _evidence(seen, urls),
-        notes=(*((_shortened(failures),) if failures else ()), *seen.notes.get("", ())),
+        notes=(*((shortened(failures),) if failures else ()), *seen.notes.get("", ())),
     )
     if isinstance(found, AnalysisError):
         return evidence, (found,)
@@ -201,7 +269,7 @@ def of_prometheus(
     seen = prometheus_nodes.from_prometheus(server, instances.nodes, (*READS, *reads), *span)
     read, problem = _steps(lambda: Read(steps_of_prometheus(server, job_id, *span, instances)))
     evidence = _evidence(job_ownership.believed(seen), (server.url,))
-    doubts = (_shortened(instances.doubts),) if instances.doubts else ()
+    doubts = (shortened(instances.doubts),) if instances.doubts else ()
     found = _with_corrected_clocks(
         read, replace(evidence, notes=(*doubts, *evidence.notes)), problem
     )
@@ -275,6 +343,7 @@ def _environment(first: agent_pages.AgentPoll, seen: Observed) -> Sequence[Findi
     return list(environment.of_differences(differences(ranks)))
 
 
-def _shortened(failures: Sequence[str]) -> str:
+def shortened(failures: Sequence[str]) -> str:
+    """Return the first sentences as one text, and how many more there are."""
     more = len(failures) - SHOWN_FAILURES
     return "; ".join(failures[:SHOWN_FAILURES]) + (f"; and {more} more" if more > 0 else "")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import pandas as pd
@@ -112,10 +112,10 @@ def from_agents(
         raise SourceError("; ".join((*failures, none)), bool(failures), errors)
     blind = [node.agent for node in believed if known.lacks_sync(node.steps.url)]
     length = min(WINDOWS_SECONDS, COMPARED_PER_SECOND * comparison_seconds / max(1, len(blind)))
-    windows = _windows_by_job(blind, job_id, oldest, length, known, distrusted)
+    windows = windows_by_job(blind, job_id, oldest, length, known, distrusted)
     sizes = _world_sizes(believed, known)
     beside = _spans_by_job(believed, distrusted)
-    starts = _by_job(step_table([node.start for node in believed if node.start is not None]))
+    starts = by_job(step_table([node.start for node in believed if node.start is not None]))
     ranks = [rank for node in believed for rank in node.ranks]
     missing = left_out.notes([known.left_out(node.agent.url, oldest) for node in believed], job_id)
     jobs = tuple(
@@ -128,7 +128,7 @@ def from_agents(
                 *distrusted.notes.get(str(name), ()),
                 *missing.get(str(name), ()),
                 *left_out.behind(ranks, str(name), set(rows["rank"])),
-                *_unread(rows, len(blind), length),
+                *unread(rows, len(blind), length),
             ),
             live=True,
             windows=tuple(windows.get(name, ())),
@@ -144,7 +144,8 @@ def _sentence(answer: str | AnalysisError) -> str:
     return answer if isinstance(answer, str) else f"agent {answer.about}: {answer}"
 
 
-def _by_job(records: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
+def by_job(records: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
+    """Return the records of each job."""
     if records.empty:
         return {}
     return {str(name): rows for name, rows in records.groupby("job_id", sort=False)}
@@ -162,6 +163,22 @@ class _NodeAnswer:
     ranks: list[dict[str, Any]]
     start: StepAnswer | None = None
     beside: Sequence[tuple[str, BesideSteps]] = ()
+
+
+class Newest(Protocol):
+    """Knows when the newest steps of agents began."""
+
+    def newest(self, url: str) -> Mapping[Any, float]:
+        """Return when the newest step of each rank of an agent began."""
+        ...
+
+
+class Distrust(Protocol):
+    """Knows which ranks are not believed."""
+
+    def has(self, url: str, answer: Mapping[str, Any]) -> bool:
+        """Return True if what an agent says is about such a rank."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +346,7 @@ def _time(of_node: tuple[float, set[int]]) -> float:
     return of_node[0]
 
 
-def _unread(records: pd.DataFrame, nodes: int, length: float) -> Iterator[str]:
+def unread(records: pd.DataFrame, nodes: int, length: float) -> Iterator[str]:
     """Say that collectives of a job were not looked at, where they would have told anything."""
     if length < SHORTEST_WINDOWS_SECONDS and lacks_sync(records):
         yield (
@@ -338,13 +355,13 @@ def _unread(records: pd.DataFrame, nodes: int, length: float) -> Iterator[str]:
         )
 
 
-def _windows_by_job(
+def windows_by_job(
     blind: Sequence[Agent],
     job_id: str | None,
     oldest: float,
     length: float,
-    known: StepHistory,
-    distrusted: _Refused,
+    known: Newest,
+    distrusted: Distrust,
 ) -> Mapping[Any, list[Mapping[str, Any]]]:
     """Fetch windows of collectives of the agents whose records lack sync time.
 

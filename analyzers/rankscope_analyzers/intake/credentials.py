@@ -73,7 +73,7 @@ class Entry:
             OSError: the server cannot be reached in time, or its certificate is not what it should
                 be.
         """
-        token = self._token()
+        token = self.token()
         if token:
             request.add_unredirected_header("Authorization", f"Bearer {token}")
         opener = build_opener(
@@ -83,7 +83,12 @@ class Entry:
         )
         return cast("HTTPResponse", opener.open(request))
 
-    def _token(self) -> str:
+    def token(self) -> str:
+        """Return the bearer token, empty where none is shown.
+
+        Raises:
+            CredentialsError: it cannot be read.
+        """
         if self.token_file is None:
             return ""
         try:

@@ -43,13 +43,11 @@ class Ring:
         name: of its file.
         whole: its records are from `since` on: it is new, or its cursor was none of its own.
         rank: what agents tell of a rank, as in /api/v1/ranks.
-        next_number: of the record to ask for next.
     """
 
     name: str
     whole: bool
     rank: Mapping[str, Any]
-    next_number: int
 
     @property
     def job_id(self) -> str:
@@ -58,54 +56,83 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """What an answer says before its records: mostly the same as the answer before.
+
+    Args:
+        text: that it was read from.
+        node: that the agent says it is on.
+        columns: names of a row's numbers.
+        timing_sources: names that `timing` counts.
+        rings: all that the agent has, with or without new records.
+    """
+
+    text: bytes
+    node: str
+    columns: tuple[str, ...]
+    timing_sources: tuple[str, ...]
+    rings: tuple[Ring, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepColumns:
     """The records of one answer.
 
     Args:
-        node: that the agent says it is on.
-        rings: all that the agent has, with or without new records.
-        ring: (n,) of which of them each record is.
+        head: what it says of them all.
+        next_numbers: of the record to ask for next, for each ring.
+        ring: (n,) of which ring each record is.
         numbers: (n,) columns by name; NaN where a value is unknown.
-        timing_sources: names that `numbers["timing"]` counts.
         truncated: there is more.
+        in_blocks: the agent sends columns.
     """
 
-    node: str
-    rings: tuple[Ring, ...]
+    head: Head
+    next_numbers: tuple[int, ...]
     ring: Integers
     numbers: Mapping[str, Floats]
-    timing_sources: tuple[str, ...]
     truncated: bool
+    in_blocks: bool = True
 
     def __len__(self) -> int:
         """Return the number of records."""
         return len(self.ring)
 
+    @property
+    def rings(self) -> tuple[Ring, ...]:
+        """Return the rings of the head."""
+        return self.head.rings
 
-def parsed(data: bytes) -> StepColumns:
+    @property
+    def timing_sources(self) -> tuple[str, ...]:
+        """Return the names that the column `timing` counts."""
+        return self.head.timing_sources
+
+
+def parsed(data: bytes, before: Head | None = None) -> StepColumns:
     """Return what an answer says.
+
+    Args:
+        data: the answer.
+        before: what the same agent said last, which is not read again where it is the same.
 
     Raises:
         ValueError: it is no such answer, was cut off, or contradicts itself.
     """
-    head, at = _head(data)
-    columns = _names(head, "columns")
-    if not set(columns) >= NEEDED or len(columns) > MOST_COLUMNS:
-        raise ValueError(f"columns {sorted(NEEDED - set(columns))} are missing of {len(columns)}")
-    table, tail = _table(data, at, len(columns))
-    numbers = dict(zip(columns, table, strict=True))
-    ring = _indexes(numbers.pop(form.RING_INDEX), len(_list(head, "rings")))
+    text, at = _head_text(data)
+    head = before if before is not None and before.text == text else _head(text)
+    table, tail = _table(data, at, len(head.columns))
+    numbers = dict(zip(head.columns, table, strict=True))
     return StepColumns(
-        node=str(head.get("node", "")),
-        rings=_rings(_list(head, "rings"), _list(tail, "next")),
-        ring=ring,
+        head=head,
+        next_numbers=_counts(_list(tail, "next"), len(head.rings)),
+        ring=_indexes(numbers.pop(form.RING_INDEX), len(head.rings)),
         numbers=numbers,
-        timing_sources=_names(head, "timing_sources"),
         truncated=bool(tail.get("truncated")),
     )
 
 
-def _head(data: bytes) -> tuple[Mapping[str, Any], int]:
+def _head_text(data: bytes) -> tuple[bytes, int]:
     if len(data) < form.HEAD.size:
         raise ValueError(f"{len(data)} bytes are no answer")
     magic, version, _, length = form.HEAD.unpack_from(data)
@@ -113,7 +140,22 @@ def _head(data: bytes) -> tuple[Mapping[str, Any], int]:
         raise ValueError(f"it begins with {magic!r}")
     if version != form.VERSION:
         raise ValueError(f"step records are of version {version}, expected {form.VERSION}")
-    return _object(data, form.HEAD.size, length), form.HEAD.size + length
+    end = form.HEAD.size + length
+    if end > len(data):
+        raise ValueError(f"a head of {length} bytes does not fit into what was sent")
+    return data[form.HEAD.size : end], end
+
+
+def _head(text: bytes) -> Head:
+    head = _object(text, 0, len(text))
+    columns = _names(head, "columns")
+    if not set(columns) >= NEEDED or len(columns) > MOST_COLUMNS:
+        raise ValueError(f"columns {sorted(NEEDED - set(columns))} are missing of {len(columns)}")
+    rings = tuple(map(_ring, _list(head, "rings")))
+    if len({ring.name for ring in rings}) < len(rings):
+        raise ValueError("a ring is there twice")
+    sources = _names(head, "timing_sources")
+    return Head(text, str(head.get("node", "")), columns, sources, rings)
 
 
 def _object(data: bytes, at: int, length: int) -> Mapping[str, Any]:
@@ -169,16 +211,13 @@ def _names(found: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _rings(heads: Sequence[Any], behind: Sequence[Any]) -> tuple[Ring, ...]:
-    if len(heads) != len(behind):
-        raise ValueError(f"{len(behind)} cursors for {len(heads)} rings")
-    rings = tuple(_ring(*one) for one in zip(heads, behind, strict=True))
-    if len({ring.name for ring in rings}) < len(rings):
-        raise ValueError("a ring is there twice")
-    return rings
+def _counts(values: Sequence[Any], rings: int) -> tuple[int, ...]:
+    if len(values) != rings or not all(_is_count(one, LARGEST_NUMBER) for one in values):
+        raise ValueError(f"no cursor for each of {rings} rings")
+    return tuple(values)
 
 
-def _ring(head: Any, next_number: Any) -> Ring:
+def _ring(head: Any) -> Ring:
     if not isinstance(head, dict):
         raise ValueError("a ring is no object")
     name, job_id, rank, node = (head.get(one) for one in ("ring", "job_id", "rank", "node"))
@@ -188,9 +227,9 @@ def _ring(head: Any, next_number: Any) -> Ring:
         raise ValueError("the name of a job or of a node is no text")
     for text in chain((job_id, node), (one for one in head.values() if isinstance(one, str))):
         text.encode()  # half a surrogate pair, which JSON allows, cannot stand in a table
-    if not _is_count(rank, MAXIMUM_RANK) or not _is_count(next_number, LARGEST_NUMBER):
-        raise ValueError(f"a ring of job {job_id[:80]!a} has no rank or no cursor")
-    return Ring(name, bool(head.get("whole")), head, next_number)
+    if not _is_count(rank, MAXIMUM_RANK):
+        raise ValueError(f"a ring of job {job_id[:80]!a} has no rank")
+    return Ring(name, bool(head.get("whole")), head)
 
 
 def _is_count(value: Any, most: int) -> bool:

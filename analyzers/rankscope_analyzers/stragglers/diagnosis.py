@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -30,9 +31,25 @@ from rankscope_analyzers.stragglers import (
     what_if,
 )
 from rankscope_analyzers.stragglers.feed import Detection
-from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs, judge_once
+from rankscope_analyzers.stragglers.followed_jobs import judge_once
 from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.text.sanitize import visible
+
+
+class Follower(Protocol):
+    """Keeps the state of running jobs from poll to poll."""
+
+    first_steps: dict[str, float]
+
+    def start_poll(self) -> None:
+        """Start a poll of all jobs."""
+        ...
+
+    def update(
+        self, name: str, records: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None
+    ) -> Detection:
+        """Add the new records of a job; return its incidents as of the newest record."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +86,7 @@ class TimingResults:
     first_steps: Mapping[str, float] = field(default_factory=dict)
 
 
-def diagnose_each(
-    jobs: Iterable[JobRecords], followed: FollowedJobs | None = None
-) -> TimingResults:
+def diagnose_each(jobs: Iterable[JobRecords], followed: Follower | None = None) -> TimingResults:
     """Diagnose jobs, each separately: an error on one job does not affect other verdicts.
 
     Args:
@@ -98,7 +113,7 @@ def diagnose_each(
     return TimingResults(tuple(diagnoses), unusable, tuple(errors), dict(began))
 
 
-def _diagnosis_or_reason(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis | str:
+def _diagnosis_or_reason(job: JobRecords, followed: Follower | None) -> Diagnosis | str:
     try:
         # What was never measured, or took no time, is no number here: nobody is to be warned of it.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -107,7 +122,7 @@ def _diagnosis_or_reason(job: JobRecords, followed: FollowedJobs | None) -> Diag
         return visible(f"its step records cannot be judged: {error}")
 
 
-def diagnosis(job: JobRecords, followed: FollowedJobs | None = None) -> Diagnosis:
+def diagnosis(job: JobRecords, followed: Follower | None = None) -> Diagnosis:
     """Return the verdict of a job with its steps.
 
     Args:
@@ -123,7 +138,7 @@ def diagnosis(job: JobRecords, followed: FollowedJobs | None = None) -> Diagnosi
         raise RecordError(f"{job.path}: {error}" if job.path else str(error)) from error
 
 
-def _judged(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis:
+def _judged(job: JobRecords, followed: Follower | None) -> Diagnosis:
     job, apart = _aligned(job)
     frame = frames.build(job.job_id, job.records, job.world_size, newest_run=job.live)
     offsets = clocks.offsets(frame)
@@ -197,7 +212,7 @@ def _total(left: ClockOffset, apart: Apart) -> ClockOffset:
 
 
 def _detect(
-    job: JobRecords, records: pd.DataFrame, job_layout: Layout, followed: FollowedJobs | None
+    job: JobRecords, records: pd.DataFrame, job_layout: Layout, followed: Follower | None
 ) -> Detection:
     """Judge the new records of a job, or all of them if earlier polls cannot be used."""
     # Sampled windows of collectives add to steps that were judged long ago.
@@ -208,7 +223,7 @@ def _detect(
     return feed.detect_latest(FrameTable(records), job_layout)
 
 
-def _not_followed(job: JobRecords, followed: FollowedJobs | None) -> Iterator[str]:
+def _not_followed(job: JobRecords, followed: Follower | None) -> Iterator[str]:
     """Say what a job is compared with that is judged anew at each poll."""
     if followed is not None and job.live and job.windows:
         yield (

@@ -32,12 +32,18 @@ class Event:
     Args:
         kind: of its cause.
         sentence: describes the change.
+        key: what the incident keeps while it lasts.
+        ranks: its culprits.
+        incident: as it is now, None where the report has it no longer.
     """
 
     job_id: str
     kind: str
     change: Change
     sentence: str
+    key: str = ""
+    ranks: tuple[int, ...] = ()
+    incident: Incident | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,11 @@ def running(report: JobReport) -> list[Incident]:
     return [one for one in report.incidents if one.until_unix_seconds is None]
 
 
+def could_see_ends(report: JobReport) -> bool:
+    """Return True if an incident that a report does not have is over."""
+    return not report.missing and report.verdict is not None and report.verdict.confidence > 0
+
+
 def key_of(incident: Incident) -> str:
     """Return what an incident keeps while it lasts, whatever its cause is found to be."""
     return incident.timing.kind if incident.timing else incident.cause.kind
@@ -141,7 +152,8 @@ def _running_events(states: dict[str, IncidentState], report: JobReport) -> Iter
         now = IncidentState(kind, incident.where.ranks, incident.summary)
         states[key] = now  # after those that were seen earlier
         if change := _change(before, now):
-            yield Event(report.job_id, kind, change, f"{change}: {incident.summary}")
+            sentence = f"{change}: {incident.summary}"
+            yield Event(report.job_id, kind, change, sentence, key, now.ranks, incident)
 
 
 def _change(before: IncidentState | None, now: IncidentState) -> Change | None:
@@ -158,16 +170,18 @@ def _ended_events(
     states: dict[str, IncidentState], report: JobReport, now: float
 ) -> Iterator[Event]:
     """Yield the incidents that are over, if they could have been seen."""
-    if report.missing or report.verdict is None or not report.verdict.confidence:
+    if not could_see_ends(report):
         return
     active = {key_of(one) for one in running(report)}
     for key, state in list(states.items()):
         if state.ended_at is None and key not in active:
-            ends = [one.until_unix_seconds for one in report.incidents if key_of(one) == key]
+            seen = [one for one in report.incidents if key_of(one) == key]
+            ends = [one.until_unix_seconds for one in seen]
             ended_at = max((end for end in ends if end is not None), default=now)
             states[key] = replace(state, ended_at=ended_at)
             sentence = f"over, recovered at {clock(ended_at)}: {state.summary}"
-            yield Event(report.job_id, state.kind, "over", sentence)
+            last = seen[-1] if seen else None
+            yield Event(report.job_id, state.kind, "over", sentence, key, state.ranks, last)
 
 
 def _kept(states: dict[str, IncidentState], now: float) -> dict[str, IncidentState]:

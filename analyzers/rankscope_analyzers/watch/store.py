@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from rankscope_analyzers.text import wording
 from rankscope_analyzers.text.sanitize import visible
 
 FORMAT, VERSION = "rankscope watch state", 1
@@ -172,6 +174,8 @@ def _part(found: dict[str, Any]) -> Part | None:
 class FileStore:
     """Keeps a document in a file; readers see the old one or the new one, never a part.
 
+    The one before is kept beside it: where a disk lost some of the new one, that is read instead.
+
     Args:
         path: of the file; its directory must be there.
         most_bytes: that are written or read.
@@ -182,13 +186,37 @@ class FileStore:
         self._most = most_bytes
 
     def read(self) -> Kept | None:
-        """Return what the file holds, None if there is none.
+        """Return what the file holds, or the one before if it is damaged; None if there is none.
 
         Raises:
-            StoreError: it cannot be read, is too large, or is no such document.
+            StoreError: neither can be read, or they are too large, or no such documents.
         """
+        problem: StoreError | None = None
+        kept: Kept | None = None
         try:
-            with self._path.open("rb") as file:
+            kept = self._read(self._path)
+        except StoreError as error:
+            problem = error
+        if kept is not None and not kept.problems:
+            return kept
+        earlier = None
+        with suppress(StoreError):
+            earlier = self._read(self._before)
+        if earlier is not None and not earlier.problems:
+            why = problem or "; ".join(kept.problems if kept else ("it is not there",))
+            saved = wording.clock(earlier.saved_unix_seconds)
+            return replace(earlier, problems=(f"{why}: the one before is used, of {saved}",))
+        if problem is not None:
+            raise problem
+        return kept
+
+    @property
+    def _before(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.before")
+
+    def _read(self, path: Path) -> Kept | None:
+        try:
+            with path.open("rb") as file:
                 document = file.read(self._most + 1)
         except FileNotFoundError:
             return None
@@ -214,6 +242,8 @@ class FileStore:
                     written += 1
                 file.flush()
                 os.fsync(file.fileno())
+            with suppress(FileNotFoundError):
+                self._path.replace(self._before)
             temporary.replace(self._path)
         except OSError as error:
             raise StoreError(visible(str(error))) from error

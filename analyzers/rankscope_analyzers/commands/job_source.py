@@ -1,0 +1,71 @@
+"""What `rankscope watch` reads running jobs from, and what it keeps of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.captures.kept import HangCaptures
+from rankscope_analyzers.fusion.gather import Gathered
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
+from rankscope_analyzers.runs.files import RunRecordFiles
+from rankscope_analyzers.stragglers.diagnosis import Follower
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
+from rankscope_analyzers.watch.announcer import Announcer
+from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
+from rankscope_analyzers.watch.goodput import Goodput
+from rankscope_analyzers.watch.memory import Memory
+from rankscope_analyzers.watch.node_publisher import NodePublisher
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the last evaluation of all jobs exported: reports, and series about itself."""
+
+    reports: Sequence[JobReport] = ()
+    extra: Sequence[Sample] = ()
+
+
+@dataclass(slots=True)
+class JobSource:
+    """Where running jobs are read from.
+
+    Args:
+        read: reads them. Raises SourceError if nothing can be read, and ClusterError if the agents
+            of the cluster are not known.
+        records: where records of runs are kept, None if they are not.
+        followed: the state of jobs from poll to poll; None to judge each poll by itself.
+        memory: keeps all that over restarts.
+        hang_after_seconds: least time without a step after which a job is called hung.
+        cluster_jobs: the job objects of the cluster, None if they are not followed.
+        nodes: publishes what is found on nodes, None if that is not wanted.
+        captures: keeps what is known of jobs that hang, None if nobody does.
+        goodput: the accounts of jobs' GPU time.
+        sums: keeps these over restarts, at each look.
+        announcer: tells what changes.
+        timing: judges jobs by new records where these are streamed; default: `followed`.
+        told: what the last evaluation exported.
+    """
+
+    read: Callable[[], Gathered]
+    records: RunRecordFiles | None = None
+    followed: FollowedJobs | None = field(default_factory=FollowedJobs)
+    memory: Memory = field(default_factory=lambda: Memory(None, log))
+    hang_after_seconds: float = HANG_AFTER_SECONDS
+    cluster_jobs: ClusterJobs | None = None
+    nodes: NodePublisher | None = None
+    captures: HangCaptures | None = None
+    goodput: Goodput = field(default_factory=lambda: Goodput(HANG_AFTER_SECONDS))
+    sums: Memory = field(default_factory=lambda: Memory(None, log))
+    announcer: Announcer = field(default_factory=lambda: Announcer(log))
+    timing: Follower | None = None
+    told: Told = field(default_factory=Told)
+
+
+def log(text: str) -> None:
+    """Write a sentence to the watch's own log."""
+    sys.stderr.write(f"rankscope watch: {text}\n")
+    sys.stderr.flush()

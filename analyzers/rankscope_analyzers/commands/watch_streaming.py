@@ -1,0 +1,304 @@
+"""How `rankscope watch` follows steps between evaluations: what changes is told at once.
+
+New steps are asked for every few seconds. Pages of agents, which tell of all else, take a hundred
+times as long to read; another thread asks for them at a slower pace, and each time that it is done
+all jobs are evaluated. In between only those are whose incidents changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from rankscope_analyzers.command import age_seconds
+from rankscope_analyzers.commands import connection
+from rankscope_analyzers.commands.job_source import JobSource, Told
+from rankscope_analyzers.fusion import gather, job_reports
+from rankscope_analyzers.fusion.gather import EarlierPolls, Gathered, PageLook
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.fusion.streamed_fleet import StreamedFleet
+from rankscope_analyzers.intake.cluster import NodeAgents, trusted_agents
+from rankscope_analyzers.intake.credentials import CredentialsError, Entry, entry_of
+from rankscope_analyzers.intake.known_agents import KnownAgents
+from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, attempt
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
+from rankscope_analyzers.watch.exporter import FindingsExporter
+from rankscope_analyzers.watch.process_starts import READS
+
+COMPARISON_SHARE = 0.15
+"""Part of the interval that may be spent on comparing collectives."""
+
+EVIDENCE_SHARE = 0.2
+"""Part of the time that evaluations of all jobs may take; those of a large fleet are rarer."""
+
+PUNCTUAL_SECONDS = 2.0
+"""Agents that answered in time before are waited for so long; the others delay nobody."""
+
+CYCLE_SECONDS = 900.0
+"""Time after which a look counts as hanging."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """Whom to ask.
+
+    Args:
+        urls: of all agents.
+        cluster: the same agents as the API server lists them, None where they were given.
+        stale: that they are old and why, empty where they are not.
+    """
+
+    urls: Sequence[str]
+    cluster: NodeAgents | None = None
+    stale: str = ""
+
+
+class AgentPages:
+    """Asks for agents' pages in a thread of its own.
+
+    Args:
+        agents: returns whom to ask, given who of the last ones answered. Raises ClusterError where
+            nobody knows.
+        entry: what is shown to be let in.
+        seconds: how far back pages are kept.
+        interval: seconds between two evaluations.
+    """
+
+    def __init__(
+        self,
+        agents: Callable[[Sequence[str]], Agents],
+        entry: Entry,
+        seconds: float,
+        interval: float,
+    ) -> None:
+        self._agents = agents
+        self._entry = entry
+        self._seconds = seconds
+        self._earlier = EarlierPolls(interval * COMPARISON_SHARE, READS)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="pages")
+        self._future: Future[tuple[PageLook, float]] | None = None
+        self._interval = interval
+        self._due = self._asked_at = 0.0
+        self._answered: Sequence[str] = ()
+        self.agents = Agents(())
+        self.cpu_seconds = 0.0
+
+    def poll(self) -> Callable[[], PageLook] | None:
+        """Ask if it is time; return what gives the pages once they are there.
+
+        That raises SourceError if no agent answered, ClusterError if there are none.
+        """
+        if self._future is None:
+            if time.monotonic() >= self._due:
+                self._asked_at = time.monotonic()
+                self._future = self._pool.submit(self._asked)
+            return None
+        if not self._future.done():
+            return None
+        done, self._future = self._future, None
+        self._due = self._asked_at + self._interval
+        return partial(self._pages, done)
+
+    def postpone(self, cpu_seconds: float) -> None:
+        """Put the next look at pages off by what the last one, and its evaluation, took."""
+        took = self.cpu_seconds + cpu_seconds
+        self._due = self._asked_at + max(self._interval, took / EVIDENCE_SHARE)
+
+    def _pages(self, done: Future[tuple[PageLook, float]]) -> PageLook:
+        look, self.cpu_seconds = done.result()
+        return look
+
+    def _asked(self) -> tuple[PageLook, float]:
+        began = time.thread_time()
+        self.agents = self._agents(self._answered)
+        since = time.time() - self._seconds
+        look = gather.pages_of_agents(
+            self.agents.urls, since, self._entry, self._earlier, self.agents.cluster
+        )
+        self._answered = [agent.url for agent in look.poll.agents.values()]
+        return look, time.thread_time() - began
+
+
+class StreamingCycle:
+    """What the watch does while it leads.
+
+    Args:
+        source: what is kept of jobs; it is read through here.
+        exporter: takes the reports.
+        log: of errors.
+        evaluate: evaluates all jobs.
+        say: takes a sentence for the watch's own log.
+        pages: of agents.
+        fleet: makes an empty fleet.
+        step_interval: seconds between two looks for steps.
+    """
+
+    def __init__(
+        self,
+        source: JobSource,
+        exporter: FindingsExporter,
+        log: ErrorLog,
+        evaluate: Callable[[JobSource, FindingsExporter, ErrorLog], None],
+        say: Say,
+        pages: AgentPages,
+        fleet: Callable[[], StreamedFleet],
+        step_interval: float,
+    ) -> None:
+        self._source, self._exporter, self._errors = source, exporter, log
+        self._evaluate, self._say = evaluate, say
+        self._pages = pages
+        self._made = fleet
+        self._read = source.read
+        self._fleet: StreamedFleet | None = None
+        self._look: PageLook | None = None
+        self._interval = step_interval
+        self._stale = self._problem = ""
+        self._listed: Agents | None = None
+
+    def run(self) -> None:
+        """Look once for new steps, tell what changed, and wait for the next look."""
+        began = time.monotonic()
+        self._exporter.set_deadline(self._interval + CYCLE_SECONDS)
+        if self._fleet is None:
+            self._fleet = self._made()
+        fleet = self._fleet
+        self._source.timing = fleet.timing
+        self._source.memory.begin(self._exporter, self._source.followed)
+        looked = attempt("look", "", partial(self._looked, fleet))
+        if isinstance(looked, AnalysisError):
+            self._note([looked])
+        changed = () if isinstance(looked, AnalysisError) else looked
+        pages = self._pages.poll()
+        if pages is not None:
+            self._evaluate_all(fleet, pages)
+        else:
+            if changed and self._look is not None:
+                self._evaluate_some(fleet, self._look, changed)
+            events = bool(changed) and bool(self._exporter.events)
+            self._source.memory.end(self._exporter, self._source.followed, changed=events)
+        left = self._interval - (time.monotonic() - began)
+        fleet.stream.connections.idle(0.0 if fleet.stream.has_newcomers else max(0.05, left))
+
+    def stand_by(self) -> None:
+        """Forget what was followed: another watch leads."""
+        if self._fleet is not None:
+            self._fleet.stream.connections.close()
+        self._source.read, self._source.timing = self._read, None
+        self._fleet = self._look = self._listed = None
+
+    def _looked(self, fleet: StreamedFleet) -> Sequence[str]:
+        """Ask for new steps; return the jobs of which there is something to tell."""
+        agents = self._pages.agents
+        if agents.stale and agents.stale != self._stale:
+            self._say(agents.stale)
+        self._stale = agents.stale
+        if agents is not self._listed:
+            self._listed = agents
+            fleet.set_agents(agents.urls, agents.cluster)
+        now = time.time()
+        try:
+            found = fleet.look(now, PUNCTUAL_SECONDS)
+        except CredentialsError as error:
+            if str(error) != self._problem:
+                self._say(f"no steps can be asked for: {error}")
+            self._problem = str(error)
+            return ()
+        self._problem = ""
+        changed, errors = fleet.news(now)
+        self._note([*found.errors, *errors])
+        return changed
+
+    def _evaluate_all(self, fleet: StreamedFleet, pages: Callable[[], PageLook]) -> None:
+        began = time.thread_time()
+
+        def read() -> Gathered:
+            self._look = pages()
+            return fleet.gathered(self._look, time.time() - fleet.seconds, None)
+
+        self._source.read = read
+        self._evaluate(self._source, self._exporter, self._errors)
+        self._pages.postpone(time.thread_time() - began)
+
+    def _evaluate_some(self, fleet: StreamedFleet, look: PageLook, names: Sequence[str]) -> None:
+        """Replace the reports of some jobs; those of the others are as they were."""
+        made = attempt("look", "", partial(self._reports, fleet, look, names))
+        if isinstance(made, AnalysisError):
+            self._note([made])
+            return
+        now = time.time()
+        reports = {report.job_id: report for report in self._source.told.reports}
+        reports |= {report.job_id: report for report in made}
+        told = self._source.told = Told(tuple(reports.values()), self._source.told.extra)
+        unexported = self._exporter.update(told.reports, now, 0, told.extra)
+        self._note([*unexported, *(error for report in made for error in report.errors)])
+        self._source.announcer.tell(self._exporter.events, told.reports, now)
+
+    def _reports(
+        self, fleet: StreamedFleet, look: PageLook, names: Sequence[str]
+    ) -> list[JobReport]:
+        gathered = fleet.gathered(look, time.time() - fleet.seconds, names)
+        timing = diagnose_each(gathered.jobs, fleet.timing)
+        made = job_reports.reports(
+            timing,
+            gathered.evidence,
+            time.time(),
+            hang_after_seconds=self._source.hang_after_seconds,
+        )
+        return [report for report in made if report.job_id in names]
+
+    def _note(self, errors: Sequence[AnalysisError]) -> None:
+        if errors:
+            once = dict.fromkeys(errors)
+            self._exporter.note_errors(once)
+            self._errors.note(once)
+
+
+def cycle_of(
+    options: argparse.Namespace,
+    source: JobSource,
+    exporter: FindingsExporter,
+    log: ErrorLog,
+    evaluate: Callable[[JobSource, FindingsExporter, ErrorLog], None],
+    say: Say,
+) -> StreamingCycle | None:
+    """Return what follows steps, None where steps are asked for at evaluations alone.
+
+    Raises:
+        InputError: an option cannot be used.
+    """
+    step_interval = age_seconds(options.step_interval, "--step-interval")
+    if options.prometheus or not step_interval:
+        return None
+    interval, seconds = age_seconds(options.interval), age_seconds(options.since)
+    entry = entry_of(options)
+    pages = AgentPages(_agents(options, entry), entry, seconds, interval)
+    followed = source.followed or FollowedJobs()
+    vouched = entry.scheme == "https" or not entry.shows
+    cautious = bool(options.cluster) and not vouched
+    comparison = interval * COMPARISON_SHARE
+    fleet = partial(StreamedFleet, entry, seconds, comparison, followed, cautious=cautious)
+    return StreamingCycle(source, exporter, log, evaluate, say, pages, fleet, step_interval)
+
+
+def _agents(options: argparse.Namespace, entry: Entry) -> Callable[[Sequence[str]], Agents]:
+    """Return what says whom to ask, given who of the last ones answered."""
+    if not options.cluster:
+        given = Agents(tuple(options.agent))
+        return lambda _: given
+    access = connection.cluster_access(options)
+    vouched = entry.scheme == "https" or not entry.shows
+    known = KnownAgents(partial(trusted_agents, options.namespace, entry, access=access), vouched)
+
+    def now(answered: Sequence[str]) -> Agents:
+        known.note_answers(answered)
+        found = known.now()
+        return Agents(tuple(found.addresses.values()), found.addresses, found.stale)
+
+    return now

@@ -1,0 +1,230 @@
+"""The jobs of a fleet of agents whose step records are followed, for reports on all or some."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rankscope_analyzers.fusion.gather import Gathered, PageLook, shortened, with_steps
+from rankscope_analyzers.intake.agent_client import Agent
+from rankscope_analyzers.intake.agent_steps import (
+    COMPARED_PER_SECOND,
+    WINDOWS_SECONDS,
+    unread,
+    windows_by_job,
+)
+from rankscope_analyzers.intake.cluster import NodeAgents
+from rankscope_analyzers.intake.credentials import Entry
+from rankscope_analyzers.intake.step_history import table
+from rankscope_analyzers.intake.step_stream import StepStream, StreamLook
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
+from rankscope_analyzers.steps.job_records import JobRecords, Read
+from rankscope_analyzers.steps.layout import Layout
+from rankscope_analyzers.steps.records import MAXIMUM_RANK, RecordError
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
+from rankscope_analyzers.stragglers.streamed_timing import StreamedTiming
+
+FIRST_SECONDS = 15.0
+"""So long a job that is seen for the first time waits for agents that have not answered yet: what
+it is like at its start is what it is compared with."""
+
+
+class StreamedFleet:
+    """Follows the step records of many agents; used by one thread.
+
+    Args:
+        entry: what is shown to be let in.
+        seconds: how long records are kept for reports.
+        comparison_seconds: time that a look at all jobs may spend on comparing collectives.
+        followed: the state of jobs.
+        cautious: agents that fall silent are not asked again before they are listed anew.
+    """
+
+    def __init__(
+        self,
+        entry: Entry,
+        seconds: float,
+        comparison_seconds: float,
+        followed: FollowedJobs,
+        *,
+        cautious: bool = False,
+    ) -> None:
+        self._entry = entry
+        self.seconds = seconds
+        self._comparison_seconds = comparison_seconds
+        self.stream = StepStream(entry, seconds, cautious=cautious)
+        self.timing = StreamedTiming(followed)
+        self._first_seen: dict[str, float] = {}
+        self._urls: Sequence[str] = ()
+        self._blind: frozenset[str] = frozenset()
+
+    def set_agents(self, urls: Sequence[str], cluster: NodeAgents | None) -> None:
+        """Follow these agents from now on.
+
+        Args:
+            urls: of all of them.
+            cluster: the same agents as the API server lists them, by node.
+        """
+        self._urls = tuple(dict.fromkeys(urls))
+        self.stream.renew()
+        self.stream.placed = {} if cluster is None else cluster.nodes
+
+    def look(self, now: float, wait_seconds: float) -> StreamLook:
+        """Ask all agents for new records.
+
+        Raises:
+            rankscope_analyzers.intake.credentials.CredentialsError: a file cannot be used.
+        """
+        found = self.stream.look(self._urls, now, wait_seconds)
+        for name in self.stream.windows.jobs:
+            self._first_seen.setdefault(name, now)
+        for known in (self._first_seen, self.stream.starts, self.stream.beside):
+            for name in [one for one in known if one not in self.stream.windows.jobs]:
+                del known[name]
+        return found
+
+    def news(self, now: float) -> tuple[Sequence[str], Sequence[AnalysisError]]:
+        """Judge the new records of all jobs; return those of which there is something to tell.
+
+        Args:
+            now: Unix time.
+        """
+        told: list[str] = []
+        errors: list[AnalysisError] = []
+        for name in self._ready(now):
+            found = attempt("timing", name, partial(self._has_news, name))
+            if isinstance(found, AnalysisError):
+                errors.append(found)
+            elif found:
+                told.append(name)
+        return told, errors
+
+    def _ready(self, now: float) -> Sequence[str]:
+        """Return the jobs that can be judged: not those of which ranks may answer in a moment."""
+        whole = self._whole_jobs()
+        return [
+            name
+            for name in self.stream.windows.jobs
+            if self.timing.followed.knows(name)
+            or name in whole
+            or now - self._first_seen[name] >= FIRST_SECONDS
+        ]
+
+    def _has_news(self, name: str) -> bool:
+        window = self.stream.windows.of(name)
+        if name in self._blind or not window.fresh:
+            return False  # without sync times a job is judged by its windows of collectives
+        if not self.timing.followed.knows(name):
+            return True
+        fresh = window.fresh_records()
+        window.taken()
+        layout = Layout(int(fresh["rank"].max()) + 1, 1, 1, 0, wall=True, by_groups=True)
+        try:
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                return self.timing.has_news(name, fresh, layout)
+        except RecordError:
+            return True
+
+    def _whole_jobs(self) -> frozenset[str]:
+        """Return the jobs that are seen for the first time and of which all ranks are there."""
+        new = [name for name in self.stream.windows.jobs if not self.timing.followed.knows(name)]
+        if not new:
+            return frozenset()
+        ranks: dict[str, set[int]] = defaultdict(set)
+        for agent in self.stream.agents.values():
+            for ring in agent.rings:
+                ranks[ring.job_id].add(ring.rank["rank"])
+        sizes = self._sizes()
+        return frozenset(name for name in new if len(ranks[name]) >= sizes.get(name, MAXIMUM_RANK))
+
+    def gathered(self, look: PageLook, oldest: float, names: Sequence[str] | None) -> Gathered:
+        """Return the records of jobs, and what pages say of their nodes.
+
+        Args:
+            look: at pages, the last one.
+            oldest: Unix time from which on windows of collectives are of interest.
+            names: of the jobs, None for all; these are also looked at for sync times.
+        """
+        failures = self.stream.failures
+        notes = (shortened(failures),) if failures else ()
+        windows: Mapping[Any, Sequence[Mapping[str, Any]]] = {}
+        blind, length = self._blind_agents()
+        if names is None:
+            windows = windows_by_job(
+                [Agent(url, self._entry) for url in blind], None, oldest, length, self, self.stream
+            )
+            self._blind = frozenset(map(str, windows))
+            self.timing.followed.start_poll()
+            self.timing.keep(self.stream.windows.jobs)
+        sizes = self._sizes()
+        chosen = self._ready(time.time()) if names is None else names
+        jobs = tuple(
+            self._job(name, sizes.get(name), notes, windows.get(name, ()), (len(blind), length))
+            for name in sorted(chosen)
+        )
+        if names is not None:
+            nodes = {str(node) for job in jobs for node in job.records["node"].unique()}
+            evidence = look.evidence
+            look = replace(
+                look, evidence=replace(evidence, observed=evidence.observed.on(nodes)), errors=()
+            )
+        return with_steps(look, Read(jobs, notes), failures)
+
+    def newest(self, url: str) -> Mapping[str, float]:
+        """Return when the newest step of each ring of an agent began."""
+        agent = self.stream.agents.get(url)
+        return agent.newest if agent else {}
+
+    def _job(
+        self,
+        name: str,
+        size: int | None,
+        failures: Sequence[str],
+        windows: Sequence[Mapping[str, Any]],
+        blind: tuple[int, float],
+    ) -> JobRecords:
+        window = self.stream.windows.of(name)
+        records = window.records()
+        self.timing.offer(name, records, window.fresh)
+        window.taken()
+        start = table(self.stream.starts.pop(name, []))
+        return JobRecords(
+            name,
+            records,
+            size,
+            (*failures, *self.stream.notes.get(name, ()), *unread(records, *blind)),
+            live=True,
+            windows=tuple(windows),
+            start=start if len(start) else None,
+            beside=tuple(self.stream.beside.get(name, ())),
+        )
+
+    def _blind_agents(self) -> tuple[Sequence[str], float]:
+        """Return the agents without sync times, and for how long their windows are compared."""
+        blind = [url for url, agent in self.stream.agents.items() if agent.blind]
+        seconds = COMPARED_PER_SECOND * self._comparison_seconds / max(1, len(blind))
+        return blind, min(WINDOWS_SECONDS, seconds)
+
+    def _sizes(self) -> Mapping[str, int]:
+        """Return the size of each job by its living ranks, or by those that ended last."""
+        alive: dict[str, set[int]] = defaultdict(set)
+        ended: dict[str, tuple[float, int]] = {}
+        for job_id, size, living, newest in self._told_sizes():
+            if living:
+                alive[job_id].add(size)
+            ended[job_id] = max(ended.get(job_id, (-1.0, 0)), (newest, size))
+        return {name: max(alive.get(name) or {size}) for name, (_, size) in ended.items()}
+
+    def _told_sizes(self) -> Iterator[tuple[str, int, bool, float]]:
+        for agent in self.stream.agents.values():
+            for ring in agent.rings:
+                size = ring.rank.get("world_size")
+                if type(size) is int and 0 < size <= MAXIMUM_RANK + 1:
+                    living = bool(ring.rank.get("alive"))
+                    yield ring.job_id, size, living, agent.newest.get(ring.name, 0.0)

@@ -1,0 +1,405 @@
+"""Follows the step records of many agents: each look asks for those that no earlier one got.
+
+Agents that send columns are asked by cursor, ring by ring; older ones, which send JSON, from the
+time of their newest record on. What an agent says of ranks that are not its own is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+
+from rankscope_agent.contract import step_blocks as form
+from rankscope_agent.contract import untrusted_json
+from rankscope_agent.contract.job_names import is_job_id
+from rankscope_analyzers.intake import step_columns, step_json
+from rankscope_analyzers.intake.agent_client import AgentError, StatusError
+from rankscope_analyzers.intake.agent_connections import (
+    BUSY,
+    AgentConnections,
+    Answer,
+    Answers,
+    Question,
+)
+from rankscope_analyzers.intake.credentials import Entry
+from rankscope_analyzers.intake.job_ownership import Source, claims_of, notes, refused
+from rankscope_analyzers.intake.step_columns import Head, Ring, StepColumns
+from rankscope_analyzers.intake.step_history import START, SYNC, StepAnswer, step_answer
+from rankscope_analyzers.intake.step_windows import StepWindows, Writer
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
+from rankscope_analyzers.steps import beside_steps
+from rankscope_analyzers.steps.beside_steps import BesideSteps
+
+NEWCOMERS = 128
+"""Agents that are asked for the first time at one look: each tells of all the time that is kept,
+one or two megabytes, and all of a fleet would take gigabytes at once."""
+
+MOST_ANSWER_BYTES = 96 << 20
+"""Half a million rows of columns."""
+
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 60.0
+"""An agent that cannot be reached is asked again so soon, and later each time."""
+
+AWAITED_SECONDS = 120.0
+"""Of an older agent, a rank that is so far behind its newest one is not asked for again."""
+
+MOST_RANKS = 1024
+"""Of an older agent that are remembered: as many as agents read rings."""
+
+JSON_TYPE = "application/json"
+
+
+@dataclass(slots=True)
+class FollowedAgent:
+    """What is known of one agent.
+
+    Args:
+        in_blocks: it sends columns; None until it has answered.
+        rings: that it told of last.
+        head: of its last answer, where it sends columns.
+        cursors: number of the record to ask for next, by ring.
+        newest: when the newest record of each ring began.
+        ranks: what an older agent tells of ranks.
+        blind: its newest records lack sync time.
+        failure: why it did not answer last, empty if it did.
+        failures: in a row.
+        retry: monotonic time before which it is not asked again.
+    """
+
+    in_blocks: bool | None = None
+    rings: tuple[Ring, ...] = ()
+    head: Head | None = None
+    cursors: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, float] = field(default_factory=dict)
+    blind: bool = False
+    failure: str = ""
+    failures: int = 0
+    retry: float = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Return True if it has answered."""
+        return self.in_blocks is not None
+
+    def since(self, oldest: float) -> float:
+        """Return from when on an older agent is asked: the rank that is furthest behind decides."""
+        newest = max(self.newest.values(), default=oldest)
+        awaited = [time for time in self.newest.values() if time >= newest - AWAITED_SECONDS]
+        return max(oldest, min(awaited, default=oldest))
+
+    def take(self, columns: StepColumns) -> None:
+        """Note what an agent told of its rings; JSON names those with new records alone."""
+        if columns.in_blocks:
+            self.rings, self.head = columns.rings, columns.head
+        else:
+            told = {ring.name: ring for ring in (*self.rings, *columns.rings)}
+            self.rings = tuple(told.values())[-MOST_RANKS:]
+        self.in_blocks = columns.in_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLook:
+    """What one look found.
+
+    Args:
+        answered: agents that answered, to this question or one before.
+        errors: of agents whose answers made something raise.
+    """
+
+    answered: int
+    errors: tuple[AnalysisError, ...]
+
+
+class StepStream:
+    """Follows agents; used by one thread.
+
+    Args:
+        entry: what is shown to be let in.
+        seconds: how long records are kept, and how far back an agent is asked at first.
+        cautious: an agent that falls silent is not asked again before `renew`: its address may by
+            now be that of any pod, and what is shown to it could be used by others.
+    """
+
+    def __init__(self, entry: Entry, seconds: float, *, cautious: bool = False) -> None:
+        self._cautious = cautious
+        self.windows = StepWindows(seconds)
+        self.connections = AgentConnections(entry)
+        self.starts: dict[str, list[StepAnswer]] = {}
+        self.beside: dict[str, list[BesideSteps]] = {}
+        self.agents: dict[str, FollowedAgent] = {}
+        self.placed: Mapping[str, str] = {}
+        self.notes: Mapping[str, Sequence[str]] = {}
+        self._refused: frozenset[Source] = frozenset()
+        self._claims_changed = False
+        self._seconds = seconds
+
+    def look(self, urls: Sequence[str], now: float, wait_seconds: float) -> StreamLook:
+        """Ask all agents for what is new.
+
+        Args:
+            urls: of all agents; others are forgotten.
+            now: Unix time.
+            wait_seconds: for those that answer in time as a rule.
+
+        Raises:
+            CredentialsError: a file of credentials cannot be used.
+        """
+        self._keep(urls)
+        questions = dict(self._questions(now - self._seconds))
+        answers = self.connections.ask(questions, wait_seconds)
+        found = {
+            url: attempt("source", url, partial(self._read, url, said, now))
+            for url, said in answers.items()
+            if url in self.agents
+        }
+        columns = {url: one for url, one in found.items() if isinstance(one, StepColumns)}
+        self._refuse()
+        errors = [one for one in found.values() if isinstance(one, AnalysisError)]
+        for url, one in columns.items():
+            error = attempt("source", url, partial(self._take, url, one, now))
+            errors += [error] if isinstance(error, AnalysisError) else []
+        self.windows.trim(now)
+        return StreamLook(len(columns), tuple(errors))
+
+    @property
+    def failures(self) -> Sequence[str]:
+        """Return a sentence for each agent that does not answer now."""
+        late = self.connections.asked
+        return [
+            agent.failure or f"agent {url} does not answer in time"
+            for url, agent in self.agents.items()
+            if agent.failure or (url in late and not agent.known)
+        ]
+
+    def renew(self) -> None:
+        """Note that the addresses of agents were just listed."""
+        for agent in self.agents.values():
+            if math.isinf(agent.retry):
+                agent.retry = 0.0
+
+    def has(self, url: str, answer: Mapping[str, Any]) -> bool:
+        """Return True if what an agent says is about a rank that is not believed."""
+        return (url, str(answer.get("job_id")), str(answer.get("rank"))) in self._refused
+
+    @property
+    def has_newcomers(self) -> bool:
+        """Return True if agents wait to be asked for the first time."""
+        asked = self.connections.asked
+        return any(
+            not one.known and not one.failures and url not in asked
+            for url, one in self.agents.items()
+        )
+
+    def _keep(self, urls: Sequence[str]) -> None:
+        if self.agents.keys() != set(urls):
+            self.connections.keep(urls)
+            self._claims_changed = True
+            self.agents = {url: self.agents.get(url) or FollowedAgent() for url in urls}
+
+    def _questions(self, oldest: float) -> Iterator[tuple[str, Sequence[Question]]]:
+        now = time.monotonic()
+        asked = self.connections.asked
+        room = NEWCOMERS - sum(url in self.agents and not self.agents[url].known for url in asked)
+        for url, agent in self.agents.items():
+            if url in asked or agent.retry > now:
+                continue
+            if agent.known:
+                yield url, _of_known(agent, oldest)
+            elif room > 0 or agent.failures:
+                room -= 1
+                yield url, _of_newcomer(oldest)
+
+    def _read(self, url: str, said: Answers, now: float) -> StepColumns | None:
+        """Return the records that an agent sent; None if it sent none that can be read."""
+        agent = self.agents[url]
+        try:
+            columns, more = self._columns(url, agent, said, now)
+        except (AgentError, ValueError, KeyError, TypeError) as error:
+            _note_failure(agent, url, error)
+            if self._cautious:
+                agent.retry = math.inf
+            return None
+        agent.failure, agent.failures, agent.retry = "", 0, 0.0
+        if not agent.known:
+            self._introduce(url, more)
+        if columns.rings is not agent.rings:
+            self._claims_changed = True
+        agent.take(columns)
+        return columns
+
+    def _columns(
+        self, url: str, agent: FollowedAgent, said: Answers, now: float
+    ) -> tuple[StepColumns, Answers]:
+        first, *more = said
+        if isinstance(first, AgentError):
+            raise first
+        if first.content_type == form.MEDIA_TYPE:
+            agent.in_blocks = True if agent.known else agent.in_blocks
+            return step_columns.parsed(first.body, agent.head), more
+        ranks: Sequence[Mapping[str, Any]] = ()
+        if agent.in_blocks is False:
+            ranks = step_json.ranks_of(_json(first))
+            first, *more = more or [AgentError(f"agent {url} tells of no steps")]
+            if isinstance(first, AgentError):
+                raise first
+        answer = step_answer(url, agent.since(now - self._seconds), _json(first))
+        return step_json.columns_of(answer, ranks or [ring.rank for ring in agent.rings]), more
+
+    def _introduce(self, url: str, more: Answers) -> None:
+        """Take what an agent tells once: first records of its ranks, and what they did beside."""
+        for answer, take in zip(more, (self._take_start, self._take_beside), strict=False):
+            if isinstance(answer, Answer):
+                try:
+                    take(url, _json(answer))
+                except (ValueError, KeyError, TypeError, LookupError):
+                    continue  # older agents have no such page, and the newest records matter more
+
+    def _take_start(self, url: str, document: Mapping[str, Any]) -> None:
+        answer = step_answer(url, 0.0, document)
+        for job in set(answer.column("job_id")):
+            at = answer.columns.index("job_id")
+            rows = [row for row in answer.rows if row[at] == job]
+            self.starts.setdefault(job, []).append(StepAnswer(url, 0.0, answer.columns, rows))
+
+    def _take_beside(self, _: str, document: Mapping[str, Any]) -> None:
+        for job, span in beside_steps.read(document):
+            self.beside.setdefault(job, []).append(span)
+
+    def _refuse(self) -> None:
+        """Find the ranks that claim a job which is not theirs, if any rank is new."""
+        if not self._claims_changed:
+            return
+        self._claims_changed = False
+        claims = {
+            one
+            for url, agent in self.agents.items()
+            for one in claims_of(url, (ring.rank for ring in agent.rings))
+        }
+        foreign = refused(claims)
+        self._refused = frozenset(one.key for one in foreign)
+        self.notes = notes(foreign, {one.job_id for one in claims.difference(foreign)})
+
+    def _take(self, url: str, columns: StepColumns, now: float) -> None:
+        """Put an agent's records to those of their jobs, and move its cursors."""
+        agent = self.agents[url]
+        if len(columns):
+            sync = columns.numbers.get(SYNC)
+            agent.blind = sync is None or bool(np.isnan(sync).any())
+            self._take_records(url, agent, columns, now)
+        numbers = {ring.name: 0 for ring in agent.rings}
+        told = zip(columns.rings, columns.next_numbers, strict=True)
+        agent.cursors = numbers | {ring.name: number for ring, number in told}
+        agent.newest = {name: agent.newest[name] for name in agent.cursors if name in agent.newest}
+
+    def _take_records(
+        self, url: str, agent: FollowedAgent, columns: StepColumns, now: float
+    ) -> None:
+        starts = columns.numbers[START]
+        before = np.array([agent.newest.get(ring.name, -np.inf) for ring in columns.rings])
+        new = ~(starts <= before[columns.ring])
+        for job_id, rings in self._jobs(url, columns):
+            window = self.windows.of(job_id)
+            numbers = np.full(len(columns.rings), -1, dtype=np.int64)
+            for index in rings:
+                numbers[index] = window.number(_writer(columns.rings[index], self.placed.get(url)))
+            writer = numbers[columns.ring]
+            chosen = (writer >= 0) & new
+            if chosen.any():
+                table = {name: one[chosen] for name, one in columns.numbers.items()}
+                table[form.TIMING_INDEX] = _timings(
+                    columns, table[form.TIMING_INDEX], window.timing
+                )
+                window.add(now, writer[chosen], table)
+        newest = before.copy()
+        known = np.isfinite(starts)
+        np.maximum.at(newest, columns.ring[known], starts[known])
+        for ring, start in zip(columns.rings, newest.tolist(), strict=True):
+            if start > -math.inf:
+                agent.newest[ring.name] = start
+
+    def _jobs(self, url: str, columns: StepColumns) -> Iterator[tuple[str, Sequence[int]]]:
+        """Yield the jobs of an agent that are believed, with the places of their rings."""
+        jobs: dict[str, list[int]] = {}
+        for index in np.unique(columns.ring).tolist():
+            ring = columns.rings[index]
+            key = (url, ring.job_id, str(ring.rank["rank"]))
+            if is_job_id(ring.job_id) and key not in self._refused:
+                jobs.setdefault(ring.job_id, []).append(index)
+        yield from jobs.items()
+
+
+def _of_newcomer(oldest: float) -> Sequence[Question]:
+    since = urlencode({"since": f"{oldest:.6f}"})
+    steps = Question(f"/api/v1/steps?{since}", _ACCEPT, MOST_ANSWER_BYTES)
+    return (
+        steps,
+        Question(f"/api/v1/step_starts?{since}", most_bytes=MOST_ANSWER_BYTES),
+        Question(f"/api/v1/spans?{since}", most_bytes=MOST_ANSWER_BYTES),
+    )
+
+
+_ACCEPT = f"{form.MEDIA_TYPE}, {JSON_TYPE};q=0.5"
+
+
+def _of_known(agent: FollowedAgent, oldest: float) -> Sequence[Question]:
+    if agent.in_blocks:
+        after = form.cursors_text(agent.cursors)
+        path = f"/api/v1/steps?since={oldest:.6f}&after={after}"
+        return (Question(path, _ACCEPT, MOST_ANSWER_BYTES),)
+    path = f"/api/v1/steps?since={agent.since(oldest):.6f}"
+    return Question("/api/v1/ranks"), Question(path, _ACCEPT, MOST_ANSWER_BYTES)
+
+
+def _note_failure(agent: FollowedAgent, url: str, error: Exception) -> None:
+    agent.failures += 1
+    agent.failure = (
+        str(error)
+        if isinstance(error, AgentError)
+        else f"{url} does not answer like a rankscope agent: {error!r}"
+    )
+    if isinstance(error, StatusError):
+        if error.status == BUSY:
+            agent.failures -= 1
+            return
+        agent.in_blocks = None if agent.in_blocks else agent.in_blocks  # older than it was before
+    # Agents of a rack that failed at once are not all asked again at once.
+    turn = 1.0 + zlib.crc32(url.encode()) % 100 / 200
+    wait = min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(agent.failures - 1, 5))
+    agent.retry = time.monotonic() + (wait * turn if agent.failures > 1 else 0.0)
+
+
+def _json(answer: Answer) -> dict[str, Any]:
+    document = untrusted_json.read(answer.body)
+    if not isinstance(document, dict):
+        raise ValueError(f"{json.dumps(document)[:80]} is no object")
+    return document
+
+
+def _writer(ring: Ring, placed: str | None) -> Writer:
+    """Return whose records a ring has; without groups it is a data-parallel job's rank."""
+    groups = [_whole(ring.rank.get(name)) for name in ("dp_group", "tp_group", "pp_stage")]
+    rank = int(ring.rank["rank"])
+    dp_group, tp_group, pp_stage = (0, rank, 0) if None in groups else groups
+    node = placed if placed is not None else str(ring.rank["node"])
+    gpu = _whole(ring.rank.get("local_rank"))
+    return Writer(rank, node, gpu, dp_group or 0, tp_group or 0, pp_stage or 0)
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and abs(value) < 2**53 else None
+
+
+def _timings(columns: StepColumns, indexes: Any, number: Any) -> Any:
+    """Return the timing source of each record by the numbers of its job's window."""
+    known = np.array([*map(number, columns.timing_sources[:16]), math.nan], dtype=np.float64)
+    place = np.nan_to_num(indexes, nan=-1.0)
+    return known[np.where((place >= 0) & (place < len(known) - 1), place, -1).astype(np.int64)]

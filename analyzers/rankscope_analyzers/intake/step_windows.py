@@ -1,0 +1,199 @@
+"""The newest records of many jobs, in bounded memory: what reports take their figures from."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_analyzers.steps.records import TIMING
+
+MOST_RECORDS = 3 << 19
+"""Of all jobs: 96 steps of 16,384 ranks, or 24 minutes of 1,024 ranks that make one a second. A
+record takes about a hundred bytes."""
+
+TIMING_INDEX = "timing"
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Whose a record is: what does not change from one to the next."""
+
+    rank: int
+    node: str
+    gpu: int | None
+    dp_group: int
+    tp_group: int
+    pp_stage: int
+
+
+COLUMNS = ("rank", "node", "gpu", "dp_group", "tp_group", "pp_stage")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records that came at one look.
+
+    Args:
+        arrived: Unix time of the look.
+        writer: (n,) number of each record's writer.
+        numbers: (n,) columns; those of which nothing is known are left out.
+    """
+
+    arrived: float
+    writer: Integers
+    numbers: Mapping[str, Floats]
+
+    def __len__(self) -> int:
+        return len(self.writer)
+
+
+class JobWindow:
+    """The newest records of one job, in the order in which they came."""
+
+    __slots__ = ("_chunks", "_count", "_fresh", "_numbers", "_timings", "_writers")
+
+    def __init__(self) -> None:
+        self._chunks: deque[Chunk] = deque()
+        self._count = self._fresh = 0
+        self._numbers: dict[Writer, int] = {}
+        self._writers: list[Writer] = []
+        self._timings: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return self._count
+
+    @property
+    def fresh(self) -> int:
+        """Return how many records came since `taken` was called last."""
+        return self._fresh
+
+    @property
+    def newest_arrival(self) -> float:
+        """Return when records came last."""
+        return self._chunks[-1].arrived if self._chunks else 0.0
+
+    def number(self, writer: Writer) -> int:
+        """Return the number of a writer."""
+        if writer not in self._numbers:
+            self._numbers[writer] = len(self._writers)
+            self._writers.append(writer)
+        return self._numbers[writer]
+
+    def timing(self, name: str) -> int:
+        """Return the number of a timing source."""
+        return self._timings.setdefault(name, len(self._timings))
+
+    def add(self, arrived: float, writer: Integers, numbers: Mapping[str, Floats]) -> None:
+        """Add records, the newest ones."""
+        known = {name: one for name, one in numbers.items() if not np.isnan(one).all()}
+        self._chunks.append(Chunk(arrived, writer.astype(np.int32), known))
+        self._count += len(writer)
+        self._fresh += len(writer)
+
+    def forget(self, before: float, most: int) -> None:
+        """Drop what came before a time, and the oldest records beyond so many; none that is fresh.
+
+        Args:
+            before: Unix time.
+            most: records that may stay.
+        """
+        while self._chunks and self._count - len(self._chunks[0]) >= self._fresh:
+            if self._chunks[0].arrived >= before and self._count <= most:
+                return
+            self._count -= len(self._chunks.popleft())
+
+    def taken(self) -> None:
+        """Note that all fresh records were judged."""
+        self._fresh = 0
+
+    def records(self) -> pd.DataFrame:
+        """Return all records, the fresh ones last."""
+        return self._frame(list(self._chunks))
+
+    def fresh_records(self) -> pd.DataFrame:
+        """Return the records that came since `taken` was called last."""
+        chunks: list[Chunk] = []
+        left = self._fresh
+        for chunk in reversed(self._chunks):
+            if left <= 0:
+                break
+            chunks.insert(0, chunk)
+            left -= len(chunk)
+        return self._frame(chunks)
+
+    def _frame(self, chunks: Sequence[Chunk]) -> pd.DataFrame:
+        if not chunks:
+            return pd.DataFrame()
+        writer = np.concatenate([chunk.writer for chunk in chunks])
+        names = dict.fromkeys(name for chunk in chunks for name in chunk.numbers)
+        table = {name: _column(chunks, name) for name in names}
+        timing = table.pop(TIMING_INDEX, None)
+        for name in COLUMNS:
+            table[name] = _of_writers([getattr(one, name) for one in self._writers])[writer]
+        if timing is not None:
+            sources = np.array([*self._timings, "none"], dtype=object)
+            table[TIMING] = sources[np.nan_to_num(timing, nan=-1.0).astype(np.int64)]
+        return pd.DataFrame(table, copy=False)
+
+
+def _column(chunks: Iterable[Chunk], name: str) -> Floats:
+    return np.concatenate(
+        [
+            chunk.numbers[name] if name in chunk.numbers else np.full(len(chunk), np.nan)
+            for chunk in chunks
+        ]
+    )
+
+
+def _of_writers(values: Sequence[int | str | None]) -> npt.NDArray[Any]:
+    if values and isinstance(values[0], str):
+        return np.array(values, dtype=object)
+    return np.array([np.nan if one is None else one for one in values], dtype=np.float64)
+
+
+class StepWindows:
+    """The newest records of many jobs.
+
+    Args:
+        seconds: how long records are kept.
+        most_records: of all jobs together; where there are more, each keeps an equal share.
+    """
+
+    def __init__(self, seconds: float, most_records: int = MOST_RECORDS) -> None:
+        self._seconds = seconds
+        self._most = most_records
+        self.jobs: dict[str, JobWindow] = {}
+
+    def of(self, job_id: str) -> JobWindow:
+        """Return the records of a job."""
+        return self.jobs.setdefault(job_id, JobWindow())
+
+    def trim(self, now: float) -> None:
+        """Drop what is too old or too much, and jobs of which nothing is left.
+
+        Args:
+            now: Unix time.
+        """
+        shares = _shares({name: len(window) for name, window in self.jobs.items()}, self._most)
+        for name, window in list(self.jobs.items()):
+            window.forget(now - self._seconds, shares[name])
+            if not len(window):
+                del self.jobs[name]
+
+
+def _shares(wanted: Mapping[str, int], available: int) -> Mapping[str, int]:
+    """Return how many records each job may keep: none more than others, while these lack some."""
+    shares, left = {}, available
+    smallest_first = sorted(wanted, key=lambda name: wanted[name])
+    for served, name in enumerate(smallest_first):
+        shares[name] = min(wanted[name], left // (len(wanted) - served))
+        left -= shares[name]
+    return shares

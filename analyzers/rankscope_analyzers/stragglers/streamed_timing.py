@@ -1,0 +1,116 @@
+"""Judges running jobs by their new records, and says which of them have something new to tell.
+
+Reports take their figures from the newest records, and their incidents from the state that all
+records have led to; a job's state sees each record once, at the look that brought it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from rankscope_analyzers.steps import records as step_records
+from rankscope_analyzers.steps.layout import Layout
+from rankscope_analyzers.steps.records import CLOCK
+from rankscope_analyzers.stragglers.feed import Detection
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
+
+Signature = tuple[tuple[str, tuple[int, ...], float, bool], ...]
+"""Class, ranks and beginning of each incident, and whether it goes on."""
+
+
+class StreamedTiming:
+    """What `diagnose_each` follows jobs by, where records come a few at a time.
+
+    Args:
+        followed: the state of jobs.
+    """
+
+    def __init__(self, followed: FollowedJobs) -> None:
+        self.followed = followed
+        self.first_steps = followed.first_steps
+        self._offered: dict[str, tuple[pd.DataFrame, int]] = {}
+        self._moved: dict[str, Mapping[str, float]] = {}
+        self._told: dict[str, Signature] = {}
+
+    def start_poll(self) -> None:
+        """Do nothing: looks at all jobs are counted by whoever makes them."""
+
+    def update(
+        self, name: str, records: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None
+    ) -> Detection:
+        """Add the newest records of a job, as many as are fresh; return its incidents.
+
+        Args:
+            name: of the job.
+            records: all that are kept, the fresh ones last.
+            job: its layout.
+            start: its first records, where they are known.
+
+        Raises:
+            RecordError: a column is missing, or no record was usable so far.
+        """
+        told, count = self._offered.pop(name, (records, 0))
+        self._note_clocks(name, told, records)
+        detection = self.followed.follow(name, records.iloc[len(records) - count :], job, start)
+        self._told[name] = signature(detection)
+        return _since(detection, records)
+
+    def has_news(self, name: str, fresh: pd.DataFrame, job: Layout) -> bool:
+        """Add fresh records of a job that is followed; return True if its incidents changed.
+
+        Raises:
+            RecordError: a column is missing.
+        """
+        moved = self._moved.get(name)
+        if moved:
+            by = fresh["node"].map(moved).fillna(0.0)
+            fresh = fresh.assign(**{CLOCK: fresh[CLOCK] - by})
+        return signature(self.followed.follow(name, fresh, job)) != self._told.get(name)
+
+    def offer(self, name: str, records: pd.DataFrame, fresh: int) -> None:
+        """Say which of a job's records `update` has not seen yet, before it is called.
+
+        Args:
+            name: of the job.
+            records: all that are kept, as they came, the fresh ones last.
+            fresh: how many these are.
+        """
+        self._offered[name] = (records, fresh)
+
+    def _note_clocks(self, name: str, told: pd.DataFrame, used: pd.DataFrame) -> None:
+        """Note by how much the clocks of a job's nodes were found to be ahead.
+
+        Args:
+            name: of the job.
+            told: its records as they came.
+            used: the same records as they were judged.
+        """
+        if told is used or len(told) != len(used) or CLOCK not in told or "node" not in told:
+            return
+        by = step_records.numeric(told[CLOCK]) - step_records.numeric(used[CLOCK])
+        far = np.flatnonzero(np.nan_to_num(by))
+        nodes = told["node"].to_numpy()
+        self._moved[name] = {str(nodes[one]): float(by[one]) for one in far.tolist()}
+
+    def keep(self, names: Mapping[str, object]) -> None:
+        """Forget all jobs but these."""
+        for known in (self._offered, self._moved, self._told):
+            for name in [one for one in known if one not in names]:
+                del known[name]
+
+
+def signature(detection: Detection) -> Signature:
+    """Return what makes a report out of date when it changes."""
+    return tuple((one.kind, one.ranks, one.since, one.until is None) for one in detection.incidents)
+
+
+def _since(detection: Detection, records: pd.DataFrame) -> Detection:
+    """Return a detection without the incidents that ended before the records that are kept."""
+    starts = step_records.numeric(records[CLOCK]) if len(records) else np.empty(0)
+    began = float(np.nanmin(starts)) if len(starts) else -np.inf
+    kept = (one for one in detection.incidents if one.until is None or one.until >= began)
+    return replace(detection, incidents=tuple(kept))

@@ -1,0 +1,290 @@
+"""One line of JSON for each change of an incident, in a file that only grows.
+
+What the file says counts: a watch that is started anew, or takes over, reads what was told before
+it tells anything, so that no pair of an incident and its change is there twice, whatever of its own
+state was saved. A line that was cut short, as by a full disk, is ended and not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from hashlib import blake2s
+from pathlib import Path
+from typing import Any
+
+from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.text.sanitize import visible
+from rankscope_analyzers.watch.incident_history import (
+    Change,
+    Event,
+    could_see_ends,
+    key_of,
+    running,
+)
+
+SCHEMA = 1
+"""Of a line; to be raised where a member goes or changes its meaning."""
+
+CHANGES: Mapping[Change, str] = {
+    "opened": "opened",
+    "back": "opened",
+    "culprit changed": "changed",
+    "cause changed": "changed",
+    "over": "closed",
+}
+"""What a line calls a change of an incident."""
+
+MOST_READ_BYTES = 64 << 20
+"""Of the end of the file, at the start: a hundred thousand changes."""
+
+MOST_OPEN = 65_536
+"""Incidents that are remembered as open; those that opened first are forgotten first."""
+
+MOST_RANKS = 64
+"""Ranks and nodes of a line; of more, how many there are."""
+
+LONGEST_TEXT = 2000
+
+
+class LogError(Exception):
+    """The log cannot be read or written; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was told of an incident that goes on: its identifier, and how many changes."""
+
+    incident: str
+    changes: int
+    kind: str
+    ranks: tuple[int, ...]
+
+
+class IncidentLog:
+    """Writes the changes of incidents.
+
+    Args:
+        path: of the file; its directory must be there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._told: dict[tuple[str, str], Told] | None = None
+        self.sequence = 0
+
+    def write(self, events: Sequence[Event], now: float) -> Sequence[Mapping[str, Any]]:
+        """Write a line for each change that was not told; return what was written.
+
+        Args:
+            events: of one evaluation.
+            now: Unix time of it.
+
+        Raises:
+            LogError: it cannot be read or written; the same changes can be written later.
+        """
+        try:
+            told = self._known()
+            lines = list(self._lines(events, dict(told), now))
+            if lines:
+                _append(self._path, "".join(f"{_text(line)}\n" for line in lines).encode())
+        except OSError as error:
+            raise LogError(visible(f"{self._path}: {error.strerror or error}")) from error
+        for line in lines:
+            self._take(told, line)
+        return lines
+
+    def missed(self, reports: Iterable[JobReport]) -> Sequence[Event]:
+        """Return what nobody told: incidents that go on, and ends while no watch was running.
+
+        Args:
+            reports: of jobs; one that could not see an incident ends none.
+
+        Raises:
+            LogError: the file cannot be read.
+        """
+        try:
+            told = dict(self._known())
+        except OSError as error:
+            raise LogError(visible(f"{self._path}: {error.strerror or error}")) from error
+        events: list[Event] = []
+        ends: dict[str, set[str]] = {}
+        for report in reports:
+            active = {key_of(one): one for one in running(report)}
+            if could_see_ends(report):
+                ends[report.job_id] = set(active)
+            events += [
+                _opened(report, key, one)
+                for key, one in active.items()
+                if (report.job_id, key) not in told
+            ]
+        return events + [
+            Event(job_id, one.kind, "over", "over: it was not seen again", key, one.ranks)
+            for (job_id, key), one in told.items()
+            if job_id in ends and key not in ends[job_id]
+        ]
+
+    def after(self, sequence: int) -> Iterator[Mapping[str, Any]]:
+        """Yield the lines behind a number.
+
+        Raises:
+            LogError: the file cannot be read.
+        """
+        try:
+            yield from (one for one in _read(self._path) if one["sequence"] > sequence)
+        except OSError as error:
+            raise LogError(visible(f"{self._path}: {error.strerror or error}")) from error
+
+    def forget(self) -> None:
+        """Read the file again before anything else is told: another watch may have written it."""
+        self._told = None
+
+    def _known(self) -> dict[tuple[str, str], Told]:
+        if self._told is None:
+            told: dict[tuple[str, str], Told] = {}
+            self.sequence = 0
+            for line in _read(self._path):
+                self._take(told, line)
+            self._told = told
+        return self._told
+
+    def _take(self, told: dict[tuple[str, str], Told], line: Mapping[str, Any]) -> None:
+        self.sequence = max(self.sequence, line["sequence"])
+        key = (line["job_id"], line["fault"])
+        told.pop(key, None)
+        if line["change"] != "closed":
+            ranks = tuple(line["ranks"])
+            told[key] = Told(line["incident"], line["number"], line["kind"], ranks)
+        while len(told) > MOST_OPEN:
+            del told[next(iter(told))]
+
+    def _lines(
+        self, events: Iterable[Event], told: dict[tuple[str, str], Told], now: float
+    ) -> Iterator[dict[str, Any]]:
+        sequence = self.sequence
+        for event in events:
+            known, change = told.get((event.job_id, event.key)), CHANGES[event.change]
+            if known is None and change != "opened":
+                continue  # nobody was told that it opened
+            ranks = _shortened(event.ranks)
+            if known is not None and change == "opened":
+                if (known.kind, known.ranks) == (event.kind, ranks):
+                    continue  # it was told before this watch was started
+                change = "changed"
+            sequence += 1
+            incident = known.incident if known else _identifier(event, sequence, now)
+            number = known.changes + 1 if known else 1
+            yield {
+                "schema": SCHEMA,
+                "sequence": sequence,
+                "incident": incident,
+                "number": number,
+                "change": change,
+                "time": _time(now),
+                "job_id": event.job_id,
+                "fault": event.key,
+                "kind": event.kind,
+                "ranks": ranks,
+                "summary": visible(event.sentence, LONGEST_TEXT),
+                **_details(event.incident),
+            }
+            if change == "closed":
+                told.pop((event.job_id, event.key), None)
+            else:
+                told[event.job_id, event.key] = Told(incident, number, event.kind, ranks)
+
+
+def _opened(report: JobReport, key: str, incident: Incident) -> Event:
+    sentence = f"opened: {incident.summary}"
+    ranks = incident.where.ranks
+    return Event(report.job_id, incident.cause.kind, "opened", sentence, key, ranks, incident)
+
+
+def _details(incident: Incident | None) -> dict[str, Any]:
+    if incident is None:
+        return {}
+    cost = incident.cost
+    return {
+        "severity": incident.severity,
+        "nodes": _shortened(incident.where.nodes),
+        "rank_count": len(incident.where.ranks),
+        "node_count": len(incident.where.nodes),
+        "since": _time(incident.since_unix_seconds),
+        "until": _time(incident.until_unix_seconds),
+        "lost_fraction": None if cost is None else cost.lost_fraction,
+        "lost_gpu_hours": None if cost is None else cost.gpu_hours,
+        "confidence": incident.confidence,
+        "action": visible(incident.action, LONGEST_TEXT),
+        "runbook": incident.runbook,
+    }
+
+
+def _shortened(values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(values[:MOST_RANKS])
+
+
+def _identifier(event: Event, sequence: int, now: float) -> str:
+    of = f"{event.job_id}\n{event.key}\n{sequence}\n{now!r}"
+    return blake2s(of.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+
+
+def _time(unix_seconds: float | None) -> str | None:
+    if unix_seconds is None:
+        return None
+    return datetime.fromtimestamp(unix_seconds, timezone.utc).isoformat(timespec="milliseconds")
+
+
+def _text(line: Mapping[str, Any]) -> str:
+    return json.dumps(line, allow_nan=False, separators=(",", ":"))
+
+
+def _append(path: Path, text: bytes) -> None:
+    """Write behind the end of a file, behind the end of a line; none of it where that fails."""
+    with open(path, "ab+", opener=_private) as file:
+        end = file.seek(0, os.SEEK_END)
+        if end:
+            file.seek(end - 1)
+            text = text if file.read(1) == b"\n" else b"\n" + text
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)
+            raise
+
+
+def _read(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the lines at the end of a file that are whole."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - MOST_READ_BYTES))
+            for text in file:
+                line = _line(text)
+                if line is not None:
+                    yield line
+    except FileNotFoundError:
+        return
+
+
+def _line(text: bytes) -> Mapping[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or line.get("schema") != SCHEMA:
+        return None
+    names = ("incident", "job_id", "fault", "kind", "change")
+    numbers = ("sequence", "number")
+    whole = all(isinstance(line.get(name), str) for name in names)
+    counted = all(type(line.get(name)) is int for name in numbers)
+    return line if whole and counted and isinstance(line.get("ranks"), list) else None
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that others cannot read, as the state of a watch."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CREAT, 0o600)

@@ -1,0 +1,143 @@
+"""What a watch costs that follows steps, and how soon it tells: CPU, memory, steps to an incident.
+
+The short form has 256 agents and takes two minutes; `streaming-2048` is the full one, for a machine
+that does nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from benchmarks.commands import environment
+from benchmarks.processes import START_SECONDS, cpu_seconds, free_port, memory_mib
+from benchmarks.stream_server import (
+    AGENTS_OF_A_JOB,
+    FAULT_SECONDS,
+    RANKS_OF_A_NODE,
+    fault_of,
+    hangs,
+)
+
+SHORT, FULL = 256, 2048
+WATCHED_SECONDS = 75.0
+"""After the faults begin."""
+
+BARS = {"rank": 20, "job": 45}
+"""Steps from the beginning of a fault to its incident, in the median."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCost:
+    """What a watch took.
+
+    Args:
+        cpu: seconds per second after all agents were read.
+        resident: MiB at the end, and at most.
+        steps: from the beginning of each fault to its incident, by what befell the job.
+        missed: faults without an incident, by what befell the job.
+        false: incidents of jobs without a fault.
+        doubled: pairs of incident and number that are in the log twice.
+    """
+
+    agents: int
+    cpu: float
+    resident: tuple[float, float]
+    steps: Mapping[str, Sequence[float]]
+    missed: Mapping[str, int]
+    false: int
+    doubled: int
+
+
+def measure(agents: int = SHORT) -> StreamCost:
+    """Watch a fleet in which faults begin."""
+    with tempfile.TemporaryDirectory() as folder, _served(agents) as (port, told):
+        log = Path(folder) / "incidents"
+        urls = [f"http://127.0.0.1:{port}/{number}" for number in range(agents)]
+        command = [sys.executable, "-m", "rankscope_analyzers", "watch"]
+        command += [f"--incident-log={log}", f"--web.listen-address=127.0.0.1:{free_port()}"]
+        command += [word for url in urls for word in ("--agent", url)]
+        fault = told["began"] + FAULT_SECONDS
+        with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as watch:
+            try:
+                time.sleep(max(0.0, fault - 5.0 - time.time()))
+                before, began = cpu_seconds(watch.pid), time.monotonic()
+                time.sleep(max(0.0, fault + WATCHED_SECONDS - time.time()))
+                cpu = (cpu_seconds(watch.pid) - before) / (time.monotonic() - began)
+                memory = memory_mib(watch.pid, "VmRSS"), memory_mib(watch.pid, "VmHWM")
+            finally:
+                watch.kill()
+        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return _cost(agents, cpu, memory, lines, fault)
+
+
+@contextlib.contextmanager
+def _served(agents: int) -> Iterator[tuple[int, Mapping[str, float]]]:
+    port = free_port()
+    command = [sys.executable, "-m", "benchmarks.stream_server", str(port), str(agents)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as server:
+        try:
+            line = server.stdout.readline() if server.stdout else b""
+            if not line:
+                raise RuntimeError(f"{command} did not listen within {START_SECONDS} s")
+            yield port, json.loads(line)
+        finally:
+            server.kill()
+
+
+def _cost(
+    agents: int,
+    cpu: float,
+    memory: tuple[float, float],
+    lines: Sequence[Mapping[str, object]],
+    fault: float,
+) -> StreamCost:
+    first: dict[str, float] = {}
+    for line in lines:
+        at = datetime.fromisoformat(str(line["time"])).timestamp()
+        if line["change"] == "opened":
+            first.setdefault(str(line["job_id"]), at)
+    steps: dict[str, list[float]] = {"rank": [], "job": []}
+    missed, false = {"rank": 0, "job": 0}, 0
+    for number in range(-(-agents // AGENTS_OF_A_JOB)):
+        kind, at = fault_of(number), first.get(f"team/job-{number:04d}")
+        if not kind:
+            false += at is not None
+        elif hangs(number * AGENTS_OF_A_JOB) and kind == "rank":
+            continue  # the slow rank is on a node that nobody can see
+        elif at is None:
+            missed[kind] += 1
+        else:
+            length = {"rank": 1.35, "job": 1.28}[kind]
+            steps[kind].append((at - fault) / length)
+    pairs = [(line["incident"], line["number"]) for line in lines]
+    return StreamCost(agents, cpu, memory, steps, missed, false, len(pairs) - len(set(pairs)))
+
+
+def report(cost: StreamCost) -> str:
+    """Return the figures with their bars."""
+    lines = [
+        f"rankscope watch, {cost.agents} agents x {RANKS_OF_A_NODE} ranks at a step a second,"
+        " a tenth hanging, a tenth late",
+        f"  {cost.cpu:.2f} s CPU per second (bar for 2,048 agents: 0.5),"
+        f" {cost.resident[0]:.0f} MiB, {cost.resident[1]:.0f} MiB at most (bar: 1,024)",
+    ]
+    for kind, found in cost.steps.items():
+        median = f"median {statistics.median(found):.0f}" if found else "none"
+        worst = f", longest {np.max(found):.0f}" if found else ""
+        lines.append(
+            f"  faults of a {kind}: {median} steps to the incident{worst} (at most {BARS[kind]}),"
+            f" {len(found)} found, {cost.missed[kind]} missed"
+        )
+    lines.append(f"  {cost.false} incidents of sound jobs, {cost.doubled} told twice")
+    return "\n".join(lines) + "\n"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -31,10 +32,11 @@ from rankscope_analyzers.intake.agent_connections import (
     Question,
 )
 from rankscope_analyzers.intake.credentials import Entry
+from rankscope_analyzers.intake.followed_agent import FollowedAgent, Route
 from rankscope_analyzers.intake.job_ownership import Source, claims_of, notes, refused
-from rankscope_analyzers.intake.step_columns import Head, Ring, StepColumns
+from rankscope_analyzers.intake.step_columns import StepColumns
 from rankscope_analyzers.intake.step_history import START, SYNC, StepAnswer, step_answer
-from rankscope_analyzers.intake.step_windows import StepWindows, Writer
+from rankscope_analyzers.intake.step_windows import StepWindows
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps import beside_steps
 from rankscope_analyzers.steps.beside_steps import BesideSteps
@@ -49,61 +51,7 @@ MOST_ANSWER_BYTES = 96 << 20
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 60.0
 """An agent that cannot be reached is asked again so soon, and later each time."""
 
-AWAITED_SECONDS = 120.0
-"""Of an older agent, a rank that is so far behind its newest one is not asked for again."""
-
-MOST_RANKS = 1024
-"""Of an older agent that are remembered: as many as agents read rings."""
-
 JSON_TYPE = "application/json"
-
-
-@dataclass(slots=True)
-class FollowedAgent:
-    """What is known of one agent.
-
-    Args:
-        in_blocks: it sends columns; None until it has answered.
-        rings: that it told of last.
-        head: of its last answer, where it sends columns.
-        cursors: number of the record to ask for next, by ring.
-        newest: when the newest record of each ring began.
-        ranks: what an older agent tells of ranks.
-        blind: its newest records lack sync time.
-        failure: why it did not answer last, empty if it did.
-        failures: in a row.
-        retry: monotonic time before which it is not asked again.
-    """
-
-    in_blocks: bool | None = None
-    rings: tuple[Ring, ...] = ()
-    head: Head | None = None
-    cursors: dict[str, int] = field(default_factory=dict)
-    newest: dict[str, float] = field(default_factory=dict)
-    blind: bool = False
-    failure: str = ""
-    failures: int = 0
-    retry: float = 0.0
-
-    @property
-    def known(self) -> bool:
-        """Return True if it has answered."""
-        return self.in_blocks is not None
-
-    def since(self, oldest: float) -> float:
-        """Return from when on an older agent is asked: the rank that is furthest behind decides."""
-        newest = max(self.newest.values(), default=oldest)
-        awaited = [time for time in self.newest.values() if time >= newest - AWAITED_SECONDS]
-        return max(oldest, min(awaited, default=oldest))
-
-    def take(self, columns: StepColumns) -> None:
-        """Note what an agent told of its rings; JSON names those with new records alone."""
-        if columns.in_blocks:
-            self.rings, self.head = columns.rings, columns.head
-        else:
-            told = {ring.name: ring for ring in (*self.rings, *columns.rings)}
-            self.rings = tuple(told.values())[-MOST_RANKS:]
-        self.in_blocks = columns.in_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +233,8 @@ class StepStream:
             for one in claims_of(url, (ring.rank for ring in agent.rings))
         }
         foreign = refused(claims)
-        self._refused = frozenset(one.key for one in foreign)
+        keys = frozenset(one.key for one in foreign)
+        self._refused = self._refused if keys == self._refused else keys
         self.notes = notes(foreign, {one.job_id for one in claims.difference(foreign)})
 
     def _take(self, url: str, columns: StepColumns, now: float) -> None:
@@ -306,19 +255,18 @@ class StepStream:
         starts = columns.numbers[START]
         before = np.array([agent.newest.get(ring.name, -np.inf) for ring in columns.rings])
         new = ~(starts <= before[columns.ring])
-        for job_id, rings in self._jobs(url, columns):
-            window = self.windows.of(job_id)
-            numbers = np.full(len(columns.rings), -1, dtype=np.int64)
-            for index in rings:
-                numbers[index] = window.number(_writer(columns.rings[index], self.placed.get(url)))
-            writer = numbers[columns.ring]
-            chosen = (writer >= 0) & new
-            if chosen.any():
-                table = {name: one[chosen] for name, one in columns.numbers.items()}
-                table[form.TIMING_INDEX] = _timings(
-                    columns, table[form.TIMING_INDEX], window.timing
-                )
-                window.add(now, writer[chosen], table)
+        for route in self._routes(url, agent, columns):
+            chosen = route.inside[columns.ring] & new
+            if not chosen.any():
+                continue
+            window = self.windows.of(route.job_id)
+            if route.window is not window:
+                route.lead_to(window, columns, self.placed.get(url))
+            table = {name: one[chosen] for name, one in columns.numbers.items()}
+            timing = np.nan_to_num(table[form.TIMING_INDEX], nan=-1.0).astype(np.int64)
+            place = np.where((timing >= 0) & (timing < len(route.timings) - 1), timing, -1)
+            table[form.TIMING_INDEX] = route.timings[place]
+            window.add(now, route.writers[columns.ring[chosen]], table)
         newest = before.copy()
         known = np.isfinite(starts)
         np.maximum.at(newest, columns.ring[known], starts[known])
@@ -326,15 +274,19 @@ class StepStream:
             if start > -math.inf:
                 agent.newest[ring.name] = start
 
-    def _jobs(self, url: str, columns: StepColumns) -> Iterator[tuple[str, Sequence[int]]]:
-        """Yield the jobs of an agent that are believed, with the places of their rings."""
+    def _routes(self, url: str, agent: FollowedAgent, columns: StepColumns) -> Sequence[Route]:
+        """Return where the records of an agent's rings go: to jobs that are believed."""
+        of = (columns.rings, self._refused)
+        if agent.routed is not None and all(map(operator.is_, agent.routed, of)):
+            return agent.routes
         jobs: dict[str, list[int]] = {}
-        for index in np.unique(columns.ring).tolist():
-            ring = columns.rings[index]
+        for index, ring in enumerate(columns.rings):
             key = (url, ring.job_id, str(ring.rank["rank"]))
             if is_job_id(ring.job_id) and key not in self._refused:
                 jobs.setdefault(ring.job_id, []).append(index)
-        yield from jobs.items()
+        agent.routed = of
+        agent.routes = [Route.of(job, rings, len(columns.rings)) for job, rings in jobs.items()]
+        return agent.routes
 
 
 def _of_newcomer(oldest: float) -> Sequence[Question]:
@@ -382,24 +334,3 @@ def _json(answer: Answer) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ValueError(f"{json.dumps(document)[:80]} is no object")
     return document
-
-
-def _writer(ring: Ring, placed: str | None) -> Writer:
-    """Return whose records a ring has; without groups it is a data-parallel job's rank."""
-    groups = [_whole(ring.rank.get(name)) for name in ("dp_group", "tp_group", "pp_stage")]
-    rank = int(ring.rank["rank"])
-    dp_group, tp_group, pp_stage = (0, rank, 0) if None in groups else groups
-    node = placed if placed is not None else str(ring.rank["node"])
-    gpu = _whole(ring.rank.get("local_rank"))
-    return Writer(rank, node, gpu, dp_group or 0, tp_group or 0, pp_stage or 0)
-
-
-def _whole(value: Any) -> int | None:
-    return value if type(value) is int and abs(value) < 2**53 else None
-
-
-def _timings(columns: StepColumns, indexes: Any, number: Any) -> Any:
-    """Return the timing source of each record by the numbers of its job's window."""
-    known = np.array([*map(number, columns.timing_sources[:16]), math.nan], dtype=np.float64)
-    place = np.nan_to_num(indexes, nan=-1.0)
-    return known[np.where((place >= 0) & (place < len(known) - 1), place, -1).astype(np.int64)]

@@ -1,0 +1,124 @@
+"""What is known of an agent whose step records are followed, and where these go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rankscope_analyzers.intake.job_ownership import Source
+from rankscope_analyzers.intake.step_columns import Head, Ring, StepColumns
+from rankscope_analyzers.intake.step_windows import JobWindow, Writer
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+
+AWAITED_SECONDS = 120.0
+"""Of an older agent, a rank that is so far behind its newest one is not asked for again."""
+
+MOST_RANKS = 1024
+"""Of an older agent that are remembered: as many as agents read rings."""
+
+MOST_TIMINGS = 16
+"""Names of timing sources that are read of one agent."""
+
+
+@dataclass(slots=True)
+class Route:
+    """Where the records of some rings of an agent go.
+
+    Args:
+        job_id: of their job.
+        rings: their places.
+        inside: (rings of the agent,) which they are.
+        window: of the job, once records went there.
+        writers: (rings of the agent,) numbers that the window gave them.
+        timings: numbers that it gave timing sources, and NaN for all others.
+    """
+
+    job_id: str
+    rings: Sequence[int]
+    inside: Booleans
+    window: JobWindow | None
+    writers: Integers
+    timings: Floats
+
+    @classmethod
+    def of(cls, job_id: str, rings: Sequence[int], count: int) -> Route:
+        """Return where these rings, of so many, lead."""
+        inside = np.zeros(count, dtype=np.bool_)
+        inside[list(rings)] = True
+        return cls(job_id, rings, inside, None, np.full(count, -1, dtype=np.int64), np.empty(0))
+
+    def lead_to(self, window: JobWindow, columns: StepColumns, placed: str | None) -> None:
+        """Have records go to a window."""
+        for index in self.rings:
+            self.writers[index] = window.number(_writer(columns.rings[index], placed))
+        names = columns.timing_sources[:MOST_TIMINGS]
+        self.timings = np.array([*map(window.timing, names), math.nan], dtype=np.float64)
+        self.window = window
+
+
+@dataclass(slots=True)
+class FollowedAgent:
+    """What is known of one agent.
+
+    Args:
+        in_blocks: it sends columns; None until it has answered.
+        rings: that it told of last.
+        head: of its last answer, where it sends columns.
+        routes: where its records go, and by which rings and refusals that was found.
+        cursors: number of the record to ask for next, by ring.
+        newest: when the newest record of each ring began.
+        blind: its newest records lack sync time.
+        failure: why it did not answer last, empty if it did.
+        failures: in a row.
+        retry: monotonic time before which it is not asked again.
+    """
+
+    in_blocks: bool | None = None
+    rings: tuple[Ring, ...] = ()
+    head: Head | None = None
+    routes: Sequence[Route] = ()
+    routed: tuple[tuple[Ring, ...], frozenset[Source]] | None = None
+    cursors: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, float] = field(default_factory=dict)
+    blind: bool = False
+    failure: str = ""
+    failures: int = 0
+    retry: float = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Return True if it has answered."""
+        return self.in_blocks is not None
+
+    def since(self, oldest: float) -> float:
+        """Return from when on an older agent is asked: the rank that is furthest behind decides."""
+        newest = max(self.newest.values(), default=oldest)
+        awaited = [time for time in self.newest.values() if time >= newest - AWAITED_SECONDS]
+        return max(oldest, min(awaited, default=oldest))
+
+    def take(self, columns: StepColumns) -> None:
+        """Note what an agent told of its rings; JSON names those with new records alone."""
+        if columns.in_blocks:
+            self.rings, self.head = columns.rings, columns.head
+        else:
+            told = {ring.name: ring for ring in (*self.rings, *columns.rings)}
+            self.rings = tuple(told.values())[-MOST_RANKS:]
+        self.in_blocks = columns.in_blocks
+
+
+def _writer(ring: Ring, placed: str | None) -> Writer:
+    """Return whose records a ring has; without groups it is a data-parallel job's rank."""
+    groups = [_whole(ring.rank.get(name)) for name in ("dp_group", "tp_group", "pp_stage")]
+    rank = int(ring.rank["rank"])
+    dp_group, tp_group, pp_stage = (0, rank, 0) if None in groups else groups
+    node = placed if placed is not None else str(ring.rank["node"])
+    gpu = _whole(ring.rank.get("local_rank"))
+    return Writer(rank, node, gpu, dp_group or 0, tp_group or 0, pp_stage or 0)
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and abs(value) < 2**53 else None

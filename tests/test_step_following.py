@@ -17,6 +17,7 @@ from rankscope_agent.contract.step_blocks import MEDIA_TYPE
 from rankscope_agent.serving.step_blocks import steps_blocks
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.web.routes import JSON_TYPE, Response, Route, sentence
+from rankscope_analyzers.intake import step_stream
 from rankscope_analyzers.intake.agent_connections import AgentConnections, Answer, Question
 from rankscope_analyzers.intake.credentials import NONE
 from rankscope_analyzers.intake.step_stream import StepStream
@@ -194,6 +195,23 @@ def test_an_agent_that_hangs_delays_nobody_else_from_the_second_look_on(tmp_path
         assert time.monotonic() - began < 15.0
         assert found.answered == 1
         assert len(steps_of(stream)) == 2
+        stream.connections.close()
+    writer.end()
+
+
+def test_agents_that_hang_take_nobody_elses_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(step_stream, "NEWCOMERS", 2)
+    rings = Rings(tmp_path / "n1")
+    writer = RingWriter(rings.folder, capacity=64)
+    writer.step(2)
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(hanging()) for _ in range(3)]
+        url = stack.enter_context(answering(rings.routes()))
+        stream = StepStream(NONE, 1800.0)
+        for _ in range(4):
+            stream.look((*silent, url), NOW, 0.3)
+        assert not stream.has_newcomers
+        assert steps_of(stream) == [(0, 0), (0, 1)]
         stream.connections.close()
     writer.end()
 

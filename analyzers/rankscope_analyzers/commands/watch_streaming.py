@@ -39,6 +39,9 @@ EVIDENCE_SHARE = 0.2
 PUNCTUAL_SECONDS = 2.0
 """Agents that answered in time before are waited for so long; the others delay nobody."""
 
+SLICE_SECONDS = 0.1
+"""Between two questions whether pages are there."""
+
 CYCLE_SECONDS = 900.0
 """Time after which a look counts as hanging."""
 
@@ -105,6 +108,11 @@ class AgentPages:
         done, self._future = self._future, None
         self._due = self._asked_at + self._interval
         return partial(self._pages, done)
+
+    @property
+    def ready(self) -> bool:
+        """Return True if pages were asked for and are there."""
+        return self._future is not None and self._future.done()
 
     def postpone(self, cpu_seconds: float) -> None:
         """Put the next look at pages off by what the last one, and its evaluation, took."""
@@ -183,8 +191,14 @@ class StreamingCycle:
                 self._evaluate_some(fleet, self._look, changed)
             events = bool(changed) and bool(self._exporter.events)
             self._source.memory.end(self._exporter, self._source.followed, changed=events)
-        left = self._interval - (time.monotonic() - began)
-        fleet.stream.connections.idle(0.0 if fleet.stream.has_newcomers else max(0.05, left))
+        self._wait(fleet, began + self._interval)
+
+    def _wait(self, fleet: StreamedFleet, until: float) -> None:
+        """Wait for the next look: until then, or until pages are there that can be judged."""
+        connections = fleet.stream.connections
+        connections.idle(SLICE_SECONDS)
+        while time.monotonic() < until and not (fleet.stream.has_newcomers or self._pages.ready):
+            connections.idle(min(SLICE_SECONDS, until - time.monotonic()))
 
     def stand_by(self) -> None:
         """Forget what was followed: another watch leads."""
@@ -276,6 +290,7 @@ def cycle_of(
     step_interval = age_seconds(options.step_interval, "--step-interval")
     if options.prometheus or not step_interval:
         return None
+    step_interval = min(step_interval, age_seconds(options.interval))
     interval, seconds = age_seconds(options.interval), age_seconds(options.since)
     entry = entry_of(options)
     pages = AgentPages(_agents(options, entry), entry, seconds, interval)

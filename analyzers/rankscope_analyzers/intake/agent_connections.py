@@ -82,6 +82,11 @@ class AgentConnections:
         """Return the agents whose answers are not there yet."""
         return frozenset(self._tasks)
 
+    @property
+    def awaited(self) -> frozenset[str]:
+        """Return those of them that are not late."""
+        return frozenset(self._tasks.keys() - self._late)
+
     def ask(
         self, questions: Mapping[str, Sequence[Question]], seconds: float
     ) -> Mapping[str, Answers]:

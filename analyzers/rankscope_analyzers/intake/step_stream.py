@@ -156,7 +156,8 @@ class StepStream:
     def _questions(self, oldest: float) -> Iterator[tuple[str, Sequence[Question]]]:
         now = time.monotonic()
         asked = self.connections.asked
-        room = NEWCOMERS - sum(url in self.agents and not self.agents[url].known for url in asked)
+        awaited = self.connections.awaited  # those that hang take nobody's place
+        room = NEWCOMERS - sum(url in self.agents and not self.agents[url].known for url in awaited)
         for url, agent in self.agents.items():
             if url in asked or agent.retry > now:
                 continue

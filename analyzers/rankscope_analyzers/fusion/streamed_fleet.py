@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rankscope_analyzers.fusion.gather import Gathered, PageLook, shortened, with_steps
+from rankscope_analyzers.intake import left_out
 from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.agent_steps import (
     COMPARED_PER_SECOND,
@@ -21,6 +22,7 @@ from rankscope_analyzers.intake.agent_steps import (
 )
 from rankscope_analyzers.intake.cluster import NodeAgents
 from rankscope_analyzers.intake.credentials import Entry
+from rankscope_analyzers.intake.left_out import LeftOut
 from rankscope_analyzers.intake.step_history import table
 from rankscope_analyzers.intake.step_stream import StepStream, StreamLook
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
@@ -162,10 +164,12 @@ class StreamedFleet:
             self._blind = frozenset(map(str, windows))
             self.timing.followed.start_poll()
             self.timing.keep(self.stream.windows.jobs)
-        sizes = self._sizes()
+        sizes, missing = self._sizes(), left_out.notes(self._left_out(), None)
         chosen = self._ready(time.time()) if names is None else names
         jobs = tuple(
-            self._job(name, sizes.get(name), notes, windows.get(name, ()), (len(blind), length))
+            self._job(
+                name, sizes.get(name), notes, windows.get(name, ()), (len(blind), length), missing
+            )
             for name in sorted(chosen)
         )
         if names is not None:
@@ -188,6 +192,7 @@ class StreamedFleet:
         failures: Sequence[str],
         windows: Sequence[Mapping[str, Any]],
         blind: tuple[int, float],
+        missing: Mapping[str, Sequence[str]],
     ) -> JobRecords:
         window = self.stream.windows.of(name)
         records = window.records()
@@ -198,12 +203,23 @@ class StreamedFleet:
             name,
             records,
             size,
-            (*failures, *self.stream.notes.get(name, ()), *unread(records, *blind)),
+            (
+                *failures,
+                *self.stream.notes.get(name, ()),
+                *missing.get(name, ()),
+                *unread(records, *blind),
+            ),
             live=True,
             windows=tuple(windows),
             start=start if len(start) else None,
             beside=tuple(self.stream.beside.get(name, ())),
         )
+
+    def _left_out(self) -> Iterator[LeftOut]:
+        """Yield what agents had no room for, as long as it would still be kept."""
+        oldest = time.time() - self.seconds
+        for agent in self.stream.agents.values():
+            yield {rank: until for rank, until in agent.left_out.items() if until >= oldest}
 
     def _blind_agents(self) -> tuple[Sequence[str], float]:
         """Return the agents without sync times, and for how long their windows are compared."""

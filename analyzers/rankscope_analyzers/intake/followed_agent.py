@@ -71,6 +71,7 @@ class FollowedAgent:
         routes: where its records go, and by which rings and refusals that was found.
         cursors: number of the record to ask for next, by ring.
         newest: when the newest record of each ring began.
+        left_out: ranks of which it had no room for older records.
         blind: its newest records lack sync time.
         failure: why it did not answer last, empty if it did.
         failures: in a row.
@@ -84,6 +85,7 @@ class FollowedAgent:
     routed: tuple[tuple[Ring, ...], frozenset[Source]] | None = None
     cursors: dict[str, int] = field(default_factory=dict)
     newest: dict[str, float] = field(default_factory=dict)
+    left_out: dict[tuple[str, int], float] = field(default_factory=dict)
     blind: bool = False
     failure: str = ""
     failures: int = 0
@@ -108,6 +110,7 @@ class FollowedAgent:
             told = {ring.name: ring for ring in (*self.rings, *columns.rings)}
             self.rings = tuple(told.values())[-MOST_RANKS:]
         self.in_blocks = columns.in_blocks
+        self.left_out.update(columns.left_out)
 
 
 def _writer(ring: Ring, placed: str | None) -> Writer:

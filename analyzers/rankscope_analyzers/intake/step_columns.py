@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -16,6 +16,8 @@ import numpy as np
 
 from rankscope_agent.contract import step_blocks as form
 from rankscope_agent.contract import untrusted_json
+from rankscope_analyzers.intake import left_out
+from rankscope_analyzers.intake.left_out import LeftOut
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 
@@ -84,6 +86,7 @@ class StepColumns:
         ring: (n,) of which ring each record is.
         numbers: (n,) columns by name; NaN where a value is unknown.
         truncated: there is more.
+        left_out: ranks of which the agent has older records, and had no room for them.
         in_blocks: the agent sends columns.
     """
 
@@ -92,6 +95,7 @@ class StepColumns:
     ring: Integers
     numbers: Mapping[str, Floats]
     truncated: bool
+    left_out: LeftOut = field(default_factory=dict)
     in_blocks: bool = True
 
     def __len__(self) -> int:
@@ -129,6 +133,7 @@ def parsed(data: bytes, before: Head | None = None) -> StepColumns:
         ring=_indexes(numbers.pop(form.RING_INDEX), len(head.rings)),
         numbers=numbers,
         truncated=bool(tail.get("truncated")),
+        left_out=left_out.read(tail.get("left_out")),
     )
 
 

@@ -60,6 +60,7 @@ def columns_of(answer: StepAnswer, ranks: Sequence[Mapping[str, Any]]) -> StepCo
         ring=np.array(ring, dtype=np.int64),
         numbers=numbers,
         truncated=False,
+        left_out=answer.left_out,
         in_blocks=False,
     )
 

@@ -96,7 +96,7 @@ def replaced(**changes):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"rings": []}, "of ring 0, and there are 0"),
+        ({"rings": []}, "no cursor for each of 0 rings"),
         ({"columns": ["ring"]}, "missing"),
         ({"columns": 7}, "no list"),
         ({"columns": [*form.NUMBERS[:-1], "ring"]}, "each there once"),

@@ -30,6 +30,9 @@ ANSWER_SECONDS = 20.0
 LATE_SECONDS = 1.0
 """An agent whose answer took longer is not waited for at the next look."""
 
+CLOSING_ROUNDS = 4
+"""Of the event loop, after which sockets that were given up are closed, those under TLS as well."""
+
 MOST_HEAD_BYTES = 1 << 16
 MOST_HEADERS = 100
 PIECE_BYTES = 1 << 18
@@ -129,8 +132,8 @@ class AgentConnections:
     def close(self) -> None:
         """Close all connections."""
         self.keep(())
-        self.idle(0.0)
-        self.idle(0.0)  # what was cancelled, and sockets that were closed, end in the rounds after
+        for _ in range(CLOSING_ROUNDS):
+            self.idle(0.0)
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
@@ -239,7 +242,7 @@ class _Connection:
     def close(self) -> None:
         """Close it; nobody waits until it is."""
         self.is_closing = True
-        self._writer.close()
+        self._writer.transport.abort()  # TLS would wait for the agent to say goodbye
 
     async def answer(self, question: Question, head: str) -> Answer:
         """Ask, and read the whole answer.

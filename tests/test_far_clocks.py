@@ -73,6 +73,13 @@ def test_a_rank_that_counts_its_steps_otherwise_has_no_wrong_clock():
     assert far_clocks.ahead(rows) == far_clocks.NONE
 
 
+def test_it_has_none_either_where_a_node_has_one():
+    rows = ahead(job(ranks=24, faults=()), 3600.0)
+    rows.loc[rows["rank"] == 3, "step"] += 12
+    found = far_clocks.ahead(rows)
+    assert (set(found.nodes), found.ranks) == ({LATE}, {})
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.9])
 def test_clocks_that_are_less_than_a_second_apart_are_left_alone(seconds):
     rows = ahead(job(), seconds)

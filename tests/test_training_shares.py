@@ -429,3 +429,20 @@ def test_large_directories_are_listed_by_readers_when_they_change(tmp_path, monk
     writer = RingWriter(directory)
     assert len(steps.ranks()) == 1
     writer.end()
+
+
+def test_of_rings_those_of_processes_that_are_seen_are_opened_first_and_so_many(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(reader, "MOST_HOLDERS", 4)
+    directory = volume(tmp_path, "team-llm")
+    writers = [RingWriter(directory, f"{n}.ring", rank=n, job_id="x") for n in range(8)]
+    names = pods_named_after_their_namespace()
+    source = RingStepSource(tmp_path, tmp_path / "kubelet", "gpu-01", time.time, names)
+    assert len(source.holders(())) == 4
+    oldest = writers[0].path.stat()
+    os.utime(writers[0].path, (1, 1))
+    seen = os.major(oldest.st_dev), os.minor(oldest.st_dev), oldest.st_ino
+    assert source.holders({seen}) == {seen: ("team/x", 0)}
+    for writer in writers:
+        writer.end()

@@ -228,7 +228,12 @@ def test_who_leads_is_looked_at_every_second_and_an_evaluation_hangs_after_a_qua
     monkeypatch.setattr(watch.time, "sleep", pauses.append)
     exporter = SimpleNamespace(set_deadline=deadlines.append, stand_by=lambda: None)
     source = SimpleNamespace(
-        memory=SimpleNamespace(forget=lambda: None), cluster_jobs=None, nodes=None
+        memory=SimpleNamespace(forget=lambda: None),
+        sums=SimpleNamespace(forget=lambda: None),
+        goodput=SimpleNamespace(stand_by=lambda: None),
+        announcer=SimpleNamespace(forget=lambda: None),
+        cluster_jobs=None,
+        nodes=None,
     )
     standing_by = SimpleNamespace(held=lambda: False)
     watch.run_cycle(source, exporter, standing_by, 30.0, None)

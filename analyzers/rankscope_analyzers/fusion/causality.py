@@ -98,7 +98,9 @@ KINDS: Mapping[str, Kind] = {
     "loss_not_finite": Kind(2, frozenset(("loss_diverging",)), reported_alone=True),
     "learning_rate_changed": Kind(3, LOSSES_WRONG, reported_alone=True),
     "batch_changed": Kind(4, LOSSES_WRONG | {"learning_rate_changed"}, reported_alone=True),
-    "loader_worker_died": Kind(5, NO_RANK | STUCK | {"data_loader"}, reported_alone=True),
+    "loader_worker_died": Kind(
+        5, (NO_RANK - {"crash_loop"}) | STUCK | {"data_loader"}, reported_alone=True
+    ),
     "cuda_out_of_memory": Kind(7, NO_RANK | STUCK | LOGGED, reported_alone=True),
     # Pods and environment.
     "pod_pending": Kind(4, frozenset(("missing_rank", "init_incomplete")), reported_alone=True),

@@ -68,8 +68,8 @@ class Times:
     @property
     def noise(self) -> float:
         """Return seconds by which an undisturbed step may exceed it."""
-        share = NOISE_SIGMAS * SIGMA_OF_DEVIATION * self.spread / self.step
-        return self.step * min(max(share, LEAST_NOISE), MOST_NOISE)
+        usual = NOISE_SIGMAS * SIGMA_OF_DEVIATION * self.spread
+        return min(max(usual, LEAST_NOISE * self.step), MOST_NOISE * self.step)
 
 
 @dataclass(slots=True)

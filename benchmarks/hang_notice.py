@@ -30,7 +30,7 @@ LOOK_SECONDS = 0.05
 SEED = 24
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
-_TOLD = re.compile(r'^rankscope_finding_active\{[^}]*kind="hang"[^}]*\} 1', re.MULTILINE)
+_REPORTED = re.compile(r'^rankscope_finding_active\{[^}]*kind="hang"[^}]*\} 1', re.MULTILINE)
 _LAST_STEP = re.compile(r"^rankscope_last_step_timestamp_seconds\{[^}]*\} (\S+)", re.MULTILINE)
 
 
@@ -52,9 +52,9 @@ def _run(rank: int) -> float | None:
             deadline = time.monotonic() + RUN_SECONDS
             while time.monotonic() < deadline:
                 time.sleep(LOOK_SECONDS)
-                if _TOLD.search(_page(watch)):
-                    told = time.time()
-                    return told - max(map(float, _LAST_STEP.findall(_page(f"{agent}/metrics"))))
+                if _REPORTED.search(_page(watch)):
+                    reported = time.time()
+                    return reported - max(map(float, _LAST_STEP.findall(_page(f"{agent}/metrics"))))
     return None
 
 
@@ -86,9 +86,9 @@ def _watch(agent: str, folder: Path) -> Iterator[str]:
 
 def report(seconds: Sequence[float | None]) -> str:
     """Return how many were said within the goal, and how long it took."""
-    told = sorted(one for one in seconds if one is not None)
-    within = sum(one <= GOAL_SECONDS for one in told)
-    times = f", after {told[0]:.1f} to {told[-1]:.1f} s" if told else ""
+    reported = sorted(one for one in seconds if one is not None)
+    within = sum(one <= GOAL_SECONDS for one in reported)
+    times = f", after {reported[0]:.1f} to {reported[-1]:.1f} s" if reported else ""
     return (
         f"rankscope watch --hang-after {HANG_AFTER} --interval {INTERVAL}: said within"
         f" {GOAL_SECONDS:.0f} s of the last step in {within} of {len(seconds)} runs{times}"

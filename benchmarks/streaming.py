@@ -61,13 +61,13 @@ class StreamCost:
 
 def measure(agents: int = SHORT) -> StreamCost:
     """Watch a fleet in which faults begin."""
-    with tempfile.TemporaryDirectory() as folder, _served(agents) as (port, told):
+    with tempfile.TemporaryDirectory() as folder, _served(agents) as (port, reported):
         log = Path(folder) / "incidents"
         urls = [f"http://127.0.0.1:{port}/{number}" for number in range(agents)]
         command = [sys.executable, "-m", "rankscope_analyzers", "watch"]
         command += [f"--incident-log={log}", f"--web.listen-address=127.0.0.1:{free_port()}"]
         command += [word for url in urls for word in ("--agent", url)]
-        fault = told["began"] + FAULT_SECONDS
+        fault = reported["began"] + FAULT_SECONDS
         with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as watch:
             try:
                 time.sleep(max(0.0, fault - 5.0 - time.time()))

@@ -95,6 +95,7 @@ def test_inspector_may_take_a_fiftieth_of_a_core_and_logs_a_twentieth(tmp_path):
         interval_seconds=10.0,
         pod_logs=tmp_path,
         nccl_logs=(),
+        step_pattern=None,
         sysfs=tmp_path,
         state_dir=tmp_path,
     )

@@ -166,7 +166,7 @@ def test_twelve_places_where_ranks_stand_are_shown_and_the_others_counted(places
 
 @pytest.mark.parametrize(("agents", "text"), [(8, "agent-7"), (9, "agent-7; and 1 more")])
 def test_eight_agents_without_an_answer_are_named(agents, text):
-    assert gather._shortened([f"agent-{n}" for n in range(agents)]).endswith(text)
+    assert gather.shortened([f"agent-{n}" for n in range(agents)]).endswith(text)
 
 
 def test_as_many_gpu_hours_as_were_published_would_bring_as_many_interruptions():

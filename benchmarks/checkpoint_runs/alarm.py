@@ -26,7 +26,7 @@ MINUTES = 20
 """That what the watch said last is held for: five more than the alert waits."""
 
 
-def said_by_watch(place: Ground, finding: str) -> str:
+def exported_by_watch(place: Ground, finding: str) -> str:
     """Run a job whose storage gets slow; return the watch's page that names it, else the last."""
     page = ""
     with started(place, "storage"):

@@ -21,18 +21,18 @@ class Row:
     """One value: what the agent says, and what the job itself wrote down; None for absent."""
 
     name: str
-    said: float | None
+    exported: float | None
     own: float | None
     is_count: bool = True
 
     @property
     def right(self) -> bool:
         """Return True if both agree."""
-        if self.said is None or self.own is None:
-            return self.said is self.own
+        if self.exported is None or self.own is None:
+            return self.exported is self.own
         if self.is_count:
-            return self.said == self.own
-        return math.isclose(self.said, self.own, rel_tol=TOLERANCE)
+            return self.exported == self.own
+        return math.isclose(self.exported, self.own, rel_tol=TOLERANCE)
 
 
 def diary(folder: Path, attempt: str, rank: int) -> Diary:
@@ -57,7 +57,7 @@ def rows(page: Page, folder: Path) -> Iterator[Row]:
 
 
 def _of_rank(page: Page, rank: int, lines: Diary) -> Iterator[Row]:
-    def said(name: str, **labels: str) -> float | None:
+    def exported(name: str, **labels: str) -> float | None:
         return value(page, name, rank=str(rank), **labels)
 
     began = [line for line in lines if line["what"] in ("save-began", "emergency-began")]
@@ -77,10 +77,10 @@ def _of_rank(page: Page, rank: int, lines: Diary) -> Iterator[Row]:
         "loader_worker_deaths_total": died,
     }
     for name, own in counts.items():
-        yield Row(f"rank {rank}: {name}", said(name), float(own))
+        yield Row(f"rank {rank}: {name}", exported(name), float(own))
     for outcome in ("done", "failed"):
         own = sum(line["what"] == "emergency" and line["outcome"] == outcome for line in lines)
-        counted = said("checkpoint_emergency_writes_total", outcome=outcome)
+        counted = exported("checkpoint_emergency_writes_total", outcome=outcome)
         yield Row(f"rank {rank}: after SIGTERM, {outcome}", counted, float(own) if own else None)
     measured = {
         "checkpoint_write_seconds_total": sum(line["seconds"] for line in good),
@@ -89,9 +89,9 @@ def _of_rank(page: Page, rank: int, lines: Diary) -> Iterator[Row]:
         "loss": losses[-1],
     }
     for name, own_value in measured.items():
-        yield Row(f"rank {rank}: {name}", said(name), own_value, is_count=False)
+        yield Row(f"rank {rank}: {name}", exported(name), own_value, is_count=False)
 
 
 def _ratio(page: Page, rank: int, quantity: str, own: float) -> Row:
-    said = value(page, "restart_ratio", rank=str(rank), quantity=quantity)
-    return Row(f"rank {rank}: {quantity} over that before", said, own)
+    exported = value(page, "restart_ratio", rank=str(rank), quantity=quantity)
+    return Row(f"rank {rank}: {quantity} over that before", exported, own)

@@ -56,7 +56,7 @@ class Job:
         self.diary.flush()
 
     @contextlib.contextmanager
-    def told(self, what: str, name: str) -> Iterator[None]:
+    def diary_lines(self, what: str, name: str) -> Iterator[None]:
         """Write that something begins, and how it ended and how long it took."""
         self.tell(f"{what}-began", name=name)
         begin, outcome = time.perf_counter(), "failed"
@@ -68,7 +68,7 @@ class Job:
 
     def save(self, name: str, extra: object = None, what: str = "save") -> None:
         """Write a checkpoint."""
-        with self.told(what, name):
+        with self.diary_lines(what, name):
             torch.save({"model": self.model.state_dict(), "extra": extra}, self.folder / name)
 
     def step(self, batch: torch.Tensor, *, hand_over: bool = True, factor: float = 1.0) -> None:
@@ -114,7 +114,7 @@ def second(folder: Path) -> None:
     job = Job(folder, "second", 0.005)
     (folder / "bad.pt").write_bytes(b"no checkpoint")
     for name in ("bad.pt", "step_60.pt"):
-        with contextlib.suppress(Exception), job.told("load", name):
+        with contextlib.suppress(Exception), job.diary_lines("load", name):
             torch.load(folder / name, weights_only=True)
     for step, (batch,) in enumerate(batches(60, 16)):
         job.step(batch, factor=float("nan") if step in {10, 30, 31} else 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.checkpoint_runs.alarm import fires, said_by_watch
+from benchmarks.checkpoint_runs.alarm import exported_by_watch, fires
 from benchmarks.checkpoint_runs.compared import Row, rows
 from benchmarks.checkpoint_runs.run import ground, two_attempts
 from benchmarks.running_jobs.cases import SAVES, Case
@@ -54,7 +54,7 @@ def measure(slow_runs: int = SLOW_RUNS) -> Result:
     with ground() as place:
         events = list(rows(two_attempts(place), place.folder))
     with ground() as place:
-        page = said_by_watch(place, FINDING)
+        page = exported_by_watch(place, FINDING)
     return Result(events, f'"{FINDING}"' in page, fires(page, ALERT), list(_named(slow_runs)))
 
 

@@ -22,7 +22,7 @@ from rankscope_analyzers.watch.node_publisher import NodePublisher
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Exported:
     """What the last evaluation of all jobs exported: reports, and series about itself."""
 
     reports: Sequence[JobReport] = ()
@@ -47,7 +47,7 @@ class JobSource:
         sums: keeps these over restarts, at each look.
         announcer: tells what changes.
         timing: judges jobs by new records where these are streamed; default: `followed`.
-        told: what the last evaluation exported.
+        exported: what the last evaluation exported.
     """
 
     read: Callable[[], Gathered]
@@ -62,7 +62,7 @@ class JobSource:
     sums: Memory = field(default_factory=lambda: Memory(None, log))
     announcer: Announcer = field(default_factory=lambda: Announcer(log))
     timing: Follower | None = None
-    told: Told = field(default_factory=Told)
+    exported: Exported = field(default_factory=Exported)
 
 
 def log(text: str) -> None:

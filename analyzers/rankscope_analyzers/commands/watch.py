@@ -16,7 +16,7 @@ from rankscope_agent.web.memory_arenas import limit_arenas
 from rankscope_analyzers.captures.kept import captures_of
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import connection, watch_setup, watch_streaming
-from rankscope_analyzers.commands.job_source import JobSource, Told
+from rankscope_analyzers.commands.job_source import Exported, JobSource
 from rankscope_analyzers.commands.job_source import log as _log
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import EarlierPolls, Gathered
@@ -221,7 +221,7 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
     log.note(errors)
     changed = bool(exporter.events) or _counted(source.cluster_jobs)
     # Told before it is kept: what was kept is not told again.
-    source.announcer.tell(exporter.events, source.told.reports, time.time())
+    source.announcer.tell(exporter.events, source.exported.reports, time.time())
     kept = source.memory.end(exporter, source.followed, changed=changed)
     if kept and source.cluster_jobs is not None:
         source.cluster_jobs.announce()
@@ -264,7 +264,7 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
         metrics.WATCH_AGENTS.sample(gathered.silent, state="silent"),
         metrics.WATCH_AGENTS.sample(_answering(gathered), state="answering"),
     ]
-    source.told = Told(reports, extra)
+    source.exported = Exported(reports, extra)
     unexported = exporter.update(reports, now, len(timing.unusable), extra)
     if source.nodes and exporter.is_leader:
         source.nodes.publish(reports, now)

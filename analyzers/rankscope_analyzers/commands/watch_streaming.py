@@ -16,7 +16,7 @@ from functools import partial
 
 from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.commands import connection
-from rankscope_analyzers.commands.job_source import JobSource, Told
+from rankscope_analyzers.commands.job_source import Exported, JobSource
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import EarlierPolls, Gathered, PageLook
 from rankscope_analyzers.fusion.job_report import JobReport
@@ -247,12 +247,14 @@ class StreamingCycle:
             self._note([made])
             return
         now = time.time()
-        reports = {report.job_id: report for report in self._source.told.reports}
+        reports = {report.job_id: report for report in self._source.exported.reports}
         reports |= {report.job_id: report for report in made}
-        told = self._source.told = Told(tuple(reports.values()), self._source.told.extra)
-        unexported = self._exporter.update(told.reports, now, 0, told.extra)
+        exported = self._source.exported = Exported(
+            tuple(reports.values()), self._source.exported.extra
+        )
+        unexported = self._exporter.update(exported.reports, now, 0, exported.extra)
         self._note([*unexported, *(error for report in made for error in report.errors)])
-        self._source.announcer.tell(self._exporter.events, told.reports, now)
+        self._source.announcer.tell(self._exporter.events, exported.reports, now)
 
     def _reports(
         self, fleet: StreamedFleet, look: PageLook, names: Sequence[str]

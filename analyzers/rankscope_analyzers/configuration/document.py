@@ -88,8 +88,8 @@ def parse(text: str, name: str) -> Document:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f"{_place(mark)}: " if mark else " "
-        said = getattr(error, "problem", None) or "it is no YAML"
-        raise ConfigurationError(f"{name}:{at}{said}") from None
+        problem = getattr(error, "problem", None) or "it is no YAML"
+        raise ConfigurationError(f"{name}:{at}{problem}") from None
     return Document(value, places)
 
 

@@ -97,15 +97,15 @@ class StreamedFleet:
         Args:
             now: Unix time.
         """
-        told: list[str] = []
+        newest_jobs: list[str] = []
         errors: list[AnalysisError] = []
         for name in self._ready(now):
             found = attempt("timing", name, partial(self._has_news, name))
             if isinstance(found, AnalysisError):
                 errors.append(found)
             elif found:
-                told.append(name)
-        return told, errors
+                newest_jobs.append(name)
+        return newest_jobs, errors
 
     def _ready(self, now: float) -> Sequence[str]:
         """Return the jobs that can be judged: not those of which ranks may answer in a moment."""
@@ -231,13 +231,13 @@ class StreamedFleet:
         """Return the size of each job by its living ranks, or by those that ended last."""
         alive: dict[str, set[int]] = defaultdict(set)
         ended: dict[str, tuple[float, int]] = {}
-        for job_id, size, living, newest in self._told_sizes():
+        for job_id, size, living, newest in self._reported_sizes():
             if living:
                 alive[job_id].add(size)
             ended[job_id] = max(ended.get(job_id, (-1.0, 0)), (newest, size))
         return {name: max(alive.get(name) or {size}) for name, (_, size) in ended.items()}
 
-    def _told_sizes(self) -> Iterator[tuple[str, int, bool, float]]:
+    def _reported_sizes(self) -> Iterator[tuple[str, int, bool, float]]:
         for agent in self.stream.agents.values():
             for ring in agent.rings:
                 size = ring.rank.get("world_size")

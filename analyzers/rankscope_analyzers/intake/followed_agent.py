@@ -107,8 +107,8 @@ class FollowedAgent:
         if columns.in_blocks:
             self.rings, self.head = columns.rings, columns.head
         else:
-            told = {ring.name: ring for ring in (*self.rings, *columns.rings)}
-            self.rings = tuple(told.values())[-MOST_RANKS:]
+            by_name = {ring.name: ring for ring in (*self.rings, *columns.rings)}
+            self.rings = tuple(by_name.values())[-MOST_RANKS:]
         self.in_blocks = columns.in_blocks
         self.left_out.update(columns.left_out)
 

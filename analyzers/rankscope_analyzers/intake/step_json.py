@@ -40,7 +40,7 @@ def columns_of(answer: StepAnswer, ranks: Sequence[Mapping[str, Any]]) -> StepCo
     Raises:
         ValueError: a rank is none.
     """
-    told = {(rank.get("job_id"), rank.get("rank")): rank for rank in ranks}
+    reported = {(rank.get("job_id"), rank.get("rank")): rank for rank in ranks}
     writers = list(zip(*(_values(answer, name) for name in OF_A_RANK), strict=True))
     places: dict[tuple[Any, ...], int] = {}
     ring = [places.setdefault(writer, len(places)) for writer in writers]
@@ -53,7 +53,7 @@ def columns_of(answer: StepAnswer, ranks: Sequence[Mapping[str, Any]]) -> StepCo
         or np.full(len(ring), np.nan),
         dtype=np.float64,
     )
-    rings = tuple(_ring(answer.url, writer, told) for writer in places)
+    rings = tuple(_ring(answer.url, writer, reported) for writer in places)
     return StepColumns(
         head=Head(b"", "", (), tuple(sources), rings),
         next_numbers=(0,) * len(rings),
@@ -74,11 +74,11 @@ def _floats(answer: StepAnswer, name: str) -> Floats:
     return values.to_numpy(np.float64, na_value=np.nan)
 
 
-def _ring(url: str, writer: tuple[Any, ...], told: Mapping[tuple[Any, Any], Any]) -> Ring:
+def _ring(url: str, writer: tuple[Any, ...], reported: Mapping[tuple[Any, Any], Any]) -> Ring:
     job_id, rank, node, gpu, dp_group, tp_group, pp_stage = writer
     if type(rank) is not int or not 0 <= rank <= MAXIMUM_RANK:
         raise ValueError(f"{rank!r} is no rank")
     name = blake2s(f"{url} {job_id} {rank} {node}".encode(), digest_size=8).hexdigest()
     own = {"job_id": job_id, "rank": rank, "node": str(node), "local_rank": gpu,
            "dp_group": dp_group, "tp_group": tp_group, "pp_stage": pp_stage}  # fmt: skip
-    return Ring(name, False, {**told.get((job_id, rank), {}), **own})
+    return Ring(name, False, {**reported.get((job_id, rank), {}), **own})

@@ -105,8 +105,8 @@ class StepStream:
         questions = dict(self._questions(now - self._seconds))
         answers = self.connections.ask(questions, wait_seconds)
         found = {
-            url: attempt("source", url, partial(self._read, url, said, now))
-            for url, said in answers.items()
+            url: attempt("source", url, partial(self._read, url, given, now))
+            for url, given in answers.items()
             if url in self.agents
         }
         columns = {url: one for url, one in found.items() if isinstance(one, StepColumns)}
@@ -167,11 +167,11 @@ class StepStream:
                 room -= 1
                 yield url, _of_newcomer(oldest)
 
-    def _read(self, url: str, said: Answers, now: float) -> StepColumns | None:
+    def _read(self, url: str, given: Answers, now: float) -> StepColumns | None:
         """Return the records that an agent sent; None if it sent none that can be read."""
         agent = self.agents[url]
         try:
-            columns, more = self._columns(url, agent, said, now)
+            columns, more = self._columns(url, agent, given, now)
         except (AgentError, ValueError, KeyError, TypeError) as error:
             _note_failure(agent, url, error)
             if self._cautious:
@@ -186,9 +186,9 @@ class StepStream:
         return columns
 
     def _columns(
-        self, url: str, agent: FollowedAgent, said: Answers, now: float
+        self, url: str, agent: FollowedAgent, given: Answers, now: float
     ) -> tuple[StepColumns, Answers]:
-        first, *more = said
+        first, *more = given
         if isinstance(first, AgentError):
             raise first
         if first.content_type == form.MEDIA_TYPE:
@@ -246,8 +246,8 @@ class StepStream:
             agent.blind = sync is None or bool(np.isnan(sync).any())
             self._take_records(url, agent, columns, now)
         numbers = {ring.name: 0 for ring in agent.rings}
-        told = zip(columns.rings, columns.next_numbers, strict=True)
-        agent.cursors = numbers | {ring.name: number for ring, number in told}
+        numbered = zip(columns.rings, columns.next_numbers, strict=True)
+        agent.cursors = numbers | {ring.name: number for ring, number in numbered}
         agent.newest = {name: agent.newest[name] for name in agent.cursors if name in agent.newest}
 
     def _take_records(

@@ -34,7 +34,7 @@ class StreamedTiming:
         self.first_steps = followed.first_steps
         self._offered: dict[str, tuple[pd.DataFrame, int]] = {}
         self._moved: dict[str, Mapping[str, float]] = {}
-        self._told: dict[str, Signature] = {}
+        self._reported: dict[str, Signature] = {}
 
     def start_poll(self) -> None:
         """Do nothing: looks at all jobs are counted by whoever makes them."""
@@ -53,10 +53,10 @@ class StreamedTiming:
         Raises:
             RecordError: a column is missing, or no record was usable so far.
         """
-        told, count = self._offered.pop(name, (records, 0))
-        self._note_clocks(name, told, records)
+        original, count = self._offered.pop(name, (records, 0))
+        self._note_clocks(name, original, records)
         detection = self.followed.follow(name, records.iloc[len(records) - count :], job, start)
-        self._told[name] = signature(detection)
+        self._reported[name] = signature(detection)
         return _since(detection, records)
 
     def has_news(self, name: str, fresh: pd.DataFrame, job: Layout) -> bool:
@@ -69,7 +69,7 @@ class StreamedTiming:
         if moved:
             by = fresh["node"].map(moved).fillna(0.0)
             fresh = fresh.assign(**{CLOCK: fresh[CLOCK] - by})
-        return signature(self.followed.follow(name, fresh, job)) != self._told.get(name)
+        return signature(self.followed.follow(name, fresh, job)) != self._reported.get(name)
 
     def offer(self, name: str, records: pd.DataFrame, fresh: int) -> None:
         """Say which of a job's records `update` has not seen yet, before it is called.
@@ -81,24 +81,29 @@ class StreamedTiming:
         """
         self._offered[name] = (records, fresh)
 
-    def _note_clocks(self, name: str, told: pd.DataFrame, used: pd.DataFrame) -> None:
+    def _note_clocks(self, name: str, original: pd.DataFrame, used: pd.DataFrame) -> None:
         """Note by how much the clocks of a job's nodes were found to be ahead.
 
         Args:
             name: of the job.
-            told: its records as they came.
+            original: its records as they came.
             used: the same records as they were judged.
         """
-        if told is used or len(told) != len(used) or CLOCK not in told or "node" not in told:
+        if (
+            original is used
+            or len(original) != len(used)
+            or CLOCK not in original
+            or "node" not in original
+        ):
             return
-        by = step_records.numeric(told[CLOCK]) - step_records.numeric(used[CLOCK])
+        by = step_records.numeric(original[CLOCK]) - step_records.numeric(used[CLOCK])
         far = np.flatnonzero(np.nan_to_num(by))
-        nodes = told["node"].to_numpy()
+        nodes = original["node"].to_numpy()
         self._moved[name] = {str(nodes[one]): float(by[one]) for one in far.tolist()}
 
     def keep(self, names: Mapping[str, object]) -> None:
         """Forget all jobs but these."""
-        for known in (self._offered, self._moved, self._told):
+        for known in (self._offered, self._moved, self._reported):
             for name in [one for one in known if one not in names]:
                 del known[name]
 

@@ -55,7 +55,7 @@ class LogError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Logged:
     """What was told of an incident that goes on: its identifier, and how many changes."""
 
     incident: str
@@ -73,7 +73,7 @@ class IncidentLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._told: dict[tuple[str, str], Told] | None = None
+        self._logged: dict[tuple[str, str], Logged] | None = None
         self.sequence = 0
 
     def write(self, events: Sequence[Event], now: float) -> Sequence[Mapping[str, Any]]:
@@ -87,14 +87,14 @@ class IncidentLog:
             LogError: it cannot be read or written; the same changes can be written later.
         """
         try:
-            told = self._known()
-            lines = list(self._lines(events, dict(told), now))
+            logged = self._known()
+            lines = list(self._lines(events, dict(logged), now))
             if lines:
                 _append(self._path, "".join(f"{_text(line)}\n" for line in lines).encode())
         except OSError as error:
             raise LogError(visible(f"{self._path}: {error.strerror or error}")) from error
         for line in lines:
-            self._take(told, line)
+            self._take(logged, line)
         return lines
 
     def missed(self, reports: Iterable[JobReport]) -> Sequence[Event]:
@@ -107,7 +107,7 @@ class IncidentLog:
             LogError: the file cannot be read.
         """
         try:
-            told = dict(self._known())
+            logged = dict(self._known())
         except OSError as error:
             raise LogError(visible(f"{self._path}: {error.strerror or error}")) from error
         events: list[Event] = []
@@ -119,11 +119,11 @@ class IncidentLog:
             events += [
                 _opened(report, key, one)
                 for key, one in active.items()
-                if (report.job_id, key) not in told
+                if (report.job_id, key) not in logged
             ]
         return events + [
             Event(job_id, one.kind, "over", "over: it was not seen again", key, one.ranks)
-            for (job_id, key), one in told.items()
+            for (job_id, key), one in logged.items()
             if job_id in ends and key not in ends[job_id]
         ]
 
@@ -140,33 +140,33 @@ class IncidentLog:
 
     def forget(self) -> None:
         """Read the file again before anything else is told: another watch may have written it."""
-        self._told = None
+        self._logged = None
 
-    def _known(self) -> dict[tuple[str, str], Told]:
-        if self._told is None:
-            told: dict[tuple[str, str], Told] = {}
+    def _known(self) -> dict[tuple[str, str], Logged]:
+        if self._logged is None:
+            logged: dict[tuple[str, str], Logged] = {}
             self.sequence = 0
             for line in _read(self._path):
-                self._take(told, line)
-            self._told = told
-        return self._told
+                self._take(logged, line)
+            self._logged = logged
+        return self._logged
 
-    def _take(self, told: dict[tuple[str, str], Told], line: Mapping[str, Any]) -> None:
+    def _take(self, logged: dict[tuple[str, str], Logged], line: Mapping[str, Any]) -> None:
         self.sequence = max(self.sequence, line["sequence"])
         key = (line["job_id"], line["fault"])
-        told.pop(key, None)
+        logged.pop(key, None)
         if line["change"] != "closed":
             ranks = tuple(line["ranks"])
-            told[key] = Told(line["incident"], line["number"], line["kind"], ranks)
-        while len(told) > MOST_OPEN:
-            del told[next(iter(told))]
+            logged[key] = Logged(line["incident"], line["number"], line["kind"], ranks)
+        while len(logged) > MOST_OPEN:
+            del logged[next(iter(logged))]
 
     def _lines(
-        self, events: Iterable[Event], told: dict[tuple[str, str], Told], now: float
+        self, events: Iterable[Event], logged: dict[tuple[str, str], Logged], now: float
     ) -> Iterator[dict[str, Any]]:
         sequence = self.sequence
         for event in events:
-            known, change = told.get((event.job_id, event.key)), CHANGES[event.change]
+            known, change = logged.get((event.job_id, event.key)), CHANGES[event.change]
             if known is None and change != "opened":
                 continue  # nobody was told that it opened
             ranks = _shortened(event.ranks)
@@ -192,9 +192,9 @@ class IncidentLog:
                 **_details(event.incident),
             }
             if change == "closed":
-                told.pop((event.job_id, event.key), None)
+                logged.pop((event.job_id, event.key), None)
             else:
-                told[event.job_id, event.key] = Told(incident, number, event.kind, ranks)
+                logged[event.job_id, event.key] = Logged(incident, number, event.kind, ranks)
 
 
 def _opened(report: JobReport, key: str, incident: Incident) -> Event:

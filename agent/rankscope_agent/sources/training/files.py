@@ -349,8 +349,7 @@ def open_regular(directory_descriptor: int, name: str) -> int:
         OSError: it cannot be opened.
         RingError: it is something else.
     """
-    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(name, flags, dir_fd=directory_descriptor)
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory_descriptor)
     try:
         mode = os.fstat(handle).st_mode
         if stat.S_ISLNK(mode):

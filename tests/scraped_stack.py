@@ -39,6 +39,13 @@ from running_agent import PATIENCE_SECONDS, RunningAgent, agent_environment, run
 from servers import free_port
 from stack_sources import NODE, Logs, Pace, Training, kubernetes
 
+CONFIGURATION = """\
+version: 1
+prices: {currency: EUR, gpu_hours: [{price: 2.4}]}
+budgets: [{project: vision, month: 400}]
+"""
+"""What the watch knows of its cluster: what GPUs cost, and what a project may spend."""
+
 RULES = Path(__file__).parent.parent / "dashboards" / "generated" / "rules" / "alerts.yaml"
 ROOT = Path(__file__).parent.parent
 
@@ -210,7 +217,8 @@ def _watch(agent: RunningAgent, folder: Path, api: FakeApiServer) -> Iterator[st
     run = "import sys; from rankscope_analyzers.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", run, "watch", "--cluster", "--namespace", "rankscope"]
     command += ["--lease", "rankscope-watch", "--interval", "1s", "--web.listen-address", address]
-    command += ["--cluster-jobs"]
+    (folder / "rankscope.yaml").write_text(CONFIGURATION)
+    command += ["--cluster-jobs", "--config", str(folder / "rankscope.yaml")]
     found_by = {"KUBECONFIG": str(kubeconfigs.written(api.url, folder))}
     ends = itertools.count()
     with (

@@ -142,10 +142,10 @@ class Watch:
 
     def evaluate(self):
         """Look until all jobs were evaluated."""
-        before = self.exporter.evaluated and self.source.told
+        before = self.exporter.evaluated and self.source.exported
         self.cycle._pages._due = 0.0
         until = time.monotonic() + 30.0
-        while self.source.told is before or not self.exporter.evaluated:
+        while self.source.exported is before or not self.exporter.evaluated:
             assert time.monotonic() < until, self.said
             self.look()
 
@@ -182,14 +182,14 @@ def test_an_incident_is_told_between_evaluations_and_so_is_its_end(fleet, tmp_pa
     clock.steps = 90
     watched.evaluate()
     assert watched.lines() == []
-    evaluations = watched.source.told.extra
+    evaluations = watched.source.exported.extra
     for clock.steps in range(95, 200, 5):
         watched.look()
     assert [(line["change"], line["ranks"]) for line in watched.lines()] == [
         ("opened", [5]),
         ("closed", [5]),
     ]
-    assert watched.source.told.extra is evaluations
+    assert watched.source.exported.extra is evaluations
     page = watched.exporter.text()
     assert 'rankscope_finding_recovered_timestamp_seconds{job_id="team/job"' in page
     watched.cycle.stand_by()
@@ -221,12 +221,12 @@ def test_the_same_incident_is_found_by_streaming_and_by_looks_at_all_records(fle
     for clock.steps in range(95, 150, 5):
         watched.look()
     watched.evaluate()
-    (streamed,) = watched.source.told.reports
+    (streamed,) = watched.source.exported.reports
     read = watch.reader(watched.options, 30.0)
     source = JobSource(read)
     exporter = FindingsExporter()
     watch.evaluate(source, exporter, ErrorLog(lambda _: None))
-    (whole,) = source.told.reports
+    (whole,) = source.exported.reports
     assert [one.where for one in streamed.incidents] == [one.where for one in whole.incidents]
     assert [one.summary for one in streamed.incidents] == [one.summary for one in whole.incidents]
     (ours,), (theirs,) = streamed.incidents, whole.incidents
@@ -239,7 +239,7 @@ def test_agents_that_do_not_answer_are_named_and_delay_nobody(fleet, tmp_path):
     clock.steps = 90
     watched = Watch([*urls, "http://127.0.0.1:1"], tmp_path)
     watched.evaluate()
-    (report,) = watched.source.told.reports
+    (report,) = watched.source.exported.reports
     assert any("127.0.0.1:1" in text for text in report.unobserved)
     for clock.steps in range(95, 130, 5):
         watched.look()

@@ -69,7 +69,7 @@ def report(result: Result) -> str:
     lines = ["| value | agent | run | |", "|---|---|---|---|"]
     for row in result.events:
         verdict = "as it was" if row.right else "WRONG"
-        lines.append(f"| {row.name} | {row.said} | {row.own} | {verdict} |")
+        lines.append(f"| {row.name} | {row.exported} | {row.own} | {verdict} |")
     right = sum(answer == SLOW.expected[0] for answer in result.answers)
     lines.append(f"{sum(row.right for row in result.events)} of {len(result.events)} values right")
     lines.append(f"slow checkpoints: named {result.named}, {ALERT} fires {result.alerted}")

@@ -77,6 +77,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     watch_server.add_arguments(parser)
     add_captures(parser)
+    _add_kept(parser)
+    _add_cluster(parser)
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="evaluate once, print the series and exit: with 1 if nothing could be read",
+    )
+
+
+def _add_kept(parser: argparse.ArgumentParser) -> None:
+    """Declare where the watch keeps what it knows, and whom it tells."""
     parser.add_argument(
         "--records",
         type=Path,
@@ -113,6 +124,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="sign what is posted with the secret in FILE (HMAC-SHA256, X-Rankscope-Signature-256)",
     )
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Declare what the watch reads from the API server, and writes there."""
     parser.add_argument(
         "--cluster-jobs",
         action="store_true",
@@ -124,11 +139,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --cluster: write what hardware and kernels report as conditions (Rankscope...)"
         " and Events of nodes",
-    )
-    parser.add_argument(
-        "--once",
-        action="store_true",
-        help="evaluate once, print the series and exit: with 1 if nothing could be read",
     )
 
 

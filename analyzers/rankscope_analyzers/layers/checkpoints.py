@@ -14,7 +14,7 @@ from rankscope_analyzers.layers import training_events
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import series_finding
-from rankscope_analyzers.layers.training_events import befallen, event_finding, went_on
+from rankscope_analyzers.layers.training_events import befallen, event_finding, survivable
 from rankscope_analyzers.text.wording import age, value
 
 READS: tuple[Metric, ...] = (
@@ -95,13 +95,8 @@ def _at_stake(observed: Observed, job: JobView, good: Mapping[int, Series]) -> s
 
 
 def _not_loaded(observed: Observed, job: JobView) -> Iterator[Finding]:
-    failed = befallen(observed, job.job_id, "checkpoint_load_failed")
-    if failed is not None:
-        until = went_on(observed, job.job_id, failed)
-        sentence = f"{failed.who} could not load a checkpoint that is there, at {failed.at}"
-        if until is not None:
-            sentence += ", and trained on"
-        yield event_finding(NOT_LOADED, job.job_id, failed, sentence, until)
+    what = "could not load a checkpoint that is there,"
+    yield from survivable(observed, job.job_id, "checkpoint_load_failed", NOT_LOADED, what)
 
 
 def _overwritten(observed: Observed, job: JobView) -> Iterator[Finding]:

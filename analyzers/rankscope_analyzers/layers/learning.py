@@ -16,7 +16,7 @@ from rankscope_analyzers.layers import training_events
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import series_finding
-from rankscope_analyzers.layers.training_events import befallen, event_finding, went_on
+from rankscope_analyzers.layers.training_events import befallen, event_finding, survivable
 
 READS: tuple[Metric, ...] = (
     *training_events.READS,
@@ -58,8 +58,11 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     yield from _diverging(observed, job)
     yield from _jump(observed, job)
     yield from _changed(observed, job)
-    yield from _died(observed, job, "loader_worker_died", WORKER_DIED, "lost loader workers")
-    yield from _died(observed, job, "cuda_out_of_memory", OUT_OF_MEMORY, "had no CUDA memory left")
+    for kind, what in (
+        (WORKER_DIED, "lost loader workers"),
+        (OUT_OF_MEMORY, "had no CUDA memory left"),
+    ):
+        yield from survivable(observed, job.job_id, kind, kind, what)
 
 
 def _not_finite(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -71,16 +74,6 @@ def _not_finite(observed: Observed, job: JobView) -> Iterator[Finding]:
     sentence = f"the loss of {seen.who} was infinite or NaN at {seen.at}"
     sentence += ", and is finite again" if over else " and is not finite now"
     yield event_finding(NOT_FINITE, job.job_id, seen, sentence, seen.newest if over else None)
-
-
-def _died(observed: Observed, job: JobView, event: str, kind: str, what: str) -> Iterator[Finding]:
-    seen = befallen(observed, job.job_id, event)
-    if seen is not None:
-        until = went_on(observed, job.job_id, seen)
-        sentence = f"{seen.who} {what} at {seen.at}"
-        if until is not None:
-            sentence += ", and trained on"
-        yield event_finding(kind, job.job_id, seen, sentence, until)
 
 
 def _diverging(observed: Observed, job: JobView) -> Iterator[Finding]:

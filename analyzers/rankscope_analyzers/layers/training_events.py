@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import reported, training
@@ -75,7 +75,28 @@ def _last(series: Series | None) -> float:
     return -math.inf if series is None else series.last
 
 
-def went_on(observed: Observed, job_id: str, after: Befallen) -> float | None:
+def survivable(
+    observed: Observed, job_id: str, event: str, kind: str, what: str
+) -> Iterator[Finding]:
+    """Yield the finding that an event befell ranks; it is over where all of them trained on.
+
+    Args:
+        observed: what agents tell.
+        job_id: whose ranks they are.
+        event: as agents name it.
+        kind: of the finding.
+        what: the ranks did, as a sentence goes on after them.
+    """
+    happened = befallen(observed, job_id, event)
+    if happened is not None:
+        until = _went_on(observed, job_id, happened)
+        sentence = f"{happened.who} {what} at {happened.at}"
+        if until is not None:
+            sentence += ", and trained on"
+        yield event_finding(kind, job_id, happened, sentence, until)
+
+
+def _went_on(observed: Observed, job_id: str, after: Befallen) -> float | None:
     """Return when all the ranks had ended a step after what befell them, None if any did not."""
     steps: Mapping[int, Series] = by_rank(observed, training.LAST_STEP_TIMESTAMP, job_id)
     ended = [steps[rank].last for rank in after.ranks if rank in steps]

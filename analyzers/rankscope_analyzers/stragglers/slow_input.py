@@ -7,10 +7,8 @@ import numpy as np
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import lower, mean, spread, typical
 from rankscope_analyzers.stragglers import attribution, slow_loaders
+from rankscope_analyzers.stragglers.slow_loaders import FAST_SHARE, MINIMUM_COST
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
-
-MINIMUM_COST = 0.025
-"""Share of the step: a prefetching loader costs less when it works."""
 
 MINIMUM_SHARE = 0.6
 """Share of the newest `COST_STEPS` that must be slow: fewer are a prefetch queue that runs dry
@@ -83,10 +81,6 @@ SHARED = 0.2
 slow."""
 
 
-FAST_RANKS_SHARE = 0.3
-"""Quantile over ranks at which no culprit stands as long as culprits are few."""
-
-
 def slow_for_all(view: View) -> Candidate | None:
     """Return that all ranks wait for input longer than at the start: shared storage is slow."""
     if view.baseline is None:
@@ -116,9 +110,7 @@ def _alternating_increase(view: View) -> Floats:
     half = len(view.input) // 2
     increase = np.empty(len(view.input))
     for part in (slice(half), slice(half, None)):
-        increase[part] = float(
-            lower(mean(view.input[part]), (0, 1, 2), FAST_RANKS_SHARE).ravel()[0]
-        )
+        increase[part] = float(lower(mean(view.input[part]), (0, 1, 2), FAST_SHARE).ravel()[0])
     return increase - before
 
 

@@ -24,10 +24,10 @@ KNOWN_SHARE = 0.5
 """Of the ranks, so many loaders must be known to be compared."""
 
 FAST_SHARE = 0.3
-"""Quantile over ranks: fewer with slow workers are culprits, not everybody."""
+"""Quantile over ranks at which no culprit stands as long as culprits are few."""
 
 MINIMUM_COST = 0.025
-"""Share of the step that the rank that waits longest waits: less is a queue that just suffices."""
+"""Share of the step that ranks wait for input: a prefetching loader costs less when it works."""
 
 
 def are_alike(view: View, accused: Booleans) -> bool:

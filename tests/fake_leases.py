@@ -50,5 +50,6 @@ class Leases:
                 return 409, {"kind": "Status", "code": 409, "reason": "Conflict"}
             self.version += 1
             lease["metadata"]["resourceVersion"] = str(self.version)
+            lease["metadata"].setdefault("creationTimestamp", "2026-11-23T12:00:00Z")
             self.stored[name] = lease
             return 200, lease

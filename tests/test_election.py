@@ -25,7 +25,9 @@ class Server:
 
     def write(self, holder: str) -> None:
         self.version += 1
-        self.stored = LeaseRecord(holder, self.now, self.version)
+        before = self.stored
+        changes = 0 if before is None else before.transitions + (holder not in ("", before.holder))
+        self.stored = LeaseRecord(holder, self.now, self.version, changes)
 
 
 @dataclass
@@ -42,22 +44,22 @@ class Way:
             raise LeaseError("no route to host")
         return self.server.stored
 
-    def create(self, holder: str) -> bool:
+    def create(self, holder: str) -> LeaseRecord | None:
         return self._write(None, holder)
 
-    def replace(self, read: LeaseRecord, holder: str) -> bool:
+    def replace(self, read: LeaseRecord, holder: str) -> LeaseRecord | None:
         return self._write(read.stored, holder)
 
-    def _write(self, based_on: object, holder: str) -> bool:
+    def _write(self, based_on: object, holder: str) -> LeaseRecord | None:
         if self.reads_alone:
             raise LeaseError("403 Forbidden")
         newest = self.server.stored.stored if self.server.stored else None
         if based_on != newest:
-            return False
+            return None
         self.server.write(holder)
         if self.loses_answers:
             raise LeaseError("timed out")
-        return True
+        return self.server.stored
 
 
 @pytest.fixture
@@ -234,8 +236,8 @@ def test_a_write_that_others_forestall_is_tried_three_times() -> None:
         def read(self) -> None:
             reads.append(1)
 
-        def create(self, holder: str) -> bool:
-            return False
+        def create(self, holder: str) -> None:
+            return None
 
     election = Election(Forestalled(), "one", lambda: 0.0)
     election.attempt()

@@ -122,6 +122,7 @@ def test_each_attempt_renews_the_lease_and_says_since_when_it_is_held(api):
     since, now, transitions = times()
     assert since == now > renewed
     assert transitions == first + 1
+    assert lease.read().term == election.Term("another", first + 1, 1795435200.0)
 
 
 def test_a_deposed_holder_falls_silent_as_soon_as_it_reads_that_another_holds_it(api, lease):
@@ -228,7 +229,7 @@ class Stuck:
         self.go_on.wait()
 
     def create(self, holder):
-        return True
+        return election.LeaseRecord(holder, 0.0)
 
 
 def test_a_holder_that_looks_no_more_does_not_hold(monkeypatch):

@@ -185,7 +185,8 @@ def test_what_an_api_server_says_of_a_lease_is_cut(leases, error):
     assert 280 <= str(raised.value).count("x") <= 300
 
 
-def test_requests_about_a_lease_end_after_five_seconds(leases):
+def test_requests_about_a_lease_end_after_five_seconds(leases, monkeypatch):
+    monkeypatch.setattr(cluster_lease.ClusterLease, "_record", lambda self, found: found)
     lease = cluster_lease.ClusterLease("watch", "rankscope")
     lease.create("one")
     lease.replace(LeaseRecord("one", None, SimpleNamespace(spec=None)), "one")
@@ -221,7 +222,7 @@ class Free:
         return None
 
     def create(self, holder):
-        return True
+        return LeaseRecord(holder, None)
 
     def replace(self, read, holder):
         return True

@@ -79,23 +79,26 @@ def run(options: argparse.Namespace) -> int:
     api = watch_setup.api(options)
     looked_at = watch_setup.cluster_jobs(api, options, _log)
     announcer = watch_setup.announcer(options, _log)
+    nodes = watch_setup.publisher(options, _log)
+    read = reader(options, interval)
+    leadership = watch_setup.leadership(options, _log)
     memory = Memory(
-        watch_setup.store(options, api),
+        watch_setup.store(options, api, leadership),
         _log,
         {
             **({cluster_jobs.KEPT_AS: looked_at} if looked_at else {}),
             **({watch_setup.WEBHOOK: announcer.webhook} if announcer.webhook else {}),
         },
     )
-    source = JobSource(reader(options, interval), records, followed, memory, hang_after, looked_at)
-    source.announcer = announcer
-    source.nodes = watch_setup.publisher(options, _log)
+    source = JobSource(read, records, followed, memory, hang_after, looked_at)
+    source.announcer, source.nodes = announcer, nodes
     waiting = looked_at.waiting if looked_at else frozenset
     source.goodput = Goodput(hang_after, waiting, known)
-    source.sums = Memory(watch_setup.sums_store(options, api), _log, {KEPT_AS: source.goodput})
+    source.sums = Memory(
+        watch_setup.sums_store(options, api, leadership), _log, {KEPT_AS: source.goodput}
+    )
     access = connection.cluster_access(options) if options.cluster else None
     source.captures = captures_of(options, access)
-    leadership = watch_setup.leadership(options, _log)
     exporter = FindingsExporter(leadership, partial(_sums, source))
     log = ErrorLog(_log)
     if options.once:

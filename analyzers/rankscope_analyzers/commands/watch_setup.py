@@ -20,6 +20,7 @@ from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
 from rankscope_analyzers.watch.cluster_nodes import ClusterNodes
 from rankscope_analyzers.watch.config_map_store import ConfigMapStore
+from rankscope_analyzers.watch.election import Term
 from rankscope_analyzers.watch.incident_log import IncidentLog
 from rankscope_analyzers.watch.leadership import Leadership, LeaseLeadership, SingleInstance
 from rankscope_analyzers.watch.node_publisher import NodePublisher
@@ -188,7 +189,7 @@ def cluster_jobs(found: Api | None, options: argparse.Namespace, say: Say) -> Cl
     return ClusterJobs(ClusterObjects(found, say).view)
 
 
-def store(options: argparse.Namespace, found: Api | None) -> Store | None:
+def store(options: argparse.Namespace, found: Api | None, leadership: Leadership) -> Store | None:
     """Return where the state of the watch is kept, None for nowhere.
 
     Raises:
@@ -198,10 +199,16 @@ def store(options: argparse.Namespace, found: Api | None) -> Store | None:
         return FileStore(options.state) if options.state else None
     if options.state or not options.namespace:
         raise InputError("--state-config-map goes with --namespace, and without --state")
-    return ConfigMapStore(found, options.state_config_map, options.namespace)
+    return ConfigMapStore(found, options.state_config_map, options.namespace, _term_in(leadership))
 
 
-def sums_store(options: argparse.Namespace, found: Api | None) -> Store | None:
+def _term_in(leadership: Leadership) -> Callable[[], Term | None] | None:
+    return leadership.term if isinstance(leadership, LeaseLeadership) else None
+
+
+def sums_store(
+    options: argparse.Namespace, found: Api | None, leadership: Leadership
+) -> Store | None:
     """Return where sums that grow at each look are kept, beside the state; None for nowhere.
 
     The state of all jobs is too large to be written as often.
@@ -210,7 +217,8 @@ def sums_store(options: argparse.Namespace, found: Api | None) -> Store | None:
         return (
             FileStore(options.state.with_name(options.state.name + SUMS)) if options.state else None
         )
-    return ConfigMapStore(found, options.state_config_map + SUMS_MAP, options.namespace)
+    name = options.state_config_map + SUMS_MAP
+    return ConfigMapStore(found, name, options.namespace, _term_in(leadership))
 
 
 def announcer(options: argparse.Namespace, say: Say) -> Announcer:

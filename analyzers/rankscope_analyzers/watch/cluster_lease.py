@@ -45,11 +45,10 @@ class ClusterLease:
         )
         if found is None:
             return None
-        spec = found.spec or self._client.V1LeaseSpec()
-        return LeaseRecord(str(spec.holder_identity or ""), spec.renew_time, found)
+        return self._record(found)
 
-    def create(self, holder: str) -> bool:
-        """Create the lease; return False if another was faster.
+    def create(self, holder: str) -> LeaseRecord | None:
+        """Create the lease and return it; None if another was faster.
 
         Raises:
             LeaseError: it cannot be written.
@@ -59,29 +58,40 @@ class ClusterLease:
             spec=self._spec(holder, None),
         )
         where = self._key["namespace"]
-        response = self._request(
+        made = self._request(
             "created",
             lambda: self._api.create_namespaced_lease(
                 where, body, _request_timeout=REQUEST_SECONDS
             ),
         )
-        return response is not None
+        return None if made is None else self._record(made)
 
-    def replace(self, read: LeaseRecord, holder: str) -> bool:
-        """Replace what was read; return False if it has changed since.
+    def replace(self, read: LeaseRecord, holder: str) -> LeaseRecord | None:
+        """Replace what was read and return the lease; None if it has changed since.
 
         Raises:
             LeaseError: it cannot be written.
         """
         body: Any = read.stored
         body.spec = self._spec(holder, body.spec)
-        response = self._request(
+        renewed = self._request(
             "renewed",
             lambda: self._api.replace_namespaced_lease(
                 **self._key, body=body, _request_timeout=REQUEST_SECONDS
             ),
         )
-        return response is not None
+        return None if renewed is None else self._record(renewed)
+
+    def _record(self, found: Any) -> LeaseRecord:
+        spec = found.spec or self._client.V1LeaseSpec()
+        made = found.metadata.creation_timestamp
+        return LeaseRecord(
+            str(spec.holder_identity or ""),
+            spec.renew_time,
+            found,
+            spec.lease_transitions or 0,
+            0.0 if made is None else made.timestamp(),
+        )
 
     def _spec(self, holder: str, before: Any) -> Any:
         now = datetime.now(timezone.utc)

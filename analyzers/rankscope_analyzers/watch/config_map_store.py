@@ -1,16 +1,22 @@
 """Keeps the state of a watch in a ConfigMap, so that the watch that leads next goes on with it.
 
 The ConfigMap is there beforehand, as manifests make it, so that a right to get and update this one
-name is enough. Each write is based on what was read: of two watches that both believe to lead, the
-second one finds that out, and reads anew.
+name is enough. Each write is based on what was read, and says in which term of the lease it was
+made. A watch that takes over writes its term before it uses what it read: from then on whatever the
+one before it still tries to write is refused, however late it finds out that it leads no longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
+from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.intake.kubernetes_api import Answer, Api, NoAnswerError
+from rankscope_analyzers.watch.election import Term
 from rankscope_analyzers.watch.store import (
     ChangedError,
     Kept,
@@ -19,12 +25,13 @@ from rankscope_analyzers.watch.store import (
     UnreachableError,
     lines,
     parsed,
+    whole_one,
 )
 
-MOST_BYTES = 900 << 10
-"""Of the document: the API server takes ConfigMaps of 1 MiB, names and labels included."""
+MOST_BYTES = 500 << 10
+"""Of the document: the API server takes ConfigMaps of 1 MiB, and the one before is kept, too."""
 
-KEY = "state"
+KEY, BEFORE, TERM = "state", "before", "term"
 REQUEST_SECONDS = 10.0
 OK, NOT_FOUND, CONFLICT = 200, 404, 409
 
@@ -36,19 +43,31 @@ class ConfigMapStore:
         api: of the cluster.
         name: of the ConfigMap.
         namespace: that it is in.
+        term: returns the term in which this watch leads, None if it does not lead; None where no
+            lease decides who does.
     """
 
-    def __init__(self, api: Api, name: str, namespace: str) -> None:
+    def __init__(
+        self,
+        api: Api,
+        name: str,
+        namespace: str,
+        term: Callable[[], Term | None] | None = None,
+    ) -> None:
         self._api = api
+        self._term = term
+        self._claimed: Term | None = None
         self._name = f"{namespace}/{name}"
         self._path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
         self._found: Mapping[str, Any] | None = None
 
     def read(self) -> Kept | None:
-        """Return what the ConfigMap holds, None if nothing was ever kept there.
+        """Return what the ConfigMap holds, or the document before if it is damaged.
+
+        None if nothing was ever kept there.
 
         Raises:
-            UnreachableError: it cannot be read now.
+            UnreachableError: it cannot be read now, or another watch leads.
             StoreError: what it holds is no such document.
         """
         try:
@@ -58,9 +77,28 @@ class ConfigMapStore:
         if answer.status != OK:
             raise UnreachableError(self._refused("read", answer))
         self._found = answer.body
-        data = answer.body.get("data")
-        document = data.get(KEY) if isinstance(data, Mapping) else None
-        return parsed(document.encode()) if isinstance(document, str) and document else None
+        if self._term is not None:
+            self._claim(self._term())
+        return whole_one(lambda: self._document(KEY), lambda: self._document(BEFORE))
+
+    def _claim(self, term: Term | None) -> None:
+        """Write the term in which this watch leads, so that no earlier one can write any more.
+
+        Raises:
+            UnreachableError: it does not lead, or that cannot be written.
+        """
+        written = _term_of(self._data.get(TERM))
+        self._claimed = None
+        if term is None:
+            raise UnreachableError(f"the lease is not held, and {self._name} is another watch's")
+        if written is not None and term.is_before(written):
+            raise UnreachableError(f"{self._name} is written by {written.holder}, which leads now")
+        if written != term:
+            try:
+                self._put({**self._data, TERM: json.dumps(asdict(term))})
+            except StoreError as error:
+                raise UnreachableError(str(error)) from None
+        self._claimed = term
 
     def write(self, parts: Iterable[Part], now: float) -> int:
         """Keep some parts in the ConfigMap; return how many found no room.
@@ -71,9 +109,35 @@ class ConfigMapStore:
         """
         if self._found is None:
             raise ChangedError(f"the ConfigMap {self._name} was not read yet")
+        if self._term is not None and (self._claimed is None or self._term() != self._claimed):
+            self._found = None
+            raise ChangedError(f"the lease changed hands since {self._name} was read")
         given = list(parts)
         written = list(lines(given, now, MOST_BYTES))
-        body = {**self._found, "data": {KEY: b"".join(written).decode()}}
+        data = {**self._data, KEY: b"".join(written).decode()}
+        if self._is_whole(KEY):
+            data[BEFORE] = self._data[KEY]
+        self._put(data)
+        return len(given) - (len(written) - 2)  # the first line and the last one are no parts
+
+    @property
+    def _data(self) -> Mapping[str, Any]:
+        data = self._found.get("data") if self._found else None
+        return data if isinstance(data, Mapping) else {}
+
+    def _document(self, key: str) -> Kept | None:
+        document = self._data.get(key)
+        return parsed(document.encode()) if isinstance(document, str) and document else None
+
+    def _is_whole(self, key: str) -> bool:
+        try:
+            kept = self._document(key)
+        except StoreError:
+            return False
+        return kept is not None and not kept.problems
+
+    def _put(self, data: Mapping[str, Any]) -> None:
+        body = {**(self._found or {}), "data": data}
         try:
             answer = self._api.put(self._path, body, REQUEST_SECONDS)
         except NoAnswerError as error:
@@ -86,10 +150,19 @@ class ConfigMapStore:
         if answer.status != OK:
             raise StoreError(self._refused("updated", answer))
         self._found = answer.body
-        return len(given) - (len(written) - 2)  # the first line and the last one are no parts
 
     def _refused(self, what: str, answer: Answer) -> str:
         why = f"{answer.status} {answer.message}".strip()
         if answer.status == NOT_FOUND:
             return f"the ConfigMap {self._name} is not there: create it, empty ({why})"
         return f"the ConfigMap {self._name} cannot be {what}: {why}"
+
+
+def _term_of(text: Any) -> Term | None:
+    """Return the term that was written, None if none was or it makes no sense."""
+    try:
+        found = untrusted_json.read(text)
+        term = Term(str(found["holder"]), int(found["transitions"]), float(found["created"]))
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
+    return term if math.isfinite(term.created) else None

@@ -25,6 +25,25 @@ two."""
 
 
 @dataclass(frozen=True, slots=True)
+class Term:
+    """The time from which on a candidate holds a lease until another one acquires it.
+
+    Args:
+        holder: identity of the candidate.
+        transitions: how often the lease changed hands, as it counts itself.
+        created: Unix time at which the lease was made; one that is made anew counts from the start.
+    """
+
+    holder: str
+    transitions: int
+    created: float
+
+    def is_before(self, other: Term) -> bool:
+        """Return True if another term of the same lease is newer."""
+        return (self.created, self.transitions) < (other.created, other.transitions)
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseRecord:
     """A lease as it is stored.
 
@@ -32,11 +51,20 @@ class LeaseRecord:
         holder: identity of the holder, empty if there is none.
         renewed: when, by the holder's clock: any change shows that the holder is alive.
         stored: the stored object that a write is based on.
+        transitions: how often it changed hands.
+        created: Unix time at which it was made.
     """
 
     holder: str
     renewed: object
     stored: object = None
+    transitions: int = 0
+    created: float = 0.0
+
+    @property
+    def term(self) -> Term:
+        """Return the term of its holder."""
+        return Term(self.holder, self.transitions, self.created)
 
 
 class LeaseError(Exception):
@@ -50,12 +78,12 @@ class Store(Protocol):
         """Return the lease, None if there is none."""
         ...
 
-    def create(self, holder: str) -> bool:
-        """Create the lease; return False if another was faster."""
+    def create(self, holder: str) -> LeaseRecord | None:
+        """Create the lease and return it; None if another was faster."""
         ...
 
-    def replace(self, read: LeaseRecord, holder: str) -> bool:
-        """Replace what was read; return False if it has changed since."""
+    def replace(self, read: LeaseRecord, holder: str) -> LeaseRecord | None:
+        """Replace what was read and return the lease; None if it has changed since."""
         ...
 
 
@@ -69,13 +97,18 @@ class Election:
     """
 
     def __init__(self, store: Store, identity: str, clock: Callable[[], float]) -> None:
-        self.holds = False
+        self.term: Term | None = None
         self.holder = ""
         self._store = store
         self._identity = identity
         self._clock = clock
         self._known: tuple[str, object] | None = None
         self._since = 0.0
+
+    @property
+    def holds(self) -> bool:
+        """Return True if it held the lease when it was last read or written."""
+        return self.term is not None
 
     def attempt(self) -> None:
         """Read the lease; renew it, acquire it, or leave it to its holder.
@@ -92,8 +125,8 @@ class Election:
                 written = self._store.replace(read, self._identity)
             else:
                 return
-            if written:
-                self.holds, self.holder = True, self._identity
+            if written is not None:
+                self.term, self.holder = written.term, self._identity
                 return
 
     def release(self) -> None:
@@ -102,7 +135,7 @@ class Election:
         Raises:
             LeaseError: it cannot be read or written, and will expire.
         """
-        self.holds = False
+        self.term = None
         read = self._store.read()
         if read is not None and read.holder == self._identity:
             self._store.replace(read, "")
@@ -115,5 +148,5 @@ class Election:
         self.holder = read.holder
         if read.holder == self._identity:
             return True
-        self.holds = False
+        self.term = None
         return not read.holder or self._clock() - self._since >= LEASE_SECONDS

@@ -13,7 +13,7 @@ from typing import Protocol
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.watch.cluster_lease import REQUEST_SECONDS, ClusterLease
-from rankscope_analyzers.watch.election import Election, LeaseError, Store
+from rankscope_analyzers.watch.election import Election, LeaseError, Store, Term
 
 RETRY_SECONDS = 5.0
 """Pause between two attempts. Two watches send 24 requests a minute to the API server."""
@@ -96,6 +96,10 @@ class LeaseLeadership:
     def held(self) -> bool:
         """Return True if the lease was held when it was last read, and attempts are not stuck."""
         return self._election.holds and not self._stuck()
+
+    def term(self) -> Term | None:
+        """Return the term in which this watch holds the lease, None if it does not."""
+        return None if self._stuck() else self._election.term
 
     def problem(self) -> str:
         """Why the lease could not be read or renewed at the last attempt, empty if it could."""

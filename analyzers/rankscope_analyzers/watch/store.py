@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -171,6 +171,36 @@ def _part(found: dict[str, Any]) -> Part | None:
     return Part(kind, name, found.get("value"))
 
 
+def whole_one(newest: Callable[[], Kept | None], before: Callable[[], Kept | None]) -> Kept | None:
+    """Return the newest document, the one before where that is damaged; None if there is none.
+
+    Args:
+        newest: returns it.
+        before: returns the one before.
+
+    Raises:
+        StoreError: neither is one; that of the newest.
+    """
+    problem: StoreError | None = None
+    kept: Kept | None = None
+    try:
+        kept = newest()
+    except StoreError as error:
+        problem = error
+    if kept is not None and not kept.problems:
+        return kept
+    earlier = None
+    with suppress(StoreError):
+        earlier = before()
+    if earlier is not None and not earlier.problems:
+        why = problem or "; ".join(kept.problems if kept else ("it is not there",))
+        saved = wording.clock(earlier.saved_unix_seconds)
+        return replace(earlier, problems=(f"{why}: the one before is used, of {saved}",))
+    if problem is not None:
+        raise problem
+    return kept
+
+
 class FileStore:
     """Keeps a document in a file; readers see the old one or the new one, never a part.
 
@@ -191,24 +221,7 @@ class FileStore:
         Raises:
             StoreError: neither can be read, or they are too large, or no such documents.
         """
-        problem: StoreError | None = None
-        kept: Kept | None = None
-        try:
-            kept = self._read(self._path)
-        except StoreError as error:
-            problem = error
-        if kept is not None and not kept.problems:
-            return kept
-        earlier = None
-        with suppress(StoreError):
-            earlier = self._read(self._before)
-        if earlier is not None and not earlier.problems:
-            why = problem or "; ".join(kept.problems if kept else ("it is not there",))
-            saved = wording.clock(earlier.saved_unix_seconds)
-            return replace(earlier, problems=(f"{why}: the one before is used, of {saved}",))
-        if problem is not None:
-            raise problem
-        return kept
+        return whole_one(lambda: self._read(self._path), lambda: self._read(self._before))
 
     @property
     def _before(self) -> Path:

@@ -25,6 +25,7 @@ from rankscope_agent.contract.metrics import (
     pods,
     rdma,
     reported,
+    storage_clients,
     summary,
     training,
     watch,
@@ -251,6 +252,9 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
         why = f'condition="{condition}",reason="plugin_failed"'
         yield _line(summary.POD_CONDITION, f"{pod},{why}", 1)
     yield _line(summary.POD_RECENT_OOM_KILLS, f'{on},{job},pod_uid="u-{node}"', 3)
+    client = f'{on},type="lustre",filesystem="scratch",operation="read"'
+    for metric in (storage_clients.OPERATIONS, storage_clients.SECONDS):
+        yield _line(metric, client, STEPS)
     yield _line(agent.COLLECTOR_FAILING, f'{on},collector="netdev"', 1)
     yield _line(training.JOB_REPLICA_GROUP_RANKS, f"{on},{job}", 8)
     yield _line(pods.JOB_NAMES_REJECTED, f'{on},reason="namespace"', 1)

@@ -1,10 +1,10 @@
-"""Series that bring about the alerts about checkpoints and losses after a restart."""
+"""Series that bring about the alerts about checkpoints, storage and losses after a restart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alert_series import ALIVE, JOB, NODE, OWNER
+from alert_series import ALIVE, JOB, NODE, OTHER, OWNER
 from alert_timelines import Case, Series, State, counter, gauge, steady
 
 RANK = f'{NODE},{JOB},rank="3"'
@@ -16,6 +16,15 @@ def _written(states: Sequence[State], step: int) -> list[str]:
     return [
         str(i * step * 60 - AGES[state] if state in AGES else 0) for i, state in enumerate(states)
     ]
+
+
+def _client(node: str, *minutely: float) -> tuple[Series, Series]:
+    """Return a node's reads, 60 a minute, and the seconds that they take in each state."""
+    key = f'{{{node},type="lustre",filesystem="scratch",operation="read"}}'
+    return (
+        counter(f"rankscope_storage_client_operations_total{key}", 60, 60, 60),
+        counter(f"rankscope_storage_client_operation_seconds_total{key}", *minutely),
+    )
 
 
 CHECKPOINT_CASES: dict[str, Case] = {
@@ -42,6 +51,9 @@ CHECKPOINT_CASES: dict[str, Case] = {
     ),
     "RankscopeCheckpointOverwritten": Case(
         (counter(f"rankscope_checkpoint_shared_paths_total{{{NODE},{JOB}}}", 1), OWNER), lag=60
+    ),
+    "RankscopeStorageClientSlow": Case(
+        (*_client(NODE, 6.0, 0.6, 2.9), *_client(OTHER, 1.2, 0.6, 0.6)), lag=11
     ),
     "RankscopeLossJump": Case(
         (

@@ -301,9 +301,12 @@ def scraped_stack(program: str, folder: Path, pace: Pace = QUICK) -> Iterator[St
         pods = (f"--kubernetes.api={api.url}", "--kubernetes.start-jitter=0")
         owners = "--kubernetes.job-labels=project=team.example.org/project"
         inspector = f"--nccl.inspector-dirs={folder / 'inspector'}/nccl-inspector-*"
-        agent = stack.enter_context(running_agent(folder, *flags, *pods, owners, inspector))
+        stored = (f"--path.debugfs={logs.debugfs}", "--training.checkpoint-objective=3600")
+        agent = stack.enter_context(
+            running_agent(folder, *flags, *pods, *stored, owners, inspector)
+        )
         add_interface(agent)
-        trained = _repeating(lambda: (training.catch_up(), logs.train()), 0.5)
+        trained = _repeating(lambda: (training.catch_up(), logs.train(), logs.read()), 0.5)
         stack.enter_context(trained)
         stack.enter_context(_repeating(logs.fail, pace.growth_seconds))
         others = [

@@ -18,6 +18,7 @@ from nccl_job_text import start
 from pod_json import uid
 from rankscope_agent.contract.model import FLAG_CPU_WAIT
 from rankscope_agent.sources.kernel_log.kmsg import READ_BYTES
+from rankscope_agent.sources.training.spans import AFTER_SIGTERM
 from ring_writer import ExtensionWriter, RingWriter, SignalWriter, SpanWriter
 
 NODE = "test-node"
@@ -138,17 +139,21 @@ class Training:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """Rank 0 writes one in 5 ms and loads it; every third fails. Then it reports its losses."""
+        """Rank 0 writes one in 5 ms and loads it, and saves as after SIGTERM; every third fails.
+
+        Then it reports its losses.
+        """
         self.checkpoints += 1
         outcome = 1 if self.checkpoints % 3 else 2
-        for kind in (1, 2):
-            number = 2 * (self.checkpoints - 1) + kind
+        for place, (kind, flags) in enumerate(((1, 0), (2, 0), (1, AFTER_SIGTERM)), start=1):
+            number = 3 * (self.checkpoints - 1) + place
             span = {"start_ns": self.next_ns, "duration_ns": 5_000_000, "outcome": outcome}
-            self.spans.write(number, kind, **span)
+            self.spans.write(number, kind, flags=flags, step=self.number, **span)
         level, losses = 2.0 + 1 / self.checkpoints, float(self.checkpoints)
-        store = {11: 4e11, 12: 1e12, 13: losses}
+        store = {11: 4e11 - 1e9 * losses, 12: 1e12, 13: losses}
+        learning = {5: 3e-4 / losses, 7: 25 * 4096 * losses}
         self.reported.write(
-            {1: level, 2: losses, 3: losses // 3, 4: level, 6: losses // 3, **store}
+            {1: level, 2: losses, 3: losses // 3, 4: level, 6: losses // 3, **store, **learning}
         )
 
     def catch_up(self) -> None:
@@ -178,8 +183,10 @@ class Logs:
         self.nccl = folder / "logs" / "team_train-0_uid-1" / "main" / "0.log"
         self.inspector = folder / "inspector" / "nccl-inspector-7" / "test-node-pid4711.log"
         self.kernel = folder / "kmsg"
+        self.debugfs = folder / "debugfs"
+        self.client = self.debugfs / "lustre" / "llite" / "scratch-ffff8ba123456000" / "stats"
         crashed = folder / "logs" / f"team_crashed-3_{uid(4)}" / "main" / "0.log"
-        for path in (self.nccl, self.inspector, crashed):
+        for path in (self.nccl, self.inspector, crashed, self.client):
             path.parent.mkdir(parents=True)
         crashed.write_text(
             "".join(
@@ -189,7 +196,8 @@ class Logs:
         )
         self.number = 0
         self._say(start(3, 16, "NET/Socket/0", network="Socket"))
-        self.records = self.failures = 0
+        self.records = self.failures = self.reads = 0
+        self.read()
         self._record("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05")
 
     def _say(self, text: str) -> None:
@@ -230,6 +238,14 @@ class Logs:
         with self.inspector.open("a") as log:
             line = {"header": header, "metadata": metadata, "coll_perf": done}
             log.write(json.dumps(line) + "\n")
+
+    def read(self) -> None:
+        """Have a client of Lustre read a megabyte for 4 ms."""
+        self.reads += 1
+        self.client.write_text(
+            f"read_bytes {self.reads} samples [bytes] 4096 1048576 {self.reads << 20}\n"
+            f"read {self.reads} samples [usecs] 20 9000 {self.reads * 4000} 99999\n"
+        )
 
     def fail(self) -> None:
         """Add a warning and an error of the kernel; the first time an Xid, too."""

@@ -242,7 +242,7 @@ def looks_of(panel: Any, name: str) -> str:
 
 
 def test_lines_of_jobs_and_pods_look_different_without_regard_to_colour_vision():
-    panels = {panel["title"]: panel for panel in panels_of(MODELS["rankscope-debug"])}
+    panels = {panel["title"]: panel for panel in panels_of(MODELS["rankscope-checkpoints"])}
     pods = {looks_of(panels["Loss"], f"train-{rank} megatron") for rank in range(18)}
     assert len(pods) == 10  # by the last digit
     panels = {panel["title"]: panel for panel in panels_of(MODELS["rankscope-on-call"])}

@@ -112,7 +112,9 @@ def check_grafana(grafana: dict, prometheus: str) -> None:
     assert grafana["settings"]["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"
     provider = json.loads((folder / "dashboards" / "rankscope.yaml").read_text())["providers"][0]
     names = {path.name for path in Path(provider["options"]["path"]).iterdir()}
-    assert {f"rankscope-{view}.json" for view in ("executive", "on-call", "debug")} == names
+    assert {
+        f"rankscope-{view}.json" for view in ("executive", "on-call", "debug", "checkpoints")
+    } == names
 
 
 def test_what_is_missing_is_said(tmp_path, monkeypatch):

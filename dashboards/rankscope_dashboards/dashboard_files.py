@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from grafanalib._gen import DashboardEncoder
 
-from rankscope_dashboards.boards import debug, executive, on_call
+from rankscope_dashboards.boards import checkpoints, debug, executive, on_call
 from rankscope_dashboards.parts.dashboard import Dashboard
 from rankscope_dashboards.rules.rule_files import HEADER, Links
 
@@ -15,6 +15,7 @@ DASHBOARDS: tuple[Callable[[str], Dashboard], ...] = (
     executive.dashboard,
     on_call.dashboard,
     debug.dashboard,
+    checkpoints.dashboard,
 )
 """Functions from the address of runbooks to a dashboard."""
 

@@ -1,1 +1,1 @@
-"""The dashboards themselves: executive, on-call and debug."""
+"""The dashboards themselves: executive, on-call, debug, checkpoints and learning."""

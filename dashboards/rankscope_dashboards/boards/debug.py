@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import pods, starvation, training, watch
 from rankscope_agent.contract.model import Metric
-from rankscope_dashboards.boards import debug_gpus, debug_hardware, debug_hosts, debug_log
+from rankscope_dashboards.boards import debug_gpus, debug_hardware, debug_hosts
 from rankscope_dashboards.boards.debug_start import start
 from rankscope_dashboards.expressions.joins import join
 from rankscope_dashboards.expressions.promql import by, worst
@@ -77,7 +77,6 @@ def dashboard(runbooks: str) -> Dashboard:
                 ("The job", [*_numbers(), *_causes(runbooks), *start()]),
                 ("Steps", [*_step_times(), *_step_parts(), *_what_if()]),
                 ("Ranks", [*_ranks(runbooks), *_samples()]),
-                ("What the job prints", debug_log.panels()),
                 ("Collectives and NCCL", debug_hardware.collectives(runbooks)),
                 ("GPUs of the ranks", debug_gpus.panels(runbooks)),
                 ("Network of the job's nodes", debug_hardware.network(runbooks)),

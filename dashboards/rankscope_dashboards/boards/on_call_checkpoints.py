@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from rankscope_agent.contract.metrics import reported, training
 from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.expressions.promql import by, worst
-from rankscope_dashboards.expressions.queries import JOB, MANY, growth, of, with_clusters
+from rankscope_dashboards.expressions.queries import JOB, MANY, NODE, growth, of, with_clusters
+from rankscope_dashboards.expressions.storage import operation_seconds
 from rankscope_dashboards.parts import links, shared
 from rankscope_dashboards.parts.fields import columns, override
 from rankscope_dashboards.parts.panels import Panel, Table, rows
@@ -41,6 +42,7 @@ def panels(runbooks: str) -> Iterator[Panel]:
         width=6,
     )
     yield _events(runbooks)
+    yield _file_systems(runbooks)
 
 
 def _events(runbooks: str) -> Panel:
@@ -56,6 +58,30 @@ def _events(runbooks: str) -> Panel:
         overrides=[override("ago", {"unit": "s"}), *shared.to_debug()],
         missing="nothing befell any, or no probe tells of it",
         links=[links.runbook(runbooks, "RankscopeNonFiniteLoss")],
+        width=12,
+    )
+
+
+def _file_systems(runbooks: str) -> Panel:
+    """Return the table of the nodes that wait longest for a file system."""
+    return Table(
+        title="Slowest operations on Lustre and CephFS",
+        description="Mean duration of an operation in the time range, by node and file system, the"
+        " longest first: one node above the others has a slow way there.",
+        unit="string",
+        targets=rows(f"topk({MANY}, {operation_seconds(NODE, '$__range')})"),
+        transformations=columns(
+            {
+                **shared.CLUSTER_COLUMN,
+                **{name: name for name in ("node", "type", "filesystem", "operation")},
+                "Value": "takes",
+            }
+        ),
+        overrides=[override("takes", {"unit": "s"})],
+        largest_first="takes",
+        widths={"type": 70, "takes": 90},
+        missing="no client of Lustre or CephFS, or agents do not read debugfs (--path.debugfs)",
+        links=[links.runbook(runbooks, "RankscopeStorageClientSlow")],
         width=12,
     )
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 EXECUTIVE, ON_CALL, DEBUG = "rankscope-executive", "rankscope-on-call", "rankscope-debug"
+CHECKPOINTS = "rankscope-checkpoints"
 
-VIEWS = {EXECUTIVE: "Executive", ON_CALL: "On-call", DEBUG: "Debug"}
+VIEWS = {
+    EXECUTIVE: "Executive",
+    ON_CALL: "On-call",
+    DEBUG: "Debug",
+    CHECKPOINTS: "Checkpoints and learning",
+}
 
 TO_DEBUG = (
     "Debug this job",

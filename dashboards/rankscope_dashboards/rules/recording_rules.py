@@ -32,6 +32,7 @@ from rankscope_dashboards.expressions.promql import (
     by,
     worst,
 )
+from rankscope_dashboards.expressions.storage import operation_seconds
 
 BURN_WINDOWS = ("30m", "1h", "2h", "6h", "1d", "3d")
 """Windows that the burn alerts compare, beside 5m of which they are made; a long one is paired with
@@ -60,6 +61,10 @@ CLUSTER_LOST = "cluster:rankscope_gpu_seconds_lost:rate5m"
 CLUSTER_OBSERVED = "cluster:rankscope_gpu_seconds_observed:rate5m"
 STAGE_MEDIAN = "job_stage:rankscope_rank_busy_seconds:median"
 STAGE_WORST = "job_stage:rankscope_rank_busy_seconds:worst"
+CLIENT_OPERATION = "node_filesystem_operation:rankscope_storage_client_operation_seconds:mean10m"
+
+FEWEST_OPERATIONS = 20
+"""Of which a mean is taken."""
 
 PROJECT_COST = "project:rankscope_cost:rate5m"
 SUCCESS_OBJECTIVE = "job_class:rankscope_job_completions_success:objective"
@@ -193,6 +198,7 @@ NODE = RecordGroup(
             NODE_JOB_STEP_TIME,
             f"sum {by('node', 'job_id')} (rate({training.STEP_LATENCY.name}_sum[5m]))",
         ),
+        Record(CLIENT_OPERATION, operation_seconds("", "10m", FEWEST_OPERATIONS)),
     ),
 )
 

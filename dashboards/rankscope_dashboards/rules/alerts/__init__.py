@@ -13,6 +13,7 @@ from rankscope_dashboards.rules.alerts import (
     job_status,
     links,
     nccl,
+    storage,
     training,
 )
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
@@ -20,6 +21,7 @@ from rankscope_dashboards.rules.alerts.alert import Alert, Group
 GROUPS: tuple[Group, ...] = (
     *training.GROUPS,
     *checkpoints.GROUPS,
+    *storage.GROUPS,
     *job_status.GROUPS,
     *nccl.GROUPS,
     *gpu.GROUPS,

@@ -13,7 +13,9 @@ production class in the namespaces that may page, and makes a ticket for the own
 Scope = Literal["job", "node", "cluster", "project"]
 """What alerts are grouped by: those of one job, node, cluster or project go together."""
 
-Dashboard = Literal["rankscope-executive", "rankscope-on-call", "rankscope-debug"]
+Dashboard = Literal[
+    "rankscope-executive", "rankscope-on-call", "rankscope-debug", "rankscope-checkpoints"
+]
 
 PRODUCTION = "production"
 """The class of jobs that page, a value of the `class` label of rankscope_job_info."""

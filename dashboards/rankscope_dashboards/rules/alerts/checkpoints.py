@@ -95,7 +95,7 @@ CHECKPOINTS: tuple[Alert, ...] = (
         description="{{ $value | humanizePercentage }} of the file system to which"
         f" {texts.JOB} writes checkpoints is free, and at the pace of the last six hours it is"
         " full within a day, or less than a twentieth is left.",
-        dashboard="rankscope-debug",
+        dashboard="rankscope-checkpoints",
         since="6h",
     ),
     Alert(
@@ -127,7 +127,7 @@ CHECKPOINTS: tuple[Alert, ...] = (
         description=f"The loss of {texts.JOB} is {{{{ printf `%.2f` $value }}}} times what it was"
         " when its last process ended: it resumed from an older checkpoint, or without part of its"
         " state.",
-        dashboard="rankscope-debug",
+        dashboard="rankscope-checkpoints",
         since="6h",
     ),
 )

@@ -275,7 +275,7 @@ QUALITY: tuple[Alert, ...] = (
         description=f"The loss of {texts.JOB} is {{{{ printf `%.4g` $value }}}}, more than"
         f" {DIVERGED:.0f} times its lowest: since its process began by the probe, else in the last"
         " hour by the job's log.",
-        dashboard="rankscope-debug",
+        dashboard="rankscope-checkpoints",
         since="3h",
     ),
 )

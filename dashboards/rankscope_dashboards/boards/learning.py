@@ -1,0 +1,147 @@
+"""Panels about whether the selected job learns, and how fast: by its logs and by its probes."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.metrics import job_logs, reported, training
+from rankscope_agent.contract.model import Metric
+from rankscope_dashboards.expressions.promql import worst
+from rankscope_dashboards.expressions.queries import (
+    FEW,
+    JOB,
+    NODE,
+    RANK,
+    job_pods,
+    largest_rates,
+    of,
+    rate,
+    whole,
+)
+from rankscope_dashboards.parts import links
+from rankscope_dashboards.parts.fields import colored, lettered, numbered
+from rankscope_dashboards.parts.panels import Panel, TimeSeries, targets
+from rankscope_dashboards.parts.thresholds import ANY_IS_ODD
+
+NO_LOG = "no step lines in logs: docs/job_logs.md lists the supported frameworks"
+NO_SIGNALS = "the probe knows no optimizer of the job, nor does its program say it"
+NO_TOKENS = "the program does not say how many tokens it processes (rankscope_probe.step)"
+
+POD = ("node", "pod_namespace", "pod_name", "framework")
+
+
+def losses(runbooks: str) -> list[Panel]:
+    """Return the panels about what is learned."""
+    diverging = links.runbook(runbooks, "RankscopeLossDiverging")
+    not_finite = links.runbook(runbooks, "RankscopeNonFiniteLoss")
+    rates = of(reported.LEARNING_RATE, JOB)
+    return [
+        TimeSeries(
+            title="Loss",
+            description="Training loss as the job logs it, by pod and framework; a gap is a"
+            " loss that was infinite or NaN. Only its trend is meaningful. Where the program hands"
+            " losses to the probe, their level, by rank.",
+            unit="none",
+            targets=targets(
+                (_by_pod(job_logs.JOB_LOG_LOSS), "{{pod_name}} {{framework}}"),
+                (_of_few_ranks(reported.LOSS_LEVEL), "rank {{rank}}"),
+            ),
+            overrides=lettered(),
+            missing=NO_LOG,
+            links=[diverging, links.runbook(runbooks, "RankscopeLossJump")],
+            width=8,
+        ),
+        TimeSeries(
+            title="Learning rate",
+            description="The highest and the lowest learning rate among the ranks, which should be"
+            " the same: of the first group of each optimizer, or what the program says.",
+            unit="none",
+            minimum=0,
+            targets=targets((f"max({rates})", "highest"), (f"min({rates})", "lowest")),
+            overrides=colored(("highest", "lowest")),
+            missing=NO_SIGNALS,
+            links=[links.runbook(runbooks, "RankscopeLossJump")],
+            width=8,
+        ),
+        TimeSeries(
+            title="Steps without an update",
+            description="Steps that the framework skipped, mostly because of half-precision"
+            " overflow, and losses that were NaN. A few at the start are normal.",
+            minimum=0,
+            at_least=4,
+            decimals=0,
+            targets=targets(
+                (f"sum({_grown(job_logs.JOB_LOG_SKIPPED_STEPS)})", "skipped"),
+                (f"sum({_grown(job_logs.JOB_LOG_NONFINITE_LOSSES)})", "loss is no number"),
+                (_most_of_a_rank(reported.SKIPPED_UPDATES), "skipped, by the probe"),
+                (_most_of_a_rank(reported.NONFINITE_LOSSES), "no number, by the probe"),
+            ),
+            overrides=colored(["skipped", "loss is no number"]),
+            steps=ANY_IS_ODD,
+            missing=NO_LOG,
+            links=[not_finite],
+            width=8,
+        ),
+    ]
+
+
+def throughput(runbooks: str) -> list[Panel]:
+    """Return the panels about samples and tokens per second."""
+    degraded = links.runbook(runbooks, "RankscopeThroughputDegraded24h")
+    return [
+        TimeSeries(
+            title="Tokens per second",
+            description="Tokens that all ranks together process, and those of the"
+            f" {FEW} ranks that process most, according to the program.",
+            minimum=0,
+            targets=targets(
+                (f"sum({rate(of(reported.TOKENS, JOB))})", "all ranks"),
+                (largest_rates(FEW, of(reported.TOKENS, RANK), "rank"), "rank {{rank}}"),
+            ),
+            overrides=[*colored(["all ranks"]), *numbered("rank ")],
+            several=True,
+            missing=NO_TOKENS,
+            links=[degraded],
+            width=8,
+        ),
+        TimeSeries(
+            title="Samples per second of all ranks",
+            description="Samples that all ranks together take from their loaders, by the probe.",
+            minimum=0,
+            targets=targets((f"sum({rate(of(training.SAMPLES, JOB))})", "all ranks")),
+            overrides=colored(["all ranks"]),
+            missing="no samples: the probe does not know the job's data loader",
+            links=[degraded],
+            width=8,
+        ),
+        TimeSeries(
+            title="Samples per second, as printed",
+            description="Throughput of the whole job as its framework logs it, also for jobs"
+            " without the probe. It is measured between log lines, including"
+            " evaluations.",
+            minimum=0,
+            targets=targets((_by_pod(job_logs.JOB_LOG_SAMPLES_RATE), "{{pod_name}} {{framework}}")),
+            overrides=lettered(),
+            missing=NO_LOG,
+            width=8,
+        ),
+    ]
+
+
+def _by_pod(metric: Metric) -> str:
+    """Return a series per pod; of more than a few pods that print, one is like another."""
+    known = worst(job_pods(of(metric, NODE)), *POD)
+    order = worst(whole("last_over_time", of(job_logs.JOB_LOG_LAST_LINE, NODE)), *POD)
+    return f"{known} and topk({FEW}, {job_pods(order)})"
+
+
+def _grown(metric: Metric) -> str:
+    return job_pods(f"increase({of(metric, NODE)}[$__rate_interval])")
+
+
+def _most_of_a_rank(metric: Metric) -> str:
+    """Return how often it happened on the rank where that was most often: all ranks tell of it."""
+    return f"max(increase({of(metric, JOB)}[$__rate_interval]))"
+
+
+def _of_few_ranks(metric: Metric) -> str:
+    known = worst(of(metric, RANK), "rank")
+    return f"{known} and topk({FEW}, {worst(whole('max_over_time', of(metric, RANK)), 'rank')})"

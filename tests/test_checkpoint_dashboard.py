@@ -1,0 +1,51 @@
+"""What the dashboard of checkpoints and learning shows of series where that can go wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from test_dashboard_meaning import expression, gives
+
+__all__ = ["gives"]
+
+JOB = 'job_id="t/j",node="a"'
+
+
+def of_rank(metric: str, rank: int = 0) -> str:
+    return f'{metric}{{{JOB},rank="{rank}"}}'
+
+
+def test_steps_that_would_be_lost_are_those_since_the_newest_checkpoint_of_any_rank(gives):
+    series = {
+        of_rank("rankscope_last_step", 0): "0+10x20",
+        of_rank("rankscope_last_step", 1): "0+10x20",
+        of_rank("rankscope_checkpoint_last_success_step", 0): "150x20",
+        of_rank("rankscope_checkpoint_last_success_step", 1): "100x20",
+    }
+    gives(expression("checkpoints", "Steps that would be lost"), series, {"{}": 50})
+
+
+def test_a_store_that_grows_emptier_is_full_at_its_pace_and_one_that_does_not_never(gives):
+    free = of_rank("rankscope_checkpoint_store_free_bytes")
+    full = expression("checkpoints", "Full in")
+    gives(full, {free: "10000-60x20"}, {"{}": (10000 - 20 * 60) / 1})
+    gives(full, {free: "10000x20"}, {})
+
+
+@pytest.mark.parametrize(("nodes", "shown"), [("a", {"a"}), ("ab", {"a", "b"})])
+def test_operations_are_those_of_the_jobs_nodes(gives, nodes, shown):
+    series = {}
+    for node, seconds in (("a", 6), ("b", 3), ("c", 60)):
+        client = f'{{node="{node}",type="lustre",filesystem="s",operation="read"}}'
+        series[f"rankscope_storage_client_operations_total{client}"] = "0+60x20"
+        series[f"rankscope_storage_client_operation_seconds_total{client}"] = f"0+{seconds}x20"
+    series |= {
+        f'rankscope_rank_info{{job_id="t/j",rank="{node}",node="{node}"}}': "1x20" for node in nodes
+    }
+    title = "Duration of an operation on Lustre and CephFS"
+    means = {"a": 0.1, "b": 0.05}
+    expected = {
+        f'{{node="{node}",type="lustre",filesystem="s",operation="read"}}': means[node]
+        for node in shown
+    }
+    gives(expression("checkpoints", title), series, expected)

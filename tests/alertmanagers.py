@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from rankscope_analyzers.configuration.values import Configuration
 from rankscope_dashboards.rules import routing
+from rankscope_dashboards.rules.receivers import NOBODY
+from rankscope_dashboards.rules.receivers import receivers as receivers_of
 from rankscope_dashboards.rules.routing import Timings
 from rankscope_dashboards.yaml_text import dump
 from servers import free_port, require_server
@@ -60,8 +63,8 @@ def alertmanager(folder: Path, webhook: str, timings: Timings) -> Iterator[str]:
     """Run an Alertmanager with our routes and yield its address."""
     program = require_server("prometheus-alertmanager")
     receivers = {
-        name: {"webhook_configs": [{"url": f"{webhook}/{name}"}]} if name != routing.NOBODY else {}
-        for name in routing.RECEIVERS
+        name: {"webhook_configs": [{"url": f"{webhook}/{name}"}]} if name != NOBODY else {}
+        for name in receivers_of(Configuration())
     }
     path = folder / "alertmanager.yml"
     path.write_text(dump(routing.configuration(receivers, timings)))

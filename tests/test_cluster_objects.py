@@ -31,7 +31,7 @@ def server(tmp_path, monkeypatch):
 class Following:
     def __init__(self):
         self.said = []
-        self.objects = ClusterObjects(KubernetesApi(), self.said.append)
+        self.objects = ClusterObjects(KubernetesApi(), self.said.append, ("tier", "kind"))
         self.gone = []
         self.last = None
 
@@ -170,3 +170,10 @@ def test_a_server_that_ends_watches_at_once_is_not_flooded(server):
     # By default a second lies between two watches; here a twentieth, for each of 16 kinds at most.
     assert len(server.requests) - before < 2.0 / 0.05 * (len(KINDS) + 1)
     made.objects.close()
+
+
+def test_the_class_of_a_job_is_that_of_the_labels_that_are_configured(server, following):
+    labels = {"rankscope.io/class": "other", "kind": "nightly"}
+    server.collections[TORCH].put(torch(labels=labels))
+    view = following.until(lambda f: f.last.objects)
+    assert [one.job_class for one in view.objects] == ["nightly"]

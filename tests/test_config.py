@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.contract.address import ListenAddress, parse_listen_address
+from rankscope_agent.contract.job_labels import DEFAULT_LABELS
 from rankscope_agent.settings.command_line import UsageError, collector_variable, parse_config
 from rankscope_agent.settings.config import OPTIONS, Config
-from rankscope_agent.settings.job_labels import DEFAULT_LABELS
 
 COLLECTORS = ("training", "nvml")
 

@@ -5,15 +5,20 @@ import jsonschema
 import pytest
 import yaml
 
+from rankscope_agent.contract.job_labels import DEFAULT_LABELS, parse_job_labels
+from rankscope_agent.settings.config import Config
+from rankscope_agent.settings.option import options_of
 from rankscope_analyzers import cli
 from rankscope_analyzers.configuration.document import ConfigurationError, parse
 from rankscope_analyzers.configuration.example import EXAMPLE
+from rankscope_analyzers.configuration.rendering import as_object
 from rankscope_analyzers.configuration.schema import SCHEMA
+from rankscope_analyzers.configuration.thresholds import DEFAULTS, THRESHOLDS
 from rankscope_analyzers.configuration.values import (
     OBJECTIVES,
     Configuration,
+    Contact,
     Price,
-    as_object,
     of_document,
     schema_text,
 )
@@ -129,6 +134,13 @@ DOCUMENTS = (
     {"version": 1, "objectives": [{"class": "a", "success_ratio": 1.0}]},
     {"version": 1, "objectives": [{"class": "a b", "success_ratio": 0.5}]},
     {"version": 1, "objectives": [{"class": "a"}]},
+    {"version": 1, "objectives": [{"success_ratio": 0.5}]},
+    {"version": 1, "owners": {"platform": {}}},
+    {"version": 1, "owners": {"projects": [{"project": "a", "slack": "#a"}]}},
+    {"version": 1, "owners": {"projects": [{"project": "a"}]}},
+    {"version": 1, "thresholds": {"lost_share": 0.004}},
+    {"version": 1, "labels": {"class": ["a/b", "c"]}},
+    {"version": 1, "fabric": {"ranges": ["10.0.0.0"]}},
     {"version": 1, "prices": {"currency": "eur", "gpu_hours": []}},
     {"version": 1, "prices": {"currency": "EUR", "gpu_hours": [{"price": 1}]}},
     {"version": 1, "links": {"grafana": "ftp://x"}},
@@ -176,3 +188,75 @@ def test_the_command_checks_renders_and_shows(tmp_path, capsys):
     ]
     assert cli.main(["config", "check", str(tmp_path / "none.yaml")]) == 1
     assert "No such file" in capsys.readouterr().err
+
+
+def test_the_example_says_whom_alerts_reach_and_at_what_they_fire():
+    known = read(EXAMPLE)
+    assert known.owners["platform"] == Contact("#gpu-platform", "gpu-platform@example.org")
+    assert known.project_owners == {"llm": Contact("#llm-training", "llm@example.org")}
+    assert known.thresholds == {**DEFAULTS, "lost_share": 0.08, "cascade_jobs": 5}
+    assert known.goodput == {"production": 0.96}
+    assert known.times_to_complete == {"production": "14d"}
+    assert known.fabric == ("10.64.0.0/12", "fd00:64::/32")
+    assert known.labels["project"] == ("example.org/cost-center", "project")
+    assert known.labels["class"] == DEFAULT_LABELS["class"]
+
+
+@pytest.mark.parametrize(("name", "one"), THRESHOLDS.items())
+def test_a_threshold_is_taken_up_to_its_limits_and_no_further(name, one):
+    for value in (one.least, one.most, one.default):
+        assert read(f"version: 1\nthresholds: {{{name}: {value}}}").thresholds[name] == value
+    for value in (one.least - 0.0001, one.most + 0.0001):
+        said = wrong(f"version: 1\nthresholds: {{{name}: {value}}}")
+        assert said.startswith(f"f.yaml:2:{16 + len(name)}: thresholds.{name}: expected ")
+
+
+def test_a_threshold_that_is_none_is_named_with_what_was_meant():
+    said = wrong("version: 1\nthresholds:\n  lost_shares: 0.1\n")
+    assert said == "f.yaml:3:3: thresholds: unknown key 'lost_shares'; did you mean lost_share?"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("owners: {platform: {}}", "f.yaml:2:20: owners.platform: expected one of slack, email"),
+        ("owners: {projects: [{project: a}]}", "owners.projects.0: expected one of project, slack"),
+        ("owners: {network: {slack: 'a b'}}", 'owners.network.slack: "a b" does not match'),
+        ("owners: {network: {email: '{{ x }}@a'}}", "owners.network.email: "),
+        ("mail: {smarthost: mail}", "f.yaml:2:7: mail: from is missing"),
+        ("labels: {class: ['a b']}", 'f.yaml:2:18: labels.class.0: "a b" does not match'),
+        ("labels: {klass: []}", "unknown key 'klass'; did you mean class?"),
+        (
+            "fabric: {ranges: [10.64.0.1/12]}",
+            'f.yaml:2:19: fabric.ranges.0: "10.64.0.1/12" is no range of addresses: '
+            "10.64.0.1/12 has host bits set",
+        ),
+        ("fabric: {ranges: [10.0.0.0/33]}", "is no range of addresses"),
+        ("fabric: {ranges: [10.0.0.0]}", "does not match"),
+        ("objectives: [{class: a, goodput: 1}]", "objectives.0.goodput: expected 0.01 to 0.9999"),
+        ("objectives: [{class: a, time_to_complete: 2w}]", '"2w" does not match'),
+    ],
+)
+def test_what_is_wrong_with_owners_labels_and_networks_is_said(text, said):
+    assert said in wrong(f"version: 1\n{text}")
+
+
+def test_agents_take_the_labels_of_the_configuration_by_the_flag_that_is_printed(tmp_path, capsys):
+    file = tmp_path / "rankscope.yaml"
+    file.write_text(EXAMPLE)
+    assert cli.main(["config", "agent-flags", str(file)]) == 0
+    flag, _, value = capsys.readouterr().out.strip().partition("=")
+    assert flag in {one.flag for one in options_of(Config).values()}
+    assert parse_job_labels(value) == {
+        fact: list(labels) for fact, labels in read(EXAMPLE).labels.items()
+    }
+
+
+def test_the_page_lists_all_thresholds_as_they_are():
+    page = (DOCS / "configuration.md").read_text()
+    for name, one in THRESHOLDS.items():
+        row = f"| `{name}` | {one.default:g} | {one.least:g} | {one.most:g} | {one.meaning} |"
+        assert row in page.splitlines()
+    assert page.count("\n| `") == len(THRESHOLDS) + page.split("## Thresholds")[0].count("\n| `")
+    for key in SCHEMA["properties"]:
+        assert key == "version" or f"`{key}`" in page

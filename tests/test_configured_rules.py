@@ -1,13 +1,19 @@
 import json
+import subprocess
 
 import pytest
 import yaml
 
 from rankscope_analyzers.command import InputError
 from rankscope_analyzers.commands import watch_setup
+from rankscope_analyzers.commands.config_option import configured
 from rankscope_analyzers.commands.connection import HANG_AFTER
 from rankscope_analyzers.configuration.example import EXAMPLE
+from rankscope_analyzers.configuration.thresholds import DEFAULTS, THRESHOLDS
+from rankscope_analyzers.configuration.values import Configuration
 from rankscope_dashboards import generate
+from rankscope_dashboards.rules.rule_files import Links
+from servers import require_server
 from test_watch import watch_command_options
 
 
@@ -60,7 +66,7 @@ def test_the_watch_has_the_patience_of_the_configuration_unless_a_flag_says_othe
     file, flag, seconds
 ):
     options = watch_command_options("--agent", "a:1", "--config", str(file), "--hang-after", flag)
-    known = watch_setup.configuration(options)
+    known = configured(options)
     assert watch_setup.hang_after_seconds(options, known) == seconds
 
 
@@ -68,4 +74,58 @@ def test_the_watch_names_mistakes_of_the_configuration(file):
     file.write_text("version: 1\nprise: 1\n")
     options = watch_command_options("--agent", "a:1", "--config", str(file))
     with pytest.raises(InputError, match=r"--config: .*:2:1: unknown key 'prise'"):
-        watch_setup.configuration(options)
+        configured(options)
+
+
+def expression(made, name):
+    groups = yaml.safe_load(made["rules/alerts.yaml"])["groups"]
+    (found,) = [
+        rule["expr"] for group in groups for rule in group["rules"] if rule["alert"] == name
+    ]
+    return found
+
+
+ALERT_OF = {
+    "lost_share": "RankscopeSlowStorage",
+    "unwatched_lost_share": "RankscopeStraggler",
+    "throughput_loss": "RankscopeThroughputDegraded24h",
+    "step_tail": "RankscopeStepTailSlow",
+    "sync_share": "RankscopeSyncShareHigh",
+    "low_utilisation": "RankscopeLowGpuUtilisation",
+    "idle_utilisation": "RankscopeGpusIdle",
+    "loss_growth": "RankscopeLossDiverging",
+    "cascade_jobs": "RankscopeJobFailureCascade",
+    "cascade_share": "RankscopeJobFailureCascade",
+    "lost_gpu_time": "RankscopeGoodputBurnSlow",
+    "watch_silence": "RankscopeWatchLagging",
+}
+
+
+@pytest.mark.parametrize("name", THRESHOLDS)
+def test_an_alert_fires_at_the_threshold_that_is_configured(name):
+    value = (THRESHOLDS[name].default + THRESHOLDS[name].most) / 2
+    known = Configuration(thresholds={**DEFAULTS, name: value})
+    before, after = generate.everything(Links()), generate.everything(Links(known=known))
+    text = expression(after, ALERT_OF[name])
+    assert f" {value:g}" in text
+    assert f" {value:g}" not in expression(before, ALERT_OF[name])
+    assert text.replace(f" {value:g}", f" {DEFAULTS[name]:g}") == expression(before, ALERT_OF[name])
+
+
+def test_rules_with_all_thresholds_at_their_limits_are_prometheus_rules(tmp_path):
+    promtool = require_server("promtool")
+    for side in ("least", "most"):
+        thresholds = {name: getattr(one, side) for name, one in THRESHOLDS.items()}
+        made = generate.everything(Links(known=Configuration(thresholds=thresholds)))
+        path = tmp_path / f"{side}.yaml"
+        path.write_text(made["rules/alerts.yaml"])
+        done = subprocess.run([promtool, "check", "rules", path], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "@{" not in "".join(made.values())
+
+
+def test_a_text_says_the_threshold_at_which_its_alert_fires():
+    known = Configuration(thresholds={**DEFAULTS, "lost_gpu_time": 0.035, "step_tail": 3})
+    made = generate.everything(Links(known=known))["rules/alerts.yaml"]
+    assert "more than the planned 3.5 %" in made
+    assert "takes over 3 times as long" in made

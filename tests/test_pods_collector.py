@@ -5,10 +5,10 @@ import pytest
 
 from fake_kubelet import claim, devices, pod_resources
 from pod_json import pod, uid
+from rankscope_agent.contract.job_labels import DEFAULT_LABELS, parse_job_labels
 from rankscope_agent.contract.metrics import pods as metrics
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import Metric, Sample
-from rankscope_agent.settings.job_labels import DEFAULT_LABELS, parse_job_labels
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.pods.collector import PodsCollector, Roots, in_cluster_url
 from rankscope_agent.sources.pods.directory import PodDirectory

@@ -21,13 +21,15 @@ from preflight_jobs import (
     outcomes,
     read,
 )
+from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.preflight.budget_check import leaving_bytes
 from rankscope_analyzers.preflight.job import NodeInterface, Settings
 from rankscope_analyzers.preflight.master_check import attachment_master
 from rankscope_analyzers.preflight.network_checks import matching
 from rankscope_analyzers.preflight.outcome import outcome_of
 
-MEASURED = Settings(checkpoint_seconds=120)
+CLUSTER = Configuration(fabric=("10.1.0.0/16", "fd00::/64"), projects={"ml": "llm"})
+MEASURED = Settings(checkpoint_seconds=120, configuration=CLUSTER)
 PLAIN_SOCKETS = {"limits rdma/hca": GONE}
 
 
@@ -155,6 +157,21 @@ CASES: list[Case] = [
         [changed({NETWORKS: '[{"name": "rail-0", "ips": ["10.1.0.3"]}]'})],
     ),
     ("pod-addresses", "undecided", "no JSON list", [changed({NETWORKS: "[{]"})]),
+    ("fabric-addresses", "pass", "rail-0: 10.1.0.0/16", [JOB, NETWORK]),
+    (
+        *("fabric-addresses", "pass", "rail-1: 10.1.128.0/17"),
+        [
+            changed({NETWORKS: "storage,rail-1"}),
+            rail("storage", "10.9.0.0/16"),
+            rail("rail-1", "10.1.128.0/17"),
+        ],
+    ),
+    ("fabric-addresses", "pass", "ml/rail-0: fd00::3", [pod("a", "fd00::3")]),
+    ("fabric-addresses", "fail", "ml/rail-0: fd00:0:0:1::3", [pod("a", "fd00:0:0:1::3")]),
+    ("fabric-addresses", "fail", "rail-0: 10.0.0.0/15", [JOB, rail("rail-0", "10.0.0.0/15")]),
+    ("fabric-addresses", "fail", "rail-0: 10.2.0.0/16", [JOB, rail("rail-0", "10.2.0.0/16")]),
+    ("fabric-addresses", "undecided", "not among the manifests", [JOB]),
+    ("fabric-addresses", "undecided", "which is no address", [pod("a", "10.1.0")]),
     ("single-network", "pass", "rdma/hca", [JOB]),
     ("single-network", "pass", "net1", [changed(PLAIN_SOCKETS)]),
     ("single-network", "warn", "default interface", [changed({**PLAIN_SOCKETS, NETWORKS: GONE})]),
@@ -465,6 +482,12 @@ def budget(**values: str) -> dict[str, Any]:
 
 
 CASES += [
+    ("job-project", "pass", "project llm", [JOB]),
+    ("job-project", "pass", "project vision", [changed({"labels rankscope.io/project": "vision"})]),
+    ("job-project", "warn", "namespace other has no", [changed({"metadata namespace": "other"})]),
+]
+
+CASES += [
     (
         "fabric-budget",
         "pass",
@@ -502,10 +525,16 @@ CASES += [
 ]
 CASES += [
     ("termination-grace", "undecided", "runtime 'torch'", [TRAIN_JOB]),
+    (
+        *("job-project", "undecided", "runtime 'torch'"),
+        [changed({"metadata namespace": "other"}, TRAIN_JOB)],
+    ),
     ("equal-environment", "undecided", "runtime 'torch'", [TRAIN_JOB]),
 ]
 
 NEVER = {
+    ("fabric-addresses", "warn"): "one of the networks is of the fabric, or none",
+    ("job-project", "fail"): "the job runs, and nobody knows whose it is",
     ("attachment-definition", "warn"): "a definition is there and can be read, or not",
     ("pod-addresses", "warn"): "two pods have one address, or not",
     ("single-network", "fail"): "the job runs, below its speed",
@@ -595,3 +624,11 @@ def test_nothing_is_wrong_with_the_job_that_the_others_are_made_from():
 )
 def test_interfaces_are_matched_as_nccl_does(value, expected):
     assert matching(value, ["eth0", "eth1", "lo", "net1"]) == expected
+
+
+def test_checks_by_the_configuration_are_left_where_there_is_none_or_it_says_nothing():
+    for settings, why in ((Settings(), "--config"), (Settings(configuration=Configuration()), "")):
+        found = outcomes(JOB, NETWORK, settings=settings)["fabric-addresses"]
+        assert (found.verdict, found.undecided) == ("skip", False)
+        assert why in found.seen
+    assert outcomes(JOB, settings=Settings())["job-project"].verdict == "skip"

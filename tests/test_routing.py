@@ -4,15 +4,21 @@ import json
 import re
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from alertmanagers import PATIENCE_SECONDS, alertmanager, alerts_of, post, webhooks
+from rankscope_analyzers.configuration.document import parse
+from rankscope_analyzers.configuration.example import EXAMPLE
+from rankscope_analyzers.configuration.values import Contact, of_document
+from rankscope_dashboards import generate
 from rankscope_dashboards.rules import routing
 from rankscope_dashboards.rules.alerts import ALERTS, GROUPS
 from rankscope_dashboards.rules.routing import Timing, Timings
+from rankscope_dashboards.rules.rule_files import Links
 from servers import require_server
 
 FOLDER = Path(__file__).parent.parent / "dashboards/generated/alertmanager"
@@ -260,3 +266,55 @@ def test_what_is_wrong_with_one_job_is_one_notification(tmp_path):
     assert receiver == "ticket-owner"
     assert len(message["alerts"]) == 3
     assert message["groupLabels"] == LLM
+
+
+def configured(tmp_path: Path) -> Path:
+    """Write the routes of the example of rankscope.yaml, and one project with an odd name."""
+    known = of_document(parse(EXAMPLE, "f"), "f")
+    owners = {**known.project_owners, 'a "b\\': Contact("#odd"), "vision": Contact("#vision")}
+    made = generate.everything(Links(known=replace(known, project_owners=owners)))
+    path = tmp_path / "alertmanager.yml"
+    path.write_text(made["alertmanager/alertmanager.yml"])
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates/a.tmpl").write_text(made["alertmanager/templates/rankscope.tmpl"])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        (("job_id=team/a", "project=llm"), "ticket-project-llm"),
+        (("job_id=llm/a",), "ticket-project-llm"),
+        (("job_id=llm/a", "project=vision"), "ticket-project-vision"),
+        (("job_id=vision-prod/a",), "ticket-project-vision"),
+        (("job_id=vision-prod-2/a",), "ticket-owner"),
+        (("job_id=team/a", "project=other"), "ticket-owner"),
+        (("job_id=team/a", 'project=a "b\\'), 'ticket-project-a "b\\'),
+    ],
+)
+def test_tickets_of_a_job_reach_those_who_own_its_project(tmp_path, labels, receiver):
+    path = configured(tmp_path)
+    done = amtool("check-config", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = amtool(
+        *("config", "routes", "test", f"--config.file={path}", "severity=ticket", "scope=job"),
+        *(f"{name}={json.dumps(value)}" for name, _, value in (x.partition("=") for x in labels)),
+    )
+    assert done.stdout.strip() == receiver, done.stderr
+    page = amtool(
+        *("config", "routes", "test", f"--config.file={path}", "severity=page", "scope=job"),
+        "project=llm",
+    )
+    assert page.stdout.strip() == "page"
+
+
+def test_receivers_have_the_channels_and_addresses_of_the_configuration(tmp_path):
+    made = yaml.safe_load(configured(tmp_path).read_text())
+    assert made["global"]["smtp_smarthost"] == "mail.example.org:587"
+    by_name = {one["name"]: one for one in made["receivers"]}
+    assert by_name["page"]["slack_configs"][0]["channel"] == "#training-pages"
+    assert by_name["page"]["pagerduty_configs"]
+    assert by_name["ticket"]["email_configs"][0]["to"] == "gpu-platform@example.org"
+    assert "email_configs" not in by_name["ticket-network"]
+    assert by_name["ticket-project-llm"]["slack_configs"][0]["channel"] == "#llm-training"
+    assert "{{" in by_name["ticket-owner"]["slack_configs"][0]["channel"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pod_states import BEGIN, at, with_state, worker
+from rankscope_agent.contract.job_labels import DEFAULT_LABELS
 from rankscope_agent.contract.metrics import agent
 from rankscope_agent.contract.metrics.pods import JOB_PODS, RANK_STARTED
 from rankscope_agent.contract.metrics.training import RANK_ALIVE
-from rankscope_agent.settings.job_labels import DEFAULT_LABELS
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.placement_view import PlacementView
 from rankscope_agent.sources.pods.records import parse_pod

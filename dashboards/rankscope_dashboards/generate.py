@@ -89,7 +89,7 @@ def _links(options: argparse.Namespace, known: Configuration) -> Links:
         (addresses["runbooks"] or known.links.get("runbooks", defaults.runbooks)).rstrip("/"),
         (addresses["grafana"] or known.links.get("grafana", defaults.dashboards)).rstrip("/"),
         tuple(dict.fromkeys((*options.paging_namespace, *known.paging_namespaces))),
-        known.objectives,
+        known,
     )
 
 
@@ -119,7 +119,8 @@ def _parser() -> argparse.ArgumentParser:
         "--config",
         type=Path,
         metavar="FILE",
-        help="rankscope.yaml: objectives of classes, paging namespaces, links; flags win",
+        help="rankscope.yaml: objectives of classes, thresholds and owners of alerts, paging"
+        " namespaces, links; flags win",
     )
     generate.add_argument(
         "--paging-namespace",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankscope_agent.contract.address import ListenAddress, parse_listen_address
-from rankscope_agent.settings.job_labels import parse_job_labels
+from rankscope_agent.contract.job_labels import parse_job_labels
 from rankscope_agent.settings.option import option, options_of
 from rankscope_agent.settings.simulation import MODELS, SCENARIOS, Simulation, parse_simulation
 from rankscope_agent.settings.step_pattern import StepPattern, parse_step_pattern

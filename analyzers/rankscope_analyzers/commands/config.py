@@ -10,7 +10,7 @@ from typing import Any
 import shtab
 import yaml
 
-from rankscope_analyzers.configuration import values
+from rankscope_analyzers.configuration import rendering, values
 from rankscope_analyzers.configuration.document import ConfigurationError
 from rankscope_analyzers.configuration.example import EXAMPLE
 from rankscope_analyzers.text.sanitize import visible
@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what to do, and with which file."""
     parser.add_argument(
         "action",
-        choices=("check", "example", "render", "schema"),
+        choices=("check", "example", "render", "schema", "agent-flags"),
         help="say what is wrong with FILE, each with line and column; print an example; print FILE"
-        " with all defaults; print the JSON Schema",
+        " with all defaults; print the JSON Schema; print the flags that agents take in its place",
     )
     file: Any = parser.add_argument(
         "file",
@@ -51,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
             return 1
         if options.action == "check":
             sys.stdout.write(f"{visible(str(options.file))}: no mistakes\n")
+        elif options.action == "agent-flags":
+            sys.stdout.write(f"{known.agent_flags()}\n")
         else:
-            sys.stdout.write(yaml.safe_dump(values.as_object(known), sort_keys=False))
+            sys.stdout.write(yaml.safe_dump(rendering.as_object(known), sort_keys=False))
     return 0

@@ -19,6 +19,7 @@ from rankscope_analyzers.command import (
     write_text,
 )
 from rankscope_analyzers.commands import connection, step_target_options
+from rankscope_analyzers.commands.config_option import add_config, configured
 from rankscope_analyzers.intake import agent_pages, local_pages
 from rankscope_analyzers.intake.agent_client import AgentError
 from rankscope_analyzers.intake.kubernetes_api import KubernetesApi
@@ -84,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what a checkpoint takes",
     )
     step_target_options.add_arguments(parser)
+    add_config(parser, "ranges of the fabric, labels, projects of namespaces")
     parser.add_argument(
         "--skip",
         action="append",
@@ -183,7 +185,8 @@ def _of_nodes(options: argparse.Namespace) -> bool:
 
 def _settings(options: argparse.Namespace) -> Settings:
     target = step_target_options.target(options)
-    return Settings(options.checkpoint_path, options.checkpoint_seconds, target)
+    known = configured(options) if options.config else None
+    return Settings(options.checkpoint_path, options.checkpoint_seconds, target, known)
 
 
 def _jobs(options: argparse.Namespace) -> jobs.Manifests:

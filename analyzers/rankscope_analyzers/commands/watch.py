@@ -16,6 +16,7 @@ from rankscope_agent.web.memory_arenas import limit_arenas
 from rankscope_analyzers.captures.kept import captures_of
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import connection, watch_setup, watch_streaming
+from rankscope_analyzers.commands.config_option import configured
 from rankscope_analyzers.commands.job_source import Exported, JobSource
 from rankscope_analyzers.commands.job_source import log as _log
 from rankscope_analyzers.fusion import gather, job_reports
@@ -73,11 +74,11 @@ def run(options: argparse.Namespace) -> int:
     listen, guard = watch_server.listen_settings(options)
     records = RunRecordFiles(options.records) if options.records else None
     followed = FollowedJobs()
-    known = watch_setup.configuration(options)
+    known = configured(options)
     hang_after = watch_setup.hang_after_seconds(options, known)
     limit_arenas()
     api = watch_setup.api(options)
-    looked_at = watch_setup.cluster_jobs(api, options, _log)
+    looked_at = watch_setup.cluster_jobs(api, options, _log, known)
     announcer = watch_setup.announcer(options, _log)
     nodes = watch_setup.publisher(options, _log)
     read = reader(options, interval)

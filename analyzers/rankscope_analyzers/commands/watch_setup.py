@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 from rankscope_analyzers.captures.kept import add_captures
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import connection
-from rankscope_analyzers.configuration.document import ConfigurationError
+from rankscope_analyzers.commands.config_option import add_config
 from rankscope_analyzers.configuration.values import Configuration
-from rankscope_analyzers.configuration.values import read as read_configuration
 from rankscope_analyzers.intake.cluster_objects import ClusterObjects
 from rankscope_analyzers.intake.kubernetes_api import Api, KubernetesApi
 from rankscope_analyzers.watch import server as watch_server
@@ -69,12 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how far back each evaluation looks (default %(default)s)",
     )
     connection.add_hang_argument(parser)
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="rankscope.yaml: projects of namespaces, prices of GPUs, budgets, patience with hangs;"
-        " see rankscope config",
+    add_config(
+        parser,
+        "projects of namespaces, prices of GPUs, budgets, labels of classes, patience with hangs",
     )
     watch_server.add_arguments(parser)
     add_captures(parser)
@@ -143,18 +139,6 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def configuration(options: argparse.Namespace) -> Configuration:
-    """Return what the cluster's configuration says, defaults without any.
-
-    Raises:
-        InputError: it cannot be used.
-    """
-    try:
-        return read_configuration(options.config) if options.config else Configuration()
-    except ConfigurationError as error:
-        raise InputError("--config: " + "; ".join(str(error).splitlines())) from None
-
-
 def hang_after_seconds(options: argparse.Namespace, known: Configuration) -> float:
     """Return the patience with a job without steps: of the flag, else of the configuration.
 
@@ -178,7 +162,9 @@ def api(options: argparse.Namespace) -> Api | None:
     return KubernetesApi(connection.cluster_access(options))
 
 
-def cluster_jobs(found: Api | None, options: argparse.Namespace, say: Say) -> ClusterJobs | None:
+def cluster_jobs(
+    found: Api | None, options: argparse.Namespace, say: Say, known: Configuration
+) -> ClusterJobs | None:
     """Return what follows the cluster's jobs, if that is wanted.
 
     Raises:
@@ -186,7 +172,7 @@ def cluster_jobs(found: Api | None, options: argparse.Namespace, say: Say) -> Cl
     """
     if found is None or not options.cluster_jobs:
         return None
-    return ClusterJobs(ClusterObjects(found, say).view)
+    return ClusterJobs(ClusterObjects(found, say, known.labels["class"]).view)
 
 
 def store(options: argparse.Namespace, found: Api | None, leadership: Leadership) -> Store | None:

@@ -7,10 +7,29 @@ EXAMPLE = """\
 version: 1
 # Least time without a step after which a job is called hung.
 hang_after: 90s
-# Which share of a class's jobs should succeed; "" stands for all other classes.
+# What is expected of a class's jobs: which share succeeds, which share of their GPU time no fault
+# takes, and within which time a job succeeds. "" stands for all other classes.
 objectives:
-  - {class: production, success_ratio: 0.97}
+  - {class: production, success_ratio: 0.97, goodput: 0.96, time_to_complete: 14d}
   - {class: "", success_ratio: 0.8}
+# At what alerts fire; `rankscope config render` lists all of them.
+thresholds:
+  lost_share: 0.08
+  cascade_jobs: 5
+# Whom alerts reach; of projects without a row, labels of their pods tell it.
+owners:
+  on_call: {slack: "#training-pages"}
+  platform: {slack: "#gpu-platform", email: gpu-platform@example.org}
+  network: {slack: "#fabric"}
+  projects:
+    - {project: llm, slack: "#llm-training", email: llm@example.org}
+mail: {smarthost: "mail.example.org:587", from: rankscope@example.org}
+# Which labels of pods tell whose a job is, in place of the usual ones.
+labels:
+  project: [example.org/cost-center, project]
+# Addresses of the networks that gradients should take.
+fabric:
+  ranges: [10.64.0.0/12, "fd00:64::/32"]
 # Whose the jobs of a namespace are where their pods have no label for it.
 projects:
   - {namespace: vision-prod, project: vision}

@@ -7,6 +7,7 @@ knows no lines.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import math
 import re
@@ -71,6 +72,8 @@ def _of_mapping(
     for key in schema["required"]:
         if key not in value:
             yield _problem(document, path, f"{key} is missing")
+    if len(value) < schema.get("minProperties", 0):
+        yield _problem(document, path, f"expected one of {', '.join(schema['properties'])}")
     for key, inner in value.items():
         if key in schema["properties"]:
             yield from _of(document, inner, (*path, key), schema["properties"][key])
@@ -96,10 +99,19 @@ def _scalar(value: Any, schema: Schema) -> Iterator[str]:
             yield f"expected {least} to {most} characters, got {len(value)}"
         if "pattern" in schema and not re.search(schema["pattern"], value):
             yield f"{_shown(value)} does not match {schema['pattern']}"
+        elif schema.get("format") == "ip-network":
+            yield from _ip_network(value)
         return
     least, most = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
     if not least <= value <= most:
         yield f"expected {least:g} to {most:g}, got {_shown(value)}"
+
+
+def _ip_network(value: str) -> Iterator[str]:
+    try:
+        ipaddress.ip_network(value)
+    except ValueError as error:
+        yield f"{_shown(value)} is no range of addresses: {error}"
 
 
 def _unknown(key: str, known: list[str]) -> str:

@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rankscope_agent.contract.job_labels import DEFAULT_LABELS
 from rankscope_analyzers.configuration import document
 from rankscope_analyzers.configuration.document import ConfigurationError, Document
 from rankscope_analyzers.configuration.schema import SCHEMA
+from rankscope_analyzers.configuration.thresholds import DEFAULTS
 from rankscope_analyzers.configuration.validation import problems
 
 OBJECTIVES: Mapping[str, float] = {"production": 0.95, "": 0.85}
 """Which share of the jobs of a class should succeed, "" standing for all other classes. They are to
 be agreed on: research jobs fail by what their authors change, production jobs should not."""
+
+SUCCESS, GOODPUT, TIME_TO_COMPLETE = "success_ratio", "goodput", "time_to_complete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +32,36 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
+class Contact:
+    """Whom an alert reaches: a channel of Slack and an address, empty where there is none."""
+
+    slack: str = ""
+    email: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """How mail is sent: by which host and port, and from which address."""
+
+    smarthost: str
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """What a cluster's configuration says.
 
     Args:
         hang_after: an age, empty where it is not said.
         objectives: shares of jobs that should succeed, by class; "" for all other classes.
+        goodput: shares of GPU time that faults should leave, by class, where they are said.
+        times_to_complete: ages in which a job should succeed, by class, where they are said.
+        thresholds: of alerts, all of them.
+        owners: of pages (on_call) and tickets (platform, network), where they are said.
+        project_owners: of tickets about a project's jobs.
+        mail: None where it is not said.
+        labels: of pods, by the fact that they tell, the first one first.
+        fabric: ranges of addresses of the networks for gradients.
         projects: by namespace.
         currency: of prices and budgets, empty without prices.
         prices: the first one that fits counts.
@@ -44,6 +72,14 @@ class Configuration:
 
     hang_after: str = ""
     objectives: Mapping[str, float] = field(default_factory=lambda: dict(OBJECTIVES))
+    goodput: Mapping[str, float] = field(default_factory=dict)
+    times_to_complete: Mapping[str, str] = field(default_factory=dict)
+    thresholds: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULTS))
+    owners: Mapping[str, Contact] = field(default_factory=dict)
+    project_owners: Mapping[str, Contact] = field(default_factory=dict)
+    mail: Mail | None = None
+    labels: Mapping[str, Sequence[str]] = field(default_factory=lambda: dict(DEFAULT_LABELS))
+    fabric: Sequence[str] = ()
     projects: Mapping[str, str] = field(default_factory=dict)
     currency: str = ""
     prices: Sequence[Price] = ()
@@ -55,12 +91,21 @@ class Configuration:
         """Return whose a job is: by the label of its pods, else by its namespace."""
         return labelled or self.projects.get(job_id.partition("/")[0], "")
 
+    def namespaces_of(self, project: str) -> Sequence[str]:
+        """Return the namespaces whose jobs are of a project where their pods say no other."""
+        return [namespace for namespace, one in self.projects.items() if one == project]
+
     def price(self, gpu: str, project: str) -> float | None:
         """Return what an hour of a GPU costs, None where no price fits."""
         for one in self.prices:
             if one.gpu.casefold() in gpu.casefold() and one.project in ("", project):
                 return one.price
         return None
+
+    def agent_flags(self) -> str:
+        """Return the flag by which agents take the same labels."""
+        pairs = [f"{fact}={label}" for fact, labels in self.labels.items() for label in labels]
+        return f"--kubernetes.job-labels={','.join(pairs)}"
 
 
 def read(path: Path) -> Configuration:
@@ -90,10 +135,24 @@ def of_document(found: Document, name: str) -> Configuration:
 
 def _configuration(value: Mapping[str, Any]) -> Configuration:
     prices = value.get("prices", {})
-    chosen = {one["class"]: float(one["success_ratio"]) for one in value.get("objectives", ())}
+    owners = dict(value.get("owners", {}))
+    mail = value.get("mail")
+    of_projects = owners.pop("projects", ())
+    chosen = value.get("labels", {})
     return Configuration(
         hang_after=value.get("hang_after", ""),
-        objectives={**OBJECTIVES, **chosen},
+        objectives={**OBJECTIVES, **_objectives(value, SUCCESS)},
+        goodput=_objectives(value, GOODPUT),
+        times_to_complete=_objectives(value, TIME_TO_COMPLETE),
+        thresholds={**DEFAULTS, **value.get("thresholds", {})},
+        owners={role: Contact(**one) for role, one in owners.items()},
+        project_owners={
+            one["project"]: Contact(one.get("slack", ""), one.get("email", ""))
+            for one in of_projects
+        },
+        mail=Mail(mail["smarthost"], mail["from"]) if mail else None,
+        labels={fact: tuple(chosen.get(fact, usual)) for fact, usual in DEFAULT_LABELS.items()},
+        fabric=tuple(value.get("fabric", {}).get("ranges", ())),
         projects={one["namespace"]: one["project"] for one in value.get("projects", ())},
         currency=prices.get("currency", ""),
         prices=tuple(Price(**one) for one in prices.get("gpu_hours", ())),
@@ -103,30 +162,8 @@ def _configuration(value: Mapping[str, Any]) -> Configuration:
     )
 
 
-def as_object(known: Configuration) -> dict[str, Any]:
-    """Return a configuration as rankscope.yaml has it, with defaults."""
-    found: dict[str, Any] = {"version": 1}
-    if known.hang_after:
-        found["hang_after"] = known.hang_after
-    found["objectives"] = [
-        {"class": name, "success_ratio": ratio} for name, ratio in known.objectives.items()
-    ]
-    found["projects"] = [
-        {"namespace": name, "project": project} for name, project in known.projects.items()
-    ]
-    if known.currency:
-        rows = [
-            {"gpu": one.gpu, "project": one.project, "price": one.price} for one in known.prices
-        ]
-        rows = [{key: cell for key, cell in row.items() if cell != ""} for row in rows]
-        found["prices"] = {"currency": known.currency, "gpu_hours": rows}
-    found["budgets"] = [
-        {"project": name, "month": amount} for name, amount in known.budgets.items()
-    ]
-    found["paging_namespaces"] = list(known.paging_namespaces)
-    if known.links:
-        found["links"] = dict(known.links)
-    return found
+def _objectives(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {one["class"]: one[key] for one in value.get("objectives", ()) if key in one}
 
 
 def schema_text() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from rankscope_analyzers.intake.kubernetes_api import Api
 from rankscope_analyzers.intake.object_watch import Condition, Follower, Gone, Resource
 from rankscope_analyzers.workloads import kinds, nodes, pods
-from rankscope_analyzers.workloads.kinds import KINDS, Kind
+from rankscope_analyzers.workloads.kinds import CLASS_LABELS, KINDS, Kind
 from rankscope_analyzers.workloads.nodes import NodeEvent, NodeFacts, with_events
 from rankscope_analyzers.workloads.pods import PodFacts
 from rankscope_analyzers.workloads.quotas import QUOTAS, Quota
@@ -54,10 +54,16 @@ class ClusterObjects:
     Args:
         api: of the cluster.
         say: takes a sentence about what hides a kind of object.
+        class_labels: of jobs, that tell their class.
     """
 
-    def __init__(self, api: Api, say: Callable[[str], None]) -> None:
-        self._kinds = [(one, Follower(api, _resource(one), say)) for one in KINDS]
+    def __init__(
+        self,
+        api: Api,
+        say: Callable[[str], None],
+        class_labels: Sequence[str] = CLASS_LABELS,
+    ) -> None:
+        self._kinds = [(one, Follower(api, _resource(one, class_labels), say)) for one in KINDS]
         self._pods: Follower[PodFacts] = Follower(api, PODS, say)
         self._quotas = [Follower(api, one, say) for one in QUOTA_KINDS]
         self._nodes: Follower[NodeFacts] = Follower(api, NODES, say)
@@ -110,12 +116,15 @@ class ClusterObjects:
             follower.close()
 
 
-def _resource(kind: Kind) -> Resource[WorkloadState]:
-    return Resource(kind.plural, kind.group, kind.versions, partial(_object, kind))
+def _resource(kind: Kind, class_labels: Sequence[str]) -> Resource[WorkloadState]:
+    read = partial(_object, kind, class_labels)
+    return Resource(kind.plural, kind.group, kind.versions, read)
 
 
-def _object(kind: Kind, found: Mapping[str, Any]) -> tuple[str, WorkloadState] | None:
-    read = kinds.read(kind, found)
+def _object(
+    kind: Kind, class_labels: Sequence[str], found: Mapping[str, Any]
+) -> tuple[str, WorkloadState] | None:
+    read = kinds.read(kind, found, class_labels)
     return None if read is None else (read.uid, read)
 
 

@@ -86,8 +86,13 @@ def configuration(definition: Object) -> Object:
     return value if isinstance(value, dict) else {}
 
 
-def _known(job: Job) -> dict[str, tuple[str, Sequence[Range]]]:
-    """Return, by network, how it hands out addresses and from which ranges."""
+def ranges_by_network(job: Job) -> dict[str, tuple[str, Sequence[Range]]]:
+    """Return, by network, how it hands out addresses and from which ranges.
+
+    Raises:
+        UndecidedError: a definition or an annotation is not known.
+        NotApplicableError: the job asks for no network.
+    """
     found: dict[str, tuple[str, Sequence[Range]]] = {}
     for one in networks(job):
         definition = job.cluster.get(KIND, one.namespace, one.name)
@@ -125,7 +130,7 @@ def _range(value: str) -> Range | None:
 
 def address_ranges(job: Job) -> Outcome:
     """Check that networks do not overlap, and that no two pods get one address."""
-    known = _known(job)
+    known = ranges_by_network(job)
     for (one, (_, these)), (other, (_, those)) in combinations(known.items(), 2):
         for mine in these:
             if any(mine.version == range_.version and mine.overlaps(range_) for range_ in those):
@@ -156,7 +161,7 @@ def pod_addresses(job: Job) -> Outcome:
     """Check that each pod's secondary addresses are its own, and of the network's range."""
     given: dict[str, str] = {}
     for role in job.ranks:
-        for name, address in _addresses(role):
+        for name, address in addresses(role):
             if address in given:
                 return failed(
                     f"{given[address]} and {role.name} both have {address}",
@@ -183,8 +188,12 @@ def pod_addresses(job: Job) -> Outcome:
     return passed(f"{len(given)} addresses, each once")
 
 
-def _addresses(role: Role) -> Iterator[tuple[str, str]]:
-    """Yield network and address of each secondary interface."""
+def addresses(role: Role) -> Iterator[tuple[str, str]]:
+    """Yield network and address of each secondary interface.
+
+    Raises:
+        UndecidedError: an annotation cannot be read.
+    """
     there = attached(role)
     if there is not None:
         found = [(one.network, ip) for one in there if not one.default for ip in one.ips]

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from rankscope_analyzers.preflight import (
     attachment_checks,
     budget_check,
+    configured_checks,
     endurance_checks,
     launch_checks,
     master_check,
@@ -59,6 +60,7 @@ CHECKS: Sequence[Check[Job]] = (
         attachment_checks.address_ranges,
     ),
     Check("pod-addresses", "No two pods share an address", attachment_checks.pod_addresses),
+    Check("fabric-addresses", "A network is of the fabric", configured_checks.fabric_addresses),
     Check("single-network", "Gradients have a network of their own", network_checks.single_network),
     Check("socket-interface", "NCCL_SOCKET_IFNAME fits", network_checks.socket_interface),
     Check("rdma-transport", "RDMA is not switched off", network_checks.rdma_transport),
@@ -85,6 +87,7 @@ CHECKS: Sequence[Check[Job]] = (
     Check("termination-grace", "A last checkpoint has time", endurance_checks.termination_grace),
     Check("gpu-count", "One process for each GPU", launch_checks.gpu_count),
     Check("rendezvous-host", "The rendezvous host exists", launch_checks.rendezvous_host),
+    Check("job-project", "The job has a project", configured_checks.job_project),
 )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from rankscope_agent.contract import untrusted_json
+from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.preflight.step_target import Target
 from rankscope_analyzers.preflight.values import (
     Object,
@@ -43,11 +44,13 @@ class Settings:
         checkpoint_path: folder that checkpoints are written to.
         checkpoint_seconds: the longest time that a checkpoint took.
         target: what a step is to take, and what it exchanges.
+        configuration: of the cluster, None where none was given.
     """
 
     checkpoint_path: str | None = None
     checkpoint_seconds: float | None = None
     target: Target = field(default_factory=Target)
+    configuration: Configuration | None = None
 
 
 Key = tuple[str, str, str]

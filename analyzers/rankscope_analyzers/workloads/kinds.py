@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rankscope_agent.contract import job_names
+from rankscope_agent.contract.job_labels import DEFAULT_LABELS
 from rankscope_analyzers.workloads import batch, kubeflow, ray, schedulers
 from rankscope_analyzers.workloads.fields import Fields, flag, moment, objects, text, within
 from rankscope_analyzers.workloads.state import Owner, Progress, WorkloadState
@@ -15,7 +16,7 @@ Role = Literal["job", "series", "about"]
 """`series`: makes jobs that count as its own, such as CronJob; `about`: says something of the job
 that owns it, or whose name it has."""
 
-CLASS_LABELS = ("rankscope.io/class", "kueue.x-k8s.io/priority-class", "job-class")
+CLASS_LABELS = DEFAULT_LABELS["class"]
 """The same that agents take from pods, unless others are configured."""
 
 NO_CLASS = "default"
@@ -69,13 +70,16 @@ KINDS: tuple[Kind, ...] = (
 )
 
 
-def read(kind: Kind, found: Fields) -> WorkloadState | None:
+def read(
+    kind: Kind, found: Fields, class_labels: Sequence[str] = CLASS_LABELS
+) -> WorkloadState | None:
     """Return what an object says, None if it has no name, namespace or uid to tell it by.
 
     Args:
         kind: of the object.
         found: the object as JSON has it; fields that are unknown or of another type count as
             missing.
+        class_labels: that tell its class; the first that it has counts.
     """
     metadata = within(found, "metadata")
     namespace, name, uid = (text(metadata, key) for key in ("namespace", "name", "uid"))
@@ -87,16 +91,16 @@ def read(kind: Kind, found: Fields) -> WorkloadState | None:
         name,
         uid,
         moment(metadata, "creationTimestamp"),
-        job_class(found),
+        job_class(found, class_labels),
         _owner(metadata),
         kind.progress(found),
     )
 
 
-def job_class(found: Fields) -> str:
+def job_class(found: Fields, class_labels: Sequence[str] = CLASS_LABELS) -> str:
     """Return the class of a job: by its own label, else by its priority."""
     labels = within(found, "metadata", "labels")
-    names = [text(labels, key) for key in CLASS_LABELS]
+    names = [text(labels, key) for key in class_labels]
     names += [_priority(within(found, "spec"))]
     return next((name for name in names if name and job_names.is_name(name)), NO_CLASS)
 

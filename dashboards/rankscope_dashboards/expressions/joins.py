@@ -68,7 +68,7 @@ def finding(kinds: Iterable[str]) -> str:
     return with_culprit(active, CULPRIT_LABELS, _one_culprit())
 
 
-def slow(symptom: str, least_lost: float) -> str:
+def slow(symptom: str, least_lost: str) -> str:
     """Return what a symptom in step times costs, with its culprit.
 
     The kind of the cause is left out: layers that see more may change it while the symptom goes on,
@@ -76,7 +76,7 @@ def slow(symptom: str, least_lost: float) -> str:
 
     Args:
         symptom: what step times show, whatever the cause.
-        least_lost: the part of step time that it must cost, which is the value.
+        least_lost: the part of step time that it must cost, a number or its mark; it is the value.
     """
     lost = worst(watch.FINDING_LOST_FRACTION.name, "job_id", "kind")
     culprit = _one_culprit(f'{{symptom="{symptom}"}}')

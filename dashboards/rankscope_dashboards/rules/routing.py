@@ -1,14 +1,23 @@
-"""Alertmanager's configuration: receivers, grouping, intervals and inhibition.
-
-Receivers are examples to be replaced; routes and inhibition are what alerts' labels are made for.
-"""
+"""Alertmanager's configuration: routes, grouping, intervals and inhibition."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from rankscope_analyzers.configuration.values import Configuration
 from rankscope_dashboards.rules.alerts.alert import Scope
+from rankscope_dashboards.rules.receivers import (
+    DEADMAN,
+    NETWORK,
+    NOBODY,
+    OWNER,
+    PAGE,
+    TICKET,
+    of_project,
+    receivers,
+)
 from rankscope_dashboards.rules.rule_files import HEADER, Links
 from rankscope_dashboards.yaml_text import Value, dump
 
@@ -50,9 +59,6 @@ GROUPED_BY: Mapping[Scope, tuple[str, ...]] = {
     "project": ("cluster", "project"),
 }
 """One notification per job, node, cluster or project, whatever is wrong with it."""
-
-PAGE, TICKET, OWNER, DEADMAN, NOBODY = "page", "ticket", "ticket-owner", "deadman", "nobody"
-NETWORK = "ticket-network"
 
 NODE_GONE = (
     "RankscopeAgentDown",
@@ -121,22 +127,34 @@ OF_STANDING_JOBS = (
 def files(links: Links) -> Mapping[str, str]:
     """Return the configuration and its templates by name."""
     return {
-        "alertmanager/alertmanager.yml": HEADER + dump(configuration(RECEIVERS, Timings())),
+        "alertmanager/alertmanager.yml": HEADER
+        + dump(configuration(receivers(links.known), Timings(), links.known)),
         "alertmanager/templates/rankscope.tmpl": TEMPLATES,
     }
 
 
-def configuration(receivers: Mapping[str, Value], timings: Timings) -> Value:
+DEFAULT_MAIL = {"smtp_smarthost": "smtp.example.com:587", "smtp_from": "rankscope@example.com"}
+"""An example to be replaced."""
+
+
+def configuration(
+    receivers: Mapping[str, Value], timings: Timings, known: Configuration | None = None
+) -> Value:
     """Return the whole configuration.
 
     Args:
         receivers: what each of the receivers does, by name.
         timings: cool-downs.
+        known: whom the projects' alerts reach, and how mail is sent.
     """
+    known = known or Configuration()
+    mail = known.mail
     return {
-        "global": {"smtp_smarthost": "smtp.example.com:587", "smtp_from": "rankscope@example.com"},
+        "global": (
+            {"smtp_smarthost": mail.smarthost, "smtp_from": mail.sender} if mail else DEFAULT_MAIL
+        ),
         "templates": ["templates/*.tmpl"],
-        "route": route(timings),
+        "route": route(timings, known),
         "inhibit_rules": list(INHIBITION),
         "receivers": [
             {"name": name, **(what if isinstance(what, Mapping) else {})}
@@ -145,8 +163,15 @@ def configuration(receivers: Mapping[str, Value], timings: Timings) -> Value:
     }
 
 
-def route(timings: Timings) -> Value:
-    """Return the tree of routes."""
+def route(timings: Timings, known: Configuration | None = None) -> Value:
+    """Return the tree of routes.
+
+    Args:
+        timings: cool-downs.
+        known: whom the projects' alerts reach.
+    """
+    of_jobs = (OWNER, timings.ticket)
+    projects = tuple(_projects(known or Configuration()))
     return {
         "receiver": TICKET,
         "group_by": ["cluster", "alertname"],
@@ -160,13 +185,37 @@ def route(timings: Timings) -> Value:
             },
             {"matchers": ['severity="none"'], "receiver": NOBODY},
             _severity("page", (PAGE, timings.page), (PAGE, timings.page_of_job)),
-            _severity("ticket", (TICKET, timings.ticket), (OWNER, timings.ticket)),
+            _severity("ticket", (TICKET, timings.ticket), of_jobs, projects),
         ],
     }
 
 
-def _severity(severity: str, of_all: tuple[str, Timing], of_jobs: tuple[str, Timing]) -> Value:
-    """Return a branch; alerts of jobs may go elsewhere, and later, than those of machines."""
+def _projects(known: Configuration) -> Iterator[Value]:
+    """Yield the routes to those who own projects: by the label of a job's pods, else namespace."""
+    for project in known.project_owners:
+        receiver = of_project(project)
+        named = f"project={json.dumps(project, ensure_ascii=False)}"
+        yield {"matchers": [named], "receiver": receiver}
+        namespaces = "|".join(known.namespaces_of(project))
+        if namespaces:
+            of_namespaces = ['project=""', f'job_id=~"({namespaces})/.+"']
+            yield {"matchers": of_namespaces, "receiver": receiver}
+
+
+def _severity(
+    severity: str,
+    of_all: tuple[str, Timing],
+    of_jobs: tuple[str, Timing],
+    projects: tuple[Value, ...] = (),
+) -> Value:
+    """Return a branch; alerts of jobs may go elsewhere, and later, than those of machines.
+
+    Args:
+        severity: of the branch.
+        of_all: receiver and cool-downs.
+        of_jobs: the same of alerts about jobs.
+        projects: routes to the owners of projects.
+    """
     receiver, timing = of_all
     job_receiver, job_timing = of_jobs
     scopes: list[Value] = [
@@ -183,6 +232,8 @@ def _severity(severity: str, of_all: tuple[str, Timing], of_jobs: tuple[str, Tim
         if scope == "node" and receiver == TICKET:
             whose = {"matchers": [*chosen, 'owned_by="network"'], "receiver": NETWORK}
             scopes.append(route | whose)
+        if scope in {"job", "project"} and projects:
+            route["routes"] = list(projects)
         scopes.append(route)
     return {
         "matchers": [f'severity="{severity}"'],
@@ -237,69 +288,6 @@ INHIBITION: tuple[Value, ...] = (
         ['alertname="RankscopeNodeMaintenance"'], ['scope="job"', 'severity="ticket"'], "node"
     ),
 )
-
-_TITLE = '{{ template "rankscope.title" . }}'
-_TEXT = '{{ template "rankscope.text" . }}'
-_SLACK_TITLE = '{{ template "rankscope.slack.title" . }}'
-_SLACK_TEXT = '{{ template "rankscope.slack.text" . }}'
-_TEAM_CHANNEL = (
-    "{{ with .CommonLabels.team }}#rankscope-team-{{ . }}{{ else }}#rankscope-tickets{{ end }}"
-)
-_OWNER_ADDRESS = (
-    "{{ with .CommonLabels.owner }}{{ . }}@example.com{{ else }}platform@example.com{{ end }}"
-)
-
-
-def _slack(channel: str) -> Value:
-    return {
-        "api_url_file": "/etc/alertmanager/secrets/slack_url",
-        "channel": channel,
-        "send_resolved": True,
-        "title": _SLACK_TITLE,
-        "fallback": _SLACK_TITLE,
-        "title_link": "{{ .CommonAnnotations.runbook_url }}",
-        "text": _SLACK_TEXT,
-    }
-
-
-def _email(to: str) -> Value:
-    """Return a mail of text alone: Alertmanager's own is a list of labels."""
-    headers = {"Subject": _TITLE}
-    return {"to": to, "send_resolved": True, "headers": headers, "html": "", "text": _TEXT}
-
-
-RECEIVERS: Mapping[str, Value] = {
-    PAGE: {
-        "pagerduty_configs": [
-            {
-                "routing_key_file": "/etc/alertmanager/secrets/pagerduty_key",
-                "severity": "critical",
-                "description": _TITLE,
-                "details": {"alerts": _TEXT},
-            }
-        ],
-        "slack_configs": [_slack("#rankscope-pages")],
-    },
-    TICKET: {
-        "slack_configs": [_slack("#rankscope-tickets")],
-        "email_configs": [_email("platform@example.com")],
-    },
-    NETWORK: {
-        "slack_configs": [_slack("#rankscope-network")],
-        "email_configs": [_email("network@example.com")],
-    },
-    # A job's pods carry its owner's labels: team is a channel, owner an address. Whoever may
-    # start a pod chooses both, so that no team's channel has the name of another one.
-    OWNER: {
-        "slack_configs": [_slack(_TEAM_CHANNEL)],
-        "email_configs": [_email(_OWNER_ADDRESS)],
-    },
-    DEADMAN: {
-        "webhook_configs": [{"url": "https://deadman.example.com/ping", "send_resolved": False}]
-    },
-    NOBODY: {},
-}
-"""Examples: a channel and an address per receiver, secrets in files."""
 
 _ANNOTATIONS = ("summary", "description", "runbook_url", "dashboard_url")
 

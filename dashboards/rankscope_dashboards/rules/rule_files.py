@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rankscope_analyzers.configuration.values import OBJECTIVES
+from rankscope_analyzers.configuration.values import Configuration
 from rankscope_dashboards.rules import alerts, recording_rules
 from rankscope_dashboards.rules.alerts.alert import Alert, Group, severity_by_class
 from rankscope_dashboards.rules.alerts.texts import sentence
@@ -27,20 +27,22 @@ class Links:
         runbooks: address under which docs/runbooks is served, without a slash at the end.
         dashboards: address of Grafana.
         paging_namespaces: namespaces whose jobs may page.
-        objectives: which share of the jobs of a class should succeed; "" for all other classes.
+        known: objectives, thresholds and owners.
     """
 
     runbooks: str = "https://rankscope.example.com/docs/runbooks"
     dashboards: str = "https://grafana.example.com"
     paging_namespaces: tuple[str, ...] = ()
-    objectives: Mapping[str, float] = field(default_factory=lambda: OBJECTIVES)
+    known: Configuration = field(default_factory=Configuration)
 
 
 def files(links: Links) -> Mapping[str, str]:
     """Return the content of all rule files by name."""
     rules = {
-        "recording_rules": [_records(group) for group in recording_rules.groups(links.objectives)],
-        "alerts": [_alerts(group, links) for group in alerts.GROUPS],
+        "recording_rules": [
+            _records(group) for group in recording_rules.groups(links.known.objectives)
+        ],
+        "alerts": [_alerts(group, links) for group in alerts.groups(links.known.thresholds)],
     }
     return dict(_files(rules))
 

@@ -5,6 +5,10 @@ A new alert is a row in one of the tables and docs/runbooks/NAME.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rankscope_analyzers.configuration.thresholds import DEFAULTS
 from rankscope_dashboards.rules.alerts import (
     checkpoints,
     cluster,
@@ -17,8 +21,9 @@ from rankscope_dashboards.rules.alerts import (
     training,
 )
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
+from rankscope_dashboards.rules.alerts.limits import with_limits
 
-GROUPS: tuple[Group, ...] = (
+_GROUPS: tuple[Group, ...] = (
     *training.GROUPS,
     *checkpoints.GROUPS,
     *storage.GROUPS,
@@ -29,5 +34,20 @@ GROUPS: tuple[Group, ...] = (
     *host.GROUPS,
     *cluster.GROUPS,
 )
+
+
+def groups(thresholds: Mapping[str, float] = DEFAULTS) -> tuple[Group, ...]:
+    """Return all groups.
+
+    Args:
+        thresholds: all that rankscope.yaml may set, by name.
+    """
+    return tuple(
+        replace(group, alerts=tuple(with_limits(one, thresholds) for one in group.alerts))
+        for group in _GROUPS
+    )
+
+
+GROUPS: tuple[Group, ...] = groups()
 
 ALERTS: tuple[Alert, ...] = tuple(alert for group in GROUPS for alert in group.alerts)

@@ -8,22 +8,12 @@ from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 from rankscope_dashboards.rules.alerts.job_status import FAILED_NOW, WAITING_FOR_NODES
+from rankscope_dashboards.rules.alerts.limits import limit, percent
 from rankscope_dashboards.rules.recording_rules import burn
-
-CASCADE_JOBS = 3
-CASCADE_SHARE = 0.1
-"""Of the jobs that run: three of three hundred fail in any quarter of an hour."""
-
-BUDGET = 0.05
-"""GPU time that may be lost: objective 95 %. A burn factor above 1 / (1 - objective) = 20 could
-never be reached; 14.4 is a loss of 72 %."""
 
 BUDGET_DAYS = 30
 PACE = "6h"
 """Over which spending is looked at: two thirds of a working day."""
-
-WATCH_SECONDS = 300
-"""Ten evaluations of the default interval."""
 
 ERRORS_WITHIN = "15m"
 """Thirty evaluations of the default interval: an alert that ends before somebody looks at the
@@ -84,12 +74,11 @@ _OF_JOBS = (
 
 
 def _burns(long: str, short: str, factor: float) -> str:
-    limit = f"{factor} * {BUDGET}"
+    most = f"{factor} * {limit('lost_gpu_time')}"
     half = OLDER_HALVES[long]
     known = f"present_over_time({burn(short)}[{half}] offset {half})"
     return (
-        f"({burn(long)} > {limit} and on (cluster) {burn(short)} > {limit}"
-        f" and on (cluster) {known})"
+        f"({burn(long)} > {most} and on (cluster) {burn(short)} > {most} and on (cluster) {known})"
     )
 
 
@@ -109,8 +98,8 @@ what others' jobs have."""
 CASCADE = Alert(
     name="RankscopeJobFailureCascade",
     # Where no job runs any longer there is nothing to be a share of.
-    expression=f"(count {by()} ({FAILED_NOW}) >= {CASCADE_JOBS})\n"
-    f"unless on (cluster) (count {by()} ({FAILED_NOW}) <= {CASCADE_SHARE} *"
+    expression=f"(count {by()} ({FAILED_NOW}) >= {limit('cascade_jobs')})\n"
+    f"unless on (cluster) (count {by()} ({FAILED_NOW}) <= {limit('cascade_share')} *"
     f' count {by()} ({records.JOB_PODS}{{phase="Running"}} > 0))\n'
     f"unless on (cluster) {_ONE_OF_SEVERAL}",
     hold="1m",
@@ -164,7 +153,7 @@ BURNS: tuple[Alert, ...] = (
         scope="cluster",
         summary="{{ $value | humanizePercentage }} of GPU time has been lost for a day or more",
         description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to faults"
-        " over a day (or three), more than the planned 5 %.",
+        f" over a day (or three), more than the planned {percent('lost_gpu_time')}.",
         dashboard="rankscope-executive",
         since="7d",
     ),
@@ -294,7 +283,7 @@ OWN: tuple[Alert, ...] = (
     Alert(
         name="RankscopeWatchLagging",
         expression=f"(time() - max {by()} (last_over_time({watch.WATCH_LAST.name}[1d])))"
-        f" > {WATCH_SECONDS}",
+        f" > {limit('watch_silence')}",
         hold="5m",
         keep="10m",
         why="A watch that moves to another node is back within minutes. A cluster that has"

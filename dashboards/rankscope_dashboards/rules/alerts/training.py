@@ -8,34 +8,15 @@ from rankscope_dashboards.expressions.promql import LOG_POD, by, happened, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
+from rankscope_dashboards.rules.alerts.limits import limit
 
-LEAST_LOST = 0.05
-"""A twentieth of the job's time: what less costs in a day is less than a person's look at it."""
+LOST = limit("lost_share")
+TAIL = limit("step_tail")
+LOW_UTILISATION, IDLE_UTILISATION = limit("low_utilisation"), limit("idle_utilisation")
+DIVERGED = limit("loss_growth")
 
 LONG_STEP_SECONDS = 200
 """Of jobs with longer steps ten minutes may pass without the end of one: they have an hour."""
-
-LEAST_BUSY = 0.17
-"""Without a watch: 1.2 times the stage's median, which leaves 1 - 1/1.2 of the worst rank's time
-that its peers do not need. Single steps vary by less."""
-
-DEGRADED = 0.9
-"""Of the day before. Mixed batches move a job's throughput by a few per cent."""
-
-TAIL = 2.0
-"""95th percentile over the median: checkpoints and evaluation are fewer than a step in 20."""
-
-SYNC_SHARE = 0.5
-"""Half of the time in collectives: more than is hidden behind compute in any sound layout."""
-
-LOW_UTILISATION = 0.3
-"""Jobs that compute show above 0.8; below 0.3 something else sets the pace."""
-
-IDLE_UTILISATION = 0.02
-"""Noise of a GPU on which nothing runs."""
-
-DIVERGED = 2.0
-"""Times its lowest value: losses fall, or move by a few tens of per cent."""
 
 PATIENT_SECONDS = 3600
 """Checkpoints, evaluations and compiling that take longer than that are taken for a hang."""
@@ -54,16 +35,14 @@ _STALLED = (
 _WATCHED = f"group {by()} ({watch.WATCH_LAST.name})"
 _UNWATCHED = (
     f"(1 - {records.STAGE_MEDIAN} / on (cluster, job_id, pp_stage) group_right ()"
-    f" {records.STAGE_WORST} > {LEAST_BUSY}) unless on (cluster) {_WATCHED}"
+    f" {records.STAGE_WORST} > {limit('unwatched_lost_share')}) unless on (cluster) {_WATCHED}"
 )
 _LOSS = worst(job_logs.JOB_LOG_LOSS.name, *LOG_POD)
 _LOWEST_LOSS = worst(f"min_over_time({job_logs.JOB_LOG_LOSS.name}[1h])", *LOG_POD)
 _LEVEL = reported.LOSS_LEVEL.name
 _DIVERGED = worst(f"({_LEVEL} > {DIVERGED} * ({reported.LOSS_LOWEST.name} > 0))", "job_id")
-_DIVERGED_IN_LOGS = (
-    f"({with_job_of_pod(f'{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)')}"
-    f" unless on (cluster, job_id) {_LEVEL})"
-)
+_LOSS_GREW = f"{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)"
+_DIVERGED_IN_LOGS = f"({with_job_of_pod(_LOSS_GREW)} unless on (cluster, job_id) {_LEVEL})"
 _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES.name, "15m"), *LOG_POD)
 _NONFINITE_BY_PROBE = worst(happened(reported.NONFINITE_LOSSES.name, "15m"), "job_id")
 # The mean lives on for an hour when the job has ended, which is then no matter any longer.
@@ -76,7 +55,7 @@ def _held_up(name: str, symptoms: str, what: str, why: str) -> Alert:
     """Return an alert about what step times show; the description says from what it comes."""
     return Alert(
         name=name,
-        expression=with_owner(slow(symptoms, LEAST_LOST)),
+        expression=with_owner(slow(symptoms, LOST)),
         hold="15m",
         keep="15m",
         why=why,
@@ -92,7 +71,7 @@ _AS_STRAGGLER = "As with stragglers: 15 minutes are longer than any warm-up."
 
 STRAGGLER = Alert(
     name="RankscopeStraggler",
-    expression=with_owner(f"({slow('gpu_compute', LEAST_LOST)}\nor {_UNWATCHED})"),
+    expression=with_owner(f"({slow('gpu_compute', LOST)}\nor {_UNWATCHED})"),
     hold="15m",
     keep="15m",
     why="Ranks are slow for minutes while they compile, fill caches or write checkpoints; a"
@@ -139,7 +118,7 @@ HELD_UP: tuple[Alert, ...] = (
 STANDING: tuple[Alert, ...] = (
     Alert(
         name="RankscopeHang",
-        expression=with_owner(slow("hang", LEAST_LOST)),
+        expression=with_owner(slow("hang", LOST)),
         hold="0s",
         keep="5m",
         why="The watch has waited for a minute without a step already, or for longer where steps or"
@@ -173,7 +152,7 @@ QUALITY: tuple[Alert, ...] = (
     Alert(
         name="RankscopeThroughputDegraded24h",
         expression=with_owner(
-            f"(1 - {_DAY} / ({_DAY_BEFORE} > 0) > {1 - DEGRADED:.1f})"
+            f"(1 - {_DAY} / ({_DAY_BEFORE} > 0) > {limit('throughput_loss')})"
             f" and on (cluster, job_id) {records.JOB_SAMPLES}"
             f" unless on (cluster, job_id) ({records.JOB_ALIVE} == 0)"
         ),
@@ -196,7 +175,7 @@ QUALITY: tuple[Alert, ...] = (
         why="One checkpoint in a five-minute window is not a tail.",
         severity="ticket",
         scope="job",
-        summary=f"One step in twenty of {texts.JOB} takes over {TAIL:.0f} times as long as usual",
+        summary=f"One step in twenty of {texts.JOB} takes over {TAIL} times as long as usual",
         description=f"The 95th percentile of {texts.JOB}'s steps is {{{{ $value | humanize }}}}"
         " times the median.",
         dashboard="rankscope-debug",
@@ -204,7 +183,7 @@ QUALITY: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeSyncShareHigh",
-        expression=with_owner(f"({records.JOB_SYNC_SHARE} > {SYNC_SHARE})"),
+        expression=with_owner(f"({records.JOB_SYNC_SHARE} > {limit('sync_share')})"),
         hold="30m",
         keep="30m",
         why="Phases with small batches last minutes.",
@@ -273,7 +252,7 @@ QUALITY: tuple[Alert, ...] = (
         scope="job",
         summary=f"The loss of {texts.JOB} diverges",
         description=f"The loss of {texts.JOB} is {{{{ printf `%.4g` $value }}}}, more than"
-        f" {DIVERGED:.0f} times its lowest: since its process began by the probe, else in the last"
+        f" {DIVERGED} times its lowest: since its process began by the probe, else in the last"
         " hour by the job's log.",
         dashboard="rankscope-checkpoints",
         since="3h",

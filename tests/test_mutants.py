@@ -12,6 +12,7 @@ from benchmarks.mutants import application, dependence, population
 from benchmarks.mutants.__main__ import report
 from benchmarks.mutants.assigned import ASSIGNED, is_assigned
 from benchmarks.mutants.choice import test_files_for as files_for
+from benchmarks.mutants.costs import COSTS, is_cost
 from benchmarks.mutants.instrumented import REACHED, instrumented
 from benchmarks.mutants.population import Mutant, mutants_of
 
@@ -147,12 +148,13 @@ def test_tests_of_a_mutant_import_its_module_or_one_that_imports_it(tmp_path):
     assert [path.name for path in files] == ["test_limits.py", "test_reader.py"]
 
 
-def test_the_report_names_what_no_test_noticed():
-    def result(outcome, assigned=False):
-        mutant = Mutant("a.py", 1, 0, 1, "LIMIT", "1", "2")
-        found = {"mutant": str(mutant), "outcome": outcome, "by": "", "tests": 3}
-        return found | {"assigned": assigned}
+def result(outcome, **classes):
+    mutant = Mutant("a.py", 1, 0, 1, "LIMIT", "1", "2")
+    found = {"mutant": str(mutant), "outcome": outcome, "by": "", "tests": 3}
+    return found | {"assigned": False, "cost": False} | classes
 
+
+def test_the_report_names_what_no_test_noticed():
     results = [result("killed"), result("killed", assigned=True), result("alive")]
     assert report(results).splitlines() == [
         "3 mutants: 2 killed, 1 alive",
@@ -161,8 +163,25 @@ def test_the_report_names_what_no_test_noticed():
     ]
 
 
+def test_the_report_counts_what_only_trades_cost_apart():
+    results = [result("killed"), result("alive", cost=True), result("killed", cost=True)]
+    assert report(results).splitlines()[1:3] == [
+        "  1 of the 1 in constants that this project chose killed",
+        "  1 of the 2 in constants that only trade cost killed",
+    ]
+
+
 def test_numbers_that_were_assigned_elsewhere_are_drawn_like_others_and_all_exist():
     drawn = population.population(Path(__file__).parents[1])
     names = {(one.path, one.name) for one in drawn if is_assigned(one)}
     assert names == {(path, name) for path, all_ in ASSIGNED.items() for name in all_}
     assert not is_assigned(Mutant("agent/a.py", 1, 0, 1, "FAMILIES", "1", "2"))
+
+
+def test_numbers_that_only_trade_cost_all_exist_are_few_and_have_a_reason():
+    drawn = population.population(Path(__file__).parents[1])
+    names = {(one.path, one.name) for one in drawn if is_cost(one)}
+    assert names == {(path, name) for path, all_ in COSTS.items() for name in all_}
+    assert len(names) <= 20
+    assert not any(is_assigned(one) for one in drawn if is_cost(one))
+    assert all(reason for reasons in COSTS.values() for reason in reasons.values())

@@ -63,9 +63,17 @@ def report(results: Sequence[Mapping[str, Any]]) -> str:
     summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
     unnoticed = [one for one in results if one["outcome"] != "killed"]
     lines = (f"  {one['outcome']}: {one['mutant']} ({one['tests']} tests)" for one in unnoticed)
-    chosen = [one["outcome"] == "killed" for one in results if not one["assigned"]]
-    of_chosen = f"  {sum(chosen)} of the {len(chosen)} in constants that this project chose killed"
-    return "\n".join((f"{len(results)} mutants: {summary}", of_chosen, *lines))
+    costs = [one for one in results if one["cost"]]
+    chosen = [one for one in results if not one["assigned"] and not one["cost"]]
+    by_class = [f"  {_killed(chosen)} in constants that this project chose killed"]
+    if costs:
+        by_class.append(f"  {_killed(costs)} in constants that only trade cost killed")
+    return "\n".join((f"{len(results)} mutants: {summary}", *by_class, *lines))
+
+
+def _killed(results: Sequence[Mapping[str, Any]]) -> str:
+    killed = [one["outcome"] == "killed" for one in results]
+    return f"{sum(killed)} of the {len(killed)}"
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import pytest
 from benchmarks.mutants import application, dependence, instrumented
 from benchmarks.mutants.assigned import is_assigned
 from benchmarks.mutants.choice import imported_by_tests
+from benchmarks.mutants.costs import is_cost
 from benchmarks.mutants.dependence import Dependents, module_name
 from benchmarks.mutants.forks import in_fork
 from benchmarks.mutants.population import Mutant
@@ -184,7 +185,7 @@ def _outcome(apply: _Mutation, items: Sequence[pytest.Item]) -> tuple[Outcome, s
 def _write(mutant: Mutant, outcome: Outcome, by: str, tests: int) -> None:
     result = {
         "mutant": str(mutant), "outcome": outcome, "by": by, "tests": tests,
-        "assigned": is_assigned(mutant),
+        "assigned": is_assigned(mutant), "cost": is_cost(mutant),
     }  # fmt: skip
     with Path(os.environ[RESULTS]).open("a", encoding="utf-8") as file:
         file.write(f"{json.dumps(result)}\n")

@@ -1,0 +1,69 @@
+"""Numbers that only trade cost: how much is read, looked for or handed on at a time.
+
+Whatever such a number is, within a factor of two, the same bytes go in and the same results come
+out; only system calls, copies or comparisons differ. A test could do no better than repeat the
+number, so they are counted apart. A number that bounds what is kept, accepted or dropped, that
+splits what is analyzed into blocks, or that decides when something happens is no cost and does not
+belong here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.mutants.population import Mutant
+
+AGENT, ANALYZERS = "agent/rankscope_agent/", "analyzers/rankscope_analyzers/"
+
+COSTS: Mapping[str, Mapping[str, str]] = {
+    f"{AGENT}contract/log_text/framing.py": {
+        "HOP_BYTES": "a text with more marks than hops is searched by the pattern instead",
+    },
+    f"{AGENT}contract/nccl/lines.py": {
+        "HOP_BYTES": "past the hops the pattern goes on alone and finds the same records",
+        "FIRST_HOPS": "past the hops the pattern goes on alone and finds the same records",
+        "SAMPLE_BYTES": "chooses which of two letters is searched for; both find the same records",
+    },
+    f"{AGENT}sources/flight_recorder/worker_server.py": {
+        "_CHUNK": "bytes per recv of a body whose length is known",
+    },
+    f"{AGENT}sources/gpus/collector_dcgm.py": {
+        "CHUNK_BYTES": "bytes per read of a page; MAX_PAGE_BYTES limits the sum",
+    },
+    f"{AGENT}sources/pods/json_items.py": {
+        "READ_BYTES": "bytes per read of a list; a value that is cut off is tried again",
+    },
+    f"{AGENT}sources/pods/kubelet.py": {
+        "_CHUNK": "bytes per recv of an answer; MAX_ANSWER limits the sum",
+    },
+    f"{AGENT}sources/training/cursor.py": {
+        "MAX_CHUNK": "records per pread while catching up; the caller's limit ends a look",
+    },
+    f"{AGENT}web/request_head.py": {
+        "READ_BYTES": "bytes per read of a head; MAX_HEAD_BYTES limits it",
+    },
+    f"{ANALYZERS}checkpoints/stretch.py": {
+        "CHUNK_BYTES": "bytes per pread of what is hashed as a whole",
+    },
+    f"{ANALYZERS}intake/agent_client.py": {
+        "PIECE_BYTES": "bytes per read of an answer; the caller limits the sum",
+    },
+    f"{ANALYZERS}intake/agent_connections.py": {
+        "PIECE_BYTES": "bytes per read of a body; the request limits the sum",
+    },
+    f"{ANALYZERS}intake/log_files.py": {
+        "CHUNK_BYTES": "bytes per read of a log, which a scanner takes in pieces of any size",
+    },
+    f"{ANALYZERS}profiles/json_stream.py": {
+        "CHUNK_CHARACTERS": "characters per read; a value that is cut off is read on",
+    },
+    f"{ANALYZERS}steps/parquet.py": {
+        "BUFFER_BYTES": "bytes of a column that Arrow reads from the file at once",
+    },
+}
+"""Names by module, each with the reason why nothing but cost depends on it."""
+
+
+def is_cost(mutant: Mutant) -> bool:
+    """Return True if the number of a mutant only trades cost."""
+    return mutant.name in COSTS.get(mutant.path, ())

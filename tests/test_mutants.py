@@ -118,6 +118,25 @@ def test_a_mutant_reaches_fields_defaults_and_tables(sample, name, value):
     assert found.get(name, module.SHARES["small"]) == value
 
 
+def test_methods_see_the_fields_of_their_class():
+    source = """
+LIMIT = 5
+
+class Budget:
+    most: int = LIMIT
+
+    def left(self):
+        return self.most
+
+def budget():
+    return Budget()
+"""
+    sources = dependence.Sources({"sample": ast.parse(source)}, {"sample": "agent/sample.py"})
+    dependence._read_module(sources, "sample")
+    (limit,) = mutants_of("agent/sample.py", source)
+    assert sources.dependents(limit).functions == {"agent/sample.py:7", "agent/sample.py:10"}
+
+
 def test_functions_note_that_they_ran(monkeypatch):
     monkeypatch.setattr("builtins.__rankscope_reached__", REACHED.add, raising=False)
     found = {}

@@ -42,6 +42,9 @@ COSTS: Mapping[str, Mapping[str, str]] = {
     f"{AGENT}web/request_head.py": {
         "READ_BYTES": "bytes per read of a head; MAX_HEAD_BYTES limits it",
     },
+    f"{ANALYZERS}checkpoints/contents.py": {
+        "THREADS": "files that are looked at side by side; their order is that of their names",
+    },
     f"{ANALYZERS}checkpoints/stretch.py": {
         "CHUNK_BYTES": "bytes per pread of what is hashed as a whole",
     },

@@ -93,6 +93,9 @@ def _read_module(sources: Sources, module: str) -> None:
             targets = list(_targets(statement))
             for name in _reads(_outside_of_functions(statement), module, imported):
                 sources.assigned_from[name] += [(module, target) for target in targets]
+        if isinstance(statement, ast.ClassDef):
+            methods = _methods(statement, sources.paths[module])
+            sources.functions_of[module, statement.name].update(methods)
     for node in ast.walk(sources.trees[module]):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             function = f"{sources.paths[module]}:{node.lineno}"
@@ -100,6 +103,13 @@ def _read_module(sources: Sources, module: str) -> None:
             for name in _reads(ast.walk(node), module, imported):
                 sources.functions_of[name].add(function)
                 sources.through[name].add((module, node.name))
+
+
+def _methods(owner: ast.ClassDef, path: str) -> Iterator[str]:
+    """Yield the methods of a class, which see its fields whoever makes its objects."""
+    for node in owner.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{path}:{node.lineno}"
 
 
 def _imports(tree: ast.Module, modules: Mapping[str, object]) -> Iterator[tuple[str, Name]]:

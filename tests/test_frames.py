@@ -162,3 +162,50 @@ def test_no_number_is_too_odd_for_any_column(name, value):
     frame = frames.build("j", rows)
     assert frame.world_size == 4
     assert sum(dropped.count for dropped in frame.dropped) == (name == "step")
+
+
+def scattered(ranks, steps):
+    """Return records of ranks of which no two ever do the same step, a second each."""
+    count = ranks * steps
+    rank = np.arange(count) % ranks
+    return pd.DataFrame(
+        {
+            "step": 1000 + np.arange(count),
+            "rank": rank,
+            "t_start_unix_seconds": 1.7e9 + 200.0 + np.arange(count) // ranks,
+            "step_seconds": 1.0,
+            "data_seconds": 0.1,
+            "compute_seconds": 0.8,
+            "sync_seconds": 0.1,
+        }
+    )
+
+
+def test_steps_that_few_of_many_ranks_did_take_no_room():
+    ranks = 512
+    common = scattered(ranks, 64).assign(
+        step=lambda rows: np.arange(len(rows)) // ranks,
+        t_start_unix_seconds=lambda rows: 1.7e9 + rows["step"],
+    )
+    alone = scattered(ranks, 40)
+    assert len(alone) * ranks > frames.MOST_CELLS
+    frame = frames.build("job", pd.concat([common, alone]))
+    assert frame.step.shape == (64, ranks)
+    (dropped,) = frame.dropped
+    assert (dropped.reason, dropped.count) == ("scattered", len(alone))
+    with pytest.raises(RecordError, match="few of 512 ranks have one of step 1000"):
+        frames.build("job", alone)
+    assert frames.build("job", alone.query("rank < 64")).step.shape == (64 * 40, 64)
+
+
+def test_a_step_that_an_eighth_of_many_ranks_did_is_kept():
+    ranks, share = 1024, int(1024 * frames.THIN_SHARE)
+    rows = scattered(ranks, 8).assign(
+        step=lambda rows: np.arange(len(rows)) // ranks,
+        t_start_unix_seconds=lambda rows: 1.7e9 + rows["step"],
+    )
+    alone = scattered(ranks, 4)
+    for kept, steps in ((share, 9), (share - 1, 8)):
+        last = rows.query(f"step == 7 and rank < {kept}").assign(step=8)
+        later = last.assign(t_start_unix_seconds=last["t_start_unix_seconds"] + 1.0)
+        assert len(frames.build("job", pd.concat([rows, later, alone])).steps) == steps

@@ -374,6 +374,27 @@ def test_fresh_records_are_not_dropped_and_old_jobs_are():
     assert windows.jobs == {}
 
 
+def test_too_many_fresh_records_leave_those_of_the_newest_steps_of_all_ranks():
+    window = StepWindows(1000.0).of("a/b")
+    rank, other = (window.number(Writer(one, "n", 0, 0, 0, 0)) for one in (0, 1))
+    window.add(0.0, np.full(5, rank), numbers(5))
+    window.taken()
+    for one in (rank, other):
+        window.add(1.0, np.full(10, one), numbers(10, 100.0))
+    window.add(1.0, np.array([rank]), {"step": np.array([7.0])})
+    assert window.drop_fresh(21) == 0
+    assert window.drop_fresh(6) == 15
+    assert window.fresh == 6
+    assert len(window) == 11
+    fresh = window.fresh_records()
+    assert sorted(zip(fresh["rank"], fresh["step"], strict=True)) == [
+        (one, step) for one in (0.0, 1.0) for step in (107.0, 108.0, 109.0)
+    ]
+    assert window.records()["step"].iloc[:5].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert window.drop_fresh(0) == 6
+    assert window.fresh_records().empty
+
+
 def test_columns_that_nobody_measures_take_no_room():
     window = StepWindows(100.0).of("a/b")
     rank = np.full(3, window.number(Writer(5, "n", 1, 0, 5, 0)))

@@ -186,3 +186,33 @@ def test_agents_that_do_not_answer_for_a_while_take_no_verdict_back(looks, of_fi
         assert CULPRIT.search(look())
     first.silent = second.silent = ()
     assert CULPRIT.search(look())
+
+
+def test_new_steps_that_go_on_as_before_confirm_what_step_times_show(slow):  # noqa: F811
+    watch = WatchSeries()
+    watch.update([slow], 1000.0)
+    before, _ = exported(watch)
+    watch.confirm([JOB, "ns/unknown"], 1005.0)
+    assert exported(watch) == (before, {"gpu_compute": 1005.0})
+
+
+def test_new_steps_confirm_nothing_that_other_layers_or_earlier_evaluations_saw(slow, blind):  # noqa: F811
+    watch = WatchSeries()
+    untimed = tuple(replace(one, timing=None) for one in slow.incidents)
+    watch.update([replace(slow, incidents=untimed)], 1000.0)
+    watch.confirm([JOB], 1005.0)
+    assert exported(watch)[1] == {"gpu_compute": 1000.0}
+    watch.update([slow], 1010.0)
+    watch.update([blind], 1020.0)
+    watch.confirm([JOB], 1025.0)
+    assert exported(watch)[1] == {"gpu_compute": 1010.0}
+
+
+def test_a_report_that_was_not_renewed_was_seen_when_it_was_made(slow, healthy):  # noqa: F811
+    watch = WatchSeries()
+    other = replace(healthy, job_id="ns/other")
+    watch.update([slow, other], 1000.0)
+    watch.update([slow, replace(other)], 1030.0)
+    assert exported(watch)[1] == {"gpu_compute": 1000.0}
+    watch.update([replace(slow), other], 1060.0)
+    assert exported(watch)[1] == {"gpu_compute": 1060.0}

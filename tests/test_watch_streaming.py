@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import time
 from dataclasses import asdict
 from functools import partial
@@ -50,7 +51,7 @@ class Node:
     """A node whose ranks make the steps of a simulated job, up to the one of a clock."""
 
     def __init__(self, number, table, clock, job_id):
-        self.name = f"node-{number:05d}"
+        self.name = f"{job_id.replace('/', '-')}-{number:05d}"
         ranks = range(number * RANKS_OF_A_NODE, (number + 1) * RANKS_OF_A_NODE)
         self.tables = {
             rank: table[table["rank"] == rank].sort_values("step").to_dict("records")
@@ -76,7 +77,7 @@ class Node:
     def identity(self, rank):
         return RankIdentity(
             self.job_id, rank, self.name, rank % RANKS_OF_A_NODE, self.world, None, 0,
-            "kernel", "torchrun", "uid", 1, True, 0, rank, 0, pod_namespace="team",
+            "kernel", "torchrun", "uid", 1, True, 0, rank, 0, pod_namespace=self.job_id.partition("/")[0],
         )  # fmt: skip
 
     def as_json(self, since):
@@ -192,6 +193,40 @@ def test_an_incident_is_told_between_evaluations_and_so_is_its_end(fleet, tmp_pa
     assert watched.source.exported.extra is evaluations
     page = watched.exporter.text()
     assert 'rankscope_finding_recovered_timestamp_seconds{job_id="team/job"' in page
+    watched.cycle.stand_by()
+
+
+def test_steps_that_go_on_as_before_renew_when_an_incident_was_seen(fleet, tmp_path):
+    clock, urls = fleet(SLOW)
+    clock.steps = 130
+    watched = Watch(urls, tmp_path)
+    watched.evaluate()
+    evaluated = time.time()
+    for clock.steps in range(135, 150, 5):
+        watched.look()
+    page = watched.exporter.text()
+    (seen,) = re.findall(r"(?m)^rankscope_finding_seen_timestamp_seconds{.*} (\S+)$", page)
+    (last,) = re.findall(r"(?m)^rankscope_watch_last_evaluation_timestamp_seconds (\S+)$", page)
+    assert float(last) <= evaluated < float(seen)
+    watched.cycle.stand_by()
+
+
+def test_a_job_with_more_records_than_its_share_gives_way_and_says_so(fleet, tmp_path):
+    clock, urls = fleet(SLOW)
+    flood_clock, flood_urls = fleet(Job(steps=1000, ranks_per_node=4), "bad/x")
+    clock.steps, flood_clock.steps = 90, 100
+    watched = Watch([*urls, *flood_urls], tmp_path)
+    watched.evaluate()
+    timing = watched.cycle._fleet.timing
+    for clock.steps in range(95, 130, 5):
+        flood_clock.steps += 100
+        timing.shares.note("bad/x", 1000, 1e6)
+        watched.look()
+    assert [(line["job_id"], line["ranks"]) for line in watched.lines()] == [("team/job", [5])]
+    watched.evaluate()
+    said = {one.job_id: one.unobserved for one in watched.source.exported.reports}
+    assert any("step records were not judged" in text for text in said["bad/x"])
+    assert not any("not judged" in text for text in said["team/job"])
     watched.cycle.stand_by()
 
 

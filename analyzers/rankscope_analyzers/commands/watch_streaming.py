@@ -225,9 +225,10 @@ class StreamingCycle:
             self._problem = str(error)
             return ()
         self._problem = ""
-        changed, errors = fleet.news(now)
-        self._note([*found.errors, *errors])
-        return changed
+        news = fleet.news(now)
+        self._exporter.with_watch(lambda series: series.confirm(news.unchanged, now))
+        self._note([*found.errors, *news.errors])
+        return news.changed
 
     def _evaluate_all(self, fleet: StreamedFleet, pages: Callable[[], PageLook]) -> None:
         began = time.thread_time()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,29 @@ FIRST_SECONDS = 15.0
 it is like at its start is what it is compared with."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Dropped:
+    """Records of a job that were not judged, and when the last ones came."""
+
+    count: int
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What the new records of all jobs show.
+
+    Args:
+        changed: jobs of which there is something to tell.
+        unchanged: jobs that go on as they were reported.
+        errors: of jobs whose records made something raise.
+    """
+
+    changed: Sequence[str]
+    unchanged: Sequence[str]
+    errors: Sequence[AnalysisError]
+
+
 class StreamedFleet:
     """Follows the step records of many agents; used by one thread.
 
@@ -65,6 +88,8 @@ class StreamedFleet:
         self._first_seen: dict[str, float] = {}
         self._urls: Sequence[str] = ()
         self._blind: frozenset[str] = frozenset()
+        self._looked_at = time.monotonic()
+        self._dropped: dict[str, _Dropped] = {}
 
     def set_agents(self, urls: Sequence[str], cluster: NodeAgents | None) -> None:
         """Follow these agents from now on.
@@ -89,23 +114,37 @@ class StreamedFleet:
         for known in (self._first_seen, self.stream.starts, self.stream.beside):
             for name in [one for one in known if one not in self.stream.windows.jobs]:
                 del known[name]
+        self._drop_too_many(now)
         return found
 
-    def news(self, now: float) -> tuple[Sequence[str], Sequence[AnalysisError]]:
-        """Judge the new records of all jobs; return those of which there is something to tell.
+    def _drop_too_many(self, now: float) -> None:
+        """Drop records of jobs that have more than there is time for."""
+        before, self._looked_at = self._looked_at, time.monotonic()
+        windows = self.stream.windows.jobs
+        fresh = {name: window.fresh for name, window in windows.items()}
+        for name, most in self.timing.shares.too_many(fresh, self._looked_at - before).items():
+            count = windows[name].drop_fresh(most)
+            earlier = self._dropped.get(name)
+            self._dropped[name] = _Dropped(count + (earlier.count if earlier else 0), now)
+        self._dropped = {
+            name: one for name, one in self._dropped.items() if one.last >= now - self.seconds
+        }
+
+    def news(self, now: float) -> News:
+        """Judge the new records of all jobs.
 
         Args:
             now: Unix time.
         """
-        newest_jobs: list[str] = []
-        errors: list[AnalysisError] = []
-        for name in self._ready(now):
-            found = attempt("timing", name, partial(self._has_news, name))
-            if isinstance(found, AnalysisError):
-                errors.append(found)
-            elif found:
-                newest_jobs.append(name)
-        return newest_jobs, errors
+        found = {
+            name: attempt("timing", name, partial(self._has_news, name))
+            for name in self._ready(now)
+        }
+        return News(
+            [name for name, one in found.items() if one is True],
+            [name for name, one in found.items() if one is False],
+            [one for one in found.values() if isinstance(one, AnalysisError)],
+        )
 
     def _ready(self, now: float) -> Sequence[str]:
         """Return the jobs that can be judged: not those of which ranks may answer in a moment."""
@@ -118,10 +157,11 @@ class StreamedFleet:
             or now - self._first_seen[name] >= FIRST_SECONDS
         ]
 
-    def _has_news(self, name: str) -> bool:
+    def _has_news(self, name: str) -> bool | None:
+        """Return True if there is something to tell of a job, None if no new record tells."""
         window = self.stream.windows.of(name)
         if name in self._blind or not window.fresh:
-            return False  # without sync times a job is judged by its windows of collectives
+            return None  # without sync times a job is judged by its windows of collectives
         if not self.timing.followed.knows(name):
             return True
         fresh = window.fresh_records()
@@ -207,6 +247,7 @@ class StreamedFleet:
                 *failures,
                 *self.stream.notes.get(name, ()),
                 *missing.get(name, ()),
+                *self._too_many(name),
                 *unread(records, *blind),
             ),
             live=True,
@@ -214,6 +255,13 @@ class StreamedFleet:
             start=start if len(start) else None,
             beside=tuple(self.stream.beside.get(name, ())),
         )
+
+    def _too_many(self, name: str) -> Iterator[str]:
+        if name in self._dropped:
+            yield (
+                f"{self._dropped[name].count:,} step records were not judged: there were more than"
+                " one job has a share of the time for"
+            )
 
     def _left_out(self) -> Iterator[LeftOut]:
         """Yield what agents had no room for, as long as it would still be kept."""

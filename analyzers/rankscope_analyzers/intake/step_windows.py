@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rankscope_analyzers.numeric.arrays import Floats, Integers
-from rankscope_analyzers.steps.records import TIMING
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.numeric.fair_shares import fair_shares
+from rankscope_analyzers.steps.records import CLOCK, TIMING
 
 MOST_RECORDS = 3 << 19
 """Of all jobs: 96 steps of 16,384 ranks, or 24 minutes of 1,024 ranks that make one a second. A
@@ -52,6 +53,17 @@ class Chunk:
 
     def __len__(self) -> int:
         return len(self.writer)
+
+    @property
+    def starts(self) -> Floats:
+        """Return when the step of each record began, -inf where that is unknown."""
+        known = self.numbers.get(CLOCK)
+        return np.full(len(self), -np.inf) if known is None else np.nan_to_num(known, nan=-np.inf)
+
+    def chosen(self, which: Booleans) -> Chunk:
+        """Return some of the records."""
+        numbers = {name: one[which] for name, one in self.numbers.items()}
+        return Chunk(self.arrived, self.writer[which], numbers)
 
 
 class JobWindow:
@@ -114,12 +126,31 @@ class JobWindow:
         """Note that all fresh records were judged."""
         self._fresh = 0
 
+    def drop_fresh(self, most: int) -> int:
+        """Drop the fresh records of the oldest steps beyond so many; return how many."""
+        chunks = self._fresh_chunks()
+        starts = np.concatenate([chunk.starts for chunk in chunks]) if chunks else np.empty(0)
+        if len(starts) <= most:
+            return 0
+        oldest = np.sort(starts)[len(starts) - most] if most else np.inf
+        kept = [chunk.chosen(chunk.starts >= oldest) for chunk in chunks]
+        for _ in chunks:
+            self._chunks.pop()
+        self._chunks.extend(chunk for chunk in kept if len(chunk))
+        dropped = len(starts) - sum(map(len, kept))
+        self._count -= dropped
+        self._fresh -= dropped
+        return dropped
+
     def records(self) -> pd.DataFrame:
         """Return all records, the fresh ones last."""
         return self._frame(list(self._chunks))
 
     def fresh_records(self) -> pd.DataFrame:
         """Return the records that came since `taken` was called last."""
+        return self._frame(self._fresh_chunks())
+
+    def _fresh_chunks(self) -> Sequence[Chunk]:
         chunks: list[Chunk] = []
         left = self._fresh
         for chunk in reversed(self._chunks):
@@ -127,7 +158,7 @@ class JobWindow:
                 break
             chunks.insert(0, chunk)
             left -= len(chunk)
-        return self._frame(chunks)
+        return chunks
 
     def _frame(self, chunks: Sequence[Chunk]) -> pd.DataFrame:
         if not chunks:
@@ -182,18 +213,8 @@ class StepWindows:
         Args:
             now: Unix time.
         """
-        shares = _shares({name: len(window) for name, window in self.jobs.items()}, self._most)
+        shares = fair_shares({name: len(window) for name, window in self.jobs.items()}, self._most)
         for name, window in list(self.jobs.items()):
-            window.forget(now - self._seconds, shares[name])
+            window.forget(now - self._seconds, int(shares[name]))
             if not len(window):
                 del self.jobs[name]
-
-
-def _shares(wanted: Mapping[str, int], available: int) -> Mapping[str, int]:
-    """Return how many records each job may keep: none more than others, while these lack some."""
-    shares, left = {}, available
-    smallest_first = sorted(wanted, key=lambda name: wanted[name])
-    for served, name in enumerate(smallest_first):
-        shares[name] = min(wanted[name], left // (len(wanted) - served))
-        left -= shares[name]
-    return shares

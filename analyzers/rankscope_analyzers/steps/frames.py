@@ -46,6 +46,13 @@ WARM_UP_SHARE = 0.25
 MINIMUM_PRESENCE = 0.5
 """A step that fewer ranks than this reported has no trustworthy median."""
 
+MOST_CELLS = 1 << 22
+"""Steps times ranks of a frame that are kept however few ranks reported a step: 32 MiB a field."""
+
+THIN_SHARE = 1 / 8
+"""Of a frame's ranks: in larger frames, steps that fewer reported are left out. Ranks that never do
+the same step would fill all memory with cells that nobody reported."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepFrame:
@@ -160,6 +167,7 @@ def build(
     if newest_run:
         newest = restarts == restarts.max()
         rows, restarts = rows.at(newest), restarts[newest]
+    rows, restarts = _without_thin_steps(rows, restarts, account)
     steps, runs, step_index = _executed_steps(rows.step, restarts)
     ranks, rank_index = np.unique(rows.rank, return_inverse=True)
     shape = len(steps), len(ranks)
@@ -228,6 +236,27 @@ def _executed_steps(step: Integers, restarts: Integers) -> tuple[Integers, Integ
     index[order] = np.cumsum(new) - 1
     first = order[new]
     return step[first], restarts[first], index
+
+
+def _without_thin_steps(rows: Rows, restarts: Integers, account: Account) -> tuple[Rows, Integers]:
+    """Leave out steps that few ranks reported where they would take more room than all others.
+
+    Raises:
+        RecordError: nothing is left.
+    """
+    steps, _, index = _executed_steps(rows.step, restarts)
+    ranks = len(np.unique(rows.rank))
+    if len(steps) * ranks <= MOST_CELLS:
+        return rows, restarts
+    thin = np.bincount(index)[index] < THIN_SHARE * ranks
+    if not thin.any():
+        return rows, restarts
+    first = int(np.argmin(np.where(thin, rows.row, np.iinfo(np.int64).max)))
+    what = f"few of {ranks} ranks have one of step {rows.step[first]}"
+    account.add(Dropped("scattered", int(thin.sum()), int(rows.row[first]), what))
+    if thin.all():
+        raise account.nothing_left()
+    return rows.at(~thin), restarts[~thin]
 
 
 def _last_of_each(rows: Rows) -> Integers:

@@ -69,7 +69,7 @@ class Dropped:
 
     Args:
         reason: an adjective: incomplete, negative, infinite, fractional, oversized, foreign,
-            duplicate, late.
+            duplicate, late, scattered.
         count: how many.
         row: number of the first such record in its source, counted from 1 without the header.
         what: what is wrong with that one: the column and its value.

@@ -6,6 +6,7 @@ records have led to; a job's state sees each record once, at the look that broug
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import CLOCK
 from rankscope_analyzers.stragglers.feed import Detection
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
+from rankscope_analyzers.stragglers.judging_shares import JudgingShares
 
 Signature = tuple[tuple[str, tuple[int, ...], float, bool], ...]
 """Class, ranks and beginning of each incident, and whether it goes on."""
@@ -32,6 +34,7 @@ class StreamedTiming:
     def __init__(self, followed: FollowedJobs) -> None:
         self.followed = followed
         self.first_steps = followed.first_steps
+        self.shares = JudgingShares()
         self._offered: dict[str, tuple[pd.DataFrame, int]] = {}
         self._moved: dict[str, Mapping[str, float]] = {}
         self._reported: dict[str, Signature] = {}
@@ -55,7 +58,7 @@ class StreamedTiming:
         """
         original, count = self._offered.pop(name, (records, 0))
         self._note_clocks(name, original, records)
-        detection = self.followed.follow(name, records.iloc[len(records) - count :], job, start)
+        detection = self._follow(name, records.iloc[len(records) - count :], job, start)
         self._reported[name] = signature(detection)
         return _since(detection, records)
 
@@ -69,7 +72,16 @@ class StreamedTiming:
         if moved:
             by = fresh["node"].map(moved).fillna(0.0)
             fresh = fresh.assign(**{CLOCK: fresh[CLOCK] - by})
-        return signature(self.followed.follow(name, fresh, job)) != self._reported.get(name)
+        return signature(self._follow(name, fresh, job)) != self._reported.get(name)
+
+    def _follow(
+        self, name: str, fresh: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None
+    ) -> Detection:
+        began = time.thread_time()
+        try:
+            return self.followed.follow(name, fresh, job, start)
+        finally:
+            self.shares.note(name, len(fresh), time.thread_time() - began)
 
     def offer(self, name: str, records: pd.DataFrame, fresh: int) -> None:
         """Say which of a job's records `update` has not seen yet, before it is called.
@@ -103,6 +115,7 @@ class StreamedTiming:
 
     def keep(self, names: Mapping[str, object]) -> None:
         """Forget all jobs but these."""
+        self.shares.keep(names)
         for known in (self._offered, self._moved, self._reported):
             for name in [one for one in known if one not in names]:
                 del known[name]

@@ -7,8 +7,8 @@ for a while, with the time at which it was seen.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
@@ -32,13 +32,15 @@ class Seen:
 
     Args:
         incident: what makes it the same from one evaluation to the next, whatever its cause.
-        samples: its series.
+        samples: its series, but for when it was seen.
         at: Unix time of the evaluation.
+        timed: that evaluation's step times show it, so that steps which go on so confirm it.
     """
 
     incident: str
     samples: tuple[Sample, ...]
     at: float
+    timed: bool = False
 
 
 SeenIncidents = Mapping[str, Seen]
@@ -55,7 +57,8 @@ def of_report(report: JobReport, before: SeenIncidents, now: float) -> dict[str,
     """
     found: dict[str, Seen] = {}
     for incident in running(report):
-        one = Seen(key_of(incident), tuple(_samples(report, incident, now)), now)
+        timed = incident.timing is not None and not incident.stands
+        one = Seen(key_of(incident), tuple(_samples(report, incident)), now, timed)
         found.setdefault(incident.cause.kind, one)
     if report.missing:
         shown = {key_of(incident) for incident in running(report)}
@@ -67,20 +70,30 @@ def of_report(report: JobReport, before: SeenIncidents, now: float) -> dict[str,
 
 def still_held(before: SeenIncidents, now: float) -> dict[str, Seen]:
     """Return the incidents that were seen recently enough to be exported unseen."""
-    return {kind: one for kind, one in before.items() if now - one.at <= UNSEEN_SECONDS}
+    return {
+        kind: replace(one, timed=False)
+        for kind, one in before.items()
+        if now - one.at <= UNSEEN_SECONDS
+    }
 
 
-def samples_of(incidents: SeenIncidents) -> tuple[Sample, ...]:
-    """Return the series of a job's incidents."""
-    return tuple(chain.from_iterable(one.samples for one in incidents.values()))
+def confirmed(incidents: SeenIncidents, now: float) -> dict[str, Seen]:
+    """Return the incidents of a job of which new steps have shown nothing else."""
+    return {kind: replace(one, at=now) if one.timed else one for kind, one in incidents.items()}
 
 
-def _samples(report: JobReport, incident: Incident, now: float) -> Iterator[Sample]:
+def samples_of(job_id: str, incidents: SeenIncidents) -> Iterator[Sample]:
+    """Yield the series of a job's incidents."""
+    for kind, one in incidents.items():
+        yield from one.samples
+        yield metrics.FINDING_SEEN.sample(one.at, job_id=inert(job_id), kind=kind)
+
+
+def _samples(report: JobReport, incident: Incident) -> Iterator[Sample]:
     of_kind = {"job_id": inert(report.job_id), "kind": incident.cause.kind}
     yield metrics.FINDING_ACTIVE.sample(
         1, **of_kind, severity=incident.severity, owned_by=incident.cause.owner
     )
-    yield metrics.FINDING_SEEN.sample(now, **of_kind)
     yield metrics.FINDING_CONFIDENCE.sample(incident.confidence, **of_kind)
     if incident.cost is not None:
         yield metrics.FINDING_LOST_FRACTION.sample(incident.cost.lost_fraction, **of_kind)

@@ -62,7 +62,7 @@ class WatchSeries:
         """Replace the reports by those of a new evaluation.
 
         Args:
-            reports: one for each job.
+            reports: one for each job; those that are the same objects as before were not renewed.
             now: Unix time of the evaluation.
 
         Returns:
@@ -78,7 +78,11 @@ class WatchSeries:
                 self._add(report, passed)
         for report in reports:
             self._remember(report.job_id)
-        made = [attempt("report", one.job_id, partial(self._made, one, now)) for one in reports]
+        earlier = {id(report) for report in self._exported}
+        made = [
+            attempt("report", one.job_id, partial(self._made, one, now, id(one) not in earlier))
+            for one in reports
+        ]
         exported = [one for one in made if not isinstance(one, AnalysisError)]
         self._exported = tuple(one.report for one in exported)
         for report in self._exported:
@@ -94,10 +98,21 @@ class WatchSeries:
         self.events = tuple(chain.from_iterable(one for one in events if isinstance(one, tuple)))
         return tuple(one for one in (*made, *events) if isinstance(one, AnalysisError))
 
-    def _made(self, report: JobReport, now: float) -> _Exported:
+    def _made(self, report: JobReport, now: float, renewed: bool) -> _Exported:
         before = self._seen.get(report.job_id, {})
-        incidents = finding_series.of_report(report, before, now)
+        incidents = finding_series.of_report(report, before, now) if renewed else dict(before)
         return _Exported(report, tuple(_job_samples(report)), incidents)
+
+    def confirm(self, job_ids: Iterable[str], now: float) -> None:
+        """Note that new steps of some jobs show nothing else than their reports tell.
+
+        Args:
+            job_ids: of the jobs.
+            now: Unix time.
+        """
+        for job_id in job_ids:
+            if job_id in self._seen:
+                self._seen[job_id] = finding_series.confirmed(self._seen[job_id], now)
 
     def kept(self) -> dict[str, Any]:
         """Return what is to outlive this watch, as JSON can hold it: sums and lives."""
@@ -182,8 +197,8 @@ class WatchSeries:
     def samples(self) -> Iterator[Sample]:
         """Yield all samples."""
         yield from self._job_series
-        for incidents in self._seen.values():
-            yield from finding_series.samples_of(incidents)
+        for job_id, incidents in self._seen.items():
+            yield from finding_series.samples_of(job_id, incidents)
         present = {report.job_id for report in self._reports}
         for job_id, kind, at in self._history.recovered():
             if job_id in present:

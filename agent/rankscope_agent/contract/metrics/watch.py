@@ -43,8 +43,9 @@ FINDING_SINCE = Metric(
 FINDING_SEEN = Metric(
     "rankscope_finding_seen_timestamp_seconds",
     "gauge",
-    "Unix time of the last evaluation that saw the incident: an incident of a job whose agents do"
-    " not answer is exported for five minutes as it was seen last.",
+    "Unix time at which the incident was seen last, by an evaluation or by new steps that go on as"
+    " before: an incident of a job whose agents do not answer is exported for five minutes as it"
+    " was seen last.",
     ("job_id", "kind"),
 )
 FINDING_RECOVERED = Metric(

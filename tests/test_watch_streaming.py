@@ -75,9 +75,10 @@ class Node:
         return Response(200, MEDIA_TYPE, body, compress=True)
 
     def identity(self, rank):
+        namespace = self.job_id.partition("/")[0]
         return RankIdentity(
             self.job_id, rank, self.name, rank % RANKS_OF_A_NODE, self.world, None, 0,
-            "kernel", "torchrun", "uid", 1, True, 0, rank, 0, pod_namespace=self.job_id.partition("/")[0],
+            "kernel", "torchrun", "uid", 1, True, 0, rank, 0, pod_namespace=namespace,
         )  # fmt: skip
 
     def as_json(self, since):

@@ -51,7 +51,8 @@ class Node:
     """A node whose ranks make the steps of a simulated job, up to the one of a clock."""
 
     def __init__(self, number, table, clock, job_id):
-        self.name = f"{job_id.replace('/', '-')}-{number:05d}"
+        namespace = job_id.partition("/")[0]
+        self.name = f"{'' if namespace == 'team' else namespace + '-'}node-{number:05d}"
         ranks = range(number * RANKS_OF_A_NODE, (number + 1) * RANKS_OF_A_NODE)
         self.tables = {
             rank: table[table["rank"] == rank].sort_values("step").to_dict("records")

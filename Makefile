@@ -26,8 +26,10 @@ demo: venv
 # Three for two cores: tests wait half of their time for training jobs, servers and browsers of
 # their own. Files begin in the order of tests/conftest.py, the longest first.
 TEST_PROCESSES ?= 3
+# Tests start the product hundreds of times. Where Python is told to keep no bytecode, as it is in
+# many images, each start would compile the product anew, and each test process all tests.
 test: servers venv
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 check: venv
 	$(BIN)/ruff check .

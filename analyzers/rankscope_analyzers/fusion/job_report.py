@@ -69,6 +69,7 @@ class JobReport:
         errors: of analyzers that raised.
         stacks: where the ranks of a job that stands still are, None for others.
         spent: GPU-seconds of the time that was read, by part; None where that is not told.
+        convergence: how the loss stands, one of `CONVERGENCE_STATUSES`; None if that is unknown.
     """
 
     job_id: str
@@ -84,3 +85,4 @@ class JobReport:
     errors: tuple[AnalysisError, ...] = ()
     stacks: GroupedStacks | None = None
     spent: Mapping[str, float] | None = None
+    convergence: str | None = None

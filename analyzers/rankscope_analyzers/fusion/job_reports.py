@@ -16,7 +16,7 @@ from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.intake import garbage_collection
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
-from rankscope_analyzers.layers import pod_status
+from rankscope_analyzers.layers import convergence, pod_status
 from rankscope_analyzers.layers.hang import HANG
 from rankscope_analyzers.layers.job_view import JobView, job_view
 from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, pace_of_frame
@@ -270,7 +270,12 @@ def _report(
         stacks=_stacks(view) if any(one.stands for one in judged.incidents) else None,
         unobserved=tuple(dict.fromkeys(unobserved)),
     )
-    return _with_errors(report, *from_layers.errors)
+    stands = attempt(
+        "layer", view.job_id, lambda: convergence.status(findings, evidence.observed, view.job_id)
+    )
+    if isinstance(stands, AnalysisError):
+        return _with_errors(report, *from_layers.errors, stands)
+    return _with_errors(replace(report, convergence=stands), *from_layers.errors)
 
 
 def _stacks(view: JobView) -> GroupedStacks | None:

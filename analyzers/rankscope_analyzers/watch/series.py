@@ -240,6 +240,8 @@ def _job_samples(report: JobReport) -> Iterator[Sample]:
     job_id = _id(report.job_id)
     yield metrics.JOB_UNOBSERVED.sample(len(report.unobserved), job_id=job_id)
     yield metrics.JOB_ANALYSIS_ERRORS.sample(len(report.errors), job_id=job_id)
+    if report.convergence is not None:
+        yield metrics.JOB_CONVERGENCE.sample(1, job_id=job_id, status=report.convergence)
     for offset in report.verdict.clock_offsets if report.verdict else ():
         yield metrics.JOB_CLOCK_OFFSET.sample(
             offset.seconds, job_id=_id(report.job_id), node=inert(offset.node)

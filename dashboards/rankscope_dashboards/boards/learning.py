@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import job_logs, reported, training
+from rankscope_agent.contract.metrics import job_logs, reported, training, watch
 from rankscope_agent.contract.model import Metric
-from rankscope_dashboards.expressions.promql import worst
+from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
     FEW,
     JOB,
@@ -17,13 +17,30 @@ from rankscope_dashboards.expressions.queries import (
     whole,
 )
 from rankscope_dashboards.parts import links
-from rankscope_dashboards.parts.fields import colored, lettered, numbered
-from rankscope_dashboards.parts.panels import Panel, TimeSeries, targets
+from rankscope_dashboards.parts.fields import colored, lettered, numbered, texts
+from rankscope_dashboards.parts.panels import (
+    BAD,
+    GOOD,
+    NEUTRAL,
+    WARN,
+    Panel,
+    StateTimeline,
+    TimeSeries,
+    targets,
+)
 from rankscope_dashboards.parts.thresholds import ANY_IS_ODD
 
 NO_LOG = "no step lines in logs: docs/job_logs.md lists the supported frameworks"
 NO_SIGNALS = "the probe knows no optimizer of the job, nor does its program say it"
 NO_TOKENS = "the program does not say how many tokens it processes (rankscope_probe.step)"
+
+STATUSES = {
+    "at_lowest": ("at its lowest", GOOD),
+    "above_lowest": ("above its lowest", NEUTRAL),
+    "jumped": ("higher than before a restart", WARN),
+    "diverging": ("diverges", BAD),
+    "not_finite": ("not finite", BAD),
+}
 
 POD = ("node", "pod_namespace", "pod_name", "framework")
 
@@ -80,7 +97,29 @@ def losses(runbooks: str) -> list[Panel]:
             links=[not_finite],
             width=8,
         ),
+        _status(diverging, not_finite),
     ]
+
+
+def _status(*runbooks: tuple[str, str]) -> Panel:
+    """Return how the loss stood over time, as the watch judged it."""
+    numbered_ones = " or ".join(
+        f"{number} * {of(watch.JOB_CONVERGENCE, JOB, matcher)}"
+        for number, matcher in enumerate(f'status="{name}"' for name in STATUSES)
+    )
+    return StateTimeline(
+        title="Convergence",
+        description="How the loss that the program hands to the probe stands, as `rankscope watch`"
+        " judges it: at its lowest level since the process began (within a twentieth), above it,"
+        " over one and a half times that before a restart, over twice its lowest, infinite or NaN.",
+        targets=targets((f"max {by()} ({numbered_ones})", "loss {{cluster}}")),
+        mappings=texts(dict(enumerate(STATUSES.values()))),
+        unit="string",
+        missing="no watch, or the program hands over no losses (rankscope_probe.loss)",
+        links=list(runbooks),
+        width=24,
+        height=4,
+    )
 
 
 def throughput(runbooks: str) -> list[Panel]:

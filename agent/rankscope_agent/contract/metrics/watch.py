@@ -81,6 +81,16 @@ JOB_ANALYSIS_ERRORS = Metric(
     " raised an exception on its data; rankscope diagnose and the watch's log name them.",
     ("job_id",),
 )
+CONVERGENCE_STATUSES = ("not_finite", "diverging", "jumped", "above_lowest", "at_lowest")
+
+JOB_CONVERGENCE = Metric(
+    "rankscope_job_convergence",
+    "gauge",
+    "Always 1; how the job's loss stands by what its program hands to the probe: not_finite,"
+    " diverging (over twice its lowest level), jumped (over one and a half times that before a"
+    " restart), above_lowest, at_lowest (within a twentieth of it). Absent before twenty losses.",
+    ("job_id", "status"),
+)
 JOB_CLOCK_OFFSET = Metric(
     "rankscope_job_clock_offset_seconds",
     "gauge",

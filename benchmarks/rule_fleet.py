@@ -299,16 +299,32 @@ def _spent() -> str:
 
 
 def _ended() -> str:
-    """Return how jobs ended: of 20 namespaces, each with three classes and eight causes."""
-    return "".join(
-        _line(
-            cluster_jobs.JOB_COMPLETIONS,
-            f'job_namespace="team-{team}",job_class="{name}",outcome="failed",cause="c{cause}"',
-            STEPS_OF_ALL,
+    """Return how jobs of 20 namespaces and three classes ended, and how long they took."""
+    return (
+        "".join(
+            _line(
+                cluster_jobs.JOB_COMPLETIONS,
+                f'job_namespace="team-{team}",job_class="{name}",outcome="failed",cause="c{cause}"',
+                STEPS_OF_ALL,
+            )
+            for team in range(20)
+            for name in ("production", "research", "default")
+            for cause in range(8)
         )
-        for team in range(20)
-        for name in ("production", "research", "default")
-        for cause in range(8)
+        + "".join(
+            _line(
+                cluster_jobs.JOB_DURATION,
+                f'job_class="{name}",le="{bound}"',
+                STEPS_OF_ALL,
+                "_bucket",
+            )
+            for name in ("production", "research", "default")
+            for bound in (*(600 * 2**power for power in range(11)), "+Inf")
+        )
+        + "".join(
+            _line(cluster_jobs.JOB_DURATION, f'job_class="{name}"', STEPS_OF_ALL, "_count")
+            for name in ("production", "research", "default")
+        )
     )
 
 

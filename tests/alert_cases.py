@@ -312,6 +312,9 @@ CASES: dict[str, Case] = {
     "RankscopeGoodputBurnSlow": burn(
         100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=4, gap=20, again=20)
     ),
+    "RankscopeObjectiveMissed": burn(
+        100, 6, 55, Case((), lag=24 * 60 + 30, settle=2 * 1440, step=4, gap=20, again=20)
+    ),
     "RankscopeBudgetPace": Case(
         (
             counter(

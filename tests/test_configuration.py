@@ -195,8 +195,8 @@ def test_the_example_says_whom_alerts_reach_and_at_what_they_fire():
     assert known.owners["platform"] == Contact("#gpu-platform", "gpu-platform@example.org")
     assert known.project_owners == {"llm": Contact("#llm-training", "llm@example.org")}
     assert known.thresholds == {**DEFAULTS, "lost_share": 0.08, "cascade_jobs": 5}
-    assert known.goodput == {"production": 0.96}
-    assert known.times_to_complete == {"production": "14d"}
+    assert known.goodput == {"production": 0.96, "": 0.9}
+    assert known.times_to_complete == {"": "90d", "production": "14d"}
     assert known.fabric == ("10.64.0.0/12", "fd00:64::/32")
     assert known.labels["project"] == ("example.org/cost-center", "project")
     assert known.labels["class"] == DEFAULT_LABELS["class"]

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 
 import pytest
@@ -34,9 +35,16 @@ def rules(folder):
 def test_rules_have_the_objectives_links_and_paging_namespaces_of_the_configuration(file, tmp_path):
     assert generate.main(["generate", "--out", str(tmp_path / "out"), "--config", str(file)]) == 0
     found = rules(tmp_path / "out")
-    (objective,) = [one["expr"] for one in found if one.get("record", "").endswith(":objective")]
-    assert "0.97 * group" in objective
-    assert "0.8 * group" in objective
+    expected = {
+        one["record"].split(":")[1]: re.findall(r"([\d.]+) \* group", one["expr"])
+        for one in found
+        if one.get("record", "").endswith(":objective")
+    }
+    assert expected == {
+        "rankscope_job_completions_success": ["0.97", "0.8"],
+        "rankscope_goodput": ["0.96", "0.9"],
+        "rankscope_job_duration_seconds": ["1209600", "7776000"],
+    }
     alerts = [one for one in found if "alert" in one]
     links = {one["annotations"]["runbook_url"].rpartition("/")[0] for one in alerts}
     assert links == {"https://docs.example.org/rankscope/runbooks"}
@@ -129,3 +137,37 @@ def test_a_text_says_the_threshold_at_which_its_alert_fires():
     made = generate.everything(Links(known=known))["rules/alerts.yaml"]
     assert "more than the planned 3.5 %" in made
     assert "takes over 3 times as long" in made
+
+
+@pytest.mark.parametrize(("hours", "fires"), [(20, True), (28, False)])
+def test_a_class_whose_jobs_take_longer_than_its_objective_has_a_ticket(tmp_path, hours, fires):
+    """All jobs took 16 to 28 hours: 19 of 20 up to 27.4."""
+    known = Configuration(times_to_complete={"nightly": f"{hours}h", "": "90d"})
+    made = generate.everything(Links(known=known))
+    for name in ("alerts", "recording_rules"):
+        (tmp_path / f"{name}.yaml").write_text(made[f"rules/{name}.yaml"])
+    series = "rankscope_job_duration_seconds"
+    rows = {
+        '_bucket{job_class="nightly",le="57600"}': 0,
+        '_bucket{job_class="nightly",le="100800"}': 20,
+    }
+    rows |= {'_bucket{job_class="nightly",le="+Inf"}': 20, '_count{job_class="nightly"}': 20}
+    test = {
+        "interval": "5m",
+        "input_series": [
+            {"series": f"{series}{labels}", "values": f"{count}x60"}
+            for labels, count in rows.items()
+        ],
+        "promql_expr_test": [
+            {
+                "expr": 'count(ALERTS{alertname="RankscopeObjectiveMissed",alertstate="firing"})',
+                "eval_time": "4h",
+                "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
+            },
+        ],
+    }
+    path = tmp_path / "test.yaml"
+    files = ["alerts.yaml", "recording_rules.yaml"]
+    path.write_text(yaml.safe_dump({"rule_files": files, "tests": [test]}))
+    done = subprocess.run([require_server("promtool"), "test", "rules", path], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()

@@ -15,7 +15,12 @@ from dashboard_lint import panels_of
 from rankscope_agent.contract.metrics import agent
 from rankscope_agent.contract.metrics.goodput import PROJECT_INTERRUPTIONS
 from rankscope_dashboards import dashboard_files
-from rankscope_dashboards.rules.recording_rules import SUCCESS_OBJECTIVE
+from rankscope_dashboards.rules.recording_rules import (
+    CLASS_GOODPUT,
+    DURATION_OBJECTIVE,
+    GOODPUT_OBJECTIVE,
+    SUCCESS_OBJECTIVE,
+)
 from scraped_stack import Stack, ask, filled, scraped_stack
 from servers import require_server
 from stack_sources import JOB, KUBERNETES
@@ -32,9 +37,12 @@ OF_ADAPTERS = ("Blocks that error correction met", "Adapters by health and firmw
 IN_PODS = ("Frames lost by interfaces inside pods", "Interfaces inside pods")
 """Panels of pods' own network namespaces: the ranks here are in no pods."""
 
-NEVER_HERE = (agent.INVALID_SAMPLES.name, PROJECT_INTERRUPTIONS.name, SUCCESS_OBJECTIVE)
+NEVER_HERE = (
+    *(agent.INVALID_SAMPLES.name, PROJECT_INTERRUPTIONS.name, SUCCESS_OBJECTIVE),
+    *(DURATION_OBJECTIVE, GOODPUT_OBJECTIVE, CLASS_GOODPUT),
+)
 """Series of what goes wrong with a collector's samples, which nothing does here, of the times
-between interruptions, of which there are none, and of objectives, which no configuration sets."""
+between interruptions, of which there are none, and of objectives, which recording rules add."""
 
 OF_THE_PAST = ("Recoveries",)
 """Marks of what ends some time: in half a minute little recovers here, or nothing."""

@@ -97,7 +97,7 @@ SCHEMA: Schema = {
         },
         "objectives": _objects(
             "What is expected of the jobs of a class: which share succeeds, which share of their"
-            " GPU time no fault takes, and how long a job takes from its creation to its success;"
+            " GPU time no fault takes, and within which time 19 of 20 jobs that succeed do so;"
             ' the class "" stands for all others.',
             16,
             ("class",),

@@ -19,6 +19,14 @@ OBJECTIVES: Mapping[str, float] = {"production": 0.95, "": 0.85}
 """Which share of the jobs of a class should succeed, "" standing for all other classes. They are to
 be agreed on: research jobs fail by what their authors change, production jobs should not."""
 
+GOODPUT_OBJECTIVES: Mapping[str, float] = {"production": 0.95, "": 0.9}
+"""Which share of the GPU time of a class no fault should take: as much as the whole cluster may
+lose, and twice that where experiments are run."""
+
+TIMES_TO_COMPLETE: Mapping[str, str] = {"": "90d"}
+"""Within which 19 of 20 jobs of a class should succeed; no job of a class without one takes that
+long."""
+
 SUCCESS, GOODPUT, TIME_TO_COMPLETE = "success_ratio", "goodput", "time_to_complete"
 
 
@@ -54,8 +62,8 @@ class Configuration:
     Args:
         hang_after: an age, empty where it is not said.
         objectives: shares of jobs that should succeed, by class; "" for all other classes.
-        goodput: shares of GPU time that faults should leave, by class, where they are said.
-        times_to_complete: ages in which a job should succeed, by class, where they are said.
+        goodput: shares of GPU time that faults should leave, by class as well.
+        times_to_complete: ages in which 19 of 20 jobs should succeed, by class as well.
         thresholds: of alerts, all of them.
         owners: of pages (on_call) and tickets (platform, network), where they are said.
         project_owners: of tickets about a project's jobs.
@@ -72,8 +80,8 @@ class Configuration:
 
     hang_after: str = ""
     objectives: Mapping[str, float] = field(default_factory=lambda: dict(OBJECTIVES))
-    goodput: Mapping[str, float] = field(default_factory=dict)
-    times_to_complete: Mapping[str, str] = field(default_factory=dict)
+    goodput: Mapping[str, float] = field(default_factory=lambda: dict(GOODPUT_OBJECTIVES))
+    times_to_complete: Mapping[str, str] = field(default_factory=lambda: dict(TIMES_TO_COMPLETE))
     thresholds: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULTS))
     owners: Mapping[str, Contact] = field(default_factory=dict)
     project_owners: Mapping[str, Contact] = field(default_factory=dict)
@@ -142,8 +150,8 @@ def _configuration(value: Mapping[str, Any]) -> Configuration:
     return Configuration(
         hang_after=value.get("hang_after", ""),
         objectives={**OBJECTIVES, **_objectives(value, SUCCESS)},
-        goodput=_objectives(value, GOODPUT),
-        times_to_complete=_objectives(value, TIME_TO_COMPLETE),
+        goodput={**GOODPUT_OBJECTIVES, **_objectives(value, GOODPUT)},
+        times_to_complete={**TIMES_TO_COMPLETE, **_objectives(value, TIME_TO_COMPLETE)},
         thresholds={**DEFAULTS, **value.get("thresholds", {})},
         owners={role: Contact(**one) for role, one in owners.items()},
         project_owners={

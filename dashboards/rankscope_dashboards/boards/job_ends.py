@@ -7,14 +7,19 @@ from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, since, su
 from rankscope_dashboards.expressions.promql import by
 from rankscope_dashboards.expressions.queries import CLUSTER, FEW, of
 from rankscope_dashboards.parts.panels import BarGauge, Panel, Stat, now
-from rankscope_dashboards.rules.recording_rules import SUCCESS_OBJECTIVE
+from rankscope_dashboards.rules.recording_rules import (
+    CLASS_GOODPUT,
+    DURATION_OBJECTIVE,
+    GOODPUT_OBJECTIVE,
+    SUCCESS_OBJECTIVE,
+)
 
 NO_ENDS = "no job has ended, or rankscope watch runs without --cluster-jobs"
 
 
 def panels() -> list[Panel]:
     """Return the panels."""
-    return [_success(), _causes(), _duration(), *_interruptions()]
+    return [_success(), _causes(), _duration(), _goodput(), *_interruptions()]
 
 
 def _success() -> Panel:
@@ -59,7 +64,8 @@ def _duration() -> Panel:
     return BarGauge(
         title="Time to complete",
         description="Half of the jobs that succeeded in the time range, and 19 of 20, took no"
-        " longer than this from their creation to their end, waiting included.",
+        " longer than this from their creation to their end, waiting included, with the objective"
+        " of each class for 19 of 20.",
         unit="s",
         minimum=0,
         targets=now(
@@ -70,8 +76,26 @@ def _duration() -> Panel:
                 )
                 for part, name in ((0.5, "half"), (0.95, "19 of 20"))
             ),
+            (f"max by (job_class) ({DURATION_OBJECTIVE}{{{CLUSTER}}})", "{{job_class}} objective"),
         ),
         missing=NO_ENDS,
+        width=8,
+    )
+
+
+def _goodput() -> Panel:
+    return BarGauge(
+        title="Goodput by class",
+        description="Share of the GPU time of the last day that no fault took, by class, with the"
+        " objective of each class. Time that was not observed does not count.",
+        unit="percentunit",
+        minimum=0,
+        maximum=1,
+        targets=now(
+            (f"min by (job_class) ({CLASS_GOODPUT}{{{CLUSTER}}})", "{{job_class}}"),
+            (f"min by (job_class) ({GOODPUT_OBJECTIVE}{{{CLUSTER}}})", "{{job_class}} objective"),
+        ),
+        missing="rankscope watch is not scraped",
         width=8,
     )
 
@@ -95,7 +119,7 @@ def _interruptions() -> list[Panel]:
             targets=now((f"{watched} / ({often} > 0)", "")),
             missing=none,
             briefly="none",
-            width=12,
+            width=8,
         ),
         Stat(
             title="Mean time to recovery",
@@ -105,6 +129,6 @@ def _interruptions() -> list[Panel]:
             targets=now((f"{lost} / ({often} > 0)", "")),
             missing=none,
             briefly="none",
-            width=12,
+            width=8,
         ),
     ]

@@ -47,17 +47,27 @@ def succeeded(window: str, chosen: str = "") -> str:
     return f"sum {by('job_class')} ({good}) / (sum {by('job_class')} ({both}) > 0)"
 
 
-def objective(objectives: Mapping[str, float]) -> str:
+def took(part: float, window: str) -> str:
+    """Return how long a part of the jobs took that succeeded within a window, by class."""
+    buckets = f"{cluster_jobs.JOB_DURATION.name}_bucket"
+    return f"histogram_quantile({part}, {since(buckets, window, 'job_class', 'le')})"
+
+
+def objective(
+    objectives: Mapping[str, float], series: str = cluster_jobs.JOB_COMPLETIONS.name
+) -> str:
     """Return the objective of each class of which there are jobs.
 
     Args:
         objectives: by class; "" for all other classes.
+        series: that there are of these jobs, with their class.
     """
     named = [one for one in objectives if one]
     matchers = {f'job_class="{one}"': objectives[one] for one in named}
-    matchers[f'job_class!~"{"|".join(map(_quoted, named))}"'] = objectives[""]
+    others = f'job_class!~"{"|".join(map(_quoted, named))}"' if named else ""
+    matchers[others] = objectives[""]
     return " or ".join(
-        f"{value} * group {by('job_class')} (last_over_time({_ends('', one)}[{BRIDGED}]))"
+        f"{value:.10g} * group {by('job_class')} (last_over_time({series}{{{one}}}[{BRIDGED}]))"
         for one, value in matchers.items()
     )
 

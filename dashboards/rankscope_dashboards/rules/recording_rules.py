@@ -8,11 +8,11 @@ Names are level:metric:operation, the level being the labels that are left besid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import (
     agent,
+    cluster_jobs,
     goodput,
     job_logs,
     job_status,
@@ -21,9 +21,10 @@ from rankscope_agent.contract.metrics import (
     summary,
     training,
 )
-from rankscope_analyzers.configuration.values import OBJECTIVES
+from rankscope_analyzers.command import age_seconds
+from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.goodput import parts
-from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, objective, succeeded
+from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, objective, succeeded, took
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import (
     JOB_INFO_RECORD,
@@ -67,6 +68,12 @@ FEWEST_OPERATIONS = 20
 """Of which a mean is taken."""
 
 PROJECT_COST = "project:rankscope_cost:rate5m"
+CLASS_LOST = "job_class:rankscope_gpu_seconds_lost:rate5m"
+CLASS_OBSERVED = "job_class:rankscope_gpu_seconds_observed:rate5m"
+CLASS_GOODPUT = "job_class:rankscope_goodput:ratio1d"
+GOODPUT_OBJECTIVE = "job_class:rankscope_goodput:objective"
+CLASS_DURATION = "job_class:rankscope_job_duration_seconds:p95_7d"
+DURATION_OBJECTIVE = "job_class:rankscope_job_duration_seconds:objective"
 SUCCESS_OBJECTIVE = "job_class:rankscope_job_completions_success:objective"
 
 
@@ -102,9 +109,9 @@ class RecordGroup:
     records: tuple[Record, ...]
 
 
-def _gpus(matcher: str) -> str:
+def _gpus(matcher: str, *labels: str) -> str:
     """Return how many GPUs' time went into some parts; of projects, which do not end as jobs do."""
-    return f"sum {by()} (rate({goodput.PROJECT_GPU_SECONDS.name}{{{matcher}}}[5m]))"
+    return f"sum {by(*labels)} (rate({goodput.PROJECT_GPU_SECONDS.name}{{{matcher}}}[5m]))"
 
 
 def _part_lost(window: str) -> str:
@@ -271,21 +278,41 @@ COST = RecordGroup(
 )
 
 
-def groups(objectives: Mapping[str, float] = OBJECTIVES) -> tuple[RecordGroup, ...]:
+def _classes(known: Configuration) -> RecordGroup:
+    """Return what faults leave of the GPU time of each class, and what they should leave."""
+    lost, observed = (f"avg_over_time({one}[1d])" for one in (CLASS_LOST, CLASS_OBSERVED))
+    return RecordGroup(
+        "rankscope-classes",
+        "1m",
+        (
+            Record(CLASS_OBSERVED, _gpus(f'part!="{parts.UNOBSERVED}"', "job_class")),
+            Record(CLASS_LOST, _gpus(f'part=~"{"|".join(parts.FAULTS)}"', "job_class")),
+            Record(CLASS_GOODPUT, f"1 - {lost} / ({observed} > 0)"),
+            Record(GOODPUT_OBJECTIVE, objective(known.goodput, CLASS_OBSERVED)),
+        ),
+    )
+
+
+def groups(known: Configuration | None = None) -> tuple[RecordGroup, ...]:
     """Return all groups.
 
     Args:
-        objectives: which share of the jobs of a class should succeed; "" for all other classes.
+        known: what is expected of the jobs of each class.
     """
+    known = known or Configuration()
+    times = {name: age_seconds(age) for name, age in known.times_to_complete.items()}
+    durations = f"{cluster_jobs.JOB_DURATION.name}_count"
     ends = RecordGroup(
         "rankscope-job-ends",
         "5m",
         (
             *(Record(success(window), succeeded(window)) for window in SUCCESS_WINDOWS),
-            Record(SUCCESS_OBJECTIVE, objective(objectives)),
+            Record(SUCCESS_OBJECTIVE, objective(known.objectives)),
+            Record(CLASS_DURATION, took(0.95, "7d")),
+            Record(DURATION_OBJECTIVE, objective(times, durations)),
         ),
     )
-    return NODE, JOB, BURN, COST, ends
+    return NODE, JOB, BURN, COST, _classes(known), ends
 
 
 GROUPS: tuple[RecordGroup, ...] = groups()

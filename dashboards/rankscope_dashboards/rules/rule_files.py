@@ -39,9 +39,7 @@ class Links:
 def files(links: Links) -> Mapping[str, str]:
     """Return the content of all rule files by name."""
     rules = {
-        "recording_rules": [
-            _records(group) for group in recording_rules.groups(links.known.objectives)
-        ],
+        "recording_rules": [_records(group) for group in recording_rules.groups(links.known)],
         "alerts": [_alerts(group, links) for group in alerts.groups(links.known.thresholds)],
     }
     return dict(_files(rules))

@@ -17,6 +17,7 @@ from rankscope_dashboards.rules.alerts import (
     job_status,
     links,
     nccl,
+    objectives,
     storage,
     training,
 )
@@ -33,6 +34,7 @@ _GROUPS: tuple[Group, ...] = (
     *links.GROUPS,
     *host.GROUPS,
     *cluster.GROUPS,
+    *objectives.GROUPS,
 )
 
 

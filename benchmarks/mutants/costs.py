@@ -16,6 +16,9 @@ from benchmarks.mutants.population import Mutant
 AGENT, ANALYZERS = "agent/rankscope_agent/", "analyzers/rankscope_analyzers/"
 
 COSTS: Mapping[str, Mapping[str, str]] = {
+    f"{AGENT}contract/kernel/scanner.py": {
+        "DENSE": "share of lines from which equal messages are grouped; both ways find the same",
+    },
     f"{AGENT}contract/log_text/framing.py": {
         "HOP_BYTES": "a text with more marks than hops is searched by the pattern instead",
     },
@@ -59,6 +62,9 @@ COSTS: Mapping[str, Mapping[str, str]] = {
     },
     f"{ANALYZERS}profiles/json_stream.py": {
         "CHUNK_CHARACTERS": "characters per read; a value that is cut off is read on",
+    },
+    f"{ANALYZERS}stragglers/recent_rows.py": {
+        "SLACK": "rows allocated beyond those that are kept, so that they are moved up less often",
     },
     f"{ANALYZERS}steps/parquet.py": {
         "BUFFER_BYTES": "bytes of a column that Arrow reads from the file at once",

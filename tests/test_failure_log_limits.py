@@ -1,0 +1,73 @@
+"""How much of a job's logs is read for the reasons of a failure: at each limit and beyond it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.failures.log import FailureLog, FailureSigns
+from rankscope_agent.contract.failures.messages import classify
+from rankscope_agent.contract.failures.tracebacks import TracebackReader
+
+START = "Traceback (most recent call last):"
+FAULT = b"Segmentation fault (core dumped)"
+
+
+def log():
+    signs = FailureSigns()
+    return FailureLog("job.log", signs), signs
+
+
+def shown(*texts):
+    one, signs = log()
+    for text in texts:
+        one.feed(text)
+    one.finish()
+    return [sign.meaning.cause for sign in signs.signs]
+
+
+@pytest.mark.parametrize(("before", "found"), [(4096 - len(FAULT), 1), (4096, 0)])
+def test_4096_bytes_of_a_line_are_looked_at(before, found):
+    assert len(shown(b" " * before + FAULT + b"\n")) == found
+
+
+@pytest.mark.parametrize(("known", "opened"), [(19_999, True), (20_000, False)])
+def test_20_000_writers_of_tracebacks_are_told_apart(known, opened):
+    one, _ = log()
+    one._readers = dict.fromkeys(range(known))
+    one.feed(f"[rank7]: {START}\n".encode())
+    assert (len(one._readers) > known) == opened
+
+
+@pytest.mark.parametrize(("lines", "opened"), [(20_000, True), (20_001, False)])
+def test_a_traceback_ends_after_20_000_lines_of_silence(lines, opened):
+    one, _ = log()
+    one.feed(f'[rank7]: {START}\n[rank7]:   File "a.py", line 1, in f\n'.encode())
+    one._line = 1 + lines
+    one.feed(b"step\n")
+    assert bool(one._open) == opened
+
+
+def test_400_characters_of_a_message_are_kept():
+    one, signs = log()
+    one.feed(FAULT + b" " + b"x" * 1000 + b"\n")
+    assert [len(sign.text) for sign in signs.signs] == [400]
+
+
+@pytest.mark.parametrize(("tagged", "lines"), [(True, 40), (False, 3)])
+def test_so_many_lines_after_an_exception_may_be_of_its_message(tagged, lines):
+    reader = TracebackReader(tagged=tagged)
+    for words in (START, '  File "train.py", line 1, in f', "    f()", "RuntimeError: it failed"):
+        assert reader.feed(words) is None
+    taken = 0
+    while taken < 100 and reader.feed(f"line {taken}") is None:
+        taken += 1
+    assert taken == lines
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "cause"), [(3, causes.MISSING_IMPORT), (4, causes.USER_EXCEPTION)]
+)
+def test_four_exceptions_are_looked_at_that_a_text_names(wrappers, cause):
+    around = "".join(f"Wrapped{number}Error: " for number in range(wrappers + 1))
+    assert classify(f"{around}ImportError: no module").cause == cause

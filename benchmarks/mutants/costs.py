@@ -60,6 +60,9 @@ COSTS: Mapping[str, Mapping[str, str]] = {
     f"{ANALYZERS}intake/log_files.py": {
         "CHUNK_BYTES": "bytes per read of a log, which a scanner takes in pieces of any size",
     },
+    f"{ANALYZERS}numeric/arrays.py": {
+        "SPARSE": "whether values are sorted or counted; both find the same distinct ones",
+    },
     f"{ANALYZERS}profiles/json_stream.py": {
         "CHUNK_CHARACTERS": "characters per read; a value that is cut off is read on",
     },

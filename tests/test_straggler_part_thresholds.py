@@ -1,0 +1,189 @@
+"""Thresholds of the parts that find stragglers: just below each and just beyond it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rankscope_analyzers.findings.finding import Evidence, Where
+from rankscope_analyzers.stragglers import long_steps, rank_grid, unobserved_ranks
+from rankscope_analyzers.stragglers.detector import Detector, RunLength
+from rankscope_analyzers.stragglers.incidents import Incident
+from rankscope_analyzers.stragglers.long_steps import LongStep
+from rankscope_analyzers.stragglers.peer_evidence import _during
+from rankscope_analyzers.stragglers.quantities import Steps, _is_rest_separate
+from rankscope_analyzers.stragglers.rank_zero_work import RankZeroWork
+from rankscope_analyzers.stragglers.sampled_steps import with_copies
+from rankscope_analyzers.stragglers.shape import Shape
+from rankscope_analyzers.stragglers.view import Candidate
+from test_incidents import NOW, seen
+
+
+@pytest.mark.parametrize(("ranks", "sizes"), [(4, (2, 2, 2)), (3, (2, 2, 1))])
+def test_ranks_fill_half_of_a_grid(ranks, sizes):
+    stage = np.array([0, 0, 1, 1])[:ranks]
+    replica = np.array([0, 1, 0, 1])[:ranks]
+    tensor = np.array([0, 1, 1, 0])[:ranks]
+    assert rank_grid._filled(np.arange(ranks), stage, replica, tensor).shape == sizes
+
+
+@pytest.mark.parametrize(("largest", "sizes"), [(7, (8, 7, 1)), (8, (1, 15, 1))])
+def test_stages_of_unequal_size_have_four_positions_for_each_rank(largest, sizes):
+    stage = np.array([0] * largest + [1, 2, 3, 4, 5, 6, 7])
+    assert rank_grid._staged(np.arange(len(stage)), stage).shape == sizes
+
+
+def longer(early, newest):
+    wait = np.concatenate([early, newest])
+    return unobserved_ranks._longer(SimpleNamespace(step=np.ones((len(wait), 1))), wait)
+
+
+@pytest.mark.parametrize(("excess", "waits"), [(0.019, False), (0.021, True)])
+def test_peers_wait_for_a_fiftieth_of_a_step(excess, waits):
+    assert (longer(np.zeros(30), np.full(16, excess)) > 0) == waits
+
+
+@pytest.mark.parametrize(("excess", "waits"), [(0.18, False), (0.19, True)])
+def test_what_peers_wait_exceeds_five_standard_errors(excess, waits):
+    varied = excess + 0.1 * np.array([-1.0, 1.0] * 8)  # 5 * 1.4826 * 0.1 / sqrt(16) = 0.185
+    assert (longer(np.zeros(30), varied) > 0) == waits
+
+
+def test_the_first_thirty_steps_are_what_later_ones_are_compared_with():
+    early = np.array([1.0] * 14 + [0.0] * 16 + [1.0] * 20)
+    assert longer(early, np.ones(16)) == 1.0
+
+
+@pytest.mark.parametrize(("copies", "named"), [(0.149, False), (0.151, True)])
+def test_half_of_what_a_rank_computes_longer_is_waiting_for_copies(copies, named):
+    records = pd.DataFrame(
+        {"rank": [3, 4], "copies_seconds": [copies, 0.1], "t_start_unix_seconds": NOW}
+    )
+    evidence = (Evidence("compute_seconds", 0.6, 0.5, "seconds", "compute"),)
+    slow = seen("gpu_compute", where=Where(ranks=(3,)), evidence=evidence)
+    assert ("waits" in with_copies(slow, records).summary) == named
+
+
+@pytest.mark.parametrize(("early", "inside"), [(0.4, True), (0.6, False)])
+def test_a_step_belongs_to_an_incident_that_begins_half_a_second_later(early, inside):
+    frame = SimpleNamespace(starts=np.array([[NOW - early]]), usable=np.array([True]))
+    assert _during(frame, SimpleNamespace(since=NOW, until=None)).tolist() == [inside]
+
+
+@pytest.mark.parametrize(("rest", "separate"), [(0.0049, False), (0.0051, True)])
+def test_the_rest_is_known_if_it_is_half_a_per_cent_of_the_step(rest, separate):
+    whole = np.ones((4, 1, 2, 1))
+    steps = Steps(whole, 0 * whole, whole - rest, 0 * whole)
+    assert _is_rest_separate(steps, rest * whole) == separate
+
+
+def test_what_is_usual_for_a_rank_moves_by_a_seventh():
+    usual = long_steps._updated(np.array([1.0, 1.0, np.nan]), np.array([2.0, np.nan, 3.0]))
+    assert usual.tolist() == pytest.approx([1.15, 1.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds", "short"),
+    [(47, 100.0, True), (48, 100.0, False), (1000, 5.9, True), (1000, 6.0, False)],
+)
+def test_a_short_run_has_less_than_48_steps_or_six_seconds(steps, seconds, short):
+    assert RunLength(steps, seconds).is_short == short
+
+
+def shape():
+    return Shape(1, 2, 1, 1, wall=False, nodes=np.zeros((1, 2, 1), dtype=np.int64))
+
+
+@pytest.mark.parametrize(("steps", "warm_up"), [(None, 12), (100, 12), (20, 5)])
+def test_twelve_steps_warm_up_or_a_quarter_of_a_short_run(steps, warm_up):
+    detector = Detector()
+    detector.start_run(shape(), None if steps is None else RunLength(steps, 100.0))
+    assert detector._warm_up == warm_up
+
+
+class Evaluated(Detector):
+    """Notes at how many usable steps it evaluates."""
+
+    def __init__(self):
+        super().__init__()
+        self.at, self.froze = [], []
+
+    def _evaluate(self, run):
+        self.at.append(run.usable)
+
+    def _freeze(self, run, step, clock):
+        self.froze.append(step.times)
+
+
+class Taking:
+    """A run that takes each step."""
+
+    usable = 0
+    rest_is_unmeasured = False
+
+    def push(self, now, row):
+        self.usable += 1
+        return True
+
+    def add_pause(self, seconds, position):
+        pass
+
+
+def test_a_run_is_evaluated_at_each_fourth_usable_step():
+    detector, run = Evaluated(), Taking()
+    for _ in range(13):
+        detector._push(run, SimpleNamespace(learn=lambda *_: None), None, 0, 0.0)
+    assert detector.at == [4, 8, 12]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "times", "froze"), [(5.0, 20.0, 1), (4.9, 100.0, 0), (100.0, 19.9, 0)]
+)
+@pytest.mark.parametrize("position", [1, -1])
+def test_a_pause_of_five_seconds_and_twenty_steps_is_reported(position, seconds, times, froze):
+    own, others = (seconds, 0.0) if position >= 0 else (0.0, seconds)
+    step = LongStep(
+        position, own, times, housekeeping=False, input=False, excess=np.zeros(2), waited=others
+    )
+    detector = Evaluated()
+    detector._take_long_step(Taking(), step, 7, NOW)
+    assert len(detector.froze) == froze
+
+
+def test_the_names_of_65_536_nodes_are_remembered():
+    detector = Detector()
+    numbers = detector.node_numbers([str(number) for number in range(65_537)])
+    assert numbers.tolist()[-2:] == [65_535, -1]
+
+
+def incident(since=100.0, until=150.0, **changes):
+    values = (since, since, until, (3,), ("n1",), -1, 0.1, 0.9, 1.2, 1.0)
+    return Incident("gpu_compute", *values, **changes)
+
+
+def test_an_incident_is_merged_with_what_an_earlier_one_cost():
+    alone, before = incident(200.0, None), incident(cost=0.2)
+    once = alone.merged_with(before)
+    assert (once.earlier, once.lasted_earlier, once.lost_earlier) == (1, 50.0, pytest.approx(10.0))
+    assert incident(200.0).merged_with(incident()).lost_earlier == 0.0
+
+
+def test_all_ranks_have_waited_for_rank_zero_in_no_step_at_first():
+    work = RankZeroWork()
+    work.add(7, 2.0, 0.5)
+    assert (work.waits.steps, work.waits.seconds) == (1, 2.0)
+
+
+def test_what_nobody_says_of_a_run_or_of_a_fault_is_unknown():
+    run = shape()
+    assert (run.timing, run.job_ranks) == (0, 0)
+    fault = Candidate("gpu_compute", 0.1, (3,), -1, 1.2, 1.0)
+    assert (fault.certainty, fault.began, fault.ended) == (1.0, 0, -1)
+    assert LongStep(-1, 0.0, 1.0, housekeeping=False, input=False, excess=None).waited == 0.0
+
+
+def test_a_job_has_no_steps_at_first():
+    assert Detector().length == RunLength(0, 0.0)

@@ -22,6 +22,9 @@ COSTS: Mapping[str, Mapping[str, str]] = {
     f"{AGENT}contract/log_text/framing.py": {
         "HOP_BYTES": "a text with more marks than hops is searched by the pattern instead",
     },
+    f"{AGENT}contract/nccl/info_lines.py": {
+        "_START_LENGTH": "bytes by which lines are looked up before they are compared as a whole",
+    },
     f"{AGENT}contract/nccl/lines.py": {
         "HOP_BYTES": "past the hops the pattern goes on alone and finds the same records",
         "FIRST_HOPS": "past the hops the pattern goes on alone and finds the same records",

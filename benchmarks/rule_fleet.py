@@ -355,6 +355,8 @@ def page_of_kubernetes() -> str:
         f'kube_node_status_allocatable{{node="n{node}",resource="cpu"}} 192\n'
         f'kube_pod_container_resource_requests{{namespace="team",pod="p-{node}",uid="u-{node}",'
         f'container="main",node="n{node}",resource="nvidia_com_gpu",unit="integer"}} 8\n'
+        f'kube_pod_spec_volumes_persistentvolumeclaims_info{{namespace="team",pod="p-{node}",'
+        f'persistentvolumeclaim="data"}} 1\n'
         f'kube_node_info{{node="n{node}"}} 1\n'
         f'kube_node_spec_unschedulable{{node="n{node}"}} {int(node % FAULTY_EVERY == 7)}\n'
         f'kube_node_annotations{{node="n{node}",annotation_rankscope_io_maintenance=""}} 1\n'

@@ -10,6 +10,7 @@ from dataclasses import replace
 from alert_checkpoint_cases import CHECKPOINT_CASES
 from alert_series import (
     ALIVE,
+    CLIENTS,
     HOLDER,
     JOB,
     JOB_KNOWN,
@@ -19,7 +20,9 @@ from alert_series import (
     OTHER,
     OWNER,
     PORT,
+    RANK_THERE,
     amiss,
+    and_more,
     buckets,
     burn,
     cascade,
@@ -41,7 +44,9 @@ CASES: dict[str, Case] = {
     "RankscopeSlowNetworkGroup": finding("network_link", "network_link", 0.051),
     "RankscopeGlobalSlowdown": finding("global_slowdown", "global_slowdown", 0.051),
     "RankscopeUnevenWork": finding("partition_imbalance", "partition_imbalance", 0.051),
-    "RankscopeSlowStorage": finding("storage_checkpoint", "storage_checkpoint", 0.051),
+    "RankscopeSlowStorage": and_more(
+        finding("storage_checkpoint", "storage_checkpoint", 0.051), *CLIENTS, RANK_THERE
+    ),
     "RankscopeHostStalls": finding("host_transient", "host_transient", 0.051),
     # Jobs that stand.
     "RankscopeHang": finding("rank_stopped", "hang", 1.0),

@@ -13,8 +13,9 @@ FOREIGN = {
     "kube_node_annotations",
     "kube_pod_status_unschedulable",
     "kube_pod_container_resource_requests",
+    "kube_pod_spec_volumes_persistentvolumeclaims_info",
 }
-"""Series of kube-state-metrics that alerts may read."""
+"""Series of kube-state-metrics that rules may read."""
 
 JOB = 'job_id="team/llm"'
 NODE = 'node="gpu-07"'
@@ -36,6 +37,15 @@ HOLDER = steady(
     f'rankscope_gpu_allocation_info{{{NODE},{JOB},rank="13",gpu="5",uuid="GPU-3f2a",'
     'pod_namespace="team",pod_name="llm-0"}'
 )
+
+CLIENTS = tuple(
+    counter(f"rankscope_storage_client_{name}_total{{{NODE},{key}}}", *3 * (each,))
+    for key in ('type="lustre",filesystem="scratch",operation="write"',)
+    for name, each in (("operations", 60.0), ("operation_seconds", 9.0))
+)
+"""A node's client of Lustre, whose writes take 150 ms."""
+
+RANK_THERE = steady(f'rankscope_rank_info{{{NODE},{JOB},rank="13"}}')
 
 JOB_KNOWN = (OWNER, POD, HOLDER)
 Values3 = tuple[float, float, float]
@@ -230,3 +240,8 @@ def cascade() -> Case:
         for i in range(6)
     ]
     return Case((*series, *running, AGENTS), linger=15, settle=20, gap=1)
+
+
+def and_more(case: Case, *series: Series) -> Case:
+    """Return a case with series beside its own."""
+    return replace(case, series=(*case.series, *series))

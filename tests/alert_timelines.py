@@ -237,7 +237,7 @@ def _flaps(case: Case, alert: Alert) -> dict:
 def _needed(alert: Alert) -> list[dict]:
     """Return the groups of recording rules that an alert needs, directly or by others."""
     known = {one.name: one for group in recording_rules.GROUPS for one in group.records}
-    wanted, texts = set(), [alert.expression]
+    wanted, texts = set(), [alert.expression, alert.description]
     while texts:
         text = texts.pop()
         for name, one in known.items():

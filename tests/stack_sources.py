@@ -26,7 +26,16 @@ OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2
 JOB = "team/job"
 STEP_NS = 142_000_000
 KUBERNETES = ("kube_pod_container_status_restarts_total", "kube_node_status_condition")
-"""The only series that are not ours, by the names that kube-state-metrics documents."""
+"""By the names that kube-state-metrics documents."""
+
+FUSE = "juicefs_fuse_ops_durations_histogram_seconds"
+VOLUMES = (
+    "kube_pod_spec_volumes_persistentvolumeclaims_info",
+    "kubelet_volume_stats_available_bytes",
+    "kubelet_volume_stats_capacity_bytes",
+)
+OTHERS = {*KUBERNETES, *VOLUMES, f"{FUSE}_sum", f"{FUSE}_count"}
+"""The only series that are not ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ class _Kubernetes(BaseHTTPRequestHandler):
             f'{condition}{{node="{NODE}",condition="Ready",status="true"}} 1',
             f'{condition}{{node="gpu-09",condition="Ready",status="true"}} 0',
         )
-        body = "".join(f"{line}\n" for line in lines).encode()
+        body = "".join(f"{line}\n" for line in (*lines, *_storage(number))).encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.end_headers()
@@ -68,6 +77,18 @@ class _Kubernetes(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
+
+
+def _storage(number: int) -> Iterator[str]:
+    """Yield what a mount of JuiceFS and a volume of the first pod tell, the later the more."""
+    mount = f'{{node="{NODE}",vol_name="shared",mp="/jfs"}}'
+    yield f"{FUSE}_count{mount} {number * 40}"
+    yield f"{FUSE}_sum{mount} {number * 0.2}"
+    claims, available, capacity = VOLUMES
+    claim = 'namespace="team",persistentvolumeclaim="checkpoints"'
+    yield f'{claims}{{{claim},pod="train-0"}} 1'
+    yield f'{available}{{{claim},node="{NODE}"}} {4e11 - number * 1e9}'
+    yield f'{capacity}{{{claim},node="{NODE}"}} 1e12'
 
 
 @contextlib.contextmanager

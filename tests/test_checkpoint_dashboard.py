@@ -42,7 +42,7 @@ def test_operations_are_those_of_the_jobs_nodes(gives, nodes, shown):
     series |= {
         f'rankscope_rank_info{{job_id="t/j",rank="{node}",node="{node}"}}': "1x20" for node in nodes
     }
-    title = "Duration of an operation on Lustre and CephFS"
+    title = "Duration of an operation on a file system"
     means = {"a": 0.1, "b": 0.05}
     expected = {
         f'{{node="{node}",type="lustre",filesystem="s",operation="read"}}': means[node]

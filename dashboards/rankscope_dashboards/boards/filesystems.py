@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import storage_clients
+from rankscope_dashboards.expressions import volumes
 from rankscope_dashboards.expressions.promql import by
-from rankscope_dashboards.expressions.queries import FEW, NODE, job_nodes, of, rate, whole
-from rankscope_dashboards.expressions.storage import operation_seconds
-from rankscope_dashboards.parts import links
-from rankscope_dashboards.parts.fields import lettered
-from rankscope_dashboards.parts.panels import BAD, GOOD, Panel, TimeSeries, targets
+from rankscope_dashboards.expressions.queries import (
+    CLUSTER,
+    FEW,
+    JOB,
+    MANY,
+    NODE,
+    job_nodes,
+    of,
+    rate,
+    whole,
+)
+from rankscope_dashboards.expressions.storage import client_seconds
+from rankscope_dashboards.parts import links, shared
+from rankscope_dashboards.parts.fields import columns, lettered, override
+from rankscope_dashboards.parts.panels import BAD, GOOD, Panel, Table, TimeSeries, rows, targets
 
 NO_CLIENT = "no client of Lustre or CephFS, or agents do not read debugfs (--path.debugfs)"
+NO_MOUNT = f"{NO_CLIENT}; no mount of JuiceFS is scraped"
+NO_VOLUMES = "no claims, or neither kubelets nor kube-state-metrics are scraped"
 
 SLOW = ((None, GOOD), (0.05, BAD))
 """Seconds; `RankscopeStorageClientSlow` fires there, where other nodes wait half as long."""
@@ -21,23 +34,23 @@ def panels(runbooks: str) -> list[Panel]:
     slow = links.runbook(runbooks, "RankscopeStorageClientSlow")
     return [
         TimeSeries(
-            title="Duration of an operation on Lustre and CephFS",
+            title="Duration of an operation on a file system",
             description="Mean duration of reads, writes and metadata operations, by node and file"
-            f" system; the {FEW} longest. One node above the others has a slow way there; all of"
-            " them together have a slow file system.",
+            f" system, of JuiceFS of any; the {FEW} longest. One node above the others has a slow"
+            " way there; all of them together have a slow file system.",
             unit="s",
             minimum=0,
             targets=targets(
                 (
-                    f"{operation_seconds(NODE, '$__rate_interval')} and topk({FEW},"
-                    f" {job_nodes(operation_seconds(NODE, '$__range', moment=' @ end()'))})",
+                    f"{client_seconds(NODE, '$__rate_interval')} and topk({FEW},"
+                    f" {job_nodes(client_seconds(NODE, '$__range', moment=' @ end()'))})",
                     "{{node}} {{type}} {{filesystem}} {{operation}} {{cluster}}",
                 )
             ),
             overrides=lettered(),
             several=True,
             steps=SLOW,
-            missing=NO_CLIENT,
+            missing=NO_MOUNT,
             links=[slow, links.runbook(runbooks, "RankscopeSlowStorage")],
         ),
         TimeSeries(
@@ -51,7 +64,40 @@ def panels(runbooks: str) -> list[Panel]:
             several=True,
             missing=NO_CLIENT,
         ),
+        _volumes(runbooks),
     ]
+
+
+def _volumes(runbooks: str) -> Panel:
+    """Return the table of the claims of the job's pods."""
+    available = f"{volumes.AVAILABLE}{{{CLUSTER}}}"
+    share = volumes.of_jobs(f"{available} / {volumes.CAPACITY}{{{CLUSTER}}}", JOB, CLUSTER)
+    pace = f"(-deriv({available}[$__range]) > 0)"
+    full = volumes.of_jobs(f"{available} / {pace}", JOB, CLUSTER)
+    fullest = f"bottomk({MANY}, {share})"
+    values = {"Value #A": "free", "Value #B": "full in"}
+    return Table(
+        title="Volumes of the job's pods",
+        description="Free share of the volumes that the job's pods claim, and when they are full at"
+        " the pace of the time range, if they fill; the fullest first.",
+        unit="string",
+        targets=rows(
+            fullest,
+            f"({full}) and on (cluster, job_id, namespace, persistentvolumeclaim) {fullest}",
+        ),
+        transformations=[
+            {"id": "merge", "options": {}},
+            *columns({**shared.CLUSTER_COLUMN, "persistentvolumeclaim": "claim", **values}),
+        ],
+        overrides=[
+            override("free", {"unit": "percentunit"}),
+            override("full in", {"unit": "s"}),
+        ],
+        missing=NO_VOLUMES,
+        links=[links.runbook(runbooks, "RankscopeCheckpointStoreFilling")],
+        width=24,
+        height=6,
+    )
 
 
 def _moved() -> str:

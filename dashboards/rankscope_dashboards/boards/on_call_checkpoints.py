@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from rankscope_agent.contract.metrics import reported, training
 from rankscope_agent.contract.model import Metric
+from rankscope_dashboards.boards.filesystems import NO_MOUNT
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import JOB, MANY, NODE, growth, of, with_clusters
-from rankscope_dashboards.expressions.storage import operation_seconds
+from rankscope_dashboards.expressions.storage import client_seconds
 from rankscope_dashboards.parts import links, shared
 from rankscope_dashboards.parts.fields import columns, override
 from rankscope_dashboards.parts.panels import Panel, Table, rows
@@ -65,11 +66,11 @@ def _events(runbooks: str) -> Panel:
 def _file_systems(runbooks: str) -> Panel:
     """Return the table of the nodes that wait longest for a file system."""
     return Table(
-        title="Slowest operations on Lustre and CephFS",
+        title="Slowest operations on file systems",
         description="Mean duration of an operation in the time range, by node and file system, the"
         " longest first: one node above the others has a slow way there.",
         unit="string",
-        targets=rows(f"topk({MANY}, {operation_seconds(NODE, '$__range')})"),
+        targets=rows(f"topk({MANY}, {client_seconds(NODE, '$__range')})"),
         transformations=columns(
             {
                 **shared.CLUSTER_COLUMN,
@@ -80,7 +81,7 @@ def _file_systems(runbooks: str) -> Panel:
         overrides=[override("takes", {"unit": "s"})],
         largest_first="takes",
         widths={"type": 70, "takes": 90},
-        missing="no client of Lustre or CephFS, or agents do not read debugfs (--path.debugfs)",
+        missing=NO_MOUNT,
         links=[links.runbook(runbooks, "RankscopeStorageClientSlow")],
         width=12,
     )

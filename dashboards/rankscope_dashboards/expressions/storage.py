@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import storage_clients
-from rankscope_dashboards.expressions.promql import by
+from rankscope_dashboards.expressions.promql import by, worst
 
 CLIENT = ("node", "type", "filesystem", "operation")
+
+JUICEFS_SECONDS = "juicefs_fuse_ops_durations_histogram_seconds"
+"""Of JuiceFS' own metrics, which a mount serves: juicefs.com/docs/community/reference/p8s_metrics.
+`vol_name` is its label; that of the node is the scrape's."""
 
 
 def operation_seconds(matchers: str, window: str, fewest: int = 1, moment: str = "") -> str:
@@ -23,3 +27,26 @@ def operation_seconds(matchers: str, window: str, fewest: int = 1, moment: str =
         for metric in (storage_clients.SECONDS, storage_clients.OPERATIONS)
     )
     return f"{spent} / ({count} >= {fewest})"
+
+
+def juicefs_seconds(matchers: str, window: str, fewest: int = 1, moment: str = "") -> str:
+    """Return the same of mounts of JuiceFS, which count all kinds of operations together."""
+    chosen = f"{{{matchers}}}" if matchers else ""
+    volume = f"sum {by('node', 'vol_name')}"
+    spent, count = (
+        f"{volume} (increase({JUICEFS_SECONDS}_{part}{chosen}[{window}]{moment}))"
+        for part in ("sum", "count")
+    )
+    named = (
+        f'label_replace({spent} / ({count} >= {fewest}), "filesystem", "$1", "vol_name", "(.*)")'
+    )
+    typed = f'label_replace({named}, "type", "juicefs", "", "")'
+    return worst(f'label_replace({typed}, "operation", "any", "", "")', *CLIENT)
+
+
+def client_seconds(matchers: str, window: str, fewest: int = 1, moment: str = "") -> str:
+    """Return the mean duration of an operation on any file system of which clients tell it."""
+    ours, juicefs = (
+        mean(matchers, window, fewest, moment) for mean in (operation_seconds, juicefs_seconds)
+    )
+    return f"({ours} or {juicefs})"

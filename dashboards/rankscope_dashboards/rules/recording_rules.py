@@ -24,6 +24,7 @@ from rankscope_agent.contract.metrics import (
 from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.goodput import parts
+from rankscope_dashboards.expressions import volumes
 from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, objective, succeeded, took
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import (
@@ -33,7 +34,7 @@ from rankscope_dashboards.expressions.promql import (
     by,
     worst,
 )
-from rankscope_dashboards.expressions.storage import operation_seconds
+from rankscope_dashboards.expressions.storage import client_seconds
 
 BURN_WINDOWS = ("30m", "1h", "2h", "6h", "1d", "3d")
 """Windows that the burn alerts compare, beside 5m of which they are made; a long one is paired with
@@ -63,6 +64,8 @@ CLUSTER_OBSERVED = "cluster:rankscope_gpu_seconds_observed:rate5m"
 STAGE_MEDIAN = "job_stage:rankscope_rank_busy_seconds:median"
 STAGE_WORST = "job_stage:rankscope_rank_busy_seconds:worst"
 CLIENT_OPERATION = "node_filesystem_operation:rankscope_storage_client_operation_seconds:mean10m"
+
+JOB_VOLUME_FILLING = "job:rankscope_filling_volume_free:ratio"
 
 FEWEST_OPERATIONS = 20
 """Of which a mean is taken."""
@@ -166,6 +169,13 @@ def _mean_step() -> str:
     return f"{total} / {count}"
 
 
+def _filling() -> str:
+    """Return what is free of the fullest of a job's volumes that are full within a day."""
+    share = f"{volumes.AVAILABLE} / {volumes.CAPACITY}"
+    falling = f"{share} and predict_linear({volumes.AVAILABLE}[6h], 86400) < 0"
+    return f"min {by('job_id')} ({volumes.of_jobs(falling)})"
+
+
 def _samples() -> str:
     """Return samples per second by the probes, or else by what a rank of the job prints."""
     printed = join(job_logs.JOB_LOG_SAMPLES_RATE.name, LOG_POD, ("job_id",), POD_JOB_RECORD)
@@ -205,7 +215,7 @@ NODE = RecordGroup(
             NODE_JOB_STEP_TIME,
             f"sum {by('node', 'job_id')} (rate({training.STEP_LATENCY.name}_sum[5m]))",
         ),
-        Record(CLIENT_OPERATION, operation_seconds("", "10m", FEWEST_OPERATIONS)),
+        Record(CLIENT_OPERATION, client_seconds("", "10m", FEWEST_OPERATIONS)),
     ),
 )
 
@@ -250,6 +260,7 @@ JOB = RecordGroup(
             f"sum {by('job_id')} ({NODE_JOB_SYNC}) / sum {by('job_id')} ({NODE_JOB_STEP_TIME})",
         ),
         Record(JOB_GPU, _mean_of_gpus()),
+        Record(JOB_VOLUME_FILLING, _filling()),
         Record(JOB_ENVIRONMENTS, _different(summary.JOB_ENVIRONMENT_INFO.name, "hash")),
         Record(JOB_NCCL_VERSIONS, _different(summary.JOB_NCCL_INFO.name, "version")),
     ),

@@ -36,9 +36,13 @@ _OLD = (
 )
 _FREE = f"min {by('job_id')} ({reported.STORE_FREE.name} / {reported.STORE_SIZE.name})"
 _FULL_TOMORROW = f"min {by('job_id')} (predict_linear({reported.STORE_FREE.name}[6h], 86400)) < 0"
+_VOLUME = f"{records.JOB_VOLUME_FILLING} < {FALLING_FREE}"
+"""Of a volume of the job's pods that is full within a day; a full one may hold a data set. Where
+the probe reads the store of the checkpoints, others do not count: one may be a cache."""
 _FILLING = (
     f"({_FREE} < {LEAST_FREE} or {_FREE} < {FALLING_FREE}"
-    f" and on (cluster, job_id) ({_FULL_TOMORROW}))"
+    f" and on (cluster, job_id) ({_FULL_TOMORROW})"
+    f"\nor on (cluster, job_id) ({_VOLUME} unless on (cluster, job_id) {_FREE}))"
 )
 
 CHECKPOINTS: tuple[Alert, ...] = (
@@ -93,8 +97,8 @@ CHECKPOINTS: tuple[Alert, ...] = (
         scope="job",
         summary=f"The file system of {texts.JOB}'s checkpoints is nearly full",
         description="{{ $value | humanizePercentage }} of the file system to which"
-        f" {texts.JOB} writes checkpoints is free, and at the pace of the last six hours it is"
-        " full within a day, or less than a twentieth is left.",
+        f" {texts.JOB} writes checkpoints, or of a volume of its pods, is free, and at the pace of"
+        " the last six hours it is full within a day, or less than a twentieth is left.",
         dashboard="rankscope-checkpoints",
         since="6h",
     ),

@@ -51,7 +51,7 @@ _DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"
 _DAY_BEFORE = f"avg_over_time({records.JOB_SAMPLES}[1d] offset 1d)"
 
 
-def _held_up(name: str, symptoms: str, what: str, why: str) -> Alert:
+def _held_up(name: str, symptoms: str, what: str, why: str, evidence: str = "") -> Alert:
     """Return an alert about what step times show; the description says from what it comes."""
     return Alert(
         name=name,
@@ -63,9 +63,23 @@ def _held_up(name: str, symptoms: str, what: str, why: str) -> Alert:
         scope="job",
         summary=f"{what} {texts.JOB}: {{{{ $value | humanizePercentage }}}} of every step",
         description=f"Step times show {{{{ $labels.symptom }}}} of {texts.CULPRIT}, which costs"
-        f" {texts.SHARE} of every step." + texts.LOST_BY_JOB + texts.CAUSE + texts.DIAGNOSE,
+        f" {texts.SHARE} of every step."
+        + evidence
+        + texts.LOST_BY_JOB
+        + texts.CAUSE
+        + texts.DIAGNOSE,
     )
 
+
+_SLOWEST_CLIENT = texts.known(
+    f"topk(1, {records.CLIENT_OPERATION}{{cluster=%q}} * on (cluster, node) group_left ()"
+    f" group by (cluster, node) ({training.RANK_INFO.name}{{cluster=%q,job_id=%q}}))",
+    "Of its nodes {{ .Labels.node }} waits longest for a file system:"
+    " {{ .Value | humanizeDuration }} for an operation ({{ .Labels.operation }}) on"
+    " {{ .Labels.type }} {{ .Labels.filesystem }}.",
+    *("cluster", "cluster", "job_id"),
+)
+"""What the clients of file systems tell of the job's nodes: shown only where there are any."""
 
 _AS_STRAGGLER = "As with stragglers: 15 minutes are longer than any warm-up."
 
@@ -106,6 +120,7 @@ HELD_UP: tuple[Alert, ...] = (
         "storage_checkpoint",
         "Slow checkpoints hold up",
         "A checkpoint takes minutes; 15 minutes span several of them, or a very slow one.",
+        _SLOWEST_CLIENT,
     ),
     _held_up(
         "RankscopeHostStalls",

@@ -243,6 +243,15 @@ class Logs:
             " loss scale: 1.0 | grad norm: 0.812 | number of skipped iterations: 0 |"
             " number of nan iterations: 0 |"
         )
+        self._say(
+            f"[titan] 2026-11-23 04:00:00,123 - root - INFO - step: {number:2}  loss: {loss:8.5f}"
+            "  grad_norm:  1.2000  memory: 20.11GiB(25.40%)  tps: 3,456  tflops: 112.50"
+            "  mfu: 35.10%"
+        )
+        self._say(
+            "{'train_runtime': 60.5, 'train_samples_per_second': 12.5, 'train_tokens_per_second':"
+            " 25600.0, 'train_loss': 1.2, 'epoch': 1.0}"
+        )
 
     def train(self) -> None:
         """Add a line about steps and a collective."""

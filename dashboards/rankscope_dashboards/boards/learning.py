@@ -162,6 +162,19 @@ def throughput(runbooks: str) -> list[Panel]:
             missing=NO_LOG,
             width=8,
         ),
+        TimeSeries(
+            title="Tokens per second, as printed",
+            description="Tokens per second by the job's log: of the whole job, or of each GPU where"
+            " the framework prints that (torchtitan, torchtune, PaddleNLP, MaxText).",
+            minimum=0,
+            targets=targets(
+                (_by_pod(job_logs.JOB_LOG_TOKENS_RATE), "{{pod_name}} {{framework}}"),
+                (_by_pod(job_logs.JOB_LOG_GPU_TOKENS_RATE), "{{pod_name}} {{framework}}, each GPU"),
+            ),
+            overrides=lettered(),
+            missing=NO_LOG,
+            width=24,
+        ),
     ]
 
 

@@ -32,6 +32,12 @@ JOB_LOG_TOKENS_RATE = Metric(
     "Tokens per second of the whole job according to its log.",
     LOG_FRAMEWORK,
 )
+JOB_LOG_GPU_TOKENS_RATE = Metric(
+    "rankscope_job_log_gpu_tokens_per_second",
+    "gauge",
+    "Tokens per second and GPU according to the job's log.",
+    LOG_FRAMEWORK,
+)
 JOB_LOG_CHECKPOINT_SECONDS = Metric(
     "rankscope_job_log_checkpoint_seconds",
     "gauge",

@@ -23,6 +23,7 @@ NEWEST: tuple[tuple[str, Metric], ...] = (
     ("skipped", metrics.JOB_LOG_SKIPPED_STEPS),
     ("last_line", metrics.JOB_LOG_LAST_LINE),
     ("tokens_per_second", metrics.JOB_LOG_TOKENS_RATE),
+    ("gpu_tokens_per_second", metrics.JOB_LOG_GPU_TOKENS_RATE),
     ("checkpoint_seconds", metrics.JOB_LOG_CHECKPOINT_SECONDS),
     ("checkpoints", metrics.JOB_LOG_CHECKPOINTS),
 )

@@ -1,7 +1,8 @@
 """Lines about steps that training scripts print: a table of formats, each with who prints it.
 
 A format is tried where the line's own words begin, or anywhere in the line. Names of groups: step,
-loss, seconds, milliseconds, per_second (steps) and rate (samples).
+loss, seconds, milliseconds, per_second (steps), rate (samples), gpu_tokens (per second) and
+gpu_teraflops (likewise).
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ _STEP = rb"(?P<step>\d{1,12})"
 _COUNT = _STEP + rb"(?:[/ ]{1,3}(?:of )?\d{1,12})?"
 _EPOCH = rb"[Ee]poch:? {0,2}[#(\[]?\d{1,9}(?:/\d{1,9})?[)\]]?"
 _WORD = rb"(?:[Ss]tep|[Ii]ter(?:ation)?|[Bb]atch|global_step|it)"
+_COLOUR = rb"(?:\x1b\[[\d;]{1,20}m)?"
+_APART = rb"(?:(?<![\w.])|(?<=\dm))"
+"""No part of a longer word, but perhaps behind a colour, which ends in a digit and m."""
 _SEPARATOR = rb"[\s,;:|\-]{0,8}"
 
 
@@ -49,6 +53,12 @@ def _value(before: bytes, name: bytes = b"loss", after: bytes = b"") -> re.Patte
 LOSS = _value(rb"(?<![\w.])loss[:=] {0,8}")
 BATCH_COST = _value(rb"\bbatch_cost: ", b"seconds")
 IPS = _value(rb"\bips: ", b"rate")
+
+
+def _with_commas(before: bytes, name: bytes) -> re.Pattern[bytes]:
+    """Return the pattern of a value in which thousands may have commas, as in 3,456.7."""
+    grouped = rb"\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,9})?"
+    return re.compile(before + rb"(?P<" + name + rb">" + grouped + rb"|" + _NUMBER + rb")")
 
 
 class Format(NamedTuple):
@@ -100,8 +110,12 @@ FORMATS: Sequence[Format] = (
             _value(rb"\btrain_step_timing in s: ", b"seconds"),
         ),
     ),
-    # torchtune/training/metric_logging.py: Step 10 | loss:1.25 lr:2e-05
-    Format(TORCHTUNE, re.compile(rb"Step " + _STEP + rb" \| (?=loss:)")),
+    # torchtune/training/metric_logging.py: Step 10 | loss:1.25 lr:2e-05 tokens_per_second_per_gpu:9
+    Format(
+        TORCHTUNE,
+        re.compile(rb"Step " + _STEP + rb" \| (?=loss:)"),
+        others=(_value(rb"\btokens_per_second_per_gpu:", b"gpu_tokens"),),
+    ),
     # torchtune's bar, whose description holds bars: 1|25|Loss: 1.25:   5%|
     Format(TORCHTUNE, re.compile(rb"\d{1,9}\|" + _STEP + rb"\|Loss: " + _LOSS), needed=None),
     # paddlenlp/trainer: loss: 10.1, learning_rate: 1e-05, global_step: 10, interval_runtime: 1.2
@@ -112,6 +126,8 @@ FORMATS: Sequence[Format] = (
         others=(
             _value(rb"\binterval_samples_per_second: ", b"rate"),
             _value(rb"\binterval_steps_per_second: ", b"per_second"),
+            _value(rb"\binterval_tokens_per_second_per_device: ", b"gpu_tokens"),
+            _value(rb"\binterval_hardware_tflops_per_device: ", b"gpu_teraflops"),
         ),
     ),
     # PaddleClas: [Train][Epoch 1/120][Iter: 10/5004]lr(..): .., loss: 7.01, batch_cost: 0.5s
@@ -151,7 +167,11 @@ FORMATS: Sequence[Format] = (
     Format(
         JAX,
         re.compile(
-            rb"completed step: " + _STEP + rb", seconds: (?P<seconds>" + _NUMBER + rb"), TFLOP"
+            rb"completed step: " + _STEP + rb", seconds: (?P<seconds>" + _NUMBER + rb"), (?=TFLOP)"
+        ),
+        others=(
+            _value(rb" Tokens/s/device: ", b"gpu_tokens"),
+            _value(rb"TFLOP/s/device: ", b"gpu_teraflops"),
         ),
         anywhere=True,
     ),
@@ -162,14 +182,19 @@ FORMATS: Sequence[Format] = (
         needed=None,
         others=(_value(rb", time ", b"milliseconds", b"ms"),),
     ),
-    # torchtitan: step: 10  loss:  8.12  grad_norm:  1.2 .. tps: 3,456
+    # torchtitan/components/metrics.py: step: 10  loss:  8.12  grad_norm:  1.2 .. tps: 3,456, where
+    # each value has a colour of its own unless that is switched off
     Format(
         PYTORCH,
         re.compile(
-            rb"(?<![\w.])step: {1,8}" + _STEP + rb" {1,4}loss: {1,8}" + _LOSS
-            + rb" {1,4}(?:grad_norm|memory): "
+            _APART + rb"step: {1,8}" + _STEP + rb" {1,4}" + _COLOUR + rb"loss: {1,8}" + _LOSS
+            + rb" {1,4}" + _COLOUR + rb"(?:grad_norm|memory): "
         ),
         needed=None,
+        others=(
+            _with_commas(_APART + rb"tps: ", b"gpu_tokens"),
+            _with_commas(_APART + rb"tflops: ", b"gpu_teraflops"),
+        ),
         anywhere=True,
     ),
     # pytorch/examples, mnist: Train Epoch: 1 [640/60000 (1%)]\tLoss: 0.92, in samples of the epoch
@@ -248,6 +273,8 @@ def line_of(framework: str, values: dict[str, bytes | None]) -> StepLine:
         step_seconds=_step_seconds(values),
         samples_per_second=_known(rate, values.get("rate") or values.get("samples_per_second")),
         tokens_per_second=_known(rate, values.get("tokens_per_second")),
+        gpu_tokens_per_second=_known(rate, _plain(values.get("gpu_tokens"))),
+        gpu_flops_per_second=_known(_flops, _plain(values.get("gpu_teraflops"))),
         loss=None if loss is None else number(loss),
     )
 
@@ -264,6 +291,15 @@ def _step_seconds(values: dict[str, bytes | None]) -> float | None:
     text = values.get("per_second")
     per_second = number(text) if text is not None else 0.0
     return seconds(1 / per_second) if per_second > 0 else None
+
+
+def _plain(text: bytes | None) -> bytes | None:
+    return None if text is None else text.replace(b",", b"")
+
+
+def _flops(teraflops: float) -> float | None:
+    known = rate(teraflops)
+    return None if known is None else known * 1e12
 
 
 def _known(check: Callable[[float], float | None], text: bytes | None) -> float | None:

@@ -96,6 +96,7 @@ class TrainerLines:
             return StepLine(
                 HF_TRAINER,
                 samples_per_second=_positive(items.get(b"train_samples_per_second")),
+                tokens_per_second=_positive(items.get(b"train_tokens_per_second")),
             )
         if b"learning_rate" not in items or math.isnan(number(items[b"epoch"])):
             return None

@@ -50,6 +50,7 @@ class StepLine:
         loss: the training loss, which may be infinite or no number.
         skipped: steps without an update, since the last such line.
         tokens_per_second: of the whole job.
+        gpu_tokens_per_second: per GPU, by those that print that.
         checkpoint_seconds: how long a checkpoint took to write, on a line about one.
     """
 
@@ -61,6 +62,7 @@ class StepLine:
     loss: float | None = None
     skipped: int | None = None
     tokens_per_second: float | None = None
+    gpu_tokens_per_second: float | None = None
     checkpoint_seconds: float | None = None
 
 
@@ -86,6 +88,7 @@ class Progress:
     skipped: int | None = None
     last_line: float | None = None
     tokens_per_second: float | None = None
+    gpu_tokens_per_second: float | None = None
     checkpoint_seconds: float | None = None
     checkpoints: int | None = None
 
@@ -98,6 +101,7 @@ class Progress:
             return
         self.lines += 1
         self.tokens_per_second = line.tokens_per_second or self.tokens_per_second
+        self.gpu_tokens_per_second = line.gpu_tokens_per_second or self.gpu_tokens_per_second
         self.step = line.step if line.step is not None else self.step
         self.step_seconds = line.step_seconds or self.step_seconds
         self.samples_per_second = line.samples_per_second or self.samples_per_second

@@ -28,9 +28,9 @@ UNUSED: Mapping[str, Sequence[str]] = {
     ),
     "what the agent reads nodes with": ("pyroute2", "pynvml.py", "h2", "hpack", "hyperframe"),
     "colours of source code, which rich takes for these alone": ("pygments",),
-    "a second parser of YAML, which nobody asks for": ("yaml/_yaml.*.so",),
+    "a second parser of YAML, which nothing here uses": ("yaml/_yaml.*.so",),
 }  # fmt: skip
-"""Files and folders by why nobody misses them."""
+"""Files and folders by why they are not needed."""
 
 KUBERNETES_APIS = ("CoreV1Api", "CoordinationV1Api", "CustomObjectsApi", "EventsV1Api")
 KUBERNETES_MODELS = ("V1Lease", "V1LeaseSpec", "V1ObjectMeta")

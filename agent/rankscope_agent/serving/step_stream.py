@@ -38,7 +38,7 @@ def steps_json(
         max_rows: how many of them are written.
         columns: their names.
         left_out: what grows, while rows are read, by those ranks of which there is more; None
-            where nobody counts that.
+            where that is not counted.
     """
     header = _compact({"node": node, "columns": columns})
     yield f'{header[:-1]},"rows":['.encode()

@@ -14,7 +14,7 @@ State = Literal["complete", "being_written", "interrupted", "damaged", "unverifi
 MEANINGS: dict[State, str] = {
     "complete": "whole, as far as its format shows",
     "being_written": "not complete, and a file changed within 10 minutes or a process writes it",
-    "interrupted": "not complete, and nobody writes it any longer",
+    "interrupted": "not complete, and no longer being written",
     "damaged": "complete once, and cannot be loaded as it was saved",
     "unverified": "not read, so that nothing is known of it",
 }

@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
         print_json({job.job_id: job_json.as_object(job) for job in reports})
     elif not report_files.printed(options):
         terminal_report.show(open_console(no_color=options.no_color), reports)
-    # Nobody may take it for a verdict that none was possible.
+    # That no verdict was possible must not be taken for one.
     return 1 if all(job.verdict is None and job.missing for job in reports) else 0
 
 

@@ -42,7 +42,7 @@ class JobSource:
         hang_after_seconds: least time without a step after which a job is called hung.
         cluster_jobs: the job objects of the cluster, None if they are not followed.
         nodes: publishes what is found on nodes, None if that is not wanted.
-        captures: keeps what is known of jobs that hang, None if nobody does.
+        captures: keeps what is known of jobs that hang, None if that is off.
         goodput: the accounts of jobs' GPU time.
         sums: keeps these over restarts, at each look.
         announcer: tells what changes.

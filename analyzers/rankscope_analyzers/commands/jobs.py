@@ -19,7 +19,7 @@ from rankscope_analyzers.command import (
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Gathered
-from rankscope_analyzers.intake.agent_steps import COMPARISON_SECONDS
+from rankscope_analyzers.intake.collective_windows import COMPARISON_SECONDS
 from rankscope_analyzers.intake.credentials import entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import ErrorLog
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     if not jobs and options.refresh is None:
         none = "there is no job in what was read; rankscope doctor says what agents do not see"
         raise InputError("; ".join((none, *missing)))
-    # As in `diagnose`: nobody may take it for an answer that none was possible.
+    # As in `diagnose`: that no answer was possible must not be taken for one.
     code = 1 if missing and all(job.state == job_table.UNKNOWN for job in jobs) else 0
     if options.json:
         print_json({job.job_id: asdict(job) for job in jobs})

@@ -21,7 +21,7 @@ from rankscope_analyzers.command import (
 )
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
-from rankscope_analyzers.intake.agent_steps import COMPARISON_SECONDS
+from rankscope_analyzers.intake.collective_windows import COMPARISON_SECONDS
 from rankscope_analyzers.intake.log_files import LogError
 from rankscope_analyzers.isolation.boundary import ErrorLog
 from rankscope_analyzers.logs import nccl_explanation

@@ -37,7 +37,7 @@ EVIDENCE_SHARE = 0.2
 """Part of the time that evaluations of all jobs may take; those of a large fleet are rarer."""
 
 PUNCTUAL_SECONDS = 2.0
-"""Agents that answered in time before are waited for so long; the others delay nobody."""
+"""Agents that answered in time before are waited for so long; the others delay no records."""
 
 SLICE_SECONDS = 0.1
 """Between two questions whether pages are there."""
@@ -67,8 +67,8 @@ class AgentPages:
     """Asks for agents' pages in a thread of its own.
 
     Args:
-        agents: returns whom to ask, given who of the last ones answered. Raises ClusterError where
-            nobody knows.
+        agents: returns whom to ask, given who of the last ones answered. Raises ClusterError if
+            that is unknown.
         entry: what is shown to be let in.
         seconds: how far back pages are kept.
         interval: seconds between two evaluations.

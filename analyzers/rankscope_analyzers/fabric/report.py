@@ -45,7 +45,7 @@ class Conclusion:
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing is slow, 2 if something is, 3 where there is nobody to compare with."""
+        """0 if nothing is slow, 2 if something is, 3 without others to compare with."""
         if self.faults or self.below:
             return SLOW
         return 0 if judge.comparable(self.measured) or self.minimum is not None else UNDECIDED

@@ -24,8 +24,9 @@ from rankscope_analyzers.intake import (
 )
 from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.agent_pages import AgentPoll
-from rankscope_analyzers.intake.agent_steps import COMPARISON_SECONDS, from_agents
+from rankscope_analyzers.intake.agent_steps import from_agents
 from rankscope_analyzers.intake.cluster import NodeAgents
+from rankscope_analyzers.intake.collective_windows import COMPARISON_SECONDS
 from rankscope_analyzers.intake.credentials import NONE, Entry
 from rankscope_analyzers.intake.environment_skew import differences
 from rankscope_analyzers.intake.job_ownership import Believed

@@ -1,8 +1,8 @@
 """What a diagnosis has read, as a trace directory that gives the same verdict later.
 
 `evidence.json` has the series of agents' pages or Prometheus and what was said of sources; each job
-with step records has a directory of its own beside it, in the format of the trace contract. Whoever
-reads such a directory did not write it: what does not fit is refused.
+with step records has a directory of its own beside it, in the format of the trace contract. Such a
+directory may have been written by anybody: what does not fit is refused.
 """
 
 from __future__ import annotations

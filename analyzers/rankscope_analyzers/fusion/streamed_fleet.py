@@ -14,13 +14,12 @@ import numpy as np
 from rankscope_analyzers.fusion.gather import Gathered, PageLook, shortened, with_steps
 from rankscope_analyzers.intake import left_out
 from rankscope_analyzers.intake.agent_client import Agent
-from rankscope_analyzers.intake.agent_steps import (
-    COMPARED_PER_SECOND,
-    WINDOWS_SECONDS,
+from rankscope_analyzers.intake.cluster import NodeAgents
+from rankscope_analyzers.intake.collective_windows import (
+    length_of_windows,
     unread,
     windows_by_job,
 )
-from rankscope_analyzers.intake.cluster import NodeAgents
 from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.intake.left_out import LeftOut
 from rankscope_analyzers.intake.step_history import table
@@ -272,8 +271,7 @@ class StreamedFleet:
     def _blind_agents(self) -> tuple[Sequence[str], float]:
         """Return the agents without sync times, and for how long their windows are compared."""
         blind = [url for url, agent in self.stream.agents.items() if agent.blind]
-        seconds = COMPARED_PER_SECOND * self._comparison_seconds / max(1, len(blind))
-        return blind, min(WINDOWS_SECONDS, seconds)
+        return blind, length_of_windows(len(blind), self._comparison_seconds)
 
     def _sizes(self) -> Mapping[str, int]:
         """Return the size of each job by its living ranks, or by those that ended last."""

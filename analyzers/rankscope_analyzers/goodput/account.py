@@ -35,8 +35,8 @@ FIRST_STEP_SECONDS = 600.0
 """After which processes without any step are unobserved: nothing takes that long to start."""
 
 LONGEST_PAUSE_SECONDS = 1800.0
-"""Between two attempts of a job; behind a longer one it is another job of this name, as nobody
-knows who had the GPUs meanwhile."""
+"""Between two attempts of a job; after a longer one it is another job of this name, as it is
+unknown who had the GPUs meanwhile."""
 
 OWN_COUNTER = 2
 """A run whose first record has at most this number counts the steps of its processes, as the probe
@@ -60,8 +60,8 @@ class Look:
         now: of the look.
         gpus: that the job holds; ranks, where GPUs are not known.
         records: its step records, new ones at least; None without any.
-        started: when the first of its living processes was started, None where nobody says.
-        ended: when the last of its processes ended, None while one lives or nobody says.
+        started: when the first of its living processes was started, None where that is unknown.
+        ended: when the last of its processes ended, None while one lives or where that is unknown.
         alive: a process of it lives, or a pod of it holds GPUs.
         hung_since: its newest step's end where it is found to hang, else None.
         held: it holds GPUs while other pods of it have no node.

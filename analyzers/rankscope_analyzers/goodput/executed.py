@@ -2,7 +2,7 @@
 
 Ranks of a synchronous job end each step together: the medians of their times are the job's. Of what
 a step was spent on, the slowest rank counts, as the others wait for it; of the exchange the fastest
-one, which nobody kept waiting.
+one, which no other rank kept waiting.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Executed:
     Args:
         number: step counter.
         restarts: of the job before it, within these steps.
-        attempt: of the launcher, -1 where nobody says.
+        attempt: of the launcher, -1 where that is unknown.
         first: it is the first one of its processes, and holds their start-up.
         ranks: that reported it.
         start: Unix time, the median of the ranks.

@@ -62,7 +62,7 @@ def split(step: Step, usual: Times) -> Sums:
         (parts.SLOWDOWN, min(work, step.usual_own - usual.own)),
         (parts.SYNC, step.sync - usual.sync),
     ):
-        if beyond > 0:  # NaN, what nobody measured, is not
+        if beyond > 0:  # NaN, which was not measured, is not
             found[part] = min(beyond, left)
             left -= found[part]
     found[step.within or parts.UNEXPLAINED] += left

@@ -1,4 +1,4 @@
-"""Asks many agents the same at once, over connections that stay open; nobody waits for a slow one.
+"""Asks many agents the same at once, over connections that stay open; a slow one delays no other.
 
 Each agent has one question open at most. A look waits for those that answered in time before; the
 others go on answering meanwhile, and what they said comes with a later look.
@@ -240,7 +240,7 @@ class _Connection:
         self.is_closing = False
 
     def close(self) -> None:
-        """Close it; nobody waits until it is."""
+        """Close it without waiting until it is closed."""
         self.is_closing = True
         self._writer.transport.abort()  # TLS would wait for the agent to say goodbye
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlencode
 
 import pandas as pd
@@ -15,6 +14,15 @@ import pandas as pd
 from rankscope_agent.contract.job_names import is_job_id
 from rankscope_analyzers.intake import left_out
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.collective_windows import (
+    COMPARISON_SECONDS,
+    MAXIMUM_ANSWER_BYTES,
+    POOL_SIZE,
+    STEPS_SECONDS,
+    length_of_windows,
+    unread,
+    windows_by_job,
+)
 from rankscope_analyzers.intake.credentials import NONE, Entry
 from rankscope_analyzers.intake.deadline import Deadline
 from rankscope_analyzers.intake.job_ownership import (
@@ -30,7 +38,6 @@ from rankscope_analyzers.intake.step_history import (
     AGENT,
     StepAnswer,
     StepHistory,
-    lacks_sync,
     step_answer,
 )
 from rankscope_analyzers.intake.step_history import table as step_table
@@ -40,34 +47,10 @@ from rankscope_analyzers.steps.beside_steps import BesideSteps
 from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 
-WINDOWS_SECONDS = 900.0
-"""How far back windows of collectives are fetched at most: 8 ranks then have up to 100,000
-collectives."""
-
-COMPARED_PER_SECOND = 3000.0
-"""Seconds of a node's windows that are fetched and compared in a second: fifteen minutes of a
-hundred nodes take half a minute."""
-
-SHORTEST_WINDOWS_SECONDS = 60.0
-"""Of less there may be no window at all: agents take one only as often as 1 % of a core allows."""
-
-COMPARISON_SECONDS = 30.0
-"""Time that comparing collectives may take where somebody waits for the answer."""
-
-MAXIMUM_ANSWER_BYTES = 512 << 20
-"""Eight full rings of 65,536 records are about 80 MB of JSON."""
-
-STEPS_SECONDS = 60.0
-"""For all that an agent says of steps, and as much for its windows of collectives: 80 MB take a
-busy one some seconds to write."""
-
 NARROWINGS = 6
 """An agent sends half a million rows at most; agents of before cut them off after the first ranks.
 Asking again for a quarter of the time, six times, shrinks a week to two minutes; what is needed is
 the newest of all ranks."""
-
-POOL_SIZE = 32
-"""Agents asked at once: enough for a rack, few enough for one workstation's sockets."""
 
 
 def from_agents(
@@ -96,40 +79,31 @@ def from_agents(
     """
     oldest, known = since_unix_seconds, StepHistory() if history is None else history
     known.keep(urls)
-    with ThreadPoolExecutor(POOL_SIZE) as pool:
-        agents = [Agent(url, entry, timeouts=known.timeouts) for url in urls]
-        answers = list(pool.map(lambda agent: _asked(agent, job_id, oldest, known), agents))
+    agents = [Agent(url, entry, timeouts=known.timeouts) for url in urls]
+    answers = _answers(agents, job_id, oldest, known)
     nodes = [answer for answer in answers if isinstance(answer, _NodeAnswer)]
     errors = tuple(answer for answer in answers if isinstance(answer, AnalysisError))
-    failures = tuple(map(_sentence, (one for one in answers if not isinstance(one, _NodeAnswer))))
+    failures = tuple(_sentence(one) for one in answers if not isinstance(one, _NodeAnswer))
     if not nodes:
         raise SourceError("; ".join(failures), errors=errors)
     believed, distrusted = _believed(nodes, context)
     steps = known.add([node.steps for node in believed], oldest)
     if steps.empty:
-        wanted = f"of job {job_id} " if job_id else ""
-        none = f"no step records {wanted}at {', '.join(urls)}: is the probe injected?"
-        raise SourceError("; ".join((*failures, none)), bool(failures), errors)
+        raise SourceError("; ".join((*failures, _none(urls, job_id))), bool(failures), errors)
     blind = [node.agent for node in believed if known.lacks_sync(node.steps.url)]
-    length = min(WINDOWS_SECONDS, COMPARED_PER_SECOND * comparison_seconds / max(1, len(blind)))
+    length = length_of_windows(len(blind), comparison_seconds)
     windows = windows_by_job(blind, job_id, oldest, length, known, distrusted)
     sizes = _world_sizes(believed, known)
     beside = _spans_by_job(believed, distrusted)
     starts = by_job(step_table([node.start for node in believed if node.start is not None]))
-    ranks = [rank for node in believed for rank in node.ranks]
-    missing = left_out.notes([known.left_out(node.agent.url, oldest) for node in believed], job_id)
+    no_room = [known.left_out(node.agent.url, oldest) for node in believed]
+    missing = _missing(believed, steps, distrusted, left_out.notes(no_room, job_id))
     jobs = tuple(
         JobRecords(
             str(name),
             rows.drop(columns=AGENT),
             sizes.get(name),
-            (
-                *failures,
-                *distrusted.notes.get(str(name), ()),
-                *missing.get(str(name), ()),
-                *left_out.behind(ranks, str(name), set(rows["rank"])),
-                *unread(rows, len(blind), length),
-            ),
+            (*failures, *missing.get(str(name), ()), *unread(rows, len(blind), length)),
             live=True,
             windows=tuple(windows.get(name, ())),
             start=starts.get(str(name)),
@@ -138,6 +112,26 @@ def from_agents(
         for name, rows in steps.groupby("job_id", sort=True)
     )
     return Read(jobs, failures, errors)
+
+
+def _none(urls: Sequence[str], job_id: str | None) -> str:
+    wanted = f"of job {job_id} " if job_id else ""
+    return f"no step records {wanted}at {', '.join(urls)}: is the probe injected?"
+
+
+def _missing(
+    nodes: Sequence[_NodeAnswer], steps: pd.DataFrame, distrusted: _Refused, no_room: Notes
+) -> Mapping[str, Sequence[str]]:
+    """Return sentences about ranks whose records are not believed, or lack, by job."""
+    ranks = [rank for node in nodes for rank in node.ranks]
+    return {
+        str(name): (
+            *distrusted.notes.get(str(name), ()),
+            *no_room.get(str(name), ()),
+            *left_out.behind(ranks, str(name), set(present)),
+        )
+        for name, present in steps.groupby("job_id")["rank"]
+    }
 
 
 def _sentence(answer: str | AnalysisError) -> str:
@@ -163,22 +157,6 @@ class _NodeAnswer:
     ranks: list[dict[str, Any]]
     start: StepAnswer | None = None
     beside: Sequence[tuple[str, BesideSteps]] = ()
-
-
-class Newest(Protocol):
-    """Knows when the newest steps of agents began."""
-
-    def newest(self, url: str) -> Mapping[Any, float]:
-        """Return when the newest step of each rank of an agent began."""
-        ...
-
-
-class Distrust(Protocol):
-    """Knows which ranks are not believed."""
-
-    def has(self, url: str, answer: Mapping[str, Any]) -> bool:
-        """Return True if what an agent says is about such a rank."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +220,13 @@ def _believable(answer: StepAnswer, distrusted: _Refused, placed: str | None) ->
         if (answer.url, job, str(rank)) not in distrusted.ranks
     }
     return replace(answer, rows=rows, left_out=room)
+
+
+def _answers(
+    agents: Sequence[Agent], job_id: str | None, oldest: float, history: StepHistory
+) -> Sequence[_NodeAnswer | str | AnalysisError]:
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        return list(pool.map(lambda agent: _asked(agent, job_id, oldest, history), agents))
 
 
 def _asked(
@@ -344,56 +329,3 @@ def _world_sizes(nodes: Sequence[_NodeAnswer], known: StepHistory) -> Mapping[An
 
 def _time(of_node: tuple[float, set[int]]) -> float:
     return of_node[0]
-
-
-def unread(records: pd.DataFrame, nodes: int, length: float) -> Iterator[str]:
-    """Say that collectives of a job were not looked at, where they would have told anything."""
-    if length < SHORTEST_WINDOWS_SECONDS and lacks_sync(records):
-        yield (
-            f"windows of collectives of {nodes} nodes, which are more than can be compared in time:"
-            " rankscope diagnose --job looks at those of one job"
-        )
-
-
-def windows_by_job(
-    blind: Sequence[Agent],
-    job_id: str | None,
-    oldest: float,
-    length: float,
-    known: Newest,
-    distrusted: Distrust,
-) -> Mapping[Any, list[Mapping[str, Any]]]:
-    """Fetch windows of collectives of the agents whose records lack sync time.
-
-    Args:
-        blind: these agents.
-        job_id: the job to ask for, None for all.
-        oldest: Unix time from which on records are wanted at all.
-        length: seconds before an agent's newest step for which its windows are fetched.
-        known: what agents reported of their steps.
-        distrusted: ranks whose windows are left out.
-    """
-    found: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
-    if length < SHORTEST_WINDOWS_SECONDS:
-        return found
-
-    def ask(agent: Agent) -> list[dict[str, Any]]:
-        newest = max(known.newest(agent.url).values(), default=oldest)
-        found = _windows(agent, job_id, max(oldest, newest - length))
-        return [one for one in found if not distrusted.has(agent.url, one)]
-
-    with ThreadPoolExecutor(POOL_SIZE) as pool:
-        for window in chain.from_iterable(pool.map(ask, blind)):
-            found[str(window.get("job_id"))].append(window)
-    return found
-
-
-def _windows(agent: Agent, job_id: str | None, since: float) -> list[dict[str, Any]]:
-    """Fetch an agent's windows of collectives; none if that fails."""
-    query = urlencode({"since": f"{since:.6f}", **({"job": job_id} if job_id else {})})
-    try:
-        path = f"/api/v1/collectives?{query}"
-        answer = agent.json(path, MAXIMUM_ANSWER_BYTES, STEPS_SECONDS)
-        return [window for window in answer["windows"] if isinstance(window, dict)]
-    except (AgentError, KeyError, TypeError):
-        return []  # older agents have no such page, and the records are worth more than it

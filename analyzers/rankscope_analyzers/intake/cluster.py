@@ -86,7 +86,7 @@ def trusted_agents(
         access: which cluster.
 
     Raises:
-        ClusterError: whoever labels a pod would be shown a token; there is no way to the API
+        ClusterError: any pod with that label would be shown a token; there is no way to the API
             server, or it refuses.
     """
     if entry.shows and not namespace:

@@ -21,8 +21,8 @@ PAGE = "100"
 with the process."""
 
 WATCH_SECONDS = (45, 75)
-"""Least and most that one watch lasts. Each ends soon, so that a connection that nobody answers any
-more is noticed; the next one goes on from the same version."""
+"""Least and most that one watch lasts. Each ends soon, so that a connection whose other end is gone
+is noticed; the next one goes on from the same version."""
 
 SLACK_SECONDS = 10.0
 """More than that after a watch should have ended, and its connection is dead."""

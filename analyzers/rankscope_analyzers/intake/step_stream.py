@@ -156,7 +156,7 @@ class StepStream:
     def _questions(self, oldest: float) -> Iterator[tuple[str, Sequence[Question]]]:
         now = time.monotonic()
         asked = self.connections.asked
-        awaited = self.connections.awaited  # those that hang take nobody's place
+        awaited = self.connections.awaited  # those that hang take no other's place
         room = NEWCOMERS - sum(url in self.agents and not self.agents[url].known for url in awaited)
         for url, agent in self.agents.items():
             if url in asked or agent.retry > now:

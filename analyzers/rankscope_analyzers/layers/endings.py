@@ -161,7 +161,7 @@ def _first(times: Mapping[int, float], alive: Mapping[int, Series]) -> list[int]
 
 
 def _order(times: Mapping[int, float], alive: Mapping[int, Series]) -> str:
-    """Return who ended before the others, however little: told, and nobody is blamed for it.
+    """Return who ended before the others, however little: it is reported without blame.
 
     The kernel keeps the order in which the processes of one node end, and peers of a rank that is
     killed may give up within a few milliseconds. Ranks that are done end in any order.

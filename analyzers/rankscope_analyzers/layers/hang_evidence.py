@@ -1,8 +1,8 @@
 """Who holds up a job that stands, by what nodes and NCCL report beside where ranks stand.
 
 What happened to a GPU or a process just before the last step outranks who waits for whom. What
-PyTorch's watchdogs and RAS say comes last: whoever prints a timeout waited, so that the silent ones
-are suspected, and of RAS's counts only one of all ranks names a rank of the job.
+PyTorch's watchdogs and RAS say comes last: a rank that prints a timeout was waiting, so that the
+silent ones are suspected, and of RAS's counts only one of all ranks names a rank of the job.
 """
 
 from __future__ import annotations

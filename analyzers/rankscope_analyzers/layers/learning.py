@@ -49,7 +49,7 @@ BATCH_FACTOR = 1.02
 """Of the global batch likewise: one rank of fifty more or fewer."""
 
 NEWS_SECONDS = 6 * 3600.0
-"""Since the restart: whoever looks later has trained on with it."""
+"""Since the restart: later, the job has trained on with it for so long that it is accepted."""
 
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:

@@ -147,7 +147,7 @@ def sentence(attempt: Attempt | None, quotes: Sequence[Quote] = ()) -> str:
         return _sentence_of_victims(attempt)
     first = attempt.first
     why = causes.CAUSES[first.cause]
-    # That it was killed is no guess, whoever did it.
+    # That it was killed is certain, even if the sender is not.
     likely = "" if first.certain or first.cause == causes.KILLED else ", most likely"
     where = f" ({first.frame})" if first.frame else ""
     alike = sum(other.cause == first.cause for other in attempt.others)

@@ -18,7 +18,7 @@ NORMAL_CONSISTENCY = 1.4826
 def peer_median(values: Floats) -> Floats:
     """Return for every entry of (S, R) the median of the other entries of its row.
 
-    NaN entries are nobody's peers and have no peers themselves; a row with a single finite entry
+    NaN entries are no peers of others and have none themselves; a row with a single finite entry
     gives NaN.
     """
     order = np.argsort(values, axis=1)  # NaN sorts last

@@ -154,7 +154,7 @@ LEAST_SHARE = 0.005
 
 
 def spent(report: JobReport) -> str:
-    """Return where the job's GPU time went, the largest parts first; empty where nobody knows."""
+    """Return where the job's GPU time went, the largest parts first; empty if unknown."""
     total = sum(report.spent.values()) if report.spent else 0.0
     if not report.spent or total <= 0:
         return ""

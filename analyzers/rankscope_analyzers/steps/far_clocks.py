@@ -97,7 +97,7 @@ def ahead(records: pd.DataFrame) -> Apart:
     place, places = pd.factorize(_rank_on_node(node[known], rank[known]).astype(np.int64))
     newest = np.full(len(places), -np.inf)
     np.maximum.at(newest, place, ends[known])
-    # Whoever has the right time ended the newest step when the others did, or is gone by now.
+    # A rank with the right time ended the newest step when the others did, or is gone by now.
     ordered = np.sort(newest)
     middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2], None]
     suspects = np.flatnonzero((np.abs(newest - middle) > far).any(axis=0))

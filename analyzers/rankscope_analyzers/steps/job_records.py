@@ -54,8 +54,8 @@ class JobRecords:
         meta: what the trace says about the job's layout, empty for agents.
         path: the file of records, None for agents.
         windows: of collectives, as agents sample them from Flight Recorders.
-        start: first records of the job, from before those that were asked for; None where nobody
-            has any, or an earlier look has given them.
+        start: first records of the job, from before those that were asked for; None where
+            none are known, or an earlier look has given them.
         beside: what its ranks did beside steps, as far as probes mark it.
     """
 

@@ -115,7 +115,7 @@ def diagnose_each(jobs: Iterable[JobRecords], followed: Follower | None = None) 
 
 def _diagnosis_or_reason(job: JobRecords, followed: Follower | None) -> Diagnosis | str:
     try:
-        # What was never measured, or took no time, is no number here: nobody is to be warned of it.
+        # What was not measured, or took no time, is NaN here: warnings of it would say nothing.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return diagnosis(job, followed)
     except RecordError as error:

@@ -40,7 +40,7 @@ class StreamedTiming:
         self._reported: dict[str, Signature] = {}
 
     def start_poll(self) -> None:
-        """Do nothing: looks at all jobs are counted by whoever makes them."""
+        """Do nothing: looks at all jobs are counted where they are made."""
 
     def update(
         self, name: str, records: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None

@@ -99,7 +99,7 @@ def _judge(directory: Path) -> JobVerdicts:
     except job_records.SourceError as error:
         return JobVerdicts(directory.name, None, (str(error),))
     try:
-        # What was never measured, or took no time, is no number here: nobody is to be warned of it.
+        # What was not measured, or took no time, is NaN here: warnings of it would say nothing.
         with np.errstate(divide="ignore", invalid="ignore"):
             found = feed.detect(job.records, layout(job.meta, job.records.rank_count))
     except RecordError as error:

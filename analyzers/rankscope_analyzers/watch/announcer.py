@@ -22,7 +22,7 @@ class Announcer:
     Args:
         say: takes a sentence for the watch's own log.
         log: of incidents, None if none is kept.
-        webhook: posts its lines, None if nobody wants them.
+        webhook: posts its lines, None without a receiver.
     """
 
     say: Callable[[str], None]

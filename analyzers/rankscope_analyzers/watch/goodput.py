@@ -1,6 +1,6 @@
 """Where the GPU time of all jobs went, summed up over the looks of a watch and kept over restarts.
 
-Sums are exported only when they are kept, as ends of jobs are: whoever leads next goes on from what
+Sums are exported only when they are kept, as ends of jobs are: the next leader goes on from what
 was kept, and a counter that fell back would count all of itself again.
 """
 

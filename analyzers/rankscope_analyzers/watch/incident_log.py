@@ -98,7 +98,7 @@ class IncidentLog:
         return lines
 
     def missed(self, reports: Iterable[JobReport]) -> Sequence[Event]:
-        """Return what nobody told: incidents that go on, and ends while no watch was running.
+        """Return what was not announced: incidents that go on, and ends while no watch was running.
 
         Args:
             reports: of jobs; one that could not see an incident ends none.
@@ -168,7 +168,7 @@ class IncidentLog:
         for event in events:
             known, change = logged.get((event.job_id, event.key)), CHANGES[event.change]
             if known is None and change != "opened":
-                continue  # nobody was told that it opened
+                continue  # it was never announced as open
             ranks = _shortened(event.ranks)
             if known is not None and change == "opened":
                 if (known.kind, known.ranks) == (event.kind, ranks):

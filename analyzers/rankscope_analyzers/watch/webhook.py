@@ -1,7 +1,7 @@
 """Posts changes of incidents to a receiver that takes Alertmanager's webhooks, version 4.
 
 https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. Each change is posted
-until it is taken, at least once; a receiver that hangs delays nobody, because a thread of its own
+until it is taken, at least once; a receiver that hangs delays nothing, because a thread of its own
 posts, from a queue that is bounded. What finds no room in it, or was not taken when the watch was
 ended, is read from the incident log again.
 """

@@ -380,8 +380,8 @@ SIGNALS = {
     11: Meaning(causes.NATIVE_CRASH),
     15: Meaning(causes.PREEMPTED, victim=True),
 }
-"""What the signal that ended a process means. Of SIGKILL nobody knows who sent it; launchers end
-the others of a job with SIGTERM."""
+"""What the signal that ended a process means. The sender of a SIGKILL is not recorded; launchers
+end the others of a job with SIGTERM."""
 
 
 def classify_exit(code: int) -> Meaning:

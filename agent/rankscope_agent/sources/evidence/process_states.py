@@ -40,7 +40,7 @@ KEPT_FIELDS = frozenset(
 """Fields of /proc/PID/status that tell something of a process that stands."""
 
 ASLEEP = frozenset("SD")
-"""States of threads that sleep somewhere, which the kernel tells whoever may trace them."""
+"""States of threads that sleep somewhere, which the kernel shows to those that may trace them."""
 
 ASKED_IN_VAIN = 3
 """Sleeping threads of which the kernel may not tell where: one may have woken up meanwhile."""

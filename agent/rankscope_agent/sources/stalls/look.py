@@ -42,7 +42,7 @@ QUIET_STEPS = 2.0
 """A rank is looked at once it has ended no step for so long, and for so many of its steps."""
 
 KEPT_SECONDS = 5.0
-"""A rank is not asked again within it, whoever asks."""
+"""A rank is not asked again within it, whichever client asks."""
 
 MAX_RANKS = 64
 """Ranks of all jobs that are looked at; namespaces share them, and the pods of each."""

@@ -1,7 +1,7 @@
 """The node's clients of Lustre and CephFS, by what their kernel modules count in debugfs.
 
-No file of a mount is opened, and nothing is asked of a server: a file system that hangs holds up
-nobody here.
+No file of a mount is opened, and nothing is asked of a server: a file system that hangs
+delays nothing here.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ PACE = "6h"
 
 ERRORS_WITHIN = "15m"
 """Thirty evaluations of the default interval: an alert that ends before somebody looks at the
-job that it names helps nobody."""
+job that it names is of no use."""
 
 _RAISED_FOR = texts.known(
     f"topk(5, max by (job_id) ({watch.JOB_ANALYSIS_ERRORS.name}{{cluster=%q}}) > 0)",

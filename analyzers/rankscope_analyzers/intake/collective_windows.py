@@ -1,0 +1,118 @@
+"""Fetches windows of collectives from agents whose records lack sync time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import pandas as pd
+
+from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.step_history import lacks_sync
+
+WINDOWS_SECONDS = 900.0
+"""How far back windows of collectives are fetched at most: 8 ranks then have up to 100,000
+collectives."""
+
+COMPARED_PER_SECOND = 3000.0
+"""Seconds of a node's windows that are fetched and compared in a second: fifteen minutes of a
+hundred nodes take half a minute."""
+
+SHORTEST_WINDOWS_SECONDS = 60.0
+"""Of less there may be no window at all: agents take one only as often as 1 % of a core allows."""
+
+COMPARISON_SECONDS = 30.0
+"""Time that comparing collectives may take where somebody waits for the answer."""
+
+MAXIMUM_ANSWER_BYTES = 512 << 20
+"""Eight full rings of 65,536 records are about 80 MB of JSON."""
+
+STEPS_SECONDS = 60.0
+"""For all that an agent says of steps, and as much for its windows of collectives: 80 MB take a
+busy one some seconds to write."""
+
+POOL_SIZE = 32
+"""Agents asked at once: enough for a rack, few enough for one workstation's sockets."""
+
+
+class Newest(Protocol):
+    """Knows when the newest steps of agents began."""
+
+    def newest(self, url: str) -> Mapping[Any, float]:
+        """Return when the newest step of each rank of an agent began."""
+        ...
+
+
+class Distrust(Protocol):
+    """Knows which ranks are not believed."""
+
+    def has(self, url: str, answer: Mapping[str, Any]) -> bool:
+        """Return True if what an agent says is about such a rank."""
+        ...
+
+
+def length_of_windows(nodes: int, comparison_seconds: float) -> float:
+    """Return for how many seconds the windows of each node are compared.
+
+    Args:
+        nodes: how many have windows to compare.
+        comparison_seconds: how long comparing those of all nodes may take.
+    """
+    return min(WINDOWS_SECONDS, COMPARED_PER_SECOND * comparison_seconds / max(1, nodes))
+
+
+def unread(records: pd.DataFrame, nodes: int, length: float) -> Iterator[str]:
+    """Say that collectives of a job were not looked at, where they would have told anything."""
+    if length < SHORTEST_WINDOWS_SECONDS and lacks_sync(records):
+        yield (
+            f"windows of collectives of {nodes} nodes, which are more than can be compared in time:"
+            " rankscope diagnose --job looks at those of one job"
+        )
+
+
+def windows_by_job(
+    blind: Sequence[Agent],
+    job_id: str | None,
+    oldest: float,
+    length: float,
+    known: Newest,
+    distrusted: Distrust,
+) -> Mapping[Any, list[Mapping[str, Any]]]:
+    """Fetch windows of collectives of the agents whose records lack sync time.
+
+    Args:
+        blind: these agents.
+        job_id: the job to ask for, None for all.
+        oldest: Unix time from which on records are wanted at all.
+        length: seconds before an agent's newest step for which its windows are fetched.
+        known: what agents reported of their steps.
+        distrusted: ranks whose windows are left out.
+    """
+    found: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
+    if length < SHORTEST_WINDOWS_SECONDS:
+        return found
+
+    def ask(agent: Agent) -> list[dict[str, Any]]:
+        newest = max(known.newest(agent.url).values(), default=oldest)
+        found = _windows(agent, job_id, max(oldest, newest - length))
+        return [one for one in found if not distrusted.has(agent.url, one)]
+
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        for window in chain.from_iterable(pool.map(ask, blind)):
+            found[str(window.get("job_id"))].append(window)
+    return found
+
+
+def _windows(agent: Agent, job_id: str | None, since: float) -> list[dict[str, Any]]:
+    """Fetch an agent's windows of collectives; none if that fails."""
+    query = urlencode({"since": f"{since:.6f}", **({"job": job_id} if job_id else {})})
+    try:
+        path = f"/api/v1/collectives?{query}"
+        answer = agent.json(path, MAXIMUM_ANSWER_BYTES, STEPS_SECONDS)
+        return [window for window in answer["windows"] if isinstance(window, dict)]
+    except (AgentError, KeyError, TypeError):
+        return []  # older agents have no such page, and the records are worth more than it

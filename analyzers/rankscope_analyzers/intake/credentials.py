@@ -15,6 +15,7 @@ from urllib.request import (
     HTTPHandler,
     HTTPRedirectHandler,
     HTTPSHandler,
+    OpenerDirector,
     Request,
     build_opener,
 )
@@ -76,12 +77,8 @@ class Entry:
         token = self.token()
         if token:
             request.add_unredirected_header("Authorization", f"Bearer {token}")
-        opener = build_opener(
-            _NoRedirect(),
-            _PlainHandler(deadline),
-            _NamedHandler(deadline, self.tls_context, self.server_name),
-        )
-        return cast("HTTPResponse", opener.open(request))
+        cast("Any", request).deadline = deadline
+        return cast("HTTPResponse", _opener_of(self).open(request))
 
     def token(self) -> str:
         """Return the bearer token, empty where none is shown.
@@ -119,6 +116,9 @@ class Entry:
 NONE = Entry()
 """For servers that let everybody in."""
 
+ENTRIES_KEPT = 8
+"""Ways to be let in that a command uses at once: for agents, for Prometheus, for the API server."""
+
 CONTEXTS_KEPT = 4
 """A command asks with one; a replaced certificate makes another."""
 
@@ -145,6 +145,18 @@ def _context_of(
     return context
 
 
+@lru_cache(ENTRIES_KEPT)
+def _opener_of(entry: Entry) -> OpenerDirector:
+    """Return what sends requests; making one takes longer than asking an agent over loopback."""
+    return build_opener(
+        _NoRedirect(), _PlainHandler(), _NamedHandler(entry.tls_context, entry.server_name)
+    )
+
+
+def _deadline_of(request: Request) -> Deadline:
+    return cast("Deadline", cast("Any", request).deadline)
+
+
 _UNUSED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For a constructor that would read all certificates of the system, for plain http too."""
 
@@ -165,13 +177,9 @@ class _PlainConnection(HTTPConnection):
 
 
 class _PlainHandler(HTTPHandler):
-    def __init__(self, deadline: Deadline) -> None:
-        super().__init__()
-        self._deadline = deadline
-
     def http_open(self, req: Request) -> HTTPResponse:
         """Open a connection of ours."""
-        return self.do_open(cast("Any", partial(_PlainConnection, deadline=self._deadline)), req)
+        return self.do_open(cast("Any", partial(_PlainConnection, deadline=_deadline_of(req))), req)
 
 
 class _NamedConnection(HTTPSConnection):
@@ -192,18 +200,15 @@ class _NamedConnection(HTTPSConnection):
 
 
 class _NamedHandler(HTTPSHandler):
-    def __init__(
-        self, deadline: Deadline, context: Callable[[], ssl.SSLContext], name: str
-    ) -> None:
+    def __init__(self, context: Callable[[], ssl.SSLContext], name: str) -> None:
         super().__init__(context=_UNUSED)
-        self._deadline = deadline
         self._secured = context
         self._name = name
 
     def https_open(self, req: Request) -> HTTPResponse:
         """Open a connection of ours."""
         connect = partial(
-            _NamedConnection, deadline=self._deadline, named=self._name, secured=self._secured()
+            _NamedConnection, deadline=_deadline_of(req), named=self._name, secured=self._secured()
         )
         return self.do_open(cast("Any", connect), req)
 

@@ -36,6 +36,9 @@ from alert_series import (
     waiting,
 )
 from alert_timelines import Case, born, counter, event, gauge, heartbeat, steady
+from rankscope_dashboards.rules.alerts.canary import RIGHT
+
+CANARY = 'job_id="rankscope/rankscope-canary"'
 
 CASES: dict[str, Case] = {
     # Stragglers and their like.
@@ -379,6 +382,16 @@ CASES: dict[str, Case] = {
     ),
     "RankscopeWatchLagging": Case(
         (heartbeat("rankscope_watch_last_evaluation_timestamp_seconds"),), lag=6
+    ),
+    "RankscopeCanaryMissed": Case(
+        (
+            heartbeat(f"rankscope_canary_step_timestamp_seconds{{{CANARY}}}"),
+            heartbeat(f"rankscope_canary_named_timestamp_seconds{{{CANARY},{RIGHT}}}"),
+        ),
+        lag=131,
+        linger=1,
+        gap=5,
+        step=5,
     ),
     "RankscopeWatchLeaseUnreadable": Case(
         (

@@ -8,7 +8,7 @@ from typing import Any
 Objects = list[dict[str, Any]]
 Rule = Callable[[Objects], Iterator[str]]
 
-WORKLOADS = ("DaemonSet", "Deployment")
+WORKLOADS = ("DaemonSet", "Deployment", "Job")
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
@@ -23,9 +23,16 @@ def repeats(names: Sequence[str]) -> set[str]:
 
 def workloads(objects: Objects) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Yield name, object and pod specification of what makes pods."""
-    for found in objects:
+    for one in objects:
+        found = job_of(one) if one["kind"] == "CronJob" else one
         if found["kind"] in WORKLOADS:
             yield named(found), found, found["spec"]["template"]["spec"]
+
+
+def job_of(cron_job: dict[str, Any]) -> dict[str, Any]:
+    """Return what a CronJob makes, by its own name."""
+    job = cron_job["spec"]["jobTemplate"]
+    return {"kind": "Job", "metadata": cron_job["metadata"], "spec": job["spec"]}
 
 
 def containers(objects: Objects) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:

@@ -45,12 +45,16 @@ def volumes_and_places_are_given_once(objects: Objects) -> Iterator[str]:
 def selectors_match_the_template(objects: Objects) -> Iterator[str]:
     for name, found, _ in workloads(objects):
         labels = found["spec"]["template"]["metadata"]["labels"]
-        if not selects(found["spec"]["selector"]["matchLabels"], labels):
+        # Jobs are given theirs.
+        selector = found["spec"].get("selector", {"matchLabels": {}})
+        if not selects(selector["matchLabels"], labels):
             yield f"{name}: selector does not match {labels}"
 
 
 def probes_name_a_port(objects: Objects) -> Iterator[str]:
     for name, _, container in containers(objects):
+        if name.startswith("Job"):
+            continue
         ports = {port.get("name") for port in container.get("ports", ())}
         for kind in PROBES:
             port = container.get(kind, {}).get("httpGet", {}).get("port", "metrics")

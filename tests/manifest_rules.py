@@ -245,7 +245,7 @@ def no_more_of_the_host_is_shared(objects: Objects) -> Iterator[str]:
         if pod.get("hostIPC") or pod.get("shareProcessNamespace"):
             yield f"{name}: shares what it has no use for"
         context = pod.get("securityContext", {})
-        if found["kind"] == "Deployment":
+        if found["kind"] != "DaemonSet":
             if not context.get("runAsNonRoot") or not context.get("runAsUser"):
                 yield f"{name}: runs as root"
             if context.get("fsGroup") != context.get("runAsGroup"):

@@ -33,6 +33,7 @@ import workload_objects
 from fake_api_server import FakeApiServer, Store
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from pod_json import agents_pod, pod
+from rankscope_agent.contract.canary import NAME
 from rankscope_agent.sources.gpus.simulation.ports import PREFIX
 from rdma_files import write
 from running_agent import PATIENCE_SECONDS, RunningAgent, agent_environment, running_agent
@@ -76,9 +77,10 @@ STATES = {
 
 
 def api_server() -> FakeApiServer:
-    """Run an API server that knows four pods of the node: one trains, two failed, one waits.
+    """Run an API server that knows five pods of the node: one trains, two failed, one waits.
 
-    The second calls itself after a job of another namespace, which nobody believes.
+    The last is a canary. The second calls itself after a job of another namespace, which nobody
+    believes.
     """
     server = FakeApiServer()
     for number, (name, job, phase) in enumerate(
@@ -87,6 +89,7 @@ def api_server() -> FakeApiServer:
             ("broken-1", "broken", "Failed"),
             WAITING_POD,
             ("crashed-3", "crashed", "Failed"),
+            ("canary-4", NAME, "Running"),
         ),
         start=1,
     ):

@@ -24,6 +24,7 @@ from ring_writer import ExtensionWriter, RingWriter, SignalWriter, SpanWriter
 NODE = "test-node"
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 JOB = "team/job"
+CANARY = "team/rankscope-canary"
 STEP_NS = 142_000_000
 KUBERNETES = ("kube_pod_container_status_restarts_total", "kube_node_status_condition")
 """By the names that kube-state-metrics documents."""
@@ -108,6 +109,8 @@ def kubernetes(restart_seconds: float) -> Iterator[str]:
 class Training:
     """Four ranks that train, rank 2 of them slowly after a while; and a job that lost a rank.
 
+    A canary in the fifth pod does as the four ranks do.
+
     Args:
         kubelet: its directory; the first job is of the first pod, the other of the second.
     """
@@ -116,18 +119,19 @@ class Training:
         self.pace = pace
         self.next_ns = self.begin = time.time_ns() - 120 * STEP_NS
         self.number = 0
-        folders = [_volume(kubelet, number) for number in (1, 2)]
+        folders = [_volume(kubelet, number) for number in (1, 2, 5)]
         self.extensions = [self._extension(folders[0], rank) for rank in range(4)]
         self.spans = SpanWriter(folders[0], "1-1.span", created_unix_ns=self.begin)
         self.reported = SignalWriter(folders[0], "1-1.sig", created_unix_ns=self.begin)
         self.checkpoints = 0
         self.ranks = [self._ring(folders[0], rank, JOB, 4) for rank in range(4)]
+        self.canary = [self._ring(folders[2], rank, CANARY, 4) for rank in range(4)]
         self.other = [self._ring(folders[1], rank, "team/broken", 2) for rank in range(2)]
         self.catch_up()
         self.other.pop().end()
 
     def _ring(self, folder: Path, rank: int, job: str, size: int) -> RingWriter:
-        name = f"{rank + (100 if job != JOB else 1)}-1.ring"
+        name = f"{rank + {JOB: 1, CANARY: 200}.get(job, 100)}-1.ring"
         place = {"rank": rank, "local_rank": rank, "world_size": size, "local_world_size": size}
         made = {"capacity": 4096, "created_unix_ns": self.begin}
         return RingWriter(folder, name, job_id=job, node=NODE, **place, **made)
@@ -153,7 +157,9 @@ class Training:
             compute_ns = length_ns - data_ns - sync
             flags = 2 | FLAG_CPU_WAIT
             self.extensions[rank].write(writer.seq + 1, other_ns=min(10_000_000, compute_ns))
-            writer.step(**at, data_ns=data_ns, compute_ns=compute_ns, sync_ns=sync, flags=flags)
+            parts = {"data_ns": data_ns, "compute_ns": compute_ns, "sync_ns": sync}
+            writer.step(**at, **parts, flags=flags)
+            self.canary[rank].step(**at, **parts)
         for writer in self.other:
             writer.step(**at)
         if self.number % 25 == 0:
@@ -186,7 +192,7 @@ class Training:
 
     def end(self) -> None:
         """Let go of the rings."""
-        for writer in [*self.ranks, *self.other]:
+        for writer in [*self.ranks, *self.canary, *self.other]:
             writer.end()
 
 

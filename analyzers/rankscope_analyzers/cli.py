@@ -2,8 +2,8 @@
 
 Only the chosen command's module is imported: explaining a log must not cost what analysing traces
 needs. Exit codes: 0 when a verdict was produced, whatever it says; 1 for usage and input errors,
-and where none was possible because what it takes could not be read. `preflight` and `verify` are
-gates: 2 when a check failed, 3 when one could not be decided.
+and where none was possible because what it takes could not be read. `preflight`, `verify` and
+`canary` are gates: 2 when a check failed, 3 when one could not be decided.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "logs": ("logs", "the logs of all ranks of a job in one, or its errors, the earliest first"),
     "capture": ("capture", "keep what is known of a job now in one file, before it is ended"),
     "watch": ("watch", "diagnose again and again, and export findings to Prometheus"),
+    "canary": ("canary", "whether the watch names the known slow rank of a small job"),
     "config": ("config", "check rankscope.yaml, the cluster's one configuration"),
     "record": ("record", "keep what a run is: images, command, versions, places, speed"),
     "diff": ("diff", "what changed from one recorded run to another"),

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
-from rankscope_agent.contract.metrics import agent, cluster_jobs, goodput, summary, watch
+from rankscope_agent.contract.metrics import (
+    agent,
+    canary,
+    cluster_jobs,
+    goodput,
+    summary,
+    watch,
+)
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.contract.sources import SOURCES
 
@@ -14,6 +21,7 @@ SUBJECTS: tuple[ModuleType, ...] = (
     *dict.fromkeys(module for source in SOURCES for module in source.metrics),
     summary,
     watch,
+    canary,
     goodput,
     cluster_jobs,
 )

@@ -12,7 +12,7 @@ import math
 import platform
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from prometheus_client.exposition import generate_latest as generate_text
@@ -26,6 +26,7 @@ from prometheus_client.utils import floatToGoString
 
 from rankscope_agent import __version__
 from rankscope_agent.collecting.series_budget import within_budget
+from rankscope_agent.contract.canary import is_canary
 from rankscope_agent.contract.metrics import agent as metrics
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape, Snapshot
 from rankscope_agent.contract.sources import SOURCES
@@ -107,9 +108,20 @@ def render(snapshot: Snapshot, form: Format, max_series: int | None) -> bytes:
         max_series: series of collectors on the page, None for no limit. The least important are
             left off, and counted in `rankscope_series_dropped`.
     """
-    page = within_budget(snapshot.scrapes, max_series)
+    page = within_budget([_without_canary(one) for one in snapshot.scrapes], max_series)
     own = _self_samples(snapshot, page.dropped)
     return form.write(Families(_families(itertools.chain(own, page.samples))))
+
+
+def _without_canary(scrape: Scrape) -> Scrape:
+    """Leave out the canary's series: what alerts and dashboards add up is of real jobs."""
+    kept = tuple(sample for sample in scrape.samples if not is_canary(_job_of(sample)))
+    return scrape if len(kept) == len(scrape.samples) else replace(scrape, samples=kept)
+
+
+def _job_of(sample: Sample) -> str:
+    labels = sample.metric.labels
+    return sample.labels[labels.index("job_id")] if "job_id" in labels else ""
 
 
 def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sample]:

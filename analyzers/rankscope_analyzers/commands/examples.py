@@ -47,6 +47,10 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ),
         ("--agent localhost:9877 --once", "print the series of one look"),
     ),
+    "canary": (
+        ("--train /run/rankscope", "train here, and ask the watch of this machine"),
+        ("--watch http://rankscope-watch:9878", "ask about the job of the component canary"),
+    ),
     "config": (
         ("example", "every key once: rankscope config example > rankscope.yaml"),
         ("check rankscope.yaml", "what is wrong with it, with line and column"),
@@ -92,7 +96,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
 """By command, arguments and what they are for."""
 
 EXIT_CODES: Mapping[str, str] = {
-    **dict.fromkeys(("preflight", "fabric-check", "verify"), GATE),
+    **dict.fromkeys(("preflight", "fabric-check", "verify", "canary"), GATE),
     **dict.fromkeys(("diagnose", "explain", "gpus", "xids"), VERDICT),
 }
 """What the exit code of a command means, where scripts ask for it."""

@@ -15,6 +15,7 @@ from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.stragglers.diagnosis import Follower
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.watch.announcer import Announcer
+from rankscope_analyzers.watch.canaries import Canaries
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
 from rankscope_analyzers.watch.goodput import Goodput
 from rankscope_analyzers.watch.memory import Memory
@@ -46,6 +47,7 @@ class JobSource:
         goodput: the accounts of jobs' GPU time.
         sums: keeps these over restarts, at each look.
         announcer: tells what changes.
+        canaries: takes what is said of the canary out of what is said of jobs.
         timing: judges jobs by new records where these are streamed; default: `followed`.
         exported: what the last evaluation exported.
     """
@@ -61,6 +63,7 @@ class JobSource:
     goodput: Goodput = field(default_factory=lambda: Goodput(HANG_AFTER_SECONDS))
     sums: Memory = field(default_factory=lambda: Memory(None, log))
     announcer: Announcer = field(default_factory=lambda: Announcer(log))
+    canaries: Canaries = field(default_factory=Canaries)
     timing: Follower | None = None
     exported: Exported = field(default_factory=Exported)
 

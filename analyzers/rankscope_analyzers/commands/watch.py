@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from rankscope_agent.contract.canary import is_canary
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.web.memory_arenas import limit_arenas
@@ -146,6 +147,7 @@ def run_cycle(
         source.sums.forget()
         source.goodput.stand_by()
         source.announcer.forget()
+        source.canaries.stand_by()
         if source.cluster_jobs is not None:
             source.cluster_jobs.stand_by()
         if source.nodes:
@@ -260,16 +262,18 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
     for job, why in timing.unusable.items():
         _log(visible(f"job {job}: {why}"))
     now = time.time()
-    reports = job_reports.reports(
+    made = job_reports.reports(
         timing, gathered.evidence, now, hang_after_seconds=source.hang_after_seconds
     )
+    reports = source.canaries.take(made, now)
     extra = [
         metrics.WATCH_EVALUATION.sample(time.monotonic() - began),
         metrics.WATCH_AGENTS.sample(gathered.silent, state="silent"),
         metrics.WATCH_AGENTS.sample(_answering(gathered), state="answering"),
     ]
     source.exported = Exported(reports, extra)
-    unexported = exporter.update(reports, now, len(timing.unusable), extra)
+    unusable = sum(not is_canary(job) for job in timing.unusable)
+    unexported = exporter.update(reports, now, unusable, extra)
     if source.nodes and exporter.is_leader:
         source.nodes.publish(reports, now)
     broken = {error.about for error in (*timing.errors, *unexported)}
@@ -283,6 +287,7 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
 
 def _sums(source: JobSource) -> Iterator[Sample]:
     """Yield what is summed up of jobs, and what the cluster says of them."""
+    yield from source.canaries.samples()
     yield from source.goodput.samples()
     if source.cluster_jobs is not None:
         yield from source.cluster_jobs.samples()

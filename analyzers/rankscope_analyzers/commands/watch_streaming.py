@@ -249,7 +249,8 @@ class StreamingCycle:
             return
         now = time.time()
         reports = {report.job_id: report for report in self._source.exported.reports}
-        reports |= {report.job_id: report for report in made}
+        others = self._source.canaries.take(made, now)
+        reports |= {report.job_id: report for report in others}
         exported = self._source.exported = Exported(
             tuple(reports.values()), self._source.exported.extra
         )

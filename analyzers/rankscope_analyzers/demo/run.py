@@ -52,6 +52,7 @@ RUN_SECONDS = 300.0
 """The run takes about half a minute on two cores; past this it hangs."""
 
 STOP_SECONDS = 10.0
+RINGS = Path("rings")
 POLL_SECONDS = 0.5
 
 
@@ -166,7 +167,7 @@ def agent(folder: Path, *flags: str) -> Iterator[str]:
     Raises:
         DemoError: it does not start.
     """
-    rings = folder / "rings"
+    rings = folder / RINGS
     rings.mkdir()
     address = f"127.0.0.1:{free_port()}"
     command = [
@@ -185,8 +186,19 @@ def agent(folder: Path, *flags: str) -> Iterator[str]:
 
 
 @contextmanager
-def training(folder: Path, fault: str, rank: int, steps: int = STEPS) -> Iterator[Any]:
-    """Run the job with the probe until the block ends."""
+def training(
+    folder: Path, fault: str, rank: int, steps: int = STEPS, job_id: str = "", rings: Path = RINGS
+) -> Iterator[Any]:
+    """Run the job with the probe until the block ends.
+
+    Args:
+        folder: for its log.
+        fault: one of `FAULTS`.
+        rank: the rank to slow down.
+        steps: after which it ends by itself.
+        job_id: its name; default: after the fault.
+        rings: where the probe writes; within `folder` unless it is absolute.
+    """
     script = Path(__file__).with_name("job.py")
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
@@ -196,8 +208,8 @@ def training(folder: Path, fault: str, rank: int, steps: int = STEPS) -> Iterato
     folders = [str(probe_folder()), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(folders),
-        "RANKSCOPE_RING_DIR": str(folder / "rings"),
-        "RANKSCOPE_JOB_ID": f"demo/{fault}",
+        "RANKSCOPE_RING_DIR": str(folder / rings),
+        "RANKSCOPE_JOB_ID": job_id or f"demo/{fault}",
         "OMP_NUM_THREADS": "1",  # four ranks share this machine's cores
         "GLOO_SOCKET_IFNAME": "lo",  # the host name may not resolve
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from rankscope_agent.contract.canary import is_canary
 from rankscope_agent.contract.metrics import cluster_jobs as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.intake.cluster_objects import ClusterView
@@ -72,7 +73,8 @@ class ClusterJobs:
         if not view.whole:
             self._current = conditions
             return
-        found = jobs(view.objects, view.pods, now)
+        every = jobs(view.objects, view.pods, now)
+        found = tuple(job for job in every if not is_canary(job.job_id))
         uids = (one.uid for one in view.objects)
         if self._completions.look(found, view.gone, uids, view.followed, now):
             self._counted = True

@@ -12,6 +12,7 @@ from itertools import islice
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.findings.location import breadth
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.text import runbooks
@@ -104,11 +105,10 @@ def _samples(report: JobReport, incident: Incident) -> Iterator[Sample]:
 
 def _culprit(report: JobReport, incident: Incident) -> Sample:
     where = incident.where
-    findings = (incident.cause, *incident.findings)
     ranks = _ranks(incident)
     location = report.locations.get(ranks[0]) if ranks else None
     narrow = breadth(incident.cause.where) == 0
-    shown = incident.timing or next((one for one in findings if one.layer == "training"), None)
+    shown = symptom(incident)
     return metrics.FINDING_CULPRIT_INFO.sample(
         1,
         job_id=inert(report.job_id),
@@ -121,6 +121,12 @@ def _culprit(report: JobReport, incident: Incident) -> Sample:
         device=inert(_first(where.devices)),
         runbook=runbooks.path(incident.runbook),
     )
+
+
+def symptom(incident: Incident) -> Finding | None:
+    """Return what step times show of an incident, None if they show nothing."""
+    findings = (incident.cause, *incident.findings)
+    return incident.timing or next((one for one in findings if one.layer == "training"), None)
 
 
 def _ranks(incident: Incident) -> tuple[int, ...]:

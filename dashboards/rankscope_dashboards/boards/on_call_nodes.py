@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import agent, gpus, pods, rdma, training, watch
+from rankscope_agent.contract.metrics import agent, canary, gpus, pods, rdma, training, watch
 from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
@@ -31,6 +31,7 @@ from rankscope_dashboards.parts.panels import (
     targets,
 )
 from rankscope_dashboards.parts.thresholds import ANY_IS_ODD, BUSY_PORT
+from rankscope_dashboards.rules.alerts.canary import RIGHT
 
 READY = texts({0: ("not ready", BAD), 1: ("ready", GOOD)})
 
@@ -208,6 +209,7 @@ def unseen(runbooks: str) -> list[Panel]:
         ),
         _refused(runbooks),
         _watches(runbooks),
+        _canary(runbooks),
         _of_jobs(
             watch.JOB_UNOBSERVED,
             "What could not be seen of jobs",
@@ -265,6 +267,23 @@ def _watches(runbooks: str) -> Panel:
         decimals=0,
         missing="rankscope watch is not scraped, or has no lease",
         links=[links.runbook(runbooks, "RankscopeWatchLeaseUnreadable")],
+    )
+
+
+def _canary(runbooks: str) -> Panel:
+    named = worst(of(canary.CANARY_NAMED, CLUSTER, RIGHT), "job_id")
+    return TimeSeries(
+        title="Time since the canary's slow rank was named",
+        description="The component canary trains a small job with a known slow rank every hour;"
+        " that the watch names it shows that probe, agents, watch and scraping work. The alert"
+        " fires past two missed runs.",
+        unit="s",
+        targets=targets((f"time() - {named}", "{{job_id}} {{cluster}}")),
+        overrides=lettered(),
+        several=True,
+        minimum=0,
+        missing="there is no canary, or its slow rank was never named",
+        links=[links.runbook(runbooks, "RankscopeCanaryMissed")],
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from rankscope_analyzers.configuration.thresholds import DEFAULTS
 from rankscope_dashboards.rules.alerts import (
+    canary,
     checkpoints,
     cluster,
     gpu,
@@ -35,6 +36,7 @@ _GROUPS: tuple[Group, ...] = (
     *host.GROUPS,
     *cluster.GROUPS,
     *objectives.GROUPS,
+    *canary.GROUPS,
 )
 
 

@@ -1,0 +1,184 @@
+"""What is exported about the canary: read from the watch's own page, or asked of Prometheus.
+
+Of several watches behind one name only the leader's page has anything about jobs, so that each
+address of the name is asked.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from http.client import HTTPException
+from urllib.error import HTTPError
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import Request
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from rankscope_agent.contract.metrics import canary as metrics
+from rankscope_agent.contract.metrics import watch
+from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.intake.credentials import Entry
+from rankscope_analyzers.intake.deadline import Deadline
+from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
+
+ANSWER_SECONDS = 10.0
+"""A watch of 2,048 nodes takes a second to write its page."""
+
+MAX_PAGE_BYTES = 256 << 20
+"""More than the series of all jobs that a watch keeps."""
+
+BRIDGED = "2m"
+"""How old a sample of Prometheus may be: four scrapes."""
+
+READS = (metrics.CANARY_STEP, metrics.CANARY_NAMED, watch.WATCH_LAST)
+
+Series = tuple[str, Mapping[str, str], float]
+"""Name, labels and value of a sample."""
+
+
+class SilentError(Exception):
+    """Nobody answers; the message says who was asked and why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of one canary.
+
+    Args:
+        evaluated: Unix time of the watch's last evaluation, None if none evaluates.
+        newest_step: Unix time of the newest step that the watch judged, None if there is none.
+        named: up to which step it named whom, Unix times by symptom and rank.
+    """
+
+    evaluated: float | None = None
+    newest_step: float | None = None
+    named: Mapping[tuple[str, int], float] = field(default_factory=dict)
+
+
+Look = Callable[[str], Seen]
+"""Returns what is known of a job now. Raises SilentError."""
+
+
+def on_pages(url: str, entry: Entry) -> Look:
+    """Return what asks a watch for its page, or each of those behind its name.
+
+    Args:
+        url: such as http://rankscope-watch:9878.
+        entry: what is shown to be let in.
+    """
+
+    def look(job_id: str) -> Seen:
+        samples: list[Series] = []
+        failures = []
+        for address in _addresses(url, entry):
+            answer = _answer(*address)
+            if isinstance(answer, str):
+                failures.append(answer)
+            else:
+                samples += answer
+        if not samples and failures:
+            raise SilentError("; ".join(failures))
+        return seen(samples, job_id)
+
+    return look
+
+
+def in_prometheus(url: str, entry: Entry) -> Look:
+    """Return what asks a Prometheus server.
+
+    Args:
+        url: of the server.
+        entry: what is shown to be let in.
+    """
+    server = Prometheus(url, entry)
+
+    def asked(metric: Metric) -> Iterator[Series]:
+        query = f"max by ({', '.join(metric.labels)}) (last_over_time({metric.name}[{BRIDGED}]))"
+        for labels, value in server.instant(query, time.time()):
+            yield metric.name, labels, value
+
+    def look(job_id: str) -> Seen:
+        try:
+            return seen([one for metric in READS for one in asked(metric)], job_id)
+        except PrometheusError as error:
+            raise SilentError(str(error)) from None
+
+    return look
+
+
+def seen(samples: list[Series], job_id: str) -> Seen:
+    """Return what samples say of a canary; of several of one series the newest counts."""
+    steps, evaluated = [], []
+    named: dict[tuple[str, int], float] = {}
+    for name, labels, value in samples:
+        if name == watch.WATCH_LAST.name:
+            evaluated.append(value)
+        elif labels.get("job_id") != job_id:
+            continue
+        elif name == metrics.CANARY_STEP.name:
+            steps.append(value)
+        elif labels["rank"].isdecimal():
+            key = labels["symptom"], int(labels["rank"])
+            named[key] = max(value, named.get(key, value))
+    return Seen(max(evaluated, default=None), max(steps, default=None), named)
+
+
+def _addresses(url: str, entry: Entry) -> Iterator[tuple[str, Entry]]:
+    """Yield the address of each watch, and what it is shown.
+
+    Raises:
+        SilentError: the name has no address.
+    """
+    parts = urlsplit(url if "://" in url else f"{entry.scheme}://{url}")
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        known = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise SilentError(f"{host} has no address: {error}") from None
+    named = replace(entry, server_name=entry.server_name or host)
+    for address in dict.fromkeys(str(one[4][0]) for one in known):
+        where = f"[{address}]" if ":" in address else address
+        page = SplitResult(parts.scheme, f"{where}:{port}", "/metrics", "", "")
+        yield page.geturl(), named if parts.scheme == "https" else entry
+
+
+def _answer(url: str, entry: Entry) -> list[Series] | str:
+    """Return what a watch's page says, or in a sentence why nothing is known of it."""
+    try:
+        return list(_samples(_page(url, entry)))
+    except (OSError, HTTPException, ValueError) as error:
+        return f"{url}: {error}"
+
+
+def _page(url: str, entry: Entry) -> str:
+    """Fetch a page.
+
+    Raises:
+        OSError: the watch does not answer, or refuses.
+        ValueError: the page is longer than any.
+    """
+    try:
+        with entry.open(Request(url), Deadline(ANSWER_SECONDS)) as answer:  # noqa: S310 - as asked
+            body = answer.read(MAX_PAGE_BYTES + 1)
+    except HTTPError as error:
+        error.close()
+        raise OSError(f"answers {error.code} {error.reason}") from None
+    if len(body) > MAX_PAGE_BYTES:
+        raise ValueError(f"more than {MAX_PAGE_BYTES:,} bytes")
+    return str(body, "utf-8", "replace")
+
+
+def _samples(page: str) -> Iterator[Series]:
+    """Yield the samples of a page that say anything of canaries.
+
+    Raises:
+        ValueError: it is no page.
+    """
+    names = tuple(metric.name for metric in READS)
+    lines = "".join(f"{line}\n" for line in page.splitlines() if line.startswith(names))
+    for family in text_string_to_metric_families(lines):
+        for sample in family.samples:
+            yield sample.name, sample.labels, sample.value

@@ -1,0 +1,118 @@
+"""`rankscope canary`: whether the watch names the known slow rank of a small job."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rankscope_agent.contract import canary
+from rankscope_analyzers.canary import seen, trial
+from rankscope_analyzers.command import InputError, add_output, age_seconds, print_json
+from rankscope_analyzers.demo import run as demo
+from rankscope_analyzers.demo.probe_folder import ProbeMissingError
+from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
+
+FAILURES: tuple[type[Exception], ...] = (
+    InputError,
+    CredentialsError,
+    demo.DemoError,
+    ProbeMissingError,
+)
+
+DEFAULT_WATCH = "http://127.0.0.1:9878"
+
+STEPS = 1500
+"""A minute and a half at some 60 ms each; the trial ends sooner where the rank is named sooner."""
+
+Check = Callable[[], None]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare whom to ask, and whether to train here."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--watch",
+        default=DEFAULT_WATCH,
+        metavar="URL",
+        help="the watch, or several behind one name (default %(default)s)",
+    )
+    where.add_argument(
+        "--prometheus", metavar="URL", help="instead: a Prometheus server that scrapes the watch"
+    )
+    add_entry(parser, "the watch or Prometheus")
+    parser.add_argument(
+        "--train",
+        type=Path,
+        metavar="RINGS",
+        help="train meanwhile, on this machine: the probe writes into the directory RINGS, which"
+        " an agent reads (default: the job runs elsewhere, as in the component canary)",
+    )
+    parser.add_argument(
+        "--job",
+        metavar="ID",
+        help=f"name of the job (default: {canary.NAME} in the namespace of POD_NAMESPACE)",
+    )
+    parser.add_argument(
+        "--patience",
+        default="4m",
+        metavar="AGE",
+        help="how long to wait for the slow rank to be named (default %(default)s)",
+    )
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Wait for the slow rank to be named; print what happened.
+
+    Returns:
+        0 if it was named, 2 if it was not, 3 if nobody could be asked.
+
+    Raises:
+        InputError: an option cannot be used.
+        rankscope_analyzers.demo.run.DemoError: the job cannot run here.
+    """
+    job_id = options.job or f"{os.environ.get('POD_NAMESPACE') or 'local'}/{canary.NAME}"
+    if not canary.is_canary(job_id):
+        raise InputError(f"--job {job_id} would be taken for a real job: use {canary.NAME}")
+    patience = age_seconds(options.patience, "--patience")
+    entry = entry_of(options)
+    if options.prometheus:
+        look = seen.in_prometheus(options.prometheus, entry)
+    else:
+        look = seen.on_pages(options.watch, entry)
+    began = time.time()
+    with _training(options.train, job_id) as check:
+        outcome = trial.wait(job_id, look, began, patience, check)
+    if options.json:
+        print_json(outcome.as_object(job_id))
+    else:
+        sys.stdout.write(f"{job_id}: {outcome.result}: {outcome.reason}\n")
+    return trial.EXIT_CODES[outcome.result]
+
+
+@contextmanager
+def _training(rings: Path | None, job_id: str) -> Iterator[Check]:
+    """Train until the block ends; yield what raises DemoError if the job failed meanwhile."""
+    if rings is None:
+        yield lambda: None
+        return
+    demo.require(canary.SLOW_RANK)
+    with tempfile.TemporaryDirectory(prefix="rankscope-canary-") as name:
+        folder = Path(name)
+        job = demo.training(
+            folder, "slow-compute", canary.SLOW_RANK, STEPS, job_id, rings.resolve()
+        )
+        with job as process:
+
+            def check() -> None:
+                if process.poll():
+                    last = demo.last_lines(folder / "job.log")
+                    raise demo.DemoError(f"the job ended with {process.returncode}: {last}")
+
+            yield check

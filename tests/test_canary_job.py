@@ -1,0 +1,140 @@
+"""A real canary: its job, an agent and a watch on this machine, and what they export of it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from alert_timelines import LINKS
+from rankscope_agent.contract.canary import NAME
+from rankscope_analyzers import cli
+from rankscope_dashboards.rules.alerts.canary import MISSED
+from rankscope_dashboards.rules.rule_files import rule
+from running_agent import PATIENCE_SECONDS, running_agent
+from servers import free_port, require_server
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="the canary trains with PyTorch"
+)
+
+JOB = f"local/{NAME}"
+WATCH = "import sys; from rankscope_analyzers.cli import main; sys.exit(main())"
+
+
+@contextlib.contextmanager
+def watching(agent, folder):
+    """Run a watch until the block ends; give its address."""
+    address = f"127.0.0.1:{free_port()}"
+    files = [f"--incident-log={folder / 'incidents'}", f"--state={folder / 'state'}"]
+    pace = ["--interval=2s", "--step-interval=1s", f"--web.listen-address={address}"]
+    command = [sys.executable, "-c", WATCH, "watch", "--agent", agent, *pace, *files]
+    environment = {name: value for name, value in os.environ.items() if name != "POD_NAMESPACE"}
+    with (folder / "watch.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    try:
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_SECONDS)
+
+
+def page(url):
+    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_SECONDS) as answer:
+        lines = answer.read().decode().splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory):
+    """What a canary printed, and the pages of watch and agent after it."""
+    folder = tmp_path_factory.mktemp("canary")
+    (folder / "rings").mkdir()
+    with (
+        running_agent(folder, "--collector.interval=1") as agent,
+        watching(agent.url, folder) as url,
+    ):
+        program = [sys.executable, "-c", WATCH, "canary", "--json", "--watch", url]
+        train = ["--train", str(folder / "rings"), "--patience=3m"]
+        done = subprocess.run([*program, *train], capture_output=True, text=True, timeout=400)
+        yield done, page(url), page(agent.url), folder
+
+
+def test_the_slow_rank_of_a_real_job_is_named(tried):
+    done, *_ = tried
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcome = json.loads(done.stdout)
+    assert (outcome["job_id"], outcome["result"]) == (JOB, "named")
+    assert outcome["expected"] == {"symptom": "gpu_compute", "rank": 2}
+
+
+def test_no_series_but_its_own_tells_of_it(tried):
+    _, watch, agent, folder = tried
+    own = [line for line in watch if NAME in line]
+    assert {line.partition("{")[0] for line in own} == {
+        "rankscope_canary_step_timestamp_seconds",
+        "rankscope_canary_named_timestamp_seconds",
+    }
+    assert "rankscope_watch_jobs 0.0" in watch
+    assert not [line for line in watch if line.startswith(("rankscope_project", "rankscope_job"))]
+    assert not [line for line in agent if NAME in line]
+    assert any(line.startswith("rankscope_build_info") for line in agent)
+    assert not (folder / "incidents").exists()
+
+
+def exported(watch, minutes, lasting):
+    """Return the canary's series as exported, for promtool, whose clock begins at zero.
+
+    Args:
+        watch: its page.
+        minutes: for which they are scraped.
+        lasting: minutes in which the canary goes on as it did; then its times stand.
+    """
+    (now,) = (float(line.split()[1]) for line in watch if "last_evaluation" in line)
+    for line in watch:
+        if NAME in line:
+            series, value = re.fullmatch(r"(\S+) (\S+)", line).groups()
+            age = float(value) - now
+            values = [f"{min(at, lasting) * 60 + age:.3f}" for at in range(minutes)]
+            yield {"series": series, "values": " ".join(values)}
+
+
+def test_the_alert_fires_by_what_was_exported_once_two_runs_are_missed(tried, tmp_path):
+    _, watch, *_ = tried
+    firing = 'count(ALERTS{alertname="RankscopeCanaryMissed",alertstate="firing"}) or vector(0)'
+    (tmp_path / "rules.yaml").write_text(
+        json.dumps({"groups": [{"name": "canary", "rules": [rule(MISSED, LINKS)]}]})
+    )
+    test = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [*exported(watch, 160, 10)],
+                "promql_expr_test": [
+                    {"expr": firing, "eval_time": f"{at}m", "exp_samples": [sample]}
+                    for at, count in ((10, 0), (138, 0), (143, 1))
+                    for sample in [{"labels": "{}", "value": count}]
+                ],
+            }
+        ],
+    }
+    (tmp_path / "test.yaml").write_text(json.dumps(test))
+    command = [require_server("promtool"), "test", "rules", "test.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_job_that_ends_at_once_is_said_with_its_last_lines(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("rankscope_analyzers.commands.canary.STEPS", "none")
+    arguments = ["--watch", f"http://127.0.0.1:{free_port()}", "--train", str(tmp_path)]
+    assert cli.main(["canary", *arguments]) == 1
+    assert "the job ended with 1: " in capsys.readouterr().err

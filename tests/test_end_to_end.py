@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from forked_jobs import ForkedJob, Launcher, training_environment
 from rankscope_analyzers import cli
-from rankscope_analyzers.demo.probe_folder import probe_folder
 from rankscope_analyzers.findings.finding import LAYER_NAMES
 from running_agent import running_agent
 
@@ -26,23 +26,31 @@ SCRIPT = Path(__file__).parent / "foreign_jobs" / "train.py"
 PATIENCE_SECONDS = 180.0
 
 
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[Launcher]:
+    launcher = Launcher()
+    yield launcher
+    launcher.close()
+
+
+def by_torchrun(ranks: int, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return subprocess.Popen(
+        [*launch, f"--nproc-per-node={ranks}", str(SCRIPT)],
+        env=training_environment() | variables,
+        start_new_session=True,
+    )
+
+
 @contextlib.contextmanager
 def training(
-    rings: Path, slow: str, steps: int, ranks: int = 3
-) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {
-        "PYTHONPATH": str(probe_folder()),
-        "RANKSCOPE_RING_DIR": str(rings),
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "SLOW": slow,
-        "STEPS": str(steps),
-    }
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    job = subprocess.Popen(
-        [*launch, f"--nproc-per-node={ranks}", str(SCRIPT)], env=environment, start_new_session=True
-    )
+    launcher: Launcher | None, rings: Path, slow: str, steps: int, ranks: int = 3, job_id: str = ""
+) -> Iterator[ForkedJob | subprocess.Popen[bytes]]:
+    """Run a job, by torchrun without a launcher."""
+    variables = {"RANKSCOPE_RING_DIR": str(rings), "SLOW": slow, "STEPS": str(steps)}
+    if job_id:
+        variables["RANKSCOPE_JOB_ID"] = job_id
+    job = launcher.start(SCRIPT, ranks, variables) if launcher else by_torchrun(ranks, variables)
     try:
         yield job
     finally:
@@ -84,12 +92,12 @@ def of_layers(sentence: str) -> bool:
     ],
 )
 def test_a_script_that_is_not_ours_is_diagnosed_while_it_runs(
-    tmp_path, capsys, slow, node, symptom, cause, ranks
+    launcher, tmp_path, capsys, slow, node, symptom, cause, ranks
 ):
     rings = tmp_path / "rings"
     with (
         running_agent(tmp_path, f"--simulate={node}") as agent,
-        training(rings, slow, steps=100_000) as job,
+        training(launcher if node else None, rings, slow, steps=100_000) as job,
     ):
         await_steps(lambda: agent.get("/metrics"), 120)
         assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0
@@ -105,9 +113,9 @@ def test_a_script_that_is_not_ours_is_diagnosed_while_it_runs(
     assert all(of_layers(sentence) for sentence in said["unobserved"]), said["unobserved"]
 
 
-def test_killing_the_agent_in_the_middle_of_a_run_loses_no_record(tmp_path):
+def test_killing_the_agent_in_the_middle_of_a_run_loses_no_record(launcher, tmp_path):
     rings = tmp_path / "rings"
-    with training(rings, "", steps=300, ranks=2) as job:
+    with training(launcher, rings, "", steps=300, ranks=2) as job:
         with running_agent(tmp_path) as agent:
             before = await_steps(lambda: agent.get("/metrics"), 50)
             agent.process.send_signal(signal.SIGKILL)
@@ -125,13 +133,13 @@ def test_killing_the_agent_in_the_middle_of_a_run_loses_no_record(tmp_path):
 
 
 def test_a_job_that_comes_back_under_its_name_is_judged_by_its_newest_run(
-    tmp_path, capsys, monkeypatch
+    launcher, tmp_path, capsys
 ):
-    monkeypatch.setenv("RANKSCOPE_JOB_ID", "team/again")
     with running_agent(tmp_path) as agent:
         for slow in ("1:forward:40", "0:data:40"):
-            with training(tmp_path / "rings", slow, steps=120, ranks=2) as job:
-                assert job.wait(PATIENCE_SECONDS) == 0
+            job = training(launcher, tmp_path / "rings", slow, 120, ranks=2, job_id="team/again")
+            with job as running:
+                assert running.wait(PATIENCE_SECONDS) == 0
         assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["team/again"]["verdict"]["class"] == "data_loader"

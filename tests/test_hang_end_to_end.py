@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from forked_jobs import Launcher, training_environment
 from rankscope_analyzers import cli
-from rankscope_analyzers.demo.probe_folder import probe_folder
 from running_agent import running_agent
 from test_end_to_end import PATIENCE_SECONDS, await_steps
 
@@ -22,23 +22,35 @@ pytest.importorskip("torch", reason="the end-to-end tests train with PyTorch")
 
 SCRIPT = Path(__file__).parent / "foreign_jobs" / "hanging.py"
 STEPS_BEFORE = 50
+RANKS = 3
+
+
+@pytest.fixture(scope="module")
+def launcher():
+    launcher = Launcher()
+    yield launcher
+    launcher.close()
+
+
+def by_torchrun(variables):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return subprocess.Popen(
+        [*launch, f"--nproc-per-node={RANKS}", str(SCRIPT)],
+        env=training_environment() | variables,
+        start_new_session=True,
+    )
 
 
 @contextlib.contextmanager
-def hanging(rings, fault="", steps=100_000):
-    """Run a job of three ranks; yield its launcher."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment = kept | {
-        "PYTHONPATH": str(probe_folder()),
+def hanging(launcher, rings, fault="", steps=100_000):
+    """Run a job of three ranks, by torchrun without a launcher; yield what launched it."""
+    variables = {
         "RANKSCOPE_RING_DIR": str(rings),
         "RANKSCOPE_JOB_ID": "team/hang",
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
         "FAULT": fault,
         "STEPS": str(steps),
     }
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
-    job = subprocess.Popen([*launch, str(SCRIPT)], env=environment, start_new_session=True)
+    job = launcher.start(SCRIPT, RANKS, variables) if launcher else by_torchrun(variables)
     try:
         yield job
     finally:
@@ -51,16 +63,14 @@ def hanging(rings, fault="", steps=100_000):
 
 
 def processes(job):
-    """Return the processes of the job's ranks by rank."""
-    found = {}
-    for place in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == job.pid:
-                entries = (place / "environ").read_bytes().split(b"\0")
-                (rank,) = (int(one[5:]) for one in entries if one.startswith(b"RANK="))
-                found[rank] = int(place.name)
-    return [found[rank] for rank in sorted(found)]
+    """Return the processes of the job's ranks, which their launcher starts in the ranks' order."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            stat = (process / "stat").read_text().rpartition(")")[2].split()
+            if int(stat[1]) == job.pid:
+                found.append((int(stat[19]), int(process.name)))
+    return [pid for _, pid in sorted(found)]
 
 
 def said(capsys, agent, *more):
@@ -88,8 +98,13 @@ WHY = {
 
 
 @pytest.mark.parametrize("fault", WHY)
-def test_the_rank_that_does_not_come_is_named_with_what_the_others_wait_in(tmp_path, capsys, fault):
-    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", f"{fault}:1") as job:
+def test_the_rank_that_does_not_come_is_named_with_what_the_others_wait_in(
+    launcher, tmp_path, capsys, fault
+):
+    with (
+        running_agent(tmp_path) as agent,
+        hanging(launcher, tmp_path / "rings", f"{fault}:1") as job,
+    ):
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         awaited(capsys, agent)
         found = said(capsys, agent, "--hang-after=4s", f"--save={tmp_path / 'kept'}")
@@ -119,8 +134,10 @@ def test_the_rank_that_does_not_come_is_named_with_what_the_others_wait_in(tmp_p
     assert 'symptom="hang"' in page
 
 
-def test_ranks_in_the_collectives_of_two_groups_are_named_and_nobody_is_blamed(tmp_path, capsys):
-    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", "groups:0"):
+def test_ranks_in_the_collectives_of_two_groups_are_named_and_nobody_is_blamed(
+    launcher, tmp_path, capsys
+):
+    with running_agent(tmp_path) as agent, hanging(launcher, tmp_path / "rings", "groups:0"):
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         verdict = awaited(capsys, agent)["verdict"]
     assert verdict["ranks"] == []
@@ -129,17 +146,17 @@ def test_ranks_in_the_collectives_of_two_groups_are_named_and_nobody_is_blamed(t
     assert "process group 2" in verdict["summary"]
 
 
-def test_a_rank_that_does_not_come_to_the_first_step_is_named(tmp_path, capsys):
+def test_a_rank_that_does_not_come_to_the_first_step_is_named(launcher, tmp_path, capsys):
     """A first step has ten times the patience of later ones: 20 s here."""
-    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", "first:2"):
+    with running_agent(tmp_path) as agent, hanging(launcher, tmp_path / "rings", "first:2"):
         found = awaited(capsys, agent, "2s")
     assert found["verdict"]["ranks"] == [2]
     assert "when the last collective was launched" in found["verdict"]["summary"]
     assert "rank 2 has not entered" in found["verdict"]["summary"]
 
 
-def test_a_rank_that_is_stopped_is_named(tmp_path, capsys):
-    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings") as job:
+def test_a_rank_that_is_stopped_is_named(launcher, tmp_path, capsys):
+    with running_agent(tmp_path) as agent, hanging(launcher, tmp_path / "rings") as job:
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         os.kill(processes(job)[2], signal.SIGSTOP)
         found = awaited(capsys, agent)
@@ -150,7 +167,7 @@ def test_a_rank_that_is_stopped_is_named(tmp_path, capsys):
 
 def test_a_rank_that_is_killed_is_named(tmp_path, capsys):
     """The launcher would end the others: it is held, as one on another node would not know."""
-    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", "never:0") as job:
+    with running_agent(tmp_path) as agent, hanging(None, tmp_path / "rings", "never:0") as job:
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         ranks = processes(job)
         os.kill(job.pid, signal.SIGSTOP)
@@ -162,9 +179,9 @@ def test_a_rank_that_is_killed_is_named(tmp_path, capsys):
     assert 0 in found["verdict"]["ranks"]
 
 
-def test_a_job_that_ends_is_not_hung(tmp_path, capsys):
+def test_a_job_that_ends_is_not_hung(launcher, tmp_path, capsys):
     with running_agent(tmp_path) as agent:
-        with hanging(tmp_path / "rings", steps=80) as job:
+        with hanging(launcher, tmp_path / "rings", steps=80) as job:
             assert job.wait(PATIENCE_SECONDS) == 0
         deadline, summary = time.monotonic() + PATIENCE_SECONDS, ""
         while time.monotonic() < deadline and not summary.startswith("The job is over"):
@@ -175,8 +192,8 @@ def test_a_job_that_ends_is_not_hung(tmp_path, capsys):
     assert summary.startswith("The job is over")
 
 
-def test_a_job_that_goes_on_is_not_hung_after_the_agent_is_restarted(tmp_path, capsys):
-    with hanging(tmp_path / "rings"):
+def test_a_job_that_goes_on_is_not_hung_after_the_agent_is_restarted(launcher, tmp_path, capsys):
+    with hanging(launcher, tmp_path / "rings"):
         for _ in range(2):
             with running_agent(tmp_path) as agent:
                 await_steps(lambda url=agent: url.get("/metrics"), STEPS_BEFORE)

@@ -178,7 +178,7 @@ class Training:
             self.spans.write(number, kind, flags=flags, step=self.number, **span)
         level, losses = 2.0 + 1 / self.checkpoints, float(self.checkpoints)
         store = {11: 4e11 - 1e9 * losses, 12: 1e12, 13: losses}
-        learning = {5: 3e-4 / losses, 7: 25 * 4096 * losses}
+        learning = {5: 3e-4 / losses, 7: 25 * 4096 * losses, 15: 6e9}
         self.reported.write(
             {1: level, 2: losses, 3: losses // 3, 4: level, 6: losses // 3, **store, **learning}
         )

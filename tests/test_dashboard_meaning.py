@@ -367,6 +367,35 @@ def test_the_time_to_complete_is_that_of_the_time_range(gives):
     gives(query, before_and_after, {'{job_class="prod"}': 330.0}, at="65m")
 
 
+def test_mfu_is_of_the_jobs_whose_gpus_are_known_and_long_ones_count_more(gives):
+    def job(name, flops, peak):
+        labels = f'cluster="c",job_id="{name}"'
+        found = {f'rankscope_job_model_flops_per_second{{{labels},flops_by="program"}}': flops}
+        if peak:
+            found[f'rankscope_job_peak_flops_per_second{{{labels},dtype="bf16"}}'] = peak
+        return found
+
+    series = job("a", "40x20", "100x20") | job("b", "_x18 100x2", "_x18 200x2")
+    series |= job("unknown", "1000x20", "")
+    query = expression("executive", "MFU")
+    gives(query, series, {"{}": (40 * 10 + 100 * 2) / (100 * 10 + 200 * 2)}, at="19m30s")
+    gives(expression("executive", "MFU of all jobs"), series, {"{}": 140 / 300}, at="19m30s")
+
+
+def test_a_million_tokens_cost_what_a_project_spent_while_they_were_made(gives):
+    def counters(name, step, **labels):
+        keys = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        return {f'rankscope_project_{name}_total{{cluster="c",job_class="x",{keys}}}': step}
+
+    series = counters("cost", "0+2x20", project="llm", part="productive", currency="EUR")
+    series |= counters("cost", "0+1x20", project="llm", part="hang", currency="EUR")
+    series |= counters("cost", "0+1x20", project="other", part="hang", currency="EUR")
+    series |= counters("tokens", "0+600000x20", project="llm")
+    series |= counters("tokens", "5x20", project="other")
+    query = expression("executive", "Cost of a million tokens")
+    gives(query, series, {'{project="llm", currency="EUR"}': 5.0})
+
+
 @pytest.mark.parametrize("view", MODELS)
 def test_a_command_that_a_panel_names_is_explained_in_a_runbook_it_links_to(view):
     runbooks = Path(__file__).parent.parent / "docs" / "runbooks"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collected_page import CREATED_NS, Clock, Page, collector
+from rankscope_agent.contract.metrics import job_work, training
 from rankscope_agent.contract.metrics import reported as metrics
-from rankscope_agent.contract.metrics import training
 from rankscope_agent.sources.training.reported import Signal, parse_signals
 from ring_writer import NS, RingWriter, SignalWriter, SpanWriter
 
@@ -189,6 +189,35 @@ def test_loads_emergencies_and_the_step_of_the_last_good_one(tmp_path: Path) -> 
     ring.step(start_unix_ns=CREATED_NS + 61 * NS)
     assert Page(read).rank(metrics.CHECKPOINT_STEP) == 0  # of the process before
     ring.end()
+
+
+def test_what_ranks_say_of_their_model_is_put_together_of_the_node(tmp_path: Path) -> None:
+    writers = []
+    for rank in (0, 1):
+        of = {"pid": 4242 + rank}
+        signals = SignalWriter(tmp_path, f"{of['pid']}-9.sig", **of)
+        ring = RingWriter(tmp_path, f"{of['pid']}-9.ring", rank=rank, **of)
+        ring.step()
+        writers.append((signals, ring))
+    read = collector(tmp_path)
+    (first, ring), (second, other) = writers
+    first.write({7: 3000, 14: 2.5e9, 15: 1.5e10, 17: 5})
+    page = Page(read)
+    assert page.value(job_work.JOB_TOKENS, "team/job") == 3000
+    assert page.value(job_work.JOB_PARAMETERS, "team/job") is None  # the other says nothing
+    second.write({7: 2000, 14: 2.5e9, 15: 1.5e10, 16: 7e12, 17: 5})
+    page = Page(read)
+    assert page.value(job_work.JOB_TOKENS, "team/job") == 5000
+    assert page.value(job_work.JOB_PARAMETERS, "team/job") == 5e9
+    assert page.value(job_work.JOB_MODEL_FLOPS, "team/job", "token") == 1.5e10
+    assert page.value(job_work.JOB_MODEL_FLOPS, "team/job", "sample") == 7e12
+    assert page.labels(job_work.JOB_NUMBERS_INFO) == [("team/job", "fp8")]
+    second.write({7: 2000, 17: 99})
+    first.write({7: 3000, 17: 99})
+    page = Page(read)
+    assert page.labels(job_work.JOB_NUMBERS_INFO) == page.labels(job_work.JOB_PARAMETERS) == []
+    for writer in (ring, other):
+        writer.end()
 
 
 def event(page: Page, kind: str, rank: int = 0) -> object:

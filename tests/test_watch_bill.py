@@ -10,7 +10,7 @@ from rankscope_analyzers.configuration.values import Configuration, of_document
 from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.goodput import parts
 from rankscope_analyzers.intake.observed import Series, gathered
-from rankscope_analyzers.watch.bill import Bill, gpu_models, model_of
+from rankscope_analyzers.watch.bill import Bill, gpu_models, models_of, most_common
 
 KNOWN = of_document(parse(EXAMPLE, "example"), "example")
 H100 = "NVIDIA H100 80GB HBM3"
@@ -90,5 +90,6 @@ def test_a_jobs_gpus_are_of_the_model_that_most_of_its_ranks_have():
         RankLocation(1, "a", uuid="2"),
         RankLocation(2, "b", uuid="1"),
     ]
-    assert model_of(ranks, models) == H100
-    assert model_of([RankLocation(0, "c", uuid="1")], models) == ""
+    assert models_of(ranks, models) == [H100, "A100", H100]
+    assert most_common(models_of(ranks, models)) == H100
+    assert most_common(models_of([RankLocation(0, "c", uuid="1")], models)) == ""

@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from goodput_records import STEP, end, run, table
-from rankscope_agent.contract.metrics import pods
+from rankscope_agent.contract.metrics import goodput as metrics
+from rankscope_agent.contract.metrics import gpus, job_work, pods
 from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
@@ -15,12 +17,14 @@ from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.intake.observed import gathered as put_together
 from rankscope_analyzers.reports import job_json, job_summary
 from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.watch.computed import Computed
 from rankscope_analyzers.watch.goodput import KEPT_AS, MOST_OWNERS, Goodput
 from rankscope_analyzers.watch.interruptions import Interruptions
 from rankscope_analyzers.watch.memory import Memory, NoWatch
 from rankscope_analyzers.watch.store import FileStore
 
 RANKS = 4
+H100 = "NVIDIA H100 80GB HBM3"
 STEPS = run(1000.0, range(1, 601), lambda s, r: {"own": 0.05} if s > 300 and r == 2 else {})
 RECORDS = table(STEPS)
 
@@ -143,6 +147,78 @@ def test_a_report_says_where_the_time_of_a_running_job_went():
     old = with_spent_time(report(end(STEPS)), job(live=False), Observed({}), 60.0)
     assert job_json.as_object(old)["gpu_seconds"] is None
     assert not job_summary.spent(old)
+
+
+def computing():
+    """Return series of a job of which each token takes 3e10 FLOPs, on four H100."""
+    times = np.arange(1000.0, 1000.0 + 121.0, 30.0)
+    ones, tokens = np.ones(len(times)), 2e4 * (times - 1000.0)
+    return put_together(
+        [
+            Series("node", job_work.JOB_TOKENS.name, {"job_id": "job"}, times, tokens),
+            Series(
+                "node",
+                job_work.JOB_MODEL_FLOPS.name,
+                {"job_id": "job", "per": "token"},
+                times,
+                3e10 * ones,
+            ),
+            *(
+                Series("node", gpus.GPU_INFO.name, {"uuid": uuid, "model": H100}, times, ones)
+                for uuid in map(str, range(RANKS))
+            ),
+        ]
+    )
+
+
+def look_at_computing(goodput, now):
+    found = computing()
+    seen = put_together(
+        replace(one, times=one.times[one.times <= now], values=one.values[one.times <= now])
+        for one in found.all()
+    )
+    places = {rank: RankLocation(rank, "node", uuid=str(rank)) for rank in range(RANKS)}
+    one = JobReport("job", None, None, (), (), places, (), (), now)
+    shown = RECORDS[RECORDS.t_start_unix_seconds + RECORDS.step_seconds <= now]
+    assert not goodput.look(Gathered((job(records=shown),), JobEvidence(seen)), [one], now)
+
+
+def test_a_job_says_how_much_it_computes_and_its_project_how_many_tokens(tmp_path):
+    goodput, memory = started(tmp_path / "sums")
+    memory.begin(NoWatch(), None)
+    look_at_computing(goodput, 1060.0)
+    look_at_computing(goodput, 1090.0)
+    assert memory.end(NoWatch(), None, changed=True)
+    goodput.announce()
+    found = {(one.metric, *one.labels): one.value for one in goodput.samples()}
+    assert found[metrics.JOB_FLOPS, "job", "program"] == pytest.approx(6e14)
+    assert found[metrics.JOB_PEAK_FLOPS, "job", "bf16"] == RANKS * 989.5e12
+    mfu = found[metrics.JOB_MFU, "job", "program", "bf16"]
+    assert mfu == pytest.approx(6e14 / (RANKS * 989.5e12))
+    assert found[metrics.PROJECT_TOKENS, "", ""] == pytest.approx(2e4 * 30)
+    goodput, memory = started(tmp_path / "sums")
+    memory.begin(NoWatch(), None)
+    look_at_computing(goodput, 1120.0)
+    goodput.announce()
+    found = {(one.metric, *one.labels): one.value for one in goodput.samples()}
+    assert found[metrics.PROJECT_TOKENS, "", ""] == pytest.approx(2e4 * 30)
+    look(goodput, 1120.0, ())
+    assert metrics.JOB_MFU not in {one.metric for one in goodput.samples()}
+
+
+def test_tokens_count_on_over_restarts_of_an_agent_and_once_each():
+    times = np.array([10.0, 20.0, 30.0])
+    for values, grown in (([5, 7, 9], 2), ([5, 9, 3], 3), ([1, 1, 1], 0)):
+        found = Computed()
+        several = [
+            Series("n", job_work.JOB_TOKENS.name, {}, times[:end], np.array(values[:end], float))
+            for end in (2, 3, 3)
+        ]
+        for one in several:
+            found.add(("p", ""), "job", {one.name: [one]}, (), 1, 30.0)
+        assert [one.value for one in found.sums()] == ([grown] if grown else [])
+    with pytest.raises(ValueError, match="are no sums"):
+        found.restore([["p", "", float("nan")]])
 
 
 def test_interruptions_and_the_time_to_recover_are_summed_up_by_project_and_kept():

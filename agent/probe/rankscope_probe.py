@@ -100,9 +100,12 @@ of them not finite, 4 the loss with spikes cut off, an average of the last twent
 rate of the primary optimizer's first group, 6 updates that a GradScaler skipped, 7 tokens, 8
 parameters that this rank's primary optimizer updates, 9 loader workers that died, 10 times that
 CUDA's memory was exhausted, 11 free and 12 all bytes of the file system of the newest checkpoint,
-13 checkpoints of its kind that lie beside it. Counts are of the process. The table is written once
-a second at the end of a step, sooner after 3, 9 and 10. Losses and tokens are there where the
-program hands them over, by `loss`, `step` or a callback.
+13 checkpoints of its kind that lie beside it, 14 this rank's part of the model's parameters, such
+that all ranks' parts add up to each parameter once, see `parameters_once`; by `model` 15 FLOPs for
+a token, 16 for a sample, 17 the type of numbers that is computed with: 1 fp32, 2 tf32, 3 fp16, 4
+bf16, 5 fp8, 6 fp4. Counts are of the process. The table is written once a second at the end of a
+step, sooner after 3, 9 and 10. Losses and tokens are there where the program hands them over, by
+`loss`, `step` or a callback.
 
 After creation each record costs one pwrite. Slots come up to a second after their records, those of
 several steps in one pwrite; in steps longer than that they come first. A process that is killed, or
@@ -185,6 +188,10 @@ _OPEN, _DONE, _FAILED = 0, 1, 2
 _BESIDE, _TERMINATING, _IN_MEMORY, _ONE_FILE, _NOT_THERE = 1, 2, 4, 8, 16
 _LOSS, _LOSSES, _NOT_FINITE, _LEVEL, _RATE, _SKIPS, _TOKENS = range(1, 8)
 _PARAMETERS, _DEAD_WORKERS, _CUDA_FULL, _FREE, _SPACE, _KEPT = range(8, 14)
+_ONCE, _TOKEN_FLOPS, _SAMPLE_FLOPS, _NUMBERS = range(14, 18)
+_TYPES = {"fp32": 1, "float32": 1, "tf32": 2, "fp16": 3, "float16": 3, "half": 3, "bf16": 4}
+_TYPES.update({"bfloat16": 4, "fp8": 5, "float8": 5, "fp4": 6})
+_FLOPS_PER_PARAMETER = 6  # forward 2, backward 4 (arXiv:2001.08361, section 2.1)
 _LOSSES_BEFORE = 4  # that set the level at which spikes are told
 _LEVEL_LOSSES, _SPIKE = 20, 3.0  # that the level is an average of; times the usual distance
 _PENDING_LOSSES = 8  # on their way from a device
@@ -2363,11 +2370,32 @@ class _Signals:
         self.rate_given = True
         self.put(_RATE, float(value))
 
-    def begins(self, optimizer: Any) -> None:
-        """Take the primary optimizer, whose parameters and rate these are."""
+    def begins(self, optimizer: Any, once: "float | None") -> None:
+        """Take the primary optimizer, whose parameters and rate these are.
+
+        Args:
+            optimizer: the one that steps.
+            once: this rank's part of the model's parameters, None if it is not known.
+        """
         self.optimizer = weakref.ref(optimizer)
-        count = sum(one.numel() for group in optimizer.param_groups for one in group["params"])
+        held = (one for group in optimizer.param_groups for one in group["params"])
+        # A DTensor's own count is that of all ranks.
+        count = sum(getattr(one, "_local_tensor", one).numel() for one in held)
         self.put(_PARAMETERS, float(count))
+        if once is not None:
+            self.put(_ONCE, once)
+        else:
+            self.values.pop(_ONCE, None)
+
+    def model(self, active: Any, token: Any, sample: Any, numbers: Any) -> None:
+        """Take what the program says of its model."""
+        if token is None and active is not None:
+            token = _FLOPS_PER_PARAMETER * float(active)
+        for kind, flops in ((_TOKEN_FLOPS, token), (_SAMPLE_FLOPS, sample)):
+            if flops is not None:
+                self.put(kind, float(flops))
+        if numbers is not None:
+            self.put(_NUMBERS, float(_TYPES[str(numbers).rsplit(".", 1)[-1].lower()]))
 
 
 class _LoaderWorkers:
@@ -2634,6 +2662,7 @@ class _Probe:
         self.take_step = calls.untraced(calls.guarded(self.ended_by_program))
         self.take_loss = calls.untraced(calls.guarded(self.signals.loss))
         self.take_rate = calls.untraced(calls.guarded(self.signals.rate))
+        self.take_model = calls.untraced(calls.guarded(self.signals.model))
         self.take_tokens = calls.guarded(functools.partial(self.signals.put, _TOKENS))
         self.ring: _Ring | None = None
         self.shown: _Ring | None = None  # before the first step, without records
@@ -2675,7 +2704,8 @@ class _Probe:
                 self.other_stepped()
                 return
             self.primary, self.device = key, parameter.device.type
-            self.guard.guarded(self.signals.begins)(optimizer)
+            once = self.guard.guarded(self.parameters_once)(optimizer)
+            self.guard.guarded(self.signals.begins)(optimizer, once)
         self.others.clear()
         if self.by_program:
             self.other_stepped()
@@ -2690,6 +2720,40 @@ class _Probe:
             )  # behind the optimizer
             flags = _CLOSURE if closure is not None else 0
         self.end_step(flags)
+
+    def parameters_once(self, optimizer: Any) -> "float | None":
+        """Return this rank's part of the model, such that the parts of all ranks add up to it.
+
+        Ranks that hold the same share it equally; of a shard each has its own. None where that is
+        not known: of plain tensors that neither DistributedDataParallel nor FSDP holds, ranks may
+        have copies as well as shards. What a tensor group repeats of plain tensors, such as norms,
+        counts in each of its ranks.
+        """
+        ranks = self.distributed.get_world_size() if self.initialized() else 1
+        replicas = [module for module in (replica() for replica in self.replicas) if module]
+        copies = {
+            id(one): module.process_group.size()
+            for module in replicas
+            for one in module.parameters()
+        }
+        total = 0.0
+        for one in (one for group in optimizer.param_groups for one in group["params"]):
+            among, mesh = copies.get(id(one), 0), getattr(one, "device_mesh", None)
+            if mesh is not None:
+                total += one.numel() / mesh.size() / max(among, 1)
+            elif among or ranks == 1:
+                total += one.numel() / max(among, 1)
+            elif getattr(one, "_fsdp_flattened", False) and not self.has_subgroups(ranks):
+                total += one.numel()
+            else:
+                return None
+        return total / _replica_group()[1]
+
+    def has_subgroups(self, ranks: int) -> bool:
+        """Say whether some ranks have a group of their own: then shards may have copies."""
+        world = getattr(self.distributed.distributed_c10d, "_world", None)
+        groups = getattr(world, "pg_group_ranks", {}).values()
+        return any(1 < len(group) < ranks for group in groups)
 
     def end_shown(self) -> None:
         """Remove the ring of a program without steps so far: the next one says more."""
@@ -3157,6 +3221,28 @@ def learning_rate(value: float) -> None:
     """Take note of the learning rate, where it is not that of the optimizer's first group."""
     if _probe is not None:
         _probe.take_rate(value)
+
+
+def model(
+    active_parameters: "float | None" = None,
+    flops_per_token: "float | None" = None,
+    flops_per_sample: "float | None" = None,
+    dtype: Any = None,
+) -> None:
+    """Say what a step of this model takes, once and the same in all ranks; None is not known.
+
+    Without it a token takes 6 FLOPs for each parameter that the optimizer updates: too many for a
+    mixture of experts, of which a token meets some, too few where parameters are frozen.
+
+    Args:
+        active_parameters: of the whole model, that one token meets.
+        flops_per_token: forward and backward, instead of 6 for each of them.
+        flops_per_sample: the same of a sample, where a model has no tokens.
+        dtype: that is computed with, "bf16", "fp16", "fp8", "fp4", "tf32" or "fp32": which peak of
+            the GPU counts; that of 16 bits without it.
+    """
+    if _probe is not None:
+        _probe.take_model(active_parameters, flops_per_token, flops_per_sample, dtype)
 
 
 def transformers_callback() -> Any:

@@ -18,6 +18,7 @@ from rankscope_agent.contract.metrics import (
     job_logs,
     job_starts,
     job_status,
+    job_work,
     kernel_log,
     nccl_inspector,
     nccl_log,
@@ -114,7 +115,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "training",
         "rankscope_agent.sources.training.collector.create",
-        (training, job_starts, reported),
+        (training, job_starts, reported, job_work),
         importance=20,
         needs="hostPath /var/lib/kubelet/pods: component probe",
         remedy="put the probe on the job's PYTHONPATH (rankscope probe-path) and let it write to a"

@@ -6,20 +6,25 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rankscope_agent.contract.model import Sample
+from rankscope_agent.contract.model import Metric, Sample
 from rankscope_analyzers.captures.kept import HangCaptures
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.goodput import model_work
 from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.stragglers.diagnosis import Follower
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
+from rankscope_analyzers.watch import process_starts
 from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.canaries import Canaries
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
 from rankscope_analyzers.watch.goodput import Goodput
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.node_publisher import NodePublisher
+
+READS: tuple[Metric, ...] = (*process_starts.READS, *model_work.READS)
+"""Series that are read beside those of reports."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from rankscope_analyzers.captures.kept import captures_of
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import connection, watch_setup, watch_streaming
 from rankscope_analyzers.commands.config_option import configured
-from rankscope_analyzers.commands.job_source import Exported, JobSource
+from rankscope_analyzers.commands.job_source import READS, Exported, JobSource
 from rankscope_analyzers.commands.job_source import log as _log
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import EarlierPolls, Gathered
@@ -41,7 +41,7 @@ from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.goodput import KEPT_AS, Goodput
 from rankscope_analyzers.watch.leadership import Leadership
 from rankscope_analyzers.watch.memory import Memory, NoWatch
-from rankscope_analyzers.watch.process_starts import READS, process_starts
+from rankscope_analyzers.watch.process_starts import process_starts
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
 

@@ -16,7 +16,7 @@ from functools import partial
 
 from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.commands import connection
-from rankscope_analyzers.commands.job_source import Exported, JobSource
+from rankscope_analyzers.commands.job_source import READS, Exported, JobSource
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import EarlierPolls, Gathered, PageLook
 from rankscope_analyzers.fusion.job_report import JobReport
@@ -28,7 +28,6 @@ from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, atte
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.watch.exporter import FindingsExporter
-from rankscope_analyzers.watch.process_starts import READS
 
 COMPARISON_SHARE = 0.15
 """Part of the interval that may be spent on comparing collectives."""

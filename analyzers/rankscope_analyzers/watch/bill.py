@@ -114,8 +114,12 @@ def gpu_models(observed: Observed) -> Models:
     }
 
 
-def model_of(locations: Iterable[RankLocation], models: Models) -> str:
-    """Return the model that most ranks of a job have, empty where none is known."""
-    known = Counter(models.get((one.node, one.uuid), "") for one in locations)
-    known.pop("", None)
+def models_of(locations: Iterable[RankLocation], models: Models) -> list[str]:
+    """Return the model of each rank's GPU, empty where it is not known."""
+    return [models.get((one.node, one.uuid), "") for one in locations]
+
+
+def most_common(models: Iterable[str]) -> str:
+    """Return the model that most ranks have, empty where none is known."""
+    known = Counter(filter(None, models))
     return known.most_common(1)[0][0] if known else ""

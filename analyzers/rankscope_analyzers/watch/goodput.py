@@ -7,6 +7,7 @@ was kept, and a counter that fell back would count all of itself again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,11 +20,13 @@ from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.fusion.spent_time import look_of
 from rankscope_analyzers.goodput import parts
 from rankscope_analyzers.goodput.account import Account, Look, restored
+from rankscope_analyzers.goodput.model_work import OfJob, by_job
 from rankscope_analyzers.goodput.parts import Sums, sums_of
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.text.sanitize import name as inert
-from rankscope_analyzers.watch.bill import Bill, Owner, gpu_models, model_of
+from rankscope_analyzers.watch.bill import Bill, Owner, gpu_models, models_of, most_common
+from rankscope_analyzers.watch.computed import Computed
 from rankscope_analyzers.watch.interruptions import Interruptions
 
 KEPT_AS = "goodput"
@@ -39,6 +42,23 @@ MOST_OWNERS = 64
 """Pairs of project and class that are summed up; further ones are counted together."""
 
 OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is known of a job at a look, besides its time.
+
+    Args:
+        name: its id.
+        owner: whose it is.
+        models: of its ranks' GPUs, empty where they are not known.
+        computing: series that tell how much it computes.
+    """
+
+    name: str
+    owner: Owner
+    models: Sequence[str]
+    computing: OfJob
 
 
 class Goodput:
@@ -58,6 +78,7 @@ class Goodput:
     ) -> None:
         self._bill = Bill(configuration or Configuration())
         self._interruptions = Interruptions()
+        self._computed = Computed()
         self._hang_after = hang_after_seconds
         self._waiting = waiting
         self._accounts: dict[str, Account] = {}
@@ -78,7 +99,8 @@ class Goodput:
         records = {one.job_id: one for one in gathered.jobs}
         observed = gathered.evidence.observed
         owners, waiting = _owners(observed), self._waiting()
-        models = gpu_models(observed)
+        models, computing = gpu_models(observed), by_job(observed)
+        self._computed.begin()
         errors = []
         for report in reports:
             job = report.job_id
@@ -86,8 +108,9 @@ class Goodput:
                 look_of, report, records.get(job), observed, self._hang_after, job in waiting
             )
             owner = self._bill.owner(job, owners.get(job, ("", "")))
-            model = model_of(report.locations.values(), models)
-            made = attempt("report", job, partial(self._look, job, look, owner, model))
+            of_ranks = models_of(report.locations.values(), models)
+            seen = _Job(job, owner, of_ranks, computing.get(job, {}))
+            made = attempt("report", job, partial(self._look, seen, look))
             if isinstance(made, AnalysisError):
                 errors.append(made)
             else:
@@ -95,17 +118,20 @@ class Goodput:
         self._forget(now)
         return errors
 
-    def _look(self, job: str, look: Callable[[], Look], owner: Owner, model: str) -> int:
-        account = self._accounts.pop(job, None) or Account()
-        self._accounts[job] = account
+    def _look(self, job: _Job, look: Callable[[], Look]) -> int:
+        account = self._accounts.pop(job.name, None) or Account()
+        self._accounts[job.name] = account
         seen, before = look(), (account.restarts, account.hangs)
         added = account.look(seen)
+        owner = job.owner
         if owner not in self._owners and len(self._owners) >= MOST_OWNERS:
             owner = (OTHER, OTHER)
         self._owners[owner] = parts.added((self._owners.get(owner, {}), added))
-        self._bill.add(owner, added, model)
+        self._bill.add(owner, added, most_common(job.models))
         grown = account.restarts - before[0], account.hangs - before[1]
         self._interruptions.add(owner, added, seen.gpus, *grown)
+        if seen.alive or seen.ended is None:
+            self._computed.add(owner, job.name, job.computing, job.models, seen.gpus, seen.now)
         return len(added)
 
     def _forget(self, now: float) -> None:
@@ -113,6 +139,7 @@ class Goodput:
         for job in [*gone, *list(self._accounts)[: -MOST_JOBS or None]]:
             self._accounts.pop(job, None)
             self._seen.pop(job, None)
+        self._computed.forget(gone)
 
     def announce(self) -> None:
         """Export the sums: they are kept."""
@@ -121,6 +148,7 @@ class Goodput:
     def samples(self) -> Iterator[Sample]:
         """Yield all series."""
         yield from self._announced
+        yield from self._computed.samples()
 
     def stand_by(self) -> None:
         """Another watch leads: forget the sums, which it continues."""
@@ -136,6 +164,7 @@ class Goodput:
                 yield metrics.PROJECT_GPU_SECONDS.sample(seconds, part=part, **labels)
         yield from self._bill.samples()
         yield from self._interruptions.samples()
+        yield from self._computed.sums()
 
     def kept(self) -> Any:
         """Return what is to outlive the watch."""
@@ -145,6 +174,7 @@ class Goodput:
             "owners": [[*owner, dict(sums)] for owner, sums in self._owners.items()],
             "bill": self._bill.kept(),
             "interruptions": self._interruptions.kept(),
+            "computed": self._computed.kept(),
         }
 
     def restore(self, kept: Any) -> None:
@@ -156,6 +186,7 @@ class Goodput:
         self._accounts, self._seen, self._owners = {}, {}, {}
         self._bill.restore(None)
         self._interruptions.restore(())
+        self._computed.restore(())
         if kept is not None:
             accounts = {str(job): restored(one) for job, one in kept["jobs"].items()}
             seen = {job: float(kept["seen"][job]) for job in accounts}
@@ -165,6 +196,7 @@ class Goodput:
             }
             self._bill.restore(kept.get("bill"))
             self._interruptions.restore(kept.get("interruptions", ()))
+            self._computed.restore(kept.get("computed", ()))
             self._accounts, self._seen, self._owners = accounts, seen, owners
         self.announce()
 

@@ -35,7 +35,7 @@ def panels(runbooks: str) -> list[Panel]:
     Args:
         runbooks: address under which docs/runbooks is served.
     """
-    return [*_sums(), _by_project(), _every_day(), _budgets(runbooks)]
+    return [*_sums(), _by_project(), _every_day(), _budgets(runbooks), _of_tokens()]
 
 
 def _spent(selector: str, labels: str = "currency", time: str = "$__range") -> str:
@@ -123,6 +123,23 @@ def _every_day() -> Panel:
         overrides=colored(["spent", "lost to faults"]),
         missing=NO_PRICES,
         width=8,
+    )
+
+
+def _of_tokens() -> Panel:
+    tokens = of(goodput.PROJECT_TOKENS, CLUSTER)
+    counted = f"sum by (project) (increase({tokens}[$__range]))"
+    cost = f"{_spent(COST, 'project, currency')} / on (project) group_left () ({counted} > 0)"
+    return BarGauge(
+        title="Cost of a million tokens",
+        description="All that projects spent in the time range, lost time included, over the tokens"
+        " that their programs say they processed: too much for projects of which some jobs do not"
+        " say it.",
+        unit="short",
+        minimum=0,
+        decimals=2,
+        targets=now((f"topk({FEW}, 1e6 * {cost})", "{{project}} {{currency}}")),
+        missing=f"no program says its tokens; or {NO_PRICES}",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import gpus
+from rankscope_dashboards.boards import computing
 from rankscope_dashboards.expressions.promql import GPU, by, worst
 from rankscope_dashboards.expressions.queries import FEW, NODE, of, rate, whole, with_rank
 from rankscope_dashboards.parts import links, shared
@@ -18,7 +19,7 @@ FULL_MEMORY = ((None, GOOD), (0.9, WARN), (0.97, BAD))
 
 def panels(runbooks: str) -> list[Panel]:
     """Return panels about the GPUs that ranks run on."""
-    return [*_gpu_clocks(runbooks), *_gpu_memory_and_heat()]
+    return [*_gpu_clocks(runbooks), *_gpu_memory_and_heat(), computing.of_job()]
 
 
 def _gpu_clocks(runbooks: str) -> list[Panel]:

@@ -61,3 +61,32 @@ PROJECT_BUDGET = Metric(
     "What the project may spend in 30 days by rankscope.yaml.",
     ("project", "currency"),
 )
+JOB_FLOPS = Metric(
+    "rankscope_job_model_flops_per_second",
+    "gauge",
+    "Floating-point operations that the job's model takes a second, of all its GPUs, over some"
+    " minutes; flops_by is who says what a token or sample takes: program, parameters (6 for each)"
+    " or log (what the job prints).",
+    ("job_id", "flops_by"),
+)
+JOB_MFU = Metric(
+    "rankscope_job_model_flops_utilization_ratio",
+    "gauge",
+    "Model FLOPs utilisation (MFU): what the job's model takes over what its GPUs could do with"
+    " numbers of dtype; absent where their model is not known.",
+    ("job_id", "flops_by", "dtype"),
+)
+JOB_PEAK_FLOPS = Metric(
+    "rankscope_job_peak_flops_per_second",
+    "gauge",
+    "Floating-point operations a second that the job's GPUs could do with numbers of dtype, by"
+    " their makers' data sheets; absent where their model is not known.",
+    ("job_id", "dtype"),
+)
+PROJECT_TOKENS = Metric(
+    "rankscope_project_tokens_total",
+    "counter",
+    "Tokens that jobs of the project and class processed while they were watched, according to"
+    " their programs.",
+    ("project", "job_class"),
+)

@@ -26,6 +26,7 @@ from rankscope_agent.sources.training.followed_ring import FollowedRing
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import StepRecord
 from rankscope_agent.sources.training.identity import rank_identity
+from rankscope_agent.sources.training.job_work import job_work
 from rankscope_agent.sources.training.patient_follower import PatientFollower
 from rankscope_agent.sources.training.rank_samples import rank_samples
 from rankscope_agent.sources.training.read_turns import ReadTurns
@@ -304,6 +305,8 @@ class TrainingCollector:
             in_group = size // job.replica_groups
             yield metrics.JOB_REPLICA_GROUP_RANKS.sample(in_group, job_id=job_id)
         yield from starts.samples(job_id, [self._start(rank) for _, rank in present])
+        ever = [rank.signals for rank in job.ranks.values()]
+        yield from job_work(job_id, ever, [rank.signals for _, rank in present])
         for number, rank in present:
             labels = (job_id, str(number))
             yield self._info_sample(rank.identity)

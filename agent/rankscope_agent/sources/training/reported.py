@@ -45,6 +45,10 @@ class Signal(IntEnum):
     STORE_FREE = 11
     STORE_SIZE = 12
     CHECKPOINTS_KEPT = 13
+    PARAMETERS_ONCE = 14
+    TOKEN_FLOPS = 15
+    SAMPLE_FLOPS = 16
+    NUMBERS = 17
 
 
 COUNTS = frozenset(

@@ -1,0 +1,101 @@
+"""How much jobs compute, as series: their MFU as it is now, and the tokens of projects for ever."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rankscope_agent.contract.metrics import goodput as metrics
+from rankscope_agent.contract.metrics import job_work
+from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.goodput.model_work import OfJob, Work, copies, work
+from rankscope_analyzers.intake.observed import Series
+from rankscope_analyzers.text.sanitize import name as inert
+from rankscope_analyzers.watch.bill import Owner
+
+
+class Computed:
+    """What jobs compute, over the looks of a watch."""
+
+    def __init__(self) -> None:
+        self._now: dict[str, Work] = {}
+        self._counted: dict[str, dict[str, float]] = {}
+        self._tokens: dict[Owner, float] = defaultdict(float)
+
+    def begin(self) -> None:
+        """Begin a look: what jobs compute now is told anew."""
+        self._now = {}
+
+    def add(
+        self, owner: Owner, job: str, series: OfJob, models: Sequence[str], gpus: int, now: float
+    ) -> None:
+        """Take what a look says of a job whose processes live.
+
+        Args:
+            owner: whose it is.
+            job: its name.
+            series: of it.
+            models: of its ranks' GPUs.
+            gpus: that it holds.
+            now: Unix time.
+        """
+        found = work(series, models, gpus, now)
+        if found is not None:
+            self._now[job] = found
+        tokens = series.get(job_work.JOB_TOKENS.name, ())
+        before = self._counted.get(job, {})
+        self._counted[job] = {one.node: float(one.times[-1]) for one in tokens}
+        grown = sum(_grown(one, before[one.node]) for one in tokens if one.node in before)
+        if grown:
+            self._tokens[owner] += grown / copies(series)
+
+    def forget(self, jobs: Iterable[str]) -> None:
+        """Forget jobs that are gone."""
+        for job in jobs:
+            self._counted.pop(job, None)
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield what jobs compute now."""
+        for job, found in self._now.items():
+            labels = {"job_id": inert(job), "flops_by": found.by}
+            yield metrics.JOB_FLOPS.sample(found.flops, **labels)
+            if found.mfu is not None and found.peak is not None:
+                yield metrics.JOB_PEAK_FLOPS.sample(
+                    found.peak, job_id=labels["job_id"], dtype=found.dtype
+                )
+                yield metrics.JOB_MFU.sample(found.mfu, dtype=found.dtype, **labels)
+
+    def sums(self) -> Iterator[Sample]:
+        """Yield the tokens of projects."""
+        for (project, job_class), tokens in self._tokens.items():
+            yield metrics.PROJECT_TOKENS.sample(
+                tokens, project=inert(project), job_class=inert(job_class)
+            )
+
+    def kept(self) -> Any:
+        """Return the sums as JSON can hold them."""
+        return [[*owner, tokens] for owner, tokens in self._tokens.items()]
+
+    def restore(self, kept: Iterable[Any]) -> None:
+        """Go on from what was kept.
+
+        Raises:
+            TypeError, ValueError: it is no such thing.
+        """
+        found = {(str(project), str(name)): float(tokens) for project, name, tokens in kept}
+        if not all(0 <= tokens < math.inf for tokens in found.values()):
+            raise ValueError(f"{found!r} are no sums")
+        self._now, self._counted = {}, {}
+        self._tokens = defaultdict(float, found)
+
+
+def _grown(counter: Series, since: float) -> float:
+    """Return by how much a counter grew since a moment at which it was read."""
+    newer = int(np.searchsorted(counter.times, since, side="right"))
+    values = counter.values[max(newer - 1, 0) :]
+    grown = np.diff(values)
+    return float(np.where(grown < 0, values[1:], grown).sum())

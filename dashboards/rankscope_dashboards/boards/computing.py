@@ -1,0 +1,100 @@
+"""Panels on how much GPUs compute of what they could: model FLOPs utilisation."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.metrics import goodput
+from rankscope_dashboards.expressions.promql import worst
+from rankscope_dashboards.expressions.queries import CLUSTER, FEW, JOB, of
+from rankscope_dashboards.parts.fields import colored
+from rankscope_dashboards.parts.panels import (
+    BAD,
+    GOOD,
+    WARN,
+    BarGauge,
+    Panel,
+    Stat,
+    TimeSeries,
+    now,
+    targets,
+)
+
+USED = ((None, BAD), (0.2, WARN), (0.35, GOOD))
+"""Of the peak: published pre-training of large models stands between 0.35 and 0.6."""
+
+UNKNOWN = (
+    "no job says what it computes (docs/goodput.md), its GPUs are not known, or rankscope watch is"
+    " not scraped"
+)
+MEANING = (
+    "What models take in floating-point operations, over what the GPUs of their jobs could do, by"
+    " data sheets. Operations that are done twice, as with activation checkpointing, count once."
+)
+
+FLOPS, PEAK = (of(one, CLUSTER) for one in (goodput.JOB_FLOPS, goodput.JOB_PEAK_FLOPS))
+MFU = of(goodput.JOB_MFU, CLUSTER)
+
+
+def panels() -> list[Panel]:
+    """Return those of all jobs."""
+    return [
+        Stat(
+            title="MFU",
+            description=f"{MEANING} Of all jobs of the time range of which both are known.",
+            unit="percentunit",
+            targets=now((_ratio(_added(FLOPS), _added(PEAK)), "")),
+            steps=USED,
+            decimals=1,
+            missing=UNKNOWN,
+            briefly="not known",
+            width=6,
+            height=8,
+        ),
+        TimeSeries(
+            title="MFU of all jobs",
+            description=f"{MEANING} Of the jobs that ran at each point in time.",
+            unit="percentunit",
+            minimum=0,
+            targets=targets((_ratio(worst(FLOPS, "job_id"), worst(PEAK, "job_id")), "MFU")),
+            overrides=colored(["MFU"]),
+            missing=UNKNOWN,
+            width=9,
+        ),
+        BarGauge(
+            title="Jobs of the lowest MFU",
+            description=f"{MEANING} Averages of the time range. More than 100 % says that the"
+            " program's own numbers, or its type of numbers, are wrong.",
+            unit="percentunit",
+            minimum=0,
+            decimals=1,
+            targets=now(
+                (f"bottomk({FEW}, max by (job_id) (avg_over_time({MFU}[$__range])))", "{{job_id}}")
+            ),
+            steps=USED,
+            missing=UNKNOWN,
+            width=9,
+        ),
+    ]
+
+
+def of_job() -> Panel:
+    """Return that of the debug dashboard."""
+    return TimeSeries(
+        title="MFU",
+        description=f"{MEANING} The name says who tells what a token or sample takes (program,"
+        " parameters or log), and of which type of numbers the peak is.",
+        unit="percentunit",
+        minimum=0,
+        targets=targets(
+            (worst(of(goodput.JOB_MFU, JOB), "flops_by", "dtype"), "by {{flops_by}}, {{dtype}}")
+        ),
+        missing=UNKNOWN,
+    )
+
+
+def _added(selector: str) -> str:
+    """Return the sum over the time range, so that long jobs count more than short ones."""
+    return worst(f"sum_over_time({selector}[$__range])", "job_id")
+
+
+def _ratio(flops: str, peak: str) -> str:
+    return f"sum({flops} and on (cluster, job_id) {peak}) / (sum({peak}) > 0)"

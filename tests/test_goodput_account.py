@@ -22,6 +22,17 @@ def account(records, *, every=5.0, until=None, found=None, **seen):
     return found
 
 
+def recoveries(records, *, found, **seen):
+    """Look likewise; return the recoveries that each look saw."""
+    several = []
+    last = records.t_start_unix_seconds.max() + 1.0
+    for now in range(int(records.t_start_unix_seconds.min()) + 5, int(last) + 6, 5):
+        shown = records[records.t_start_unix_seconds + records.step_seconds <= now]
+        found.look(Look(now=float(now), gpus=RANKS, records=shown, **seen))
+        several += [(one.interruption, one.seconds) for one in found.recoveries]
+    return several
+
+
 def saves(step, rank, *at, seconds=5.0):
     return {"checkpoint": seconds} if step in at and not rank else {}
 
@@ -115,26 +126,48 @@ def test_a_hang_counts_while_it_lasts_and_once():
     for now in (15.0, 20.0, 25.0):
         found.look(Look(now=stood + now, gpus=RANKS, records=table(steps), hung_since=stood))
     assert found.seconds[parts.HANG] == pytest.approx(RANKS * 25.0)
-    account(table(steps, rest), found=found)
+    ends = recoveries(table(steps, rest), found=found)
     assert said(found) == {
         parts.PRODUCTIVE: pytest.approx(RANKS * 400 * STEP),
         parts.HANG: pytest.approx(RANKS * 40.0),
     }
     assert (found.hangs, found.restarts) == (1, 0)
+    assert ends == [(parts.HANG, pytest.approx(40.0))]
 
 
 def test_a_restart_is_lost_up_to_its_first_step_and_so_are_the_steps_made_again():
     before = run(1000.0, range(1, 201), lambda s, r: saves(s, r, 101, seconds=1.0))
     died = end(before)
     again = run(died + 20.0, range(1, 301), lambda s, _: {"own": 2.0} if s == 1 else {}, attempt=1)
-    found = account(table(before, again), started=died + 5.0)
+    found = Account()
+    ends = recoveries(table(before, again), found=found, started=died + 5.0)
     assert found.restarts == 1
+    assert ends == [(parts.RESTART, pytest.approx(22.0))]
     assert found.seconds[parts.RESTART] == pytest.approx(RANKS * 22.0)
     assert found.seconds[parts.CHECKPOINT] == pytest.approx(RANKS * 1.0)
     # Of the 100 steps behind the checkpoint, the first one ends the restart.
     assert found.seconds[parts.REPLAYED] == pytest.approx(RANKS * 99 * STEP)
     assert found.seconds[parts.PRODUCTIVE] == pytest.approx(RANKS * (200 + 201) * STEP)
     assert sum(found.seconds.values()) == pytest.approx(RANKS * (end(again) - 1000.0))
+
+
+@pytest.mark.parametrize(("pause", "several"), [(1799.0, 1), (1802.0, 0)])
+def test_a_pause_of_more_than_half_an_hour_is_no_recovery(pause, several):
+    before = run(1000.0, range(1, 101))
+    again = run(end(before) + pause, range(1, 101), attempt=1)
+    assert len(recoveries(table(before, again), found=Account())) == several
+
+
+def test_a_hang_that_ends_in_a_restart_is_one_recovery_however_long():
+    before = run(1000.0, range(1, 101))
+    again = run(end(before) + 3600.0, range(1, 101), attempt=1)
+    found = account(table(before))
+    hung = end(before)
+    found.look(Look(now=hung + 3000.0, gpus=RANKS, records=table(before), hung_since=hung))
+    found.look(Look(now=end(again) + 1.0, gpus=RANKS, records=table(before, again)))
+    assert [(one.interruption, one.seconds) for one in found.recoveries] == [
+        (parts.RESTART, pytest.approx(3600.0))
+    ]
 
 
 def test_a_counter_that_is_the_jobs_says_itself_which_steps_are_made_again():

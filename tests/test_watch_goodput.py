@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from rankscope_analyzers.reports import job_json, job_summary
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.watch.computed import Computed
 from rankscope_analyzers.watch.goodput import KEPT_AS, MOST_OWNERS, Goodput
+from rankscope_analyzers.watch.incident_history import Event
 from rankscope_analyzers.watch.interruptions import Interruptions
 from rankscope_analyzers.watch.memory import Memory, NoWatch
 from rankscope_analyzers.watch.store import FileStore
@@ -51,7 +53,8 @@ def look(goodput, now, names=("job",), observed=None):
 
 
 def values(goodput):
-    return {(*one.labels,): one.value for one in goodput.samples() if one.value > 1e-6}
+    counters = [one for one in goodput.samples() if one.metric.kind == "counter"]
+    return {(*one.labels,): one.value for one in counters if one.value > 1e-6}
 
 
 def seen_by(path, times, kill_after=()):
@@ -226,6 +229,8 @@ def test_interruptions_and_the_time_to_recover_are_summed_up_by_project_and_kept
     found.add(("llm", ""), {parts.PRODUCTIVE: 800.0, parts.RESTART: 80.0}, 8, 2, 0)
     found.add(("llm", ""), {parts.HANG: 160.0}, 8, 0, 1)
     found.add(("llm", ""), {parts.HANG: 160.0}, 0, 0, 1)
+    found.detect(("llm", ""), 12.0)
+    found.detect(("llm", ""), 30.0)
     later = Interruptions()
     later.restore(json.loads(json.dumps(found.kept())))
     prefix = "rankscope_project_"
@@ -235,11 +240,14 @@ def test_interruptions_and_the_time_to_recover_are_summed_up_by_project_and_kept
     }
     assert said == {
         ("job_seconds_total",): 130.0,
+        ("detections_total",): 2.0,
+        ("detection_seconds_total",): 42.0,
         ("interruptions_total", "restart"): 2.0,
         ("recovery_seconds_total", "restart"): 10.0,
         ("interruptions_total", "hang"): 1.0,
         ("recovery_seconds_total", "hang"): 20.0,
     }
+    later.restore([["llm", "", [130.0, 2.0, 1.0, 10.0, 20.0]]])  # kept before there were detections
     with pytest.raises(ValueError, match="are no sums"):
         later.restore([["a", "b", [-1.0, 0, 0, 0, 0]]])
 
@@ -256,3 +264,29 @@ def test_a_restart_of_a_job_is_an_interruption_of_its_project():
     spent = found["rankscope_project_recovery_seconds_total", "", "", "restart"]
     assert spent == pytest.approx(20.0)
     assert found["rankscope_project_interruptions_total", "", "", "hang"] == 0.0
+    kept = json.loads(json.dumps(goodput.kept()))
+    assert found["rankscope_job_last_recovery_seconds", "job", "restart"] == pytest.approx(20.0)
+    assert found["rankscope_job_effective_training_time_ratio", "job"] == pytest.approx(
+        1 - (20.0 + 300 * 0.05) / (end(again) - 1000.0)
+    )
+    later = Goodput(60.0)
+    later.restore(kept)
+    (counted,) = [one for one in later.samples() if one.metric is metrics.RECOVERIES]
+    assert counted.labels == ("", "restart")
+    assert [count for _, count in counted.value.buckets][:2] == [0, 1]
+    assert metrics.JOB_RECOVERY not in {one.metric for one in later.samples()}
+
+
+@pytest.mark.parametrize(("since", "counted"), [(1000.0, 0), (1030.0, 1), (1061.0, 0), (None, 0)])
+def test_an_incident_is_found_as_late_as_it_began_before_if_its_job_was_watched(since, counted):
+    goodput = Goodput(60.0)
+    look(goodput, 1020.0)
+    incident = SimpleNamespace(since_unix_seconds=since)
+    for change in ("opened", "back", "culprit changed"):
+        goodput.note_events([Event("job", "gpu_compute", change, "", incident=incident)], 1060.0)
+    goodput.note_events([Event("other", "gpu_compute", "opened", "", incident=incident)], 1060.0)
+    goodput.note_events([Event("job", "gpu_compute", "over", "")], 1060.0)
+    goodput.announce()
+    found = {one.metric: one.value for one in goodput.samples()}
+    assert found[metrics.PROJECT_DETECTIONS] == counted
+    assert found[metrics.PROJECT_DETECTION_SECONDS] == (30.0 if counted else 0.0)

@@ -226,6 +226,7 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
     exporter.note_errors(errors)
     log.note(errors)
     changed = bool(exporter.events) or _counted(source.cluster_jobs)
+    source.goodput.note_events(exporter.events, time.time())
     # Told before it is kept: what was kept is not told again.
     source.announcer.tell(exporter.events, source.exported.reports, time.time())
     kept = source.memory.end(exporter, source.followed, changed=changed)

@@ -81,6 +81,19 @@ class Look:
     hang_seconds: float = math.inf
 
 
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How long a job made no steps, from the last one before to the first one behind it.
+
+    Args:
+        interruption: restart or hang; a hang that ended in a restart is one restart.
+        seconds: without that first step itself.
+    """
+
+    interruption: str
+    seconds: float
+
+
 @dataclass(slots=True)
 class Account:
     """One job's account.
@@ -98,6 +111,7 @@ class Account:
         restarts: of the job while it was watched.
         hangs: likewise, whether they passed or ended in a restart.
         seconds: GPU-seconds by part.
+        recoveries: that ended at the newest look.
     """
 
     until: float = math.nan
@@ -113,10 +127,11 @@ class Account:
     hangs: int = 0
     seconds: Sums = field(default_factory=parts.no_sums)
     reference: Reference = field(default_factory=Reference)
+    recoveries: list[Recovery] = field(default_factory=list)
 
     def look(self, look: Look) -> Mapping[str, float]:
         """Take what a look sees; return what it adds in GPU-seconds by part."""
-        before = dict(self.seconds)
+        before, self.recoveries = dict(self.seconds), []
         steps = self._new_steps(look)
         if math.isnan(self.last_end) and not any(before.values()):
             # When processes were started may be told later than that they are there.
@@ -181,6 +196,8 @@ class Account:
         else:
             # A step begins where the one before ends: what lies between is a clock that was set.
             self.until = max(self.until, start)
+            if self.hung:
+                self.recoveries.append(Recovery(parts.HANG, max(lasted - usual.step, 0.0)))
         self._add_step(steps, index, lasted, usual, look)
         self.kept += 0 if self._replays(number) else 1
         if steps.checkpoint[index] > 0 and not self.replay:
@@ -199,6 +216,8 @@ class Account:
             self._pass(begins, parts.STARTUP, look)
             return
         self.restarts += 1
+        if self.hung or begins - self.last_end <= LONGEST_PAUSE_SECONDS:
+            self.recoveries.append(Recovery(parts.RESTART, max(begins - self.last_end, 0.0)))
         if number <= OWN_COUNTER:
             # The first of them is in no record: it ends the start of the processes.
             self.replay = max(self.kept - self.saved - 1, 0) if self.saved >= 0 else 0

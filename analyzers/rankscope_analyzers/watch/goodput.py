@@ -6,7 +6,8 @@ was kept, and a counter that fell back would count all of itself again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,7 +28,9 @@ from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.watch.bill import Bill, Owner, gpu_models, models_of, most_common
 from rankscope_analyzers.watch.computed import Computed
+from rankscope_analyzers.watch.incident_history import Event
 from rankscope_analyzers.watch.interruptions import Interruptions
+from rankscope_analyzers.watch.recoveries import Recoveries
 
 KEPT_AS = "goodput"
 """The part of what a watch keeps."""
@@ -79,10 +82,12 @@ class Goodput:
         self._bill = Bill(configuration or Configuration())
         self._interruptions = Interruptions()
         self._computed = Computed()
+        self._recoveries = Recoveries()
         self._hang_after = hang_after_seconds
         self._waiting = waiting
         self._accounts: dict[str, Account] = {}
         self._seen: dict[str, float] = {}
+        self._first_seen: dict[str, tuple[float, Owner]] = {}
         self._owners: dict[Owner, Sums] = {}
         self._announced: tuple[Sample, ...] = ()
 
@@ -118,6 +123,21 @@ class Goodput:
         self._forget(now)
         return errors
 
+    def note_events(self, events: Iterable[Event], now: float) -> None:
+        """Count how long after their beginnings incidents were found.
+
+        One that had begun before its job was watched was not found late.
+
+        Args:
+            events: changes of incidents.
+            now: Unix time at which they were found.
+        """
+        for event in events:
+            since = event.incident.since_unix_seconds if event.incident else None
+            watched, owner = self._first_seen.get(event.job_id, (math.inf, ("", "")))
+            if event.change == "opened" and since is not None and watched <= since <= now:
+                self._interruptions.detect(owner, now - since)
+
     def _look(self, job: _Job, look: Callable[[], Look]) -> int:
         account = self._accounts.pop(job.name, None) or Account()
         self._accounts[job.name] = account
@@ -126,10 +146,12 @@ class Goodput:
         owner = job.owner
         if owner not in self._owners and len(self._owners) >= MOST_OWNERS:
             owner = (OTHER, OTHER)
+        self._first_seen[job.name] = self._first_seen.get(job.name, (seen.now, owner))[0], owner
         self._owners[owner] = parts.added((self._owners.get(owner, {}), added))
         self._bill.add(owner, added, most_common(job.models))
         grown = account.restarts - before[0], account.hangs - before[1]
         self._interruptions.add(owner, added, seen.gpus, *grown)
+        self._recoveries.add(job.name, owner[1], account.recoveries)
         if seen.alive or seen.ended is None:
             self._computed.add(owner, job.name, job.computing, job.models, seen.gpus, seen.now)
         return len(added)
@@ -139,7 +161,9 @@ class Goodput:
         for job in [*gone, *list(self._accounts)[: -MOST_JOBS or None]]:
             self._accounts.pop(job, None)
             self._seen.pop(job, None)
+            self._first_seen.pop(job, None)
         self._computed.forget(gone)
+        self._recoveries.forget(gone)
 
     def announce(self) -> None:
         """Export the sums: they are kept."""
@@ -158,6 +182,10 @@ class Goodput:
         for job, account in self._accounts.items():
             for part, seconds in account.seconds.items():
                 yield metrics.JOB_GPU_SECONDS.sample(seconds, job_id=inert(job), part=part)
+            observed = sum(account.seconds.values()) - account.seconds[parts.UNOBSERVED]
+            if observed > 0:
+                ratio = account.seconds[parts.PRODUCTIVE] / observed
+                yield metrics.JOB_ETTR.sample(ratio, job_id=inert(job))
         for (project, job_class), sums in self._owners.items():
             labels = {"project": inert(project), "job_class": inert(job_class)}
             for part, seconds in sums.items():
@@ -165,6 +193,7 @@ class Goodput:
         yield from self._bill.samples()
         yield from self._interruptions.samples()
         yield from self._computed.sums()
+        yield from self._recoveries.samples()
 
     def kept(self) -> Any:
         """Return what is to outlive the watch."""
@@ -175,6 +204,7 @@ class Goodput:
             "bill": self._bill.kept(),
             "interruptions": self._interruptions.kept(),
             "computed": self._computed.kept(),
+            "recoveries": self._recoveries.kept(),
         }
 
     def restore(self, kept: Any) -> None:
@@ -183,10 +213,11 @@ class Goodput:
         Raises:
             TypeError, ValueError, KeyError, AttributeError: it is no such thing; begun anew.
         """
-        self._accounts, self._seen, self._owners = {}, {}, {}
+        self._accounts, self._seen, self._owners, self._first_seen = {}, {}, {}, {}
         self._bill.restore(None)
         self._interruptions.restore(())
         self._computed.restore(())
+        self._recoveries.restore(())
         if kept is not None:
             accounts = {str(job): restored(one) for job, one in kept["jobs"].items()}
             seen = {job: float(kept["seen"][job]) for job in accounts}
@@ -197,6 +228,7 @@ class Goodput:
             self._bill.restore(kept.get("bill"))
             self._interruptions.restore(kept.get("interruptions", ()))
             self._computed.restore(kept.get("computed", ()))
+            self._recoveries.restore(kept.get("recoveries", ()))
             self._accounts, self._seen, self._owners = accounts, seen, owners
         self.announce()
 

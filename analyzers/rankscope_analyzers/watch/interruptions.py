@@ -1,7 +1,8 @@
-"""How often the jobs of projects are interrupted, and for how long: means to failure and recovery.
+"""How often the jobs of projects are interrupted: means to failure, detection and recovery.
 
 Sums of time and of events, so that Prometheus makes the means of whatever time and set of jobs is
-asked for: MTTF is job time over interruptions, MTTR recovery time over interruptions.
+asked for: MTTF is job time over interruptions, MTTR recovery time over interruptions, MTTD the time
+from the beginnings of incidents to when they were found, over as many incidents.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class _Sums:
     hangs: float = 0.0
     restarting: float = 0.0
     hanging: float = 0.0
+    detected: float = 0.0
+    detecting: float = 0.0
 
 
 class Interruptions:
@@ -56,11 +59,19 @@ class Interruptions:
         sums.restarting += seconds.get(parts.RESTART, 0.0) / gpus
         sums.hanging += seconds.get(parts.HANG, 0.0) / gpus
 
+    def detect(self, owner: Owner, seconds: float) -> None:
+        """Add an incident that was found so many seconds after it began."""
+        sums = self._sums.setdefault(owner, _Sums())
+        sums.detected += 1
+        sums.detecting += seconds
+
     def samples(self) -> Iterator[Sample]:
         """Yield the series."""
         for (project, job_class), sums in self._sums.items():
             labels = {"project": inert(project), "job_class": inert(job_class)}
             yield metrics.PROJECT_JOB_SECONDS.sample(sums.job, **labels)
+            yield metrics.PROJECT_DETECTIONS.sample(sums.detected, **labels)
+            yield metrics.PROJECT_DETECTION_SECONDS.sample(sums.detecting, **labels)
             for kind, count, time in (
                 (parts.RESTART, sums.restarts, sums.restarting),
                 (parts.HANG, sums.hangs, sums.hanging),

@@ -80,13 +80,14 @@ def of_job() -> Panel:
     """Return that of the debug dashboard."""
     return TimeSeries(
         title="MFU",
-        description=f"{MEANING} The name says who tells what a token or sample takes (program,"
-        " parameters or log), and of which type of numbers the peak is.",
+        description=f"{MEANING} Its series says who tells what a token takes (flops_by), and"
+        " of which type of numbers the peak is (dtype).",
         unit="percentunit",
         minimum=0,
         targets=targets(
-            (worst(of(goodput.JOB_MFU, JOB), "flops_by", "dtype"), "by {{flops_by}}, {{dtype}}")
+            (f"max({of(goodput.JOB_MFU, JOB)})", "MFU"),
         ),
+        overrides=colored(["MFU"]),
         missing=UNKNOWN,
     )
 

@@ -16,10 +16,12 @@ from rankscope_dashboards.rules.recording_rules import (
 
 NO_ENDS = "no job has ended, or rankscope watch runs without --cluster-jobs"
 
+NO_INTERRUPTION = "no job was interrupted, or rankscope watch is not scraped"
+
 
 def panels() -> list[Panel]:
     """Return the panels."""
-    return [_success(), _causes(), _duration(), _goodput(), *_interruptions()]
+    return [_success(), _causes(), _duration(), _goodput(), _recoveries(), *_interruptions()]
 
 
 def _success() -> Panel:
@@ -101,15 +103,16 @@ def _goodput() -> Panel:
 
 
 def _interruptions() -> list[Panel]:
-    watched, often, lost = (
+    watched, often, lost, detected, late = (
         f"sum(increase({of(metric, CLUSTER)}[$__range]))"
         for metric in (
             goodput.PROJECT_JOB_SECONDS,
             goodput.PROJECT_INTERRUPTIONS,
             goodput.PROJECT_RECOVERY_SECONDS,
+            goodput.PROJECT_DETECTIONS,
+            goodput.PROJECT_DETECTION_SECONDS,
         )
     )
-    none = "no job was interrupted, or rankscope watch is not scraped"
     return [
         Stat(
             title="Mean time to failure",
@@ -117,7 +120,17 @@ def _interruptions() -> list[Panel]:
             " over all jobs, large and small.",
             unit="s",
             targets=now((f"{watched} / ({often} > 0)", "")),
-            missing=none,
+            missing=NO_INTERRUPTION,
+            briefly="none",
+            width=8,
+        ),
+        Stat(
+            title="Mean time to detection",
+            description="How long after its beginning rankscope watch found an incident of a job,"
+            " on average over those of the time range that began while it was watching.",
+            unit="s",
+            targets=now((f"{late} / ({detected} > 0)", "")),
+            missing="no incident was found, or rankscope watch is not scraped",
             briefly="none",
             width=8,
         ),
@@ -127,8 +140,32 @@ def _interruptions() -> list[Panel]:
             " to the first step behind it.",
             unit="s",
             targets=now((f"{lost} / ({often} > 0)", "")),
-            missing=none,
+            missing=NO_INTERRUPTION,
             briefly="none",
             width=8,
         ),
     ]
+
+
+def _recoveries() -> Panel:
+    buckets = of(goodput.RECOVERIES, CLUSTER, part="_bucket")
+    labels = ("job_class", "interruption", "le")
+    grown = f"sum {by('interruption', 'le')} ({since(buckets, '$__range', *labels)})"
+    return BarGauge(
+        title="Time to recover",
+        description="Half of the recoveries of the time range, and 19 of 20, took no longer than"
+        " this, from the last step before the restart or hang to the first one behind it.",
+        unit="s",
+        minimum=0,
+        targets=now(
+            *(
+                (
+                    f"max by (interruption) (histogram_quantile({part}, {grown}))",
+                    f"{{{{interruption}}}} {name}",
+                )
+                for part, name in ((0.5, "half"), (0.95, "19 of 20"))
+            ),
+        ),
+        missing=NO_INTERRUPTION,
+        width=16,
+    )

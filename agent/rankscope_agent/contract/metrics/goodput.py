@@ -42,6 +42,41 @@ PROJECT_RECOVERY_SECONDS = Metric(
     " is their mean time to recovery.",
     ("project", "job_class", "interruption"),
 )
+PROJECT_DETECTIONS = Metric(
+    "rankscope_project_detections_total",
+    "counter",
+    "Incidents of jobs of the project and class that rankscope watch found and that began while it"
+    " was watching.",
+    ("project", "job_class"),
+)
+PROJECT_DETECTION_SECONDS = Metric(
+    "rankscope_project_detection_seconds_total",
+    "counter",
+    "Time from the beginnings of those incidents to when they were found; over the detections it is"
+    " their mean time to detection.",
+    ("project", "job_class"),
+)
+RECOVERIES = Metric(
+    "rankscope_recovery_duration_seconds",
+    "histogram",
+    "How long jobs of the class made no steps for each restart or hang, up to the first step behind"
+    " it: their recovery times.",
+    ("job_class", "interruption"),
+)
+JOB_RECOVERY = Metric(
+    "rankscope_job_last_recovery_seconds",
+    "gauge",
+    "How long the job made no steps for its newest restart or hang that it recovered from; absent"
+    " before the first.",
+    ("job_id", "interruption"),
+)
+JOB_ETTR = Metric(
+    "rankscope_job_effective_training_time_ratio",
+    "gauge",
+    "Productive GPU time of the job over all that was observed of it since it was first seen"
+    " (ETTR).",
+    ("job_id",),
+)
 PROJECT_COST = Metric(
     "rankscope_project_cost_total",
     "counter",

@@ -396,6 +396,37 @@ def test_a_million_tokens_cost_what_a_project_spent_while_they_were_made(gives):
     gives(query, series, {'{project="llm", currency="EUR"}': 5.0})
 
 
+def test_an_allocated_gpu_is_idle_if_no_kernel_ran_on_it_for_an_hour(gives):
+    def held(number):
+        return {f'rankscope_gpu_allocation_info{{cluster="c",{gpu(number)},pod_name="p"}}': "1x90"}
+
+    def busy(number, values):
+        return {f'rankscope_gpu_utilization_ratio{{cluster="c",{gpu(number)}}}': values}
+
+    series = held(0) | busy(0, "0x90") | held(1) | busy(1, "0x40 0.5 0x50")
+    series |= held(2) | busy(2, "_x70 0x20") | busy(3, "0x90") | held(4)
+    gives(expression("executive", "Allocated GPUs that are idle"), series, {"{}": 1}, at="80m")
+
+
+def test_a_day_of_spending_is_compared_with_days_of_the_week_before(gives):
+    def cost(project, part, values):
+        labels = f'cluster="c",job_class="x",project="{project}",part="{part}",currency="EUR"'
+        return {f"rankscope_project_cost_total{{{labels}}}": values}
+
+    # 8 minutes stand for 8 days.
+    query = expression("executive", "Spent in 24 hours, against the week before")
+    query = query.replace("[1d]", "[2m]").replace("[7d] offset 1d", "[14m] offset 2m")
+    series = cost("a", "productive", "0+10x14 170 200x6") | cost("b", "hang", "0+10x20")
+    series |= cost("new", "hang", "_x15 0+10x5")
+    gives(query, series, {'{project="a"}': 3.0, '{project="b"}': 1.0}, at="16m")
+
+
+def test_the_trend_of_success_is_of_the_week_before_each_point(gives):
+    query = expression("executive", "Jobs that succeed, week by week").replace("7d", "2h")
+    series = ends("succeeded", "10x60 11x60 13x60") | ends("failed", "7x60 7x60 8x60")
+    gives(query, series, {"{}": 0.75}, at="179m")
+
+
 @pytest.mark.parametrize("view", MODELS)
 def test_a_command_that_a_panel_names_is_explained_in_a_runbook_it_links_to(view):
     runbooks = Path(__file__).parent.parent / "docs" / "runbooks"

@@ -174,11 +174,12 @@ def computing():
     )
 
 
-def look_at_computing(goodput, now):
+def look_at_computing(goodput, now, since=0.0):
     found = computing()
     seen = put_together(
-        replace(one, times=one.times[one.times <= now], values=one.values[one.times <= now])
+        replace(one, times=one.times[chosen], values=one.values[chosen])
         for one in found.all()
+        for chosen in [(one.times <= now) & (one.times >= since)]
     )
     places = {rank: RankLocation(rank, "node", uuid=str(rank)) for rank in range(RANKS)}
     one = JobReport("job", None, None, (), (), places, (), (), now)
@@ -199,6 +200,12 @@ def test_a_job_says_how_much_it_computes_and_its_project_how_many_tokens(tmp_pat
     mfu = found[metrics.JOB_MFU, "job", "program", "bf16"]
     assert mfu == pytest.approx(6e14 / (RANKS * 989.5e12))
     assert found[metrics.PROJECT_TOKENS, "", ""] == pytest.approx(2e4 * 30)
+    look_at_computing(goodput, 1120.0, since=1060.0)
+    goodput.announce()
+    found = {(one.metric, *one.labels): one.value for one in goodput.samples()}
+    per_gpu = found[metrics.JOB_THROUGHPUT, "job", str(RANKS), "tokens"]
+    assert per_gpu == pytest.approx(2e4 / RANKS)
+    assert "job" in goodput.kept()["scaling"]
     goodput, memory = started(tmp_path / "sums")
     memory.begin(NoWatch(), None)
     look_at_computing(goodput, 1120.0)

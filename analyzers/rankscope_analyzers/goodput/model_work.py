@@ -105,6 +105,31 @@ def work(series: OfJob, models: Sequence[str], gpus: int, now: float) -> Work | 
     return Work(flops, by, most, known[0][1])
 
 
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What a job gets done.
+
+    Args:
+        unit: tokens or samples.
+        rate: a second.
+        since: Unix time from which on it was measured.
+    """
+
+    unit: str
+    rate: float
+    since: float
+
+
+def throughput(series: OfJob) -> Throughput | None:
+    """Return what a job gets done: tokens where its program says them, else samples."""
+    for unit, metric in (("tokens", job_work.JOB_TOKENS), ("samples", training.JOB_SAMPLES)):
+        counters = series.get(metric.name, ())
+        rate = _rate(counters, copies(series))
+        if rate is not None:
+            return Throughput(unit, rate, min(float(one.times[0]) for one in counters))
+    return None
+
+
 def copies(series: OfJob) -> int:
     """Return how many ranks count each token of a job: those of a pipeline or tensor group."""
     groups = {one.labels.get("dp_group", "") for one in series.get(training.RANK_INFO.name, ())}

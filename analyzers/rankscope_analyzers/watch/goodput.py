@@ -21,7 +21,7 @@ from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.fusion.spent_time import look_of
 from rankscope_analyzers.goodput import parts
 from rankscope_analyzers.goodput.account import Account, Look, restored
-from rankscope_analyzers.goodput.model_work import OfJob, by_job
+from rankscope_analyzers.goodput.model_work import OfJob, by_job, throughput
 from rankscope_analyzers.goodput.parts import Sums, sums_of
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
@@ -31,6 +31,7 @@ from rankscope_analyzers.watch.computed import Computed
 from rankscope_analyzers.watch.incident_history import Event
 from rankscope_analyzers.watch.interruptions import Interruptions
 from rankscope_analyzers.watch.recoveries import Recoveries
+from rankscope_analyzers.watch.scaling import Scaling
 
 KEPT_AS = "goodput"
 """The part of what a watch keeps."""
@@ -83,6 +84,7 @@ class Goodput:
         self._interruptions = Interruptions()
         self._computed = Computed()
         self._recoveries = Recoveries()
+        self._scaling = Scaling()
         self._hang_after = hang_after_seconds
         self._waiting = waiting
         self._accounts: dict[str, Account] = {}
@@ -154,6 +156,7 @@ class Goodput:
         self._recoveries.add(job.name, owner[1], account.recoveries)
         if seen.alive or seen.ended is None:
             self._computed.add(owner, job.name, job.computing, job.models, seen.gpus, seen.now)
+            self._scaling.add(job.name, throughput(job.computing), seen.gpus, seen.now)
         return len(added)
 
     def _forget(self, now: float) -> None:
@@ -194,6 +197,7 @@ class Goodput:
         yield from self._interruptions.samples()
         yield from self._computed.sums()
         yield from self._recoveries.samples()
+        yield from self._scaling.samples(self._accounts)
 
     def kept(self) -> Any:
         """Return what is to outlive the watch."""
@@ -205,6 +209,7 @@ class Goodput:
             "interruptions": self._interruptions.kept(),
             "computed": self._computed.kept(),
             "recoveries": self._recoveries.kept(),
+            "scaling": self._scaling.kept(),
         }
 
     def restore(self, kept: Any) -> None:
@@ -218,6 +223,7 @@ class Goodput:
         self._interruptions.restore(())
         self._computed.restore(())
         self._recoveries.restore(())
+        self._scaling.restore({})
         if kept is not None:
             accounts = {str(job): restored(one) for job, one in kept["jobs"].items()}
             seen = {job: float(kept["seen"][job]) for job in accounts}
@@ -229,6 +235,7 @@ class Goodput:
             self._interruptions.restore(kept.get("interruptions", ()))
             self._computed.restore(kept.get("computed", ()))
             self._recoveries.restore(kept.get("recoveries", ()))
+            self._scaling.restore(kept.get("scaling", {}))
             self._accounts, self._seen, self._owners = accounts, seen, owners
         self.announce()
 

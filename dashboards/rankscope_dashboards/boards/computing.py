@@ -21,6 +21,9 @@ from rankscope_dashboards.parts.panels import (
 USED = ((None, BAD), (0.2, WARN), (0.35, GOOD))
 """Of the peak: published pre-training of large models stands between 0.35 and 0.6."""
 
+SCALES = ((None, BAD), (0.7, WARN), (0.9, GOOD))
+"""Of a GPU's throughput: published scaling to thousands of GPUs stands between 0.7 and 0.95."""
+
 UNKNOWN = (
     "no job says what it computes (docs/goodput.md), its GPUs are not known, or rankscope watch is"
     " not scraped"
@@ -32,6 +35,7 @@ MEANING = (
 
 FLOPS, PEAK = (of(one, CLUSTER) for one in (goodput.JOB_FLOPS, goodput.JOB_PEAK_FLOPS))
 MFU = of(goodput.JOB_MFU, CLUSTER)
+SCALING = of(goodput.JOB_SCALING, CLUSTER)
 
 
 def panels() -> list[Panel]:
@@ -73,11 +77,48 @@ def panels() -> list[Panel]:
             missing=UNKNOWN,
             width=9,
         ),
+        BarGauge(
+            title="Jobs that scale worst",
+            description="What a GPU gets done, tokens or samples a second, over what one got done"
+            " in the job's own run on the fewest GPUs; of jobs that ran on several numbers of them"
+            " in the last 30 days.",
+            unit="percentunit",
+            minimum=0,
+            decimals=0,
+            targets=now(
+                (
+                    f"bottomk({FEW}, min by (job_id) (last_over_time({SCALING}[$__range])))",
+                    "{{job_id}}",
+                )
+            ),
+            steps=SCALES,
+            missing="no job ran on several numbers of GPUs, or rankscope watch is not scraped",
+            width=24,
+            height=6,
+        ),
     ]
 
 
-def of_job() -> Panel:
-    """Return that of the debug dashboard."""
+def of_job() -> list[Panel]:
+    """Return those of the debug dashboard."""
+    return [_mfu(), _scaling()]
+
+
+def _scaling() -> Panel:
+    curve = worst(of(goodput.JOB_THROUGHPUT, JOB), "gpus", "unit")
+    return BarGauge(
+        title="Throughput of a GPU, by how many there are",
+        description="Tokens or samples a second for each GPU, in the best minutes of any run of"
+        " this job in the last 30 days. If it falls with more GPUs, exchange or input takes a"
+        " larger part of each step: see the parts of steps.",
+        minimum=0,
+        targets=now((curve, "{{cluster}} {{gpus}} GPUs, {{unit}}")),
+        missing="the program says no tokens and has no DataLoader, or rankscope watch is not"
+        " scraped",
+    )
+
+
+def _mfu() -> Panel:
     return TimeSeries(
         title="MFU",
         description=f"{MEANING} Its series says who tells what a token takes (flops_by), and"

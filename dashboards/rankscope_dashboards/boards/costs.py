@@ -26,6 +26,7 @@ USED = ((None, GOOD), (0.8, WARN), (1.0, BAD))
 """Of a budget."""
 
 FAULTS = f'part=~"{"|".join(parts.FAULTS)}"'
+IDLE = f'part=~"{parts.IDLE}|{parts.HELD}"'
 COST = of(goodput.PROJECT_COST, CLUSTER)
 
 
@@ -35,7 +36,14 @@ def panels(runbooks: str) -> list[Panel]:
     Args:
         runbooks: address under which docs/runbooks is served.
     """
-    return [*_sums(), _by_project(), _every_day(), _budgets(runbooks), _of_tokens()]
+    return [
+        *_sums(),
+        _by_project(),
+        _every_day(),
+        _budgets(runbooks),
+        _against_last_week(),
+        _of_tokens(),
+    ]
 
 
 def _spent(selector: str, labels: str = "currency", time: str = "$__range") -> str:
@@ -45,6 +53,7 @@ def _spent(selector: str, labels: str = "currency", time: str = "$__range") -> s
 def _sums() -> list[Panel]:
     lost = of(goodput.PROJECT_COST, CLUSTER, FAULTS)
     unpriced = of(goodput.PROJECT_UNPRICED, CLUSTER)
+    idle = of(goodput.PROJECT_COST, CLUSTER, IDLE)
     return [
         Stat(
             title="Spent on GPUs",
@@ -55,7 +64,7 @@ def _sums() -> list[Panel]:
             decimals=0,
             missing=NO_PRICES,
             briefly="no prices",
-            width=8,
+            width=6,
         ),
         Stat(
             title="Spent on lost time",
@@ -66,7 +75,18 @@ def _sums() -> list[Panel]:
             decimals=0,
             missing=NO_PRICES,
             briefly="no prices",
-            width=8,
+            width=6,
+        ),
+        Stat(
+            title="Spent on idle GPUs",
+            description="The part of it that jobs held without using it: after their last step, or"
+            " while others of their pods had no node.",
+            unit="short",
+            targets=now((_spent(idle), "{{currency}}")),
+            decimals=0,
+            missing=NO_PRICES,
+            briefly="no prices",
+            width=6,
         ),
         Stat(
             title="GPU-hours without a price",
@@ -83,7 +103,7 @@ def _sums() -> list[Panel]:
             decimals=1,
             missing=NO_PRICES,
             briefly="no prices",
-            width=8,
+            width=6,
         ),
     ]
 
@@ -123,6 +143,25 @@ def _every_day() -> Panel:
         overrides=colored(["spent", "lost to faults"]),
         missing=NO_PRICES,
         width=8,
+    )
+
+
+def _against_last_week() -> Panel:
+    """Return a day over the days of the week before it, of projects that spent anything then."""
+    day, week = (
+        f"sum by (project) (increase({COST}{span}))" for span in ("[1d]", "[7d] offset 1d")
+    )
+    return BarGauge(
+        title="Spent in 24 hours, against the week before",
+        description="What projects spent in the last 24 hours of the time range, over what they"
+        " spent on average in as much time of the seven days before. More than twice as much is"
+        " worth a question.",
+        unit="percentunit",
+        minimum=0,
+        decimals=0,
+        targets=now((f"topk({FEW}, {day} / ({week} / 7 > 0))", "{{project}}")),
+        steps=((None, GOOD), (2.0, WARN)),
+        missing=f"no project spent anything a week ago; or {NO_PRICES}",
     )
 
 

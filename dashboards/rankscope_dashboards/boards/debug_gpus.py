@@ -19,7 +19,7 @@ FULL_MEMORY = ((None, GOOD), (0.9, WARN), (0.97, BAD))
 
 def panels(runbooks: str) -> list[Panel]:
     """Return panels about the GPUs that ranks run on."""
-    return [*_gpu_clocks(runbooks), *_gpu_memory_and_heat(), computing.of_job()]
+    return [*_gpu_clocks(runbooks), *_gpu_memory_and_heat(), *computing.of_job()]
 
 
 def _gpu_clocks(runbooks: str) -> list[Panel]:

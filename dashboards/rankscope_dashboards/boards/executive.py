@@ -5,24 +5,20 @@ from __future__ import annotations
 from rankscope_agent.contract.metrics import (
     agent,
     goodput,
-    gpus,
     job_logs,
     pods,
     summary,
-    training,
     watch,
 )
 from rankscope_analyzers.fusion.causality import KINDS
 from rankscope_analyzers.goodput import parts
-from rankscope_dashboards.boards import computing, costs, job_ends
+from rankscope_dashboards.boards import computing, costs, gpus_now, job_ends
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import LOG_POD, by, worst
 from rankscope_dashboards.expressions.queries import (
     CLUSTER,
     FEW,
-    GPU_KEY,
     MANY,
-    gpus_with,
     of,
     whole,
     with_clusters,
@@ -43,7 +39,7 @@ from rankscope_dashboards.parts.panels import (
     rows,
     targets,
 )
-from rankscope_dashboards.parts.thresholds import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
+from rankscope_dashboards.parts.thresholds import ANY_IS_ODD, LOST_SHARE
 
 DAY = "1d"
 """What trends are smoothed over: shorter, and every night shows."""
@@ -86,7 +82,7 @@ def dashboard(runbooks: str) -> Dashboard:
                 ("What GPUs compute", computing.panels()),
                 ("What it costs", costs.panels(runbooks)),
                 ("How jobs end", job_ends.panels()),
-                ("GPUs now", [*_gpus(runbooks), *_kinds()]),
+                ("GPUs now", gpus_now.panels(runbooks)),
             ]
         ),
     )
@@ -299,96 +295,5 @@ def _whose() -> list[Panel]:
             decimals=2,
             targets=now((named, "{{project}}")),
             missing="no loss, or rankscope watch is not scraped",
-        ),
-    ]
-
-
-def _held() -> str:
-    """Return the GPUs that containers hold, by node and uuid.
-
-    One in time slices is held by several, each with `::` and a number behind the uuid.
-    """
-    holds = of(pods.GPU_ALLOCATION_INFO, CLUSTER)
-    whole_gpu = f'label_replace({holds}, "held", "$1", "uuid", "(.+?)(?:::.*)?")'
-    return f'label_replace({worst(whole_gpu, "node", "held")}, "uuid", "$1", "held", "(.+)")'
-
-
-def _gpus(runbooks: str) -> list[Panel]:
-    every = worst(of(gpus.GPU_INFO, CLUSTER), *GPU_KEY)
-    bad = gpus_with(CLUSTER, gpus.GPU_LOST, gpus.GPU_UNRESPONSIVE, gpus.GPU_REMAP_FAILURE)
-    busy = gpus_with(CLUSTER, gpus.GPU_UTILIZATION)
-    held = _held()
-    of_ranks = of(training.RANK_INFO, CLUSTER, 'uuid!=""')
-    idle = f"({every} unless on (cluster, node, gpu, uuid) ({bad} or {busy}))"
-    spare = f"({idle} unless on (cluster, node, uuid) ({held} or {of_ranks}))"
-    return [
-        Stat(
-            title="GPUs",
-            description="GPUs that agents know of, including lost ones.",
-            targets=now((f"count({every})", "")),
-            missing=shared.NO_GPUS,
-            briefly="no GPUs",
-        ),
-        Stat(
-            title="GPUs in use",
-            description="GPUs on which some kernel ran in the last second.",
-            targets=now((f"count({busy}) or 0 * count({every})", "")),
-            missing=shared.NO_GPUS,
-            briefly="no GPUs",
-        ),
-        Stat(
-            title="Healthy spare GPUs",
-            description="GPUs that respond, have no failed memory row, are idle and are held"
-            " by no container or rank: the reserve for failed nodes.",
-            targets=now((f"count({spare}) or 0 * count({every})", "")),
-            missing=shared.NO_GPUS,
-            briefly="no GPUs",
-        ),
-        Stat(
-            title="Broken GPUs",
-            description="GPUs that are lost, do not respond, or have a memory row that could"
-            " not be replaced: they cost money but do no work.",
-            targets=now((f"count({bad}) or 0 * count({every})", "")),
-            steps=ANY_IS_BAD,
-            missing=shared.NO_GPUS,
-            briefly="no GPUs",
-            links=[links.runbook(runbooks, "RankscopeGpuLost")],
-        ),
-        Stat(
-            title="GPUs allocated in Kubernetes",
-            description="GPUs held by containers, as reported by the kubelets; a container"
-            " may hold a GPU without using it. A time-sliced GPU counts once, a"
-            " MIG slice as one.",
-            targets=now((f"count({held})", "")),
-            missing="no kubelet reports GPUs",
-            briefly="no kubelet",
-            width=8,
-        ),
-    ]
-
-
-def _kinds() -> list[Panel]:
-    busy = worst(of(gpus.GPU_UTILIZATION, CLUSTER), "node", "uuid")
-    model = worst(of(gpus.GPU_INFO, CLUSTER), "node", "gpu", "model")
-    return [
-        TimeSeries(
-            title="Mean GPU utilisation",
-            description="Share of time in which any kernel runs, over all GPUs. GPUs that"
-            " wait for a slow rank count as busy, so read this together with the"
-            " lost time.",
-            unit="percentunit",
-            minimum=0,
-            maximum=1,
-            targets=targets((f"avg({busy})", "utilisation")),
-            overrides=colored(["utilisation"]),
-            missing=shared.NO_GPUS,
-        ),
-        BarGauge(
-            title="GPUs by model",
-            description="How many GPUs of each model agents know of.",
-            minimum=0,
-            decimals=0,
-            targets=now((f"topk({FEW}, count by (model) ({model}))", "{{model}}")),
-            missing=shared.NO_GPUS,
         ),
     ]

@@ -6,7 +6,8 @@ from rankscope_agent.contract.metrics import cluster_jobs, goodput
 from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, since, succeeded
 from rankscope_dashboards.expressions.promql import by
 from rankscope_dashboards.expressions.queries import CLUSTER, FEW, of
-from rankscope_dashboards.parts.panels import BarGauge, Panel, Stat, now
+from rankscope_dashboards.parts.fields import colored
+from rankscope_dashboards.parts.panels import BarGauge, Panel, Stat, TimeSeries, now, targets
 from rankscope_dashboards.rules.recording_rules import (
     CLASS_GOODPUT,
     DURATION_OBJECTIVE,
@@ -21,7 +22,8 @@ NO_INTERRUPTION = "no job was interrupted, or rankscope watch is not scraped"
 
 def panels() -> list[Panel]:
     """Return the panels."""
-    return [_success(), _causes(), _duration(), _goodput(), _recoveries(), *_interruptions()]
+    first = [_success(), _causes(), _duration(), _trend(), _goodput(), _recoveries()]
+    return [*first, *_interruptions()]
 
 
 def _success() -> Panel:
@@ -41,6 +43,27 @@ def _success() -> Panel:
         ),
         missing=NO_ENDS,
         width=8,
+    )
+
+
+def _trend() -> Panel:
+    ended = ("job_namespace", "job_class", "outcome", "cause")
+    good, both = (
+        f"sum({since(of(cluster_jobs.JOB_COMPLETIONS, CLUSTER, chosen), '7d', *ended)})"
+        for chosen in ('outcome="succeeded"', 'outcome=~"succeeded|failed"')
+    )
+    return TimeSeries(
+        title="Jobs that succeed, week by week",
+        description="Share of the jobs that succeeded, of those that succeeded or failed in the"
+        " seven days before each point in time; of all classes together.",
+        unit="percentunit",
+        minimum=0,
+        maximum=1,
+        targets=targets((f"{good} / ({both} > 0)", "succeeded")),
+        overrides=colored(["succeeded"]),
+        missing=NO_ENDS,
+        width=24,
+        height=6,
     )
 
 

@@ -118,6 +118,20 @@ JOB_PEAK_FLOPS = Metric(
     " their makers' data sheets; absent where their model is not known.",
     ("job_id", "dtype"),
 )
+JOB_THROUGHPUT = Metric(
+    "rankscope_job_throughput_per_gpu",
+    "gauge",
+    "Tokens or samples a second (unit) for each GPU, in the best minutes that a job of this name"
+    " had with so many GPUs in any of its runs of the last 30 days.",
+    ("job_id", "gpus", "unit"),
+)
+JOB_SCALING = Metric(
+    "rankscope_job_scaling_efficiency_ratio",
+    "gauge",
+    "That throughput for each GPU over the one with the fewest GPUs that a job of this name ran on;"
+    " absent before it ran on more.",
+    ("job_id",),
+)
 PROJECT_TOKENS = Metric(
     "rankscope_project_tokens_total",
     "counter",

@@ -1,0 +1,126 @@
+"""The executive dashboard's panels on the GPUs that there are: in use, spare, broken, idle."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.metrics import gpus, pods, training
+from rankscope_dashboards.expressions.promql import worst
+from rankscope_dashboards.expressions.queries import CLUSTER, FEW, GPU_KEY, gpus_with, of
+from rankscope_dashboards.parts import links, shared
+from rankscope_dashboards.parts.fields import colored
+from rankscope_dashboards.parts.panels import BarGauge, Panel, Stat, TimeSeries, now, targets
+from rankscope_dashboards.parts.thresholds import ANY_IS_BAD, ANY_IS_ODD
+
+
+def panels(runbooks: str) -> list[Panel]:
+    """Return the panels.
+
+    Args:
+        runbooks: address under which docs/runbooks is served.
+    """
+    return [*_gpus(runbooks), *_kinds()]
+
+
+def _held() -> str:
+    """Return the GPUs that containers hold, by node and uuid.
+
+    One in time slices is held by several, each with `::` and a number behind the uuid.
+    """
+    holds = of(pods.GPU_ALLOCATION_INFO, CLUSTER)
+    whole_gpu = f'label_replace({holds}, "held", "$1", "uuid", "(.+?)(?:::.*)?")'
+    return f'label_replace({worst(whole_gpu, "node", "held")}, "uuid", "$1", "held", "(.+)")'
+
+
+def _gpus(runbooks: str) -> list[Panel]:
+    every = worst(of(gpus.GPU_INFO, CLUSTER), *GPU_KEY)
+    bad = gpus_with(CLUSTER, gpus.GPU_LOST, gpus.GPU_UNRESPONSIVE, gpus.GPU_REMAP_FAILURE)
+    busy = gpus_with(CLUSTER, gpus.GPU_UTILIZATION)
+    held = _held()
+    of_ranks = of(training.RANK_INFO, CLUSTER, 'uuid!=""')
+    idle = f"({every} unless on (cluster, node, gpu, uuid) ({bad} or {busy}))"
+    quiet = worst(f"max_over_time({of(gpus.GPU_UTILIZATION, CLUSTER)}[1h])", "node", "uuid")
+    before = worst(f"{of(gpus.GPU_UTILIZATION, CLUSTER)} offset 1h", "node", "uuid")
+    unused = f"({quiet} == 0) and on (cluster, node, uuid) {before}"
+    unused = f"({held} and on (cluster, node, uuid) ({unused}))"
+    spare = f"({idle} unless on (cluster, node, uuid) ({held} or {of_ranks}))"
+    return [
+        Stat(
+            title="GPUs",
+            description="GPUs that agents know of, including lost ones.",
+            targets=now((f"count({every})", "")),
+            missing=shared.NO_GPUS,
+            briefly="no GPUs",
+        ),
+        Stat(
+            title="GPUs in use",
+            description="GPUs on which some kernel ran in the last second.",
+            targets=now((f"count({busy}) or 0 * count({every})", "")),
+            missing=shared.NO_GPUS,
+            briefly="no GPUs",
+        ),
+        Stat(
+            title="Healthy spare GPUs",
+            description="GPUs that respond, have no failed memory row, are idle and are held"
+            " by no container or rank: the reserve for failed nodes.",
+            targets=now((f"count({spare}) or 0 * count({every})", "")),
+            missing=shared.NO_GPUS,
+            briefly="no GPUs",
+        ),
+        Stat(
+            title="Broken GPUs",
+            description="GPUs that are lost, do not respond, or have a memory row that could"
+            " not be replaced: they cost money but do no work.",
+            targets=now((f"count({bad}) or 0 * count({every})", "")),
+            steps=ANY_IS_BAD,
+            missing=shared.NO_GPUS,
+            briefly="no GPUs",
+            links=[links.runbook(runbooks, "RankscopeGpuLost")],
+        ),
+        Stat(
+            title="GPUs allocated in Kubernetes",
+            description="GPUs held by containers, as reported by the kubelets; a container"
+            " may hold a GPU without using it. A time-sliced GPU counts once, a"
+            " MIG slice as one.",
+            targets=now((f"count({held})", "")),
+            missing="no kubelet reports GPUs",
+            briefly="no kubelet",
+            width=8,
+        ),
+        Stat(
+            title="Allocated GPUs that are idle",
+            description="GPUs held by containers on which no kernel ran in the last hour: nobody"
+            " else can use them. GPUs that were not observed for all of it do not count.",
+            targets=now((f"count({unused}) or 0 * count({held})", "")),
+            steps=ANY_IS_ODD,
+            missing="no kubelet reports GPUs",
+            briefly="no kubelet",
+            width=8,
+            links=[links.runbook(runbooks, "RankscopeGpusIdle")],
+        ),
+    ]
+
+
+def _kinds() -> list[Panel]:
+    busy = worst(of(gpus.GPU_UTILIZATION, CLUSTER), "node", "uuid")
+    model = worst(of(gpus.GPU_INFO, CLUSTER), "node", "gpu", "model")
+    return [
+        TimeSeries(
+            title="Mean GPU utilisation",
+            description="Share of time in which any kernel runs, over all GPUs. GPUs that"
+            " wait for a slow rank count as busy, so read this together with the"
+            " lost time.",
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            targets=targets((f"avg({busy})", "utilisation")),
+            overrides=colored(["utilisation"]),
+            missing=shared.NO_GPUS,
+        ),
+        BarGauge(
+            title="GPUs by model",
+            description="How many GPUs of each model agents know of.",
+            minimum=0,
+            decimals=0,
+            targets=now((f"topk({FEW}, count by (model) ({model}))", "{{model}}")),
+            missing=shared.NO_GPUS,
+        ),
+    ]

@@ -13,7 +13,14 @@ import pytest
 
 from dashboard_lint import panels_of
 from rankscope_agent.contract.metrics import agent
-from rankscope_agent.contract.metrics.goodput import PROJECT_INTERRUPTIONS
+from rankscope_agent.contract.metrics.goodput import (
+    JOB_SCALING,
+    JOB_THROUGHPUT,
+    PROJECT_DETECTIONS,
+    PROJECT_INTERRUPTIONS,
+    PROJECT_START_GPU_SECONDS,
+    RECOVERIES,
+)
 from rankscope_dashboards import dashboard_files
 from rankscope_dashboards.rules.recording_rules import (
     CLASS_GOODPUT,
@@ -37,12 +44,20 @@ OF_ADAPTERS = ("Blocks that error correction met", "Adapters by health and firmw
 IN_PODS = ("Frames lost by interfaces inside pods", "Interfaces inside pods")
 """Panels of pods' own network namespaces: the ranks here are in no pods."""
 
-NEVER_HERE = (
-    *(agent.INVALID_SAMPLES.name, PROJECT_INTERRUPTIONS.name, SUCCESS_OBJECTIVE),
-    *(DURATION_OBJECTIVE, GOODPUT_OBJECTIVE, CLASS_GOODPUT),
+OF_EVENTS = (
+    PROJECT_INTERRUPTIONS,
+    PROJECT_DETECTIONS,
+    PROJECT_START_GPU_SECONDS,
+    RECOVERIES,
 )
-"""Series of what goes wrong with a collector's samples, which nothing does here, of the times
-between interruptions, of which there are none, and of objectives, which recording rules add."""
+"""Series of jobs that start, fail or recover while they are watched, which none does here."""
+
+NEVER_HERE = (
+    *(metric.name for metric in (*OF_EVENTS, JOB_THROUGHPUT, JOB_SCALING, agent.INVALID_SAMPLES)),
+    *(SUCCESS_OBJECTIVE, DURATION_OBJECTIVE, GOODPUT_OBJECTIVE, CLASS_GOODPUT, "offset 1d"),
+)
+"""Beside them series of what goes wrong with a collector's samples, of what minutes of one
+number of GPUs give, of objectives, which recording rules add, and of the week before."""
 
 OF_THE_PAST = ("Recoveries",)
 """Marks of what ends some time: in half a minute little recovers here, or nothing."""

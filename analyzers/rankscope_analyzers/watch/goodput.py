@@ -30,8 +30,10 @@ from rankscope_analyzers.watch.bill import Bill, Owner, gpu_models, models_of, m
 from rankscope_analyzers.watch.computed import Computed
 from rankscope_analyzers.watch.incident_history import Event
 from rankscope_analyzers.watch.interruptions import Interruptions
+from rankscope_analyzers.watch.process_starts import ProcessStart, process_starts
 from rankscope_analyzers.watch.recoveries import Recoveries
 from rankscope_analyzers.watch.scaling import Scaling
+from rankscope_analyzers.watch.start_phases import StartPhases
 
 KEPT_AS = "goodput"
 """The part of what a watch keeps."""
@@ -57,12 +59,14 @@ class _Job:
         owner: whose it is.
         models: of its ranks' GPUs, empty where they are not known.
         computing: series that tell how much it computes.
+        start: the newest start of its processes, None where that is not known.
     """
 
     name: str
     owner: Owner
     models: Sequence[str]
     computing: OfJob
+    start: ProcessStart | None = None
 
 
 class Goodput:
@@ -85,6 +89,7 @@ class Goodput:
         self._computed = Computed()
         self._recoveries = Recoveries()
         self._scaling = Scaling()
+        self._starts = StartPhases()
         self._hang_after = hang_after_seconds
         self._waiting = waiting
         self._accounts: dict[str, Account] = {}
@@ -107,6 +112,7 @@ class Goodput:
         observed = gathered.evidence.observed
         owners, waiting = _owners(observed), self._waiting()
         models, computing = gpu_models(observed), by_job(observed)
+        starts = process_starts(observed)
         self._computed.begin()
         errors = []
         for report in reports:
@@ -116,7 +122,7 @@ class Goodput:
             )
             owner = self._bill.owner(job, owners.get(job, ("", "")))
             of_ranks = models_of(report.locations.values(), models)
-            seen = _Job(job, owner, of_ranks, computing.get(job, {}))
+            seen = _Job(job, owner, of_ranks, computing.get(job, {}), starts.get(job))
             made = attempt("report", job, partial(self._look, seen, look))
             if isinstance(made, AnalysisError):
                 errors.append(made)
@@ -154,6 +160,8 @@ class Goodput:
         grown = account.restarts - before[0], account.hangs - before[1]
         self._interruptions.add(owner, added, seen.gpus, *grown)
         self._recoveries.add(job.name, owner[1], account.recoveries)
+        starting = added[parts.STARTUP] + added[parts.RESTART]
+        self._starts.add(owner, job.name, starting, seen.gpus, job.start, seen.now)
         if seen.alive or seen.ended is None:
             self._computed.add(owner, job.name, job.computing, job.models, seen.gpus, seen.now)
             self._scaling.add(job.name, throughput(job.computing), seen.gpus, seen.now)
@@ -167,6 +175,7 @@ class Goodput:
             self._first_seen.pop(job, None)
         self._computed.forget(gone)
         self._recoveries.forget(gone)
+        self._starts.forget(gone)
 
     def announce(self) -> None:
         """Export the sums: they are kept."""
@@ -198,6 +207,7 @@ class Goodput:
         yield from self._computed.sums()
         yield from self._recoveries.samples()
         yield from self._scaling.samples(self._accounts)
+        yield from self._starts.samples()
 
     def kept(self) -> Any:
         """Return what is to outlive the watch."""
@@ -210,6 +220,7 @@ class Goodput:
             "computed": self._computed.kept(),
             "recoveries": self._recoveries.kept(),
             "scaling": self._scaling.kept(),
+            "starts": self._starts.kept(),
         }
 
     def restore(self, kept: Any) -> None:
@@ -224,6 +235,7 @@ class Goodput:
         self._computed.restore(())
         self._recoveries.restore(())
         self._scaling.restore({})
+        self._starts.restore(())
         if kept is not None:
             accounts = {str(job): restored(one) for job, one in kept["jobs"].items()}
             seen = {job: float(kept["seen"][job]) for job in accounts}
@@ -236,6 +248,7 @@ class Goodput:
             self._computed.restore(kept.get("computed", ()))
             self._recoveries.restore(kept.get("recoveries", ()))
             self._scaling.restore(kept.get("scaling", {}))
+            self._starts.restore(kept.get("starts", ()))
             self._accounts, self._seen, self._owners = accounts, seen, owners
         self.announce()
 

@@ -56,6 +56,7 @@ def _of_parts(*names: str) -> str:
 
 
 SEEN = of(goodput.PROJECT_GPU_SECONDS, CLUSTER, f'part!="{parts.UNOBSERVED}"')
+STARTS = of(goodput.PROJECT_START_GPU_SECONDS, CLUSTER)
 LOST = of(watch.LOST_GPU_SECONDS, CLUSTER)
 
 
@@ -252,6 +253,20 @@ def _parts() -> list[Panel]:
             targets=now((f"topk({FEW}, {_hours(SPENT, ' by (part)')} > 0)", "{{part}}")),
             missing="rankscope watch is not scraped, or has seen no job",
             width=8,
+        ),
+        BarGauge(
+            title="GPU-hours that starts took",
+            description="GPU time from the start of processes, or from the last step before a"
+            " restart, to the first step, by phase: before the processes, launch (from the"
+            " container to the process), process (imports), rendezvous (joining the others) and"
+            " first_step. unknown: no agent told the phases.",
+            unit="short",
+            minimum=0,
+            decimals=2,
+            targets=now((f"{_hours(STARTS, ' by (phase)')} > 0", "{{phase}}")),
+            missing="no job started, or rankscope watch is not scraped",
+            width=24,
+            height=6,
         ),
     ]
 

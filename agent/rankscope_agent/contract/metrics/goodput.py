@@ -42,6 +42,14 @@ PROJECT_RECOVERY_SECONDS = Metric(
     " is their mean time to recovery.",
     ("project", "job_class", "interruption"),
 )
+PROJECT_START_GPU_SECONDS = Metric(
+    "rankscope_project_start_gpu_seconds_total",
+    "counter",
+    "GPU time of the parts startup and restart, by the phase of the start: launch, process,"
+    " rendezvous, first_step; before is what came before the processes, and unknown where no agent"
+    " tells phases. They add up to these parts.",
+    ("project", "job_class", "phase"),
+)
 PROJECT_DETECTIONS = Metric(
     "rankscope_project_detections_total",
     "counter",

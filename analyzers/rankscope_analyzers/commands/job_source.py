@@ -16,6 +16,7 @@ from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.stragglers.diagnosis import Follower
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.watch import process_starts
+from rankscope_analyzers.tracing.traces import Traces
 from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.canaries import Canaries
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
@@ -53,6 +54,7 @@ class JobSource:
         sums: keeps these over restarts, at each look.
         announcer: tells what changes.
         canaries: takes what is said of the canary out of what is said of jobs.
+        traces: sends what of jobs has ended, None if nobody wants it.
         timing: judges jobs by new records where these are streamed; default: `followed`.
         exported: what the last evaluation exported.
     """
@@ -69,6 +71,7 @@ class JobSource:
     sums: Memory = field(default_factory=lambda: Memory(None, log))
     announcer: Announcer = field(default_factory=lambda: Announcer(log))
     canaries: Canaries = field(default_factory=Canaries)
+    traces: Traces | None = None
     timing: Follower | None = None
     exported: Exported = field(default_factory=Exported)
 

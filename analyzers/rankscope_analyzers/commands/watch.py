@@ -34,6 +34,7 @@ from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.text.sanitize import visible
+from rankscope_analyzers.tracing import traces
 from rankscope_analyzers.watch import cluster_jobs
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
@@ -96,8 +97,11 @@ def run(options: argparse.Namespace) -> int:
     source.announcer, source.nodes = announcer, nodes
     waiting = looked_at.waiting if looked_at else frozenset
     source.goodput = Goodput(hang_after, waiting, known)
+    source.traces = watch_setup.tracing(options)
     source.sums = Memory(
-        watch_setup.sums_store(options, api, leadership), _log, {KEPT_AS: source.goodput}
+        watch_setup.sums_store(options, api, leadership),
+        _log,
+        {KEPT_AS: source.goodput, **({traces.KEPT_AS: source.traces} if source.traces else {})},
     )
     access = connection.cluster_access(options) if options.cluster else None
     source.captures = captures_of(options, access)
@@ -124,6 +128,8 @@ def run(options: argparse.Namespace) -> int:
         if leadership.held():
             memory.save(exporter, followed)
             source.sums.save(NO_WATCH, None)
+        if source.traces:
+            source.traces.close()
         leadership.close()
         return 0
 
@@ -146,6 +152,8 @@ def run_cycle(
         source.memory.forget()
         source.sums.forget()
         source.goodput.stand_by()
+        if source.traces:
+            source.traces.stand_by()
         source.announcer.forget()
         source.canaries.stand_by()
         if source.cluster_jobs is not None:
@@ -280,6 +288,8 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
     broken = {error.about for error in (*timing.errors, *unexported)}
     whole = [report for report in reports if report.job_id not in broken]
     spent = source.goodput.look(gathered, whole, now) if source.sums.loaded else []
+    if source.traces and source.sums.loaded:
+        spent += source.traces.look(gathered, whole, now)
     unkept = keep(source.records, gathered.poll, reports, now, _log)
     if source.captures:
         source.captures.keep(gathered, reports, now, _log)

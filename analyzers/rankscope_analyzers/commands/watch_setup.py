@@ -14,6 +14,8 @@ from rankscope_analyzers.commands.config_option import add_config
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.intake.cluster_objects import ClusterObjects
 from rankscope_analyzers.intake.kubernetes_api import Api, KubernetesApi
+from rankscope_analyzers.tracing.otlp import Sender, TracingError
+from rankscope_analyzers.tracing.traces import Traces
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
@@ -114,6 +116,12 @@ def _add_kept(parser: argparse.ArgumentParser) -> None:
         "--webhook-url",
         metavar="URL",
         help="with --incident-log: post each line to URL, as Alertmanager's webhooks (version 4)",
+    )
+    parser.add_argument(
+        "--otlp-endpoint",
+        metavar="URL",
+        help="send jobs, attempts, incidents and checkpoints as traces (OTLP/HTTP) to the collector"
+        " at URL; takes the extra tracing",
     )
     parser.add_argument(
         "--webhook-secret-file",
@@ -239,6 +247,21 @@ def publisher(options: argparse.Namespace, say: Say) -> NodePublisher | None:
     if not options.cluster or options.once:
         raise InputError("--publish-nodes goes with --cluster, and not with --once")
     return NodePublisher(ClusterNodes(), say)
+
+
+def tracing(options: argparse.Namespace) -> Traces | None:
+    """Return the traces of jobs and what sends them, None where nobody wants them.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    if not options.otlp_endpoint:
+        return None
+    try:
+        sender = Sender(options.otlp_endpoint)
+    except TracingError as error:
+        raise InputError(f"--otlp-endpoint: {error}") from None
+    return Traces(sender.send, sender.close)
 
 
 def leadership(options: argparse.Namespace, say: Say) -> Leadership:

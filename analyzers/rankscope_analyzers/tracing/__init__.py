@@ -1,0 +1,1 @@
+"""Jobs as traces: spans of jobs, their attempts, incidents and checkpoints, sent by OTLP."""

@@ -15,8 +15,8 @@ from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.stragglers.diagnosis import Follower
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
-from rankscope_analyzers.watch import process_starts
 from rankscope_analyzers.tracing.traces import Traces
+from rankscope_analyzers.watch import process_starts
 from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.canaries import Canaries
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs

@@ -74,6 +74,40 @@ def run(options: argparse.Namespace) -> int:
     """
     interval = age_seconds(options.interval)
     listen, guard = watch_server.listen_settings(options)
+    source, leadership = _source(options, interval)
+    exporter = FindingsExporter(leadership, partial(_sums, source))
+    log = ErrorLog(_log)
+    if options.once:
+        evaluate(source, exporter, log)
+        source.memory.save(exporter, source.followed)
+        if source.traces:
+            source.traces.close()
+        sys.stdout.write(exporter.text())
+        return 1 if exporter.failed else 0
+    server = watch_server.start(exporter, listen, guard)
+    _log(f"listening on {server.url}/metrics")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a container's first process, too
+    cycle = watch_streaming.cycle_of(options, source, exporter, log, evaluate, _log)
+    try:
+        while True:
+            if cycle is None or not leadership.held():
+                if cycle is not None:
+                    cycle.stand_by()
+                run_cycle(source, exporter, leadership, interval, log)
+            else:
+                cycle.run()
+    except KeyboardInterrupt:
+        if leadership.held():
+            source.memory.save(exporter, source.followed)
+            source.sums.save(NO_WATCH, None)
+        if source.traces:
+            source.traces.close()
+        leadership.close()
+        return 0
+
+
+def _source(options: argparse.Namespace, interval: float) -> tuple[JobSource, Leadership]:
+    """Return where jobs are read from with what is kept and told of them, and who leads."""
     records = RunRecordFiles(options.records) if options.records else None
     followed = FollowedJobs()
     known = configured(options)
@@ -105,33 +139,7 @@ def run(options: argparse.Namespace) -> int:
     )
     access = connection.cluster_access(options) if options.cluster else None
     source.captures = captures_of(options, access)
-    exporter = FindingsExporter(leadership, partial(_sums, source))
-    log = ErrorLog(_log)
-    if options.once:
-        evaluate(source, exporter, log)
-        memory.save(exporter, followed)
-        sys.stdout.write(exporter.text())
-        return 1 if exporter.failed else 0
-    server = watch_server.start(exporter, listen, guard)
-    _log(f"listening on {server.url}/metrics")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a container's first process, too
-    cycle = watch_streaming.cycle_of(options, source, exporter, log, evaluate, _log)
-    try:
-        while True:
-            if cycle is None or not leadership.held():
-                if cycle is not None:
-                    cycle.stand_by()
-                run_cycle(source, exporter, leadership, interval, log)
-            else:
-                cycle.run()
-    except KeyboardInterrupt:
-        if leadership.held():
-            memory.save(exporter, followed)
-            source.sums.save(NO_WATCH, None)
-        if source.traces:
-            source.traces.close()
-        leadership.close()
-        return 0
+    return source, leadership
 
 
 def run_cycle(

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.running_jobs.launch import ForkServer
 
-from forked_jobs import ForkedJob, Launcher, training_environment
 from rankscope_analyzers import cli
 from rankscope_analyzers.findings.finding import LAYER_NAMES
 from running_agent import running_agent
+from training_jobs import ForkedJob, TorchrunJob
 
 pytest.importorskip("torch", reason="the end-to-end tests train with PyTorch")
 
@@ -27,36 +25,28 @@ PATIENCE_SECONDS = 180.0
 
 
 @pytest.fixture(scope="module")
-def launcher() -> Iterator[Launcher]:
-    launcher = Launcher()
-    yield launcher
-    launcher.close()
-
-
-def by_torchrun(ranks: int, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    return subprocess.Popen(
-        [*launch, f"--nproc-per-node={ranks}", str(SCRIPT)],
-        env=training_environment() | variables,
-        start_new_session=True,
-    )
+def server() -> Iterator[ForkServer]:
+    with ForkServer() as running:
+        yield running
 
 
 @contextlib.contextmanager
 def training(
-    launcher: Launcher | None, rings: Path, slow: str, steps: int, ranks: int = 3, job_id: str = ""
-) -> Iterator[ForkedJob | subprocess.Popen[bytes]]:
-    """Run a job, by torchrun without a launcher."""
-    variables = {"RANKSCOPE_RING_DIR": str(rings), "SLOW": slow, "STEPS": str(steps)}
+    server: ForkServer | None, folder: Path, slow: str, steps: int, ranks: int = 3, job_id: str = ""
+) -> Iterator[ForkedJob | TorchrunJob]:
+    """Run a job with its rings in a folder, by torchrun without a server."""
+    variables = {"RANKSCOPE_RING_DIR": str(folder / "rings"), "SLOW": slow, "STEPS": str(steps)}
     if job_id:
         variables["RANKSCOPE_JOB_ID"] = job_id
-    job = launcher.start(SCRIPT, ranks, variables) if launcher else by_torchrun(ranks, variables)
+    job: ForkedJob | TorchrunJob
+    if server:
+        job = ForkedJob(server, SCRIPT, ranks, variables, folder / "job.log")
+    else:
+        job = TorchrunJob(SCRIPT, ranks, variables)
     try:
         yield job
     finally:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGTERM)
-        job.wait(PATIENCE_SECONDS)
+        job.end(PATIENCE_SECONDS)
 
 
 def await_steps(page: Callable[[], str], count: int) -> dict[str, float]:
@@ -92,12 +82,11 @@ def of_layers(sentence: str) -> bool:
     ],
 )
 def test_a_script_that_is_not_ours_is_diagnosed_while_it_runs(
-    launcher, tmp_path, capsys, slow, node, symptom, cause, ranks
+    server, tmp_path, capsys, slow, node, symptom, cause, ranks
 ):
-    rings = tmp_path / "rings"
     with (
         running_agent(tmp_path, f"--simulate={node}") as agent,
-        training(launcher if node else None, rings, slow, steps=100_000) as job,
+        training(server if node else None, tmp_path, slow, steps=100_000) as job,
     ):
         await_steps(lambda: agent.get("/metrics"), 120)
         assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0
@@ -113,9 +102,8 @@ def test_a_script_that_is_not_ours_is_diagnosed_while_it_runs(
     assert all(of_layers(sentence) for sentence in said["unobserved"]), said["unobserved"]
 
 
-def test_killing_the_agent_in_the_middle_of_a_run_loses_no_record(launcher, tmp_path):
-    rings = tmp_path / "rings"
-    with training(launcher, rings, "", steps=300, ranks=2) as job:
+def test_killing_the_agent_in_the_middle_of_a_run_loses_no_record(server, tmp_path):
+    with training(server, tmp_path, "", steps=300, ranks=2) as job:
         with running_agent(tmp_path) as agent:
             before = await_steps(lambda: agent.get("/metrics"), 50)
             agent.process.send_signal(signal.SIGKILL)
@@ -132,12 +120,10 @@ def test_killing_the_agent_in_the_middle_of_a_run_loses_no_record(launcher, tmp_
     )
 
 
-def test_a_job_that_comes_back_under_its_name_is_judged_by_its_newest_run(
-    launcher, tmp_path, capsys
-):
+def test_a_job_that_comes_back_under_its_name_is_judged_by_its_newest_run(server, tmp_path, capsys):
     with running_agent(tmp_path) as agent:
         for slow in ("1:forward:40", "0:data:40"):
-            job = training(launcher, tmp_path / "rings", slow, 120, ranks=2, job_id="team/again")
+            job = training(server, tmp_path, slow, 120, ranks=2, job_id="team/again")
             with job as running:
                 assert running.wait(PATIENCE_SECONDS) == 0
         assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0

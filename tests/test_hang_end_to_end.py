@@ -6,17 +6,16 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from benchmarks.running_jobs.launch import ForkServer
 
-from forked_jobs import Launcher, training_environment
 from rankscope_analyzers import cli
 from running_agent import running_agent
 from test_end_to_end import PATIENCE_SECONDS, await_steps
+from training_jobs import ForkedJob, TorchrunJob
 
 pytest.importorskip("torch", reason="the end-to-end tests train with PyTorch")
 
@@ -26,51 +25,28 @@ RANKS = 3
 
 
 @pytest.fixture(scope="module")
-def launcher():
-    launcher = Launcher()
-    yield launcher
-    launcher.close()
-
-
-def by_torchrun(variables):
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    return subprocess.Popen(
-        [*launch, f"--nproc-per-node={RANKS}", str(SCRIPT)],
-        env=training_environment() | variables,
-        start_new_session=True,
-    )
+def server():
+    with ForkServer() as running:
+        yield running
 
 
 @contextlib.contextmanager
-def hanging(launcher, rings, fault="", steps=100_000):
-    """Run a job of three ranks, by torchrun without a launcher; yield what launched it."""
+def hanging(server, folder, fault="", steps=100_000):
+    """Run a job of three ranks with its rings in a folder, by torchrun without a server."""
     variables = {
-        "RANKSCOPE_RING_DIR": str(rings),
+        "RANKSCOPE_RING_DIR": str(folder / "rings"),
         "RANKSCOPE_JOB_ID": "team/hang",
         "FAULT": fault,
         "STEPS": str(steps),
     }
-    job = launcher.start(SCRIPT, RANKS, variables) if launcher else by_torchrun(variables)
+    if server:
+        job = ForkedJob(server, SCRIPT, RANKS, variables, folder / "job.log")
+    else:
+        job = TorchrunJob(SCRIPT, RANKS, variables)
     try:
         yield job
     finally:
-        if job.poll() is None:
-            for pid in processes(job):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
-            os.killpg(job.pid, signal.SIGTERM)
-        job.wait(PATIENCE_SECONDS)
-
-
-def processes(job):
-    """Return the processes of the job's ranks, which their launcher starts in the ranks' order."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            stat = (process / "stat").read_text().rpartition(")")[2].split()
-            if int(stat[1]) == job.pid:
-                found.append((int(stat[19]), int(process.name)))
-    return [pid for _, pid in sorted(found)]
+        job.end(PATIENCE_SECONDS)
 
 
 def said(capsys, agent, *more):
@@ -99,11 +75,11 @@ WHY = {
 
 @pytest.mark.parametrize("fault", WHY)
 def test_the_rank_that_does_not_come_is_named_with_what_the_others_wait_in(
-    launcher, tmp_path, capsys, fault
+    server, tmp_path, capsys, fault
 ):
     with (
         running_agent(tmp_path) as agent,
-        hanging(launcher, tmp_path / "rings", f"{fault}:1") as job,
+        hanging(server, tmp_path, f"{fault}:1") as job,
     ):
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         awaited(capsys, agent)
@@ -135,9 +111,9 @@ def test_the_rank_that_does_not_come_is_named_with_what_the_others_wait_in(
 
 
 def test_ranks_in_the_collectives_of_two_groups_are_named_and_nobody_is_blamed(
-    launcher, tmp_path, capsys
+    server, tmp_path, capsys
 ):
-    with running_agent(tmp_path) as agent, hanging(launcher, tmp_path / "rings", "groups:0"):
+    with running_agent(tmp_path) as agent, hanging(server, tmp_path, "groups:0"):
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         verdict = awaited(capsys, agent)["verdict"]
     assert verdict["ranks"] == []
@@ -146,19 +122,19 @@ def test_ranks_in_the_collectives_of_two_groups_are_named_and_nobody_is_blamed(
     assert "process group 2" in verdict["summary"]
 
 
-def test_a_rank_that_does_not_come_to_the_first_step_is_named(launcher, tmp_path, capsys):
+def test_a_rank_that_does_not_come_to_the_first_step_is_named(server, tmp_path, capsys):
     """A first step has ten times the patience of later ones: 20 s here."""
-    with running_agent(tmp_path) as agent, hanging(launcher, tmp_path / "rings", "first:2"):
+    with running_agent(tmp_path) as agent, hanging(server, tmp_path, "first:2"):
         found = awaited(capsys, agent, "2s")
     assert found["verdict"]["ranks"] == [2]
     assert "when the last collective was launched" in found["verdict"]["summary"]
     assert "rank 2 has not entered" in found["verdict"]["summary"]
 
 
-def test_a_rank_that_is_stopped_is_named(launcher, tmp_path, capsys):
-    with running_agent(tmp_path) as agent, hanging(launcher, tmp_path / "rings") as job:
+def test_a_rank_that_is_stopped_is_named(server, tmp_path, capsys):
+    with running_agent(tmp_path) as agent, hanging(server, tmp_path) as job:
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
-        os.kill(processes(job)[2], signal.SIGSTOP)
+        os.kill(job.ranks[2], signal.SIGSTOP)
         found = awaited(capsys, agent)
     assert found["verdict"]["ranks"] == [2]
     assert found["verdict"]["cause"]["kind"] == "rank_stopped"
@@ -167,21 +143,21 @@ def test_a_rank_that_is_stopped_is_named(launcher, tmp_path, capsys):
 
 def test_a_rank_that_is_killed_is_named(tmp_path, capsys):
     """The launcher would end the others: it is held, as one on another node would not know."""
-    with running_agent(tmp_path) as agent, hanging(None, tmp_path / "rings", "never:0") as job:
+    with running_agent(tmp_path) as agent, hanging(None, tmp_path, "never:0") as job:
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
-        ranks = processes(job)
-        os.kill(job.pid, signal.SIGSTOP)
+        ranks = job.ranks
+        os.kill(job.launcher.pid, signal.SIGSTOP)
         os.kill(ranks[0], signal.SIGKILL)
         os.kill(ranks[1], signal.SIGSTOP)  # gloo would raise at once
         os.kill(ranks[2], signal.SIGSTOP)
         found = awaited(capsys, agent)
-        os.kill(job.pid, signal.SIGCONT)
+        os.kill(job.launcher.pid, signal.SIGCONT)
     assert 0 in found["verdict"]["ranks"]
 
 
-def test_a_job_that_ends_is_not_hung(launcher, tmp_path, capsys):
+def test_a_job_that_ends_is_not_hung(server, tmp_path, capsys):
     with running_agent(tmp_path) as agent:
-        with hanging(launcher, tmp_path / "rings", steps=80) as job:
+        with hanging(server, tmp_path, steps=80) as job:
             assert job.wait(PATIENCE_SECONDS) == 0
         deadline, summary = time.monotonic() + PATIENCE_SECONDS, ""
         while time.monotonic() < deadline and not summary.startswith("The job is over"):
@@ -192,8 +168,8 @@ def test_a_job_that_ends_is_not_hung(launcher, tmp_path, capsys):
     assert summary.startswith("The job is over")
 
 
-def test_a_job_that_goes_on_is_not_hung_after_the_agent_is_restarted(launcher, tmp_path, capsys):
-    with hanging(launcher, tmp_path / "rings"):
+def test_a_job_that_goes_on_is_not_hung_after_the_agent_is_restarted(server, tmp_path, capsys):
+    with hanging(server, tmp_path):
         for _ in range(2):
             with running_agent(tmp_path) as agent:
                 await_steps(lambda url=agent: url.get("/metrics"), STEPS_BEFORE)

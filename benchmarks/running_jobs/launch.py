@@ -67,12 +67,20 @@ class ForkServer:
         network: str = "",
     ) -> int:
         """Start a script as one rank; return its process id."""
-        if self.process.stdin is None or self.process.stdout is None:
-            raise RuntimeError("the fork server has no pipes")
         order = {"script": str(script), "arguments": list(arguments), "output": str(output)}
         order |= {"environment": dict(environment), "processes": processes, "network": network}
+        return int(self._answer(order))
+
+    def exit_code(self, pid: int) -> int | None:
+        """Return how a rank ended, None while it runs; negative: the signal that ended it."""
+        code: int | None = json.loads(self._answer({"ended": pid}))
+        return code
+
+    def _answer(self, order: Mapping[str, object]) -> str:
+        if self.process.stdin is None or self.process.stdout is None:
+            raise RuntimeError("the fork server has no pipes")
         print(json.dumps(order), file=self.process.stdin, flush=True)
-        return int(self.process.stdout.readline())
+        return self.process.stdout.readline()
 
 
 def send(pids: Sequence[int], number: signal.Signals) -> None:

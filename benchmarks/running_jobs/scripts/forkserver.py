@@ -3,10 +3,12 @@
 Importing takes seconds of CPU, a fork milliseconds. Orders are lines of JSON: `script`,
 `arguments`, `environment`, `output` (a file), `processes` (a file that the process puts itself
 into: a cgroup's) and `network` (a network namespace to enter). The answer is the process id.
+`{"ended": PID}` is answered with the exit code of such a process, null while it runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -50,14 +52,29 @@ def enter(namespace: str) -> None:
     os.close(descriptor)
 
 
+def reap(codes: dict[int, int]) -> None:
+    """Note the exit codes of the ranks that have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            codes[pid] = os.waitstatus_to_exitcode(status)
+
+
 def main() -> None:
     """Serve orders until there are no more."""
     for name in MODULES:
         importlib.import_module(name)
     torch.optim.AdamW([torch.zeros(1)])  # imports what the first optimizer of a process imports
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
+    codes: dict[int, int] = {}
+    signal.signal(signal.SIGCHLD, lambda *_: reap(codes))  # at once: an ended rank is no process
     for line in iter(sys.stdin.readline, ""):
         order = json.loads(line)
+        if "ended" in order:
+            reap(codes)
+            print(json.dumps(codes.get(order["ended"])), flush=True)
+            continue
         child = os.fork()
         if child == 0:
             become(order)

@@ -185,10 +185,11 @@ def test_a_file_that_is_no_state_is_said_and_begun_anew(document, tmp_path, made
 
 
 def test_a_job_whose_state_makes_no_sense_costs_no_other(document, tmp_path):
-    first, second, third, *jobs = document.split(b"\n")
-    bad = json.loads(jobs[0])
+    lines = document.split(b"\n")
+    place = next(n for n, one in enumerate(lines) if one.startswith(b'{"part":"job"'))
+    bad = json.loads(lines[place])
     bad["value"]["state"]["object"] = "os.system"
-    lines = [first, second, third, json.dumps(bad).encode(), b"{]", *jobs[1:]]
+    lines[place : place + 1] = [json.dumps(bad).encode(), b"{]"]
     (tmp_path / "state").write_bytes(b"\n".join(lines))
     watch = started(tmp_path / "state")
     assert names(watch) == ["a", "b"]

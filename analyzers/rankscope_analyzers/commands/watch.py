@@ -124,6 +124,7 @@ def _source(options: argparse.Namespace, interval: float) -> tuple[JobSource, Le
         _log,
         {
             **({cluster_jobs.KEPT_AS: looked_at} if looked_at else {}),
+            **({watch_setup.TOLD: announcer.log} if announcer.log else {}),
             **({watch_setup.WEBHOOK: announcer.webhook} if announcer.webhook else {}),
         },
     )
@@ -244,7 +245,8 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
     changed = bool(exporter.events) or _counted(source.cluster_jobs)
     source.goodput.note_events(exporter.events, time.time())
     # Told before it is kept: what was kept is not told again.
-    source.announcer.tell(exporter.events, source.exported.reports, time.time())
+    if not source.memory.awaited:
+        source.announcer.tell(exporter.events, source.exported.reports, time.time())
     kept = source.memory.end(exporter, source.followed, changed=changed)
     if kept and source.cluster_jobs is not None:
         source.cluster_jobs.announce()

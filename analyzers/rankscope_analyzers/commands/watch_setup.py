@@ -31,8 +31,8 @@ from rankscope_analyzers.watch.webhook import Webhook
 DEFAULT_INTERVAL = "30s"
 DEFAULT_STEP_INTERVAL = "5s"
 
-WEBHOOK = "webhook"
-"""The part of what a watch keeps that says what was posted."""
+WEBHOOK, TOLD = "webhook", "told"
+"""The parts of what a watch keeps that say what was posted, and what was logged."""
 
 SUMS, SUMS_MAP = ".goodput", "-goodput"
 """What is added to the name of the state's file or ConfigMap."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.steps.records import MAXIMUM_RANK
 from rankscope_analyzers.text.wording import clock
 
 Change = Literal["opened", "culprit changed", "cause changed", "over", "back"]
@@ -90,7 +91,8 @@ class IncidentHistory:
         """Return what is remembered, as JSON can hold it."""
         return {
             job_id: {
-                key: [one.kind, one.ranks, one.summary, one.ended_at] for key, one in own.items()
+                key: [one.kind, spans_of(one.ranks), one.summary, one.ended_at]
+                for key, one in own.items()
             }
             for job_id, own in self._jobs.items()
         }
@@ -120,10 +122,36 @@ class IncidentHistory:
 
 
 def _state_of(
-    kind: str, ranks: Sequence[int], summary: str, ended_at: float | None
+    kind: str, ranks: Sequence[Any], summary: str, ended_at: float | None
 ) -> IncidentState:
     known = None if ended_at is None else float(ended_at)
-    return IncidentState(str(kind), tuple(int(rank) for rank in ranks), str(summary), known)
+    return IncidentState(str(kind), ranks_of(ranks), str(summary), known)
+
+
+def spans_of(ranks: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first and last rank of each stretch: a job's ranks take a hundred kilobytes."""
+    spans: list[tuple[int, int]] = []
+    for rank in sorted(set(ranks)):
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1] = spans[-1][0], rank
+        else:
+            spans.append((rank, rank))
+    return spans
+
+
+def ranks_of(spans: Sequence[Any]) -> tuple[int, ...]:
+    """Return ranks that were kept by their stretches, or one by one.
+
+    Raises:
+        TypeError, ValueError: they make no sense.
+    """
+    ranks: list[int] = []
+    for one in spans:
+        first, last = (one, one) if isinstance(one, int) else map(int, one)
+        if not 0 <= first <= last <= MAXIMUM_RANK:
+            raise ValueError(f"{one!r} are no ranks")
+        ranks.extend(range(first, last + 1))
+    return tuple(ranks)
 
 
 def running(report: JobReport) -> list[Incident]:

@@ -2,7 +2,8 @@
 
 What the file says counts: a watch that is started anew, or takes over, reads what was told before
 it tells anything, so that no pair of an incident and its change is there twice, whatever of its own
-state was saved. A line that was cut short, as by a full disk, is ended and not counted.
+state was saved. Where the watch before had a file on another node, its state says what was told. A
+line that was cut short, as by a full disk, is ended and not counted.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from rankscope_analyzers.watch.incident_history import (
     Event,
     could_see_ends,
     key_of,
+    ranks_of,
     running,
+    spans_of,
 )
 
 SCHEMA = 1
@@ -43,6 +46,9 @@ MOST_READ_BYTES = 64 << 20
 
 MOST_OPEN = 65_536
 """Incidents that are remembered as open; those that opened first are forgotten first."""
+
+MOST_KEPT = 512
+"""Incidents that go on, of which a watch on another node learns: 64 KiB as a rule."""
 
 MOST_RANKS = 64
 """Ranks and nodes of a line; of more, how many there are."""
@@ -74,6 +80,7 @@ class IncidentLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._logged: dict[tuple[str, str], Logged] | None = None
+        self._elsewhere: tuple[int, dict[tuple[str, str], Logged]] = (0, {})
         self.sequence = 0
 
     def write(self, events: Sequence[Event], now: float) -> Sequence[Mapping[str, Any]]:
@@ -142,12 +149,43 @@ class IncidentLog:
         """Read the file again before anything else is told: another watch may have written it."""
         self._logged = None
 
+    def kept(self) -> Any:
+        """Return what is to outlive the file: the last number, and what goes on."""
+        known = self._elsewhere[1] if self._logged is None else self._logged
+        newest = list(known.items())[-MOST_KEPT:]
+        return {
+            "sequence": max(self.sequence, self._elsewhere[0]),
+            "open": [
+                [*key, one.incident, one.changes, one.kind, spans_of(one.ranks)]
+                for key, one in newest
+            ],
+        }
+
+    def restore(self, kept: Any) -> None:
+        """Go on from what was kept where the file has less; from the file alone if it is None.
+
+        Raises:
+            TypeError, ValueError, KeyError: it is no such thing.
+        """
+        self._elsewhere, self._logged = (0, {}), None
+        if kept is not None:
+            logged = {
+                (str(job_id), str(fault)): Logged(
+                    str(incident), int(changes), str(kind), ranks_of(spans)
+                )
+                for job_id, fault, incident, changes, kind, spans in kept["open"]
+            }
+            self._elsewhere = int(kept["sequence"]), logged
+
     def _known(self) -> dict[tuple[str, str], Logged]:
         if self._logged is None:
             logged: dict[tuple[str, str], Logged] = {}
             self.sequence = 0
             for line in _read(self._path):
                 self._take(logged, line)
+            number, elsewhere = self._elsewhere
+            if number > self.sequence:  # another watch told more, into a file of its own
+                self.sequence, logged = number, dict(elsewhere)
             self._logged = logged
         return self._logged
 
@@ -273,9 +311,13 @@ def _read(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _line(text: bytes) -> Mapping[str, Any] | None:
     try:
-        line = json.loads(text)
+        return line_of(json.loads(text))
     except (ValueError, RecursionError):
         return None
+
+
+def line_of(line: Any) -> Mapping[str, Any] | None:
+    """Return a line of the log, None if it is none."""
     if not isinstance(line, dict) or line.get("schema") != SCHEMA:
         return None
     names = ("incident", "job_id", "fault", "kind", "change")

@@ -7,11 +7,12 @@ with their own beginning, incidents that go on are not opened again, and sums do
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJob, FollowedJobs
 from rankscope_analyzers.stragglers.state import StateError, document, loaded
+from rankscope_analyzers.watch import series_state
 from rankscope_analyzers.watch.series import WatchSeries
 from rankscope_analyzers.watch.store import (
     ChangedError,
@@ -22,12 +23,17 @@ from rankscope_analyzers.watch.store import (
     UnreachableError,
 )
 
-WATCH, POLLS, JOB = "watch", "polls", "job"
+POLLS, JOB = "polls", "job"
 """Parts of the document."""
 
 SAVE_SECONDS = 300.0
 """Time between two savings where no incident changed. Records of the last half an hour are asked
 for anyway, so that nothing is lost with them; the state of 16,384 ranks takes 2 s of CPU."""
+
+
+AWAITED_SECONDS = 60.0
+"""So long changes are not told while what was kept cannot be read: an incident could be told twice.
+After that one that nobody hears of is worse."""
 
 
 class Holder(Protocol):
@@ -81,6 +87,7 @@ class Memory:
         self._keepers = dict(keepers or {})
         self._loaded = False
         self._unread = False
+        self._unread_since: float | None = None
         self._saved = -SAVE_SECONDS
         self._whole = False
         self._problem = ""
@@ -95,6 +102,12 @@ class Memory:
     def loaded(self) -> bool:
         """Whether all that was kept is known: before that no sum may be continued."""
         return not self._unread
+
+    @property
+    def awaited(self) -> bool:
+        """Whether what was kept cannot be read yet, and may be in a moment."""
+        since = self._unread_since
+        return since is not None and time.monotonic() - since < AWAITED_SECONDS
 
     def end(self, holder: Holder, followed: FollowedJobs | None, *, changed: bool) -> bool:
         """Note that an evaluation has ended; save what is known if it is time.
@@ -123,8 +136,16 @@ class Memory:
         if self._unread or not self._whole:
             return False
         self._saved = time.monotonic()
-        parts = [Part(kind, "", keeper.kept()) for kind, keeper in self._keepers.items()]
-        holder.with_watch(lambda watch: parts.append(Part(WATCH, "", watch.kept())))
+        first: list[Part] = []
+        others: list[Part] = []
+
+        def take(watch: WatchSeries) -> None:
+            first.extend(watch.state.first_parts())
+            others.extend(watch.state.other_parts())
+
+        holder.with_watch(take)
+        own = [Part(kind, "", keeper.kept()) for kind, keeper in self._keepers.items()]
+        parts = [*first, *own, *others]
         if followed is not None:
             parts.append(Part(POLLS, "", followed.polls))
             parts.extend(_of_jobs(followed))
@@ -157,19 +178,19 @@ class Memory:
         except UnreachableError as error:
             self._tell(f"what was kept of jobs cannot be read, and no sum goes on: {error}")
             self._unread = True
+            if self._unread_since is None:
+                self._unread_since = time.monotonic()
             return False
         except StoreError as error:
             self._say(f"what was kept of jobs cannot be used, and is begun anew: {error}")
             kept = None
-        self._unread = False
+        self._unread, self._unread_since = False, None
         self._tell("")
         problems = list(self._restore_keepers(kept.parts if kept else ()))
         if kept is None:
             return True
         problems += kept.problems
-        for part in kept.parts:
-            if part.kind == WATCH:
-                problems += _restored(part, holder)
+        problems += _restored(kept, holder)
         if followed is not None:
             problems += _followed(kept, followed)
         for problem in problems:
@@ -198,16 +219,12 @@ def _of_jobs(followed: FollowedJobs) -> Iterator[Part]:
         yield Part(JOB, name, document(known))
 
 
-def _restored(part: Part, holder: Holder) -> list[str]:
-    problems: list[str] = []
-
-    def restore(watch: WatchSeries) -> None:
-        try:
-            watch.restore(part.value)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            problems.append(f"incidents and sums make no sense: {error!r}")
-
-    holder.with_watch(restore)
+def _restored(kept: Kept, holder: Holder) -> Sequence[str]:
+    own = [part for part in kept.parts if part.kind in series_state.KINDS]
+    if not own:
+        return ()
+    known, problems = series_state.restored(own)
+    holder.with_watch(lambda watch: watch.restore(known))
     return problems
 
 

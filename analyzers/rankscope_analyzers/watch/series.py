@@ -7,13 +7,11 @@ all GPUs of the job.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
@@ -22,6 +20,7 @@ from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, Part, a
 from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.watch import finding_series
 from rankscope_analyzers.watch.incident_history import Event, IncidentHistory, running
+from rankscope_analyzers.watch.series_state import SeriesState
 
 LONGEST_GAP_SECONDS = 300.0
 """Longest time between two evaluations that counts: what happened during a longer one is
@@ -114,32 +113,15 @@ class WatchSeries:
             if job_id in self._seen:
                 self._seen[job_id] = finding_series.confirmed(self._seen[job_id], now)
 
-    def kept(self) -> dict[str, Any]:
-        """Return what is to outlive this watch, as JSON can hold it: sums and lives."""
-        return {
-            "lost": {job_id: dict(by_cause) for job_id, by_cause in self._lost.items()},
-            "observed": self._observed,
-            "failures": self._failures,
-            "errors": self._errors,
-            "lives": self._history.kept(),
-        }
+    @property
+    def state(self) -> SeriesState:
+        """What is to outlive this watch: sums, and the incidents of jobs."""
+        return SeriesState(self._failures, self._errors, self._lost, self._observed, self._history)
 
-    def restore(self, kept: Any) -> None:
-        """Go on from what another watch kept.
-
-        Raises:
-            TypeError, ValueError, KeyError, AttributeError: it is no such thing; nothing changed.
-        """
-        lost = {
-            str(job_id): defaultdict(float, {str(cause): _sum(n) for cause, n in by.items()})
-            for job_id, by in kept["lost"].items()
-        }
-        observed = {job_id: _sum(kept["observed"][job_id]) for job_id in lost}
-        failures = int(_sum(kept["failures"]))
-        errors: dict[Part, int] = {part: int(_sum(kept["errors"][part])) for part in PARTS}
-        lives = IncidentHistory.of(kept["lives"])
-        self._lost, self._observed = dict(lost), observed
-        self._failures, self._errors, self._history = failures, errors, lives
+    def restore(self, kept: SeriesState) -> None:
+        """Go on from what another watch kept."""
+        self._lost, self._observed = kept.lost, kept.observed
+        self._failures, self._errors, self._history = kept.failures, kept.errors, kept.history
 
     def fail(self, now: float) -> None:
         """Note that nothing could be read: whether earlier findings are still true is unknown.
@@ -214,17 +196,6 @@ class WatchSeries:
             yield metrics.WATCH_ANALYSIS_ERRORS.sample(count, part=part)
         if self._newest is not None:
             yield metrics.WATCH_LAST.sample(self._newest)
-
-
-def _sum(value: float) -> float:
-    """Return a sum as it was kept.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not 0 <= float(value) < math.inf:
-        raise ValueError(f"{value!r} is no sum")
-    return float(value)
 
 
 def _hung(report: JobReport) -> Incident | None:

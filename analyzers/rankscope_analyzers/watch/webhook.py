@@ -24,12 +24,15 @@ from urllib.request import Request
 from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
 from rankscope_analyzers.intake.deadline import Deadline
 from rankscope_analyzers.text.sanitize import visible
-from rankscope_analyzers.watch.incident_log import LogError
+from rankscope_analyzers.watch.incident_log import LogError, line_of
 
 SIGNATURE = "X-Rankscope-Signature-256"
 """HMAC-SHA256 of the body, as `sha256=` and hexadecimal digits; GitHub's webhooks do the same."""
 
 MOST_WAITING = 1000
+MOST_KEPT = 32
+"""Lines that were not taken yet and are kept with the watch's state: 64 KiB at most, as a rule."""
+
 ANSWER_SECONDS = 10.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 MOST_SECRET_BYTES = 4096
@@ -97,17 +100,24 @@ class Webhook:
             self._changed.notify()
 
     def kept(self) -> Any:
-        """Return what is to outlive the watch: up to which line all were taken."""
-        return {"delivered": self.delivered}
+        """Return what is to outlive the watch: up to which line all were taken, and some others.
+
+        The log may be on the disk of another node than the watch that goes on with them.
+        """
+        with self._changed:
+            return {"delivered": self.delivered, "waiting": [*islice(self._waiting, MOST_KEPT)]}
 
     def restore(self, kept: Any) -> None:
         """Go on from what was kept; if that is None, only what comes from now on is posted.
 
         Raises:
-            TypeError, ValueError, KeyError: it is no such thing.
+            TypeError, ValueError, KeyError, AttributeError: it is no such thing.
         """
         if kept is not None:
-            self.delivered, self._left_out = int(kept["delivered"]), True
+            lines = [line for one in kept.get("waiting", ()) if (line := line_of(one))]
+            with self._changed:
+                self.delivered, self._left_out = int(kept["delivered"]), True
+                self._waiting = deque(line for line in lines if line["sequence"] > self.delivered)
 
     def _run(self) -> None:
         pause = self._pause

@@ -1,0 +1,117 @@
+"""What of the series of findings outlives a watch: parts of its state, the most important first.
+
+Each job is a part of its own, so that a state that finds no room for all jobs still has the
+incidents that go on, and one job whose part makes no sense costs no other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rankscope_analyzers.isolation.boundary import PARTS
+from rankscope_analyzers.isolation.boundary import Part as Source
+from rankscope_analyzers.watch.incident_history import IncidentHistory
+from rankscope_analyzers.watch.store import Part
+
+WATCH, INCIDENTS, SUMS = "watch", "incidents", "sums"
+"""Kinds of parts: of the watch itself, of a job's incidents, and of what its GPUs lost."""
+
+KINDS = frozenset((WATCH, INCIDENTS, SUMS))
+
+
+@dataclass(slots=True)
+class SeriesState:
+    """What is known of all jobs, those that were seen last at the end.
+
+    Args:
+        failures: evaluations and jobs that could not be judged.
+        errors: of analyzers.
+        lost: GPU seconds by job and cause.
+        observed: GPU seconds by job.
+        history: of incidents.
+    """
+
+    failures: int = 0
+    errors: dict[Source, int] = field(default_factory=lambda: dict.fromkeys(PARTS, 0))
+    lost: dict[str, dict[str, float]] = field(default_factory=dict)
+    observed: dict[str, float] = field(default_factory=dict)
+    history: IncidentHistory = field(default_factory=IncidentHistory)
+
+    def first_parts(self) -> Iterator[Part]:
+        """Yield what must not be lost: counts, and jobs with incidents that go on."""
+        yield Part(WATCH, "", {"failures": self.failures, "errors": self.errors})
+        yield from self._incidents(open_ones=True)
+
+    def other_parts(self) -> Iterator[Part]:
+        """Yield sums and incidents that are over, the newest jobs first."""
+        for job_id, by_cause in reversed(self.lost.items()):
+            value = {"lost": dict(by_cause), "observed": self.observed[job_id]}
+            yield Part(SUMS, job_id, value)
+        yield from self._incidents(open_ones=False)
+
+    def _incidents(self, *, open_ones: bool) -> Iterator[Part]:
+        for job_id, known in reversed(self.history.kept().items()):
+            if known and any(ended_at is None for *_, ended_at in known.values()) is open_ones:
+                yield Part(INCIDENTS, job_id, known)
+
+
+def restored(parts: Iterable[Part]) -> tuple[SeriesState, tuple[str, ...]]:
+    """Return what parts hold, and sentences about those that make no sense."""
+    found = SeriesState()
+    histories: dict[str, Any] = {}
+    problems = [_problem_of(found, histories, part) for part in reversed(list(parts))]
+    found.history = IncidentHistory.of(histories)
+    return found, tuple(filter(None, problems))
+
+
+def _problem_of(found: SeriesState, histories: dict[str, Any], part: Part) -> str:
+    """Take a part; return what is wrong with it."""
+    try:
+        _take(found, histories, part)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        of = f" of job {part.name!a}" if part.name else ""
+        return f"incidents and sums{of} make no sense: {error!r}"
+    return ""
+
+
+def _take(found: SeriesState, histories: dict[str, Any], part: Part) -> None:
+    value = part.value
+    if part.kind == INCIDENTS:
+        IncidentHistory.of({part.name: value})
+        histories[part.name] = value
+    elif part.kind == SUMS:
+        _take_sums(found, part.name, value["lost"], value["observed"])
+    elif part.kind == WATCH:
+        found.failures = int(_sum(value["failures"]))
+        found.errors = {source: int(_sum(value["errors"][source])) for source in PARTS}
+        _take_whole(found, histories, value)
+
+
+def _take_whole(found: SeriesState, histories: dict[str, Any], value: Mapping[str, Any]) -> None:
+    """Take all jobs from one part, as the first release wrote them."""
+    for job_id, lost in value.get("lost", {}).items():
+        _take_sums(found, str(job_id), lost, value["observed"][job_id])
+    lives = value.get("lives", {})
+    IncidentHistory.of(lives)
+    histories.update(lives)
+
+
+def _take_sums(found: SeriesState, job_id: str, lost: Mapping[str, Any], observed: Any) -> None:
+    sums = defaultdict(float, {str(cause): _sum(one) for cause, one in lost.items()})
+    found.observed[job_id] = _sum(observed)
+    found.lost[job_id] = sums
+
+
+def _sum(value: float) -> float:
+    """Return a sum as it was kept.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not 0 <= float(value) < math.inf:
+        raise ValueError(f"{value!r} is no sum")
+    return float(value)

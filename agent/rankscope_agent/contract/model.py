@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from rankscope_agent.contract.shards import Jobs
+
 Kind = Literal["counter", "gauge", "histogram"]
 
 
@@ -232,7 +234,7 @@ SpanRow = tuple[str | int | float | bool | None, ...]
 class SpanSource(Protocol):
     """Who can say what ranks did beside steps."""
 
-    def spans(self, job_id: str | None, since_unix_seconds: float) -> Iterator[SpanRow]:
+    def spans(self, jobs: Jobs, since_unix_seconds: float) -> Iterator[SpanRow]:
         """Yield spans that began at or after a moment or are open, oldest first per rank."""
         ...
 
@@ -300,7 +302,7 @@ class StepSource(Protocol):
 
     def steps(
         self,
-        job_id: str | None,
+        jobs: Jobs,
         since_unix_seconds: float,
         leave_out: Callable[[LeftOut], None] | None = None,
     ) -> Iterator[StepRow]:
@@ -310,12 +312,12 @@ class StepSource(Protocol):
         """
         ...
 
-    def starts(self, job_id: str | None, before_unix_seconds: float) -> Iterator[StepRow]:
+    def starts(self, jobs: Jobs, before_unix_seconds: float) -> Iterator[StepRow]:
         """Yield the first records of each process of each rank, of steps before a moment."""
         ...
 
     def fresh(
-        self, job_id: str | None, since_unix_seconds: float, cursors: Mapping[str, int]
+        self, jobs: Jobs, since_unix_seconds: float, cursors: Mapping[str, int]
     ) -> FreshSteps:
         """Return the records from a number on, of rings that are not followed from a moment on."""
         ...

@@ -11,10 +11,11 @@ from typing import Any
 
 from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import CollectorState, Registry
-from rankscope_agent.contract import api_version, stalls
+from rankscope_agent.contract import api_version, shards, stalls
 from rankscope_agent.contract import step_blocks as step_form
 from rankscope_agent.contract.model import SPAN_COLUMNS, LeftOut, SpanSource, StepRow, StepSource
 from rankscope_agent.contract.requirements import remedy_text
+from rankscope_agent.contract.shards import Jobs, Shard, shard_of_text
 from rankscope_agent.serving.evidence_paths import EvidencePaths
 from rankscope_agent.serving.exposition import PageCache, choose_format
 from rankscope_agent.serving.json_response import json_response
@@ -31,8 +32,8 @@ from rankscope_agent.sources.stalls.look import StallSource
 from rankscope_agent.web.content_coding import accepts, accepts_gzip
 from rankscope_agent.web.routes import HTML_TYPE, JSON_TYPE, Request, Response, Route, sentence
 
-AFTER = "after"
-"""Parameter of `/api/v1/steps` by which a reader names the rings that it follows."""
+AFTER, SHARD = "after", shards.PARAMETER
+"""Parameters by which a reader names the rings that it follows, and the share of jobs."""
 
 
 class Api:
@@ -172,7 +173,7 @@ class Api:
         As JSON, or as blocks of columns for readers that accept them: these name in `after` what
         they have.
         """
-        wanted = _selection(request, AFTER)
+        wanted = _jobs_since(request, AFTER)
         if isinstance(wanted, Response):
             return wanted
         if not accepts(request.accept, step_form.MEDIA_TYPE):
@@ -188,14 +189,14 @@ class Api:
 
     def step_starts(self, request: Request) -> Response:
         """Stream the first records of each rank's processes, of steps before `since`."""
-        wanted = _selection(request)
+        wanted = _jobs_since(request)
         if isinstance(wanted, Response):
             return wanted
         return self._streamed(self._steps.starts(*wanted))
 
     def span_records(self, request: Request) -> Response:
         """Stream what ranks did beside steps, since `since` or still, of one job or all."""
-        wanted = _selection(request)
+        wanted = _jobs_since(request)
         if isinstance(wanted, Response):
             return wanted
         rows = self._spans.spans(*wanted) if self._spans else iter(())
@@ -239,6 +240,25 @@ def _versioned(answer: Callable[[Request], Response]) -> Callable[[Request], Res
         return dataclasses.replace(response, headers=(*response.headers, version))
 
     return versioned
+
+
+def _jobs_since(request: Request, *more: str) -> tuple[Jobs, float] | Response:
+    """Read the parameters `job` or `shard`, and `since`."""
+    wanted = _selection(request, SHARD, *more)
+    text = request.query.get(SHARD, [""])[0]
+    if isinstance(wanted, Response) or not text:
+        return wanted
+    job, since = wanted
+    try:
+        return _either(job, shard_of_text(text)), since
+    except ValueError as error:
+        return sentence(400, f"{error}.")
+
+
+def _either(job: str | None, shard: Shard) -> Shard:
+    if job is not None:
+        raise ValueError("this path takes a job or a shard")
+    return shard
 
 
 def _selection(request: Request, *more: str) -> tuple[str | None, float] | Response:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rankscope_agent.contract.model import Metric, Sample
+from rankscope_agent.contract.shards import WHOLE, Shard
 from rankscope_analyzers.captures.kept import HangCaptures
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
@@ -57,6 +58,7 @@ class JobSource:
         traces: sends what of jobs has ended, None if nobody wants it.
         timing: judges jobs by new records where these are streamed; default: `followed`.
         exported: what the last evaluation exported.
+        shard: the jobs that are followed; other watches follow the others.
     """
 
     read: Callable[[], Gathered]
@@ -74,6 +76,12 @@ class JobSource:
     traces: Traces | None = None
     timing: Follower | None = None
     exported: Exported = field(default_factory=Exported)
+    shard: Shard = WHOLE
+
+    def own(self, gathered: Gathered) -> Gathered:
+        """Return what was read, without step records of jobs that other watches follow."""
+        jobs = tuple(one for one in gathered.jobs if self.shard.has(one.job_id))
+        return gathered if self.shard.total == 1 else replace(gathered, jobs=jobs)
 
 
 def log(text: str) -> None:

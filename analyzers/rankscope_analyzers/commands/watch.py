@@ -16,7 +16,7 @@ from rankscope_agent.contract.model import Sample
 from rankscope_agent.web.memory_arenas import limit_arenas
 from rankscope_analyzers.captures.kept import captures_of
 from rankscope_analyzers.command import InputError, age_seconds
-from rankscope_analyzers.commands import connection, watch_setup, watch_streaming
+from rankscope_analyzers.commands import connection, watch_setup, watch_shards, watch_streaming
 from rankscope_analyzers.commands.config_option import configured
 from rankscope_analyzers.commands.job_source import READS, Exported, JobSource
 from rankscope_analyzers.commands.job_source import log as _log
@@ -130,6 +130,7 @@ def _source(options: argparse.Namespace, interval: float) -> tuple[JobSource, Le
     )
     source = JobSource(read, records, followed, memory, hang_after, looked_at)
     source.announcer, source.nodes = announcer, nodes
+    source.shard = watch_shards.shard_of(options)
     waiting = looked_at.waiting if looked_at else frozenset
     source.goodput = Goodput(hang_after, waiting, known)
     source.traces = watch_setup.tracing(options)
@@ -270,7 +271,7 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
     """Evaluate; return the errors of single agents and jobs."""
     began = time.monotonic()
     try:
-        gathered = source.read()
+        gathered = source.own(source.read())
     except (SourceError, ClusterError) as error:
         _log(f"nothing could be read: {error}")
         exporter.fail()
@@ -282,7 +283,11 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
         _log(visible(f"job {job}: {why}"))
     now = time.time()
     made = job_reports.reports(
-        timing, gathered.evidence, now, hang_after_seconds=source.hang_after_seconds
+        timing,
+        gathered.evidence,
+        now,
+        hang_after_seconds=source.hang_after_seconds,
+        shard=source.shard,
     )
     reports = source.canaries.take(made, now)
     extra = [
@@ -310,7 +315,7 @@ def _sums(source: JobSource) -> Iterator[Sample]:
     """Yield what is summed up of jobs, and what the cluster says of them."""
     yield from source.canaries.samples()
     yield from source.goodput.samples()
-    if source.cluster_jobs is not None:
+    if source.cluster_jobs is not None and source.shard.index == 0:  # all of them count all jobs
         yield from source.cluster_jobs.samples()
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from rankscope_analyzers.captures.kept import add_captures
 from rankscope_analyzers.command import InputError, age_seconds
-from rankscope_analyzers.commands import connection
+from rankscope_analyzers.commands import connection, watch_shards
 from rankscope_analyzers.commands.config_option import add_config
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.intake.cluster_objects import ClusterObjects
@@ -74,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "projects of namespaces, prices of GPUs, budgets, labels of classes, patience with hangs",
     )
+    watch_shards.add_arguments(parser)
     watch_server.add_arguments(parser)
     add_captures(parser)
     _add_kept(parser)
@@ -193,7 +194,15 @@ def store(options: argparse.Namespace, found: Api | None, leadership: Leadership
         return FileStore(options.state) if options.state else None
     if options.state or not options.namespace:
         raise InputError("--state-config-map goes with --namespace, and without --state")
-    return ConfigMapStore(found, options.state_config_map, options.namespace, _term_in(leadership))
+    return _config_map(options, found, leadership)
+
+
+def _config_map(
+    options: argparse.Namespace, found: Api, leadership: Leadership, suffix: str = ""
+) -> ConfigMapStore:
+    shard = watch_shards.shard_of(options)
+    name = watch_shards.own_name(options.state_config_map, options, shard) + suffix
+    return ConfigMapStore(found, name, options.namespace, _term_in(leadership))
 
 
 def _term_in(leadership: Leadership) -> Callable[[], Term | None] | None:
@@ -211,8 +220,7 @@ def sums_store(
         return (
             FileStore(options.state.with_name(options.state.name + SUMS)) if options.state else None
         )
-    name = options.state_config_map + SUMS_MAP
-    return ConfigMapStore(found, name, options.namespace, _term_in(leadership))
+    return _config_map(options, found, leadership, SUMS_MAP)
 
 
 def announcer(options: argparse.Namespace, say: Say) -> Announcer:
@@ -276,4 +284,5 @@ def leadership(options: argparse.Namespace, say: Say) -> Leadership:
         raise InputError("--lease goes with --cluster and --namespace, where the lease is to be")
     if connection.cluster_access(options).chosen:
         raise InputError("--lease takes the kubeconfig's current context, not another one")
-    return LeaseLeadership(options.lease, options.namespace, say)
+    lease = watch_shards.own_name(options.lease, options, watch_shards.shard_of(options))
+    return LeaseLeadership(lease, options.namespace, say)

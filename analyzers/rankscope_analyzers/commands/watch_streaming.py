@@ -303,7 +303,9 @@ def cycle_of(
     vouched = entry.scheme == "https" or not entry.shows
     cautious = bool(options.cluster) and not vouched
     comparison = interval * COMPARISON_SHARE
-    fleet = partial(StreamedFleet, entry, seconds, comparison, followed, cautious=cautious)
+    fleet = partial(
+        StreamedFleet, entry, seconds, comparison, followed, cautious=cautious, shard=source.shard
+    )
     return StreamingCycle(source, exporter, log, evaluate, say, pages, fleet, step_interval)
 
 

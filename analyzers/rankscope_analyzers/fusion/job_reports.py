@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from rankscope_agent.contract.metrics import agent as agent_metrics
 from rankscope_agent.contract.metrics import training
+from rankscope_agent.contract.shards import WHOLE, Shard
 from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers import layers
 from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, RankLocation
@@ -75,6 +76,7 @@ def reports(
     made_unix_seconds: float,
     asked: str | None = None,
     hang_after_seconds: float = HANG_AFTER_SECONDS,
+    shard: Shard = WHOLE,
 ) -> tuple[JobReport, ...]:
     """Return a report of each job with step records, ranks or pods by its series; the worst first.
 
@@ -87,12 +89,14 @@ def reports(
         asked: a job that has a report as well if any series is about it, such as one whose pods
             failed long ago.
         hang_after_seconds: least time without a step after which a job is called hung.
+        shard: the jobs that have one.
     """
     reporter = replace(
         _reporter(timing, evidence, made_unix_seconds), hang_after_seconds=hang_after_seconds
     )
     names = {*reporter.names(), *(name for name in reporter.nodes if name == asked)}
-    return tuple(sorted(map(reporter.report, sorted(names)), key=_sort_key))
+    own = filter(shard.has, sorted(names))
+    return tuple(sorted(map(reporter.report, own), key=_sort_key))
 
 
 @dataclass(frozen=True, slots=True)

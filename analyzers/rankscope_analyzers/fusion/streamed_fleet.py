@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rankscope_agent.contract.shards import WHOLE, Shard
 from rankscope_analyzers.fusion.gather import Gathered, PageLook, shortened, with_steps
 from rankscope_analyzers.intake import left_out
 from rankscope_analyzers.intake.agent_client import Agent
@@ -68,6 +69,7 @@ class StreamedFleet:
         comparison_seconds: time that a look at all jobs may spend on comparing collectives.
         followed: the state of jobs.
         cautious: agents that fall silent are not asked again before they are listed anew.
+        shard: of the jobs that are followed.
     """
 
     def __init__(
@@ -78,11 +80,12 @@ class StreamedFleet:
         followed: FollowedJobs,
         *,
         cautious: bool = False,
+        shard: Shard = WHOLE,
     ) -> None:
         self._entry = entry
         self.seconds = seconds
         self._comparison_seconds = comparison_seconds
-        self.stream = StepStream(entry, seconds, cautious=cautious)
+        self.stream = StepStream(entry, seconds, cautious=cautious, shard=shard)
         self.timing = StreamedTiming(followed)
         self._first_seen: dict[str, float] = {}
         self._urls: Sequence[str] = ()

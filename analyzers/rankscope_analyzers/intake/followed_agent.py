@@ -66,6 +66,7 @@ class FollowedAgent:
 
     Args:
         in_blocks: it sends columns; None until it has answered.
+        knows_shards: it can be asked for the jobs of one shard; older ones answer for all.
         rings: that it told of last.
         head: of its last answer, where it sends columns.
         routes: where its records go, and by which rings and refusals that was found.
@@ -79,6 +80,7 @@ class FollowedAgent:
     """
 
     in_blocks: bool | None = None
+    knows_shards: bool = True
     rings: tuple[Ring, ...] = ()
     head: Head | None = None
     routes: Sequence[Route] = ()

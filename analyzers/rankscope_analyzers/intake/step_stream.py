@@ -22,6 +22,7 @@ import numpy as np
 from rankscope_agent.contract import step_blocks as form
 from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.job_names import is_job_id
+from rankscope_agent.contract.shards import PARAMETER, WHOLE, Shard
 from rankscope_analyzers.intake import step_columns, step_json
 from rankscope_analyzers.intake.agent_client import AgentError, StatusError
 from rankscope_analyzers.intake.agent_connections import (
@@ -52,6 +53,7 @@ RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 60.0
 """An agent that cannot be reached is asked again so soon, and later each time."""
 
 JSON_TYPE = "application/json"
+BAD_REQUEST = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,14 @@ class StepStream:
         seconds: how long records are kept, and how far back an agent is asked at first.
         cautious: an agent that falls silent is not asked again before `renew`: its address may by
             now be that of any pod, and what is shown to it could be used by others.
+        shard: of the jobs that are followed.
     """
 
-    def __init__(self, entry: Entry, seconds: float, *, cautious: bool = False) -> None:
+    def __init__(
+        self, entry: Entry, seconds: float, *, cautious: bool = False, shard: Shard = WHOLE
+    ) -> None:
         self._cautious = cautious
+        self._shard = shard
         self.windows = StepWindows(seconds)
         self.connections = AgentConnections(entry)
         self.starts: dict[str, list[StepAnswer]] = {}
@@ -162,10 +168,15 @@ class StepStream:
             if url in asked or agent.retry > now:
                 continue
             if agent.known:
-                yield url, _of_known(agent, oldest)
+                yield url, _of_known(agent, oldest, self._only(agent))
             elif room > 0 or agent.failures:
                 room -= 1
-                yield url, _of_newcomer(oldest)
+                yield url, _of_newcomer(oldest, self._only(agent))
+
+    def _only(self, agent: FollowedAgent) -> Mapping[str, str]:
+        """Return the parameter that asks for the jobs of this shard, of agents that know it."""
+        sharded = self._shard.total > 1 and agent.knows_shards
+        return {PARAMETER: str(self._shard)} if sharded else {}
 
     def _read(self, url: str, given: Answers, now: float) -> StepColumns | None:
         """Return the records that an agent sent; None if it sent none that can be read."""
@@ -173,6 +184,9 @@ class StepStream:
         try:
             columns, more = self._columns(url, agent, given, now)
         except (AgentError, ValueError, KeyError, TypeError) as error:
+            if self._only(agent) and isinstance(error, StatusError) and error.status == BAD_REQUEST:
+                agent.knows_shards = False  # it is older, and is asked for all jobs
+                return None
             _note_failure(agent, url, error)
             if self._cautious:
                 agent.retry = math.inf
@@ -214,14 +228,15 @@ class StepStream:
 
     def _take_start(self, url: str, document: Mapping[str, Any]) -> None:
         answer = step_answer(url, 0.0, document)
-        for job in set(answer.column("job_id")):
+        for job in filter(self._shard.has, set(answer.column("job_id"))):
             at = answer.columns.index("job_id")
             rows = [row for row in answer.rows if row[at] == job]
             self.starts.setdefault(job, []).append(StepAnswer(url, 0.0, answer.columns, rows))
 
     def _take_beside(self, _: str, document: Mapping[str, Any]) -> None:
         for job, span in beside_steps.read(document):
-            self.beside.setdefault(job, []).append(span)
+            if self._shard.has(job):
+                self.beside.setdefault(job, []).append(span)
 
     def _refuse(self) -> None:
         """Find the ranks that claim a job which is not theirs, if any rank is new."""
@@ -283,15 +298,16 @@ class StepStream:
         jobs: dict[str, list[int]] = {}
         for index, ring in enumerate(columns.rings):
             key = (url, ring.job_id, str(ring.rank["rank"]))
-            if is_job_id(ring.job_id) and key not in self._refused:
+            believed = is_job_id(ring.job_id) and key not in self._refused
+            if believed and self._shard.has(ring.job_id):
                 jobs.setdefault(ring.job_id, []).append(index)
         agent.routed = of
         agent.routes = [Route.of(job, rings, len(columns.rings)) for job, rings in jobs.items()]
         return agent.routes
 
 
-def _of_newcomer(oldest: float) -> Sequence[Question]:
-    since = urlencode({"since": f"{oldest:.6f}"})
+def _of_newcomer(oldest: float, only: Mapping[str, str]) -> Sequence[Question]:
+    since = urlencode({"since": f"{oldest:.6f}", **only}, safe="/")
     steps = Question(f"/api/v1/steps?{since}", _ACCEPT, MOST_ANSWER_BYTES)
     return (
         steps,
@@ -303,11 +319,11 @@ def _of_newcomer(oldest: float) -> Sequence[Question]:
 _ACCEPT = f"{form.MEDIA_TYPE}, {JSON_TYPE};q=0.5"
 
 
-def _of_known(agent: FollowedAgent, oldest: float) -> Sequence[Question]:
+def _of_known(agent: FollowedAgent, oldest: float, only: Mapping[str, str]) -> Sequence[Question]:
     if agent.in_blocks:
         after = form.cursors_text(agent.cursors)
-        path = f"/api/v1/steps?since={oldest:.6f}&after={after}"
-        return (Question(path, _ACCEPT, MOST_ANSWER_BYTES),)
+        wanted = urlencode({"since": f"{oldest:.6f}", "after": after, **only}, safe="/:,")
+        return (Question(f"/api/v1/steps?{wanted}", _ACCEPT, MOST_ANSWER_BYTES),)
     path = f"/api/v1/steps?since={agent.since(oldest):.6f}"
     return Question("/api/v1/ranks"), Question(path, _ACCEPT, MOST_ANSWER_BYTES)
 

@@ -27,6 +27,7 @@ from rankscope_agent.contract.model import (
     RingHead,
     StepRow,
 )
+from rankscope_agent.contract.shards import Jobs, covers
 from rankscope_agent.sources.fair_shares import Holder, allot_to_items, choose
 from rankscope_agent.sources.pods.lock_holders import Inode
 from rankscope_agent.sources.training.cursor import (
@@ -146,7 +147,7 @@ class RingStepSource:
 
     def steps(
         self,
-        job_id: str | None,
+        jobs: Jobs,
         since_unix_seconds: float,
         leave_out: Callable[[LeftOut], None] | None = None,
     ) -> Iterator[StepRow]:
@@ -156,43 +157,43 @@ class RingStepSource:
         of a ring that holds more than its share the newest ones come.
 
         Args:
-            job_id: the job, None for all.
+            jobs: whose.
             since_unix_seconds: steps that started earlier are not asked for.
             leave_out: is told of each ring of which more was asked for than its share.
         """
-        asked = [ring for ring in self.rings_of(job_id) if may_have_rows(ring, since_unix_seconds)]
+        asked = [ring for ring in self.rings_of(jobs) if may_have_rows(ring, since_unix_seconds)]
         for ring, most in self._shared(asked, MAX_STEP_ROWS):
             read = partial(rows_since, since=since_unix_seconds, most=most, leave_out=leave_out)
             yield from self._rows(ring, read)
 
-    def starts(self, job_id: str | None, before_unix_seconds: float) -> Iterator[StepRow]:
+    def starts(self, jobs: Jobs, before_unix_seconds: float) -> Iterator[StepRow]:
         """Yield the first records of each ring: what a job was like at its start.
 
         As of `steps`, there are so many at most, and they are shared in the same way.
 
         Args:
-            job_id: the job, None for all.
+            jobs: whose.
             before_unix_seconds: of steps that started at this moment or later there is none.
         """
-        rings = list(of_present_jobs(self.rings_of(job_id)))
+        rings = list(of_present_jobs(self.rings_of(jobs)))
         for ring, most in self._shared(rings, MOST_START_RECORDS):
             yield from self._rows(
                 ring, partial(rows_of_start, before=before_unix_seconds, most=most)
             )
 
     def fresh(
-        self, job_id: str | None, since_unix_seconds: float, cursors: Mapping[str, int]
+        self, jobs: Jobs, since_unix_seconds: float, cursors: Mapping[str, int]
     ) -> FreshSteps:
         """Return the records that a reader does not have yet.
 
         There are as many at most, and they are shared in the same way, as of `steps`.
 
         Args:
-            job_id: the job, None for all.
+            jobs: whose.
             since_unix_seconds: steps that started earlier are left out of rings without a cursor.
             cursors: number of the record that is wanted next, by the name of its ring.
         """
-        rings = self.rings_of(job_id)
+        rings = self.rings_of(jobs)
         heads = tuple(_head(ring, cursors) for ring in rings)
         wanted = [
             (self.holder(ring), _wanted(ring, head, since_unix_seconds))
@@ -231,9 +232,9 @@ class RingStepSource:
         owned = [(self.holder(ring), min(ring.held, most_of_a_ring)) for ring in rings]
         return zip(rings, allot_to_items(owned, MAX_STEP_ROWS), strict=True)
 
-    def rings_of(self, job_id: str | None) -> Sequence[RingAnswer]:
-        """Look at the rings of a job, None for all; of each rank the oldest comes first."""
-        rings = [ring for ring in self._scan_rings() if job_id in (None, ring.identity.job_id)]
+    def rings_of(self, jobs: Jobs) -> Sequence[RingAnswer]:
+        """Look at the rings of some jobs; of each rank the oldest comes first."""
+        rings = [ring for ring in self._scan_rings() if covers(jobs, ring.identity.job_id)]
         return sorted(rings, key=lambda r: (r.identity.job_id, r.identity.rank, r.created_unix_ns))
 
     def _scan_rings(self) -> Sequence[RingAnswer]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from rankscope_agent.contract.model import SPAN_OUTCOMES, RankIdentity, SpanRow
+from rankscope_agent.contract.shards import Jobs
 from rankscope_agent.sources.training.format import NOT_MEASURED, RingError
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.ring_rows import NS, RingAnswer
@@ -31,14 +32,14 @@ class RingSpanSource:
     def __init__(self, rings: RingStepSource) -> None:
         self._rings = rings
 
-    def spans(self, job_id: str | None, since_unix_seconds: float) -> Iterator[SpanRow]:
+    def spans(self, jobs: Jobs, since_unix_seconds: float) -> Iterator[SpanRow]:
         """Yield spans that began since a moment, and those that are open; a bad file has none.
 
         Args:
-            job_id: the job, None for all.
+            jobs: whose.
             since_unix_seconds: spans that began earlier are left out, unless they are open.
         """
-        for answer in self._rings.rings_of(job_id):
+        for answer in self._rings.rings_of(jobs):
             for span in self.of_ring(answer):
                 if span.start_unix_ns / NS >= since_unix_seconds or span.is_open:
                     yield _row(answer.identity, span)

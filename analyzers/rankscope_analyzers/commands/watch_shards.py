@@ -1,0 +1,75 @@
+"""The options by which several watches share jobs, and the names of what each has of its own."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import socket
+from dataclasses import replace
+
+from rankscope_agent.contract.shards import WHOLE, Shard
+from rankscope_analyzers.command import InputError
+
+AUTO = "auto"
+
+_ORDINAL = re.compile(r"-([0-9]{1,6})$")
+"""At the end of the name of a StatefulSet's pod, which is its hostname."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--total-shards",
+        type=int,
+        metavar="N",
+        help="share the jobs with N - 1 other watches; the Lease and the ConfigMaps of each have"
+        " its number behind their names",
+    )
+    parser.add_argument(
+        "--shard",
+        default=AUTO,
+        metavar="NUMBER",
+        help="with --total-shards: which of them this is, from 0 on (default: by the number at the"
+        " end of its pod's name, so that N and N + N pods of a StatefulSet do)",
+    )
+
+
+def shard_of(options: argparse.Namespace, hostname: str | None = None) -> Shard:
+    """Return the jobs that this watch follows.
+
+    Args:
+        options: of the command.
+        hostname: of this machine, None to ask it.
+
+    Raises:
+        InputError: options do not go together, or the name of the pod has no number.
+    """
+    if options.total_shards is None:
+        if options.shard != AUTO:
+            raise InputError("--shard goes with --total-shards")
+        return WHOLE
+    total = options.total_shards
+    name = socket.gethostname() if hostname is None else hostname
+    try:
+        shard = Shard(0, total)
+        index = _ordinal(name) % total if options.shard == AUTO else int(options.shard)
+        shard = replace(shard, index=index)
+    except ValueError as error:
+        raise InputError(f"--shard {options.shard} --total-shards {total}: {error}") from None
+    if total > 1 and options.publish_nodes:
+        raise InputError(
+            "--publish-nodes goes with one shard: a node's conditions are those of all its jobs"
+        )
+    return shard
+
+
+def own_name(name: str, options: argparse.Namespace, shard: Shard) -> str:
+    """Return the name of a Lease or a ConfigMap of this watch and those that stand by for it."""
+    return name if options.total_shards is None else f"{name}-{shard.index}"
+
+
+def _ordinal(hostname: str) -> int:
+    found = _ORDINAL.search(hostname)
+    if found is None:
+        raise ValueError(f"the name {hostname[:80]!a} ends with no number, as a StatefulSet's pod")
+    return int(found[1])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rankscope_agent.contract.shards import Shard
 from rankscope_analyzers.captures.kept import add_captures
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import connection, watch_shards
@@ -25,17 +27,21 @@ from rankscope_analyzers.watch.election import Term
 from rankscope_analyzers.watch.incident_log import IncidentLog
 from rankscope_analyzers.watch.leadership import Leadership, LeaseLeadership, SingleInstance
 from rankscope_analyzers.watch.node_publisher import NodePublisher
+from rankscope_analyzers.watch.shard_states import ShardStore, Source, states_of
 from rankscope_analyzers.watch.store import FileStore, Store
 from rankscope_analyzers.watch.webhook import Webhook
 
 DEFAULT_INTERVAL = "30s"
 DEFAULT_STEP_INTERVAL = "5s"
 
-WEBHOOK, TOLD = "webhook", "told"
-"""The parts of what a watch keeps that say what was posted, and what was logged."""
+WEBHOOK = "webhook"
+"""The part of what a watch keeps that says what was posted."""
 
 SUMS, SUMS_MAP = ".goodput", "-goodput"
 """What is added to the name of the state's file or ConfigMap."""
+
+MOST_STATES = 8
+"""ConfigMaps that manifests make for shards: each is looked at when their number changes."""
 
 Say = Callable[[str], None]
 """Takes a sentence for the watch's own log."""
@@ -194,7 +200,19 @@ def store(options: argparse.Namespace, found: Api | None, leadership: Leadership
         return FileStore(options.state) if options.state else None
     if options.state or not options.namespace:
         raise InputError("--state-config-map goes with --namespace, and without --state")
-    return _config_map(options, found, leadership)
+    own = _config_map(options, found, leadership)
+    if options.total_shards is None:
+        return own
+    shard = watch_shards.shard_of(options)
+    return ShardStore(shard, own, partial(_other_states, options, found, shard))
+
+
+def _other_states(options: argparse.Namespace, found: Api, shard: Shard) -> Iterator[Source]:
+    """Yield the states of other shards, and the one from before there were shards."""
+    name, namespace = options.state_config_map, options.namespace
+    names = {index: f"{name}-{index}" for index in range(MOST_STATES) if index != shard.index}
+    stores = [(0, name), *names.items()]
+    return states_of((index, ConfigMapStore(found, one, namespace)) for index, one in stores)
 
 
 def _config_map(

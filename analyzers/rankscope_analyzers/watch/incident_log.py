@@ -47,6 +47,9 @@ MOST_READ_BYTES = 64 << 20
 MOST_OPEN = 65_536
 """Incidents that are remembered as open; those that opened first are forgotten first."""
 
+TOLD, HANDED = "told", "handed"
+"""The part of a watch's state that says what was told, and in it what other watches told."""
+
 MOST_KEPT = 512
 """Incidents that go on, of which a watch on another node learns: 64 KiB as a rule."""
 
@@ -81,6 +84,7 @@ class IncidentLog:
         self._path = path
         self._logged: dict[tuple[str, str], Logged] | None = None
         self._elsewhere: tuple[int, dict[tuple[str, str], Logged]] = (0, {})
+        self._handed: dict[tuple[str, str], Logged] = {}
         self.sequence = 0
 
     def write(self, events: Sequence[Event], now: float) -> Sequence[Mapping[str, Any]]:
@@ -151,7 +155,9 @@ class IncidentLog:
 
     def kept(self) -> Any:
         """Return what is to outlive the file: the last number, and what goes on."""
-        known = self._elsewhere[1] if self._logged is None else self._logged
+        known = self._logged
+        if known is None:
+            known = {**self._handed, **self._elsewhere[1]}
         newest = list(known.items())[-MOST_KEPT:]
         return {
             "sequence": max(self.sequence, self._elsewhere[0]),
@@ -167,15 +173,10 @@ class IncidentLog:
         Raises:
             TypeError, ValueError, KeyError: it is no such thing.
         """
-        self._elsewhere, self._logged = (0, {}), None
+        self._elsewhere, self._handed, self._logged = (0, {}), {}, None
         if kept is not None:
-            logged = {
-                (str(job_id), str(fault)): Logged(
-                    str(incident), int(changes), str(kind), ranks_of(spans)
-                )
-                for job_id, fault, incident, changes, kind, spans in kept["open"]
-            }
-            self._elsewhere = int(kept["sequence"]), logged
+            logged, handed = _rows(kept["open"]), _rows(kept.get(HANDED, ()))
+            self._elsewhere, self._handed = (int(kept["sequence"]), logged), handed
 
     def _known(self) -> dict[tuple[str, str], Logged]:
         if self._logged is None:
@@ -186,7 +187,7 @@ class IncidentLog:
             number, elsewhere = self._elsewhere
             if number > self.sequence:  # another watch told more, into a file of its own
                 self.sequence, logged = number, dict(elsewhere)
-            self._logged = logged
+            self._logged = {**self._handed, **logged}
         return self._logged
 
     def _take(self, logged: dict[tuple[str, str], Logged], line: Mapping[str, Any]) -> None:
@@ -233,6 +234,13 @@ class IncidentLog:
                 logged.pop((event.job_id, event.key), None)
             else:
                 logged[event.job_id, event.key] = Logged(incident, number, event.kind, ranks)
+
+
+def _rows(kept: Iterable[Any]) -> dict[tuple[str, str], Logged]:
+    return {
+        (str(job_id), str(fault)): Logged(str(incident), int(changes), str(kind), ranks_of(spans))
+        for job_id, fault, incident, changes, kind, spans in kept
+    }
 
 
 def _opened(report: JobReport, key: str, incident: Incident) -> Event:

@@ -137,7 +137,7 @@ def watches_leave_nodes_with_gpus_to_jobs(objects: Objects) -> Iterator[str]:
             for one in wish["preference"]["matchExpressions"]
             if one["operator"] in {"NotIn", "DoesNotExist"}
         }
-        if found["kind"] == "Deployment" and keys != GPU_LABELS:
+        if found["kind"] in {"Deployment", "StatefulSet"} and keys != GPU_LABELS:
             yield f"{name}: takes places on nodes with GPUs"
 
 

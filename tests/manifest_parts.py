@@ -8,7 +8,7 @@ from typing import Any
 Objects = list[dict[str, Any]]
 Rule = Callable[[Objects], Iterator[str]]
 
-WORKLOADS = ("DaemonSet", "Deployment", "Job")
+WORKLOADS = ("DaemonSet", "Deployment", "StatefulSet", "Job")
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 

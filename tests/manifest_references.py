@@ -145,7 +145,7 @@ def schemes_agree(objects: Objects) -> Iterator[str]:
             spoken = "HTTP" if asked["port"] == "health" else expected
             if asked.get("scheme", "HTTP") != spoken:
                 yield f"{name}: {kind} does not speak {spoken}"
-        if name.startswith("Deployment") and secure != any(
+        if name.startswith(("Deployment", "StatefulSet")) and secure != any(
             argument.startswith("--ca-file") for argument in container["args"]
         ):
             yield f"{name}: asks agents otherwise than by {expected}"

@@ -178,16 +178,20 @@ JOB_OBJECTS = {
 }
 """What a watch of the cluster's jobs reads: jobs, what they wait for, and where they run."""
 
-STATES = ["rankscope-watch-state", "rankscope-watch-state-goodput"]
+STATE = "rankscope-watch-state"
+STATES = [STATE, f"{STATE}-goodput"]
+STATES_OF_SHARDS = [f"{STATE}-{number}{what}" for number in range(8) for what in ("", "-goodput")]
+LEASES = (["rankscope-watch"], [f"rankscope-watch-{number}" for number in range(8)])
 
 
 def _of_jobs_or_state(found: dict[str, Any], rule: dict[str, Any], verbs: set[str]) -> bool:
     """Return whether a rule is to read job objects, or to keep the state of a watch."""
     names = {f"{what}.{group}" for group in rule["apiGroups"] for what in rule["resources"]}
     keeps = (rule["apiGroups"], rule["resources"]) == ([""], ["configmaps"])
-    own = found["kind"] == "Role" and rule.get("resourceNames") == STATES
+    states = rule.get("resourceNames") if found["kind"] == "Role" else None
+    writes = verbs == {"get", "update"} and states in (STATES, STATES_OF_SHARDS)
     return (names <= JOB_OBJECTS and verbs == {"list", "watch"}) or (
-        keeps and own and verbs == {"get", "update"}
+        keeps and (writes or (verbs == {"get"} and states == [STATE]))
     )
 
 
@@ -206,7 +210,7 @@ def rights_are_to_read_jobs_and_to_hold_one_lease(objects: Objects) -> Iterator[
             reads_pods = what == ([""], ["pods"]) and verbs <= {"list", "watch"}
             # Kubernetes cannot tell by name what is to be created.
             holds = verbs == {"create"} or (
-                verbs == {"get", "update"} and rule.get("resourceNames") == ["rankscope-watch"]
+                verbs == {"get", "update"} and rule.get("resourceNames") in LEASES
             )
             own = found["kind"] == "Role" and what == (["coordination.k8s.io"], ["leases"])
             publishes = "-watch" in found["metadata"]["name"] and (verbs, what) in PUBLISHES
@@ -245,7 +249,7 @@ def no_more_of_the_host_is_shared(objects: Objects) -> Iterator[str]:
         if pod.get("hostIPC") or pod.get("shareProcessNamespace"):
             yield f"{name}: shares what it has no use for"
         context = pod.get("securityContext", {})
-        if found["kind"] != "DaemonSet":
+        if found["kind"] in {"Deployment", "StatefulSet"}:
             if not context.get("runAsNonRoot") or not context.get("runAsUser"):
                 yield f"{name}: runs as root"
             if context.get("fsGroup") != context.get("runAsGroup"):

@@ -49,6 +49,8 @@ COMBINATIONS = [
     *(("tier-3", "host-network", gpu, *REST) for gpu in ("nvml", "dcgm")),
     ("watch", "watch-jobs"),
     ("watch", "watch-jobs", "tls"),
+    ("watch", "watch-shards"),
+    ("watch", "watch-jobs", "tls", "watch-shards"),
     ("watch", "watch-jobs", "publish-nodes"),
     ("probe", "watch", "canary"),
     ("probe", "watch", "network-policy", "service-monitor", "canary", "tls"),

@@ -40,7 +40,7 @@ class ShardWatch:
         self.exporter, self.followed, self.said = FindingsExporter(), FollowedJobs(), []
         self.announcer = Announcer(self.said.append, IncidentLog(self.log))
         sharded = ShardStore(shard, FileStore(folder / f"state-{shard.index}"), self.others(folder))
-        told = {"told": self.announcer.log}
+        told = {"announced": self.announcer.log}
         self.memory = Memory(store or sharded, self.said.append, told)
 
     def others(self, folder):

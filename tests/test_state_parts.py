@@ -40,7 +40,7 @@ class Watch:
         self.exporter, self.followed, self.said = FindingsExporter(), FollowedJobs(), []
         self.announcer = Announcer(self.said.append, IncidentLog(self.log))
         store = FileStore(state, **limits)
-        self.memory = Memory(store, self.said.append, {"told": self.announcer.log})
+        self.memory = Memory(store, self.said.append, {"announced": self.announcer.log})
 
     def look(self, reports, now):
         self.memory.begin(self.exporter, self.followed)
@@ -151,10 +151,10 @@ def test_a_log_that_has_more_than_the_state_is_believed(report, tmp_path):
 
 @pytest.mark.parametrize("junk", [[], {"sequence": 1}, {"sequence": 1, "open": [[1]]}, 3])
 def test_what_was_told_and_makes_no_sense_is_begun_anew_and_said(junk, report, tmp_path):
-    FileStore(tmp_path / "state").write([Part("told", "", junk)], 1.0)
+    FileStore(tmp_path / "state").write([Part("announced", "", junk)], 1.0)
     watch = Watch(tmp_path / "state", tmp_path / "one")
     watch.look([report], 1000.0)
-    assert any("told makes no sense" in said for said in watch.said)
+    assert any("announced makes no sense" in said for said in watch.said)
     assert [each["change"] for each in watch.lines()] == ["opened"]
 
 

@@ -40,7 +40,7 @@ from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
 from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.goodput import KEPT_AS, Goodput
-from rankscope_analyzers.watch.incident_log import TOLD
+from rankscope_analyzers.watch.incident_log import ANNOUNCED
 from rankscope_analyzers.watch.leadership import Leadership
 from rankscope_analyzers.watch.memory import Memory, NoWatch
 from rankscope_analyzers.watch.process_starts import process_starts
@@ -125,7 +125,7 @@ def _source(options: argparse.Namespace, interval: float) -> tuple[JobSource, Le
         _log,
         {
             **({cluster_jobs.KEPT_AS: looked_at} if looked_at else {}),
-            **({TOLD: announcer.log} if announcer.log else {}),
+            **({ANNOUNCED: announcer.log} if announcer.log else {}),
             **({watch_setup.WEBHOOK: announcer.webhook} if announcer.webhook else {}),
         },
     )

@@ -47,7 +47,7 @@ MOST_READ_BYTES = 64 << 20
 MOST_OPEN = 65_536
 """Incidents that are remembered as open; those that opened first are forgotten first."""
 
-TOLD, HANDED = "told", "handed"
+ANNOUNCED, HANDED = "announced", "handed"
 """The part of a watch's state that says what was told, and in it what other watches told."""
 
 MOST_KEPT = 512

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rankscope_agent.contract.shards import Shard, index_of
-from rankscope_analyzers.watch.incident_log import HANDED, TOLD
+from rankscope_analyzers.watch.incident_log import ANNOUNCED, HANDED
 from rankscope_analyzers.watch.series_state import INCIDENTS, SUMS
 from rankscope_analyzers.watch.store import Kept, Part, Store, StoreError, UnreachableError
 
@@ -77,19 +77,21 @@ def handed_over(shard: Shard, sources: Sequence[Source]) -> tuple[Part, ...]:
     return tuple(sorted(parts.values(), key=lambda part: order[part.kind]))
 
 
-def told_of(shard: Shard, sources: Iterable[Source]) -> list[Any]:
+def announced_of(shard: Shard, sources: Iterable[Source]) -> list[Any]:
     """Return what incident logs told of the jobs of a shard, the last change of each incident."""
     rows: dict[tuple[Any, Any], Any] = {}
     for source in sources:
         for part in source.kept.parts:
-            if part.kind == TOLD:
+            if part.kind == ANNOUNCED:
                 with suppress(TypeError, ValueError, KeyError, IndexError, AttributeError):
-                    _take_told(rows, shard, part.value["open"])
+                    _take_announced(rows, shard, part.value["open"])
     return list(rows.values())
 
 
-def _take_told(rows: dict[tuple[Any, Any], Any], shard: Shard, told: Iterable[Any]) -> None:
-    for row in told:
+def _take_announced(
+    rows: dict[tuple[Any, Any], Any], shard: Shard, announced: Iterable[Any]
+) -> None:
+    for row in announced:
         key = row[0], row[1]
         if shard.has(str(row[0])) and (key not in rows or rows[key][3] < row[3]):
             rows[key] = row
@@ -136,9 +138,9 @@ class ShardStore:
         if not sources:
             return None
         rest = [one for one in kept.parts if _own(one) and one.kind not in OF_JOBS] if kept else []
-        if not any(one.kind == TOLD for one in rest):
-            rest.append(Part(TOLD, "", {"sequence": 0, "open": []}))
-        rest = [_with_told(one, self.shard, sources) for one in rest]
+        if not any(one.kind == ANNOUNCED for one in rest):
+            rest.append(Part(ANNOUNCED, "", {"sequence": 0, "open": []}))
+        rest = [_with_announced(one, self.shard, sources) for one in rest]
         saved = kept.saved_unix_seconds if kept else sources[0].kept.saved_unix_seconds
         problems = kept.problems if kept else ()
         return Kept(saved, (*rest, *handed_over(self.shard, sources)), problems)
@@ -176,10 +178,10 @@ def _is_marked(kept: Kept | None) -> bool:
     return kept is not None and any(part.kind == SHARD for part in kept.parts)
 
 
-def _with_told(part: Part, shard: Shard, sources: Sequence[Source]) -> Part:
-    if part.kind != TOLD or not isinstance(part.value, Mapping):
+def _with_announced(part: Part, shard: Shard, sources: Sequence[Source]) -> Part:
+    if part.kind != ANNOUNCED or not isinstance(part.value, Mapping):
         return part
-    return Part(TOLD, "", {**part.value, HANDED: told_of(shard, sources)})
+    return Part(ANNOUNCED, "", {**part.value, HANDED: announced_of(shard, sources)})
 
 
 def states_of(stores: Iterable[tuple[int, Store]]) -> Iterator[Source]:

@@ -23,7 +23,7 @@ from simulated_jobs import Fault, Job
 
 NODES = {"gpu-0": "healthy", "gpu-1": "thermal@5"}
 SLOW = Job(ranks=16, steps=120, faults=(Fault("compute", (13,), 0.5, first_step=60),))
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 90.0
 
 
 @pytest.fixture(scope="module")

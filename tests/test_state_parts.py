@@ -159,14 +159,12 @@ def test_what_was_told_and_makes_no_sense_is_begun_anew_and_said(junk, report, t
 
 
 def test_lines_that_a_watch_on_another_node_did_not_get_posted_are_posted():
+    with Receiver() as receiver, posting(receiver) as (first, _):
+        receiver.answers = [500] * 1000
+        first.post([line(number) for number in range(1, 41)])
+        kept = json.loads(json.dumps(first.kept()))
+    assert len(kept["waiting"]) == 32
     with Receiver() as receiver:
-        with posting(receiver) as (first, _):
-            receiver.answers = [500] * 1000
-            first.post([line(number) for number in range(1, 41)])
-            kept = json.loads(json.dumps(first.kept()))
-        assert len(kept["waiting"]) == 32
-        receiver.answers = []
-        receiver.bodies.clear()
         of_its_own = [line(41)]
         with posting(receiver, lambda _: of_its_own) as (second, _):
             second.restore(kept)

@@ -17,7 +17,7 @@ def panels(runbooks: str) -> list[Panel]:
     Args:
         runbooks: address under which docs/runbooks is served.
     """
-    return [*_gpus(runbooks), *_kinds()]
+    return [*_gpus(runbooks), *_allocated(runbooks), *_kinds()]
 
 
 def _held() -> str:
@@ -37,10 +37,6 @@ def _gpus(runbooks: str) -> list[Panel]:
     held = _held()
     of_ranks = of(training.RANK_INFO, CLUSTER, 'uuid!=""')
     idle = f"({every} unless on (cluster, node, gpu, uuid) ({bad} or {busy}))"
-    quiet = worst(f"max_over_time({of(gpus.GPU_UTILIZATION, CLUSTER)}[1h])", "node", "uuid")
-    before = worst(f"{of(gpus.GPU_UTILIZATION, CLUSTER)} offset 1h", "node", "uuid")
-    unused = f"({quiet} == 0) and on (cluster, node, uuid) {before}"
-    unused = f"({held} and on (cluster, node, uuid) ({unused}))"
     spare = f"({idle} unless on (cluster, node, uuid) ({held} or {of_ranks}))"
     return [
         Stat(
@@ -75,6 +71,16 @@ def _gpus(runbooks: str) -> list[Panel]:
             briefly="no GPUs",
             links=[links.runbook(runbooks, "RankscopeGpuLost")],
         ),
+    ]
+
+
+def _allocated(runbooks: str) -> list[Panel]:
+    held = _held()
+    quiet = worst(f"max_over_time({of(gpus.GPU_UTILIZATION, CLUSTER)}[1h])", "node", "uuid")
+    before = worst(f"{of(gpus.GPU_UTILIZATION, CLUSTER)} offset 1h", "node", "uuid")
+    unused = f"({quiet} == 0) and on (cluster, node, uuid) {before}"
+    unused = f"({held} and on (cluster, node, uuid) ({unused}))"
+    return [
         Stat(
             title="GPUs allocated in Kubernetes",
             description="GPUs held by containers, as reported by the kubelets; a container"

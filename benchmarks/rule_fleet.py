@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from rankscope_agent.contract.metrics import (
     agent,
+    canary,
     cluster_jobs,
     goodput,
     gpus,
@@ -264,6 +265,9 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     yield _line(nccl_log.NCCL_TIMEOUTS, f'{pod},op="ALLREDUCE"', 1)
 
 
+CANARY = 'job_id="team-0/rankscope-canary"'
+
+
 def page_of_watch() -> str:
     """Return what the watch exports: every fourth job has a straggler."""
     return "".join(line for job in range(NODES // NODES_OF_A_JOB) for line in _judged(job)) + (
@@ -273,6 +277,8 @@ def page_of_watch() -> str:
         + _line(watch.WATCH_ANALYSIS_ERRORS, 'part="job"', 0)
         + _line(watch.WATCH_LEADING, 'lease="rankscope/rankscope-watch"', 1)
         + _line(watch.WATCH_LEASE_UP, 'lease="rankscope/rankscope-watch"', 1)
+        + _line(canary.CANARY_STEP, CANARY, "1.7e9")
+        + _line(canary.CANARY_NAMED, CANARY + ',symptom="gpu_compute",rank="2"', "1.7e9")
     )
 
 

@@ -21,7 +21,8 @@ UNUSED: Mapping[str, Sequence[str]] = {
         "multidict", "propcache", "yarl",
     ),
     "tests of libraries, and modules for these alone": (
-        "pandas/tests", "numpy/**/tests", "numpy/_core/_*_tests.*.so", "numpy/_core/_simd.*.so",
+        "pandas/tests", "websocket/tests", "numpy/**/tests", "numpy/_core/_*_tests.*.so",
+        "numpy/_core/_simd.*.so",
     ),
     "what extensions are built with, and types are checked by": (
         "numpy/f2py", "numpy/_core/include", "numpy/**/*.a", "numpy/**/*.pxd", "**/*.pyi",

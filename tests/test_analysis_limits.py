@@ -234,6 +234,8 @@ def test_who_leads_is_looked_at_every_second_and_an_evaluation_hangs_after_a_qua
         announcer=SimpleNamespace(forget=lambda: None),
         cluster_jobs=None,
         nodes=None,
+        traces=None,
+        canaries=SimpleNamespace(stand_by=lambda: None),
     )
     standing_by = SimpleNamespace(held=lambda: False)
     watch.run_cycle(source, exporter, standing_by, 30.0, None)

@@ -16,8 +16,9 @@ from rankscope_agent.contract.model import Scrape, Snapshot
 from rankscope_agent.serving.exposition import TEXT, render
 from rankscope_agent.web.routes import TEXT_TYPE, Response, Route
 from rankscope_analyzers import cli
+from rankscope_analyzers.canary import seen as looks
 from rankscope_analyzers.canary import trial
-from rankscope_analyzers.canary.seen import Seen
+from rankscope_analyzers.canary.seen import Seen, SilentError
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.watch import canaries
 from rankscope_analyzers.watch.canaries import Canaries
@@ -226,3 +227,19 @@ def test_prometheus_is_asked_for_the_same_series(capsys):
 def test_a_name_that_would_count_as_a_job_is_refused(capsys):
     assert cli.main(["canary", "--job", "team/llm"]) == 1
     assert "--job team/llm would be taken for a real job" in capsys.readouterr().err
+
+
+def test_why_a_watch_could_not_be_asked_reaches_the_terminal_without_its_escapes(
+    monkeypatch, capsys
+):
+    def refused(url, entry):
+        def look(job_id):
+            raise SilentError(f"{url}: answers 500 \x1b]0;owned\x07")
+
+        return look
+
+    monkeypatch.setattr(looks, "on_pages", refused)
+    assert cli.main(["canary", "--watch", "http://w:1", "--patience", "0s"]) == 3
+    printed = capsys.readouterr().out
+    assert "owned" in printed
+    assert printed.strip().isprintable()

@@ -10,6 +10,7 @@ from rankscope_agent.collecting.series_budget import IMPORTANCE, within_budget
 from rankscope_agent.contract.catalogue import CATALOGUE, declared
 from rankscope_agent.contract.metrics import (
     agent,
+    canary,
     cluster_jobs,
     flight_recorder,
     goodput,
@@ -56,7 +57,7 @@ PODS = samples(first_metric(pods), 10)
 
 
 def test_every_subject_of_an_agent_has_its_place():
-    of_others = {metric.name for metric in declared((agent, watch, goodput, cluster_jobs))}
+    of_others = {metric.name for metric in declared((agent, canary, watch, goodput, cluster_jobs))}
     assert set(IMPORTANCE) == {metric.name for metric in CATALOGUE} - of_others
 
 

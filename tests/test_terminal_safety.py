@@ -162,8 +162,9 @@ CASES: dict[str, tuple[str, ...]] = {
 TEXT_ALONE = ("config", "record", "watch", "capture", "logs --from")
 """Lines that begin so have no JSON to print."""
 
-OF_ITSELF = {"demo", "fabric-check", "probe-path"}
-"""Commands that print nothing that anybody else wrote; test_fabric_check has that one's hosts."""
+OF_ITSELF = {"canary", "demo", "fabric-check", "probe-path"}
+"""Commands that print nothing that anybody else wrote; test_fabric_check has that one's hosts, and
+test_canary why a watch could not be asked."""
 
 
 def _filled(word: str, places: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ from rankscope_analyzers.command import InputError, add_output, age_seconds, pri
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo.probe_folder import ProbeMissingError
 from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
+from rankscope_analyzers.text.sanitize import visible
 
 FAILURES: tuple[type[Exception], ...] = (
     InputError,
@@ -92,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(outcome.as_object(job_id))
     else:
-        sys.stdout.write(f"{job_id}: {outcome.result}: {outcome.reason}\n")
+        sys.stdout.write(f"{job_id}: {outcome.result}: {visible(outcome.reason)}\n")
     return trial.EXIT_CODES[outcome.result]
 
 

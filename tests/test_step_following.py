@@ -216,6 +216,26 @@ def test_agents_that_hang_take_nobody_elses_place(tmp_path, monkeypatch):
     writer.end()
 
 
+def test_an_agent_that_sent_many_rows_is_asked_later_and_the_others_as_before(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(step_stream, "ROWS_PER_SECOND", 0.02)
+    monkeypatch.setattr(step_stream, "MANY_ROWS", 4)
+    with contextlib.ExitStack() as stack:
+        busy, quiet = Rings(tmp_path / "busy"), Rings(tmp_path / "quiet")
+        RingWriter(busy.folder, rank=0).step(5)
+        RingWriter(quiet.folder, rank=1).step(4)
+        urls = [stack.enter_context(answering(one.routes())) for one in (busy, quiet)]
+        stream = StepStream(NONE, 1000.0)
+        for _ in range(3):
+            stream.look(urls, NOW, WAIT_SECONDS)
+        assert (len(busy.asked), len(quiet.asked)) == (1, 3)
+        stream.agents[urls[0]].retry = 0.0
+        stream.look(urls, NOW, WAIT_SECONDS)
+        assert len(busy.asked) == 2
+        stream.connections.close()
+
+
 def test_an_agent_that_cannot_be_reached_is_said_and_asked_again(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

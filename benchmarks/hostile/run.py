@@ -229,11 +229,15 @@ def _job_summary(
 ) -> Mapping[str, int]:
     """End a trainer; return what it says, and how many ranks agents counted all steps of."""
     summary = json.loads(process.communicate(timeout=START_SECONDS)[0])
+    counts: list[float] = []
+
+    def all_counted() -> bool:
+        counts[:] = _counted(nodes, job)
+        return set(counts) == {summary["steps"]}
+
     with contextlib.suppress(RuntimeError):  # then the count says it
-        await_true(
-            lambda: set(_counted(nodes, job)) == {summary["steps"]}, START_SECONDS / 6, "all steps"
-        )
-    whole = sum(steps == summary["steps"] for steps in _counted(nodes, job))
+        await_true(all_counted, START_SECONDS / 6, "all steps")
+    whole = sum(steps == summary["steps"] for steps in counts)
     return {**summary, "counted": whole}
 
 

@@ -52,6 +52,10 @@ MOST_ANSWER_BYTES = 96 << 20
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 60.0
 """An agent that cannot be reached is asked again so soon, and later each time."""
 
+ROWS_PER_SECOND, MANY_ROWS = 4000.0, 20_000
+"""Of one agent: as many as eight ranks write with steps of 2 ms, and those of five seconds. After
+more it is asked later: pods that write faster keep it busy with answers, and its pages wait."""
+
 JSON_TYPE = "application/json"
 BAD_REQUEST = 400
 
@@ -192,6 +196,8 @@ class StepStream:
                 agent.retry = math.inf
             return None
         agent.failure, agent.failures, agent.retry = "", 0, 0.0
+        if len(columns) > MANY_ROWS:
+            agent.retry = time.monotonic() + len(columns) / ROWS_PER_SECOND
         if not agent.known:
             self._introduce(url, more)
         if columns.rings is not agent.rings:

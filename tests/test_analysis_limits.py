@@ -23,6 +23,7 @@ from rankscope_analyzers.captures.archive import CaptureError
 from rankscope_analyzers.captures.kept import HangCaptures
 from rankscope_analyzers.command import InputError
 from rankscope_analyzers.commands import diff, doctor, gpus, jobs, watch
+from rankscope_analyzers.commands.job_source import JobSource
 from rankscope_analyzers.doctor import agent_startup
 from rankscope_analyzers.hangs.mismatches import mismatches
 from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, attempt
@@ -227,16 +228,7 @@ def test_who_leads_is_looked_at_every_second_and_an_evaluation_hangs_after_a_qua
     pauses, deadlines = [], []
     monkeypatch.setattr(watch.time, "sleep", pauses.append)
     exporter = SimpleNamespace(set_deadline=deadlines.append, stand_by=lambda: None)
-    source = SimpleNamespace(
-        memory=SimpleNamespace(forget=lambda: None),
-        sums=SimpleNamespace(forget=lambda: None),
-        goodput=SimpleNamespace(stand_by=lambda: None),
-        announcer=SimpleNamespace(forget=lambda: None),
-        cluster_jobs=None,
-        nodes=None,
-        traces=None,
-        canaries=SimpleNamespace(stand_by=lambda: None),
-    )
+    source = JobSource(lambda: None)
     standing_by = SimpleNamespace(held=lambda: False)
     watch.run_cycle(source, exporter, standing_by, 30.0, None)
     assert (deadlines, pauses) == ([930.0], [1.0])

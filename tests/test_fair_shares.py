@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankscope_agent.sources.fair_shares import allot, allot_to_holders, choose, take_turns
+from rankscope_agent.contract.fair_shares import allot, allot_to_holders, choose, take_turns
 
 
 @pytest.mark.parametrize(

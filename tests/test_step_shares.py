@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 
 from rankscope_agent.contract import step_blocks
+from rankscope_agent.contract.fair_shares import allot_to_items
 from rankscope_agent.serving.step_stream import steps_json
-from rankscope_agent.sources.fair_shares import allot_to_items
 from rankscope_agent.sources.training import listing, reader
 from rankscope_agent.sources.training.files import list_rings
 from rankscope_agent.sources.training.reader import RingStepSource

@@ -22,6 +22,7 @@ from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.canaries import Canaries
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
 from rankscope_analyzers.watch.goodput import Goodput
+from rankscope_analyzers.watch.incident_history import Event
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.node_publisher import NodePublisher
 
@@ -82,6 +83,31 @@ class JobSource:
         """Return what was read, without step records of jobs that other watches follow."""
         jobs = tuple(one for one in gathered.jobs if self.shard.has(one.job_id))
         return gathered if self.shard.total == 1 else replace(gathered, jobs=jobs)
+
+    def tell(self, events: Sequence[Event], now: float) -> None:
+        """Announce what changed in what was exported last, once the kept memory is known.
+
+        Args:
+            events: incidents that opened, changed or ended.
+            now: Unix time.
+        """
+        self.goodput.note_events(events, now)
+        if not self.memory.awaited:
+            self.announcer.tell(events, self.exported.reports, now)
+
+    def stand_by(self) -> None:
+        """Forget what another watch continues, which leads."""
+        self.memory.forget()
+        self.sums.forget()
+        self.goodput.stand_by()
+        self.announcer.forget()
+        self.canaries.stand_by()
+        if self.traces:
+            self.traces.stand_by()
+        if self.cluster_jobs is not None:
+            self.cluster_jobs.stand_by()
+        if self.nodes:
+            self.nodes.forget()
 
 
 def log(text: str) -> None:

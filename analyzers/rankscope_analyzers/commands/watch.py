@@ -160,17 +160,7 @@ def run_cycle(
         time.sleep(max(1.0, began + interval - time.monotonic()))
     else:
         exporter.stand_by()
-        source.memory.forget()
-        source.sums.forget()
-        source.goodput.stand_by()
-        if source.traces:
-            source.traces.stand_by()
-        source.announcer.forget()
-        source.canaries.stand_by()
-        if source.cluster_jobs is not None:
-            source.cluster_jobs.stand_by()
-        if source.nodes:
-            source.nodes.forget()
+        source.stand_by()
         time.sleep(STANDBY_SECONDS)
 
 
@@ -245,10 +235,8 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
     exporter.note_errors(errors)
     log.note(errors)
     changed = bool(exporter.events) or _counted(source.cluster_jobs)
-    source.goodput.note_events(exporter.events, time.time())
     # Told before it is kept: what was kept is not told again.
-    if not source.memory.awaited:
-        source.announcer.tell(exporter.events, source.exported.reports, time.time())
+    source.tell(exporter.events, time.time())
     kept = source.memory.end(exporter, source.followed, changed=changed)
     if kept and source.cluster_jobs is not None:
         source.cluster_jobs.announce()

@@ -255,9 +255,7 @@ class StreamingCycle:
         )
         unexported = self._exporter.update(exported.reports, now, 0, exported.extra)
         self._note([*unexported, *(error for report in made for error in report.errors)])
-        self._source.goodput.note_events(self._exporter.events, now)
-        if not self._source.memory.awaited:
-            self._source.announcer.tell(self._exporter.events, exported.reports, now)
+        self._source.tell(self._exporter.events, now)
 
     def _reports(
         self, fleet: StreamedFleet, look: PageLook, names: Sequence[str]

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from rankscope_agent.contract.fair_shares import allot
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
-from rankscope_analyzers.numeric.fair_shares import fair_shares
 from rankscope_analyzers.steps.records import CLOCK, TIMING
 
 MOST_RECORDS = 3 << 19
@@ -213,8 +213,8 @@ class StepWindows:
         Args:
             now: Unix time.
         """
-        shares = fair_shares({name: len(window) for name, window in self.jobs.items()}, self._most)
+        shares = allot({name: len(window) for name, window in self.jobs.items()}, self._most)
         for name, window in list(self.jobs.items()):
-            window.forget(now - self._seconds, int(shares[name]))
+            window.forget(now - self._seconds, shares[name])
             if not len(window):
                 del self.jobs[name]

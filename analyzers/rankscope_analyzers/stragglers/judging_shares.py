@@ -6,16 +6,18 @@ the time, and so do the jobs of each.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
-from rankscope_analyzers.numeric.fair_shares import fair_shares
+from rankscope_agent.contract.fair_shares import allot_to_holders
 
 JUDGING_SHARE = 0.5
 """Part of the time that judging new records may take."""
 
 LONGEST_SECONDS = 30.0
 """Time that counts between two looks: what piled up during a longer one is not judged at once."""
+
+TICK_SECONDS = 1e-6
+"""What is shared out."""
 
 FEW_RECORDS = 256
 """Fewer take the time that a look at any job takes; nothing is to be learned from these."""
@@ -43,20 +45,18 @@ class JudgingShares:
             fresh: new records by job.
             seconds: since the last look.
         """
-        wanted = {name: count * self._cost(name) for name, count in fresh.items() if count}
+        wanted = {
+            (_namespace(name), name): round(count * self._cost(name) / TICK_SECONDS)
+            for name, count in fresh.items()
+        }
         available = JUDGING_SHARE * min(seconds, LONGEST_SECONDS)
-        if sum(wanted.values()) <= available:
-            return {}
-        by_namespace: dict[str, dict[str, float]] = defaultdict(dict)
-        for name, cost in wanted.items():
-            by_namespace[_namespace(name)][name] = cost
-        totals = {namespace: sum(jobs.values()) for namespace, jobs in by_namespace.items()}
-        allowed: dict[str, int] = {}
-        for namespace, total in fair_shares(totals, available).items():
-            for name, given in fair_shares(by_namespace[namespace], total).items():
-                if given < wanted[name]:
-                    allowed[name] = int(given / self._cost(name))
-        return allowed
+        return {
+            name: int(share * TICK_SECONDS / self._cost(name))
+            for (namespace, name), share in allot_to_holders(
+                wanted, round(available / TICK_SECONDS)
+            ).items()
+            if share < wanted[namespace, name]
+        }
 
     def _cost(self, name: str) -> float:
         """Return CPU seconds per record, of a new job what the worst of its namespace needs."""

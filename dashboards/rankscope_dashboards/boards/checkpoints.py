@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import pods, reported, training
+from rankscope_agent.contract.metrics import reported, training
 from rankscope_dashboards.boards import filesystems, learning
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
@@ -59,17 +59,8 @@ def dashboard(runbooks: str) -> Dashboard:
         title="Rankscope / Checkpoints and learning",
         description="One job: whether it would survive a failure now, whether it learns, and how"
         " the file systems under it do.",
-        variables=[
-            shared.data_source(),
-            shared.cluster(),
-            shared.job_id(every=False),
-            shared.node(jobs=True),
-            shared.rank(),
-        ],
-        marks=[
-            *shared.marks(job_nodes(shared.xids())),
-            shared.restarts(of(pods.GPU_ALLOCATION_INFO, JOB)),
-        ],
+        variables=shared.of_a_job(),
+        marks=shared.marks_of_a_job(),
         links=links.views(links.CHECKPOINTS),
         refresh="1m",
         since="now-6h",

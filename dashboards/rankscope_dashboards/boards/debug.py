@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import pods, starvation, training, watch
+from rankscope_agent.contract.metrics import starvation, training, watch
 from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.boards import debug_gpus, debug_hardware, debug_hosts
 from rankscope_dashboards.boards.debug_start import start
@@ -16,7 +16,6 @@ from rankscope_dashboards.expressions.queries import (
     RANK,
     chosen_ranks,
     findings,
-    job_nodes,
     largest_rates,
     of,
     rate,
@@ -59,17 +58,8 @@ def dashboard(runbooks: str) -> Dashboard:
         title="Rankscope / Debug",
         description="One job: where its step time goes, which ranks hold it up, and what"
         " their hardware reports.",
-        variables=[
-            shared.data_source(),
-            shared.cluster(),
-            shared.job_id(every=False),
-            shared.node(jobs=True),
-            shared.rank(),
-        ],
-        marks=[
-            *shared.marks(job_nodes(shared.xids())),
-            shared.restarts(of(pods.GPU_ALLOCATION_INFO, JOB)),
-        ],
+        variables=shared.of_a_job(),
+        marks=shared.marks_of_a_job(),
         links=links.views(links.DEBUG),
         refresh="30s",
         panels=arrange(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import agent, gpus, kernel_log, training, watch
+from rankscope_agent.contract.metrics import agent, gpus, kernel_log, pods, training, watch
 from rankscope_dashboards.expressions.promql import worst
-from rankscope_dashboards.expressions.queries import CLUSTER, JOB, NODE, PLACE, of
+from rankscope_dashboards.expressions.queries import CLUSTER, JOB, NODE, PLACE, job_nodes, of
 from rankscope_dashboards.parts import links
 from rankscope_dashboards.parts.dashboard import Variable, annotation
 from rankscope_dashboards.parts.fields import override
@@ -61,6 +61,11 @@ def rank() -> Variable:
     return Variable(name="rank", label="Rank", query=query, includeAll=True, multi=True)
 
 
+def of_a_job() -> list[Variable]:
+    """Return the variables of a dashboard of one job."""
+    return [data_source(), cluster(), job_id(every=False), node(jobs=True), rank()]
+
+
 def xids() -> str:
     """Return when Xids of the chosen nodes last came: by the kernel log, or else by the driver."""
     driver = worst(of(gpus.GPU_XID_TIMESTAMP, NODE), "node", "gpu", "uuid", "xid")
@@ -93,21 +98,26 @@ JOB_COLUMNS = {**CLUSTER_COLUMN, "clusters": "clusters", "job_id": "job_id"}
 HIDDEN = {"hideFrom": {"viz": True, "legend": True, "tooltip": True}}
 
 
-def restarts(pods: str = "") -> Json:
+def restarts(of_pods: str = "") -> Json:
     """Return marks of container restarts.
 
     Args:
-        pods: series with pod_namespace and pod_name of those that count; empty for all.
+        of_pods: series with pod_namespace and pod_name of those that count; empty for all.
     """
     restarted = f"{KUBE_RESTARTS}{{{CLUSTER}}}"
     # Against the point before: seen once each, however seldom it is scraped or asked for.
     restarted = f"({restarted} > {restarted} offset $__interval)"
-    if pods:
-        known = f'label_replace({pods}, "namespace", "$1", "pod_namespace", "(.+)")'
+    if of_pods:
+        known = f'label_replace({of_pods}, "namespace", "$1", "pod_namespace", "(.+)")'
         known = f'label_replace({known}, "pod", "$1", "pod_name", "(.+)")'
         restarted = f"{restarted} and on (cluster, namespace, pod) {known}"
     times = f"timestamp({restarted}) * 1000"
     return annotation("Restarts", times, "Container restart", "{{namespace}}/{{pod}}", WARN)
+
+
+def marks_of_a_job() -> list[Json]:
+    """Return marks of Xids of its nodes, of its incidents and of restarts of its containers."""
+    return [*marks(job_nodes(xids())), restarts(of(pods.GPU_ALLOCATION_INFO, JOB))]
 
 
 FINDING_COLUMNS = {

@@ -17,11 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankscope_agent.contract.fair_shares import Holder, choose
 from rankscope_agent.contract.metrics import flight_recorder as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.fair_shares import Holder, choose
 from rankscope_agent.sources.flight_recorder.budget import ASSUMED_SECONDS, Budget
 from rankscope_agent.sources.flight_recorder.failures import REASONS, FlightError
 from rankscope_agent.sources.flight_recorder.launches import Launches, read_launches

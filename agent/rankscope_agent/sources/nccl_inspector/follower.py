@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rankscope_agent.contract.fair_shares import Holder, choose, take_turns
 from rankscope_agent.settings.file_descriptors import share
-from rankscope_agent.sources.fair_shares import Holder, choose, take_turns
 from rankscope_agent.sources.nccl_inspector import records, textfile
 from rankscope_agent.sources.nccl_inspector.directories import (
     LOG_NAME,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rankscope_agent.sources.fair_shares import Holder
+from rankscope_agent.contract.fair_shares import Holder
 
 MAX_FOLDERS = 4096
 """Folders looked at: many times what the largest nodes run."""

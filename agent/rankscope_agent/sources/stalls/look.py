@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankscope_agent.contract import thread_stacks
+from rankscope_agent.contract.fair_shares import choose
 from rankscope_agent.contract.flight_dump import FlightDump, Frame
 from rankscope_agent.contract.stalls import GroupCalls, RankStall, groups_of
-from rankscope_agent.sources.fair_shares import choose
 from rankscope_agent.sources.flight_recorder.failures import FlightError
 from rankscope_agent.sources.flight_recorder.launches import read_answer
 from rankscope_agent.sources.flight_recorder.worker_server import (

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rankscope_agent.contract.fair_shares import choose
 from rankscope_agent.contract.job_names import namespace_of
 from rankscope_agent.contract.metrics import starvation as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.fair_shares import choose
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.lock_holders import Inode, read_lock_holders

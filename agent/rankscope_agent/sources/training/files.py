@@ -19,8 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from rankscope_agent.contract.fair_shares import Holder
 from rankscope_agent.contract.job_names import JobNameError, PodJob
-from rankscope_agent.sources.fair_shares import Holder
 from rankscope_agent.sources.pods.job_owners import OwnedFile
 from rankscope_agent.sources.training.format import HEADER_SIZE, RingError, RingHeader, parse_header
 from rankscope_agent.sources.training.locks import is_held

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from rankscope_agent.contract.fair_shares import Holder, allot_to_holders
 from rankscope_agent.settings.file_descriptors import share
-from rankscope_agent.sources.fair_shares import Holder, allot_to_holders
 from rankscope_agent.sources.training.ends import EndWatch
 from rankscope_agent.sources.training.files import (
     MAX_RINGS,

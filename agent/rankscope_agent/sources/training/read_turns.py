@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from rankscope_agent.sources.fair_shares import Holder
+from rankscope_agent.contract.fair_shares import Holder
 from rankscope_agent.sources.run_time import charging, time_left
 from rankscope_agent.sources.training.followed_ring import FollowedRing
 

@@ -18,6 +18,7 @@ from hashlib import blake2s
 from itertools import chain, groupby
 from pathlib import Path
 
+from rankscope_agent.contract.fair_shares import Holder, allot_to_items, choose
 from rankscope_agent.contract.model import (
     MAX_STEP_ROWS,
     FreshSteps,
@@ -28,7 +29,6 @@ from rankscope_agent.contract.model import (
     StepRow,
 )
 from rankscope_agent.contract.shards import Jobs, covers
-from rankscope_agent.sources.fair_shares import Holder, allot_to_items, choose
 from rankscope_agent.sources.pods.lock_holders import Inode
 from rankscope_agent.sources.training.cursor import (
     newest_seq,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rankscope_agent.sources.fair_shares import Holder
+from rankscope_agent.contract.fair_shares import Holder
 from rankscope_agent.sources.training.cursor import Cursor, locate
 from rankscope_agent.sources.training.ends import EndWatch
 from rankscope_agent.sources.training.extension import SUFFIX, open_extension

@@ -49,3 +49,35 @@ def test_operations_are_those_of_the_jobs_nodes(gives, nodes, shown):
         for node in shown
     }
     gives(expression("checkpoints", title), series, expected)
+
+
+def nfs(node: str, pod: str, operation: str, requests: int, seconds: int, again: int) -> dict:
+    key = f'{{node="{node}",pod_uid="{pod}",operation="{operation}"}}'
+    counted = {"operations": requests, "round_trip_seconds": seconds, "retransmissions": again}
+    return {
+        f"rankscope_nfs_{name}_total{key}": f"0+{each}x20"
+        for name, each in {**counted, "timeouts": again // 2}.items()
+    }
+
+
+ON_NODE_A = {'rankscope_rank_info{job_id="t/j",rank="0",node="a"}': "1x20"}
+
+
+def test_an_nfs_request_takes_what_it_takes_however_many_pods_tell_of_its_mount(gives):
+    series = {
+        **nfs("a", "", "read", 600, 6, 0),
+        **nfs("a", "pod", "read", 600, 6, 0),  # one export, one counter
+        **nfs("a", "pod", "write", 60, 30, 0),
+        **nfs("b", "", "read", 60, 60, 0),  # no node of the job's
+    }
+    expected = {'{node="a",operation="read"}': 0.01, '{node="a",operation="write"}': 0.5}
+    title = "Round trip of an NFS request"
+    gives(expression("checkpoints", title), {**series, **ON_NODE_A}, expected)
+
+
+def test_nfs_requests_without_an_answer_are_those_of_the_worst_operation(gives):
+    series = {**nfs("a", "", "read", 600, 6, 6), **nfs("a", "", "write", 60, 6, 120)}
+    series = {**series, **nfs("b", "", "read", 60, 6, 600), **ON_NODE_A}
+    title = "NFS requests without an answer"
+    gives(expression("checkpoints", title, 0), series, {"{}": 2.0})
+    gives(expression("checkpoints", title, 1), series, {"{}": 1.0})

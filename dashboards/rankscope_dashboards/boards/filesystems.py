@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import storage_clients
+from rankscope_agent.contract.metrics import host, storage_clients
 from rankscope_dashboards.expressions import volumes
 from rankscope_dashboards.expressions.promql import by
 from rankscope_dashboards.expressions.queries import (
@@ -16,13 +16,14 @@ from rankscope_dashboards.expressions.queries import (
     rate,
     whole,
 )
-from rankscope_dashboards.expressions.storage import client_seconds
+from rankscope_dashboards.expressions.storage import client_seconds, for_each_nfs_request
 from rankscope_dashboards.parts import links, shared
-from rankscope_dashboards.parts.fields import columns, lettered, override
+from rankscope_dashboards.parts.fields import colored, columns, lettered, override
 from rankscope_dashboards.parts.panels import BAD, GOOD, Panel, Table, TimeSeries, rows, targets
 
 NO_CLIENT = "no client of Lustre or CephFS, or agents do not read debugfs (--path.debugfs)"
 NO_MOUNT = f"{NO_CLIENT}; no mount of JuiceFS is scraped"
+NO_NFS = "no NFS mount, or agents do not see the node's processes (hostPID, component tier-1)"
 NO_VOLUMES = "no claims, or neither kubelets nor kube-state-metrics are scraped"
 
 SLOW = ((None, GOOD), (0.05, BAD))
@@ -64,8 +65,57 @@ def panels(runbooks: str) -> list[Panel]:
             several=True,
             missing=NO_CLIENT,
         ),
+        _nfs_seconds(runbooks),
+        _nfs_repeated(runbooks),
         _volumes(runbooks),
     ]
+
+
+def _nfs_seconds(runbooks: str) -> Panel:
+    """Return how long NFS servers take to answer the job's nodes."""
+    mean = for_each_nfs_request(host.NFS_ROUND_TRIP, NODE, "$__rate_interval")
+    whole_range = for_each_nfs_request(host.NFS_ROUND_TRIP, NODE, "$__range", " @ end()")
+    return TimeSeries(
+        title="Round trip of an NFS request",
+        description="Mean time between sending a request and its answer, by node and kind of"
+        f" operation, over the mounts of all training pods and of the node; the {FEW} longest. One"
+        " node above the others has a slow way to the server; all of them together have a slow"
+        " server.",
+        unit="s",
+        minimum=0,
+        targets=targets(
+            (
+                f"{job_nodes(mean)} and topk({FEW}, {job_nodes(whole_range)})",
+                "{{node}} {{operation}} {{cluster}}",
+            )
+        ),
+        overrides=lettered(),
+        several=True,
+        steps=SLOW,
+        missing=NO_NFS,
+        links=[links.runbook(runbooks, "RankscopeSlowStorage")],
+    )
+
+
+def _nfs_repeated(runbooks: str) -> Panel:
+    """Return how many NFS requests had to be sent again, as the network or the server lost them."""
+    kinds = {"sent again": host.NFS_RETRANSMISSIONS, "timed out": host.NFS_TIMEOUTS}
+    each = {
+        name: for_each_nfs_request(counted, NODE, "$__rate_interval")
+        for name, counted in kinds.items()
+    }
+    return TimeSeries(
+        title="NFS requests without an answer",
+        description="Of the requests of the job's nodes, those that were sent again and those that"
+        " timed out, on the worst node and for the worst kind of operation. Several times the"
+        " number of requests means a server that is away: what uses the mount hangs.",
+        unit="percentunit",
+        minimum=0,
+        targets=targets(*((f"max({job_nodes(one)})", name) for name, one in each.items())),
+        overrides=colored(tuple(kinds)),
+        missing=NO_NFS,
+        links=[links.runbook(runbooks, "RankscopeSlowStorage")],
+    )
 
 
 def _volumes(runbooks: str) -> Panel:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import storage_clients
+from rankscope_agent.contract.metrics import host, storage_clients
+from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.expressions.promql import by, worst
 
 CLIENT = ("node", "type", "filesystem", "operation")
@@ -50,3 +51,22 @@ def client_seconds(matchers: str, window: str, fewest: int = 1, moment: str = ""
         mean(matchers, window, fewest, moment) for mean in (operation_seconds, juicefs_seconds)
     )
     return f"({ours} or {juicefs})"
+
+
+def for_each_nfs_request(counted: Metric, matchers: str, window: str, moment: str = "") -> str:
+    """Return what was counted for each NFS request, by node and kind of operation.
+
+    Pods that mount one export share its counters, and so each tells all of them: ratios of sums
+    hold nevertheless, sums would not.
+
+    Args:
+        counted: one of NFS' series other than the requests: seconds, retransmissions, timeouts.
+        matchers: of the series.
+        window: over which both are counted.
+        moment: at which the window ends, as of `operation_seconds`.
+    """
+    above, below = (
+        f"sum {by('node', 'operation')} (increase({metric.name}{{{matchers}}}[{window}]{moment}))"
+        for metric in (counted, host.NFS_OPERATIONS)
+    )
+    return f"({above} / ({below} >= 1))"

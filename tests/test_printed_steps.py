@@ -46,6 +46,23 @@ TITAN = (
     "[rank0]:[titan] 2026-11-23 04:00:00,123 - root - INFO - step: 10  loss:  8.1234"
     "  grad_norm:  1.2000  memory: 20.11GiB(50.00%)  tps: 3,456"
 )
+TIMM = (
+    "Train: 0 [  10/1251 (  1%)]  Loss: 6.92 (6.95)  Time: 0.402s, 2547.26/s"
+    "  (1.093s,  936.87/s)  LR: 1.000e-05  Data: 0.010 (0.318)"
+)
+MMENGINE = (
+    "11/23 04:00:00 - mmengine - INFO - Epoch(train)  [1][  10/1251]  lr: 1.0000e-02"
+    "  eta: 1 day, 1:10:11  time: 0.4881  data_time: 0.0123  memory: 3081  loss: 6.9123"
+)
+MMENGINE_ITERATIONS = (
+    "2026/11/23 04:00:00 - mmengine - INFO - Iter(train) [    50/160000]  base_lr: 9.9e-03"
+    "  lr: 9.9e-03  eta: 9:10:11  time: 0.2  data_time: 0.1  memory: 3081  loss: 2.5  aux: 0.5"
+)
+DETECTRON = (
+    "[11/23 04:00:00 d2.utils.events]:  eta: 0:10:11  iter: 19  total_loss: 2.345  loss_cls: 1.2"
+    "    time: 0.3521  last_time: 0.3  data_time: 0.0123  lr: 0.00039962  max_mem: 3081M"
+)
+CLU_IMAGES = CLU + ", images_per_second=1280.5, images_per_second_per_core=160.1"
 MXNET = "INFO:root:Epoch[0] Batch [0-100]\tSpeed: 1234.56 samples/sec\tcross-entropy=2.3"
 KERAS = "1875/1875 [==============================] - 5s 2ms/step - loss: 0.29 - accuracy: 0.9"
 KERAS_3 = "469/469 - 2s - 5ms/step - accuracy: 0.9258 - loss: 0.2561 - val_loss: 0.5"
@@ -60,9 +77,14 @@ LINES = (
     (IMAGENET, "pytorch", 10, 7.0012, 0.402, None),
     (TORCHVISION, "pytorch", 10, 6.9123, 0.4881, None),
     (TITAN, "pytorch", 10, 8.1234, None, None),
+    (TIMM, "pytorch", 10, 6.92, 0.402, 2547.26),
+    (MMENGINE, "pytorch", 10, 6.9123, 0.4881, None),
+    (MMENGINE_ITERATIONS, "pytorch", 50, 2.5, 0.2, None),
+    (DETECTRON, "pytorch", 19, 2.345, 0.3521, None),
     (KERAS, "keras", 1875, 0.29, 0.002, None),
     (KERAS_3, "keras", 469, 0.2561, 0.005, None),
     (CLU, "jax", 100, 1.234, 0.1, None),
+    (CLU_IMAGES, "jax", 100, 1.234, 0.1, 1280.5),
     (MAXTEXT, "jax", 10, 9.876, 1.234, None),
     ("[10]\ttrain-rmse:0.125\teval-rmse:0.2", "xgboost", 10, 0.125, None, None),
     ("[04:00:00] [11]\ttrain-mlogloss:0.5", "xgboost", 11, 0.5, None, None),
@@ -79,7 +101,7 @@ LINES = (
         None,
     ),
     ("Step 10 | loss:1.234 lr:2e-05", "torchtune", 10, 1.234, None, None),
-    (NEMO, "nemo", 10, 10.1, 1.23, None),
+    (NEMO, "nemo", 10, 10.1, 1.23, pytest.approx(32 / 1.23)),
 )
 
 

@@ -1,4 +1,4 @@
-"""What frameworks print of tokens and operations per second, of the whole job or of each GPU."""
+"""What frameworks and scripts print of throughput, of the whole job or of each GPU."""
 
 from __future__ import annotations
 
@@ -36,18 +36,20 @@ HUGGING_FACE = (
     " 'train_tokens_per_second': 25600.0, 'train_loss': 1.2, 'epoch': 1.0}"
 )
 
-WHOLE, GPU, FLOPS = (
+WHOLE, GPU, FLOPS, SAMPLES = (
     metrics.JOB_LOG_TOKENS_RATE,
     metrics.JOB_LOG_GPU_TOKENS_RATE,
     metrics.JOB_LOG_GPU_FLOPS,
+    metrics.JOB_LOG_SAMPLES_RATE,
 )
+RATES = (WHOLE, GPU, FLOPS, SAMPLES)
 LINES = {
     "torchtitan": (TITAN, {GPU: 3456.0, FLOPS: 1.0125e15}),
     "torchtitan in colour": (COLOURED, {GPU: 3456.0, FLOPS: 1.0125e15}),
     "torchtune": (TORCHTUNE, {GPU: 1523.4}),
-    "PaddleNLP": (PADDLE, {GPU: 889.0448, FLOPS: 2.77e12}),
+    "PaddleNLP": (PADDLE, {GPU: 889.0448, FLOPS: 2.77e12, SAMPLES: 0.8682}),
     "MaxText": (MAXTEXT, {GPU: 3456.7, FLOPS: 1.502e14}),
-    "transformers": (HUGGING_FACE, {WHOLE: 25600.0}),
+    "transformers": (HUGGING_FACE, {WHOLE: 25600.0, SAMPLES: 12.5}),
 }
 
 
@@ -56,7 +58,7 @@ def exported(*lines: str):
     log = StepLog()
     log.feed("".join(f"{line}\n" for line in lines).encode(), NOW, None)
     samples = step_samples(PodIdentity("team", "train-0", "uid"), log.facts)
-    return {one.metric: one.value for one in samples if one.metric in (WHOLE, GPU, FLOPS)}
+    return {one.metric: one.value for one in samples if one.metric in RATES}
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -75,3 +77,46 @@ def test_the_newest_line_counts_and_one_without_a_rate_changes_nothing():
     later = TITAN.replace("3,456", "4,000").replace("step: 10", "step: 20")
     without = later.partition("  tps:")[0].replace("step: 20", "step: 30")
     assert exported(TITAN, later, without)[GPU] == 4000.0
+
+
+STEP = "Epoch: 0, Batch: 10, Loss: 0.51"
+OWN = {
+    f"{STEP}, 512.5 samples/s": {SAMPLES: 512.5},
+    f"{STEP}, 1,024 images/sec": {SAMPLES: 1024.0},
+    f"{STEP} | throughput: 12 samples/second": {SAMPLES: 12.0},
+    f"{STEP}, samples/s: 12.5": {SAMPLES: 12.5},
+    f"{STEP} img/s=350": {SAMPLES: 350.0},
+    f"{STEP}, time 0.5 samples/s: 12.3": {SAMPLES: 12.3},
+    f"{STEP}, images_per_second: 7e2": {SAMPLES: 700.0},
+    "step   10/19560 | loss 7.1 (+nanz)| norm 15.4 (+nanz)| lr 8.57e-07 | 250.00 ms | 48.1% bf16"
+    " MFU | 182,044 tok/s": {WHOLE: 182044.0},
+    "step    10 | loss: 6.12 | lr 1.0e-04 | norm: 1.2 | dt: 250.00ms | tok/sec: 180000.25": {
+        WHOLE: 180000.25
+    },
+    f"{STEP}, tokens/s/gpu: 3,456, tokens per second: 27648": {GPU: 3456.0, WHOLE: 27648.0},
+    f"{STEP}, 100 tok/s/GPU": {GPU: 100.0},
+    f"{STEP}, 9 samples/s/gpu": {},
+    f"{STEP}, 9 samples per step": {},
+    f"{STEP}, subsamples/s: 9": {},
+    f"{STEP}, 1,2345 samples/s": {},
+    f"{STEP}, samples/s: nan": {},
+}
+
+
+@pytest.mark.parametrize("line", OWN, ids=range(len(OWN)))
+def test_a_script_of_ones_own_prints_rates_with_their_units(line):
+    assert exported(line) == OWN[line]
+
+
+@pytest.mark.parametrize(
+    "time", [", dt: 250.00ms", " | 250.00 ms |", ", data time: 5ms, step time: 250ms"]
+)
+def test_the_milliseconds_of_a_step_are_read_from_scripts_of_ones_own(time):
+    log = StepLog()
+    log.feed(f"{STEP}{time}\n".encode(), NOW, None)
+    assert log.facts.frameworks["pytorch"].step_seconds == 0.25
+
+
+@pytest.mark.parametrize("part", ["1,", "samples/s ", "tok/s: ", "9 samples", " ms", "12345"])
+def test_what_only_begins_like_a_rate_is_none(part):
+    assert exported(STEP + " " + (part * 2000)[:7000]) == {}

@@ -1,8 +1,8 @@
 """Lines about steps that training scripts print: a table of formats, each with who prints it.
 
 A format is tried where the line's own words begin, or anywhere in the line. Names of groups: step,
-loss, seconds, milliseconds, per_second (steps), rate (samples), gpu_tokens (per second) and
-gpu_teraflops (likewise).
+loss, seconds, milliseconds, per_second (steps), rate (samples), batch (samples of a step),
+gpu_tokens (per second) and gpu_teraflops (likewise).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from rankscope_agent.sources.nccl_log.step_lines.patterns import NUMBER, RATES, value, with_commas
 from rankscope_agent.sources.nccl_log.step_lines.values import (
     JAX,
     KERAS,
@@ -34,8 +35,7 @@ MARKS = (LOSS_MARK, *TAB_MARKS)
 MAX_WORDS = 2048
 """Bytes of a line that are matched: the longest known, of PaddleDetection, have below 600."""
 
-_NUMBER = rb"[-+]?(?:\d{1,15}(?:\.\d{1,30})?(?:[eE][-+]?\d{1,3})?|[Ii]nf(?:inity)?|[Nn]a[Nn])"
-_LOSS = rb"(?P<loss>" + _NUMBER + rb")"
+_LOSS = rb"(?P<loss>" + NUMBER + rb")"
 _STEP = rb"(?P<step>\d{1,12})"
 _COUNT = _STEP + rb"(?:[/ ]{1,3}(?:of )?\d{1,12})?"
 _EPOCH = rb"[Ee]poch:? {0,2}[#(\[]?\d{1,9}(?:/\d{1,9})?[)\]]?"
@@ -46,19 +46,16 @@ _APART = rb"(?:(?<![\w.])|(?<=\dm))"
 _SEPARATOR = rb"[\s,;:|\-]{0,8}"
 
 
-def _value(before: bytes, name: bytes = b"loss", after: bytes = b"") -> re.Pattern[bytes]:
-    return re.compile(before + rb"(?P<" + name + rb">" + _NUMBER + rb")" + after)
+LOSS = value(rb"(?<![\w.])loss[:=] {0,8}")
+BATCH_COST = value(rb"\bbatch_cost: ", b"seconds")
+OWN_MILLISECONDS = value(
+    rb"[|,;] {0,4}(?:(?:[Ss]tep|[Ii]ter(?:ation)?|[Bb]atch)[_ ])?(?:dt|[Tt]ime)?[:=]? {0,4}",
+    b"milliseconds",
+    rb" ?ms\b",
+)
+"""Of a step, not that of a part of it which has a name: `data time: 5ms`."""
 
-
-LOSS = _value(rb"(?<![\w.])loss[:=] {0,8}")
-BATCH_COST = _value(rb"\bbatch_cost: ", b"seconds")
-IPS = _value(rb"\bips: ", b"rate")
-
-
-def _with_commas(before: bytes, name: bytes) -> re.Pattern[bytes]:
-    """Return the pattern of a value in which thousands may have commas, as in 3,456.7."""
-    grouped = rb"\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,9})?"
-    return re.compile(before + rb"(?P<" + name + rb">" + grouped + rb"|" + _NUMBER + rb")")
+IPS = value(rb"\bips: ", b"rate")
 
 
 class Format(NamedTuple):
@@ -97,24 +94,25 @@ FORMATS: Sequence[Format] = (
     Format(
         MXNET,
         re.compile(rb"Epoch\[\d{1,9}\] Batch \[(?:\d{1,12}-)?" + _STEP + rb"\]\tSpeed: "),
-        needed=_value(b"", b"rate", b" samples/sec"),
-        others=(_value(rb"\b(?:loss|cross-entropy|mse|rmse)="),),
+        needed=value(b"", b"rate", b" samples/sec"),
+        others=(value(rb"\b(?:loss|cross-entropy|mse|rmse)="),),
     ),
     # nemo/lightning/pytorch/callbacks/progress_printer.py
     Format(
         NEMO,
         re.compile(rb"Training epoch \d{1,9}, iteration \d{1,12}/\d{1,12} \|"),
-        needed=_value(rb"\breduced_train_loss: "),
+        needed=value(rb"\breduced_train_loss: "),
         others=(
-            _value(rb"\bglobal_step: ", b"step"),
-            _value(rb"\btrain_step_timing in s: ", b"seconds"),
+            value(rb"\bglobal_step: ", b"step"),
+            value(rb"\btrain_step_timing in s: ", b"seconds"),
+            value(rb"\bglobal_batch_size: ", b"batch"),
         ),
     ),
     # torchtune/training/metric_logging.py: Step 10 | loss:1.25 lr:2e-05 tokens_per_second_per_gpu:9
     Format(
         TORCHTUNE,
         re.compile(rb"Step " + _STEP + rb" \| (?=loss:)"),
-        others=(_value(rb"\btokens_per_second_per_gpu:", b"gpu_tokens"),),
+        others=(value(rb"\btokens_per_second_per_gpu:", b"gpu_tokens"),),
     ),
     # torchtune's bar, whose description holds bars: 1|25|Loss: 1.25:   5%|
     Format(TORCHTUNE, re.compile(rb"\d{1,9}\|" + _STEP + rb"\|Loss: " + _LOSS), needed=None),
@@ -122,12 +120,12 @@ FORMATS: Sequence[Format] = (
     Format(
         PADDLE,
         re.compile(rb"loss: " + _LOSS + rb", learning_rate: "),
-        needed=_value(rb"\bglobal_step: ", b"step"),
+        needed=value(rb"\bglobal_step: ", b"step"),
         others=(
-            _value(rb"\binterval_samples_per_second: ", b"rate"),
-            _value(rb"\binterval_steps_per_second: ", b"per_second"),
-            _value(rb"\binterval_tokens_per_second_per_device: ", b"gpu_tokens"),
-            _value(rb"\binterval_hardware_tflops_per_device: ", b"gpu_teraflops"),
+            value(rb"\binterval_samples_per_second: ", b"rate"),
+            value(rb"\binterval_steps_per_second: ", b"per_second"),
+            value(rb"\binterval_tokens_per_second_per_device: ", b"gpu_tokens"),
+            value(rb"\binterval_hardware_tflops_per_device: ", b"gpu_teraflops"),
         ),
     ),
     # PaddleClas: [Train][Epoch 1/120][Iter: 10/5004]lr(..): .., loss: 7.01, batch_cost: 0.5s
@@ -151,27 +149,30 @@ FORMATS: Sequence[Format] = (
             rb"(?:\x1b\[\d{0,2}m)?" + _STEP + rb"/\d{1,12}(?:\x1b\[0m)? (?=[\[\-\x1b\xe2])"
         ),
         others=(
-            _value(rb" ", b"milliseconds", rb"ms/step"),
-            _value(rb" ", b"seconds", rb"s/step"),
+            value(rb" ", b"milliseconds", rb"ms/step"),
+            value(rb" ", b"seconds", rb"s/step"),
         ),
     ),
     # clu/metric_writers/logging_writer.py: [100] accuracy=0.5, loss=1.25, steps_per_second=10.3
     Format(
         JAX,
         re.compile(rb"logging_writer\.py:\d{1,6}\] \[" + _STEP + rb"\] "),
-        needed=_value(rb"(?<![\w.])(?:train_|train/)?loss="),
-        others=(_value(rb"\bsteps_per_sec(?:ond)?=", b"per_second"),),
+        needed=value(rb"(?<![\w.])(?:train_|train/)?loss="),
+        others=(
+            value(rb"\bsteps_per_sec(?:ond)?=", b"per_second"),
+            value(rb"\b(?:examples|images|samples)_per_sec(?:ond)?=", b"rate"),
+        ),
         anywhere=True,
     ),
     # MaxText/metric_logger.py
     Format(
         JAX,
         re.compile(
-            rb"completed step: " + _STEP + rb", seconds: (?P<seconds>" + _NUMBER + rb"), (?=TFLOP)"
+            rb"completed step: " + _STEP + rb", seconds: (?P<seconds>" + NUMBER + rb"), (?=TFLOP)"
         ),
         others=(
-            _value(rb" Tokens/s/device: ", b"gpu_tokens"),
-            _value(rb"TFLOP/s/device: ", b"gpu_teraflops"),
+            value(rb" Tokens/s/device: ", b"gpu_tokens"),
+            value(rb"TFLOP/s/device: ", b"gpu_teraflops"),
         ),
         anywhere=True,
     ),
@@ -180,7 +181,7 @@ FORMATS: Sequence[Format] = (
         PYTORCH,
         re.compile(rb"iter " + _STEP + rb": loss " + _LOSS),
         needed=None,
-        others=(_value(rb", time ", b"milliseconds", b"ms"),),
+        others=(value(rb", time ", b"milliseconds", b"ms"),),
     ),
     # torchtitan/components/metrics.py: step: 10  loss:  8.12  grad_norm:  1.2 .. tps: 3,456, where
     # each value has a colour of its own unless that is switched off
@@ -192,8 +193,8 @@ FORMATS: Sequence[Format] = (
         ),
         needed=None,
         others=(
-            _with_commas(_APART + rb"tps: ", b"gpu_tokens"),
-            _with_commas(_APART + rb"tflops: ", b"gpu_teraflops"),
+            with_commas(_APART + rb"tps: ", b"gpu_tokens"),
+            with_commas(_APART + rb"tflops: ", b"gpu_teraflops"),
         ),
         anywhere=True,
     ),
@@ -210,15 +211,44 @@ FORMATS: Sequence[Format] = (
         PYTORCH,
         re.compile(
             rb"Epoch: \[\d{1,9}\]\[ {0,9}" + _COUNT
-            + rb"\]\tTime {1,6}(?P<seconds>" + _NUMBER + rb")"
+            + rb"\]\tTime {1,6}(?P<seconds>" + NUMBER + rb")"
         ),
-        needed=_value(rb"\tLoss {1,4}"),
+        needed=value(rb"\tLoss {1,4}"),
     ),
     # torchvision/references, utils.MetricLogger: Epoch: [0]  [  10/1251]  eta: ..  loss: 6.9 (6.95)
     Format(
         PYTORCH,
         re.compile(rb"Epoch: \[\d{1,9}\] {1,3}\[ {0,9}" + _COUNT + rb"\] {1,3}eta: "),
-        others=(_value(rb" time: ", b"seconds"),),
+        others=(value(rb" time: ", b"seconds"),),
+    ),
+    # timm's train.py: Train: 0 [  10/1251 (  1%)]  Loss: 6.92 (6.95)  Time: 0.402s, 2547.26/s  (..)
+    Format(
+        PYTORCH,
+        re.compile(rb"Train: \d{1,9} \[ {0,9}" + _COUNT + rb" \( {0,3}\d{1,3}%\)\] {1,4}"),
+        needed=value(rb"\bLoss: {1,8}"),
+        others=(
+            value(rb"\bTime: {1,8}", b"seconds", rb"s,"),
+            value(rb"\bTime: {1,8}[\d.]{1,20}s, {1,8}", b"rate", rb"/s"),
+        ),
+        anywhere=True,
+    ),
+    # mmengine/runner/log_processor.py: Epoch(train)  [1][  10/1251]  lr: .. time: 0.5 .. loss: 6.9
+    Format(
+        PYTORCH,
+        re.compile(
+            rb"(?:Epoch\(train\) {1,4}\[ {0,9}\d{1,9}\]|Iter\(train\) {1,4})\[ {0,9}" + _COUNT
+            + rb"\]"
+        ),
+        others=(value(rb" time: ", b"seconds"),),
+        anywhere=True,
+    ),
+    # detectron2/utils/events.py: eta: 0:10:11  iter: 19  total_loss: 2.345 .. time: 0.3521  ..
+    Format(
+        PYTORCH,
+        re.compile(rb" iter: " + _STEP + rb" {1,4}total_loss: " + _LOSS),
+        needed=None,
+        others=(value(rb" time: ", b"seconds"),),
+        anywhere=True,
     ),
     # Scripts of one's own: Epoch: 0, Batch: 10, Loss: 0.51; Epoch [1/5], Step [100/600], Loss: 0.2
     Format(
@@ -229,6 +259,7 @@ FORMATS: Sequence[Format] = (
             + rb"(?:[Tt]rain(?:ing)?[ _/])?[Ll]oss\b[:=\s]{1,4}" + _LOSS
         ),
         needed=None,
+        others=(OWN_MILLISECONDS, *RATES),
     ),
 )  # fmt: skip
 """In the order in which they are tried: those of frameworks before those of anybody."""
@@ -267,12 +298,13 @@ def _values(kind: Format, text: bytes, head: re.Match[bytes]) -> dict[str, bytes
 def line_of(framework: str, values: dict[str, bytes | None]) -> StepLine:
     """Return a line's values by the groups of its pattern; those that cannot be are left out."""
     loss = values.get("loss")
+    step_seconds = _step_seconds(values)
     return StepLine(
         framework,
         step=_step(values.get("step")),
-        step_seconds=_step_seconds(values),
-        samples_per_second=_known(rate, values.get("rate") or values.get("samples_per_second")),
-        tokens_per_second=_known(rate, values.get("tokens_per_second")),
+        step_seconds=step_seconds,
+        samples_per_second=_samples_per_second(values, step_seconds),
+        tokens_per_second=_known(rate, _plain(values.get("tokens_per_second"))),
         gpu_tokens_per_second=_known(rate, _plain(values.get("gpu_tokens"))),
         gpu_flops_per_second=_known(_flops, _plain(values.get("gpu_teraflops"))),
         loss=None if loss is None else number(loss),
@@ -291,6 +323,16 @@ def _step_seconds(values: dict[str, bytes | None]) -> float | None:
     text = values.get("per_second")
     per_second = number(text) if text is not None else 0.0
     return seconds(1 / per_second) if per_second > 0 else None
+
+
+def _samples_per_second(
+    values: dict[str, bytes | None], step_seconds: float | None
+) -> float | None:
+    printed = values.get("rate") or values.get("samples_per_second")
+    batch = values.get("batch")
+    if printed is None and batch is not None and step_seconds is not None:
+        return rate(number(batch) / step_seconds)
+    return _known(rate, _plain(printed))
 
 
 def _plain(text: bytes | None) -> bytes | None:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from rankscope_agent.contract.metrics import kernel_log
+from rankscope_analyzers.gpus import driver_xids
 from rankscope_analyzers.gpus.errors import COUNTERS, HOLDERS, READS, GpuError, errors
 from rankscope_analyzers.intake import page_history
 from rankscope_analyzers.intake.observed import Series
@@ -51,7 +52,8 @@ class ErrorLog:
 
 def from_pages(pages: Sequence[Page], since_unix_seconds: float) -> ErrorLog:
     """Return what agents' pages say; one page tells when an error came last, not when first."""
-    series = list(page_history.from_pages(pages, READS).all())
+    shown = page_history.from_pages(pages, (*READS, *driver_xids.READS))
+    series = driver_xids.merge(shown.all())
     until = max((page.time for page in pages), default=since_unix_seconds)
     return ErrorLog(errors(series, since_unix_seconds), since_unix_seconds, until, None)
 
@@ -69,11 +71,11 @@ def from_prometheus(
     interval = length / count
     # One more reading before the time shows what was counted already when it began.
     grid = (since_unix_seconds - interval, now_unix_seconds, interval)
-    series = [
+    series = driver_xids.merge(
         one
-        for name in (*COUNTERS, *STAMPS)
-        for one in _readings(name, _newest(server, f"{name}", grid))
-    ]
+        for name in (*COUNTERS, *STAMPS, *(metric.name for metric in driver_xids.READS))
+        for one in _readings(name, _newest(server, name, grid))
+    )
     uuids = sorted({one.labels.get("uuid", "") for one in series if one.name in COUNTERS} - {""})
     failed = sorted({error.uuid for error in errors(series, since_unix_seconds)} & set(uuids))
     for first in range(0, len(failed), UUIDS_AT_ONCE):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from rankscope_agent.contract.kernel.xid import XIDS, describe
-from rankscope_agent.contract.metrics import gpus, kernel_log
+from rankscope_agent.contract.kernel.xid import XIDS
+from rankscope_agent.contract.metrics import kernel_log
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.advice import CABLE_REPORTED
 from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Where
+from rankscope_analyzers.gpus import driver_xids, xid_incidents
 from rankscope_analyzers.gpus import errors as gpu_errors
-from rankscope_analyzers.gpus import xid_incidents
 from rankscope_analyzers.gpus.xid_incidents import XidIncident
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
@@ -64,11 +64,10 @@ KINDS = frozenset(
 
 READS: tuple[Metric, ...] = (
     *gpu_errors.READS,
+    *driver_xids.READS,
     kernel_log.KERNEL_EVENTS,
     kernel_log.KERNEL_LOG_INFO,
     kernel_log.BOOT_TIME,
-    gpus.GPU_XIDS,
-    gpus.GPU_XID_TIMESTAMP,
 )
 
 
@@ -76,7 +75,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what the kernel reports about the job's GPUs and nodes."""
     now = max((float(one.times[-1]) for one in observed.all()), default=0.0)
     since = now - WINDOW_SECONDS
-    errors = gpu_errors.errors(list(_gpu_series(observed, job)), since)
+    errors = gpu_errors.errors(driver_xids.merge(_gpu_series(observed, job)), since)
     for found in xid_incidents.analyze(errors):
         where = _where(found, job)
         if where is not None:
@@ -85,24 +84,11 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _gpu_series(observed: Observed, job: JobView) -> Iterator[Series]:
-    """Yield series of GPU errors; of nodes whose kernel log is not read, those of the driver."""
-    with_kernel_log = observed.nodes_with((kernel_log.KERNEL_LOG_INFO, kernel_log.XID_ERRORS))
-    for name in (*gpu_errors.COUNTERS, *gpu_errors.HOLDERS, *_STAMPS):
+    """Yield the series that GPU errors of the job's nodes are derived from."""
+    for name in dict.fromkeys(metric.name for metric in (*gpu_errors.READS, *driver_xids.READS)):
         for series in observed.named(name):
             if series.node in job.on_node:
                 yield series
-    for metric, stands_for in _BY_DRIVER:
-        for series in observed.of(metric):
-            if series.node in job.on_node and series.node not in with_kernel_log:
-                code = series.labels.get("xid", "")
-                known = describe(int(code)) if code.isdigit() and len(code) < 7 else None
-                meaning = (known.severity, known.action) if known else ("warn", "investigate")
-                labels = {**series.labels, "severity": meaning[0], "action": meaning[1]}
-                yield replace(series, name=stands_for.name, labels=labels)
-
-
-_STAMPS = tuple(dict.fromkeys(metric.name for metric, _ in gpu_errors.COUNTERS.values()))
-_BY_DRIVER = ((gpus.GPU_XIDS, kernel_log.XID_ERRORS), (gpus.GPU_XID_TIMESTAMP, kernel_log.XID_LAST))
 
 
 def _where(found: XidIncident, job: JobView) -> Where | None:

@@ -42,6 +42,18 @@ def test_warm_up_is_not_judged_after_every_restart():
     assert np.flatnonzero(~frame.usable).tolist() == [*range(14), *range(100, 114)]
 
 
+@pytest.mark.parametrize(("steps", "left_out"), [(20, 5), (40, 10), (56, 14), (80, 14)])
+def test_no_more_than_a_quarter_of_a_short_run_is_warm_up(steps, left_out):
+    frame = frames.build("job", records(Job(ranks=2, steps=steps)))
+    assert np.flatnonzero(~frame.usable).tolist() == [*range(left_out)]
+
+
+def test_ranks_without_stages_and_groups_are_of_the_first():
+    rows = records(Job(ranks=2, steps=40)).drop(columns=["pp_stage", "dp_group"])
+    frame = frames.build("job", rows)
+    assert (frame.stages.tolist(), frame.groups.tolist()) == ([0, 0], [0, 0])
+
+
 def test_a_restart_that_rolls_back_keeps_both_executions_of_a_step():
     first = records(Job(ranks=2, steps=60))
     again = first[first["step"] >= 50].copy()

@@ -21,6 +21,11 @@ def judged(count=8, all_of_them=(), **odd):
         all_of_them: pairs of columns and values of every GPU.
         odd: columns of GPU 1; `<reason>_share` is the part of the time that its counter grows by.
     """
+    rows = readings(count, all_of_them, **odd)
+    return analyze(pd.DataFrame(rows, columns=list(GPU_COLUMNS)))
+
+
+def readings(count, all_of_them=(), **odd):
     rows = []
     for gpu in range(count):
         for at in (0.0, SECONDS / 2, SECONDS):
@@ -45,7 +50,7 @@ def judged(count=8, all_of_them=(), **odd):
                 else:
                     row[f"{reason}_seconds"] = value * at
             rows.append(row)
-    return analyze(pd.DataFrame(rows, columns=list(GPU_COLUMNS)))
+    return rows
 
 
 def kinds(*args, **odd):
@@ -84,6 +89,23 @@ def test_a_gpu_that_is_idle_half_of_the_time_is_not_judged_by_its_clock(busy, to
 @pytest.mark.parametrize(("count", "told"), [(2, False), (3, True)])
 def test_it_takes_two_peers_to_say_which_gpu_is_odd(count, told):
     assert kinds(count, sm_clock_hertz=1.5e9) == [("clock_low", ("1",))] * told
+
+
+@pytest.mark.parametrize(("busy", "told"), [(0.79, True), (0.77, False)])
+def test_gpus_that_are_busier_by_more_than_a_fifth_are_no_peers(busy, told):
+    found = kinds(utilization_ratio=busy, sm_clock_hertz=1.5e9)
+    assert found == [("clock_low", ("1",))] * told
+
+
+@pytest.mark.parametrize(("count", "usual"), [(64, CLOCK), (66, 0.75 * CLOCK)])
+def test_one_of_more_than_64_gpus_is_not_left_out_of_what_is_usual(count, usual):
+    rows = [
+        {**row, "sm_clock_hertz": CLOCK / 2 if int(row["gpu"]) % 2 else CLOCK}
+        for row in readings(count)
+    ]
+    (found,) = analyze(pd.DataFrame(rows, columns=list(GPU_COLUMNS)))
+    assert found.evidence[0].expected == usual
+    assert f"SM clock 1.00 GHz against {usual / 1e9:.2f}" in found.summary
 
 
 @pytest.mark.parametrize(("share", "kind"), [(0.19, "clock_low"), (0.21, "power_cap")])

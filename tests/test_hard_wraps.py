@@ -257,3 +257,41 @@ def test_lines_that_lost_their_beginning_are_put_together_too(breaker):
     stripped = wrapped("\n".join([*texts, "Using network Socket"]), 40, breaker)
     facts = unwrap(plain(stripped.encode())).decode().splitlines()
     assert [line.split() for line in facts[:4]] == [text.split() for text in texts]
+
+
+EDGE = info(0, edge(0, 1, "NET/Socket/0")).rstrip()
+
+
+def unwrapped(parts: list[str]) -> list[str]:
+    return unwrap("\n".join(parts).encode()).decode().split("\n")
+
+
+@pytest.mark.parametrize(("before", "joined"), [(2000, True), (2001, False)])
+def test_a_log_that_lacks_no_end_in_4000_lines_was_not_wrapped(before, joined):
+    whole = [EDGE, "step 1 done"] * before
+    broken = [EDGE[:50], EDGE[50:]]
+    assert unwrapped([*whole, *broken]) == [*whole, *([EDGE] if joined else broken)]
+
+
+@pytest.mark.parametrize(("breaks", "joined"), [([37, 58, 66], True), ([37, 58, 66, 79], False)])
+def test_three_breaks_may_each_have_been_a_blank_or_nothing(breaks, joined):
+    edges = zip([0, *breaks], [*breaks, len(EDGE)], strict=True)
+    parts = [EDGE[begin:end].strip() for begin, end in edges]
+    assert unwrapped(parts) == ([EDGE] if joined else parts)
+
+
+def test_a_record_has_64_lines_at_most():
+    ring = info(0, "Channel 00/02 : " + "".join(f"{rank:>4}" for rank in range(1000))).rstrip()
+    parts = at_column(ring, 60)
+    assert len(parts) == 68
+    first, second = unwrapped(parts)
+    assert first.split() == " ".join(parts[:64]).split()
+    assert second.split() == " ".join(parts[64:]).split()
+
+
+@pytest.mark.parametrize(("before", "quoted"), [(798, True), (800, False)])
+def test_the_first_1600_lines_show_whether_a_log_was_quoted(before, quoted):
+    plain_lines = [EDGE, "step 1 done"] * (before // 2)
+    rest = [f"> {EDGE}", "> step 1 done"] * 400
+    joined = unwrapped([*plain_lines, *rest, f"> {EDGE[:50]}", f"> {EDGE[50:]}"])
+    assert (joined[-1] == EDGE) == quoted

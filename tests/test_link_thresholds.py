@@ -122,6 +122,26 @@ def test_an_adapter_that_stands_out_on_most_of_three_nodes_or_more_is_a_rail(nod
     assert found == ([("asymmetric_rail", many)] if together else [("congestion", 1)] * many)
 
 
+@pytest.mark.parametrize(("ports", "told"), [(2, False), (3, True)])
+def test_it_takes_two_siblings_to_say_which_port_of_a_node_carries_too_little(ports, told):
+    few = frame()
+    few.loc[few["device"] == "mlx5_1", "transmit_bytes"] *= 0.5
+    few = few[few["device"].isin([f"mlx5_{port}" for port in range(ports)])]
+    assert kinds(analyze(few)) == [("asymmetric_rail", ("mlx5_1",))] * told
+
+
+@pytest.mark.parametrize(
+    ("low", "idle", "told"), [(4, 0, True), (4, 1, True), (3, 3, True), (3, 4, False)]
+)
+def test_a_rail_carries_too_little_when_half_of_its_ports_do(low, idle, told):
+    ports = frame(nodes=max(low + idle, 5))
+    node = ports["node"].str.removeprefix("node").astype(int)
+    ports.loc[(node < low) & (ports["device"] == "mlx5_1"), "transmit_bytes"] *= 0.5
+    ports.loc[(node >= low) & (node < low + idle), "transmit_bytes"] = 0.0
+    found = [(one.kind, len(one.where.nodes)) for one in analyze(ports)]
+    assert found == [("asymmetric_rail", low)] * told
+
+
 @pytest.mark.parametrize(("events", "out"), [(39_000, False), (41_000, True)])
 def test_however_few_its_peers_a_port_with_twenty_times_their_trouble_stands_out(events, out):
     found = skew(np.array([events, 2000.0, 2000.0]), np.full(3, 1e12), np.zeros(3, int), np.ones(3))

@@ -130,26 +130,61 @@ def test_without_the_peak_of_each_gpu_there_are_flops_and_no_utilisation():
     assert mixed.mfu == pytest.approx(1e15 / (4 * (989.5e12 + 312e12)))
 
 
+# As the makers' data sheets print them: (tf32, bf16, fp8, fp4, fp32), of sparse matrices but for
+# fp32. `-` is a type that the GPU has not, or that the sheet leaves out.
+SPARSE = """
+NVIDIA GB300             2500    5000   10000  -      80
+NVIDIA B300 SXM6 AC      2250    4500   9000   -      75
+NVIDIA GB200             2500    5000   10000  20000  80
+NVIDIA B200              2250    4500   9000   18000  75
+NVIDIA B100              1750    3500   7000   14000  60
+NVIDIA H200 NVL          835     1671   3341   -      60
+NVIDIA H200              989     1979   3958   -      67
+NVIDIA GH200 480GB       989     1979   3958   -      67
+NVIDIA H100 PCIe         756     1513   3026   -      51
+NVIDIA H100 NVL          835     1671   3341   -      60
+NVIDIA H100 80GB HBM3    989     1979   3958   -      67
+NVIDIA H800 PCIe         756     1513   3026   -      51
+NVIDIA H800              989     1979   3958   -      67
+NVIDIA H20               148     296    592    -      44
+NVIDIA A100-SXM4-80GB    312     624    -      -      19.5
+NVIDIA A800-SXM4-80GB    312     624    -      -      19.5
+NVIDIA A40               149.6   299.4  -      -      37.4
+NVIDIA A30               164     330    -      -      10.3
+NVIDIA A10               125     250    -      -      31.2
+NVIDIA L40S              366     724.1  1466   -      91.6
+NVIDIA L40               181     362.1  724    -      90.5
+NVIDIA L4                120     242    485    -      30.3
+"""
+TYPES = ("tf32", "bf16", "fp8", "fp4", "fp32")
+
+
+@pytest.mark.parametrize("row", SPARSE.strip().splitlines())
+def test_peaks_are_those_of_data_sheets_for_dense_matrices(row):
+    *name, tf32, bf16, fp8, fp4, fp32 = row.split()
+    for dtype, printed in zip(TYPES, (tf32, bf16, fp8, fp4, fp32), strict=True):
+        found = peak(" ".join(name), dtype)
+        if printed == "-":
+            assert found is None, dtype
+        else:
+            assert found == (float(printed) * 1e12 / (1 if dtype == "fp32" else 2), dtype)
+    assert peak(" ".join(name), "fp16")[0] == peak(" ".join(name))[0] == float(bf16) * 1e12 / 2
+
+
 @pytest.mark.parametrize(
     ("name", "dtype", "tera"),
     [
-        ("NVIDIA H100 80GB HBM3", "", 989.5),
-        ("NVIDIA H100 PCIe", "", 756.5),
-        ("NVIDIA H100 NVL", "fp8", 1670.5),
-        ("NVIDIA H200", "tf32", 494.5),
-        ("NVIDIA GH200 480GB", "", 989.5),
-        ("NVIDIA H20", "", 148),
-        ("NVIDIA B200", "fp4", 9000),
-        ("NVIDIA A100-SXM4-80GB", "", 312),
-        ("NVIDIA A100 80GB PCIe", "fp32", 19.5),
-        ("NVIDIA L40S", "", 362.05),
-        ("NVIDIA L4", "", 121),
-        ("Tesla V100-SXM2-32GB", "", 125),
+        ("Tesla V100S-PCIE-32GB", "", 130),
+        ("Tesla V100S-PCIE-32GB", "fp32", 16.4),
         ("Tesla V100-PCIE-16GB", "fp16", 112),
+        ("Tesla V100-PCIE-16GB", "fp32", 14),
+        ("Tesla V100-SXM2-32GB", "", 125),
+        ("Tesla V100-SXM2-32GB", "fp32", 15.7),
         ("Tesla T4", "", 65),
+        ("Tesla T4", "fp32", 8.1),
     ],
 )
-def test_peaks_are_of_a_gpus_model_and_type_of_numbers(name, dtype, tera):
+def test_peaks_of_gpus_without_sparse_matrices_are_those_of_data_sheets(name, dtype, tera):
     assert peak(name, dtype)[0] == tera * 1e12
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 import json
 import resource
 import zipfile
@@ -166,3 +168,30 @@ def test_metadata_that_nests_or_swells_is_one_sentence(tmp_path, monkeypatch, ca
     printed = capsys.readouterr()
     assert printed.err.count("\n") == 1
     assert "meta.json cannot be read as JSON" in printed.err
+
+
+@pytest.mark.parametrize(("rows", "taken"), [(67_108_864, True), (67_108_865, False)])
+def test_64_mebi_records_are_taken(tmp_path, monkeypatch, rows, taken):
+    records = pd.DataFrame(index=range(rows))
+    monkeypatch.setitem(record_files.READERS, "records.csv", lambda path: records)
+    with contextlib.nullcontext() if taken else pytest.raises(record_files.TooLargeError):
+        assert record_files.read(tmp_path / "records.csv") is records
+
+
+@pytest.mark.parametrize(("before", "taken"), [(2_147_483_644, True), (2_147_483_645, False)])
+def test_2_gib_of_text_are_taken(before, taken):
+    stream = record_files._Bounded(io.BytesIO(b"step"))
+    stream._given = before
+    with contextlib.nullcontext() if taken else pytest.raises(record_files.TooLargeError):
+        assert stream.read(10) == b"step"
+
+
+@pytest.mark.parametrize(("claimed", "taken"), [(8_589_934_592, True), (8_589_934_593, False)])
+def test_an_archive_may_claim_8_gib_of_columns(tmp_path, claimed, taken):
+    column = io.BytesIO()
+    np.save(column, np.arange(4))
+    with zipfile.ZipFile(tmp_path / "records.npz", "w") as archive:
+        archive.writestr("step.npy", column.getvalue())
+        archive.filelist[0].file_size = claimed
+    with contextlib.nullcontext() if taken else pytest.raises(record_files.TooLargeError):
+        assert list(record_files.read(tmp_path / "records.npz")["step"]) == [0, 1, 2, 3]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rankscope_probe
 from collected_page import CREATED_NS, Clock, Page, collector
 from rankscope_agent.contract.metrics import job_work, training
 from rankscope_agent.contract.metrics import reported as metrics
@@ -332,4 +333,15 @@ def test_a_process_that_says_no_learning_rate_is_not_compared_by_that_of_the_one
     ring = RingWriter(tmp_path, "4343-9.ring", **LATER)
     ring.step(start_unix_ns=CREATED_NS + 61 * NS)
     assert ratio(Page(read), "learning_rate") is None
+    ring.end()
+
+
+def test_types_of_numbers_are_those_that_the_probe_was_given(tmp_path: Path) -> None:
+    signals, ring = SignalWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    read = collector(tmp_path)
+    given = {"fp32": "float32", "tf32": "tf32", "fp16": "half", "bf16": "bfloat16", "fp4": "fp4"}
+    for dtype, name in given.items():
+        signals.write({17: rankscope_probe._TYPES[name]})
+        assert Page(read).labels(job_work.JOB_NUMBERS_INFO) == [("team/job", dtype)]
     ring.end()

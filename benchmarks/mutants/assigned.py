@@ -94,6 +94,8 @@ ASSIGNED: Mapping[str, frozenset[str]] = {
     f"{CHECKPOINTS}digest_list.py": frozenset(("ALGORITHMS",)),
     f"{CHECKPOINTS}zip_directory.py": frozenset(("_FULL", "MAX_COMMENT_BYTES")),
     "analyzers/rankscope_analyzers/workloads/quantities.py": frozenset(("FACTORS",)),
+    # What the makers' data sheets say of GPUs.
+    "analyzers/rankscope_analyzers/goodput/peak_flops.py": frozenset(("MODELS",)),
 }
 """Names by module."""
 

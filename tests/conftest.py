@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the long files to the front; the order within a file, and of the others, stays."""
     order = {name: index for index, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: order.get(Path(item.path).name, len(order)))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collecting made out of garbage collections: 700,000 objects, 0.3 s for each."""
+    gc.freeze()

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from installed import skip_without
 from rankscope_analyzers import cli
 
-pytest.importorskip("torch", reason="the demo trains with PyTorch")
+skip_without("torch", "the demo trains with PyTorch")
 
 
 @pytest.mark.parametrize(

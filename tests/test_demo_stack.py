@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from installed import skip_without
 from rankscope_analyzers.demo import stack as demo_stack
 from rankscope_analyzers.demo.run import DemoError
 from scraped_stack import ask
 from servers import require_server
 
-pytest.importorskip("torch", reason="the demo trains with PyTorch")
+skip_without("torch", "the demo trains with PyTorch")
 
 PATIENCE_SECONDS = 120.0
 START = "import sys; from rankscope_analyzers.cli import main; sys.exit(main())"

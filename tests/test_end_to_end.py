@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from benchmarks.running_jobs.launch import ForkServer
 
+from installed import skip_without
 from rankscope_analyzers import cli
 from rankscope_analyzers.findings.finding import LAYER_NAMES
 from running_agent import running_agent
 from training_jobs import ForkedJob, TorchrunJob
 
-pytest.importorskip("torch", reason="the end-to-end tests train with PyTorch")
+skip_without("torch", "the end-to-end tests train with PyTorch")
 
 SCRIPT = Path(__file__).parent / "foreign_jobs" / "train.py"
 PATIENCE_SECONDS = 180.0

@@ -12,6 +12,7 @@ import pytest
 from benchmarks import fabric_links
 from benchmarks.running_jobs.launch import ForkServer
 
+from installed import skip_without
 from rankscope_analyzers import cli
 from rankscope_analyzers.commands.fabric_check import size_bytes
 from rankscope_analyzers.fabric import report
@@ -205,7 +206,7 @@ def test_sizes_have_units(text, size):
     ],
 )
 def test_wrong_calls_are_one_sentence(monkeypatch, capsys, flags, complaint):
-    pytest.importorskip("torch", reason="measures with torch")
+    skip_without("torch", "measures with torch")
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     try:
@@ -221,7 +222,7 @@ def test_wrong_calls_are_one_sentence(monkeypatch, capsys, flags, complaint):
     reason="network namespaces and token buckets take root, ip and tc",
 )
 def test_a_rank_behind_a_slow_link_is_named_among_four():
-    pytest.importorskip("torch", reason="measures with torch")
+    skip_without("torch", "measures with torch")
     with ForkServer() as server:
         found = fabric_links.checked(server, 2, "both")
     slow = {(fault["kind"], tuple(fault["ranks"])) for fault in found["faults"]}

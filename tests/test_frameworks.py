@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from probe_jobs.frameworks import BEFORE_EXEC, FAIL_AT, OVERFLOW_EVERY, STEPS
+from probe_jobs.framework_steps import BEFORE_EXEC, FAIL_AT, OVERFLOW_EVERY, STEPS
 from probe_jobs.ways import (
     NOBODY,
     SLOW_RANK,

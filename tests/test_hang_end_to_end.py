@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from benchmarks.running_jobs.launch import ForkServer
 
+from installed import skip_without
 from rankscope_analyzers import cli
 from running_agent import running_agent
 from test_end_to_end import PATIENCE_SECONDS, await_steps
 from training_jobs import ForkedJob, TorchrunJob
 
-pytest.importorskip("torch", reason="the end-to-end tests train with PyTorch")
+skip_without("torch", "the end-to-end tests train with PyTorch")
 
 SCRIPT = Path(__file__).parent / "foreign_jobs" / "hanging.py"
 STEPS_BEFORE = 50

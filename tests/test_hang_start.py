@@ -10,14 +10,13 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
+from installed import skip_without
 from rankscope_analyzers import cli
 from rankscope_analyzers.demo.probe_folder import probe_folder
 from rankscope_analyzers.layers import hang
 from running_agent import PATIENCE_SECONDS, running_agent
 
-pytest.importorskip("torch", reason="the end-to-end tests train with PyTorch")
+skip_without("torch", "the end-to-end tests train with PyTorch")
 
 SCRIPT = Path(__file__).parent / "foreign_jobs" / "hanging.py"
 SIZE, ABSENT = 4, 2

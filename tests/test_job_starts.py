@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from collected_page import CREATED, CREATED_NS, Clock, Page, collector
+from installed import skip_without
 from nccl_job_text import comm, facts_of, info
 from pod_json import pod, uid
 from probe_jobs.running import Nursery
@@ -28,7 +29,7 @@ from started_ranks import DONE, FAILED, JOIN, Rank, ticks_of
 
 @pytest.fixture(scope="module")
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    pytest.importorskip("torch", reason="these ranks train with PyTorch")
+    skip_without("torch", "these ranks train with PyTorch")
     made = Nursery(tmp_path_factory.mktemp("nursery"))
     yield made
     made.close()

@@ -8,11 +8,12 @@ from statistics import fmean
 
 import pytest
 
+from installed import skip_without
 from probe_jobs.running import Nursery
 from rankscope_agent.contract.model import STEP_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
 
-pytest.importorskip("torch", reason="these tests train with PyTorch")
+skip_without("torch", "these tests train with PyTorch")
 
 WORKERS = 2
 OVERHEAD = 0.005

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from installed import skip_without
 from probe_jobs.running import Nursery
 from rankscope_agent.sources.training.reported import Signal, Signals, parse_signals
 
-pytest.importorskip("torch", reason="these tests train with PyTorch")
+skip_without("torch", "these tests train with PyTorch")
 
 PARAMETERS = 8 * 12 + 12 + 12 * 3 + 3
 OF_FIRST_LAYER = 8 * 12 + 12

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from installed import skip_without
 from probe_jobs.running import JOBS, Nursery, Outcome, read_only_ring, run_script
 from rankscope_agent.contract.model import SPAN_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.reported import Signal, Signals, parse_signals
 from rankscope_agent.sources.training.span_source import RingSpanSource
 
-pytest.importorskip("torch", reason="these tests train with PyTorch")
+skip_without("torch", "these tests train with PyTorch")
 
 STEPS = 30
 

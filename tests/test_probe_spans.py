@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 import rankscope_probe
+from installed import skip_without
 from probe_jobs.running import JOBS, Nursery, Outcome, end_of, read_rings, start_script
 from rankscope_agent.contract.model import SPAN_COLUMNS, STEP_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.span_source import RingSpanSource
 
-pytest.importorskip("torch", reason="these tests train with PyTorch")
+skip_without("torch", "these tests train with PyTorch")
 
 BUSY_SECONDS = 0.05
 """What a process may wait for a core between the program's clock and ours."""

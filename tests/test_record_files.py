@@ -159,7 +159,9 @@ def test_texts_of_a_parquet_file_come_back_as_texts(tmp_path):
     pd.testing.assert_frame_equal(read, rows[["node", "step"]])
 
 
-@pytest.mark.parametrize("meta", ["[" * 200_000, json.dumps({"a": "x" * 100})])
+@pytest.mark.parametrize(
+    "meta", ["[" * 200_000, json.dumps({"a": "x" * 100})], ids=["nests", "swells"]
+)
 def test_metadata_that_nests_or_swells_is_one_sentence(tmp_path, monkeypatch, capsys, meta):
     monkeypatch.setattr(job_records, "MAX_META_BYTES", len(meta) - (meta[0] == "{"))
     (tmp_path / "records.csv").write_text(STEPS + "1,0,1,1\n")

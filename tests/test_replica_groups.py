@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from collected_page import Clock, Page, collector
+from installed import skip_without
 from probe_jobs.running import Nursery, read_rings
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.sources.pods.processes import process_identity
@@ -27,7 +28,7 @@ FAILED_POD = (
 
 @pytest.fixture(scope="module")
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    pytest.importorskip("torch", reason="these ranks train with PyTorch")
+    skip_without("torch", "these ranks train with PyTorch")
     made = Nursery(tmp_path_factory.mktemp("nursery"))
     yield made
     made.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from installed import skip_without
 from probe_jobs.running import (
     JOBS,
     Nursery,
@@ -23,7 +24,7 @@ from probe_jobs.running import (
 from rankscope_analyzers import cli
 from running_agent import PATIENCE_SECONDS, RunningAgent, running_agent
 
-pytest.importorskip("torch", reason="these tests train with PyTorch")
+skip_without("torch", "these tests train with PyTorch")
 
 
 @pytest.fixture(scope="module")

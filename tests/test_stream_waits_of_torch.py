@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from benchmarks.probe_cost import PROBE
 from benchmarks.processes import free_port
 
-torch = pytest.importorskip("torch", reason="these tests run torch's own code")
+from installed import skip_without
+
+skip_without("torch", "these tests run torch's own code")
 
 MS = 1_000_000
 SCRIPT = Path(__file__).parent / "probe_jobs" / "streams.py"
@@ -51,7 +54,7 @@ def run(kind: str, seed: int, rings: Path) -> list[dict[str, list[list[float]]]]
 def test_waits_of_torchs_own_code_are_what_the_device_spent_on_them(
     kind: str, tmp_path: Path
 ) -> None:
-    if kind == "fsdp2" and torch.__version__ < "2.7":
+    if kind == "fsdp2" and version("torch") < "2.7":
         pytest.skip("fully_shard of torch 2.6 does not train on a CPU")
     for shown in run(kind, 7, tmp_path):
         records = {record[0]: record[1:] for record in shown["records"]}

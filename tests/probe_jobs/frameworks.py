@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 from ending import end_in_time, settle
+from framework_steps import BEFORE_EXEC, FAIL_AT, OVERFLOW_EVERY, STEPS
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -26,21 +27,17 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
-STEPS = 48
 MICRO_BATCHES = 3
 BASE_SECONDS = 0.01
 SLOW_SECONDS = 0.05
 WIDTH = 64
-FAIL_AT = 20  # the step in which the first attempt of the elastic jobs breaks
 STARVED_SECONDS = (
     9.0  # as long as it takes to tell a starved rank from an unlucky one, and half more
 )
-BEFORE_EXEC = 12  # steps of the program that gives way to another
 DOOMED_NODE = "doomed"
 CROWD = 2  # programs that share the one CPU of a starved rank, and come before it
 NICENESS = 10  # a tenth of their weight (sched_prio_to_weight in kernel/sched/core.c)
 SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(9999))"
-OVERFLOW_EVERY = 5  # steps: more often than in earnest, so that a short job has several
 
 
 class Layers(nn.Sequential):

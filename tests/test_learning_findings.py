@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faulty_series import NOW, ODD, VIEW, Reading, befell, observed, of_odd_rank, restarted
+from faulty_series import JOB, NOW, ODD, VIEW, Reading, befell, observed, of_odd_rank, restarted
 from rankscope_agent.contract.metrics import reported, training
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.layers import learning
@@ -27,6 +27,38 @@ def test_a_loss_that_is_not_finite_now_is_active_and_one_that_is_again_is_over()
     over = said(NOT_FINITE, of_odd_rank(reported.LOSS, 2.5))["loss_not_finite"]
     assert over.until_unix_seconds == NOW - 300
     assert over.summary.endswith(", and is finite again")
+
+
+def of_rank(metric, rank: int, value: float, **labels: str) -> Reading:
+    return Reading(metric, {"job_id": JOB, "rank": str(rank), **labels}, value)
+
+
+def not_finite_in(rank: int, step: int, shards: int, *names: int) -> list[Reading]:
+    """Return what an agent says of a rank whose loss is NaN since a step."""
+    return [
+        of_rank(reported.TRAINING_EVENT, rank, NOW - 300, event="loss_not_finite"),
+        of_rank(reported.NONFINITE_LOSS_STEP, rank, step),
+        of_rank(reported.NONFINITE_LOSS_SHARDS, rank, shards),
+        *(
+            of_rank(reported.NONFINITE_LOSS_SHARD, rank, name, position=str(number))
+            for number, name in enumerate(names, 1)
+        ),
+    ]
+
+
+def test_a_loss_that_is_not_finite_is_linked_to_what_the_first_rank_read():
+    others = [*not_finite_in(1, 121, 1, 0xAAAA), *not_finite_in(2, 121, 1, 0xBBBB)]
+    said_of = said(*others, *not_finite_in(5, 120, 2, 0x1F, 0xCBF43926))["loss_not_finite"]
+    assert said_of.where.ranks == (1, 2, 5)
+    assert "it began in rank 5 after step 120, which read 2 files of the dataset" in said_of.summary
+    assert "explain dataset MANIFEST --read 0000001f,cbf43926`" in said_of.summary
+
+
+def test_a_loss_is_linked_to_no_file_where_too_many_or_none_were_said():
+    many = said(*not_finite_in(5, 120, 5))["loss_not_finite"].summary
+    assert many.endswith("which read 5 files of the dataset, too many to link it to one")
+    none = said(*not_finite_in(5, 120, 0))["loss_not_finite"].summary
+    assert none.endswith("; it began in rank 5 after step 120")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,12 @@ from installed import skip_without
 from probe_jobs.running import JOBS, Nursery, Outcome, read_only_ring, run_script
 from rankscope_agent.contract.model import SPAN_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
-from rankscope_agent.sources.training.reported import Signal, Signals, parse_signals
+from rankscope_agent.sources.training.reported import (
+    SHARD_NAMES,
+    Signal,
+    Signals,
+    parse_signals,
+)
 from rankscope_agent.sources.training.span_source import RingSpanSource
 
 skip_without("torch", "these tests train with PyTorch")
@@ -72,6 +78,18 @@ def test_losses_in_memory_of_the_cpu_are_taken_as_they_are_now(
     level = signals[Signal.LOSS_LEVEL].value
     assert min(said["losses"]) < level < max(said["losses"])
     assert Signal.NOT_FINITE not in signals
+
+
+def test_what_the_first_loss_came_from_that_was_not_finite_is_told(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    ended, _, signals = job(nursery, tmp_path, "sharded")
+    assert ended.errors == ""
+    assert signals[Signal.NOT_FINITE].value == 11
+    assert signals[Signal.NOT_FINITE_SINCE].value == 19  # not 29: the weights are NaN since
+    assert signals[Signal.SHARDS].value == 2
+    names = (signals[kind].value for kind in SHARD_NAMES if kind in signals)
+    assert list(names) == [zlib.crc32(b"train-1.tar"), zlib.crc32(b"aux-1.tar")]
 
 
 def test_handing_losses_over_changes_nothing_in_training(nursery: Nursery, tmp_path: Path) -> None:

@@ -225,6 +225,32 @@ def event(page: Page, kind: str, rank: int = 0) -> object:
     return page.value(metrics.TRAINING_EVENT, "team/job", str(rank), kind)
 
 
+def where_not_finite(page: Page) -> tuple[object, ...]:
+    shards = (page.value(metrics.NONFINITE_LOSS_SHARD, "team/job", "0", n) for n in "1234")
+    return page.rank(metrics.NONFINITE_LOSS_STEP), page.rank(metrics.NONFINITE_LOSS_SHARDS), *shards
+
+
+def test_where_a_loss_became_infinite_is_kept_beyond_the_process_that_ended_of_it(
+    tmp_path: Path,
+) -> None:
+    signals, ring = SignalWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    read = collector(tmp_path)
+    signals.write(losses(30, 2.0))
+    assert where_not_finite(Page(read)) == (None,) * 6
+    signals.write({**losses(31, 2.0), NOT_FINITE: 1, 18: 30, 19: 2, 20: 7e8, 21: 2**32 - 1})
+    assert where_not_finite(Page(read)) == (30, 2, 7e8, 2**32 - 1, None, None)
+    ring.end()
+    signals = SignalWriter(tmp_path, "4343-9.sig", **LATER)
+    ring = RingWriter(tmp_path, "4343-9.ring", **LATER)
+    ring.step(start_unix_ns=CREATED_NS + 61 * NS)
+    signals.write(losses(5, 2.0), unix_ns=CREATED_NS + 62 * NS)
+    assert where_not_finite(Page(read)) == (30, 2, 7e8, 2**32 - 1, None, None)
+    signals.write({**losses(6, 2.0), NOT_FINITE: 1, 18: 5, 19: 0}, unix_ns=CREATED_NS + 63 * NS)
+    assert where_not_finite(Page(read)) == (5, 0, None, None, None, None)
+    ring.end()
+
+
 def ratio(page: Page, quantity: str) -> object:
     return page.value(metrics.RESTART_RATIO, "team/job", "0", quantity)
 

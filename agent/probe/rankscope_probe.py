@@ -103,9 +103,10 @@ CUDA's memory was exhausted, 11 free and 12 all bytes of the file system of the 
 13 checkpoints of its kind that lie beside it, 14 this rank's part of the model's parameters, such
 that all ranks' parts add up to each parameter once, see `parameters_once`; by `model` 15 FLOPs for
 a token, 16 for a sample, 17 the type of numbers that is computed with: 1 fp32, 2 tf32, 3 fp16, 4
-bf16, 5 fp8, 6 fp4. Counts are of the process. The table is written once a second at the end of a
-step, sooner after 3, 9 and 10. Losses and tokens are there where the program hands them over, by
-`loss`, `step` or a callback.
+bf16, 5 fp8, 6 fp4; 18 step of the first loss that was not finite since one was, 19 files that the
+program said it came from, 20 to 23 CRC-32s of the names of up to four, see `shards`. Counts
+are of the process. The table is written once a second at the end of a step, sooner after 3, 9 and
+10. Losses and tokens are there where the program hands them over, by `loss`, `step` or a callback.
 
 After creation each record costs one pwrite. Slots come up to a second after their records, those of
 several steps in one pwrite; in steps longer than that they come first. A process that is killed, or
@@ -189,6 +190,8 @@ _BESIDE, _TERMINATING, _IN_MEMORY, _ONE_FILE, _NOT_THERE = 1, 2, 4, 8, 16
 _LOSS, _LOSSES, _NOT_FINITE, _LEVEL, _RATE, _SKIPS, _TOKENS = range(1, 8)
 _PARAMETERS, _DEAD_WORKERS, _CUDA_FULL, _FREE, _SPACE, _KEPT = range(8, 14)
 _ONCE, _TOKEN_FLOPS, _SAMPLE_FLOPS, _NUMBERS = range(14, 18)
+_BAD_SINCE, _BAD_SHARDS, _BAD_SHARD = range(18, 21)  # the last: of the first of _MAX_NAMED
+_MAX_NAMED = 4  # shards of a loss; more of them say too little
 _TYPES = {"fp32": 1, "float32": 1, "tf32": 2, "fp16": 3, "float16": 3, "half": 3, "bf16": 4}
 _TYPES.update({"bfloat16": 4, "fp8": 5, "float8": 5, "fp4": 6})
 _FLOPS_PER_PARAMETER = 6  # forward 2, backward 4 (arXiv:2001.08361, section 2.1)
@@ -2157,7 +2160,11 @@ class _Signals:
         self.optimizer: Any = None  # a weak reference
         self.rate_given = False
         self.read_failures = 0
-        self.pending: list[tuple[Any, Any, int]] = []  # losses that a device has not copied yet
+        # Losses that a device has not copied yet: buffer, event, step, shards.
+        self.pending: list[tuple[Any, Any, int, tuple[str, ...]]] = []
+        self.shards: tuple[str, ...] = ()  # that the program said it reads
+        self.bad_since = 0  # step of the first loss that was not finite since one was
+        self.bad_shards: tuple[str, ...] = ()
         self.buffers: list[tuple[Any, Any]] = []  # to copy into, each with an event
         self.dead: set[str] = set()  # workers' pids
 
@@ -2214,9 +2221,9 @@ class _Signals:
         """
         if type(value) is self.tensor and self.item and value.is_cpu:
             if value.numel() == 1:
-                self.note_loss(float(self.item(value)), self.step)
+                self.note_loss(float(self.item(value)), self.step, self.shards)
         elif isinstance(value, (int, float)):
-            self.note_loss(float(value), self.step)
+            self.note_loss(float(value), self.step, self.shards)
         elif value is None:
             return
         elif self.read_failures < _MAX_FAILURES:
@@ -2249,7 +2256,7 @@ class _Signals:
             buffer.copy_(value.reshape(()) if value.dim() else value, non_blocking=True)
         if event is not None:
             event.record(torch.cuda.current_stream(value.device))
-        self.pending.append((buffer, event, self.step))
+        self.pending.append((buffer, event, self.step, self.shards))
 
     def made_buffers(self, kind: str, data_type: Any) -> list[tuple[Any, Any]]:
         """Return memory for losses; that of a device is pinned, all at once and for good."""
@@ -2262,18 +2269,20 @@ class _Signals:
     def read_losses(self) -> None:
         """Read the losses that have been copied by now, from memory of our own."""
         while self.pending:
-            buffer, event, step = self.pending[0]
+            buffer, event, step, shards = self.pending[0]
             if event is not None and not event.query():
                 return
             del self.pending[0]
             self.buffers.append((buffer, event))
-            self.note_loss(float(buffer.item()), step)
+            self.note_loss(float(buffer.item()), step, shards)
 
-    def note_loss(self, value: float, step: int) -> None:
+    def note_loss(self, value: float, step: int, shards: "tuple[str, ...]") -> None:
         """Count a loss, and move the level by what is no spike."""
         self.losses += 1
-        self.newest, self.newest_step = value, step
+        before, self.newest, self.newest_step = self.newest, value, step
         if value - value != 0:  # infinite or NaN, for a third of what a call takes
+            if before - before == 0:  # later ones are not finite whatever they read: weights are
+                self.bad_since, self.bad_shards = step, shards
             self.not_finite += 1
             self.due_ns, self.bad_step = 0, step
             return
@@ -2295,8 +2304,25 @@ class _Signals:
             self.put(_LOSSES, float(self.losses))
             if self.not_finite != self.values.get(_NOT_FINITE, (0.0,))[0]:
                 self.put(_NOT_FINITE, float(self.not_finite), self.bad_step)
+                self.put_shards()
             if self.losses > self.not_finite:
                 self.put(_LEVEL, self.level)
+
+    def put_shards(self) -> None:
+        """Take into the table where losses that are not finite began, and what was read there."""
+        step, shards = self.bad_since, self.bad_shards
+        self.put(_BAD_SINCE, float(step), step)
+        self.put(_BAD_SHARDS, float(len(shards)), step)
+        for place in range(_MAX_NAMED):
+            self.values.pop(_BAD_SHARD + place, None)
+        for place, name in enumerate(shards if len(shards) <= _MAX_NAMED else ()):
+            checksum = zlib.crc32(name.encode(errors="surrogateescape"))
+            self.put(_BAD_SHARD + place, float(checksum), step)
+
+    def shards_are(self, *paths: Any) -> None:
+        """Take the names of the files that the batch comes from, each once."""
+        names = (os.fsdecode(path).rstrip("/").rpartition("/")[2] for path in paths)
+        self.shards = tuple(dict.fromkeys(names))
 
     def worker_died(self, error: Exception) -> None:
         """Count loader workers that an error of the loader's names, each once."""
@@ -2662,6 +2688,7 @@ class _Probe:
         self.take_step = calls.untraced(calls.guarded(self.ended_by_program))
         self.take_loss = calls.untraced(calls.guarded(self.signals.loss))
         self.take_rate = calls.untraced(calls.guarded(self.signals.rate))
+        self.take_shards = calls.untraced(calls.guarded(self.signals.shards_are))
         self.take_model = calls.untraced(calls.guarded(self.signals.model))
         self.take_tokens = calls.guarded(functools.partial(self.signals.put, _TOKENS))
         self.ring: _Ring | None = None
@@ -3215,6 +3242,20 @@ def loss(value: Any) -> None:
     """
     if _probe is not None:
         _probe.take_loss(value)
+
+
+def shards(*paths: Any) -> None:
+    """Say which files of the dataset the losses that follow come from, until it is said again.
+
+    Where a loss is infinite or NaN, it is known what was read for the first that was. Names without
+    folders count, of four files at most: one that came from more is linked to none of them. Call it
+    in the process that trains, as often as the files change or with each batch.
+
+    Args:
+        paths: of shards, or their addresses.
+    """
+    if _probe is not None:
+        _probe.take_shards(*paths)
 
 
 def learning_rate(value: float) -> None:

@@ -92,6 +92,18 @@ def silent(said: Said) -> None:
     tensors(said)
 
 
+def sharded(said: Said) -> None:
+    """Read from file after file, two in a step; what one holds makes all later losses NaN."""
+    module, optimizer = model()
+    for step in range(STEPS):
+        rankscope_probe.shards(f"/data/train-{step // 10}.tar", f"s3://set/aux-{step // 10}.tar")
+        optimizer.zero_grad()
+        loss = module(torch.randn(4, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        rankscope_probe.loss((loss * (1.0 if step < 19 else float("nan"))).as_subclass(Unasked))
+
+
 def marked(said: Said) -> None:
     """End steps by a line of the program, two optimizer steps in each."""
     module, optimizer = model()
@@ -233,6 +245,7 @@ JOBS = {
         tensors,
         plain,
         silent,
+        sharded,
         marked,
         scaled,
         workers,

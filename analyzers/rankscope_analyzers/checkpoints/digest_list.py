@@ -36,7 +36,7 @@ def problems(root: Path, digests: Mapping[str, str]) -> Iterator[Problem]:
     """Yield the files that are others than listed, or not there; each is read as a whole."""
     for name, digest in digests.items():
         try:
-            actual = _digest(root / name, ALGORITHMS[len(digest)])
+            actual = digest_of(root / name, ALGORITHMS[len(digest)])
         except FileProblem as error:
             yield Problem(error.kind, name, str(error))
             continue
@@ -44,7 +44,16 @@ def problems(root: Path, digests: Mapping[str, str]) -> Iterator[Problem]:
             yield Problem("checksum", name, f"has changed: {actual[:12]} instead of {digest[:12]}")
 
 
-def _digest(path: Path, algorithm: str) -> str:
+def digest_of(path: Path, algorithm: str) -> str:
+    """Return the checksum of a whole file in hexadecimal digits.
+
+    Args:
+        path: of the file.
+        algorithm: one of `ALGORITHMS`.
+
+    Raises:
+        FileProblem: it is not there, or cannot be read.
+    """
     digest = hashlib.new(algorithm, usedforsecurity=False)
     with opened(path) as file:
         for chunk in file.chunks():

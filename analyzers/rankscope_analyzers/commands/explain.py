@@ -1,4 +1,4 @@
-"""`rankscope explain`: explains log files and checkpoints without an agent or metrics.
+"""`rankscope explain`: explains log files, checkpoints and datasets without an agent or metrics.
 
 Only the chosen kind's module is imported: a large job's NCCL log must not wait for what kernel
 logs need.
@@ -7,7 +7,8 @@ logs need.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -48,12 +49,12 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
 """Every kind of log: what it tells, and the module of `logs` and the class that read its files."""
 
 
-CHECKPOINT = "checkpoint"
+CHECKPOINT, DATASET = "checkpoint", "dataset"
 DAY_SECONDS = 86400.0
 
 
 class Explanation(Protocol):
-    """What logs or checkpoints say, ready to be shown."""
+    """What logs, checkpoints or datasets say, ready to be shown."""
 
     def as_object(self) -> Mapping[str, Any]:
         """Return it as JSON-ready values."""
@@ -77,6 +78,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         add_output(command)
     _add_checkpoint(kinds)
+    _add_dataset(kinds)
+
+
+def _add_dataset(kinds: Any) -> None:
+    purpose = "which shards of a dataset differ from its manifest, and which a bad loss came from"
+    command = kinds.add_parser(DATASET, help=purpose, description=purpose)
+    command.add_argument(
+        "manifest",
+        metavar="MANIFEST",
+        type=Path,
+        help="shards with sizes and checksums: JSON, an index of Streaming or WebDataset, or what"
+        " sha256sum prints",
+    )
+    command.add_argument(
+        "--root",
+        metavar="DIR",
+        type=Path,
+        help="that paths of the manifest are below; by default that of the manifest",
+    )
+    command.add_argument(
+        "--read",
+        metavar="CRC32,...",
+        type=_checksums_of_names,
+        help="read and compare the shards whose names have these CRC-32s, as a finding gives them",
+    )
+    command.add_argument(
+        "--deep", action="store_true", help="read all shards and compare their checksums"
+    )
+    add_output(command)
+
+
+def _checksums_of_names(text: str) -> Sequence[int]:
+    """Return the CRC-32s that are written in hexadecimal digits.
+
+    Raises:
+        argparse.ArgumentTypeError: one is none.
+    """
+    words = text.split(",")
+    if not all(re.fullmatch("[0-9a-fA-F]{8}", word) for word in words):
+        raise argparse.ArgumentTypeError(f"{text!r} are no CRC-32s of eight digits each")
+    return [int(word, 16) for word in words]
 
 
 def _add_checkpoint(kinds: Any) -> None:
@@ -116,7 +158,8 @@ def run(options: argparse.Namespace) -> int:
         LogError: a file cannot be read.
         InputError: a directory cannot be listed, or a rate is none.
     """
-    explanation = _of_checkpoints(options) if options.kind == CHECKPOINT else _of_logs(options)
+    explain = {CHECKPOINT: _of_checkpoints, DATASET: _of_dataset}.get(options.kind, _of_logs)
+    explanation = explain(options)
     if options.json:
         print_json(explanation.as_object())
     else:
@@ -146,6 +189,20 @@ def _of_checkpoints(options: argparse.Namespace) -> Explanation:
         )
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}") from None
+
+
+def _of_dataset(options: argparse.Namespace) -> Explanation:
+    datasets = import_module("rankscope_analyzers.datasets.explanation")
+    file = options.manifest
+    root = options.root or file.parent
+    try:
+        return cast(
+            "Explanation", datasets.explain(file, root, names=options.read, deep=options.deep)
+        )
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{file}: {error}") from None
 
 
 def _digests(file: Path | None) -> Mapping[str, str] | None:

@@ -12,7 +12,7 @@ from rankscope_agent.contract.metrics import reported
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed
-from rankscope_analyzers.layers import training_events
+from rankscope_analyzers.layers import loss_input, training_events
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import series_finding
@@ -20,6 +20,7 @@ from rankscope_analyzers.layers.training_events import befallen, event_finding, 
 
 READS: tuple[Metric, ...] = (
     *training_events.READS,
+    *loss_input.READS,
     reported.LOSS,
     reported.LOSS_LEVEL,
     reported.LOSS_LOWEST,
@@ -73,6 +74,8 @@ def _not_finite(observed: Observed, job: JobView) -> Iterator[Finding]:
     over = all(rank in finite for rank in seen.ranks)
     sentence = f"the loss of {seen.who} was infinite or NaN at {seen.at}"
     sentence += ", and is finite again" if over else " and is not finite now"
+    began = loss_input.began(observed, job.job_id, seen.ranks)
+    sentence += "" if began is None else f"; {began}"
     yield event_finding(NOT_FINITE, job.job_id, seen, sentence, seen.newest if over else None)
 
 

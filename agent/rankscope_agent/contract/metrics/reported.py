@@ -12,6 +12,27 @@ NONFINITE_LOSSES = Metric(
     " hands over none.",
     RANK,
 )
+NONFINITE_LOSS_STEP = Metric(
+    "rankscope_nonfinite_loss_step",
+    "gauge",
+    "Step after which the rank's loss last became infinite or NaN after finite ones, counted as"
+    " rankscope_last_step is; absent where it never was.",
+    RANK,
+)
+NONFINITE_LOSS_SHARDS = Metric(
+    "rankscope_nonfinite_loss_shards",
+    "gauge",
+    "Files of the dataset that this loss came from, as far as the program said; 0 where it did"
+    " not.",
+    RANK,
+)
+NONFINITE_LOSS_SHARD = Metric(
+    "rankscope_nonfinite_loss_shard_name_crc32",
+    "gauge",
+    "CRC-32 of the name of each of these files, without its folder, where they are four at most;"
+    " `rankscope explain dataset` looks it up in a manifest.",
+    (*RANK, "position"),
+)
 LOSS = Metric(
     "rankscope_loss",
     "gauge",

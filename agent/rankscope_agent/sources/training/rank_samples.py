@@ -9,8 +9,9 @@ from rankscope_agent.contract.metrics import reported as signs
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.sources.training.format import NOT_MEASURED, StepRecord
-from rankscope_agent.sources.training.reported import Signal
+from rankscope_agent.sources.training.reported import SHARD_NAMES, Signal
 from rankscope_agent.sources.training.reported_totals import SignalTotals
+from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.totals import NS, RankTotals
 
 Values = Sequence[tuple[Metric, float | None]]
@@ -54,15 +55,35 @@ def rank_samples(labels: tuple[str, str], rank: RankTotals) -> Iterator[Sample]:
             if value is not None:
                 yield Sample(metric, labels, value)
     if rank.spans:
-        for kind, began in rank.spans.began_unix_ns.items():
-            yield Sample(metrics.SPAN_BEGAN, (*labels, kind), began / NS)
-        for outcome, count in rank.spans.emergencies.items():
-            yield Sample(signs.CHECKPOINT_EMERGENCY, (*labels, outcome), count)
+        yield from _by_kind(labels, rank.spans)
     for event, unix_ns in _events(rank):
         if unix_ns is not None:
             yield Sample(signs.TRAINING_EVENT, (*labels, event), unix_ns / NS)
+    if rank.signals:
+        yield from _where_not_finite(labels, rank.signals)
     for quantity, ratio in rank.restarts.known().items():
         yield Sample(signs.RESTART_RATIO, (*labels, quantity), ratio)
+
+
+def _by_kind(labels: tuple[str, str], spans: SpanTotals) -> Iterator[Sample]:
+    for kind, began in spans.began_unix_ns.items():
+        yield Sample(metrics.SPAN_BEGAN, (*labels, kind), began / NS)
+    for outcome, count in spans.emergencies.items():
+        yield Sample(signs.CHECKPOINT_EMERGENCY, (*labels, outcome), count)
+
+
+def _where_not_finite(labels: tuple[str, str], signals: SignalTotals) -> Iterator[Sample]:
+    """Yield where losses became infinite or NaN, and what was read there."""
+    where = signals.where_not_finite
+    for metric, signal in (
+        (signs.NONFINITE_LOSS_STEP, Signal.NOT_FINITE_SINCE),
+        (signs.NONFINITE_LOSS_SHARDS, Signal.SHARDS),
+    ):
+        if signal in where:
+            yield Sample(metric, labels, where[signal].value)
+    for position, signal in enumerate(SHARD_NAMES, 1):
+        if signal in where:
+            yield Sample(signs.NONFINITE_LOSS_SHARD, (*labels, str(position)), where[signal].value)
 
 
 def _events(rank: RankTotals) -> Iterator[tuple[str, int | None]]:

@@ -49,6 +49,18 @@ class Signal(IntEnum):
     TOKEN_FLOPS = 15
     SAMPLE_FLOPS = 16
     NUMBERS = 17
+    NOT_FINITE_SINCE = 18
+    SHARDS = 19
+    SHARD_1 = 20
+    SHARD_2 = 21
+    SHARD_3 = 22
+    SHARD_4 = 23
+
+
+SHARD_NAMES = (Signal.SHARD_1, Signal.SHARD_2, Signal.SHARD_3, Signal.SHARD_4)
+"""CRC-32s of the names of the files that the first loss came from that was not finite."""
+
+WHERE_NOT_FINITE = (Signal.NOT_FINITE_SINCE, Signal.SHARDS, *SHARD_NAMES)
 
 
 COUNTS = frozenset(

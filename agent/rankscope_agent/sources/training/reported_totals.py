@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rankscope_agent.sources.training.reported import COUNTS, Signal, Signals
+from rankscope_agent.sources.training.reported import COUNTS, WHERE_NOT_FINITE, Signal, Signals
 
 MAX_PROCESSES = 8
 """Processes of a rank whose counts are kept apart; what older ones counted does not change."""
@@ -19,11 +19,13 @@ class SignalTotals:
     `level_before` is the level of the losses where the process before the newest left it, None
     where there is none, or the newest has not settled. `lowest_level` is the lowest of the newest
     process, None before it has settled. `counted_unix_ns` is when something was counted last.
+    `where_not_finite` is where losses last became infinite or NaN, in whatever process that was:
+    such losses often end it.
     """
 
     __slots__ = (
         "_before", "_counts", "_created_unix_ns", "_folded", "counted_unix_ns", "lowest_level",
-        "newest",
+        "newest", "where_not_finite",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -34,6 +36,7 @@ class SignalTotals:
         self._before: float | None = None
         self.lowest_level: float | None = None
         self.counted_unix_ns: dict[Signal, int] = {}
+        self.where_not_finite: Signals = {}
 
     def note(self, signals: Signals, created_unix_ns: int) -> None:
         """Take what a process says now, by when its ring was made."""
@@ -46,6 +49,7 @@ class SignalTotals:
         if created_unix_ns == self._created_unix_ns:
             self.newest = signals
             self._note_level()
+        self._note_where(signals)
         self._note_counts(signals, self._counts.get(created_unix_ns, Counter()))
         self._counts[created_unix_ns] = Counter(
             {kind: int(reading.value) for kind, reading in signals.items() if kind in COUNTS}
@@ -72,6 +76,14 @@ class SignalTotals:
             if kind in COUNTS and reading.value > before[kind]:
                 known = self.counted_unix_ns.get(kind, 0)
                 self.counted_unix_ns[kind] = max(known, reading.unix_ns)
+
+    def _note_where(self, signals: Signals) -> None:
+        began = signals.get(Signal.NOT_FINITE_SINCE)
+        known = self.where_not_finite.get(Signal.NOT_FINITE_SINCE)
+        if began is not None and (known is None or began.unix_ns >= known.unix_ns):
+            self.where_not_finite = {
+                kind: signals[kind] for kind in WHERE_NOT_FINITE if kind in signals
+            }
 
     def _note_level(self) -> None:
         level = self.value(Signal.LOSS_LEVEL)

@@ -1,0 +1,99 @@
+"""A dataset's manifest: its shards with their sizes and checksums. Pure.
+
+Four forms are read: JSON with `shards`, of ours; MosaicML Streaming's index.json; WebDataset's
+index (wids); and what sha256sum prints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+from zlib import crc32
+
+from rankscope_agent.contract import untrusted_json
+from rankscope_analyzers.checkpoints import digest_list
+
+MAX_BYTES = 256 << 20
+"""Of a manifest: a million shards with long names."""
+
+BEST_FIRST = ("sha512", "sha384", "sha256", "sha1", "md5")
+_DIGEST = re.compile(r"[0-9a-fA-F]{32,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One file of the dataset.
+
+    Args:
+        path: below the dataset's directory.
+        size: in bytes, None where the manifest does not say.
+        algorithm: of its checksum, "" for none.
+        digest: in lower-case hexadecimal digits, "" for none.
+    """
+
+    path: str
+    size: int | None
+    algorithm: str
+    digest: str
+
+    @property
+    def name_crc32(self) -> int:
+        """The CRC-32 of its name without the folder, by which the probe names it."""
+        return crc32(self.path.rpartition("/")[2].encode(errors="surrogateescape"))
+
+
+def parse(text: bytes) -> Sequence[Shard]:
+    """Return the shards of a manifest.
+
+    Raises:
+        ValueError: it has none of the known forms, or names a file outside of the dataset.
+    """
+    if text.lstrip()[:1] != b"{":
+        digests = digest_list.read(text.decode(errors="surrogateescape"))
+        found = [_shard(name, None, {"digest": digest}) for name, digest in digests.items()]
+    else:
+        found = list(_of_json(untrusted_json.read(text)))
+    if not found:
+        raise ValueError("names no shards")
+    return found
+
+
+def _of_json(document: Any) -> Iterator[Shard]:
+    entries = document.get("shards") or document.get("shardlist")
+    if not isinstance(entries, list):
+        raise ValueError('has no list "shards" or "shardlist"')
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"shard {number} is no object")
+        # Streaming: what lies in the store is the compressed file, where there is one.
+        part = entry.get("zip_data") or entry.get("raw_data") or entry
+        if not isinstance(part, Mapping):
+            raise ValueError(f"shard {number} has no data that is an object")
+        path = part.get("path") or part.get("basename") or part.get("url")
+        if not isinstance(path, str):
+            raise ValueError(f"shard {number} has no path")
+        size = part.get("bytes", part.get("filesize"))
+        yield _shard(path, size if type(size) is int and size >= 0 else None, _digests(part))
+
+
+def _digests(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return checksums by algorithm: they stand beside the path, or apart as `hashes`."""
+    apart = part.get("hashes")
+    found = {**part, **(apart if isinstance(apart, Mapping) else {})}
+    return {**found, "md5": found.get("md5") or found.get("md5sum")}
+
+
+def _shard(path: str, size: int | None, digests: Mapping[str, Any]) -> Shard:
+    clean = PurePosixPath(path.removeprefix("file:"))
+    if clean.is_absolute() or ".." in clean.parts or "\0" in path or not clean.name:
+        raise ValueError(f"{path!r} is no path below the dataset's directory")
+    for algorithm in BEST_FIRST:
+        digest = digests.get(algorithm) or digests.get("digest")
+        if isinstance(digest, str) and _DIGEST.fullmatch(digest):
+            known = digest_list.ALGORITHMS.get(len(digest))
+            if known == algorithm:
+                return Shard(str(clean), size, algorithm, digest.lower())
+    return Shard(str(clean), size, "", "")

@@ -13,6 +13,7 @@ from benchmarks.mutants.population import Mutant
 
 KERNEL, GPUS = "agent/rankscope_agent/contract/kernel/", "agent/rankscope_agent/sources/gpus/"
 SOURCES = "agent/rankscope_agent/sources/"
+INTAKE, WATCH = "analyzers/rankscope_analyzers/intake/", "analyzers/rankscope_analyzers/watch/"
 CONTRACT, CHECKPOINTS = (
     "agent/rankscope_agent/contract/",
     "analyzers/rankscope_analyzers/checkpoints/",
@@ -30,7 +31,7 @@ ASSIGNED: Mapping[str, frozenset[str]] = {
     f"{KERNEL}sxid.py": frozenset(("MAY_BE_FATAL", "CORRECTED", "ALWAYS_FATAL", "OTHERS")),
     f"{KERNEL}nvlink5.py": frozenset(("BIT_RULES", "LINK_DOWN_RULES", "NUMBER_RULES", "_BUFFER")),
     # Field identifiers and codes of DCGM's and NVML's headers.
-    f"{GPUS}dcgm.py": frozenset(("GPU_FIELDS",)),
+    f"{GPUS}dcgm.py": frozenset(("GPU_FIELDS", "SMALLEST_BLANK", "INT32_BLANKS", "INT64_BLANK")),
     f"{GPUS}nvml.py": frozenset(
         (
             *("CODE_NAMES", "EVENT_NAMES", "UNSUPPORTED_CODES", "NVLINK_COUNTERS", "GONE_CODES"),
@@ -40,10 +41,15 @@ ASSIGNED: Mapping[str, frozenset[str]] = {
             *("CLOCK_SM", "CLOCK_MEMORY", "ALL_LINKS", "EVENT_XID"),
         )
     ),
-    f"{GPUS}nvidia.py": frozenset(("VALUE_MEMBERS",)),
+    f"{GPUS}nvidia.py": frozenset(("VALUE_MEMBERS", "MAX_MIG_DEVICES")),
+    f"{GPUS}reader.py": frozenset(("SM_ACTIVE_ID",)),
     f"{GPUS}nvlink.py": frozenset(("BYTE_FIELDS",)),
     f"{GPUS}readings.py": frozenset(
-        ("FIELDS", "RECOVERY_ACTIONS", "FABRIC_CHECKS", "CLOCK_EVENT_BITS", "RARE_CLOCK_EVENT_BITS")
+        (
+            *("FIELDS", "RECOVERY_FIELD", "RECOVERY_ACTIONS", "ACTIVITY_METRICS", "BLANKS"),
+            *("FABRIC_STATES", "FABRIC_CHECKS", "(CONFIGURATION_SHIFT, CONFIGURATION_MASK)"),
+            *("CLOCK_EVENT_BITS", "RARE_CLOCK_EVENT_BITS"),
+        )
     ),
     # The kernel's interfaces: ioctls and netlink messages, columns of /proc, structs and states.
     f"{SOURCES}netdev/ethtool.py": frozenset(
@@ -77,9 +83,17 @@ ASSIGNED: Mapping[str, frozenset[str]] = {
     f"{CONTRACT}failures/messages.py": frozenset(("SIGNALS",)),
     f"{CONTRACT}failures/verdict.py": frozenset(("SIGNAL_NAMES",)),
     f"{CONTRACT}nccl/warnings.py": frozenset(("WORK_COMPLETION",)),
-    "analyzers/rankscope_analyzers/intake/object_watch.py": frozenset(
-        ("(OK, FORBIDDEN, NOT_FOUND, GONE)",)
-    ),
+    f"{INTAKE}object_watch.py": frozenset(("(OK, FORBIDDEN, NOT_FOUND, GONE)",)),
+    f"{INTAKE}agent_client.py": frozenset(("UNAUTHORIZED", "REFUSALS")),
+    f"{INTAKE}agent_connections.py": frozenset(("BUSY", "OK")),
+    f"{INTAKE}cluster.py": frozenset(("FORBIDDEN",)),
+    f"{INTAKE}kubernetes_api.py": frozenset(("OK",)),
+    f"{INTAKE}named_objects.py": frozenset(("NOT_FOUND",)),
+    f"{INTAKE}step_stream.py": frozenset(("BAD_REQUEST",)),
+    f"{WATCH}cluster_lease.py": frozenset(("(NOT_FOUND, CONFLICT)",)),
+    f"{WATCH}cluster_nodes.py": frozenset(("NOT_FOUND",)),
+    f"{WATCH}config_map_store.py": frozenset(("(OK, NOT_FOUND, CONFLICT)",)),
+    f"{SOURCES}pods/reflector.py": frozenset(("GONE",)),
     "agent/rankscope_agent/sources/pods/protobuf.py": frozenset(
         ("(VARINT, FIXED64, LENGTH, FIXED32)",)
     ),

@@ -43,7 +43,11 @@ COSTS: Mapping[str, Mapping[str, str]] = {
         "_CHUNK": "bytes per recv of an answer; MAX_ANSWER limits the sum",
     },
     f"{AGENT}sources/training/cursor.py": {
+        "FIRST_CHUNK": "records in the first pread of a look; those that follow read the rest",
         "MAX_CHUNK": "records per pread while catching up; the caller's limit ends a look",
+    },
+    f"{AGENT}sources/training/listing.py": {
+        "LARGE": "names from which on an unchanged listing is kept; a new one would say the same",
     },
     f"{AGENT}web/request_head.py": {
         "READ_BYTES": "bytes per read of a head; MAX_HEAD_BYTES limits it",
@@ -59,6 +63,9 @@ COSTS: Mapping[str, Mapping[str, str]] = {
     },
     f"{ANALYZERS}intake/agent_connections.py": {
         "PIECE_BYTES": "bytes per read of a body; the request limits the sum",
+    },
+    f"{ANALYZERS}intake/kubernetes_api.py": {
+        "PIECE": "bytes per read of an answer; LARGEST_ANSWER limits the sum",
     },
     f"{ANALYZERS}intake/log_files.py": {
         "CHUNK_BYTES": "bytes per read of a log, which a scanner takes in pieces of any size",

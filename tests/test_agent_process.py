@@ -56,6 +56,20 @@ def test_a_stop_signal_ends_the_agent_with_success(tmp_path, number):
         assert f"stopping after {number.name}" in agent.log.read_text()
 
 
+def test_an_agent_that_was_stopped_for_longer_than_a_wait_goes_on(tmp_path):
+    """Python 3.11 answers its wait with a signal that never came."""
+    with running_agent(tmp_path) as agent:
+        for _ in range(3):
+            agent.process.send_signal(signal.SIGSTOP)
+            time.sleep(1.2)
+            agent.process.send_signal(signal.SIGCONT)
+            time.sleep(0.2)
+            assert "rankscope_build_info{" in agent.get("/metrics")
+        assert agent.process.poll() is None, agent.log.read_text()
+        assert end_by(agent, signal.SIGTERM) == 0
+        assert "stopping after SIGTERM" in agent.log.read_text()
+
+
 def test_a_hanging_collector_and_open_connections_do_not_delay_the_end(tmp_path):
     flags = ("--collector.deadline=0.2", "--collector.interval=0.1")
     with running_agent(tmp_path, *flags, command=WITH_A_HANGING_COLLECTOR) as agent:

@@ -188,13 +188,24 @@ def _serve(
         keeping.start()
         log.info("listening on %s as node %s", server.url, config.node_name)
         with health:
-            while (caught := signal.sigtimedwait(STOP_SIGNALS, WATCH_SECONDS)) is None:
+            while (caught := _stop_signal(WATCH_SECONDS)) is None:
                 registry.log_overdue()
-        log.info("stopping after %s", signal.Signals(caught.si_signo).name)
+        log.info("stopping after %s", caught.name)
         keeping.stop()
         registry.stop()
         server.shutdown()
     return 0
+
+
+def _stop_signal(seconds: float) -> signal.Signals | None:
+    """Wait for a signal that ends the agent; None if none comes in time.
+
+    A process that was stopped, as by a debugger or SIGSTOP, until after the wait's end gets
+    whatever lay in memory for an answer: Modules/signalmodule.c leaves its loop without a signal
+    when the time is over after EINTR, and returns a siginfo that nothing has written.
+    """
+    caught = signal.sigtimedwait(STOP_SIGNALS, seconds)
+    return next((one for one in STOP_SIGNALS if caught and caught.si_signo == one), None)
 
 
 def _health(config: Config, alive: Callable[[], bool]) -> contextlib.AbstractContextManager[object]:

@@ -461,3 +461,17 @@ def test_rows_of_several_clusters_can_be_told_apart(view):
         ]
         if any("node" in names or "job_id" in names for names in kept):
             assert "cluster" in kept[0], one["title"]
+
+
+@pytest.mark.parametrize(("saving", "parts"), [(30, (0.5, 0.25)), (None, (None, 0.75))])
+def test_the_time_of_checkpoints_is_no_other_time_of_a_step(gives, saving, parts):
+    rank = '{job_id="t/j",rank="0",node="a"}'
+    counted = {"steps": 60, "other_seconds": 45, "checkpoint_blocked_seconds": saving}
+    series = {
+        f"rankscope_{name}_total{rank}": f"0+{each}x20"
+        for name, each in counted.items()
+        if each is not None
+    }
+    for query, value in zip((3, 4), parts, strict=True):
+        asked = expression("debug", "Where a step goes", query)
+        gives(asked, series, {} if value is None else {"{}": value})

@@ -232,25 +232,24 @@ def _step_parts() -> list[Panel]:
         "data": training.DATA_SECONDS,
         "compute": training.COMPUTE_SECONDS,
         "sync": training.SYNC_SECONDS,
-        "other": training.OTHER_SECONDS,
+        "checkpoints": training.CHECKPOINT_BLOCKED,
     }
+    seconds = {name: f"sum({rate(of(metric, RANK))})" for name, metric in parts.items()}
+    rest = f"sum({rate(of(training.OTHER_SECONDS, RANK))})"
+    # A checkpoint is counted when it ends, its step a moment later.
+    seconds["other"] = f"clamp_min({rest} - ({seconds['checkpoints']} or 0 * {rest}), 0)"
     return [
         TimeSeries(
             title="Where a step goes",
             description="Mean over the selected ranks of the time in a step spent waiting for"
-            " input, computing, waiting in collectives, and on the rest:"
-            " optimizer, evaluation, checkpoints. Select a rank to see its own"
+            " input, computing, waiting in collectives, saving checkpoints, and on the rest:"
+            " optimizer, evaluation, logging. Select a rank to see its own"
             " times.",
             unit="s",
             minimum=0,
             stacked=True,
-            targets=targets(
-                *(
-                    (f"sum({rate(of(metric, RANK))}) / {steps}", name)
-                    for name, metric in parts.items()
-                )
-            ),
-            overrides=colored(tuple(parts)),
+            targets=targets(*((f"{part} / {steps}", name) for name, part in seconds.items())),
+            overrides=colored(tuple(seconds)),
             missing=NOT_MEASURED,
             width=8,
         ),

@@ -24,38 +24,47 @@ PROGRAM = "rankscope"
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "diagnose": ("diagnose", "one verdict per job, from agents or traces"),
-    "jobs": ("jobs", "all jobs in a table: state, step time, what is lost and to whom"),
-    "logs": ("logs", "the logs of all ranks of a job in one, or its errors, the earliest first"),
-    "capture": ("capture", "keep what is known of a job now in one file, before it is ended"),
-    "watch": ("watch", "diagnose again and again, and export findings to Prometheus"),
-    "canary": ("canary", "whether the watch names the known slow rank of a small job"),
-    "config": ("config", "check rankscope.yaml, the cluster's one configuration"),
-    "record": ("record", "keep what a run is: images, command, versions, places, speed"),
-    "diff": ("diff", "what changed from one recorded run to another"),
-    "preflight": ("preflight", "what keeps a job off the fast path, from its manifests"),
-    "fabric-check": ("fabric_check", "measure the links between nodes, and name the slow one"),
-    "verify": ("verify", "whether a job that runs takes the fast path and trains as it should"),
-    "doctor": ("doctor", "why a job is not seen, and what it takes to see it"),
+    "jobs": ("jobs", "all jobs in one table: state, step time, lost share and culprit"),
+    "logs": ("logs", "merge the logs of all ranks of a job, or list its errors, earliest first"),
+    "capture": (
+        "capture",
+        "save the evidence about a hung job to one file before you kill the job",
+    ),
+    "watch": ("watch", "diagnose continuously and export findings to Prometheus"),
+    "canary": ("canary", "check end to end that the watch names the slow rank of a small test job"),
+    "config": ("config", "check rankscope.yaml, the configuration of a cluster"),
+    "record": ("record", "record a run: images, command, versions, placement, speed"),
+    "diff": ("diff", "show what changed between two recorded runs"),
+    "preflight": (
+        "preflight",
+        "check a job's manifests, pods and nodes for what would make it slow",
+    ),
+    "fabric-check": ("fabric_check", "measure the links between nodes and name the slow one"),
+    "verify": (
+        "verify",
+        "check that a running job uses the fast network path and trains as expected",
+    ),
+    "doctor": ("doctor", "show why a job is not visible and how to fix it"),
     "explain": (
         "explain",
-        "what a log in hand says: NCCL's, PyTorch's timeouts, the kernel's",
+        "explain log files: jobs, NCCL, PyTorch timeouts, kernel; and checkpoints",
     ),
-    "gpus": ("gpus", "GPUs that run slower, hotter or on less power than their peers"),
-    "xids": ("xids", "what went wrong with GPUs: one incident per GPU and root, and rates"),
-    "demo": ("demo", "a real training run with a slow rank, diagnosed"),
-    "probe-path": ("probe_path", "print the folder to put on a trainer's PYTHONPATH"),
+    "gpus": ("gpus", "find GPUs that run slower, hotter or on less power than their peers"),
+    "xids": ("xids", "GPU errors as incidents, one per GPU and root cause, with failure rates"),
+    "demo": ("demo", "run a real training job with a slow rank and diagnose it"),
+    "probe-path": ("probe_path", "print the directory to put on a trainer's PYTHONPATH"),
 }
 """Every command: the module of `commands` that has it, and what it is for."""
 
 FIRST_STEPS = """\
-Rankscope says which rank holds a training job back, and why. Try first:
+Rankscope reports which rank slows a training job down, and why. Try first:
 
   rankscope demo --tour                  real jobs on this machine: healthy, slow, hung
-  rankscope diagnose --agent HOST:9877   the jobs that an agent sees; --cluster in Kubernetes
-  rankscope explain job-log FILE         a log in hand: which rank failed first, and why
-  rankscope doctor                       why a job is not seen
+  rankscope diagnose --agent HOST:9877   jobs visible to an agent; --cluster in Kubernetes
+  rankscope explain job-log FILE         which rank failed first, and why, from a log file
+  rankscope doctor                       why a job is not visible
 
-rankscope --help lists all commands, rankscope COMMAND --help the flags of one.
+rankscope --help lists all commands, rankscope COMMAND --help the options of one.
 """
 """What `rankscope` alone prints."""
 
@@ -91,7 +100,7 @@ def _load(name: str) -> Command:
 
 def _parser(commands: Mapping[str, Command], chosen: str | None) -> argparse.ArgumentParser:
     """Make the parser; without a chosen command it is the one that lists them all."""
-    parser = Parser(PROGRAM, description="Say which rank holds a training job back, and why.")
+    parser = Parser(PROGRAM, description="Report which rank slows a training job down, and why.")
     if chosen is None:
         _add_own_options(parser)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

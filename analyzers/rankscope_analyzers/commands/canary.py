@@ -41,18 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--watch",
         default=DEFAULT_WATCH,
         metavar="URL",
-        help="the watch, or several behind one name (default %(default)s)",
+        help="address of the watch, or of several behind one name (default %(default)s)",
     )
     where.add_argument(
-        "--prometheus", metavar="URL", help="instead: a Prometheus server that scrapes the watch"
+        "--prometheus",
+        metavar="URL",
+        help="query a Prometheus server that scrapes the watch instead",
     )
     add_entry(parser, "the watch or Prometheus")
     parser.add_argument(
         "--train",
         type=Path,
         metavar="RINGS",
-        help="train meanwhile, on this machine: the probe writes into the directory RINGS, which"
-        " an agent reads (default: the job runs elsewhere, as in the component canary)",
+        help="also run the test job on this machine; its probe writes to the directory RINGS,"
+        " which an agent reads (default: the job runs elsewhere, as in the canary component)",
     )
     parser.add_argument(
         "--job",

@@ -34,9 +34,9 @@ FAILURES: tuple[type[Exception], ...] = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare whom to ask, of which job, and where the capture goes."""
     connection.add_arguments(parser)
-    parser.add_argument("--job", metavar="ID", required=True, help="the job")
+    parser.add_argument("--job", metavar="ID", required=True, help="name of the job")
     output: Any = parser.add_argument(
-        "file", type=Path, metavar="FILE", help="the capture, a new file: capture.tar.gz"
+        "file", type=Path, metavar="FILE", help="file to create, such as capture.tar.gz"
     )
     output.complete = shtab.FILE
     parser.add_argument(
@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kept",
         action="store_true",
-        help="capture what agents kept by themselves when the job last stood, not what is now; so"
-        " this also works when no agent knows of the job any longer",
+        help="use the evidence that agents saved when the job last hung instead of its current"
+        " state; works even if no agent has the job any more",
     )
     connection.add_hang_argument(parser)
 

@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("check", "example", "render", "schema", "agent-flags"),
-        help="say what is wrong with FILE, each with line and column; print an example; print FILE"
-        " with all defaults; print the JSON Schema; print the flags that agents take in its place",
+        help="list the errors in FILE with line and column; print an example; print FILE with all"
+        " defaults; print the JSON Schema; print the equivalent flags of agents",
     )
     file: Any = parser.add_argument(
         "file",

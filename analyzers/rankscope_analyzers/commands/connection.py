@@ -32,8 +32,8 @@ def add_hang_argument(parser: argparse.ArgumentParser) -> None:
         "--hang-after",
         default=HANG_AFTER,
         metavar="AGE",
-        help="least time without a step after which a job is called hung (default %(default)s);"
-        " five of its slow steps if that is longer",
+        help="shortest time without a step after which a job counts as hung (default"
+        " %(default)s); five of its slow steps if that is longer",
     )
 
 
@@ -59,11 +59,13 @@ def add_arguments(
     """
     where = parser.add_mutually_exclusive_group(required=required and not default)
     default_text = f", repeatable (default: {default})" if default else "; repeatable"
-    where.add_argument("--agent", action="append", metavar="URL", help=f"an agent{default_text}")
+    where.add_argument(
+        "--agent", action="append", metavar="URL", help=f"address of an agent{default_text}"
+    )
     where.add_argument(
         "--cluster",
         action="store_true",
-        help="all agents of the cluster that kubectl or this pod is configured for",
+        help="all agents of the cluster that kubectl, or this pod, is configured for",
     )
     if prometheus:
         where.add_argument(
@@ -73,7 +75,7 @@ def add_arguments(
         namespace,
         dest="namespace",
         metavar="NS",
-        help="with --cluster: where the agents run (default: all)",
+        help="with --cluster: namespace of the agents (default: all)",
     )
     add_cluster_arguments(parser)
     add_entry(parser, "agents or Prometheus" if prometheus else "agents")
@@ -83,10 +85,10 @@ def add_arguments(
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare which of the user's clusters is asked."""
     parser.add_argument(
-        "--context", metavar="NAME", help="the kubeconfig's context (default: its current one)"
+        "--context", metavar="NAME", help="context of the kubeconfig (default: the current one)"
     )
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="the kubeconfig (default: the one kubectl takes)"
+        "--kubeconfig", metavar="FILE", help="kubeconfig file (default: the one that kubectl uses)"
     )
 
 

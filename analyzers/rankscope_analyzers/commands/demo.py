@@ -31,14 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--tour",
         action="store_true",
-        help="a healthy job, slow compute, slow input, a hang and a hot simulated GPU, one after"
-        " the other; some two minutes",
+        help="show a healthy job, slow compute, slow input, a hang and a hot simulated GPU in"
+        " turn; takes about two minutes",
     )
     how.add_argument(
         "--stack",
         action="store_true",
-        help="with simulated GPUs, watch, Prometheus, Alertmanager and, where it is installed,"
-        " Grafana; until Ctrl-C",
+        help="keep a job running with simulated GPUs, watch, Prometheus, Alertmanager and, if"
+        " installed, Grafana, until Ctrl-C",
     )
     parser.add_argument(
         "--seconds", type=float, metavar="N", help="with --stack: stop after that long"

@@ -48,7 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where records come from and how the verdict is printed."""
     where = connection.add_arguments(parser, prometheus=True)
     traces = where.add_argument(
-        "--trace", nargs="+", action="extend", type=Path, metavar="DIR", help="trace directories"
+        "--trace",
+        nargs="+",
+        action="extend",
+        type=Path,
+        metavar="DIR",
+        help="directories of recorded traces",
     )
     profiles = where.add_argument(
         "--kineto",
@@ -59,14 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="directories of PyTorch profiler traces, one per job, with a file per rank",
     )
     capture = where.add_argument(
-        "--capture", type=Path, metavar="FILE", help="what rankscope capture wrote"
+        "--capture", type=Path, metavar="FILE", help="file written by rankscope capture"
     )
     capture.complete = shtab.FILE
     save: Any = parser.add_argument(
         "--save",
         type=Path,
         metavar="DIR",
-        help="keep what was read in the new directory DIR; --trace DIR gives the same verdict",
+        help="save the evidence to the new directory DIR; --trace DIR gives the same verdict",
     )
     for directories in (traces, profiles, save):
         directories.complete = shtab.DIRECTORY

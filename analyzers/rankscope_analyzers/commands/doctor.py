@@ -44,7 +44,9 @@ STYLES = {"seen": "green", "not seen": "red", "off": "yellow"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the pod and where agents are."""
-    parser.add_argument("pod", nargs="?", metavar="POD", help="a pod: NAME or NAMESPACE/NAME")
+    parser.add_argument(
+        "pod", nargs="?", metavar="POD", help="pod to examine: NAME or NAMESPACE/NAME"
+    )
     connection.add_arguments(parser, default=LOCAL_AGENT)
     add_output(parser)
 

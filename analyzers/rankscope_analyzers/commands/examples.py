@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 COLUMNS = 80
 INDENT = "  "
 
-GATE = "Exit code: 0 passed, 2 failed, 3 could not be told, 1 called wrongly or nothing to read."
-VERDICT = "Exit code: 0 for a verdict, whatever it says; 1 if nothing could be judged."
+GATE = "Exit code: 0 passed, 2 failed, 3 inconclusive, 1 usage error or no input."
+VERDICT = "Exit code: 0 if there is a verdict, whatever it is; 1 if none was possible."
 
 EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "diagnose": (
@@ -20,76 +20,88 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ),
         (
             "--cluster --job team/llm --save evidence",
-            "keep what was read before the job is restarted",
+            "save the evidence before the job is restarted",
         ),
-        ("--trace evidence --html report.html", "the same verdict later, as a page"),
-        ("--kineto profiles/team-llm", "traces of PyTorch's profiler"),
+        ("--trace evidence --html report.html", "the same verdict later, as an HTML page"),
+        ("--kineto profiles/team-llm", "from PyTorch profiler traces"),
     ),
     "jobs": (
         ("--cluster --namespace rankscope --refresh 10", "all jobs, every ten seconds"),
         ("--prometheus http://prometheus:9090 --since 2h", "the last two hours"),
     ),
     "logs": (
-        ("team/llm --errors", "what the job's ranks report as errors, the earliest first"),
+        ("team/llm --errors", "errors of all ranks, earliest first"),
         ("--from logs/ --errors", "the same from files"),
     ),
     "capture": (
-        ("--agent gpu-07:9877 --job team/llm llm.tar.gz", "what is known of a job that hangs"),
+        ("--agent gpu-07:9877 --job team/llm llm.tar.gz", "the evidence about a job that hangs"),
         (
             "--cluster --job team/llm --kept llm.tar.gz",
-            "what agents kept when it last stood, also when its pods are gone",
+            "what agents saved when it last hung, even after its pods are gone",
         ),
     ),
     "watch": (
         (
             "--cluster --state /var/lib/rankscope/watch.json",
-            "judge all jobs every 30 s, and go on after a restart",
+            "evaluate all jobs every 30 s, and keep state over restarts",
         ),
-        ("--agent localhost:9877 --once", "print the series of one look"),
+        ("--agent localhost:9877 --once", "evaluate once and print the series"),
     ),
     "canary": (
-        ("--train /run/rankscope", "train here, and ask the watch of this machine"),
-        ("--watch http://rankscope-watch:9878", "ask about the job of the component canary"),
+        ("--train /run/rankscope", "train on this machine, and query its watch"),
+        ("--watch http://rankscope-watch:9878", "check the job that the canary component runs"),
     ),
     "config": (
-        ("example", "every key once: rankscope config example > rankscope.yaml"),
-        ("check rankscope.yaml", "what is wrong with it, with line and column"),
-        ("render rankscope.yaml", "what it amounts to, with all defaults"),
+        ("example", "an example with every key: rankscope config example > rankscope.yaml"),
+        ("check rankscope.yaml", "list errors with line and column"),
+        ("render rankscope.yaml", "print the effective configuration, defaults included"),
     ),
     "record": (("--agent gpu-07:9877 --job team/llm fast.json", "while the job is fast"),),
     "diff": (("fast.json slow.json", "what changed since then"),),
     "preflight": (
         ("job.yaml", "a manifest before it is submitted"),
-        ("job.yaml --cluster --strict --junit preflight.xml", "with its nodes, as a gate in CI"),
-        ("--job team/llm", "a job that is there: its pods, or its object"),
+        (
+            "job.yaml --cluster --strict --junit preflight.xml",
+            "as a gate in CI, with the cluster's nodes",
+        ),
+        ("--job team/llm", "a submitted job: its pods, or its object while it has none"),
     ),
     "fabric-check": (
         ("", "in each rank: torchrun --nproc-per-node 1 ... --no-python rankscope fabric-check"),
-        ("--minimum 100 --sizes 64K,16M,1G", "the same, with a rule for what links must carry"),
+        ("--minimum 100 --sizes 64K,16M,1G", "the same, with a minimum rate in Gbit/s"),
     ),
     "verify": (
-        ("team/llm --cluster --wait 15m --world-size 64", "a gate after the start"),
-        ("team/llm --agent gpu-07:9877 --checkpoint-dir /ckpt/llm", "with its newest checkpoint"),
+        ("team/llm --cluster --wait 15m --world-size 64", "as a gate after the job has started"),
+        (
+            "team/llm --agent gpu-07:9877 --checkpoint-dir /ckpt/llm",
+            "verify the newest checkpoint, too",
+        ),
     ),
     "doctor": (
-        ("team/llm-worker-0 --cluster --namespace rankscope", "why a pod's job is not seen"),
-        ("--agent gpu-07:9877", "what an agent lacks"),
+        (
+            "team/llm-worker-0 --cluster --namespace rankscope",
+            "why the job of a pod is not visible",
+        ),
+        ("--agent gpu-07:9877", "what an agent cannot read, and why"),
     ),
     "explain": (
         ("job-log rank*.log", "which rank failed first, and why"),
         ("nccl-log nccl.*.log.gz", "whether the job runs over TCP"),
-        ("kernel-log -", "what dmesg says, through a pipe"),
+        ("kernel-log -", "from standard input: dmesg | rankscope explain kernel-log -"),
         ("checkpoint /ckpt/llm", "the last good checkpoint"),
     ),
     "gpus": (
         ("--agent gpu-07:9877 --seconds 30", "watch the GPUs of a node"),
-        ("--cluster --job team/llm", "those that a job holds"),
+        ("--cluster --job team/llm", "only GPUs allocated to a job"),
     ),
-    "xids": (("--prometheus http://prometheus:9090 --since 7d", "one week of all nodes"),),
+    "xids": (
+        ("--agent gpu-07:9877", "one node, since its agent started"),
+        ("--prometheus http://prometheus:9090 --since 7d", "all nodes, over a week"),
+    ),
     "demo": (
         ("--tour", "a healthy job and four faults in turn"),
-        ("--fault slow-data --rank 0", "one of them"),
-        ("--stack", "with Prometheus, Alertmanager and, where it is installed, Grafana"),
+        ("--fault slow-data --rank 0", "a single fault"),
+        ("--stack", "with Prometheus, Alertmanager and, if installed, Grafana"),
     ),
     "probe-path": (("", "PYTHONPATH=$(rankscope probe-path) torchrun train.py"),),
 }
@@ -103,7 +115,7 @@ EXIT_CODES: Mapping[str, str] = {
 
 
 def epilog(command: str) -> str:
-    """Return the end of a command's help: examples, a line each and what they are for below."""
+    """Return the end of a command's help: examples, a line each with its purpose below."""
     lines = ["examples:"]
     for arguments, purpose in EXAMPLES[command]:
         lines.append(f"{INDENT}rankscope {command} {arguments}".rstrip())

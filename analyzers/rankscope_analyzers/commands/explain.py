@@ -26,7 +26,7 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
         "NcclExplanation",
     ),
     "watchdog-log": (
-        "who holds a collective up, from PyTorch's timeout messages",
+        "which ranks hold up a collective, from PyTorch's timeout messages",
         "nccl_explanation",
         "WatchdogExplanation",
     ),
@@ -124,11 +124,13 @@ def _checksums_of_names(text: str) -> Sequence[int]:
 def _add_checkpoint(kinds: Any) -> None:
     purpose = "which checkpoint is the last good one, and what is wrong with the others"
     command = kinds.add_parser(CHECKPOINT, help=purpose, description=purpose)
-    command.add_argument("directory", metavar="DIR", type=Path, help="of checkpoints, or one")
+    command.add_argument(
+        "directory", metavar="DIR", type=Path, help="a checkpoint, or a directory of checkpoints"
+    )
     command.add_argument(
         "--deep",
         action="store_true",
-        help="read everything and compare the checksums that formats have",
+        help="read all data and verify the checksums that the format has",
     )
     command.add_argument(
         "--checksums",
@@ -140,13 +142,13 @@ def _add_checkpoint(kinds: Any) -> None:
         "--write-seconds",
         metavar="S",
         type=float,
-        help="how long training waits for a save, for the recommended interval",
+        help="seconds for which a save blocks training, to recommend an interval",
     )
     command.add_argument(
         "--failures-per-day",
         metavar="N",
         type=float,
-        help="of the whole job, for the recommended interval",
+        help="failures of the whole job per day, to recommend an interval",
     )
     add_output(command)
 

@@ -28,19 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend",
         choices=("gloo", "nccl"),
         default="",
-        help="whose collectives are measured (default: nccl where there are GPUs, else gloo)",
+        help="backend to measure (default: nccl with GPUs, otherwise gloo)",
     )
     parser.add_argument(
         "--sizes",
         default="64K,1M,16M",
         metavar="SIZES",
-        help="messages of the all-reduces, in bytes or with K, M or G (default %(default)s)",
+        help="message sizes of the all-reduces, in bytes or with K, M or G (default %(default)s)",
     )
     parser.add_argument(
         "--link-size",
         default="8M",
         metavar="SIZE",
-        help="message that measures a link (default %(default)s)",
+        help="message size for measuring a link (default %(default)s)",
     )
     parser.add_argument(
         "--seconds",
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long ranks wait for each other (default %(default)s)",
     )
     parser.add_argument(
-        "--minimum", type=_gigabits, metavar="GBIT", help="Gbit/s that links must carry as a rule"
+        "--minimum", type=_gigabits, metavar="GBIT", help="minimum rate of a typical link in Gbit/s"
     )
     fabric_pods.add_arguments(parser)
     add_output(parser)

@@ -43,11 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare which agents are asked, and for how long."""
     connection.add_arguments(parser)
     whose = parser.add_mutually_exclusive_group()
-    whose.add_argument("--job", metavar="ID", help="only GPUs that this job holds")
+    whose.add_argument("--job", metavar="ID", help="only GPUs allocated to this job")
     whose.add_argument(
         "--one-job",
         action="store_true",
-        help="treat all GPUs of these agents as one job, when the agents do not know the job",
+        help="treat all GPUs as one job, if the agents do not know their job",
     )
     parser.add_argument(
         "--seconds",

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--refresh",
         type=float,
         metavar="SECONDS",
-        help="show the table again after so many seconds, until interrupted (2 or more)",
+        help="repeat at this interval until interrupted; at least 2",
     )
     add_output(parser)
 

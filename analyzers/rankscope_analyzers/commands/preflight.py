@@ -50,22 +50,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "manifests",
         nargs="*",
         metavar="FILE",
-        help="YAML or JSON files, or folders of them; - reads standard input",
+        help="YAML or JSON files, or directories of them; - reads standard input",
     )
     parser.add_argument(
         "--namespace",
         dest="manifests_namespace",
         default="default",
         metavar="NS",
-        help="of objects that name none (default: %(default)s)",
+        help="namespace of objects without one (default: %(default)s)",
     )
     parser.add_argument(
         "--job",
         action="append",
         default=[],
         metavar="NAMESPACE/NAME",
-        help="a job of the cluster: its pods, or its object while it has none; may be given"
-        " several times",
+        help="a job in the cluster: its pods, or its object while it has none; repeatable",
     )
     connection.add_arguments(parser, required=False, namespace="--agents-namespace")
     _add_places(parser)
@@ -82,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint-seconds",
         type=positive_seconds,
         metavar="SECONDS",
-        help="what a checkpoint takes",
+        help="duration of a checkpoint",
     )
     step_target_options.add_arguments(parser)
     add_config(parser, "ranges of the fabric, labels, projects of namespaces")
@@ -96,10 +95,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             *(check.id for check in POOL_CHECKS),
             *(check.id for check in POD_CHECKS),
         ],
-        help="leave a check out; may be given several times",
+        help="skip a check; repeatable",
     )
-    parser.add_argument("--strict", action="store_true", help="a warning fails, too")
-    parser.add_argument("--junit", metavar="FILE", help="write JUnit's XML as well")
+    parser.add_argument("--strict", action="store_true", help="treat warnings as failures")
+    parser.add_argument("--junit", metavar="FILE", help="also write a JUnit XML report")
     add_output(parser)
 
 
@@ -110,26 +109,25 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NODE",
-        help="only this node of those whose agents answer; may be given several times",
+        help="check only this node; repeatable",
     )
     parser.add_argument(
         "--this-node",
         action="store_true",
-        help="the node that the command runs on, as its agent's collectors see it when run once",
+        help="check the local node by running the agent's collectors once",
     )
     parser.add_argument(
         "--page",
         action="append",
         default=[],
         metavar="FILE",
-        help="a node's page as rankscope-agent --once prints it; - reads standard input; may be"
-        " given several times",
+        help="output of rankscope-agent --once on a node; - reads standard input; repeatable",
     )
     parser.add_argument(
         "--this-pod",
         action="store_true",
-        help="the pod that the command runs in: shared and locked memory, interfaces, devices,"
-        " variables",
+        help="check the pod that the command runs in: shared and locked memory, interfaces,"
+        " devices, variables",
     )
 
 

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait",
         metavar="AGE",
-        help="look again until the job passes or fails, for this long at most, such as 15m",
+        help="repeat until the job passes or fails, for at most this long, such as 15m",
     )
     _add_expectations(parser)
     names = [one.id for one in CRITERIA]
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="CRITERION",
         choices=names,
-        help="a criterion that must apply; may be given several times",
+        help="fail if this criterion does not apply; repeatable",
     )
     parser.add_argument(
         "--skip",
@@ -78,29 +78,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="CRITERION",
         choices=[one.id for one in CRITERIA if not one.always],
-        help="leave a criterion out; may be given several times",
+        help="skip a criterion; repeatable",
     )
-    parser.add_argument("--junit", metavar="FILE", help="write JUnit's XML as well")
+    parser.add_argument("--junit", metavar="FILE", help="also write a JUnit XML report")
     add_output(parser)
 
 
 def _add_expectations(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--world-size", type=_count, metavar="N", help="ranks that it must have")
+    parser.add_argument("--world-size", type=_count, metavar="N", help="expected number of ranks")
     parser.add_argument(
-        "--step-seconds", type=positive_seconds, metavar="SECONDS", help="what a step should take"
+        "--step-seconds", type=positive_seconds, metavar="SECONDS", help="expected step time"
     )
     parser.add_argument(
         "--utilization",
         type=share,
         default=0.3,
         metavar="SHARE",
-        help="least share of time in which each GPU must be busy (default %(default)s)",
+        help="minimum share of time that each GPU must be busy (default %(default)s)",
     )
     parser.add_argument(
         "--transport",
         choices=("auto", "rdma", "gpudirect", "sockets"),
         default="auto",
-        help="how data must go between nodes; auto: RDMA where nodes have it (the default)",
+        help="required transport between nodes; auto: RDMA if the nodes have it (the default)",
     )
     parser.add_argument(
         "--checkpoint-dir",
@@ -113,7 +113,7 @@ def _add_expectations(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="LOG",
-        help="NCCL's logs of all ranks, instead of what agents read of them",
+        help="NCCL logs of all ranks, instead of what agents read",
     )
 
 

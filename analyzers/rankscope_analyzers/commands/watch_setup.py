@@ -52,22 +52,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease",
         metavar="NAME",
-        help="with --cluster and --namespace: of several watches the one that holds this Lease"
-        " evaluates, the others stand by",
+        help="with --cluster and --namespace: name of the Lease; of several watches only its"
+        " holder evaluates, the others stand by",
     )
     parser.add_argument(
         "--interval",
         default=DEFAULT_INTERVAL,
         metavar="AGE",
-        help="time between evaluations of all that agents tell (default %(default)s); longer"
-        " where one takes more than a fifth of it",
+        help="time between full evaluations (default %(default)s); longer if one takes more"
+        " than a fifth of it",
     )
     parser.add_argument(
         "--step-interval",
         default=DEFAULT_STEP_INTERVAL,
         metavar="AGE",
-        help="time between looks for new steps of agents (default %(default)s); 0s looks for them"
-        " at evaluations alone",
+        help="time between fetches of new steps from agents (default %(default)s); 0s: only at"
+        " evaluations",
     )
     parser.add_argument(
         "--since",
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--once",
         action="store_true",
-        help="evaluate once, print the series and exit: with 1 if nothing could be read",
+        help="evaluate once, print the series and exit; exit code 1 if nothing could be read",
     )
 
 
@@ -104,8 +104,8 @@ def _add_kept(parser: argparse.ArgumentParser) -> None:
         "--state",
         type=Path,
         metavar="FILE",
-        help="keep what is known of jobs and incidents in FILE, so that a watch that is started"
-        " anew goes on where the last one ended; where GPU time went, in FILE.goodput",
+        help="keep the state of jobs and incidents in FILE, so that a restarted watch continues"
+        " where it stopped; the account of GPU time is kept in FILE.goodput",
     )
     parser.add_argument(
         "--state-config-map",
@@ -128,13 +128,13 @@ def _add_kept(parser: argparse.ArgumentParser) -> None:
         "--otlp-endpoint",
         metavar="URL",
         help="send jobs, attempts, incidents and checkpoints as traces (OTLP/HTTP) to the collector"
-        " at URL; takes the extra tracing",
+        " at URL; needs the extra rankscope[tracing]",
     )
     parser.add_argument(
         "--webhook-secret-file",
         type=Path,
         metavar="FILE",
-        help="sign what is posted with the secret in FILE (HMAC-SHA256, X-Rankscope-Signature-256)",
+        help="sign posts with the secret in FILE (HMAC-SHA256, X-Rankscope-Signature-256)",
     )
 
 
@@ -144,13 +144,13 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
         "--cluster-jobs",
         action="store_true",
         help="follow the cluster's job objects (PyTorchJob, JobSet, RayJob and so on) and pods, and"
-        " export how jobs wait, start and end; takes rights of its own",
+        " export how jobs wait, start and end; needs additional RBAC permissions",
     )
     parser.add_argument(
         "--publish-nodes",
         action="store_true",
-        help="with --cluster: write what hardware and kernels report as conditions (Rankscope...)"
-        " and Events of nodes",
+        help="with --cluster: publish hardware and kernel faults as node conditions (Rankscope...)"
+        " and Events",
     )
 
 

@@ -22,15 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--total-shards",
         type=int,
         metavar="N",
-        help="share the jobs with N - 1 other watches; the Lease and the ConfigMaps of each have"
-        " its number behind their names",
+        help="distribute the jobs over N watches; each appends its number to the names of its"
+        " Lease and ConfigMaps",
     )
     parser.add_argument(
         "--shard",
         default=AUTO,
         metavar="NUMBER",
-        help="with --total-shards: which of them this is, from 0 on (default: by the number at the"
-        " end of its pod's name, so that N and N + N pods of a StatefulSet do)",
+        help="with --total-shards: number of this watch, from 0 (default: from the ordinal of its"
+        " StatefulSet pod, modulo N, so that 2N pods give each shard a standby)",
     )
 
 

@@ -15,11 +15,11 @@ from rankscope_dashboards.rules.alerts.alert import Alert
 INTRODUCTION = """# Alerts
 
 Made from the tables in `dashboards/rankscope_dashboards/rules/alerts`; do not edit.
-[Who hears of them, and how](alerts.md).
+[Who is notified, and how](alerts.md).
 
 Severity `page or ticket` depends on the job's class, and on whether its namespace
 may page. An alert fires when its condition has held for
-`after`, and goes on for `keeps` when it has ended.
+`after`, and keeps firing for `keeps` once it has cleared.
 
 | alert | severity | scope | after | keeps | what it says |
 |---|---|---|---|---|---|

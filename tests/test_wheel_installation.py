@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.tags import sys_tags
 
 from test_fresh_installation import closure
 
@@ -25,11 +26,9 @@ EXTRA = "agent"
 def pack(name: str, folder: Path) -> None:
     """Write the wheel that an installed distribution came from, without its scripts."""
     found = metadata.distribution(name)
-    (tag, *_) = [
-        line.removeprefix("Tag: ")
-        for line in (found.read_text("WHEEL") or "").splitlines()
-        if line.startswith("Tag: ")
-    ]
+    lines = (found.read_text("WHEEL") or "").splitlines()
+    tags = {line.removeprefix("Tag: ") for line in lines if line.startswith("Tag: ")}
+    tag = next(str(one) for one in sys_tags() if str(one) in tags)
     stem = f"{found.name.replace('-', '_').replace('.', '_')}-{found.version}"
     with zipfile.ZipFile(folder / f"{stem}-{tag}.whl", "w") as archive:
         for path in found.files or ():
@@ -78,7 +77,7 @@ def install(wheels, environment):
 
     def installed(asked: str) -> None:
         pip = [sys.executable, "-m", "pip", "--python", environment / "python", "install"]
-        done = run([*pip, "--quiet", "--no-index", "--find-links", wheels, asked])
+        done = run([*pip, "--quiet", "--no-compile", "--no-index", "--find-links", wheels, asked])
         assert done.returncode == 0, done.stderr
 
     return installed

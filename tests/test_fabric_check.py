@@ -43,6 +43,12 @@ def receives(rank, rate, ranks=4):
     return {(other, rank): rate for other in range(ranks) if other != rank}
 
 
+def echoing(seconds):
+    """Return four ranks with slow echoes, of which those of rank 3 take so long."""
+    links = itertools.permutations(range(4), 2)
+    return measured(trips={link: seconds if 3 in link else 0.02 for link in links})
+
+
 BUSY = {
     link: megabits * 1e6 / 8
     for link, megabits in {
@@ -85,6 +91,9 @@ def kinds(found):
          [("receives", (0,)), ("link", (3, 1))]),
         (measured(ranks=8, rates=sends(2, 0.45 * GBIT, 8) | sends(5, 0.7 * GBIT, 8)), []),
         (measured(ranks=2, rates={(0, 1): 0.1 * GBIT}), []),
+        (measured(ranks=3, rates=sends(2, 0.1 * GBIT, 3)), [("sends", (2,))]),
+        (echoing(0.079), []),
+        (echoing(0.081), [("echo", (3,))]),
         (measured(reductions=[Reduction(4, 1.0, correct=False)]), [("sums", (0, 1, 2, 3))]),
     ],
 )  # fmt: skip

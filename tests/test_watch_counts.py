@@ -1,4 +1,4 @@
-"""Into which bucket of the watch's histograms a time is counted, and sums of what just began."""
+"""Starts of processes that are counted once, buckets of recoveries, and sums that just began."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from rankscope_analyzers.watch.interruptions import Interruptions
 from rankscope_analyzers.watch.process_starts import ProcessStart
 from rankscope_analyzers.watch.recoveries import Recoveries
 from rankscope_analyzers.workloads import kinds
-from test_completions import RUNNING, Cluster, Watch
-from workload_objects import START, condition, kind, thing
+from workload_objects import START, kind, thing
 
-MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+MINUTE = 60.0
 
 
 def bucket(samples, name):
@@ -26,24 +25,6 @@ def bucket(samples, name):
     return next((bound for bound, count in value.buckets if count), None)
 
 
-LASTED = [MINUTE, 10 * MINUTE, HOUR, 4 * HOUR, 12 * HOUR, DAY, 3 * DAY, 7 * DAY, 30 * DAY]
-
-
-@pytest.mark.parametrize(("bound", "following"), [*zip(LASTED, [*LASTED[1:], None], strict=True)])
-def test_how_long_jobs_take_is_counted_from_a_minute_to_a_month(bound, following):
-    for seconds, expected in ((bound, bound), (bound + 1, following)):
-        cluster = Cluster()
-        watch = Watch(cluster)
-        cluster.put("train", RUNNING)
-        watch.look()
-        cluster.put("train", condition("Succeeded", seconds))
-        watch.look(seconds + 30)
-        assert bucket(watch.jobs.samples(), "rankscope_job_duration_seconds") == expected
-
-
-STARTED = [1.0, 5.0, 15.0, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 4 * HOUR, DAY]
-
-
 def opened():
     return Completions(open={"1": Open("PyTorchJob", "team", "research")})
 
@@ -51,16 +32,6 @@ def opened():
 def job():
     of = kind("PyTorchJob")
     return SimpleNamespace(top=kinds.read(of, thing(of, uid="1")))
-
-
-@pytest.mark.parametrize(("bound", "following"), [*zip(STARTED, [*STARTED[1:], None], strict=True)])
-def test_phases_of_starts_are_counted_from_a_second_to_a_day(bound, following):
-    for seconds, expected in ((bound, bound), (bound + 0.1, following)):
-        sums = opened()
-        sums.processes_started(job(), ProcessStart(START + 60, START + 61, {"launch": seconds}))
-        (histogram,) = sums.startups.values()
-        buckets = histogram.value().buckets
-        assert next((at for at, count in buckets if count), None) == expected
 
 
 @pytest.mark.parametrize(("later", "counted"), [(5.0, 1), (5.1, 2)])

@@ -284,23 +284,32 @@ def page_of_watch() -> str:
 
 def _spent() -> str:
     """Return where GPU time went: of 20 projects, each with three classes."""
-    return "".join(
-        _line(
-            goodput.PROJECT_GPU_SECONDS,
-            f'project="team-{team}",job_class="{name}",part="{part}"',
-            STEPS_OF_ALL,
+    return (
+        "".join(
+            _line(
+                goodput.PROJECT_GPU_SECONDS,
+                f'project="team-{team}",job_class="{name}",part="{part}"',
+                STEPS_OF_ALL,
+            )
+            for team in range(20)
+            for name in ("production", "research", "default")
+            for part in parts.PARTS
         )
-        for team in range(20)
-        for name in ("production", "research", "default")
-        for part in parts.PARTS
-    ) + "".join(
-        _line(goodput.PROJECT_BUDGET, f'project="team-{team}",currency="EUR"', 1e6)
-        + _line(
-            goodput.PROJECT_COST,
-            f'project="team-{team}",job_class="production",part="productive",currency="EUR"',
-            STEPS_OF_ALL,
+        + "".join(
+            _line(goodput.PROJECT_BUDGET, f'project="team-{team}",currency="EUR"', 1e6)
+            + _line(
+                goodput.PROJECT_COST,
+                f'project="team-{team}",job_class="production",part="productive",currency="EUR"',
+                STEPS_OF_ALL,
+            )
+            for team in range(20)
         )
-        for team in range(20)
+        + "".join(
+            _line(one, f'job_class="{name}",interruption="{interruption}"', STEPS_OF_ALL, part)
+            for one, part in ((goodput.RECOVERIES, "_count"), (goodput.RECOVERIES_LATE, ""))
+            for name in ("production", "research", "default")
+            for interruption in ("restart", "hang")
+        )
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from alert_accounts import recoveries, spending
 from alert_checkpoint_cases import CHECKPOINT_CASES
 from alert_series import (
     ALIVE,
@@ -337,6 +338,24 @@ CASES: dict[str, Case] = {
         settle=380,
         gap=3,
         again=10,
+    ),
+    # Of a day, bad must be two hours and a half until its mean is twice that of the week before.
+    "RankscopeSpendingUnusual": Case(
+        (
+            spending("llm", {"bad": 10.0, "good": 1.0, "below": 1.9}),
+            # Grows as much, and is a small part of what all spend.
+            spending("notebooks", {"bad": 0.5, "good": 0.1, "below": 0.1}),
+            spending("vision", dict.fromkeys(("bad", "good", "below"), 10.0)),
+        ),
+        lag=170,
+        linger=1440,
+        settle=7 * 1440 + 60,
+        step=4,
+        gap=20,
+        again=20,
+    ),
+    "RankscopeRecoverySlow": Case(
+        recoveries({"bad": 4, "good": 0, "below": 1}, 40), lag=12, linger=60, gap=3, again=12
     ),
     "RankscopeGpuPodsUnscheduled": Case(
         (

@@ -41,6 +41,8 @@ def test_the_example_holds_every_key_of_the_schema_and_is_read_as_it_says():
     assert set(yaml.safe_load(EXAMPLE)) == set(SCHEMA["properties"])
     assert known.hang_after == "90s"
     assert known.objectives == {"production": 0.97, "": 0.8}
+    assert known.times_to_complete == {"production": "14d", "": "90d"}
+    assert known.times_to_recover == {"production": "15m", "": "2h"}
     assert known.prices == (Price(2.1, "H100", "llm"), Price(2.4, "H100"), Price(1.2))
     assert known.budgets == {"llm": 400000.0}
     assert known.project_of("vision-prod/a", "") == "vision"

@@ -105,6 +105,7 @@ ALERT_OF = {
     "cascade_jobs": "RankscopeJobFailureCascade",
     "cascade_share": "RankscopeJobFailureCascade",
     "lost_gpu_time": "RankscopeGoodputBurnSlow",
+    "spending_growth": "RankscopeSpendingUnusual",
     "watch_silence": "RankscopeWatchLagging",
 }
 

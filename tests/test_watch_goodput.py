@@ -14,6 +14,7 @@ from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.fusion.spent_time import with_spent_time
 from rankscope_analyzers.goodput import parts
+from rankscope_analyzers.goodput.account import Recovery
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.intake.observed import gathered as put_together
 from rankscope_analyzers.reports import job_json, job_summary
@@ -23,6 +24,7 @@ from rankscope_analyzers.watch.goodput import KEPT_AS, MOST_OWNERS, Goodput
 from rankscope_analyzers.watch.incident_history import Event
 from rankscope_analyzers.watch.interruptions import Interruptions
 from rankscope_analyzers.watch.memory import Memory, NoWatch
+from rankscope_analyzers.watch.recoveries import Recoveries
 from rankscope_analyzers.watch.store import FileStore
 
 RANKS = 4
@@ -282,6 +284,31 @@ def test_a_restart_of_a_job_is_an_interruption_of_its_project():
     assert counted.labels == ("", "restart")
     assert [count for _, count in counted.value.buckets][:2] == [0, 1]
     assert metrics.JOB_RECOVERY not in {one.metric for one in later.samples()}
+
+
+def test_a_recovery_is_late_if_it_takes_longer_than_its_class_may():
+    known = Recoveries({"production": "1m", "": "2m"})
+    known.add("a", "production", [Recovery("restart", 60.0), Recovery("restart", 60.1)])
+    known.add("b", "research", [Recovery("restart", 60.1), Recovery("hang", 120.1)])
+
+    def late(recoveries):
+        return {
+            one.labels: one.value
+            for one in recoveries.samples()
+            if one.metric is metrics.RECOVERIES_LATE
+        }
+
+    expected = {("production", "restart"): 1, ("research", "restart"): 0, ("research", "hang"): 1}
+    assert late(known) == expected
+    kept = json.loads(json.dumps(known.kept()))
+    later = Recoveries()
+    later.restore(kept)
+    assert late(later) == expected
+    later.restore([one[:3] for one in kept])  # kept before they were counted
+    assert late(later) == dict.fromkeys(expected, 0)
+    for bad in (-1, 0.5, "1"):
+        with pytest.raises(ValueError, match="is no count"):
+            later.restore([[*kept[0][:3], bad]])
 
 
 @pytest.mark.parametrize(("since", "counted"), [(1000.0, 0), (1030.0, 1), (1061.0, 0), (None, 0)])

@@ -8,9 +8,14 @@ version: 1
 # Least time without a step after which a job is called hung.
 hang_after: 90s
 # What is expected of a class's jobs: which share succeeds, which share of their GPU time no fault
-# takes, and within which time a job succeeds. "" stands for all other classes.
+# takes, within which time a job succeeds, and within which it makes steps again after a restart or
+# hang. "" stands for all other classes.
 objectives:
-  - {class: production, success_ratio: 0.97, goodput: 0.96, time_to_complete: 14d}
+  - class: production
+    success_ratio: 0.97
+    goodput: 0.96
+    time_to_complete: 14d
+    time_to_recover: 15m
   - {class: "", success_ratio: 0.8}
 # At what alerts fire; `rankscope config render` lists all of them.
 thresholds:

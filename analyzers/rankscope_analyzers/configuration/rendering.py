@@ -9,6 +9,7 @@ from rankscope_analyzers.configuration.values import (
     GOODPUT,
     SUCCESS,
     TIME_TO_COMPLETE,
+    TIME_TO_RECOVER,
     Configuration,
     Contact,
 )
@@ -46,6 +47,7 @@ def _objectives(known: Configuration) -> list[dict[str, Any]]:
         SUCCESS: known.objectives,
         GOODPUT: known.goodput,
         TIME_TO_COMPLETE: known.times_to_complete,
+        TIME_TO_RECOVER: known.times_to_recover,
     }
     classes = dict.fromkeys(name for column in columns.values() for name in column)
     return [

@@ -97,7 +97,8 @@ SCHEMA: Schema = {
         },
         "objectives": _objects(
             "What is expected of the jobs of a class: which share succeeds, which share of their"
-            " GPU time no fault takes, and within which time 19 of 20 jobs that succeed do so;"
+            " GPU time no fault takes, within which time 19 of 20 jobs that succeed do so, and"
+            " within which time 19 of 20 that are interrupted make steps again;"
             ' the class "" stands for all others.',
             16,
             ("class",),
@@ -106,6 +107,7 @@ SCHEMA: Schema = {
                 "success_ratio": RATIO,
                 "goodput": RATIO,
                 "time_to_complete": AGE,
+                "time_to_recover": AGE,
             },
         ),
         "thresholds": _object(

@@ -67,6 +67,10 @@ THRESHOLDS: Mapping[str, Threshold] = {
     "lost_gpu_time": Threshold(
         0.05, 0.005, 0.06, "Share of the cluster's GPU time that faults may take in a month."
     ),
+    # A second job of a project's usual size; weekends halve what most projects spend.
+    "spending_growth": Threshold(
+        2, 1.1, 100, "What a project spends in a day, in multiples of a day of the week before."
+    ),
     # Ten evaluations of the default interval.
     "watch_silence": Threshold(300, 60, 86_400, "Seconds since the watch's last evaluation."),
 }

@@ -27,7 +27,12 @@ TIMES_TO_COMPLETE: Mapping[str, str] = {"": "90d"}
 """Within which 19 of 20 jobs of a class should succeed; no job of a class without one takes that
 long."""
 
+TIMES_TO_RECOVER: Mapping[str, str] = {"": "2h"}
+"""Within which 19 of 20 jobs of a class should make steps again after a restart or hang; none is
+counted that takes longer (the account's longest pause is half an hour, a hang comes before it)."""
+
 SUCCESS, GOODPUT, TIME_TO_COMPLETE = "success_ratio", "goodput", "time_to_complete"
+TIME_TO_RECOVER = "time_to_recover"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class Configuration:
         objectives: shares of jobs that should succeed, by class; "" for all other classes.
         goodput: shares of GPU time that faults should leave, by class as well.
         times_to_complete: ages in which 19 of 20 jobs should succeed, by class as well.
+        times_to_recover: ages in which 19 of 20 interrupted jobs should make steps again, likewise.
         thresholds: of alerts, all of them.
         owners: of pages (on_call) and tickets (platform, network), where they are said.
         project_owners: of tickets about a project's jobs.
@@ -82,6 +88,7 @@ class Configuration:
     objectives: Mapping[str, float] = field(default_factory=lambda: dict(OBJECTIVES))
     goodput: Mapping[str, float] = field(default_factory=lambda: dict(GOODPUT_OBJECTIVES))
     times_to_complete: Mapping[str, str] = field(default_factory=lambda: dict(TIMES_TO_COMPLETE))
+    times_to_recover: Mapping[str, str] = field(default_factory=lambda: dict(TIMES_TO_RECOVER))
     thresholds: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULTS))
     owners: Mapping[str, Contact] = field(default_factory=dict)
     project_owners: Mapping[str, Contact] = field(default_factory=dict)
@@ -152,6 +159,7 @@ def _configuration(value: Mapping[str, Any]) -> Configuration:
         objectives={**OBJECTIVES, **_objectives(value, SUCCESS)},
         goodput={**GOODPUT_OBJECTIVES, **_objectives(value, GOODPUT)},
         times_to_complete={**TIMES_TO_COMPLETE, **_objectives(value, TIME_TO_COMPLETE)},
+        times_to_recover={**TIMES_TO_RECOVER, **_objectives(value, TIME_TO_RECOVER)},
         thresholds={**DEFAULTS, **value.get("thresholds", {})},
         owners={role: Contact(**one) for role, one in owners.items()},
         project_owners={

@@ -37,11 +37,13 @@ def _of_16_bits(rate: float, **others: float) -> Mapping[str, float]:
 
 _HOPPER = "resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet"
 _BLACKWELL = "resources.nvidia.com/en-us-blackwell-architecture: Blackwell architecture, brief"
+_GB300 = "www.nvidia.com/en-us/data-center/gb300-nvl72: of 72 GPUs"
+_B300 = "www.nvidia.com/en-us/data-center/hgx: of 8 GPUs; its editions differ in fp4"
 _AMPERE = "A100 data sheet, nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
 
 MODELS: Sequence[Model] = (
-    Model("GB300", _of_16_bits(2500, tf32=1250, fp8=5000, fp32=80), "GB300 NVL72 data sheet"),
-    Model("B300", _of_16_bits(2250, tf32=1125, fp8=4500, fp32=75), "HGX B300 data sheet"),
+    Model("GB300", _of_16_bits(2500, tf32=1250, fp8=5000, fp32=80), _GB300),
+    Model("B300", _of_16_bits(2250, tf32=1125, fp8=4500, fp32=75), _B300),
     Model("GB200", _of_16_bits(2500, tf32=1250, fp8=5000, fp4=10000, fp32=80), _BLACKWELL),
     Model("B200", _of_16_bits(2250, tf32=1125, fp8=4500, fp4=9000, fp32=75), _BLACKWELL),
     Model("B100", _of_16_bits(1750, tf32=875, fp8=3500, fp4=7000, fp32=60), _BLACKWELL),

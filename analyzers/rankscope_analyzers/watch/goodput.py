@@ -75,7 +75,7 @@ class Goodput:
     Args:
         hang_after_seconds: least time without a step after which a job is called hung.
         waiting: returns which jobs hold GPUs while other pods of theirs have no node.
-        configuration: whose projects, prices and budgets count.
+        configuration: whose projects, prices, budgets and times to recover count.
     """
 
     def __init__(
@@ -84,10 +84,11 @@ class Goodput:
         waiting: Callable[[], frozenset[str]] = frozenset,
         configuration: Configuration | None = None,
     ) -> None:
-        self._bill = Bill(configuration or Configuration())
+        known = configuration or Configuration()
+        self._bill = Bill(known)
         self._interruptions = Interruptions()
         self._computed = Computed()
-        self._recoveries = Recoveries()
+        self._recoveries = Recoveries(known.times_to_recover)
         self._scaling = Scaling()
         self._starts = StartPhases()
         self._hang_after = hang_after_seconds

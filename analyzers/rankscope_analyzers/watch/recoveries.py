@@ -1,12 +1,15 @@
-"""How long each recovery of jobs took: a histogram by class, and the newest one of each job."""
+"""How long recoveries of jobs took: a histogram by class, how many were late, each job's newest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rankscope_agent.contract.metrics import goodput as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.command import age_seconds
+from rankscope_analyzers.configuration.values import TIMES_TO_RECOVER
 from rankscope_analyzers.goodput.account import Recovery
 from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.watch.histogram import Histogram
@@ -16,16 +19,24 @@ BOUNDS = (15.0, 60, 120, 300, 600, 1200, 1800, 3600, 7200)
 
 
 class Recoveries:
-    """The recoveries of all jobs."""
+    """The recoveries of all jobs.
 
-    def __init__(self) -> None:
+    Args:
+        objectives: ages within which jobs should recover, by class; "" for all other classes.
+    """
+
+    def __init__(self, objectives: Mapping[str, str] = TIMES_TO_RECOVER) -> None:
+        self._objectives = {name: age_seconds(age) for name, age in objectives.items()}
         self._durations: dict[tuple[str, str], Histogram] = {}
+        self._late: Counter[tuple[str, str]] = Counter()
         self._newest: dict[str, Recovery] = {}
 
     def add(self, job: str, job_class: str, several: Sequence[Recovery]) -> None:
         """Add recoveries of a job, in their order."""
+        objective = self._objectives.get(job_class, self._objectives[""])
         for one in several:
             key = job_class, one.interruption
+            self._late[key] += one.seconds > objective
             self._durations.setdefault(key, Histogram(BOUNDS)).add(one.seconds)
             self._newest[job] = one
 
@@ -36,18 +47,18 @@ class Recoveries:
 
     def samples(self) -> Iterator[Sample]:
         """Yield the series."""
-        for (job_class, interruption), durations in sorted(self._durations.items()):
-            yield metrics.RECOVERIES.sample(
-                durations.value(), job_class=inert(job_class), interruption=interruption
-            )
+        for key, durations in sorted(self._durations.items()):
+            labels = {"job_class": inert(key[0]), "interruption": key[1]}
+            yield metrics.RECOVERIES.sample(durations.value(), **labels)
+            yield metrics.RECOVERIES_LATE.sample(self._late[key], **labels)
         for job, one in self._newest.items():
             yield metrics.JOB_RECOVERY.sample(
                 one.seconds, job_id=inert(job), interruption=one.interruption
             )
 
     def kept(self) -> Any:
-        """Return the histogram as JSON can hold it."""
-        return [[*key, one.kept()] for key, one in self._durations.items()]
+        """Return histogram and counts as JSON can hold them."""
+        return [[*key, one.kept(), self._late[key]] for key, one in self._durations.items()]
 
     def restore(self, kept: Iterable[Any]) -> None:
         """Go on from what was kept.
@@ -55,8 +66,16 @@ class Recoveries:
         Raises:
             TypeError, ValueError: it is no such thing.
         """
-        durations = {
-            (str(job_class), str(interruption)): Histogram.of(one, BOUNDS)
-            for job_class, interruption, one in kept
-        }
-        self._durations, self._newest = durations, {}
+        durations, late = {}, Counter[tuple[str, str]]()
+        for job_class, interruption, one, *counted in kept:
+            key = str(job_class), str(interruption)
+            durations[key] = Histogram.of(one, BOUNDS)
+            late[key] = _count(*counted)
+        self._durations, self._late, self._newest = durations, late, {}
+
+
+def _count(kept: Any = 0) -> int:
+    """Return a count that was kept; what was kept before there were any has none."""
+    if not isinstance(kept, int) or kept < 0:
+        raise ValueError(f"{kept!r} is no count")
+    return kept

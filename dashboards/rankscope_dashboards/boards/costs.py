@@ -28,6 +28,7 @@ USED = ((None, GOOD), (0.8, WARN), (1.0, BAD))
 FAULTS = f'part=~"{"|".join(parts.FAULTS)}"'
 IDLE = f'part=~"{parts.IDLE}|{parts.HELD}"'
 COST = of(goodput.PROJECT_COST, CLUSTER)
+LOST = of(goodput.PROJECT_COST, CLUSTER, FAULTS)
 
 
 def panels(runbooks: str) -> list[Panel]:
@@ -41,7 +42,7 @@ def panels(runbooks: str) -> list[Panel]:
         _by_project(),
         _every_day(),
         _budgets(runbooks),
-        _against_last_week(),
+        _against_last_week(runbooks),
         _of_tokens(),
     ]
 
@@ -51,61 +52,48 @@ def _spent(selector: str, labels: str = "currency", time: str = "$__range") -> s
 
 
 def _sums() -> list[Panel]:
-    lost = of(goodput.PROJECT_COST, CLUSTER, FAULTS)
     unpriced = of(goodput.PROJECT_UNPRICED, CLUSTER)
-    idle = of(goodput.PROJECT_COST, CLUSTER, IDLE)
+    hours = f"sum(increase({unpriced}[$__range])) / 3600 or 0 * sum(increase({COST}[$__range]))"
     return [
-        Stat(
-            title="Spent on GPUs",
-            description="What the GPU time of the time range cost, by the prices of rankscope.yaml"
-            " when it was spent.",
-            unit="short",
-            targets=now((_spent(COST), "{{currency}}")),
-            decimals=0,
-            missing=NO_PRICES,
-            briefly="no prices",
-            width=6,
+        _sum(
+            "Spent on GPUs",
+            "What the GPU time of the time range cost, by the prices of rankscope.yaml when it was"
+            " spent.",
+            (_spent(COST), "{{currency}}"),
         ),
-        Stat(
-            title="Spent on lost time",
-            description="The part of it that was lost to faults: hangs, restarts and the steps that"
-            " they repeat, slow ranks, input and exchange.",
-            unit="short",
-            targets=now((_spent(lost), "{{currency}}")),
-            decimals=0,
-            missing=NO_PRICES,
-            briefly="no prices",
-            width=6,
+        _sum(
+            "Spent on lost time",
+            "The part of it that was lost to faults: hangs, restarts and the steps that they"
+            " repeat, slow ranks, input and exchange.",
+            (_spent(LOST), "{{currency}}"),
         ),
-        Stat(
-            title="Spent on idle GPUs",
-            description="The part of it that jobs held without using it: after their last step, or"
-            " while others of their pods had no node.",
-            unit="short",
-            targets=now((_spent(idle), "{{currency}}")),
-            decimals=0,
-            missing=NO_PRICES,
-            briefly="no prices",
-            width=6,
+        _sum(
+            "Spent on idle GPUs",
+            "The part of it that jobs held without using it: after their last step, or while others"
+            " of their pods had no node.",
+            (_spent(of(goodput.PROJECT_COST, CLUSTER, IDLE)), "{{currency}}"),
         ),
-        Stat(
-            title="GPU-hours without a price",
-            description="GPU time of the time range that no price of rankscope.yaml fits: it is in"
-            " none of these sums.",
-            unit="short",
-            targets=now(
-                (
-                    f"sum(increase({unpriced}[$__range])) / 3600"
-                    f" or 0 * sum(increase({COST}[$__range]))",
-                    "",
-                )
-            ),
+        _sum(
+            "GPU-hours without a price",
+            "GPU time of the time range that no price of rankscope.yaml fits: it is in none of"
+            " these sums.",
+            (hours, ""),
             decimals=1,
-            missing=NO_PRICES,
-            briefly="no prices",
-            width=6,
         ),
     ]
+
+
+def _sum(title: str, description: str, query: tuple[str, str], decimals: int = 0) -> Panel:
+    return Stat(
+        title=title,
+        description=description,
+        unit="short",
+        targets=now(query),
+        decimals=decimals,
+        missing=NO_PRICES,
+        briefly="no prices",
+        width=6,
+    )
 
 
 def _by_project() -> Panel:
@@ -129,7 +117,6 @@ def _by_project() -> Panel:
 
 
 def _every_day() -> Panel:
-    lost = of(goodput.PROJECT_COST, CLUSTER, FAULTS)
     return TimeSeries(
         title="Spent a day",
         description="What GPU time cost in the day before each point in time, and the part of it"
@@ -138,7 +125,7 @@ def _every_day() -> Panel:
         minimum=0,
         targets=targets(
             (f"sum(increase({COST}[1d]))", "spent"),
-            (f"sum(increase({lost}[1d]))", "lost to faults"),
+            (f"sum(increase({LOST}[1d]))", "lost to faults"),
         ),
         overrides=colored(["spent", "lost to faults"]),
         missing=NO_PRICES,
@@ -146,7 +133,7 @@ def _every_day() -> Panel:
     )
 
 
-def _against_last_week() -> Panel:
+def _against_last_week(runbooks: str) -> Panel:
     """Return a day over the days of the week before it, of projects that spent anything then."""
     day, week = (
         f"sum by (project) (increase({COST}{span}))" for span in ("[1d]", "[7d] offset 1d")
@@ -162,6 +149,7 @@ def _against_last_week() -> Panel:
         targets=now((f"topk({FEW}, {day} / ({week} / 7 > 0))", "{{project}}")),
         steps=((None, GOOD), (2.0, WARN)),
         missing=f"no project spent anything a week ago; or {NO_PRICES}",
+        links=[links.runbook(runbooks, "RankscopeSpendingUnusual")],
     )
 
 

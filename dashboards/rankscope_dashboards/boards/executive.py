@@ -82,7 +82,7 @@ def dashboard(runbooks: str) -> Dashboard:
                 ("Whose time", _whose()),
                 ("What GPUs compute", computing.panels()),
                 ("What it costs", costs.panels(runbooks)),
-                ("How jobs end", job_ends.panels()),
+                ("How jobs end", job_ends.panels(runbooks)),
                 ("GPUs now", gpus_now.panels(runbooks)),
             ]
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rankscope_agent.contract.metrics import gpus, pods, training
 from rankscope_dashboards.expressions.promql import worst
 from rankscope_dashboards.expressions.queries import CLUSTER, FEW, GPU_KEY, gpus_with, of
@@ -9,6 +11,8 @@ from rankscope_dashboards.parts import links, shared
 from rankscope_dashboards.parts.fields import colored
 from rankscope_dashboards.parts.panels import BarGauge, Panel, Stat, TimeSeries, now, targets
 from rankscope_dashboards.parts.thresholds import ANY_IS_BAD, ANY_IS_ODD
+
+NO_KUBELET = "no kubelet reports GPUs", "no kubelet"
 
 
 def panels(runbooks: str) -> list[Panel]:
@@ -39,39 +43,57 @@ def _gpus(runbooks: str) -> list[Panel]:
     idle = f"({every} unless on (cluster, node, gpu, uuid) ({bad} or {busy}))"
     spare = f"({idle} unless on (cluster, node, uuid) ({held} or {of_ranks}))"
     return [
-        Stat(
-            title="GPUs",
-            description="GPUs that agents know of, including lost ones.",
-            targets=now((f"count({every})", "")),
-            missing=shared.NO_GPUS,
-            briefly="no GPUs",
+        _count("GPUs", "GPUs that agents know of, including lost ones.", every),
+        _count(
+            "GPUs in use", "GPUs on which some kernel ran in the last second.", busy, among=every
         ),
-        Stat(
-            title="GPUs in use",
-            description="GPUs on which some kernel ran in the last second.",
-            targets=now((f"count({busy}) or 0 * count({every})", "")),
-            missing=shared.NO_GPUS,
-            briefly="no GPUs",
+        _count(
+            "Healthy spare GPUs",
+            "GPUs that respond, have no failed memory row, are idle and are held by no container"
+            " or rank: the reserve for failed nodes.",
+            spare,
+            among=every,
         ),
-        Stat(
-            title="Healthy spare GPUs",
-            description="GPUs that respond, have no failed memory row, are idle and are held"
-            " by no container or rank: the reserve for failed nodes.",
-            targets=now((f"count({spare}) or 0 * count({every})", "")),
-            missing=shared.NO_GPUS,
-            briefly="no GPUs",
-        ),
-        Stat(
-            title="Broken GPUs",
-            description="GPUs that are lost, do not respond, or have a memory row that could"
-            " not be replaced: they cost money but do no work.",
-            targets=now((f"count({bad}) or 0 * count({every})", "")),
+        _count(
+            "Broken GPUs",
+            "GPUs that are lost, do not respond, or have a memory row that could not be replaced:"
+            " they cost money but do no work.",
+            bad,
+            among=every,
             steps=ANY_IS_BAD,
-            missing=shared.NO_GPUS,
-            briefly="no GPUs",
             links=[links.runbook(runbooks, "RankscopeGpuLost")],
         ),
     ]
+
+
+def _count(
+    title: str,
+    description: str,
+    counted: str,
+    among: str = "",
+    missing: tuple[str, str] = (shared.NO_GPUS, "no GPUs"),
+    **settings: Any,
+) -> Panel:
+    """Return a panel with a number of GPUs.
+
+    Args:
+        title: of the panel.
+        description: likewise.
+        counted: series of the GPUs that count.
+        among: series of all GPUs; where there are some, none that counts is 0.
+        missing: the text without data, in full and in short.
+        settings: of the panel.
+    """
+    query = f"count({counted})" + (f" or 0 * count({among})" if among else "")
+    words, briefly = missing
+    return Stat(
+        title=title,
+        description=description,
+        targets=now((query, "")),
+        missing=words,
+        briefly=briefly,
+        **settings,
+    )
 
 
 def _allocated(runbooks: str) -> list[Panel]:
@@ -81,24 +103,22 @@ def _allocated(runbooks: str) -> list[Panel]:
     unused = f"({quiet} == 0) and on (cluster, node, uuid) {before}"
     unused = f"({held} and on (cluster, node, uuid) ({unused}))"
     return [
-        Stat(
-            title="GPUs allocated in Kubernetes",
-            description="GPUs held by containers, as reported by the kubelets; a container"
-            " may hold a GPU without using it. A time-sliced GPU counts once, a"
-            " MIG slice as one.",
-            targets=now((f"count({held})", "")),
-            missing="no kubelet reports GPUs",
-            briefly="no kubelet",
+        _count(
+            "GPUs allocated in Kubernetes",
+            "GPUs held by containers, as reported by the kubelets; a container may hold a GPU"
+            " without using it. A time-sliced GPU counts once, a MIG slice as one.",
+            held,
+            missing=NO_KUBELET,
             width=8,
         ),
-        Stat(
-            title="Allocated GPUs that are idle",
-            description="GPUs held by containers on which no kernel ran in the last hour: nobody"
-            " else can use them. GPUs that were not observed for all of it do not count.",
-            targets=now((f"count({unused}) or 0 * count({held})", "")),
+        _count(
+            "Allocated GPUs that are idle",
+            "GPUs held by containers on which no kernel ran in the last hour: nobody else can use"
+            " them. GPUs that were not observed for all of it do not count.",
+            unused,
+            among=held,
+            missing=NO_KUBELET,
             steps=ANY_IS_ODD,
-            missing="no kubelet reports GPUs",
-            briefly="no kubelet",
             width=8,
             links=[links.runbook(runbooks, "RankscopeGpusIdle")],
         ),

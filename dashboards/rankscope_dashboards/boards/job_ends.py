@@ -6,6 +6,7 @@ from rankscope_agent.contract.metrics import cluster_jobs, goodput
 from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, since, succeeded
 from rankscope_dashboards.expressions.promql import by
 from rankscope_dashboards.expressions.queries import CLUSTER, FEW, of
+from rankscope_dashboards.parts import links
 from rankscope_dashboards.parts.fields import colored
 from rankscope_dashboards.parts.panels import BarGauge, Panel, Stat, TimeSeries, now, targets
 from rankscope_dashboards.rules.recording_rules import (
@@ -20,9 +21,13 @@ NO_ENDS = "no job has ended, or rankscope watch runs without --cluster-jobs"
 NO_INTERRUPTION = "no job was interrupted, or rankscope watch is not scraped"
 
 
-def panels() -> list[Panel]:
-    """Return the panels."""
-    first = [_success(), _causes(), _duration(), _trend(), _goodput(), _recoveries()]
+def panels(runbooks: str) -> list[Panel]:
+    """Return the panels.
+
+    Args:
+        runbooks: address under which docs/runbooks is served.
+    """
+    first = [_success(), _causes(), _duration(), _trend(), _goodput(), _recoveries(runbooks)]
     return [*first, *_interruptions()]
 
 
@@ -94,13 +99,7 @@ def _duration() -> Panel:
         unit="s",
         minimum=0,
         targets=now(
-            *(
-                (
-                    f"max by (job_class) (histogram_quantile({part}, {grown}))",
-                    f"{{{{job_class}}}} {name}",
-                )
-                for part, name in ((0.5, "half"), (0.95, "19 of 20"))
-            ),
+            *_quantiles("job_class", grown),
             (f"max by (job_class) ({DURATION_OBJECTIVE}{{{CLUSTER}}})", "{{job_class}} objective"),
         ),
         missing=NO_ENDS,
@@ -137,40 +136,49 @@ def _interruptions() -> list[Panel]:
         )
     )
     return [
-        Stat(
-            title="Mean time to failure",
-            description="How long jobs ran in the time range for each restart or hang, on average"
-            " over all jobs, large and small.",
-            unit="s",
-            targets=now((f"{watched} / ({often} > 0)", "")),
-            missing=NO_INTERRUPTION,
-            briefly="none",
-            width=8,
+        _mean(
+            "Mean time to failure",
+            "How long jobs ran in the time range for each restart or hang, on average over all"
+            " jobs, large and small.",
+            f"{watched} / ({often} > 0)",
         ),
-        Stat(
-            title="Mean time to detection",
-            description="How long after its beginning rankscope watch found an incident of a job,"
-            " on average over those of the time range that began while it was watching.",
-            unit="s",
-            targets=now((f"{late} / ({detected} > 0)", "")),
-            missing="no incident was found, or rankscope watch is not scraped",
-            briefly="none",
-            width=8,
+        _mean(
+            "Mean time to detection",
+            "How long after its beginning rankscope watch found an incident of a job, on average"
+            " over those of the time range that began while it was watching.",
+            f"{late} / ({detected} > 0)",
+            "no incident was found, or rankscope watch is not scraped",
         ),
-        Stat(
-            title="Mean time to recovery",
-            description="How long jobs made no steps for each restart or hang in the time range, up"
-            " to the first step behind it.",
-            unit="s",
-            targets=now((f"{lost} / ({often} > 0)", "")),
-            missing=NO_INTERRUPTION,
-            briefly="none",
-            width=8,
+        _mean(
+            "Mean time to recovery",
+            "How long jobs made no steps for each restart or hang in the time range, up to the"
+            " first step behind it.",
+            f"{lost} / ({often} > 0)",
         ),
     ]
 
 
-def _recoveries() -> Panel:
+def _mean(title: str, description: str, ratio: str, missing: str = NO_INTERRUPTION) -> Panel:
+    return Stat(
+        title=title,
+        description=description,
+        unit="s",
+        targets=now((ratio, "")),
+        missing=missing,
+        briefly="none",
+        width=8,
+    )
+
+
+def _quantiles(label: str, grown: str) -> list[tuple[str, str]]:
+    """Return queries for what half and 19 of 20 took no longer than, by a label."""
+    return [
+        (f"max by ({label}) (histogram_quantile({part}, {grown}))", f"{{{{{label}}}}} {name}")
+        for part, name in ((0.5, "half"), (0.95, "19 of 20"))
+    ]
+
+
+def _recoveries(runbooks: str) -> Panel:
     buckets = of(goodput.RECOVERIES, CLUSTER, part="_bucket")
     labels = ("job_class", "interruption", "le")
     grown = f"sum {by('interruption', 'le')} ({since(buckets, '$__range', *labels)})"
@@ -180,15 +188,8 @@ def _recoveries() -> Panel:
         " this, from the last step before the restart or hang to the first one behind it.",
         unit="s",
         minimum=0,
-        targets=now(
-            *(
-                (
-                    f"max by (interruption) (histogram_quantile({part}, {grown}))",
-                    f"{{{{interruption}}}} {name}",
-                )
-                for part, name in ((0.5, "half"), (0.95, "19 of 20"))
-            ),
-        ),
+        targets=now(*_quantiles("interruption", grown)),
         missing=NO_INTERRUPTION,
+        links=[links.runbook(runbooks, "RankscopeRecoverySlow")],
         width=16,
     )

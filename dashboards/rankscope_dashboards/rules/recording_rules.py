@@ -71,6 +71,8 @@ FEWEST_OPERATIONS = 20
 """Of which a mean is taken."""
 
 PROJECT_COST = "project:rankscope_cost:rate5m"
+PROJECT_DAY = "project:rankscope_cost:rate1d"
+PROJECT_WEEK_BEFORE = "project:rankscope_cost:rate7d_offset1d"
 CLASS_LOST = "job_class:rankscope_gpu_seconds_lost:rate5m"
 CLASS_OBSERVED = "job_class:rankscope_gpu_seconds_observed:rate5m"
 CLASS_GOODPUT = "job_class:rankscope_goodput:ratio1d"
@@ -288,6 +290,15 @@ COST = RecordGroup(
     ),
 )
 
+SPENDING = RecordGroup(
+    "rankscope-spending-means",
+    "5m",
+    (
+        Record(PROJECT_DAY, f"avg_over_time({PROJECT_COST}[1d])"),
+        Record(PROJECT_WEEK_BEFORE, f"avg_over_time({PROJECT_COST}[7d] offset 1d)"),
+    ),
+)
+
 
 def _classes(known: Configuration) -> RecordGroup:
     """Return what faults leave of the GPU time of each class, and what they should leave."""
@@ -323,7 +334,7 @@ def groups(known: Configuration | None = None) -> tuple[RecordGroup, ...]:
             Record(DURATION_OBJECTIVE, objective(times, durations)),
         ),
     )
-    return NODE, JOB, BURN, COST, _classes(known), ends
+    return NODE, JOB, BURN, COST, SPENDING, _classes(known), ends
 
 
 GROUPS: tuple[RecordGroup, ...] = groups()

@@ -71,6 +71,12 @@ RECOVERIES = Metric(
     " it: their recovery times.",
     ("job_class", "interruption"),
 )
+RECOVERIES_LATE = Metric(
+    "rankscope_recoveries_late_total",
+    "counter",
+    "How many of these took longer than time_to_recover of rankscope.yaml allows the class.",
+    ("job_class", "interruption"),
+)
 JOB_RECOVERY = Metric(
     "rankscope_job_last_recovery_seconds",
     "gauge",

@@ -19,6 +19,7 @@ from rankscope_dashboards.rules.alerts import (
     links,
     nccl,
     objectives,
+    spending,
     storage,
     training,
 )
@@ -36,6 +37,7 @@ _GROUPS: tuple[Group, ...] = (
     *host.GROUPS,
     *cluster.GROUPS,
     *objectives.GROUPS,
+    *spending.GROUPS,
     *canary.GROUPS,
 )
 

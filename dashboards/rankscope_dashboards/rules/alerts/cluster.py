@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import agent, goodput, pods, training, watch
+from rankscope_agent.contract.metrics import agent, pods, training, watch
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
@@ -10,10 +10,6 @@ from rankscope_dashboards.rules.alerts.alert import Alert, Group
 from rankscope_dashboards.rules.alerts.job_status import FAILED_NOW, WAITING_FOR_NODES
 from rankscope_dashboards.rules.alerts.limits import limit, percent
 from rankscope_dashboards.rules.recording_rules import burn
-
-BUDGET_DAYS = 30
-PACE = "6h"
-"""Over which spending is looked at: two thirds of a working day."""
 
 ERRORS_WITHIN = "15m"
 """Thirty evaluations of the default interval: an alert that ends before somebody looks at the
@@ -157,27 +153,6 @@ BURNS: tuple[Alert, ...] = (
         dashboard="rankscope-executive",
         since="7d",
     ),
-)
-
-_PACE = f"{BUDGET_DAYS} * 86400 * avg_over_time({records.PROJECT_COST}[{PACE}])"
-_BUDGET_KEYS = "cluster, project, currency"
-
-OVERSPENT = Alert(
-    name="RankscopeBudgetPace",
-    expression=f"{_PACE} > on ({_BUDGET_KEYS})"
-    f" max by ({_BUDGET_KEYS}) ({goodput.PROJECT_BUDGET.name})\n"
-    f"and on ({_BUDGET_KEYS}) present_over_time({records.PROJECT_COST}[3h] offset 3h)",
-    hold="1h",
-    keep="10m",
-    why="The pace of six hours says more than that of a single large job's start; money that is"
-    " spent within another hour does not matter.",
-    severity="ticket",
-    scope="cluster",
-    summary="Project {{ $labels.project }} spends more than its budget",
-    description="At the pace of the last six hours project {{ $labels.project }} spends"
-    " {{ $value | humanize }} {{ $labels.currency }} in 30 days, more than its budget.",
-    dashboard="rankscope-executive",
-    since="7d",
 )
 
 WAITING = Alert(
@@ -368,6 +343,6 @@ OWN: tuple[Alert, ...] = (
 
 GROUPS: tuple[Group, ...] = (
     Group("rankscope-cascade", (CASCADE, IN_CASCADE)),
-    Group("rankscope-cluster", (*BURNS, OVERSPENT, WAITING), interval="1m"),
+    Group("rankscope-cluster", (*BURNS, WAITING), interval="1m"),
     Group("rankscope-own", OWN),
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from rankscope_agent.contract.metrics import goodput
+from rankscope_dashboards.expressions.job_ends import since
+from rankscope_dashboards.expressions.promql import by
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
@@ -18,6 +21,32 @@ _GOODPUT = (
     f" and on ({_KEYS}) present_over_time({records.CLASS_OBSERVED}[12h] offset 12h)"
 )
 _TIME = f"{records.CLASS_DURATION} / on ({_KEYS}) {records.DURATION_OBJECTIVE} - 1"
+
+MISSED_RECOVERIES = 0.05
+"""Of all: an objective is about 19 of 20."""
+
+_LATE, _RECOVERED = (
+    f"sum {by('job_class')} ({since(counted, '7d', 'job_class', 'interruption')})"
+    for counted in (goodput.RECOVERIES_LATE.name, f"{goodput.RECOVERIES.name}_count")
+)
+
+SLOW_RECOVERY = Alert(
+    name="RankscopeRecoverySlow",
+    expression=f"{_LATE} / ({_RECOVERED} > 0) > {MISSED_RECOVERIES:g}",
+    hold="10m",
+    keep="1h",
+    why="What is counted of a week changes with each interruption only; ten minutes bridge a watch"
+    " that takes over from another.",
+    severity="ticket",
+    scope="cluster",
+    summary=f"{_JOBS} recover too slowly: {{{{ $value | humanizePercentage }}}} of their"
+    " recoveries were late",
+    description=f"{_JOBS} are expected to make steps again within time_to_recover of rankscope.yaml"
+    " after a restart or hang, 19 times of 20; {{ $value | humanizePercentage }} of the recoveries"
+    " of the last seven days took longer.",
+    dashboard="rankscope-executive",
+    since="7d",
+)
 
 GROUPS: tuple[Group, ...] = (
     Group(
@@ -42,6 +71,7 @@ GROUPS: tuple[Group, ...] = (
                 dashboard="rankscope-executive",
                 since="7d",
             ),
+            SLOW_RECOVERY,
         ),
         interval="5m",
     ),

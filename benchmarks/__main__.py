@@ -74,6 +74,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "prometheus": partial(_report, "prometheus_cost"),
     "hostile": partial(_report, "hostile.run"),
     "memory": partial(_report, "trace_memory"),
+    "mlflow": partial(_report, "mlflow_runs"),
 }
 """What can be measured, by name."""
 

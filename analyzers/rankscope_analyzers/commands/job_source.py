@@ -17,6 +17,7 @@ from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.stragglers.diagnosis import Follower
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.tracing.traces import Traces
+from rankscope_analyzers.tracking.runs import Runs
 from rankscope_analyzers.watch import process_starts
 from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.canaries import Canaries
@@ -57,6 +58,7 @@ class JobSource:
         announcer: tells what changes.
         canaries: takes what is said of the canary out of what is said of jobs.
         traces: sends what of jobs has ended, None if nobody wants it.
+        tracking: logs jobs as runs of MLflow, None likewise.
         timing: judges jobs by new records where these are streamed; default: `followed`.
         exported: what the last evaluation exported.
         shard: the jobs that are followed; other watches follow the others.
@@ -75,6 +77,7 @@ class JobSource:
     announcer: Announcer = field(default_factory=lambda: Announcer(log))
     canaries: Canaries = field(default_factory=Canaries)
     traces: Traces | None = None
+    tracking: Runs | None = None
     timing: Follower | None = None
     exported: Exported = field(default_factory=Exported)
     shard: Shard = WHOLE
@@ -94,6 +97,12 @@ class JobSource:
         self.goodput.note_events(events, now)
         if not self.memory.awaited:
             self.announcer.tell(events, self.exported.reports, now)
+
+    def close_exporters(self) -> None:
+        """Send what waits to other systems: the watch ends."""
+        for exporter in (self.traces, self.tracking):
+            if exporter is not None:
+                exporter.close()
 
     def stand_by(self) -> None:
         """Forget what another watch continues, which leads."""

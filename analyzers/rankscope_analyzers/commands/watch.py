@@ -81,8 +81,7 @@ def run(options: argparse.Namespace) -> int:
     if options.once:
         evaluate(source, exporter, log)
         source.memory.save(exporter, source.followed)
-        if source.traces:
-            source.traces.close()
+        source.close_exporters()
         sys.stdout.write(exporter.text())
         return 1 if exporter.failed else 0
     server = watch_server.start(exporter, listen, guard)
@@ -101,8 +100,7 @@ def run(options: argparse.Namespace) -> int:
         if leadership.held():
             source.memory.save(exporter, source.followed)
             source.sums.save(NO_WATCH, None)
-        if source.traces:
-            source.traces.close()
+        source.close_exporters()
         leadership.close()
         return 0
 
@@ -135,6 +133,7 @@ def _source(options: argparse.Namespace, interval: float) -> tuple[JobSource, Le
     waiting = looked_at.waiting if looked_at else frozenset
     source.goodput = Goodput(hang_after, waiting, known)
     source.traces = watch_setup.tracing(options)
+    source.tracking = watch_setup.tracking(options, _log)
     source.sums = Memory(
         watch_setup.sums_store(options, api, leadership),
         _log,
@@ -242,6 +241,8 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
         source.cluster_jobs.announce()
     if source.sums.end(NO_WATCH, None, changed=True):
         source.goodput.announce()
+        if source.tracking:
+            source.tracking.look(source.goodput.samples(), source.exported.reports, time.time())
 
 
 def _looked(source: JobSource) -> list[AnalysisError]:

@@ -15,9 +15,12 @@ from rankscope_analyzers.commands import connection, watch_shards
 from rankscope_analyzers.commands.config_option import add_config
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.intake.cluster_objects import ClusterObjects
+from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.intake.kubernetes_api import Api, KubernetesApi
 from rankscope_analyzers.tracing.otlp import Sender, TracingError
 from rankscope_analyzers.tracing.traces import Traces
+from rankscope_analyzers.tracking.mlflow_api import MlflowApi, TrackingError
+from rankscope_analyzers.tracking.runs import RunLog, Runs
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
@@ -129,6 +132,23 @@ def _add_kept(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="send jobs, attempts, incidents and checkpoints as traces (OTLP/HTTP) to the collector"
         " at URL; needs the extra rankscope[tracing]",
+    )
+    parser.add_argument(
+        "--mlflow-tracking-uri",
+        metavar="URL",
+        help="log jobs as runs of the MLflow tracking server at URL",
+    )
+    parser.add_argument(
+        "--mlflow-experiment",
+        default="rankscope",
+        metavar="NAME",
+        help="experiment of these runs (default %(default)s)",
+    )
+    parser.add_argument(
+        "--mlflow-token-file",
+        type=Path,
+        metavar="FILE",
+        help="send the token in FILE to the MLflow tracking server, as bearer token",
     )
     parser.add_argument(
         "--webhook-secret-file",
@@ -288,6 +308,22 @@ def tracing(options: argparse.Namespace) -> Traces | None:
     except TracingError as error:
         raise InputError(f"--otlp-endpoint: {error}") from None
     return Traces(sender.send, sender.close)
+
+
+def tracking(options: argparse.Namespace, say: Say) -> Runs | None:
+    """Return what logs jobs as runs of MLflow, None where nobody wants it.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    if not options.mlflow_tracking_uri:
+        return None
+    try:
+        entry = Entry(token_file=options.mlflow_token_file)
+        api = MlflowApi(options.mlflow_tracking_uri, entry)
+    except TrackingError as error:
+        raise InputError(f"--mlflow-tracking-uri: {error}") from None
+    return Runs(RunLog(api, options.mlflow_experiment), say)
 
 
 def leadership(options: argparse.Namespace, say: Say) -> Leadership:

@@ -1,0 +1,1 @@
+"""Jobs as runs of an MLflow tracking server."""

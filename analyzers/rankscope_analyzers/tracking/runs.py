@@ -1,0 +1,141 @@
+"""Logs jobs as runs of a tracking server while a watch looks at them.
+
+A thread of its own asks the server, so that one that hangs delays no look; of several looks that
+wait, the newest is logged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.tracking.mlflow_api import MlflowApi, TrackingError
+from rankscope_analyzers.tracking.run_values import RunValues, of_jobs
+
+EVERY_SECONDS = 60.0
+"""Between two values of a run's metric: a job of a month has 43,000 of each."""
+
+OVER_SECONDS = 1800.0
+"""Without a report on a job after which its run ends; it may be restarted before."""
+
+CLOSING_SECONDS = 15.0
+"""For what waits when the watch ends: a few of the server's answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    now: float
+    jobs: Mapping[str, RunValues]
+
+
+class RunLog:
+    """What is known of the runs of jobs; asks the server.
+
+    Args:
+        api: of the server.
+        experiment: name of the experiment that runs are in.
+    """
+
+    def __init__(self, api: MlflowApi, experiment: str) -> None:
+        self._api, self._name = api, experiment
+        self._experiment = ""
+        self._runs: dict[str, tuple[str, bool]] = {}
+        self._seen: dict[str, float] = {}
+
+    def write(self, jobs: Mapping[str, RunValues], now: float) -> None:
+        """Log jobs, begin runs of new ones and end those of jobs that are gone.
+
+        Args:
+            jobs: what there is to log of each.
+            now: Unix time.
+
+        Raises:
+            TrackingError: the server does not take something.
+        """
+        if not self._experiment:
+            self._experiment = self._api.experiment(self._name)
+        if not self._seen or any(job not in self._runs for job in jobs):
+            self._runs = self._api.running(self._experiment)
+        for job in [*self._runs, *jobs]:
+            self._seen.setdefault(job, now)
+        for job, values in jobs.items():
+            self._seen[job] = now
+            if job not in self._runs:
+                self._runs[job] = self._api.begin(self._experiment, job, now), True
+            self._api.log(self._runs[job][0], values, now)
+        self._end(now)
+
+    def _end(self, now: float) -> None:
+        """End runs that the watch began, and forget those that jobs began."""
+        for job in [job for job, at in self._seen.items() if now - at > OVER_SECONDS]:
+            run, ours = self._runs.pop(job, ("", False))
+            if ours:
+                self._api.end(run, now)
+            del self._seen[job]
+
+
+class Runs:
+    """Hands looks of a watch to the thread that logs them.
+
+    Args:
+        runs: logs them.
+        say: takes a sentence for the watch's own log.
+    """
+
+    def __init__(self, runs: RunLog, say: Callable[[str], None]) -> None:
+        self._runs, self._say = runs, say
+        self._waiting: _Look | None = None
+        self._changed = threading.Condition()
+        self._closing = False
+        self._newest = 0.0
+        self._problem = ""
+        self._thread: threading.Thread | None = None
+
+    def look(self, samples: Iterable[Sample], reports: Sequence[JobReport], now: float) -> None:
+        """Have a look logged if the last one is long enough ago, and return at once.
+
+        Args:
+            samples: series of the watch.
+            reports: of the same look.
+            now: Unix time.
+        """
+        if 0.0 <= now - self._newest < EVERY_SECONDS:
+            return
+        self._newest = now
+        with self._changed:
+            self._waiting = _Look(now, of_jobs(samples, reports))
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Log what waits, for some seconds at most; runs of jobs that go on stay open."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(CLOSING_SECONDS)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting is not None or self._closing)
+                look, self._waiting = self._waiting, None
+            if look is None:
+                return
+            try:
+                self._runs.write(look.jobs, look.now)
+                self._note("")
+            except TrackingError as error:
+                self._note(str(error))
+
+    def _note(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            self._say(f"MLflow does not take runs: {problem}")
+        elif self._problem and not problem:
+            self._say("MLflow takes runs again")
+        self._problem = problem

@@ -40,6 +40,11 @@ def _streaming(size: str) -> str:
     return str(module.report(module.measure(getattr(module, size))))
 
 
+def _soak(length: str) -> str:
+    module = _module("chaos.soak")
+    return str(module.report(module.measure(getattr(module, length))))
+
+
 BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "probe": partial(_report, "probe_cost"),
     "fsdp": partial(_report, "fsdp_cost"),
@@ -75,18 +80,24 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "hostile": partial(_report, "hostile.run"),
     "memory": partial(_report, "trace_memory"),
     "mlflow": partial(_report, "mlflow_runs"),
+    "chaos": partial(_report, "chaos.run"),
+    "soak": partial(_soak, "SHORT"),
+    "soak-60m": partial(_soak, "FULL"),
 }
 """What can be measured, by name."""
 
+BY_NAME_ALONE = ("chaos", "soak-60m")
+"""Those that compare nothing, and take a quarter of an hour and an hour."""
+
 
 def main(names: Sequence[str]) -> int:
-    """Run the named benchmarks, all of them by default."""
+    """Run the named benchmarks, by default all but those of `BY_NAME_ALONE`."""
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         sys.stderr.write(f"unknown benchmarks {unknown}, have {list(BENCHMARKS)}\n")
         return 1
     end_on_terminate()
-    for name in names or BENCHMARKS:
+    for name in names or [name for name in BENCHMARKS if name not in BY_NAME_ALONE]:
         sys.stdout.write(f"== {name}\n{BENCHMARKS[name]()}\n")
         sys.stdout.flush()
     return 0

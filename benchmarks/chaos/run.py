@@ -1,0 +1,268 @@
+"""Runs the matrix: each fault in turn, in the order of a seed, on one chain that goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.chaos import alerting
+from benchmarks.chaos.alerting import Alert
+from benchmarks.chaos.chain import END_SECONDS, Chain, running
+from benchmarks.chaos.faults import FAULTS, Fault, NotHereError
+from benchmarks.chaos.invariants import FINAL, Seen, violations
+from benchmarks.chaos.jobs import (
+    LONG,
+    LONG_SLOW,
+    SHORT_RANKS,
+    SHORT_STEPS,
+    Job,
+    files_in,
+    reference,
+)
+from benchmarks.chaos.looking import Pages, asked, culprits, knows, records
+from benchmarks.chaos.server import Use, comes_true
+
+SETTLE_SECONDS = 90.0
+"""After which everything has to be as it was: alerts wait for seconds here, not for minutes."""
+
+JOB_SECONDS = 120.0
+SILENT = (OSError, http.client.HTTPException)
+WARM = "warming up"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What came of a fault.
+
+    Args:
+        fault: its name.
+        seconds: from its beginning until everything was as before.
+        seen: what was seen.
+        skipped: why this machine cannot have it; "" where it was injected.
+    """
+
+    fault: str
+    seconds: float
+    seen: Seen
+    skipped: str = ""
+
+    @property
+    def violations(self) -> Mapping[str, Sequence[str]]:
+        """What violates each invariant that does not hold."""
+        return {} if self.skipped else violations(self.seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a run.
+
+    Args:
+        seed: of its order and of what its faults draw.
+        rounds: one for each fault.
+        long: exit codes of the job that trained all the time.
+    """
+
+    seed: int
+    rounds: Sequence[Round]
+    long: Sequence[int | None]
+
+
+class Matrix:
+    """Injects faults into a chain, one after the other.
+
+    Args:
+        chain: which is healthy.
+        expected: the files that each short job must have.
+        drawn: what faults draw from.
+        settle: seconds that everything may take to be as it was.
+        before: what processes held; {} for what they hold after the first round.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        expected: Mapping[str, bytes],
+        drawn: random.Random,
+        settle: float,
+        before: Mapping[str, Use],
+    ) -> None:
+        self._chain, self._expected, self._random, self._settle = chain, expected, drawn, settle
+        self._marks: list[Alert] = [(alerting.STRAGGLER, LONG)]
+        self._doubled: set[str] = set()
+        self._deaths: Mapping[str, int] = {}
+        self._use = before
+
+    def round(self, name: str, fault: Fault) -> Round:
+        """Inject a fault while a job begins, trains and ends, and wait until all is well."""
+        began, number = time.monotonic(), len(self._marks)
+        self._deaths = {one.name: one.deaths for one in self._chain.servers}
+        try:
+            with asked(self._chain.agent) as pages:
+                with contextlib.ExitStack() as stack:
+                    job = self._job(number) if not fault.ringless else None
+                    stack.enter_context(fault.inject(self._chain, self._random))
+                    job = job or self._job(number)
+                    self._mark(number)
+                    time.sleep(fault.seconds * self._random.uniform(0.7, 1.3))
+                codes = job.wait(JOB_SECONDS)
+                job.kill()
+                seen = self._settled(job, codes, pages, fault)
+        except NotHereError as error:
+            return Round(name, 0.0, Seen(), str(error))
+        self._doubled.update(seen.doubled)
+        self._use = self._use or seen.after
+        for path in self._chain.rings.folder.glob("*"):
+            if int(path.name.partition("-")[0]) in job.pids:
+                path.unlink()
+        return Round(name, time.monotonic() - began, seen)
+
+    def _job(self, number: int) -> Job:
+        chain = self._chain
+        return Job(chain.ranks, chain.folder / "jobs" / f"chaos-{number}", chain.rings.folder)
+
+    def _mark(self, number: int) -> None:
+        """Let something happen during the fault that somebody has to be told of."""
+        self._chain.note_fallback(f"mark-{number}")
+        self._marks.append((alerting.FALLBACK, f"mark-{number}"))
+
+    def _settled(self, job: Job, codes: Sequence[int | None], pages: Pages, fault: Fault) -> Seen:
+        """Return what is seen once waiting longer changes nothing, or what is seen last."""
+        seen = Seen()
+
+        def well() -> bool:
+            nonlocal seen
+            seen = self._look(job, codes, pages, fault)
+            return violations(seen).keys() <= FINAL
+
+        comes_true(well, self._settle)
+        return seen
+
+    def _look(self, job: Job, codes: Sequence[int | None], pages: Pages, fault: Fault) -> Seen:
+        chain = self._chain
+        messages = list(chain.sent.got)
+        written = job.files()
+        seen = Seen(
+            exit_codes=codes,
+            steps=SHORT_STEPS,
+            ranks=0 if fault.ringless else SHORT_RANKS,
+            changed=[n for n, text in self._expected.items() if written.get(n) != text],
+            pages=pages.served,
+            empty=pages.empty,
+            unanswered=pages.unanswered,
+            missing=sorted(set(self._marks) - alerting.firing(messages)),
+            doubled=sorted(self._doubles(messages) - self._doubled),
+            died=self._died(),
+            before=self._use,
+            knows=False,
+        )
+        # What one of them does not answer is no reason to leave the others unasked.
+        with contextlib.suppress(*SILENT):
+            seen = replace(seen, records={} if fault.ringless else records(chain, job))
+        with contextlib.suppress(*SILENT):
+            seen = replace(seen, after=_uses(chain))
+        with contextlib.suppress(*SILENT):
+            named = culprits(chain)
+            others = [f"rank {rank}" for rank in sorted(named - {LONG_SLOW})]
+            seen = replace(seen, knows=LONG_SLOW in named, accused=others)
+        return seen
+
+    def _died(self) -> list[str]:
+        servers = self._chain.servers
+        now = {one.name: one.deaths + (one.exit_code is not None) for one in servers}
+        return [name for name, deaths in now.items() if deaths > self._deaths[name]]
+
+    def _doubles(self, messages: Sequence[tuple[str, alerting.Message]]) -> set[str]:
+        log = self._chain.incidents
+        text = log.read_text(errors="replace") if log.exists() else ""
+        counts = alerting.begun(messages).items()
+        twice = {f"{name} on {subject}, begun {n} times" for (name, subject), n in counts if n > 1}
+        again = alerting.repeated(messages)
+        twice |= {f"{name} on {subject}, sent again" for name, subject in again}
+        return twice | set(alerting.logged_twice(text))
+
+
+def _uses(chain: Chain) -> Mapping[str, Use]:
+    return {one.name: one.use() for one in (chain.agent, chain.watch)}
+
+
+def measure(
+    seed: int = 1,
+    names: Sequence[str] = (),
+    planted: Sequence[str] = (),
+    settle: float = SETTLE_SECONDS,
+    note: Callable[[str], None] = lambda line: None,
+) -> Result:
+    """Run faults.
+
+    Args:
+        seed: of their order and of what they draw.
+        names: of `FAULTS`, in their order; all of them, in the seed's order, by default.
+        planted: faults of `PLANTS` that processes of ours have all the time.
+        settle: seconds that everything may take to be as it was after each.
+        note: gets a line after each fault.
+
+    Raises:
+        RuntimeError: the chain was not well before the first fault.
+    """
+    drawn = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+    order = list(names) or drawn.sample(list(FAULTS), len(FAULTS))
+    with tempfile.TemporaryDirectory(prefix="rankscope-chaos-") as folder:
+        first = reference(Path(folder) / "reference")
+        with running(Path(folder), planted) as chain:
+            _await_well(chain, planted)
+            if any(process.wait(JOB_SECONDS) for process in first):
+                raise RuntimeError("the run without the probe failed")
+            files, before = files_in(Path(folder) / "reference"), _uses(chain) if planted else {}
+            matrix = Matrix(chain, files, drawn, settle, before)
+            rounds = []
+            for name in [WARM, *order] if not planted else order:
+                done = matrix.round(name, FAULTS["nothing" if name == WARM else name])
+                note(line_of(done))
+                rounds.append(done)
+            return Result(seed, rounds, chain.long.end(END_SECONDS))
+
+
+def _await_well(chain: Chain, planted: Sequence[str]) -> None:
+    def straggler() -> bool:
+        return (alerting.STRAGGLER, LONG) in alerting.firing(list(chain.sent.got))
+
+    if planted:  # with some of them it never comes
+        comes_true(straggler, SETTLE_SECONDS / 6)
+    elif not comes_true(straggler, 2 * SETTLE_SECONDS) or not knows(chain):
+        raise RuntimeError("the slow rank's alert did not come before the first fault")
+
+
+def line_of(done: Round) -> str:
+    """Return a line on a fault, and one more for each violation."""
+    if done.skipped:
+        return f"{done.fault:34}not injected: {done.skipped}"
+    records_ = done.seen.records.values()
+    line = (
+        f"{done.fault:34}{done.seconds:5.0f} s {done.seen.pages:5} pages"
+        f" {sum(one.counted for one in records_):5} of {sum(one.written for one in records_):5}"
+        f" records {len(done.violations):3} violated"
+    )
+    return "\n".join(
+        [line, *(f"  FAULT: {n}: {'; '.join(what)}" for n, what in done.violations.items())]
+    )
+
+
+def report(result: Result) -> str:
+    """Put a run into words."""
+    injected = [one for one in result.rounds if not one.skipped]
+    violated = sum(len(one.violations) for one in injected)
+    return "\n".join(
+        [
+            *map(line_of, result.rounds),
+            f"seed {result.seed}: {len(injected)} faults, {violated} violations; the job that"
+            f" trained all the time ended with {list(result.long)}; load average"
+            f" {os.getloadavg()[0]:.0f} on {len(os.sched_getaffinity(0))} cores",
+        ]
+    )

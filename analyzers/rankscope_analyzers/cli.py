@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from importlib import import_module
 from typing import cast
@@ -73,6 +73,10 @@ LASTING = "watch"
 would take 34 MiB for nothing."""
 
 
+LISTING = ("-h", "--help", "--version")
+"""Options of `rankscope` itself whose answer takes no command's arguments."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -81,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     chosen = given[0] if given[0] in COMMANDS else None
     with absent("pyarrow") if chosen == LASTING else nullcontext():
-        commands = {name: _load(name) for name in COMMANDS if chosen in {None, name}}
+        commands = {name: _load(name) for name in _needed(given[0])}
     options = _parser(commands, chosen).parse_args(given)
     command = commands[options.command]
     try:
@@ -93,27 +97,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _needed(first: str) -> Iterable[str]:
+    """Return the commands of which the parser needs the arguments: all only for completions."""
+    if first in COMMANDS:
+        return (first,)
+    return COMMANDS if first.startswith("-") and first not in LISTING else ()
+
+
 def _load(name: str) -> Command:
     module, _ = COMMANDS[name]
     return cast("Command", import_module(f"rankscope_analyzers.commands.{module}"))
 
 
 def _parser(commands: Mapping[str, Command], chosen: str | None) -> argparse.ArgumentParser:
-    """Make the parser; without a chosen command it is the one that lists them all."""
+    """Make the parser; without a chosen command it is the one that lists them all.
+
+    Args:
+        commands: those whose arguments it takes.
+        chosen: the only command that it knows, if any.
+    """
     parser = Parser(PROGRAM, description="Report which rank slows a training job down, and why.")
     if chosen is None:
         _add_own_options(parser)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in commands.items():
-        command.add_arguments(
-            subparsers.add_parser(
-                name,
-                help=COMMANDS[name][1],
-                description=COMMANDS[name][1],
-                epilog=examples.epilog(name),
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-            )
+    for name in COMMANDS if chosen is None else (chosen,):
+        subparser = subparsers.add_parser(
+            name,
+            help=COMMANDS[name][1],
+            description=COMMANDS[name][1],
+            epilog=examples.epilog(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        if name in commands:
+            commands[name].add_arguments(subparser)
     return parser
 
 

@@ -15,7 +15,7 @@ from rankscope_analyzers.captures import archive, contents, of_kept
 from rankscope_analyzers.captures.evidence import CaptureEvidence, EvidenceReader
 from rankscope_analyzers.captures.of_kept import CapturedDiagnosis
 from rankscope_analyzers.command import InputError, age_seconds
-from rankscope_analyzers.commands import connection
+from rankscope_analyzers.commands import connection, hang_age
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.intake import agent_evidence, agent_pages, job_objects
 from rankscope_analyzers.steps import job_records
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use the evidence that agents saved when the job last hung instead of its current"
         " state; works even if no agent has the job any more",
     )
-    connection.add_hang_argument(parser)
+    hang_age.add_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:

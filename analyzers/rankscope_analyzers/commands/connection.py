@@ -18,23 +18,9 @@ from rankscope_analyzers.intake.cluster import (
     trusted_agents,
 )
 from rankscope_analyzers.intake.credentials import CredentialsError, Entry, add_entry, entry_of
-from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
-
-HANG_AFTER = f"{HANG_AFTER_SECONDS:.0f}s"
 
 FAILURES: tuple[type[Exception], ...] = (AgentError, ClusterError, CredentialsError)
 """What comes of wrong addresses, clusters and credentials: to be among a command's own."""
-
-
-def add_hang_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare after how long without a step a job is called hung."""
-    parser.add_argument(
-        "--hang-after",
-        default=HANG_AFTER,
-        metavar="AGE",
-        help="shortest time without a step after which a job counts as hung (default"
-        " %(default)s); five of its slow steps if that is longer",
-    )
 
 
 def add_arguments(

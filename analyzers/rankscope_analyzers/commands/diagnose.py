@@ -18,7 +18,7 @@ from rankscope_analyzers.command import (
     print_json,
     print_remark,
 )
-from rankscope_analyzers.commands import connection
+from rankscope_analyzers.commands import connection, hang_age
 from rankscope_analyzers.fusion import gather, job_reports, saved
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.spent_time import with_spent_time
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         help="how far back to look (default %(default)s)",
     )
-    connection.add_hang_argument(parser)
+    hang_age.add_argument(parser)
     report_files.add_arguments(parser)
     verdict_file.add_arguments(parser)
     add_output(parser)

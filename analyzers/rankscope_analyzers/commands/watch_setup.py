@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from rankscope_agent.contract.shards import Shard
 from rankscope_analyzers.captures.kept import add_captures
 from rankscope_analyzers.command import InputError, age_seconds
-from rankscope_analyzers.commands import connection, watch_shards
+from rankscope_analyzers.commands import connection, hang_age, watch_shards
 from rankscope_analyzers.commands.config_option import add_config
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.intake.cluster_objects import ClusterObjects
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         help="how far back each evaluation looks (default %(default)s)",
     )
-    connection.add_hang_argument(parser)
+    hang_age.add_argument(parser)
     add_config(
         parser,
         "projects of namespaces, prices of GPUs, budgets, labels of classes, patience with hangs",
@@ -180,7 +180,7 @@ def hang_after_seconds(options: argparse.Namespace, known: Configuration) -> flo
     Raises:
         InputError: it is no age.
     """
-    is_default = options.hang_after == connection.HANG_AFTER
+    is_default = options.hang_after == hang_age.HANG_AFTER
     return age_seconds(known.hang_after if known.hang_after and is_default else options.hang_after)
 
 

@@ -10,10 +10,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.text.name_lists import ranks_named
+
+if TYPE_CHECKING:  # `rankscope diff` reads two files, and starts without pandas
+    from rankscope_analyzers.fusion.job_report import JobReport
 
 FORMAT = 1
 

@@ -1,0 +1,24 @@
+"""The flag for how long a job may stand still before it is called hung.
+
+Apart from the other flags: its default is that of the analyzers of series, and commands that read
+none of them start without pandas.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
+
+HANG_AFTER = f"{HANG_AFTER_SECONDS:.0f}s"
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare after how long without a step a job is called hung."""
+    parser.add_argument(
+        "--hang-after",
+        default=HANG_AFTER,
+        metavar="AGE",
+        help="shortest time without a step after which a job counts as hung (default"
+        " %(default)s); five of its slow steps if that is longer",
+    )

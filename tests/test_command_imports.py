@@ -1,4 +1,4 @@
-"""Commands that judge no step times start without pandas, which takes half a second to import."""
+"""Commands that judge no step times start without pandas, which takes half a second of a core to import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ try:
     cli.main(sys.argv[1:])
 except SystemExit:
     pass
-sys.stderr.write(" ".join(sorted(sys.modules.keys() & {"numpy", "pandas", "torch", "kubernetes"})))
+sys.stderr.write(" ".join(sorted(sys.modules.keys() & {"pandas", "pyarrow", "torch", "kubernetes"})))
 """
 
 
@@ -45,4 +45,4 @@ def test_what_needs_no_table_imports_no_pandas(arguments):
 
 
 def test_a_command_that_judges_step_times_does():
-    assert {"numpy", "pandas"} <= imported("diagnose", "--help")
+    assert "pandas" in imported("diagnose", "--help")

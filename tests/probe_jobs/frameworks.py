@@ -6,6 +6,7 @@ WAY is one of `WAYS`; the slow rank, -1 for none, computes longer than the other
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -34,6 +35,7 @@ WIDTH = 64
 STARVED_SECONDS = (
     9.0  # as long as it takes to tell a starved rank from an unlucky one, and half more
 )
+STARVED_STEPS = 60  # the least, where a busy machine makes each of them long
 DOOMED_NODE = "doomed"
 CROWD = 2  # programs that share the one CPU of a starved rank, and come before it
 NICENESS = 10  # a tenth of their weight (sched_prio_to_weight in kernel/sched/core.c)
@@ -157,16 +159,27 @@ def starved() -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     slow = rank == int(sys.argv[2])
     with crowd(CROWD * slow):
-        os.nice(NICENESS * slow)
+        if slow:
+            os.nice(NICENESS)
+        else:
+            come_first()
         left, end = torch.ones(1), time.monotonic() + STARVED_SECONDS
-        while left > 0:
+        for step in itertools.count(1):
             computed = time.thread_time() + BASE_SECONDS / 2
             while time.thread_time() < computed:
                 pass
             loss_of(model).backward()
-            left[0] = end - time.monotonic()
+            left[0] = max(end - time.monotonic(), STARVED_STEPS - step)
             dist.broadcast(left, 0)  # all ranks end after the same step
             optimizer.step()
+            if left <= 0:
+                break
+
+
+def come_first() -> None:
+    """Keep a busy machine from making this process wait for a CPU, where that is allowed."""
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 @contextlib.contextmanager

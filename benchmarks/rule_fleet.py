@@ -273,7 +273,7 @@ def page_of_watch() -> str:
     return "".join(line for job in range(NODES // NODES_OF_A_JOB) for line in _judged(job)) + (
         _ended()
         + _spent()
-        + _line(watch.WATCH_LAST, "", "1.7e9")
+        + _line(watch.WATCH_LAST, 'shard="0",shards="1"', "1.7e9")
         + _line(watch.WATCH_ANALYSIS_ERRORS, 'part="job"', 0)
         + _line(watch.WATCH_LEADING, 'lease="rankscope/rankscope-watch"', 1)
         + _line(watch.WATCH_LEASE_UP, 'lease="rankscope/rankscope-watch"', 1)

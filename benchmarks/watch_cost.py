@@ -92,7 +92,7 @@ def _evaluated(port: int, pid: int, after: float) -> tuple[str, float]:
 
 
 def _value(page: str, name: str) -> float:
-    found = re.search(rf"^{name} (\S+)$", page, re.MULTILINE)
+    found = re.search(rf"^{name}(?:{{.*}})? (\S+)$", page, re.MULTILINE)
     if found is None:
         raise ValueError(f"the page has no {name}")
     return float(found[1])

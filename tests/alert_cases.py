@@ -36,8 +36,10 @@ from alert_series import (
     utilization,
     waiting,
 )
-from alert_timelines import Case, born, counter, event, gauge, heartbeat, steady
+from alert_timelines import Case, born, clock, counter, event, gauge, heartbeat, steady
 from rankscope_dashboards.rules.alerts.canary import RIGHT
+
+WATCH_LAST = "rankscope_watch_last_evaluation_timestamp_seconds"
 
 CANARY = 'job_id="rankscope/rankscope-canary"'
 
@@ -400,7 +402,12 @@ CASES: dict[str, Case] = {
         )
     ),
     "RankscopeWatchLagging": Case(
-        (heartbeat("rankscope_watch_last_evaluation_timestamp_seconds"),), lag=6
+        (
+            clock(f'{WATCH_LAST}{{shard="0",shards="2",pod="a"}}'),
+            heartbeat(f'{WATCH_LAST}{{shard="1",shards="2",pod="b"}}'),
+            steady(f'{WATCH_LAST}{{shard="2",shards="3",pod="c"}}', 0),  # before it was two
+        ),
+        lag=6,
     ),
     "RankscopeCanaryMissed": Case(
         (

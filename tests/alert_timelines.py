@@ -127,6 +127,15 @@ def heartbeat(selector: str) -> Series:
     return Series(selector, values)
 
 
+def clock(selector: str) -> Series:
+    """Return a timestamp that follows the clock whatever happens."""
+
+    def values(states: Sequence[State], step: int) -> list[str]:
+        return [str(i * step * 60) for i in range(len(states))]
+
+    return Series(selector, values)
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """How an alert is tried.

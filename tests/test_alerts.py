@@ -23,6 +23,7 @@ from alert_timelines import (
     Series,
     counter,
     follow,
+    heartbeat,
     run,
     run_all,
     steady,
@@ -102,6 +103,13 @@ def test_a_driver_that_does_not_come_up_with_its_node_is_missed(tmp_path):
 def test_an_xid_of_a_broken_nvlink_is_enough(case, tmp_path):
     alert = BY_NAME["RankscopeNvlinkFault"]
     done = run(tmp_path, require_server("promtool"), alert, case, None)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("labels", ['{shard="0",shards="1"}', ""], ids=["alone", "older"])
+def test_a_watch_that_shares_no_jobs_is_missed(labels, tmp_path):
+    case = Case((heartbeat(f"rankscope_watch_last_evaluation_timestamp_seconds{labels}"),), lag=6)
+    done = run(tmp_path, require_server("promtool"), BY_NAME["RankscopeWatchLagging"], case, None)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

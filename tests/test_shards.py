@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import urllib.error
 from collections import Counter
 
@@ -166,7 +167,7 @@ class ShardWatch(Watch):
         self.source = JobSource(lambda: None, followed=self.followed, shard=shard)
         self.source.hang_after_seconds = 1e9
         self.source.announcer = Announcer(self.said.append, IncidentLog(self.log))
-        self.exporter = FindingsExporter()
+        self.exporter = FindingsExporter(shard=shard)
         errors = ErrorLog(self.said.append)
         self.cycle = watch_streaming.cycle_of(
             self.options, self.source, self.exporter, errors, watch.evaluate, self.said.append
@@ -177,6 +178,12 @@ class ShardWatch(Watch):
         return {
             (line["job_id"], line["change"], line["fault"], *line["ranks"]) for line in self.lines()
         }
+
+    def last(self):
+        """Return of which shard the page tells when it was evaluated last."""
+        name = "rankscope_watch_last_evaluation_timestamp_seconds"
+        found = re.search(rf'(?m)^{name}{{shard="(.*)",shards="(.*)"}} \S+$', self.exporter.text())
+        return found.groups()
 
     def jobs(self):
         return {report.job_id for report in self.source.exported.reports}
@@ -196,6 +203,7 @@ def test_two_shards_find_what_one_watch_finds(node, tmp_path):
             one.evaluate()
             one.look(2)
     alone, *shared = watches
+    assert [one.last() for one in watches] == [("0", "1"), ("0", "2"), ("1", "2")]
     assert {job for job, *_ in alone.told()} == set(SLOW_JOBS)
     assert {change for _, change, *_ in alone.told()} == {"opened", "closed"}
     assert shared[0].told() | shared[1].told() == alone.told()

@@ -304,7 +304,7 @@ def series(url, prefix="rankscope_finding_"):
 
 def newest(url):
     """Return when the newest evaluation was."""
-    (line,) = series(url, "rankscope_watch_last_evaluation_timestamp_seconds ")
+    (line,) = series(url, "rankscope_watch_last_evaluation_timestamp_seconds{")
     return float(line.split()[1])
 
 

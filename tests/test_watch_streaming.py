@@ -208,7 +208,7 @@ def test_steps_that_go_on_as_before_renew_when_an_incident_was_seen(fleet, tmp_p
         watched.look()
     page = watched.exporter.text()
     (seen,) = re.findall(r"(?m)^rankscope_finding_seen_timestamp_seconds{.*} (\S+)$", page)
-    (last,) = re.findall(r"(?m)^rankscope_watch_last_evaluation_timestamp_seconds (\S+)$", page)
+    (last,) = re.findall(r"(?m)^rankscope_watch_last_evaluation_timestamp_seconds{.*} (\S+)$", page)
     assert float(last) <= evaluated < float(seen)
     watched.cycle.stand_by()
 

@@ -20,7 +20,7 @@ MOVING = re.compile(r"_starved_|_recent_|_busiest_|_bucket\{")
 
 RANK = re.compile(rf'job_id="{TEAM}/[^}}]*[{{,]rank="(\d+)"')
 
-LAST_EVALUATION = re.compile(r"(?m)^rankscope_watch_last_evaluation_timestamp_seconds (\S+)$")
+LAST_EVALUATION = re.compile(r"(?m)^rankscope_watch_last_evaluation_timestamp_seconds{.*} (\S+)$")
 
 LAST_SEEN = re.compile(
     rf'(?m)^rankscope_finding_seen_timestamp_seconds{{job_id="{TEAM}/llm",kind="gpu_compute"}}'

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     interval = age_seconds(options.interval)
     listen, guard = watch_server.listen_settings(options)
     source, leadership = _source(options, interval)
-    exporter = FindingsExporter(leadership, partial(_sums, source))
+    exporter = FindingsExporter(leadership, partial(_sums, source), source.shard)
     log = ErrorLog(_log)
     if options.once:
         evaluate(source, exporter, log)

@@ -17,6 +17,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from rankscope_agent.contract.model import HistogramValue, Sample
+from rankscope_agent.contract.shards import WHOLE, Shard
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.watch.incident_history import Event
@@ -37,16 +38,19 @@ class FindingsExporter(Collector):
     Args:
         leadership: findings are served only while this watch leads.
         more: yields further series, which do not depend on what agents answer.
+        shard: of the jobs that are judged.
     """
 
     def __init__(
         self,
         leadership: Leadership | None = None,
         more: Callable[[], Iterable[Sample]] = tuple,
+        shard: Shard = WHOLE,
     ) -> None:
         self._leadership = leadership or SingleInstance()
         self._more = more
-        self._series = WatchSeries()
+        self._shard = shard
+        self._series = WatchSeries(shard)
         self._extra: tuple[Sample, ...] = ()
         self._lock = threading.Lock()  # scrapes run in their own threads
         self._evaluated = threading.Event()
@@ -121,7 +125,7 @@ class FindingsExporter(Collector):
     def stand_by(self) -> None:
         """Reset all series: another watch leads, and continues the sums."""
         with self._lock:
-            self._series = WatchSeries()
+            self._series = WatchSeries(self._shard)
             self._extra = ()
         self._evaluated.set()
 

@@ -15,6 +15,7 @@ from itertools import chain
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.contract.shards import WHOLE, Shard
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, Part, attempt
 from rankscope_analyzers.text.sanitize import name as inert
@@ -42,9 +43,14 @@ class _Exported:
 
 
 class WatchSeries:
-    """The series of the findings of the last evaluation, and sums over all evaluations."""
+    """The series of the findings of the last evaluation, and sums over all evaluations.
 
-    def __init__(self) -> None:
+    Args:
+        shard: of the jobs that are judged.
+    """
+
+    def __init__(self, shard: Shard = WHOLE) -> None:
+        self._shard = shard
         self._reports: tuple[JobReport, ...] = ()
         self._exported: tuple[JobReport, ...] = ()
         self._newest: float | None = None
@@ -195,7 +201,8 @@ class WatchSeries:
         for part, count in self._errors.items():
             yield metrics.WATCH_ANALYSIS_ERRORS.sample(count, part=part)
         if self._newest is not None:
-            yield metrics.WATCH_LAST.sample(self._newest)
+            index, total = str(self._shard.index), str(self._shard.total)
+            yield metrics.WATCH_LAST.sample(self._newest, shard=index, shards=total)
 
 
 def _hung(report: JobReport) -> Incident | None:

@@ -104,7 +104,9 @@ WATCH_EVALUATION = Metric(
 WATCH_LAST = Metric(
     "rankscope_watch_last_evaluation_timestamp_seconds",
     "gauge",
-    "Unix time of the last evaluation that could read any data.",
+    "Unix time of the last evaluation that could read any data, by the watch that made it: shard of"
+    " shards, 0 of 1 without --total-shards.",
+    ("shard", "shards"),
 )
 WATCH_FAILURES = Metric(
     "rankscope_watch_failed_evaluations_total",

@@ -47,6 +47,17 @@ OLDER_HALVES = {"1h": "30m", "6h": "3h", "1d": "12h", "3d": "36h"}
 """Windows of hours or days need data that old: a ratio of minutes is not one of days."""
 
 
+_BY_SHARD = '{{{{ if and $labels.shards (ne $labels.shards "1") }}}}{}{{{{ end }}}}'
+_ONE_OF_THEM = _BY_SHARD.format(" (shard {{ $labels.shard }} of {{ $labels.shards }})")
+_FOR_ITS_JOBS = _BY_SHARD.format(" for the jobs of that shard")
+"""Watches that do not share the jobs are shard 0 of 1, and older ones have no number."""
+
+
+def _evaluated(*labels: str) -> str:
+    """Return when the newest evaluation of a day was."""
+    return f"max {by(*labels)} (last_over_time({watch.WATCH_LAST.name}[1d]))"
+
+
 # An agent knows what it lost, but not what the one before it had: a driver that does not come up
 # when the node boots. That is asked of the sources whose loss is a fault of the node only.
 _HARDWARE = f'{agent.COLLECTOR_SUCCESS.name}{{collector=~"nvml|rdma"}}'
@@ -257,17 +268,20 @@ OWN: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeWatchLagging",
-        expression=f"(time() - max {by()} (last_over_time({watch.WATCH_LAST.name}[1d])))"
-        f" > {limit('watch_silence')}",
+        expression=f"(time() - {_evaluated('shard', 'shards')}) > {limit('watch_silence')}\n"
+        f"and on (cluster, shards) ({_evaluated('shards')} == on (cluster) group_left ()"
+        f" {_evaluated()})",
         hold="5m",
         keep="10m",
         why="A watch that moves to another node is back within minutes. A cluster that has"
-        " had none for a day is assumed not to want one.",
+        " had none for a day is assumed not to want one. Of watches that share the jobs each must"
+        " evaluate, as many as the newest evaluation is one of: their number may have changed.",
         severity="ticket",
         scope="cluster",
         summary="rankscope watch does not judge jobs",
-        description="The last evaluation was {{ $value | humanizeDuration }} ago. Alerts"
-        " on findings, such as stragglers, cannot fire until it is back.",
+        description=f"The last evaluation{_ONE_OF_THEM} was"
+        " {{ $value | humanizeDuration }} ago. Alerts on findings, such as stragglers, cannot fire"
+        f"{_FOR_ITS_JOBS} until it is back.",
     ),
     Alert(
         name="RankscopeWatchLeaseUnreadable",

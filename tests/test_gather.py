@@ -20,7 +20,8 @@ from rankscope_analyzers.intake.agent_timeouts import AgentTimeouts
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers.rank_locations import rank_locations
 from rankscope_analyzers.layers.series_findings import query
-from rankscope_analyzers.steps.job_records import JobRecords, SourceError, from_traces
+from rankscope_analyzers.steps.job_records import JobRecords, SourceError
+from rankscope_analyzers.steps.stored_traces import from_traces
 from rankscope_analyzers.stragglers.diagnosis import TimingResults, diagnose_each
 from simulated_jobs import records
 

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from rankscope_analyzers.steps import job_records, record_files
+from rankscope_analyzers.steps import record_files, stored_traces
 from rankscope_analyzers.steps.job_records import SourceError
 from simulated_jobs import Job, records
 
@@ -25,7 +25,7 @@ def write_trace(folder, rows, name="records.csv", **meta):
 @pytest.mark.parametrize("name", list(record_files.READERS))
 def test_every_form_of_a_trace_gives_the_same_durations(tmp_path, name):
     rows = records(Job(ranks=4, steps=20))
-    (job,) = job_records.from_traces([write_trace(tmp_path / "t", rows, name, world_size=4)]).jobs
+    (job,) = stored_traces.from_traces([write_trace(tmp_path / "t", rows, name, world_size=4)]).jobs
     assert (job.job_id, job.world_size, job.live) == ("j", 4, False)
     np.testing.assert_allclose(job.records["compute_seconds"], rows["compute_seconds"])
 
@@ -33,20 +33,20 @@ def test_every_form_of_a_trace_gives_the_same_durations(tmp_path, name):
 def test_a_directory_of_traces_is_read_job_by_job(tmp_path):
     for name in ("one", "two"):
         write_trace(tmp_path / name, records(Job(ranks=2, steps=5)), job=name)
-    assert [job.job_id for job in job_records.from_traces([tmp_path]).jobs] == ["one", "two"]
+    assert [job.job_id for job in stored_traces.from_traces([tmp_path]).jobs] == ["one", "two"]
 
 
 def test_two_traces_of_one_name_are_refused(tmp_path):
     for name in ("one", "two"):
         write_trace(tmp_path / name, records(Job(ranks=2, steps=5)))
     with pytest.raises(SourceError, match="both hold job j"):
-        job_records.from_traces([tmp_path])
+        stored_traces.from_traces([tmp_path])
 
 
 def test_a_trace_without_metadata_is_named_after_its_folder(tmp_path):
     folder = write_trace(tmp_path / "run7", records(Job(ranks=2, steps=5)))
     (folder / "meta.json").unlink()
-    assert job_records.from_traces([folder]).jobs[0].job_id == "run7"
+    assert stored_traces.from_traces([folder]).jobs[0].job_id == "run7"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_trace_without_metadata_is_named_after_its_folder(tmp_path):
 def test_a_broken_record_file_is_named(tmp_path, name, content, complaint):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=complaint) as raised:
-        job_records.from_traces([tmp_path])
+        stored_traces.from_traces([tmp_path])
     assert str(tmp_path / name) in str(raised.value)
 
 
@@ -72,11 +72,11 @@ def test_broken_metadata_is_named(tmp_path, meta):
     folder = write_trace(tmp_path / "t", records(Job(ranks=2, steps=5)))
     (folder / "meta.json").write_text(meta)
     with pytest.raises(SourceError, match=r"meta\.json"):
-        job_records.from_traces([folder])
+        stored_traces.from_traces([folder])
 
 
 def test_a_folder_without_traces_says_what_was_expected(tmp_path):
     with pytest.raises(SourceError, match=r"holds no trace: expected one of .*records\.npz"):
-        job_records.from_traces([tmp_path])
+        stored_traces.from_traces([tmp_path])
     with pytest.raises(SourceError, match="is not a directory"):
-        job_records.from_traces([tmp_path / "absent"])
+        stored_traces.from_traces([tmp_path / "absent"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_analyzers.steps import job_records
+from rankscope_analyzers.steps import job_records, stored_traces
 from rankscope_analyzers.steps.layout import layout
 from rankscope_analyzers.stragglers import feed
 from rankscope_analyzers.stragglers.diagnosis import diagnose
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"no real traces at 
 
 
 def verdict_of(name):
-    (said,) = diagnose(job_records.from_traces([TRACES / name]).jobs)
+    (said,) = diagnose(stored_traces.from_traces([TRACES / name]).jobs)
     return said
 
 

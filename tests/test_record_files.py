@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rankscope_analyzers import cli
-from rankscope_analyzers.steps import job_records, parquet, record_files
+from rankscope_analyzers.steps import job_records, parquet, record_files, stored_traces
 from rankscope_analyzers.steps.job_records import SourceError
 
 MAX_COLUMNS = 256
@@ -26,7 +26,7 @@ STEPS = "step,rank,t_start_unix_seconds,step_seconds\n"
 
 def refused(folder, complaint):
     with pytest.raises(SourceError, match=complaint) as raised:
-        job_records.from_traces([folder])
+        stored_traces.from_traces([folder])
     assert str(folder / "records") in str(raised.value)
 
 

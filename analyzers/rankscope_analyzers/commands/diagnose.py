@@ -30,7 +30,7 @@ from rankscope_analyzers.profiles import kineto_files
 from rankscope_analyzers.reports import files as report_files
 from rankscope_analyzers.reports import job_json, verdict_file
 from rankscope_analyzers.reports import terminal as terminal_report
-from rankscope_analyzers.steps import job_records
+from rankscope_analyzers.steps import job_records, stored_traces
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.text.console import open_console
@@ -51,9 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trace",
         nargs="+",
         action="extend",
-        type=Path,
+        type=stored_traces.directory,
         metavar="DIR",
-        help="directories of recorded traces",
+        help="directories of recorded traces, also at s3://, gs:// and az://",
     )
     profiles = where.add_argument(
         "--kineto",
@@ -102,6 +102,8 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.verdicts:
         return _write(options)
+    if options.scheduler:
+        raise InputError("--scheduler goes with --verdicts: it is about many traces")
     report_files.check(options)
     gathered, now = _gathered(options)
     if options.save:
@@ -137,12 +139,20 @@ def _write(options: argparse.Namespace) -> int:
         raise InputError("--verdicts needs --trace: it is about whole traces, not running jobs")
     if options.job:
         raise InputError("--verdicts is about all jobs of --trace: leave --job out")
-    if options.save or any(map(saved.is_saved, options.trace)):
+    if options.save or _saved(options):
         raise InputError("--verdicts is about whole traces: leave --save and what it wrote out")
     if options.html or options.markdown:
         raise InputError("--verdicts writes no report: leave --html and --markdown out")
     console = open_console(no_color=options.no_color, stderr=True)
-    return verdict_file.run(options.trace, options.verdicts, options.workers, console)
+    return verdict_file.run(
+        options.trace, options.verdicts, options.workers, console, options.scheduler
+    )
+
+
+def _saved(options: argparse.Namespace) -> list[Path]:
+    """Return the directories of --trace that --save wrote; they are read from disk."""
+    on_disk = [one for one in options.trace or () if isinstance(one, Path)]
+    return [directory for directory in on_disk if saved.is_saved(directory)]
 
 
 def _save(directory: Path, gathered: Gathered, now: float) -> None:
@@ -168,16 +178,16 @@ def _gathered(options: argparse.Namespace) -> tuple[Gathered, float]:
         with tempfile.TemporaryDirectory(prefix="rankscope-capture-") as name:
             archive.read(options.capture, Path(name))
             return saved.read(Path(name) / contents.DIAGNOSIS)
-    if options.trace and any(map(saved.is_saved, options.trace)):
+    for directory in _saved(options):
         if len(options.trace) > 1:
             raise InputError("--trace reads a directory that --save wrote by itself")
-        return saved.read(options.trace[0])
+        return saved.read(directory)
     return _read(options), time.time()
 
 
 def _read(options: argparse.Namespace) -> Gathered:
     if options.trace:
-        return gather.of_files(job_records.from_traces, options.trace)
+        return gather.of_files(stored_traces.from_traces, options.trace)
     if options.kineto:
         return gather.of_files(kineto_files.from_kineto, options.kineto)
     now = time.time()

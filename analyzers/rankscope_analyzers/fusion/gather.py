@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from typing import TypeVar
 
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Finding
@@ -82,7 +82,10 @@ class EarlierPolls:
         self.steps = StepHistory()
 
 
-def of_files(read: Callable[[Sequence[Path]], Read], paths: Sequence[Path]) -> Gathered:
+Files = TypeVar("Files")
+
+
+def of_files(read: Callable[[Sequence[Files]], Read], paths: Sequence[Files]) -> Gathered:
     """Read traces.
 
     Raises:

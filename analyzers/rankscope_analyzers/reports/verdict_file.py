@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rankscope_analyzers.command import InputError
-from rankscope_analyzers.steps import job_records
+from rankscope_analyzers.steps import stored_traces
+from rankscope_analyzers.steps.stored_traces import Directory
 from rankscope_analyzers.stragglers import trace_verdicts
+from rankscope_analyzers.stragglers.verdict_pools import SchedulerError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +32,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="worker processes for --verdicts (default: one per core, here %(default)s)",
     )
+    parser.add_argument(
+        "--scheduler",
+        metavar="URL",
+        help="for --verdicts: tcp:// or tls:// address of a Dask cluster, whose workers judge in"
+        " place of processes here; they need rankscope and must see the traces",
+    )
 
 
-def run(directories: Sequence[Path], path: Path, workers: int, console: Console) -> int:
+def run(
+    directories: Sequence[Directory],
+    path: Path,
+    workers: int,
+    console: Console,
+    scheduler: str | None = None,
+) -> int:
     """Judge the traces, write the file and say what it holds.
 
     Args:
@@ -40,18 +54,20 @@ def run(directories: Sequence[Path], path: Path, workers: int, console: Console)
         path: the file to write.
         workers: processes.
         console: for progress, notes and the summary.
+        scheduler: address of a Dask cluster, None for processes.
 
     Returns:
         The exit code: 1 when a trace could not be analysed; the others are written all the same.
 
     Raises:
-        InputError: the number of workers, or a file that cannot be written.
+        InputError: the number of workers, a cluster that cannot be used, or a file that cannot be
+            written.
         rankscope_analyzers.steps.job_records.SourceError: a directory holds no trace.
     """
     if workers < 1:
         raise InputError(f"--workers takes a number of at least 1, not {workers}")
     directories = [
-        location for directory in directories for location in job_records.job_directories(directory)
+        job for directory in directories for job in stored_traces.job_directories(directory)
     ]
     columns = (
         TextColumn("judging traces"),
@@ -61,7 +77,12 @@ def run(directories: Sequence[Path], path: Path, workers: int, console: Console)
     )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=len(directories))
-        judged = trace_verdicts.judge_all(directories, workers, lambda: progress.advance(task))
+        try:
+            judged = trace_verdicts.judge_all(
+                directories, workers, lambda: progress.advance(task), scheduler
+            )
+        except SchedulerError as error:
+            raise InputError(str(error)) from None
     try:
         trace_verdicts.write(path, judged)
     except OSError as error:

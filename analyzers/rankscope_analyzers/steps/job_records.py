@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import pandas as pd
@@ -52,7 +52,7 @@ class JobRecords:
         notes: what could not be read, as sentences.
         live: read from agents, so that only the newest run is of interest.
         meta: what the trace says about the job's layout, empty for agents.
-        path: the file of records, None for agents.
+        path: the file of records or its address, None for agents.
         windows: of collectives, as agents sample them from Flight Recorders.
         start: first records of the job, from before those that were asked for; None where
             none are known, or an earlier look has given them.
@@ -65,7 +65,7 @@ class JobRecords:
     notes: tuple[str, ...]
     live: bool
     meta: Mapping[str, Any] = field(default_factory=dict)
-    path: Path | None = None
+    path: Path | str | None = None
     windows: tuple[Mapping[str, Any], ...] = ()
     start: pd.DataFrame | None = None
     beside: tuple[BesideSteps, ...] = ()
@@ -86,24 +86,16 @@ class Read:
     errors: tuple[AnalysisError, ...] = ()
 
 
-def from_traces(directories: Sequence[Path]) -> Read:
-    """Read job directories, or directories of job directories, in the format of the contract.
-
-    Raises:
-        SourceError: a directory is missing or holds no trace, no trace can be read, or two of
-            them hold a job of one name.
-    """
-    job_folders = [folder for directory in directories for folder in job_directories(directory)]
-    return each(job_folders, trace)
+Folder = TypeVar("Folder")
 
 
-def each(job_folders: Sequence[Path], read: Callable[[Path], JobRecords]) -> Read:
-    """Read places of one job each, every one by itself.
+def each(job_folders: Sequence[Folder], read: Callable[[Folder], JobRecords]) -> Read:
+    """Read directories of one job each, every one by itself.
 
     Raises:
         SourceError: none can be read, or two of them hold a job of one name.
     """
-    named: dict[str, Path] = {}
+    named: dict[str, Folder] = {}
     jobs: list[JobRecords] = []
     failures: list[str] = []
     errors: list[AnalysisError] = []
@@ -122,7 +114,7 @@ def each(job_folders: Sequence[Path], read: Callable[[Path], JobRecords]) -> Rea
     return Read(noted, tuple(failures), tuple(errors))
 
 
-def _job_or_reason(read: Callable[[Path], JobRecords], folder: Path) -> JobRecords | str:
+def _job_or_reason(read: Callable[[Folder], JobRecords], folder: Folder) -> JobRecords | str:
     try:
         return read(folder)
     except SourceError as error:

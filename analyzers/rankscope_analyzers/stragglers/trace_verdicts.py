@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from concurrent.futures import as_completed
+from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
-from rankscope_analyzers.steps import job_records
+from rankscope_analyzers.steps import job_records, stored_traces
 from rankscope_analyzers.steps.layout import layout
 from rankscope_analyzers.steps.records import RecordError
-from rankscope_analyzers.stragglers import feed
+from rankscope_analyzers.steps.stored_traces import Directory
+from rankscope_analyzers.stragglers import feed, verdict_pools
 from rankscope_analyzers.stragglers.incidents import Incident
 from rankscope_analyzers.text import finite_json
 
@@ -45,24 +45,29 @@ class JobVerdicts:
 
 
 def judge_all(
-    directories: Sequence[Path], workers: int, done: Callable[[], None]
+    directories: Sequence[Directory],
+    workers: int,
+    done: Callable[[], None],
+    scheduler: str | None = None,
 ) -> tuple[JobVerdicts, ...]:
-    """Judge trace directories, in their order, on several processes.
+    """Judge trace directories on several processes; return the verdicts in their order.
 
     Args:
         directories: of one job each.
         workers: processes; with one everything runs in this process.
         done: called after each directory.
+        scheduler: address of a Dask cluster, whose workers take the place of processes.
 
     Raises:
         rankscope_analyzers.steps.job_records.SourceError: two directories hold a job of one name.
+        rankscope_analyzers.stragglers.verdict_pools.SchedulerError: the cluster cannot be used.
     """
     judged: dict[int, JobVerdicts] = {}
-    for index, verdicts in _judged(directories, workers):
+    for index, verdicts in _judged(directories, workers, scheduler):
         judged[index] = verdicts
         done()
     ordered = tuple(judged[index] for index in range(len(directories)))
-    named: dict[str, Path] = {}
+    named: dict[str, Directory] = {}
     for job, directory in zip(ordered, directories, strict=True):
         if named.setdefault(job.job_id, directory) != directory:
             raise job_records.SourceError(
@@ -71,26 +76,43 @@ def judge_all(
     return ordered
 
 
-def _judged(directories: Sequence[Path], workers: int) -> Iterator[tuple[int, JobVerdicts]]:
-    if workers <= 1 or len(directories) <= 1:
+def _judged(
+    directories: Sequence[Directory], workers: int, scheduler: str | None
+) -> Iterator[tuple[int, JobVerdicts]]:
+    if scheduler is None and (workers <= 1 or len(directories) <= 1):
         yield from ((index, judge(directory)) for index, directory in enumerate(directories))
         return
-    # Fork would copy the locks of whatever threads the caller has started.
-    context = get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(directories)), mp_context=context) as pool:
+    used = min(workers, len(directories))
+    with verdict_pools.cluster(scheduler) if scheduler else verdict_pools.processes(used) as pool:
         numbers = {
             pool.submit(judge, directory): index for index, directory in enumerate(directories)
         }
         for future in as_completed(numbers):
-            yield numbers[future], future.result()
+            directory = directories[numbers[future]]
+            judged = attempt("timing", directory.name, future.result)  # a worker may be killed
+            yield numbers[future], _or_note(judged, directory)
 
 
-def judge(directory: Path) -> JobVerdicts:
+def judge(directory: Directory) -> JobVerdicts:
     """Judge one trace directory; what is wrong with it, or raises on it, becomes a note."""
-    judged = attempt("timing", directory.name, partial(_judge, directory))
+    judged = attempt("timing", directory.name, partial(_judge_at_hand, directory))
+    return _or_note(judged, directory)
+
+
+def _or_note(judged: JobVerdicts | AnalysisError, directory: Directory) -> JobVerdicts:
     if isinstance(judged, AnalysisError):
         return JobVerdicts(directory.name, None, (f"{directory}: {judged}", judged.trace))
     return judged
+
+
+def _judge_at_hand(directory: Directory) -> JobVerdicts:
+    try:
+        with stored_traces.at_hand(directory) as folder:
+            judged = _judge(folder)
+    except job_records.SourceError as error:
+        return JobVerdicts(directory.name, None, (str(error),))
+    notes = tuple(stored_traces.as_stored(note, folder, directory) for note in judged.notes)
+    return replace(judged, notes=notes)
 
 
 def _judge(directory: Path) -> JobVerdicts:

@@ -1,0 +1,203 @@
+"""Trace directories on disk or in an object store, which is read through fsspec.
+
+What a stored directory holds is copied to disk, read as any other and removed: verdicts are the
+same, and the bounds of `record_files` hold. How much is copied has a bound of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
+from rankscope_analyzers.steps import job_records, record_files
+from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
+
+META = "meta.json"
+SAVED = "evidence.json"
+
+MAX_FILE_BYTES = 1 << 34
+"""Of a file of records that is copied: four times the largest of the forms that are read whole."""
+
+CHUNK_BYTES = 1 << 22
+
+MAX_NAME_CHARACTERS = 255
+"""Of a directory on disk."""
+
+PACKAGES: Mapping[str, tuple[str, str]] = {
+    "s3": ("s3fs", "s3"),
+    "s3a": ("s3fs", "s3"),
+    "gs": ("gcsfs", "gcs"),
+    "gcs": ("gcsfs", "gcs"),
+    "az": ("adlfs", "azure"),
+    "abfs": ("adlfs", "azure"),
+    "abfss": ("adlfs", "azure"),
+}
+"""Scheme of a store: the package that fsspec reads it with, and the extra that brings it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDirectory:
+    """A directory of an object store.
+
+    Args:
+        url: its address, without a slash at the end.
+    """
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        """Return the last part of the address."""
+        return self.url.rpartition("/")[2]
+
+    def __str__(self) -> str:
+        return self.url
+
+
+Directory = Path | StoredDirectory
+
+
+def directory(text: str) -> Directory:
+    """Return what an argument names: an address if it has a scheme, else a path."""
+    return StoredDirectory(text.rstrip("/")) if "://" in text else Path(text)
+
+
+def job_directories(where: Directory) -> Sequence[Directory]:
+    """Return a directory that holds a trace, or the directories in it that do, by name.
+
+    Raises:
+        SourceError: there is none, or the store cannot be read.
+    """
+    if isinstance(where, Path):
+        return job_records.job_directories(where)
+    jobs = attempt("source", where.url, partial(_jobs_or_reason, where))
+    if isinstance(jobs, AnalysisError):
+        raise SourceError(f"{where} cannot be read: {jobs}", errors=(jobs,))
+    if isinstance(jobs, SourceError):
+        raise jobs
+    return jobs
+
+
+def from_traces(directories: Sequence[Directory]) -> Read:
+    """Read job directories, or directories of job directories, in the format of the contract.
+
+    Raises:
+        SourceError: a directory is missing or holds no trace, no trace can be read, or two of
+            them hold a job of one name.
+    """
+    jobs = [job for where in directories for job in job_directories(where)]
+    return job_records.each(jobs, trace)
+
+
+def trace(where: Directory) -> JobRecords:
+    """Read the trace that a directory holds.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    with at_hand(where) as folder:
+        try:
+            job = job_records.trace(folder)
+        except SourceError as error:
+            raise SourceError(as_stored(str(error), folder, where), errors=error.errors) from None
+    return job if where == folder else replace(job, path=f"{where}/{Path(str(job.path)).name}")
+
+
+def as_stored(text: str, folder: Path, where: Directory) -> str:
+    """Return a sentence about the copy of a directory as one about the directory."""
+    return text.replace(str(folder), str(where))
+
+
+@contextmanager
+def at_hand(where: Directory) -> Iterator[Path]:
+    """Yield a directory on disk: itself, or a copy of a stored one, which is removed at the end.
+
+    Raises:
+        SourceError: it cannot be copied, or holds more than a trace may.
+    """
+    if isinstance(where, Path):
+        yield where
+        return
+    with TemporaryDirectory(prefix="rankscope-trace-") as scratch:
+        if where.name in {"", ".", ".."} or len(where.name) > MAX_NAME_CHARACTERS:
+            raise SourceError(f"{where} has no name that a job could have")
+        folder = Path(scratch, where.name)
+        try:
+            folder.mkdir()
+            _copy(where, folder)
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{where} cannot be copied: {error}") from error
+        yield folder
+
+
+def _copy(where: StoredDirectory, folder: Path) -> None:
+    files, path = _filesystem(where)
+    names = _names(files, path)
+    for name, most in ((META, job_records.MAX_META_BYTES), (_record_file(names), MAX_FILE_BYTES)):
+        if name in names:
+            with files.open(f"{path}/{name}", "rb") as source, (folder / name).open("wb") as copy:
+                left = most
+                while chunk := source.read(min(CHUNK_BYTES, left + 1)):
+                    left -= len(chunk)
+                    record_files.check_bound(most - left, most, f"bytes in {name}")
+                    copy.write(chunk)
+
+
+def _jobs_or_reason(where: StoredDirectory) -> Sequence[Directory] | SourceError:
+    try:
+        return _jobs_in(where)
+    except SourceError as error:
+        return error
+    except (OSError, ValueError) as error:
+        return SourceError(f"{where} cannot be read: {type(error).__name__}: {error}")
+
+
+def _jobs_in(where: StoredDirectory) -> Sequence[Directory]:
+    files, path = _filesystem(where)
+    names = _names(files, path)
+    if SAVED in names:
+        raise SourceError(f"{where} is what --save wrote, which is read from disk: copy it there")
+    if _record_file(names):
+        return [where]
+    folders = sorted(name for name, kind in names.items() if kind == "directory")
+    jobs = [name for name in folders if _record_file(_names(files, f"{path}/{name}"))]
+    if not jobs:
+        known = list(record_files.READERS)
+        raise SourceError(f"{where} holds no trace: expected one of {known}")
+    return [StoredDirectory(f"{where}/{name}") for name in jobs]
+
+
+def _record_file(names: Mapping[str, str]) -> str:
+    return next((name for name in record_files.READERS if names.get(name) == "file"), "")
+
+
+def _names(files: Any, path: str) -> Mapping[str, str]:
+    """Return what a stored directory holds by name: "file" or "directory"."""
+    listed = files.ls(path, detail=True)
+    return {str(one["name"]).rstrip("/").rpartition("/")[2]: str(one["type"]) for one in listed}
+
+
+def _filesystem(where: StoredDirectory) -> tuple[Any, str]:
+    """Return fsspec's file system for a directory, and its path there.
+
+    Raises:
+        SourceError: a package is missing, or fsspec knows no such address.
+    """
+    scheme = where.url.partition("://")[0]
+    package, extra = PACKAGES.get(scheme, ("fsspec", "s3"))
+    try:
+        from fsspec.core import url_to_fs
+
+        files, path = url_to_fs(where.url)
+    except ImportError:
+        needs = f"{where} takes {package} to be read: pip install 'rankscope[{extra}]'"
+        raise SourceError(needs) from None
+    except ValueError as error:
+        raise SourceError(f"{where} cannot be read: {error}") from error
+    return files, str(path).rstrip("/")

@@ -1,4 +1,4 @@
-"""Commands that judge no step times start without pandas, which takes half a second of a core to import."""
+"""Commands that judge no step times start without pandas, whose import takes half a second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ try:
     cli.main(sys.argv[1:])
 except SystemExit:
     pass
-sys.stderr.write(" ".join(sorted(sys.modules.keys() & {"pandas", "pyarrow", "torch", "kubernetes"})))
+large = {"pandas", "pyarrow", "torch", "kubernetes"}
+sys.stderr.write(" ".join(sorted(sys.modules.keys() & large)))
 """
 
 

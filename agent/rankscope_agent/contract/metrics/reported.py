@@ -27,7 +27,7 @@ NONFINITE_LOSS_SHARDS = Metric(
     RANK,
 )
 NONFINITE_LOSS_SHARD = Metric(
-    "rankscope_nonfinite_loss_shard_name_crc32",
+    "rankscope_nonfinite_loss_shard_name_checksum",
     "gauge",
     "CRC-32 of the name of each of these files, without its folder, where they are four at most;"
     " `rankscope explain dataset` looks it up in a manifest.",

@@ -43,7 +43,7 @@ def build_parser(collectors: Sequence[str], version: str) -> argparse.ArgumentPa
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {version}")
     for field, option in OPTIONS.items():
-        shown = "" if option.default is None else f" (default: {option.default})"
+        shown = f" (default: {option.default})" if option.default else ""
         parser.add_argument(
             option.flag,
             dest=field,

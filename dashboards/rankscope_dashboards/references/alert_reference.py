@@ -40,7 +40,9 @@ def _row(alert: Alert) -> str:
 
 def _plain(template: str) -> str:
     """Return a template with the names of what it fills in, without what it only may say."""
-    text = re.sub(r"{{ with \$labels\.(\w+) }}{{ \. }}{{ else }}\w+{{ end }}", r"<\1>", template)
+    text = re.sub(
+        r"{{ with \$labels\.(\w+) }}([^{]*){{ \. }}{{ else }}[^{]*{{ end }}", r"\2<\1>", template
+    )
     text = re.sub(r"{{ if eq \$value 1.0 }}\w*{{ else }}(\w*){{ end }}", r"\1", text)
     text = re.sub(r"{{ with [^}]*}}.*?{{ end }}", "", text)
     text = re.sub(r"{{ \$labels\.(\w+) }}", r"<\1>", text)

@@ -57,6 +57,27 @@ def test_the_time_before_the_first_step_is_start_up():
     assert found.seconds[parts.PRODUCTIVE] == pytest.approx(RANKS * 300 * STEP)
 
 
+def test_start_up_counts_where_steps_are_seen_before_the_start_of_their_processes():
+    records = table(run(1000.0, range(1, 301)))
+    found = Account()
+    shown = records[records.t_start_unix_seconds < 1010.0]
+    found.look(Look(now=1011.0, gpus=RANKS, records=shown))
+    found = account(records, found=found, started=980.0)
+    assert said(found) == {
+        parts.STARTUP: pytest.approx(RANKS * 20.0),
+        parts.PRODUCTIVE: pytest.approx(RANKS * 300 * STEP),
+    }
+
+
+def test_steps_wait_one_look_for_the_start_of_their_processes_and_no_longer():
+    records = table(run(1000.0, range(1, 101)))
+    found = Account()
+    found.look(Look(now=1011.0, gpus=RANKS, records=records))
+    assert said(found) == {}
+    found.look(Look(now=1016.0, gpus=RANKS, records=records))
+    assert said(found) == {parts.PRODUCTIVE: pytest.approx(RANKS * 100 * STEP)}
+
+
 @pytest.mark.parametrize(
     ("part", "more"),
     [

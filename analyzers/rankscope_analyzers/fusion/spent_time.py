@@ -75,7 +75,7 @@ def with_spent_time(
     if records is None or not records.live:
         return report
     look = look_of(report, records, observed, hang_after_seconds)
-    account = Account()
+    account = Account(awaited_start=True)  # there are no newer pages
     for _ in range(2):  # what is behind the last step is told once the steps are taken
         made = attempt("report", report.job_id, partial(account.look, look))
         if isinstance(made, AnalysisError):

@@ -112,6 +112,7 @@ class Account:
         hangs: likewise, whether they passed or ended in a restart.
         seconds: GPU-seconds by part.
         recoveries: that ended at the newest look.
+        awaited_start: the look before had steps, but not the start of their processes.
     """
 
     until: float = math.nan
@@ -128,6 +129,7 @@ class Account:
     seconds: Sums = field(default_factory=parts.no_sums)
     reference: Reference = field(default_factory=Reference)
     recoveries: list[Recovery] = field(default_factory=list)
+    awaited_start: bool = False
 
     def look(self, look: Look) -> Mapping[str, float]:
         """Take what a look sees; return what it adds in GPU-seconds by part."""
@@ -177,11 +179,23 @@ class Account:
         usual = self.reference.usual()
         waited = look.now - (self.until if math.isfinite(self.until) else look.now)
         pressing = look.ended is not None or look.hung_since is not None
-        if usual is None or not (self.reference.enough or waited > PATIENCE_SECONDS or pressing):
+        enough = self.reference.enough or waited > PATIENCE_SECONDS
+        if usual is None or not (pressing or (enough and not self._awaits_start(steps, look))):
             self.reference = Reference()  # none is taken yet, and all are seen again
             return
         for index in range(len(steps)):
             self._take(steps, index, usual, look)
+
+    def _awaits_start(self, steps: Executed, look: Look) -> bool:
+        """Return True if a first step has come ahead of when its process was started.
+
+        Pages, which tell of processes, are read less often than steps: the next look has newer
+        ones.
+        """
+        begun = bool(steps.first[0]) and look.now - steps.start[0] <= LATE_SECONDS
+        unknown = math.isnan(self.last_end) and begun and look.started is None
+        awaits, self.awaited_start = unknown and not self.awaited_start, unknown
+        return awaits
 
     def _take(self, steps: Executed, index: int, usual: Times, look: Look) -> None:
         number, attempt = int(steps.number[index]), int(steps.attempt[index])

@@ -30,6 +30,7 @@ UNUSED: Mapping[str, Sequence[str]] = {
     "what the agent reads nodes with": ("pyroute2", "pynvml.py", "h2", "hpack", "hyperframe"),
     "colours of source code, which rich takes for these alone": ("pygments",),
     "time zones of places: all times are of UTC, or as epochs": ("tzdata",),
+    "dashboards and rules, for the demonstration alone": ("rankscope_analyzers/generated",),
     "a second parser of YAML, which nothing here uses": ("yaml/_yaml.*.so",),
 }  # fmt: skip
 """Files and folders by why they are not needed."""

@@ -55,7 +55,7 @@ def checks(capsys, *arguments: str) -> dict[str, dict[str, str]]:
     return {c["source"]: c for section in document["sections"] for c in section["checks"]}
 
 
-def test_a_pod_that_all_sources_see(node, api, kubelet, capsys):
+def test_pod_that_all_see(node, api, kubelet, capsys):
     environ = {"NCCL_DEBUG": "INFO"}
     data = pod("w0", owner=LLM, limits={"nvidia.com/gpu": "1"}, container_id=CID, env=environ)
     api.put(data)
@@ -93,7 +93,7 @@ def test_a_pod_that_all_sources_see(node, api, kubelet, capsys):
     writer.end()
 
 
-def test_a_pod_that_no_source_sees_and_why(node, api, capsys):
+def test_pod_that_none_sees(node, api, capsys):
     api.put(pod("w0", owner=LLM, limits={"nvidia.com/gpu": "8"}))
     with node.agent() as agent:
         assert eventually(lambda: "rankscope_job_info{" in agent.get("/metrics"))

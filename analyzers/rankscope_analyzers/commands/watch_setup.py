@@ -87,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     watch_server.add_arguments(parser)
     add_captures(parser)
     _add_kept(parser)
+    _add_exporters(parser)
     _add_cluster(parser)
     parser.add_argument(
         "--once",
@@ -128,6 +129,16 @@ def _add_kept(parser: argparse.ArgumentParser) -> None:
         help="with --incident-log: post each line to URL, as Alertmanager's webhooks (version 4)",
     )
     parser.add_argument(
+        "--webhook-secret-file",
+        type=Path,
+        metavar="FILE",
+        help="sign posts with the secret in FILE (HMAC-SHA256, X-Rankscope-Signature-256)",
+    )
+
+
+def _add_exporters(parser: argparse.ArgumentParser) -> None:
+    """Declare the services of others that jobs are sent to."""
+    parser.add_argument(
         "--otlp-endpoint",
         metavar="URL",
         help="send jobs, attempts, incidents and checkpoints as traces (OTLP/HTTP) to the collector"
@@ -149,12 +160,6 @@ def _add_kept(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="send the token in FILE to the MLflow tracking server, as bearer token",
-    )
-    parser.add_argument(
-        "--webhook-secret-file",
-        type=Path,
-        metavar="FILE",
-        help="sign posts with the secret in FILE (HMAC-SHA256, X-Rankscope-Signature-256)",
     )
 
 

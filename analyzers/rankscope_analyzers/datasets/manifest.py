@@ -19,8 +19,7 @@ from rankscope_analyzers.checkpoints import digest_list
 MAX_BYTES = 256 << 20
 """Of a manifest: a million shards with long names."""
 
-BEST_FIRST = ("sha512", "sha384", "sha256", "sha1", "md5")
-_DIGEST = re.compile(r"[0-9a-fA-F]{32,128}")
+_DIGEST = re.compile("|".join(f"[0-9a-fA-F]{{{length}}}" for length in digest_list.ALGORITHMS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def parse(text: bytes) -> Sequence[Shard]:
     """
     if text.lstrip()[:1] != b"{":
         digests = digest_list.read(text.decode(errors="surrogateescape"))
-        found = [_shard(name, None, {"digest": digest}) for name, digest in digests.items()]
+        found = [_shard(name, None, [digest]) for name, digest in digests.items()]
     else:
         found = list(_of_json(untrusted_json.read(text)))
     if not found:
@@ -79,21 +78,18 @@ def _of_json(document: Any) -> Iterator[Shard]:
         yield _shard(path, size if type(size) is int and size >= 0 else None, _digests(part))
 
 
-def _digests(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return checksums by algorithm: they stand beside the path, or apart as `hashes`."""
+def _digests(part: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the checksums under known names: beside the path, or apart as `hashes`."""
     apart = part.get("hashes")
     found = {**part, **(apart if isinstance(apart, Mapping) else {})}
-    return {**found, "md5": found.get("md5") or found.get("md5sum")}
+    return [found.get(name) for name in (*digest_list.ALGORITHMS.values(), "md5sum")]
 
 
-def _shard(path: str, size: int | None, digests: Mapping[str, Any]) -> Shard:
+def _shard(path: str, size: int | None, digests: Sequence[Any]) -> Shard:
+    """Return a shard with the longest of its checksums that are any."""
     clean = PurePosixPath(path.removeprefix("file:"))
     if clean.is_absolute() or ".." in clean.parts or "\0" in path or not clean.name:
         raise ValueError(f"{path!r} is no path below the dataset's directory")
-    for algorithm in BEST_FIRST:
-        digest = digests.get(algorithm) or digests.get("digest")
-        if isinstance(digest, str) and _DIGEST.fullmatch(digest):
-            known = digest_list.ALGORITHMS.get(len(digest))
-            if known == algorithm:
-                return Shard(str(clean), size, algorithm, digest.lower())
-    return Shard(str(clean), size, "", "")
+    known = [one for one in digests if isinstance(one, str) and _DIGEST.fullmatch(one)]
+    best = max(known, key=len, default="")
+    return Shard(str(clean), size, digest_list.ALGORITHMS.get(len(best), ""), best.lower())

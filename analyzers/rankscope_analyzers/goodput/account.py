@@ -180,7 +180,9 @@ class Account:
         waited = look.now - (self.until if math.isfinite(self.until) else look.now)
         pressing = look.ended is not None or look.hung_since is not None
         enough = self.reference.enough or waited > PATIENCE_SECONDS
-        if usual is None or not (pressing or (enough and not self._awaits_start(steps, look))):
+        awaits = enough and self._awaits_start(steps, look)
+        if usual is None or not (pressing or (enough and not awaits)):
+            self.awaited_start = awaits
             self.reference = Reference()  # none is taken yet, and all are seen again
             return
         for index in range(len(steps)):
@@ -190,12 +192,11 @@ class Account:
         """Return True if a first step has come ahead of when its process was started.
 
         Pages, which tell of processes, are read less often than steps: the next look has newer
-        ones.
+        ones, and one look is waited for.
         """
         begun = bool(steps.first[0]) and look.now - steps.start[0] <= LATE_SECONDS
         unknown = math.isnan(self.last_end) and begun and look.started is None
-        awaits, self.awaited_start = unknown and not self.awaited_start, unknown
-        return awaits
+        return unknown and not self.awaited_start
 
     def _take(self, steps: Executed, index: int, usual: Times, look: Look) -> None:
         number, attempt = int(steps.number[index]), int(steps.attempt[index])

@@ -402,8 +402,8 @@ def test_too_many_fresh_records_leave_those_of_the_newest_steps_of_all_ranks():
     for one in (rank, other):
         window.add(1.0, np.full(10, one), numbers(10, 100.0))
     window.add(1.0, np.array([rank]), {"step": np.array([7.0])})
-    assert window.drop_fresh(21) == 0
-    assert window.drop_fresh(6) == 15
+    assert window.drop_fresh(21, 12) == 0
+    assert window.drop_fresh(6, 12) == 15
     assert window.fresh == 6
     assert len(window) == 11
     fresh = window.fresh_records()
@@ -411,8 +411,21 @@ def test_too_many_fresh_records_leave_those_of_the_newest_steps_of_all_ranks():
         (one, step) for one in (0.0, 1.0) for step in (107.0, 108.0, 109.0)
     ]
     assert window.records()["step"].iloc[:5].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert window.drop_fresh(0) == 6
+    assert window.drop_fresh(0, 12) == 6
     assert window.fresh_records().empty
+
+
+def test_fresh_records_of_too_many_steps_leave_those_of_the_newest_steps():
+    window = StepWindows(1000.0).of("a/b")
+    rank, other = (window.number(Writer(one, "n", 0, 0, 0, 0)) for one in (0, 1))
+    assert (window.fresh_steps(), window.drop_fresh(0, 0)) == (0, 0)
+    for one in (rank, other):
+        window.add(1.0, np.full(10, one), numbers(10, 100.0))
+    assert window.fresh_steps() == 10
+    assert window.drop_fresh(20, 10) == 0
+    assert window.drop_fresh(20, 3) == 14
+    assert sorted(set(window.fresh_records()["step"])) == [107.0, 108.0, 109.0]
+    assert window.fresh_steps() == 3
 
 
 def test_columns_that_nobody_measures_take_no_room():

@@ -30,6 +30,7 @@ from rankscope_analyzers.steps.job_records import JobRecords, Read
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import MAXIMUM_RANK, RecordError
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
+from rankscope_analyzers.stragglers.judging_shares import Fresh
 from rankscope_analyzers.stragglers.streamed_timing import StreamedTiming
 
 FIRST_SECONDS = 15.0
@@ -123,9 +124,14 @@ class StreamedFleet:
         """Drop records of jobs that have more than there is time for."""
         before, self._looked_at = self._looked_at, time.monotonic()
         windows = self.stream.windows.jobs
-        fresh = {name: window.fresh for name, window in windows.items()}
-        for name, most in self.timing.shares.too_many(fresh, self._looked_at - before).items():
-            count = windows[name].drop_fresh(most)
+        followed: dict[str, Fresh] = {}
+        new: dict[str, Fresh] = {}
+        for name, window in windows.items():
+            known = followed if self.timing.followed.knows(name) else new
+            known[name] = Fresh(window.fresh, window.fresh_steps())
+        cut = self.timing.shares.too_many(followed, new, self._looked_at - before)
+        for name, most in cut.items():
+            count = windows[name].drop_fresh(most.records, most.steps)
             earlier = self._dropped.get(name)
             self._dropped[name] = _Dropped(count + (earlier.count if earlier else 0), now)
         self._dropped = {

@@ -20,6 +20,7 @@ MOST_RECORDS = 3 << 19
 record takes about a hundred bytes."""
 
 TIMING_INDEX = "timing"
+STEP = "step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,12 @@ class Chunk:
         """Return when the step of each record began, -inf where that is unknown."""
         known = self.numbers.get(CLOCK)
         return np.full(len(self), -np.inf) if known is None else np.nan_to_num(known, nan=-np.inf)
+
+    @property
+    def steps(self) -> Floats:
+        """Return the number of each record's step, -1 where that is unknown."""
+        known = self.numbers.get(STEP)
+        return np.full(len(self), -1.0) if known is None else np.nan_to_num(known, nan=-1.0)
 
     def chosen(self, which: Booleans) -> Chunk:
         """Return some of the records."""
@@ -126,13 +133,27 @@ class JobWindow:
         """Note that all fresh records were judged."""
         self._fresh = 0
 
-    def drop_fresh(self, most: int) -> int:
-        """Drop the fresh records of the oldest steps beyond so many; return how many."""
+    def fresh_steps(self) -> int:
+        """Return of how many different steps the fresh records are."""
+        steps = [chunk.steps for chunk in self._fresh_chunks()]
+        return len(np.unique(np.concatenate(steps))) if steps else 0
+
+    def drop_fresh(self, most: int, most_steps: int) -> int:
+        """Drop the oldest fresh records beyond so many, or of more steps; return how many.
+
+        Args:
+            most: records that may stay; of the oldest step that stays, all do.
+            most_steps: different steps that may stay.
+        """
         chunks = self._fresh_chunks()
         starts = np.concatenate([chunk.starts for chunk in chunks]) if chunks else np.empty(0)
+        newest_first = np.argsort(-starts, kind="stable")
+        steps = np.concatenate([chunk.steps for chunk in chunks]) if chunks else np.empty(0)
+        begins = np.sort(np.unique(steps[newest_first], return_index=True)[1])
+        most = min(most, int(begins[most_steps]) if most_steps < len(begins) else len(starts))
         if len(starts) <= most:
             return 0
-        oldest = np.sort(starts)[len(starts) - most] if most else np.inf
+        oldest = starts[newest_first[most - 1]] if most else np.inf
         kept = [chunk.chosen(chunk.starts >= oldest) for chunk in chunks]
         for _ in chunks:
             self._chunks.pop()

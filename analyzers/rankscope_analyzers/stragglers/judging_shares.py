@@ -7,6 +7,7 @@ the time, and so do the jobs of each.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rankscope_agent.contract.fair_shares import allot_to_holders
 
@@ -16,6 +17,20 @@ JUDGING_SHARE = 0.5
 LONGEST_SECONDS = 30.0
 """Time that counts between two looks: what piled up during a longer one is not judged at once."""
 
+NEW_SECONDS = 3.0
+"""CPU time that jobs may take at a look that nobody has followed yet: a job that has just begun has
+few records, and others have verdicts that would be late."""
+
+START_SECONDS = 30.0
+"""The same at the watch's start, when no job has a verdict."""
+
+STEP_SECONDS = 2.5e-4
+"""CPU time that judging a step takes at least, of however few ranks: 575 steps of eight ranks took
+0.15 s, and of ranks that never do the same step each record is one."""
+
+PACED_SECONDS = 1.0
+"""Judging that took less does not tell what part of a core there is for it."""
+
 TICK_SECONDS = 1e-6
 """What is shared out."""
 
@@ -23,40 +38,70 @@ FEW_RECORDS = 256
 """Fewer take the time that a look at any job takes; nothing is to be learned from these."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """New records of a job: how many, and of how many steps."""
+
+    records: int
+    steps: int
+
+
 class JudgingShares:
     """What judging the records of each job has cost, and what it may cost next time."""
 
     def __init__(self) -> None:
         self._costs: dict[str, float] = {}
+        self._cpu_seconds = self._wall_seconds = 0.0
 
-    def note(self, name: str, records: int, cpu_seconds: float) -> None:
+    def note(self, name: str, records: int, cpu_seconds: float, wall_seconds: float = 0.0) -> None:
         """Note what it took to judge new records of a job."""
         if records >= FEW_RECORDS:
             self._costs[name] = cpu_seconds / records
+        self._cpu_seconds += cpu_seconds
+        self._wall_seconds += wall_seconds
 
     def keep(self, names: Mapping[str, object]) -> None:
         """Forget all jobs but these."""
         self._costs = {name: cost for name, cost in self._costs.items() if name in names}
 
-    def too_many(self, fresh: Mapping[str, int], seconds: float) -> Mapping[str, int]:
-        """Return how many records may be judged of each job that has more.
+    def too_many(
+        self, followed: Mapping[str, Fresh], new: Mapping[str, Fresh], seconds: float
+    ) -> Mapping[str, Fresh]:
+        """Return what may be judged of each job that has more.
 
         Args:
-            fresh: new records by job.
+            followed: new records of jobs that were judged before.
+            new: those of all others.
             seconds: since the last look.
         """
-        wanted = {
-            (_namespace(name), name): round(count * self._cost(name) / TICK_SECONDS)
-            for name, count in fresh.items()
-        }
+        pace = self._pace()
         available = JUDGING_SHARE * min(seconds, LONGEST_SECONDS)
-        return {
-            name: int(share * TICK_SECONDS / self._cost(name))
-            for (namespace, name), share in allot_to_holders(
-                wanted, round(available / TICK_SECONDS)
-            ).items()
-            if share < wanted[namespace, name]
+        of_new = NEW_SECONDS if followed else START_SECONDS
+        return {**self._cut(followed, available * pace), **self._cut(new, of_new * pace)}
+
+    def _pace(self) -> float:
+        """Return the part of a core that judging got since this was asked last."""
+        cpu, wall = self._cpu_seconds, self._wall_seconds
+        self._cpu_seconds = self._wall_seconds = 0.0
+        return min(1.0, cpu / wall) if wall > PACED_SECONDS else 1.0
+
+    def _cut(self, fresh: Mapping[str, Fresh], available: float) -> Mapping[str, Fresh]:
+        wanted = {
+            (_namespace(name), name): round(self._expected(name, one) / TICK_SECONDS)
+            for name, one in fresh.items()
         }
+        shares = allot_to_holders(wanted, round(available / TICK_SECONDS))
+        parts = {
+            key[1]: share / wanted[key] for key, share in shares.items() if share < wanted[key]
+        }
+        return {
+            name: Fresh(int(part * fresh[name].records), int(part * fresh[name].steps))
+            for name, part in parts.items()
+        }
+
+    def _expected(self, name: str, fresh: Fresh) -> float:
+        """Return the CPU seconds that judging takes: a job's records may vary in what they cost."""
+        return max(fresh.records * self._cost(name), fresh.steps * STEP_SECONDS)
 
     def _cost(self, name: str) -> float:
         """Return CPU seconds per record, of a new job what the worst of its namespace needs."""

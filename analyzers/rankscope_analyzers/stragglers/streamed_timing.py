@@ -77,11 +77,12 @@ class StreamedTiming:
     def _follow(
         self, name: str, fresh: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None
     ) -> Detection:
-        began = time.thread_time()
+        began, began_cpu = time.monotonic(), time.thread_time()
         try:
             return self.followed.follow(name, fresh, job, start)
         finally:
-            self.shares.note(name, len(fresh), time.thread_time() - began)
+            cpu_seconds = time.thread_time() - began_cpu
+            self.shares.note(name, len(fresh), cpu_seconds, time.monotonic() - began)
 
     def offer(self, name: str, records: pd.DataFrame, fresh: int) -> None:
         """Say which of a job's records `update` has not seen yet, before it is called.

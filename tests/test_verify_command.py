@@ -271,11 +271,14 @@ def test_a_job_is_waited_for_until_it_is_there_and_no_longer(capsys, monkeypatch
     assert clock.pauses == [verify.PAUSE_SECONDS] * 4
 
 
-def test_the_answer_is_written_for_people_and_for_ci(plain, tmp_path, capsys):
+def test_the_answer_is_written_for_people_and_for_ci(plain, tmp_path, capsys, monkeypatch):
     verified_in_peace(capsys, plain, "--wait", "2m")
+    clock = Clock()
+    monkeypatch.setattr(verify, "time", clock)
     xml = tmp_path / "verify.xml"
-    command = ["verify", "healthy", "--agent", plain, "--wait", "2m", "--no-color"]
+    command = ["verify", "healthy", "--agent", plain, "--wait", "20s", "--no-color"]
     assert cli.main([*command, "--junit", str(xml), "--require", "utilization"]) == 3
+    assert len(clock.pauses) == 4, "what does not apply so far may come, and is waited for"
     said = capsys.readouterr().out
     assert "CANNOT TELL: job healthy; unknown: utilization (required, not applicable)" in said
     suite = ElementTree.fromstring(xml.read_text()).find("testsuite")

@@ -56,7 +56,7 @@ def test_a_new_job_is_taken_for_as_costly_as_the_worst_of_its_namespace():
     known = shares(bad__x=SLOW, bad__y=SLOW / 10)
     running = {"team/a": many(1)}
     cut = known.too_many(running, {"bad/new": many(100_000)}, LOOK_SECONDS)
-    assert records_of(cut) == {"bad/new": 3000}
+    assert records_of(cut) == {"bad/new": 1500}
     assert known.too_many(running, {"other/new": many(100_000)}, LOOK_SECONDS) == {}
 
 
@@ -70,7 +70,7 @@ def test_a_step_costs_something_however_cheap_records_were():
 def test_new_jobs_delay_those_that_are_followed_by_seconds_and_nobody_at_the_start():
     flood = {"bad/new": many(80_000, 40_000)}
     cut = JudgingShares().too_many({"team/a": many(10, 2)}, flood, LOOK_SECONDS)
-    assert cut == {"bad/new": many(24_000, 12_000)}
+    assert cut == {"bad/new": many(12_000, 6_000)}
     assert JudgingShares().too_many({}, flood, LOOK_SECONDS) == {}
     assert JudgingShares().too_many({}, {"a/b": many(300_000, 240_000)}, 0.0) == {
         "a/b": many(150_000, 120_000)
@@ -104,8 +104,8 @@ def test_a_long_pause_gives_no_more_than_the_longest_that_counts():
     known = shares(bad__x=SLOW)
     flood = {"bad/x": 1_000_000}
     assert followed(known, flood, 15.0) == {"bad/x": 7500}
-    assert followed(known, flood, 30.0) == {"bad/x": 15_000}
-    assert followed(known, flood, 60.0) == {"bad/x": 15_000}
+    assert followed(known, flood, 20.0) == {"bad/x": 10_000}
+    assert followed(known, flood, 60.0) == {"bad/x": 10_000}
 
 
 def test_jobs_that_are_gone_are_forgotten():

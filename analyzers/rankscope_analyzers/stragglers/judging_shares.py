@@ -14,10 +14,10 @@ from rankscope_agent.contract.fair_shares import allot_to_holders
 JUDGING_SHARE = 0.5
 """Part of the time that judging new records may take."""
 
-LONGEST_SECONDS = 30.0
+LONGEST_SECONDS = 20.0
 """Time that counts between two looks: what piled up during a longer one is not judged at once."""
 
-NEW_SECONDS = 3.0
+NEW_SECONDS = 1.5
 """CPU time that jobs may take at a look that nobody has followed yet: a job that has just begun has
 few records, and others have verdicts that would be late."""
 

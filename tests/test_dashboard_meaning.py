@@ -463,15 +463,45 @@ def test_rows_of_several_clusters_can_be_told_apart(view):
             assert "cluster" in kept[0], one["title"]
 
 
-@pytest.mark.parametrize(("saving", "parts"), [(30, (0.5, 0.25)), (None, (None, 0.75))])
-def test_the_time_of_checkpoints_is_no_other_time_of_a_step(gives, saving, parts):
-    rank = '{job_id="t/j",rank="0",node="a"}'
-    counted = {"steps": 60, "other_seconds": 45, "checkpoint_blocked_seconds": saving}
-    series = {
-        f"rankscope_{name}_total{rank}": f"0+{each}x20"
-        for name, each in counted.items()
-        if each is not None
+@pytest.mark.parametrize(
+    ("beside", "parts"),
+    [
+        ((30, None, None), (0.5, None, None, 0.25)),
+        ((None, None, None), (None, None, None, 0.75)),
+        ((15, 15, 7.5), (0.25, 0.25, 0.125, 0.125)),
+    ],
+)
+def test_the_time_of_what_is_beside_steps_is_no_other_time_of_a_step(gives, beside, parts):
+    rank = 'job_id="t/j",rank="0",node="a"'
+    saving, evaluation, compiling = beside
+    counted = {
+        f"rankscope_steps_total{{{rank}}}": 60,
+        f"rankscope_other_seconds_total{{{rank}}}": 45,
+        f"rankscope_checkpoint_blocked_seconds_total{{{rank}}}": saving,
+        f'rankscope_span_blocked_seconds_total{{{rank},kind="evaluation"}}': evaluation,
+        f'rankscope_span_blocked_seconds_total{{{rank},kind="compile"}}': compiling,
     }
-    for query, value in zip((3, 4), parts, strict=True):
+    series = {name: f"0+{each}x20" for name, each in counted.items() if each is not None}
+    for query, value in zip((3, 4, 5, 6), parts, strict=True):
         asked = expression("debug", "Where a step goes", query)
         gives(asked, series, {} if value is None else {"{}": value})
+
+
+def test_where_losses_ceased_to_be_numbers_is_listed_with_the_files_that_were_read(gives):
+    rank = 'job_id="t/j",rank="{}",node="a"'
+    series = {}
+    for one, (step, files) in enumerate(((41, 2), (40, 1), (41, 0))):
+        labels = rank.format(one)
+        series[f"rankscope_nonfinite_loss_step{{{labels}}}"] = f"{step}x20"
+        series[f"rankscope_nonfinite_loss_shards{{{labels}}}"] = f"{files}x20"
+    name = f'rankscope_nonfinite_loss_shard_name_checksum{{{rank.format(1)},position="1"}}'
+    series[name] = "3735928559x20"
+    title = "Where losses ceased to be numbers"
+    ranks = ['{rank="0"}', '{rank="1"}', '{rank="2"}']
+    gives(expression("checkpoints", title, 0), series, dict(zip(ranks, (41, 40, 41), strict=True)))
+    gives(expression("checkpoints", title, 1), series, dict(zip(ranks, (2, 1, 0), strict=True)))
+    gives(
+        expression("checkpoints", "Files read there", 0),
+        series,
+        {'{rank="1",position="1"}': 3735928559},
+    )

@@ -148,3 +148,22 @@ def test_what_saving_held_up_is_counted_and_what_failed_has_its_time(tmp_path):
     ring.end()
     page = Page(read)  # it was cut off by the end of its process
     assert page.value(event, "team/job", "0", "checkpoint_write_failed") == CREATED + 11
+
+
+def test_what_evaluations_and_compiling_held_up_is_counted_apart_and_from_nothing_on(tmp_path):
+    spans, ring = SpanWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    read = collector(tmp_path)
+    labels = "team/job", "0"
+    spans.write(1, start_ns=CREATED_NS + NS, duration_ns=2 * NS, outcome=1)  # a checkpoint
+    page = Page(read)
+    assert page.value(metrics.SPAN_BLOCKED, *labels, "evaluation") == 0
+    assert page.value(metrics.SPAN_BLOCKED, *labels, "compile") == 0
+    spans.write(2, 4, start_ns=CREATED_NS + 4 * NS, duration_ns=3 * NS, outcome=1)
+    spans.write(3, 4, start_ns=CREATED_NS + 8 * NS, duration_ns=NS, outcome=1)
+    spans.write(4, 5, start_ns=CREATED_NS + 10 * NS, duration_ns=NS // 2, outcome=1)
+    page = Page(read)
+    assert page.value(metrics.SPAN_BLOCKED, *labels, "evaluation") == 4
+    assert page.value(metrics.SPAN_BLOCKED, *labels, "compile") == 0.5
+    assert page.rank(metrics.CHECKPOINT_BLOCKED) == 2
+    ring.end()

@@ -226,6 +226,10 @@ def _step_times() -> list[Panel]:
     ]
 
 
+SPANS = ("evaluation", "compile")
+"""Kinds of what ranks do beside steps, but for checkpoints."""
+
+
 def _step_parts() -> list[Panel]:
     steps = f"(sum({rate(of(training.STEPS, RANK))}) > 0)"
     parts = {
@@ -235,16 +239,18 @@ def _step_parts() -> list[Panel]:
         "checkpoints": training.CHECKPOINT_BLOCKED,
     }
     seconds = {name: f"sum({rate(of(metric, RANK))})" for name, metric in parts.items()}
+    spans = {kind: of(training.SPAN_BLOCKED, RANK, f'kind="{kind}"') for kind in SPANS}
+    seconds |= {kind: f"sum({rate(series)})" for kind, series in spans.items()}
     rest = f"sum({rate(of(training.OTHER_SECONDS, RANK))})"
-    # A checkpoint is counted when it ends, its step a moment later.
-    seconds["other"] = f"clamp_min({rest} - ({seconds['checkpoints']} or 0 * {rest}), 0)"
+    # What is beside steps is counted when it ends, its step a moment later.
+    beside = " + ".join(f"({seconds[name]} or 0 * {rest})" for name in ("checkpoints", *SPANS))
+    seconds["other"] = f"clamp_min({rest} - ({beside}), 0)"
     return [
         TimeSeries(
             title="Where a step goes",
             description="Mean over the selected ranks of the time in a step spent waiting for"
-            " input, computing, waiting in collectives, saving checkpoints, and on the rest:"
-            " optimizer, evaluation, logging. Select a rank to see its own"
-            " times.",
+            " input, computing, waiting in collectives, saving checkpoints, evaluating, compiling,"
+            " and on the rest: optimizer, logging. Select a rank to see its own times.",
             unit="s",
             minimum=0,
             stacked=True,

@@ -8,6 +8,7 @@ from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
     FEW,
     JOB,
+    MANY,
     NODE,
     RANK,
     job_pods,
@@ -16,8 +17,15 @@ from rankscope_dashboards.expressions.queries import (
     rate,
     whole,
 )
-from rankscope_dashboards.parts import links
-from rankscope_dashboards.parts.fields import colored, lettered, numbered, texts
+from rankscope_dashboards.parts import links, shared
+from rankscope_dashboards.parts.fields import (
+    colored,
+    columns,
+    lettered,
+    numbered,
+    override,
+    texts,
+)
 from rankscope_dashboards.parts.panels import (
     BAD,
     GOOD,
@@ -25,13 +33,16 @@ from rankscope_dashboards.parts.panels import (
     WARN,
     Panel,
     StateTimeline,
+    Table,
     TimeSeries,
+    rows,
     targets,
 )
 from rankscope_dashboards.parts.thresholds import ANY_IS_ODD
 
 NO_LOG = "no step lines in logs: docs/job_logs.md lists the supported frameworks"
 NO_SIGNALS = "the probe knows no optimizer of the job, nor does its program say it"
+NO_NONFINITE = "the probe was handed no loss that is infinite or NaN"
 NO_TOKENS = "the program does not say how many tokens it processes (rankscope_probe.step)"
 
 STATUSES = {
@@ -98,6 +109,7 @@ def losses(runbooks: str) -> list[Panel]:
             width=8,
         ),
         _status(diverging, not_finite),
+        *_first_not_finite(not_finite),
     ]
 
 
@@ -120,6 +132,60 @@ def _status(*runbooks: tuple[str, str]) -> Panel:
         width=24,
         height=4,
     )
+
+
+def _first_not_finite(runbook: tuple[str, str]) -> list[Panel]:
+    """Return where losses became infinite or NaN, and which files of the dataset were read."""
+    step = worst(of(reported.NONFINITE_LOSS_STEP, RANK), "rank")
+    files = worst(of(reported.NONFINITE_LOSS_SHARDS, RANK), "rank")
+    first = f"and on (cluster, rank) bottomk({MANY}, {step})"
+    return [
+        Table(
+            title="Where losses ceased to be numbers",
+            description="Step after which the loss of each rank became infinite or NaN after"
+            " finite ones, earliest first, and how many files of the dataset it came from (0 where"
+            " the program does not say). It began in the rank of the earliest step: a step later"
+            " all ranks have such losses.",
+            unit="string",
+            targets=rows(f"bottomk({MANY}, {step})", f"{files} {first}"),
+            transformations=[
+                {"id": "merge", "options": {}},
+                *columns(
+                    {
+                        **shared.CLUSTER_COLUMN,
+                        "rank": "rank",
+                        "Value #A": "after step",
+                        "Value #B": "files read",
+                    }
+                ),
+            ],
+            missing=NO_NONFINITE,
+            links=[runbook],
+            width=12,
+        ),
+        Table(
+            title="Files read there",
+            description="CRC-32 of the name of each of these files, without its folder, where they"
+            " are four at most. `rankscope explain dataset MANIFEST --read CRC` compares the file"
+            " with the dataset's manifest; a CRC has eight digits there.",
+            unit="string",
+            targets=rows(
+                f"{worst(of(reported.NONFINITE_LOSS_SHARD, RANK), 'rank', 'position')} {first}"
+            ),
+            transformations=columns(
+                {
+                    **shared.CLUSTER_COLUMN,
+                    "rank": "rank",
+                    "position": "file",
+                    "Value": "name's CRC-32",
+                }
+            ),
+            overrides=[override("name's CRC-32", {"unit": "hex"})],
+            missing=NO_NONFINITE,
+            links=[runbook],
+            width=12,
+        ),
+    ]
 
 
 def throughput(runbooks: str) -> list[Panel]:

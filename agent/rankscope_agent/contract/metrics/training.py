@@ -101,6 +101,13 @@ CHECKPOINT_BLOCKED = Metric(
     " training is not in it.",
     RANK,
 )
+SPAN_BLOCKED = Metric(
+    "rankscope_span_blocked_seconds_total",
+    "counter",
+    "Time in which the rank could take no step as it did something beside steps, by kind:"
+    " evaluation, compile. rankscope_checkpoint_blocked_seconds_total has that of checkpoints.",
+    (*RANK, "kind"),
+)
 CHECKPOINT_LAST_SUCCESS = Metric(
     "rankscope_checkpoint_last_success_timestamp_seconds",
     "gauge",

@@ -68,6 +68,8 @@ def rank_samples(labels: tuple[str, str], rank: RankTotals) -> Iterator[Sample]:
 def _by_kind(labels: tuple[str, str], spans: SpanTotals) -> Iterator[Sample]:
     for kind, began in spans.began_unix_ns.items():
         yield Sample(metrics.SPAN_BEGAN, (*labels, kind), began / NS)
+    for kind, blocked_ns in spans.blocked_by_kind_ns.items():
+        yield Sample(metrics.SPAN_BLOCKED, (*labels, kind), blocked_ns / NS)
     for outcome, count in spans.emergencies.items():
         yield Sample(signs.CHECKPOINT_EMERGENCY, (*labels, outcome), count)
 

@@ -22,6 +22,10 @@ SAVING = frozenset(("checkpoint_save", "checkpoint_staging"))
 """What holds up steps to keep the state; what comes of a staged one is written beside them."""
 
 
+BLOCKING = ("evaluation", "compile")
+"""What holds up steps beside that."""
+
+
 class SpanTotals:
     """Checkpoints that a rank wrote and loaded so far, and what it is doing now.
 
@@ -29,18 +33,19 @@ class SpanTotals:
     `began_unix_ns` is when the oldest of the open spans of a kind began; `refused` loads failed;
     `emergencies` are writes after SIGTERM, by outcome. `failed_unix_ns` and `refused_unix_ns` are
     when a write and a load failed last, None before the first; `blocked_ns` is how long saving held
-    up steps.
+    up steps, and `blocked_by_kind_ns` how long each kind of `BLOCKING` did.
     """
 
     __slots__ = (
-        "_last_step", "_repeated", "began_unix_ns", "blocked_ns", "emergencies", "failed_unix_ns",
-        "failures", "last_success_unix_ns", "last_write_ns", "loads", "refused", "refused_unix_ns",
-        "write_ns", "writes",
+        "_last_step", "_repeated", "began_unix_ns", "blocked_by_kind_ns", "blocked_ns",
+        "emergencies", "failed_unix_ns", "failures", "last_success_unix_ns", "last_write_ns",
+        "loads", "refused", "refused_unix_ns", "write_ns", "writes",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.writes = self.failures = self.write_ns = self.loads = self.refused = 0
         self.blocked_ns = 0
+        self.blocked_by_kind_ns = dict.fromkeys(BLOCKING, 0)
         self.failed_unix_ns: int | None = None
         self.refused_unix_ns: int | None = None
         self.emergencies: Counter[str] = Counter()
@@ -65,6 +70,8 @@ class SpanTotals:
                 continue
             if span.kind_name in SAVING:
                 self.blocked_ns += max(span.blocked_ns, 0)
+            elif span.kind_name in self.blocked_by_kind_ns:
+                self.blocked_by_kind_ns[span.kind_name] += max(span.blocked_ns, 0)
             if span.kind_name == "checkpoint_save":
                 self._add_write(span, created_unix_ns)
             elif span.kind_name == "checkpoint_load":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -50,18 +51,36 @@ class Result:
 
 
 def measure(slow_runs: int = SLOW_RUNS) -> Result:
-    """Run all jobs, one after the other."""
+    """Run all jobs, one after the other; a line on standard error tells of each that ended."""
     with ground() as place:
         events = list(rows(two_attempts(place), place.folder))
+    _tell(_events(events))
     with ground() as place:
         page = exported_by_watch(place, FINDING)
-    return Result(events, f'"{FINDING}"' in page, fires(page, ALERT), list(_named(slow_runs)))
+    named, alerted = f'"{FINDING}"' in page, fires(page, ALERT)
+    _tell(_storage(named, alerted=alerted))
+    return Result(events, named, alerted, list(_answers(slow_runs)))
 
 
-def _named(count: int) -> Iterator[Answer]:
+def _answers(count: int) -> Iterator[Answer]:
     with ForkServer() as server:
-        for _ in range(count):
-            yield run(SLOW, server).reported
+        for number in range(1, count + 1):
+            answer = run(SLOW, server).reported
+            _tell(f"run {number} with a slow rank: {answer}")
+            yield answer
+
+
+def _tell(sentence: str) -> None:
+    sys.stderr.write(f"{sentence}\n")
+    sys.stderr.flush()
+
+
+def _events(events: Sequence[Row]) -> str:
+    return f"{sum(row.right for row in events)} of {len(events)} values right"
+
+
+def _storage(named: bool, *, alerted: bool) -> str:
+    return f"slow checkpoints: named {named}, {ALERT} fires {alerted}"
 
 
 def report(result: Result) -> str:
@@ -71,8 +90,7 @@ def report(result: Result) -> str:
         verdict = "as it was" if row.right else "WRONG"
         lines.append(f"| {row.name} | {row.exported} | {row.own} | {verdict} |")
     right = sum(answer == SLOW.expected[0] for answer in result.answers)
-    lines.append(f"{sum(row.right for row in result.events)} of {len(result.events)} values right")
-    lines.append(f"slow checkpoints: named {result.named}, {ALERT} fires {result.alerted}")
+    lines += [_events(result.events), _storage(result.named, alerted=result.alerted)]
     lines.append(f"the slow rank named in {right} of {len(result.answers)} runs")
     others = [str(answer) for answer in result.answers if answer != SLOW.expected[0]]
     return "\n".join([*lines, *others])

@@ -114,7 +114,7 @@ def bare_probe(module: Any, directory: str) -> Any:
     probe.clock.begin(0, time.time_ns())
     probe.clock.backwards = 1
     probe.clock.data_ns, probe.clock.sync_ns = 4_000_000, 6_000_000
-    probe.loader = SimpleNamespace(used=True)
+    probe.loader = SimpleNamespace(used=True, workers=SimpleNamespace(code=0))
     probe.backwards = SimpleNamespace(device_waits=None)
     probe.step, probe.timing = 0, 2
     return probe

@@ -46,6 +46,8 @@ class Browser:
         self.process = process
         self.write = write
         self.read = read
+        self.readable = select.poll()  # select() refuses descriptors above 1,023
+        self.readable.register(read, select.POLLIN)
         self.number = 0
         self.pending = b""
         self.events: list[dict[str, Any]] = []
@@ -69,7 +71,7 @@ class Browser:
     def _next(self, deadline: float, awaited: str) -> dict[str, Any]:
         while b"\0" not in self.pending:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.read], [], [], left)[0]:
+            if left <= 0 or not self.readable.poll(left * 1000):
                 raise BrowserError(f"no answer to {awaited} within {PATIENCE_SECONDS} s")
             received = os.read(self.read, 1 << 20)
             if not received:

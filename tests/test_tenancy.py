@@ -172,10 +172,11 @@ def test_no_quote_line_or_escape_of_a_pod_reaches_metrics_or_the_log(node):
     node.api.put(pod("an-0", "mallory", number=4, annotations=annotations, limits=held))
     node.process(77, 3, RANK="0", WORLD_SIZE="4", RANKSCOPE_JOB_ID=evil)
     with node.agent() as agent:
+        await_line(agent, r'^rankscope_job_info\{.*job_id="mallory/an-0",kind="Pod"')
+        await_line(agent, r'^rankscope_rank_info\{.*job_id="mallory/own-0"')
         page = await_line(agent, r'^rankscope_job_names_rejected\{reason="form"\} 3')
         pods = json.loads(agent.get("/api/v1/pods"))
         log = agent.log.read_text()
-    assert re.search(r'^rankscope_job_info\{.*job_id="mallory/an-0",kind="Pod"', page, re.MULTILINE)
     assert "\\" not in page
     assert not re.search(r"rankscope_up|x{300}", page)
     assert [one["job_id"] for one in pods["pods"]] == [

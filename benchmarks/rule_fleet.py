@@ -274,6 +274,7 @@ def page_of_watch() -> str:
         _ended()
         + _spent()
         + _line(watch.WATCH_LAST, 'shard="0",shards="1"', "1.7e9")
+        + _line(watch.WATCH_STEP_LOOK, 'shard="0",shards="1"', "1.7e9")
         + _line(watch.WATCH_ANALYSIS_ERRORS, 'part="job"', 0)
         + _line(watch.WATCH_LEADING, 'lease="rankscope/rankscope-watch"', 1)
         + _line(watch.WATCH_LEASE_UP, 'lease="rankscope/rankscope-watch"', 1)
@@ -348,6 +349,7 @@ def _judged(number: int) -> Iterator[str]:
     yield _line(watch.OBSERVED_GPU_SECONDS, job, STEPS_OF_ALL)
     for part in parts.PARTS:
         yield _line(goodput.JOB_GPU_SECONDS, f'{job},part="{part}"', STEPS_OF_ALL)
+    yield _line(watch.JOB_SILENT_RANKS, job, 0)
     yield _line(cluster_jobs.JOB_UNSCHEDULED_PODS, job, 0)
     yield _line(cluster_jobs.JOB_WAITING_GPUS, job, 0)
     yield _line(cluster_jobs.JOB_HELD_GPUS, job, 8)

@@ -40,6 +40,7 @@ from alert_timelines import Case, born, clock, counter, event, gauge, heartbeat,
 from rankscope_dashboards.rules.alerts.canary import RIGHT
 
 WATCH_LAST = "rankscope_watch_last_evaluation_timestamp_seconds"
+STEP_LOOK = "rankscope_watch_last_step_look_timestamp_seconds"
 
 CANARY = 'job_id="rankscope/rankscope-canary"'
 
@@ -408,6 +409,20 @@ CASES: dict[str, Case] = {
             steady(f'{WATCH_LAST}{{shard="2",shards="3",pod="c"}}', 0),  # before it was two
         ),
         lag=6,
+    ),
+    "RankscopeStepsLagging": Case(
+        (
+            clock(f'{STEP_LOOK}{{shard="0",shards="2",pod="a"}}'),
+            heartbeat(f'{STEP_LOOK}{{shard="1",shards="2",pod="b"}}'),
+        ),
+        lag=8,
+    ),
+    "RankscopeSilentRanks": Case(
+        (
+            gauge('rankscope_job_silent_ranks{job_id="team/llm",pod="a"}', 8, 0, 0),
+            gauge('rankscope_job_silent_ranks{job_id="team/llm",pod="b"}', 0, 0, 0),
+            steady('rankscope_job_silent_ranks{job_id="team/other",pod="a"}', 0),
+        )
     ),
     "RankscopeCanaryMissed": Case(
         (

@@ -28,6 +28,7 @@ from rankscope_analyzers.commands import watch, watch_streaming
 from rankscope_analyzers.commands.job_source import JobSource
 from rankscope_analyzers.isolation.boundary import ErrorLog
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
+from rankscope_analyzers.watch import step_series
 from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.incident_log import IncidentLog
@@ -326,3 +327,46 @@ def test_arrays_of_a_window_are_those_that_were_sent(fleet, tmp_path):
     assert np.isfinite(found["compute_seconds"]).all()
     assert sorted(found["rank"].unique()) == list(range(8))
     watched.cycle.stand_by()
+
+
+def test_a_watch_that_follows_steps_tells_of_its_looks(fleet, tmp_path):
+    clock, urls = fleet(SLOW)
+    clock.steps = 20
+    watched = Watch([*urls, "http://127.0.0.1:1"], tmp_path)
+    began = time.time()
+    watched.evaluate()
+    found = told(watched)
+    assert began <= found["rankscope_watch_last_step_look_timestamp_seconds", ("0", "1")]
+    assert found["rankscope_watch_step_agents", ("answering",)] == 2
+    assert found["rankscope_watch_step_agents", ("new",)] == 1
+    assert found["rankscope_watch_step_records_total", ("judged",)] == 20 * 8
+    assert found["rankscope_job_silent_ranks", ("team/job",)] == 0
+    agents = watched.cycle._fleet.stream.agents
+    agents[urls[0]].failure = "does not answer"
+    for one in agents.values():
+        one.answered -= 61.0
+        one.retry = time.monotonic() + 3600.0
+    watched.look()
+    found = told(watched)
+    assert found["rankscope_watch_step_agents", ("silent",)] == 2
+    assert found["rankscope_job_silent_ranks", ("team/job",)] == 4
+    watched.cycle.stand_by()
+    assert watched.source.step_look is None
+
+
+def test_a_look_that_nobody_answers_does_not_renew_the_time_of_the_last(fleet, tmp_path):
+    clock, urls = fleet(Job(steps=40, ranks_per_node=4))
+    clock.steps = 20
+    watched = Watch(urls, tmp_path)
+    watched.evaluate()
+    for one in watched.cycle._fleet.stream.agents.values():
+        one.retry = time.monotonic() + 3600.0
+    before = watched.source.step_look.answered_at
+    watched.look(2)
+    assert watched.source.step_look.answered_at == before
+    watched.cycle.stand_by()
+
+
+def told(watched):
+    made = step_series.samples(watched.source.step_look, watched.source.shard)
+    return {(one.metric.name, one.labels): one.value for one in made}

@@ -26,6 +26,7 @@ from rankscope_analyzers.watch.goodput import Goodput
 from rankscope_analyzers.watch.incident_history import Event
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.node_publisher import NodePublisher
+from rankscope_analyzers.watch.step_series import StepLook
 
 READS: tuple[Metric, ...] = (*process_starts.READS, *model_work.READS)
 """Series that are read beside those of reports."""
@@ -62,6 +63,7 @@ class JobSource:
         timing: judges jobs by new records where these are streamed; default: `followed`.
         exported: what the last evaluation exported.
         shard: the jobs that are followed; other watches follow the others.
+        step_look: the last look for new steps, None where these are not streamed.
     """
 
     read: Callable[[], Gathered]
@@ -81,6 +83,7 @@ class JobSource:
     timing: Follower | None = None
     exported: Exported = field(default_factory=Exported)
     shard: Shard = WHOLE
+    step_look: StepLook | None = None
 
     def own(self, gathered: Gathered) -> Gathered:
         """Return what was read, without step records of jobs that other watches follow."""

@@ -35,7 +35,7 @@ from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.tracing import traces
-from rankscope_analyzers.watch import cluster_jobs
+from rankscope_analyzers.watch import cluster_jobs, step_series
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
 from rankscope_analyzers.watch.exporter import FindingsExporter
@@ -304,6 +304,8 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
 def _sums(source: JobSource) -> Iterator[Sample]:
     """Yield what is summed up of jobs, and what the cluster says of them."""
     yield from source.canaries.samples()
+    if source.step_look is not None:
+        yield from step_series.samples(source.step_look, source.shard)
     yield from source.goodput.samples()
     if source.cluster_jobs is not None and source.shard.index == 0:  # all of them count all jobs
         yield from source.cluster_jobs.samples()

@@ -28,6 +28,7 @@ from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, atte
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.watch.exporter import FindingsExporter
+from rankscope_analyzers.watch.step_series import StepLook
 
 COMPARISON_SHARE = 0.15
 """Part of the interval that may be spent on comparing collectives."""
@@ -203,7 +204,7 @@ class StreamingCycle:
         """Forget what was followed: another watch leads."""
         if self._fleet is not None:
             self._fleet.stream.connections.close()
-        self._source.read, self._source.timing = self._read, None
+        self._source.read, self._source.timing, self._source.step_look = self._read, None, None
         self._fleet = self._look = self._listed = None
 
     def _looked(self, fleet: StreamedFleet) -> Sequence[str]:
@@ -215,7 +216,7 @@ class StreamingCycle:
         if agents is not self._listed:
             self._listed = agents
             fleet.set_agents(agents.urls, agents.cluster)
-        now = time.time()
+        now, began = time.time(), time.monotonic()
         try:
             found = fleet.look(now, PUNCTUAL_SECONDS)
         except CredentialsError as error:
@@ -225,9 +226,17 @@ class StreamingCycle:
             return ()
         self._problem = ""
         news = fleet.news(now)
+        self._note_look(fleet, now if found.answered else None, time.monotonic() - began)
         self._exporter.with_watch(lambda series: series.confirm(news.unchanged, now))
         self._note([*found.errors, *news.errors])
         return news.changed
+
+    def _note_look(self, fleet: StreamedFleet, answered_at: float | None, seconds: float) -> None:
+        """Have the series tell of a look; Unix time, None if no agent answered it."""
+        before = self._source.step_look
+        at = before.answered_at if answered_at is None and before else answered_at
+        stream = fleet.stream
+        self._source.step_look = StepLook(at, seconds, stream.health, stream.records, fleet.dropped)
 
     def _evaluate_all(self, fleet: StreamedFleet, pages: Callable[[], PageLook]) -> None:
         began = time.thread_time()

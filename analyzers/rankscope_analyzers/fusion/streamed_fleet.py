@@ -71,6 +71,9 @@ class StreamedFleet:
         followed: the state of jobs.
         cautious: agents that fall silent are not asked again before they are listed anew.
         shard: of the jobs that are followed.
+
+    Attributes:
+        dropped: records that were not judged, of all jobs.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class StreamedFleet:
         self._blind: frozenset[str] = frozenset()
         self._looked_at = time.monotonic()
         self._dropped: dict[str, _Dropped] = {}
+        self.dropped = 0
 
     def set_agents(self, urls: Sequence[str], cluster: NodeAgents | None) -> None:
         """Follow these agents from now on.
@@ -132,6 +136,7 @@ class StreamedFleet:
         cut = self.timing.shares.too_many(followed, new, self._looked_at - before)
         for name, most in cut.items():
             count = windows[name].drop_fresh(most.records, most.steps)
+            self.dropped += count
             earlier = self._dropped.get(name)
             self._dropped[name] = _Dropped(count + (earlier.count if earlier else 0), now)
         self._dropped = {

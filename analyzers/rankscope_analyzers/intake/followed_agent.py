@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,6 +78,7 @@ class FollowedAgent:
         failure: why it did not answer last, empty if it did.
         failures: in a row.
         retry: monotonic time before which it is not asked again.
+        answered: monotonic time of its last answer; before the first, of when it was listed.
     """
 
     in_blocks: bool | None = None
@@ -92,6 +94,7 @@ class FollowedAgent:
     failure: str = ""
     failures: int = 0
     retry: float = 0.0
+    answered: float = field(default_factory=time.monotonic)
 
     @property
     def known(self) -> bool:
@@ -101,7 +104,7 @@ class FollowedAgent:
     def since(self, oldest: float) -> float:
         """Return from when on an older agent is asked: the rank that is furthest behind decides."""
         newest = max(self.newest.values(), default=oldest)
-        awaited = [time for time in self.newest.values() if time >= newest - AWAITED_SECONDS]
+        awaited = [start for start in self.newest.values() if start >= newest - AWAITED_SECONDS]
         return max(oldest, min(awaited, default=oldest))
 
     def take(self, columns: StepColumns) -> None:

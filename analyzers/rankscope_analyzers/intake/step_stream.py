@@ -23,7 +23,7 @@ from rankscope_agent.contract import step_blocks as form
 from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.job_names import is_job_id
 from rankscope_agent.contract.shards import PARAMETER, WHOLE, Shard
-from rankscope_analyzers.intake import step_columns, step_json
+from rankscope_analyzers.intake import step_columns, step_json, stream_health
 from rankscope_analyzers.intake.agent_client import AgentError, StatusError
 from rankscope_analyzers.intake.agent_connections import (
     BUSY,
@@ -38,6 +38,7 @@ from rankscope_analyzers.intake.job_ownership import Source, claims_of, notes, r
 from rankscope_analyzers.intake.step_columns import StepColumns
 from rankscope_analyzers.intake.step_history import START, SYNC, StepAnswer, step_answer
 from rankscope_analyzers.intake.step_windows import StepWindows
+from rankscope_analyzers.intake.stream_health import StreamHealth
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps import beside_steps
 from rankscope_analyzers.steps.beside_steps import BesideSteps
@@ -82,6 +83,9 @@ class StepStream:
         cautious: an agent that falls silent is not asked again before `renew`: its address may by
             now be that of any pod, and what is shown to it could be used by others.
         shard: of the jobs that are followed.
+
+    Attributes:
+        records: of steps that were put to those of jobs.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class StepStream:
         self._refused: frozenset[Source] = frozenset()
         self._claims_changed = False
         self._seconds = seconds
+        self.records = 0
 
     def look(self, urls: Sequence[str], now: float, wait_seconds: float) -> StreamLook:
         """Ask all agents for what is new.
@@ -127,6 +132,12 @@ class StepStream:
             errors += [error] if isinstance(error, AnalysisError) else []
         self.windows.trim(now)
         return StreamLook(len(columns), tuple(errors))
+
+    @property
+    def health(self) -> StreamHealth:
+        """Return which agents answer, and how many ranks of each job cannot be seen."""
+        late = self.connections.asked
+        return stream_health.of(self.agents, late, self._shard.has, time.monotonic())
 
     @property
     def failures(self) -> Sequence[str]:
@@ -196,6 +207,7 @@ class StepStream:
                 agent.retry = math.inf
             return None
         agent.failure, agent.failures, agent.retry = "", 0, 0.0
+        agent.answered = time.monotonic()
         if len(columns) > MANY_ROWS:
             agent.retry = time.monotonic() + len(columns) / ROWS_PER_SECOND
         if not agent.known:
@@ -289,6 +301,7 @@ class StepStream:
             place = np.where((timing >= 0) & (timing < len(route.timings) - 1), timing, -1)
             table[form.TIMING_INDEX] = route.timings[place]
             window.add(now, route.writers[columns.ring[chosen]], table)
+            self.records += int(np.count_nonzero(chosen))
         newest = before.copy()
         known = np.isfinite(starts)
         np.maximum.at(newest, columns.ring[known], starts[known])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import agent, canary, gpus, pods, rdma, training, watch
 from rankscope_agent.contract.model import Metric
+from rankscope_dashboards.boards import step_stream
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
     CLUSTER,
@@ -209,6 +210,7 @@ def unseen(runbooks: str) -> list[Panel]:
         ),
         _refused(runbooks),
         _watches(runbooks),
+        *step_stream.panels(runbooks),
         _canary(runbooks),
         _of_jobs(
             watch.JOB_UNOBSERVED,

@@ -142,3 +142,37 @@ WATCH_LEASE_UP = Metric(
     ("lease",),
 )
 WATCH_JOBS = Metric("rankscope_watch_jobs", "gauge", "Jobs judged by the last evaluation.")
+WATCH_STEP_LOOK = Metric(
+    "rankscope_watch_last_step_look_timestamp_seconds",
+    "gauge",
+    "Unix time of the last look for new steps that an agent answered, by the watch that made it;"
+    " absent where steps are read at evaluations alone.",
+    ("shard", "shards"),
+)
+WATCH_STEP_LOOK_SECONDS = Metric(
+    "rankscope_watch_step_look_seconds",
+    "gauge",
+    "Duration of the last look for new steps: asking agents, reading their answers, and judging"
+    " what came.",
+)
+WATCH_STEP_AGENTS = Metric(
+    "rankscope_watch_step_agents",
+    "gauge",
+    "Agents whose steps the watch follows: answering, new (not yet answered once) and silent (for"
+    " over a minute).",
+    ("state",),
+)
+WATCH_STEP_RECORDS = Metric(
+    "rankscope_watch_step_records_total",
+    "counter",
+    "Step records that agents answered with: judged, or dropped because their job had more than"
+    " there was time for.",
+    ("outcome",),
+)
+JOB_SILENT_RANKS = Metric(
+    "rankscope_job_silent_ranks",
+    "gauge",
+    "Ranks of the job that ran when their agent answered last, over a minute ago: the watch does"
+    " not see their steps. Absent where steps are read at evaluations alone.",
+    ("job_id",),
+)

@@ -20,6 +20,7 @@ from rankscope_dashboards.rules.alerts import (
     nccl,
     objectives,
     spending,
+    step_stream,
     storage,
     training,
 )
@@ -39,6 +40,7 @@ _GROUPS: tuple[Group, ...] = (
     *objectives.GROUPS,
     *spending.GROUPS,
     *canary.GROUPS,
+    *step_stream.GROUPS,
 )
 
 

@@ -1,0 +1,109 @@
+"""Panels about the watch's looks for new steps: how late they are, and what they do not get."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.metrics import watch
+from rankscope_dashboards.expressions.promql import by, worst
+from rankscope_dashboards.expressions.queries import CLUSTER, FEW, JOB, largest, of, rate
+from rankscope_dashboards.parts import links
+from rankscope_dashboards.parts.fields import lettered
+from rankscope_dashboards.parts.panels import Panel, TimeSeries, targets
+from rankscope_dashboards.parts.thresholds import ANY_IS_ODD
+
+NOT_STREAMED = "rankscope watch is not scraped, or reads steps at its evaluations alone"
+
+
+def panels(runbooks: str) -> list[Panel]:
+    """Return the panels.
+
+    Args:
+        runbooks: address under which docs/runbooks is served.
+    """
+    return [_looks(runbooks), _agents(runbooks), _records(), _silent_ranks(runbooks)]
+
+
+def _looks(runbooks: str) -> Panel:
+    newest = worst(of(watch.WATCH_STEP_LOOK, CLUSTER), "shard")
+    took = worst(of(watch.WATCH_STEP_LOOK_SECONDS, CLUSTER))
+    return TimeSeries(
+        title="How late the watch sees steps",
+        description="Time since the last look for new steps that an agent answered, by shard, and"
+        " how long the longest look took. Looks are five seconds apart; one that takes longer"
+        " delays the next, and with it every incident.",
+        unit="s",
+        targets=targets(
+            (f"time() - {newest}", "last look, shard {{shard}} {{cluster}}"),
+            (took, "longest look {{cluster}}"),
+        ),
+        overrides=lettered(),
+        several=True,
+        minimum=0,
+        missing=NOT_STREAMED,
+        links=[links.runbook(runbooks, "RankscopeStepsLagging")],
+    )
+
+
+def _agents(runbooks: str) -> Panel:
+    return TimeSeries(
+        title="Agents that do not tell the watch their steps",
+        description="Silent agents have not answered for over a minute. New ones have not been"
+        " asked, or have not answered yet: 128 of them are asked at a look.",
+        unit="none",
+        targets=targets(
+            *(
+                (
+                    worst(of(watch.WATCH_STEP_AGENTS, CLUSTER, f'state="{state}"')),
+                    f"{state} {{{{cluster}}}}",
+                )
+                for state in ("silent", "new")
+            )
+        ),
+        overrides=lettered(),
+        several=True,
+        minimum=0,
+        at_least=4,
+        decimals=0,
+        missing=NOT_STREAMED,
+        links=[links.runbook(runbooks, "RankscopeSilentRanks")],
+    )
+
+
+def _records() -> Panel:
+    return TimeSeries(
+        title="Step records that the watch reads",
+        description="Records that agents answer with. Dropped ones are of jobs that have more than"
+        " the watch has time for; `rankscope diagnose` names these.",
+        unit="cps",
+        targets=targets(
+            *(
+                (f"sum {by()} ({rate(of(watch.WATCH_STEP_RECORDS, CLUSTER, chosen))})", legend)
+                for chosen, legend in (
+                    ('outcome="judged"', "judged {{cluster}}"),
+                    ('outcome="dropped"', "dropped {{cluster}}"),
+                )
+            )
+        ),
+        overrides=lettered(),
+        several=True,
+        minimum=0,
+        missing=NOT_STREAMED,
+    )
+
+
+def _silent_ranks(runbooks: str) -> Panel:
+    silent = largest(FEW, of(watch.JOB_SILENT_RANKS, JOB), "job_id")
+    return TimeSeries(
+        title="Ranks whose steps do not come, by job",
+        description="Ranks that ran when their agent answered the watch last, over a minute ago."
+        " Whether they are slow, or stand, is not known.",
+        unit="none",
+        targets=targets((silent, "{{job_id}} {{cluster}}")),
+        overrides=lettered(),
+        several=True,
+        minimum=0,
+        at_least=4,
+        decimals=0,
+        steps=ANY_IS_ODD,
+        missing=NOT_STREAMED,
+        links=[links.runbook(runbooks, "RankscopeSilentRanks")],
+    )

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: venv demo test check bench chaos mutants render clean servers
+.PHONY: venv demo test stores check bench chaos mutants render clean servers
 
 venv: $(STAMP)
 
@@ -39,6 +39,13 @@ check: venv
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 --follow-imports=skip agent/probe/rankscope_probe.py
 	$(BIN)/lint-imports
+
+# Traces in S3, which moto serves on loopback. botocore wants other versions than the rest does.
+STORES := .venv-stores
+stores:
+	test -x $(STORES)/bin/python || $(PYTHON) -m venv $(STORES)
+	$(STORES)/bin/python -m pip install --quiet --editable '.[analyzers,s3]' --group stores
+	$(STORES)/bin/python -m pytest -p no:cacheprovider tests/test_traces_in_s3.py
 
 bench: venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench

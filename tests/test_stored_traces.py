@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from fsspec.asyn import AsyncFileSystem
 
 from rankscope_analyzers import cli
-from rankscope_analyzers.steps import stored_traces
+from rankscope_analyzers.steps import job_records, stored_traces
 from rankscope_analyzers.steps.job_records import SourceError
 from suite_jobs import fault, made
 
@@ -133,6 +135,65 @@ def test_what_save_wrote_is_to_be_copied(capsys):
         assert "which is read from disk" in capsys.readouterr().err
     finally:
         store.rm("/saved", recursive=True)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_store_is_searched_for_jobs_up_to_a_bound(extra, traces, monkeypatch):
+    monkeypatch.setattr(stored_traces, "MAX_ENTRIES", 2 - extra)
+    where = stored_traces.directory(STORE)
+    if not extra:
+        assert [one.name for one in stored_traces.job_directories(where)] == [
+            "data_loader",
+            "gpu_compute",
+        ]
+        return
+    with pytest.raises(SourceError, match=r"2026 holds over 100,000 files.* 60 s to list: give"):
+        stored_traces.job_directories(where)
+
+
+def test_a_job_among_too_many_files_is_found_by_its_name(traces, monkeypatch):
+    monkeypatch.setattr(stored_traces, "MAX_ENTRIES", 1)
+    where = stored_traces.directory(f"{STORE}/gpu_compute")
+    assert stored_traces.job_directories(where) == [where]
+    assert stored_traces.trace(where).meta["job"] == "gpu_compute"
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_directory_on_disk_is_searched_up_to_the_same_bound(extra, traces, monkeypatch, capsys):
+    monkeypatch.setattr(job_records, "MAX_ENTRIES", 2 - extra)
+    assert cli.main(["diagnose", "--trace", str(traces)]) == extra
+    assert ("files and directories: give --trace the" in capsys.readouterr().err) == bool(extra)
+    assert job_records.trace(traces / "gpu_compute").job_id == "gpu_compute"
+
+
+def test_the_bound_is_a_hundred_thousand():
+    assert stored_traces.MAX_ENTRIES == job_records.MAX_ENTRIES == 100_000
+
+
+class EndlessStore(AsyncFileSystem):
+    """A store of which a listing never ends."""
+
+    protocol = "endless"
+    cachable = False
+    asked = 0
+
+    async def _ls(self, path, detail=True, **_):
+        type(self).asked += 1
+        await asyncio.sleep(60.0)
+        return []
+
+    async def _isfile(self, path):
+        return path.endswith("/job/records.csv")
+
+
+def test_a_listing_that_does_not_end_is_given_up(monkeypatch):
+    fsspec.register_implementation("endless", EndlessStore, clobber=True)
+    monkeypatch.setattr(stored_traces, "LISTING_SECONDS", 0.05)
+    with pytest.raises(SourceError, match=r"endless://bucket holds over .* or takes over 0\.05 s"):
+        stored_traces.job_directories(stored_traces.directory("endless://bucket"))
+    where = stored_traces.directory("endless://bucket/job")
+    assert stored_traces.job_directories(where) == [where]
+    assert EndlessStore.asked == 2
 
 
 class FakeClient:

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import BadZipFile
@@ -24,6 +25,10 @@ from rankscope_analyzers.steps.tables import FrameTable, RecordTable
 
 MAX_META_BYTES = 1 << 26
 """Largest meta.json: a hundred times that of a job of 16,384 ranks with a line for each."""
+
+
+MAX_ENTRIES = 100_000
+"""Of a directory that is searched for traces: one of a job for every hour of eleven years."""
 
 
 class SourceError(Exception):
@@ -131,12 +136,23 @@ def job_directories(directory: Path) -> list[Path]:
         raise SourceError(f"{directory} is not a directory; --trace takes job directories")
     if _record_file(directory):
         return [directory]
-    jobs = sorted(path for path in directory.iterdir() if path.is_dir() and _record_file(path))
+    entries = list(islice(directory.iterdir(), MAX_ENTRIES + 1))
+    if len(entries) > MAX_ENTRIES:
+        raise SourceError(too_many_entries(directory))
+    jobs = sorted(path for path in entries if path.is_dir() and _record_file(path))
     if not jobs:
         raise SourceError(
             f"{directory} holds no trace: expected one of {list(record_files.READERS)}"
         )
     return jobs
+
+
+def too_many_entries(directory: object, or_else: str = "") -> str:
+    """Return the sentence about a directory that is too large to be searched for traces."""
+    return (
+        f"{directory} holds over {MAX_ENTRIES:,} files and directories{or_else}: give --trace the"
+        " directories of single jobs"
+    )
 
 
 def _record_file(directory: Path) -> Path | None:

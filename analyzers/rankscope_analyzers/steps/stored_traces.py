@@ -1,11 +1,13 @@
 """Trace directories on disk or in an object store, which is read through fsspec.
 
 What a stored directory holds is copied to disk, read as any other and removed: verdicts are the
-same, and the bounds of `record_files` hold. How much is copied has a bound of its own.
+same, and the bounds of `record_files` hold. How much is copied has a bound of its own, and so has
+what is listed: of a directory that is too large for that the known names are asked for.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +18,13 @@ from typing import Any
 
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps import job_records, record_files
-from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
+from rankscope_analyzers.steps.job_records import (
+    MAX_ENTRIES,
+    JobRecords,
+    Read,
+    SourceError,
+    too_many_entries,
+)
 
 META = "meta.json"
 SAVED = "evidence.json"
@@ -25,6 +33,9 @@ MAX_FILE_BYTES = 1 << 34
 """Of a file of records that is copied: four times the largest of the forms that are read whole."""
 
 CHUNK_BYTES = 1 << 22
+
+LISTING_SECONDS = 60.0
+"""Stores list a thousand names at a time, and ten or twenty times a second."""
 
 MAX_NAME_CHARACTERS = 255
 """Of a directory on disk."""
@@ -138,7 +149,7 @@ def at_hand(where: Directory) -> Iterator[Path]:
 
 def _copy(where: StoredDirectory, folder: Path) -> None:
     files, path = _filesystem(where)
-    names = _names(files, path)
+    names = _listing(files, path).kinds
     for name, most in ((META, job_records.MAX_META_BYTES), (_record_file(names), MAX_FILE_BYTES)):
         if name in names:
             with files.open(f"{path}/{name}", "rb") as source, (folder / name).open("wb") as copy:
@@ -160,13 +171,16 @@ def _jobs_or_reason(where: StoredDirectory) -> Sequence[Directory] | SourceError
 
 def _jobs_in(where: StoredDirectory) -> Sequence[Directory]:
     files, path = _filesystem(where)
-    names = _names(files, path)
+    found = _listing(files, path)
+    names = found.kinds
     if SAVED in names:
         raise SourceError(f"{where} is what --save wrote, which is read from disk: copy it there")
     if _record_file(names):
         return [where]
+    if not found.whole:
+        raise SourceError(too_many_entries(where, f", or takes over {LISTING_SECONDS:g} s to list"))
     folders = sorted(name for name, kind in names.items() if kind == "directory")
-    jobs = [name for name in folders if _record_file(_names(files, f"{path}/{name}"))]
+    jobs = [name for name in folders if _record_file(_listing(files, f"{path}/{name}").kinds)]
     if not jobs:
         known = list(record_files.READERS)
         raise SourceError(f"{where} holds no trace: expected one of {known}")
@@ -177,10 +191,41 @@ def _record_file(names: Mapping[str, str]) -> str:
     return next((name for name in record_files.READERS if names.get(name) == "file"), "")
 
 
-def _names(files: Any, path: str) -> Mapping[str, str]:
-    """Return what a stored directory holds by name: "file" or "directory"."""
-    listed = files.ls(path, detail=True)
-    return {str(one["name"]).rstrip("/").rpartition("/")[2]: str(one["type"]) for one in listed}
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What a stored directory holds.
+
+    Args:
+        kinds: "file" or "directory" by name.
+        whole: it is all of it; else these are the files of a known name alone.
+    """
+
+    kinds: Mapping[str, str]
+    whole: bool
+
+
+def _listing(files: Any, path: str) -> _Listing:
+    """List a stored directory, or ask for the known names if it is too large for that."""
+    listed = _listed(files, path)
+    if listed is None:
+        known = (META, SAVED, *record_files.READERS)
+        return _Listing({name: "file" for name in known if files.isfile(f"{path}/{name}")}, False)
+    kinds = {str(one["name"]).rstrip("/").rpartition("/")[2]: str(one["type"]) for one in listed}
+    return _Listing(kinds, True)
+
+
+def _listed(files: Any, path: str) -> Sequence[Mapping[str, Any]] | None:
+    """Return fsspec's entries of a directory, None if there are too many or they take too long."""
+    from fsspec.asyn import sync
+
+    try:
+        if files.async_impl:
+            listed = sync(files.loop, files._ls, path, detail=True, timeout=LISTING_SECONDS)
+        else:
+            listed = files.ls(path, detail=True)
+    except asyncio.TimeoutError:
+        return None
+    return listed if len(listed) <= MAX_ENTRIES else None
 
 
 def _filesystem(where: StoredDirectory) -> tuple[Any, str]:

@@ -127,6 +127,31 @@ RUNNING, SUCCEEDED = condition("Running"), condition("Succeeded", 90)
 FAILED = condition("Failed", 90, message="specified deadline")
 
 
+def test_canaries_have_no_series_and_their_ends_do_not_count():
+    cluster = Cluster()
+    watch = Watch(cluster)
+    canaries = ("rankscope-canary", "rankscope-canary-29384760")
+    for state in (RUNNING, FAILED):
+        for name in (*canaries, "rankscope-canary-like"):
+            cluster.put(name, state)
+        watch.look()
+    assert sum(watch.totals().values()) == 1
+    assert watch.series("team/rankscope-canary-like")
+    assert not any(watch.series(f"team/{name}") for name in canaries)
+
+
+def test_canaries_that_wait_for_gpus_hold_up_no_account():
+    cluster = Cluster()
+    watch = Watch(cluster)
+    for name in ("rankscope-canary", "train"):
+        cluster.put(name, RUNNING)
+        labels = {"training.kubeflow.org/job-name": name}
+        waits = pod(f"{name}-1", labels, phase="Pending", node="", scheduled=None, started=None)
+        cluster.pods += [pods.read(pod(f"{name}-0", labels)), pods.read(waits)]
+    watch.look()
+    assert watch.jobs.waiting() == {"team/train"}
+
+
 def test_an_end_counts_once_however_often_it_is_seen():
     cluster = Cluster()
     watch = Watch(cluster)

@@ -55,6 +55,7 @@ COMBINATIONS = [
     ("probe", "watch", "canary"),
     ("probe", "watch", "network-policy", "service-monitor", "canary", "tls"),
 ]
+STATE = "rankscope-watch-state"
 OVERLAYS = sorted(path.name for path in (ROOT / "overlays").iterdir())
 
 
@@ -193,6 +194,29 @@ def test_the_watch_may_read_each_kind_of_job_that_it_looks_for(rendered):
     }
     others = {NODES.name, EVENTS.name, *(one.name for one in QUOTA_KINDS)}
     assert allowed == {PODS.name, *others, *(kind.resource for kind in KINDS)}
+
+
+def test_applying_manifests_again_leaves_alone_what_watches_have_written(rendered):
+    """kubectl apply changes what the manifest, or the one applied before, has: neither has data."""
+    for name, objects in rendered.items():
+        kept = {
+            one["metadata"]["name"]: one
+            for one in objects
+            if one["kind"] == "ConfigMap" and one["metadata"]["name"].startswith(STATE)
+        }
+        assert bool(kept) == bool({"watch-jobs", "watch-shards"} & set(name.split("+"))), name
+        assert all(one.keys() == {"apiVersion", "kind", "metadata"} for one in kept.values())
+        states = {one for one in kept if not one.endswith("-goodput")}
+        assert kept.keys() == states | {f"{one}-goodput" for one in states}
+        writable = {
+            what
+            for role in objects
+            if role["kind"] == "Role"
+            for rule in role["rules"]
+            if rule["resources"] == ["configmaps"] and {"get", "update"} <= set(rule["verbs"])
+            for what in rule.get("resourceNames", ())
+        }
+        assert kept.keys() <= writable
 
 
 def test_what_an_agent_misses_is_named_with_a_component_that_exists():

@@ -43,8 +43,13 @@ def succeeded(window: str, chosen: str = "") -> str:
         chosen: matchers of the clusters that count.
     """
     good = since(_ends(chosen, 'outcome="succeeded"'), window, *END)
+    return f"sum {by('job_class')} ({good}) / ({judged(window, chosen)} > 0)"
+
+
+def judged(window: str, chosen: str = "") -> str:
+    """Return how many jobs succeeded or failed, by class; nobody is to blame for other ends."""
     both = since(_ends(chosen, 'outcome=~"succeeded|failed"'), window, *END)
-    return f"sum {by('job_class')} ({good}) / (sum {by('job_class')} ({both}) > 0)"
+    return f"sum {by('job_class')} ({both})"
 
 
 def took(part: float, window: str) -> str:

@@ -25,7 +25,13 @@ from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.goodput import parts
 from rankscope_dashboards.expressions import volumes
-from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, objective, succeeded, took
+from rankscope_dashboards.expressions.job_ends import (
+    SUCCESS_WINDOWS,
+    judged,
+    objective,
+    succeeded,
+    took,
+)
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import (
     JOB_INFO_RECORD,
@@ -80,6 +86,7 @@ GOODPUT_OBJECTIVE = "job_class:rankscope_goodput:objective"
 CLASS_DURATION = "job_class:rankscope_job_duration_seconds:p95_7d"
 DURATION_OBJECTIVE = "job_class:rankscope_job_duration_seconds:objective"
 SUCCESS_OBJECTIVE = "job_class:rankscope_job_completions_success:objective"
+CLASS_JUDGED = "job_class:rankscope_job_completions_judged:sum7d"
 
 
 def success(window: str) -> str:
@@ -329,6 +336,7 @@ def groups(known: Configuration | None = None) -> tuple[RecordGroup, ...]:
         "5m",
         (
             *(Record(success(window), succeeded(window)) for window in SUCCESS_WINDOWS),
+            Record(CLASS_JUDGED, judged("7d")),
             Record(SUCCESS_OBJECTIVE, objective(known.objectives)),
             Record(CLASS_DURATION, took(0.95, "7d")),
             Record(DURATION_OBJECTIVE, objective(times, durations)),

@@ -20,6 +20,19 @@ _GOODPUT = (
     f"1 - {records.CLASS_GOODPUT} / on ({_KEYS}) {records.GOODPUT_OBJECTIVE}"
     f" and on ({_KEYS}) present_over_time({records.CLASS_OBSERVED}[12h] offset 12h)"
 )
+LEAST_FAILURES = 3
+BEYOND_CHANCE = 2
+"""Standard deviations of as many failures as the objective allows, if they are independent."""
+
+_RATIO, _EXPECTED = records.success("7d"), records.SUCCESS_OBJECTIVE
+_SUCCESS = (
+    f"1 - {_RATIO} / on ({_KEYS}) {_EXPECTED}"
+    f" and on ({_KEYS}) ({_EXPECTED} - on ({_KEYS}) {_RATIO})"
+    f" * on ({_KEYS}) sqrt({records.CLASS_JUDGED})"
+    f" > on ({_KEYS}) {BEYOND_CHANCE} * sqrt(1 - {_EXPECTED})"
+    f" and on ({_KEYS}) (1 - {_RATIO}) * on ({_KEYS}) {records.CLASS_JUDGED}"
+    f" > {LEAST_FAILURES - 0.5:g}"
+)
 _TIME = f"{records.CLASS_DURATION} / on ({_KEYS}) {records.DURATION_OBJECTIVE} - 1"
 
 MISSED_RECOVERIES = 0.05
@@ -55,19 +68,23 @@ GROUPS: tuple[Group, ...] = (
             Alert(
                 name="RankscopeObjectiveMissed",
                 expression=f"{_missed('goodput', f'({_GOODPUT})')}"
+                f"\nor {_missed('success ratio', f'({_SUCCESS})')}"
                 f"\nor {_missed('time to complete', f'({_TIME})')}",
                 hold="1h",
                 keep="1h",
-                why="Goodput of a day and times of a week change slowly; another hour makes no"
-                " difference. Data must reach into the older half of the day.",
+                why="Goodput of a day, and successes and times of a week, change slowly; another"
+                " hour makes no difference. Data must reach into the older half of the day. Of few"
+                " jobs one fails by chance: three must have failed, and more than two standard"
+                " deviations beyond what is allowed.",
                 severity="ticket",
                 scope="cluster",
                 summary=f"{_JOBS} miss their objective of"
                 " {{ $labels.objective }} by {{ $value | humanizePercentage }}",
                 description=f"{_JOBS} miss what is expected of them:"
                 " {{ $labels.objective }} is {{ $value | humanizePercentage }} worse. Goodput is"
-                " the share of a day's GPU time that no fault took; the time to complete is what"
-                " 19 of 20 jobs took that succeeded within a week.",
+                " the share of a day's GPU time that no fault took; the success ratio is the share"
+                " of jobs that succeeded, of those that succeeded or failed within a week; the time"
+                " to complete is what 19 of 20 jobs took that succeeded within a week.",
                 dashboard="rankscope-executive",
                 since="7d",
             ),

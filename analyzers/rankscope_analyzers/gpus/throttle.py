@@ -17,7 +17,8 @@ import pandas as pd
 
 from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Where
-from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.numeric import grouped
+from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.text.name_lists import named
 
 Kind = Literal[
@@ -128,13 +129,17 @@ def summarize(samples: pd.DataFrame) -> pd.DataFrame:
     # A partitioned GPU does not say how busy it is; its clock is judged all the same.
     utilization = ordered["utilization_ratio"]
     loaded = (utilization >= LOADED_UTILIZATION) | utilization.isna()
-    groups, busy = ordered.groupby(KEY, sort=True), ordered[loaded].groupby(KEY, sort=True)
-    lasted = groups["time"].max() - groups["time"].min()
+    groups = ordered.groupby(KEY, sort=True)
     gpus = groups[["model", "job_id"]].last()
-    gpus[list(MEDIANS)] = busy[list(MEDIANS)].median()
-    gpus["loaded_seconds"] = lasted * busy.size() / groups.size()
+    numbers: Integers = np.asarray(groups.ngroup(), dtype=np.int64)
+    count = len(gpus)
+    lasted = grouped.spans(numbers, _floats(ordered["time"]), count)
+    busy = ordered[loaded].groupby(numbers[loaded])
+    gpus[list(MEDIANS)] = busy[list(MEDIANS)].median().reindex(range(count)).to_numpy()
+    share = grouped.means(numbers, _floats(loaded), count)
+    gpus["loaded_seconds"] = np.where(share > 0, lasted * share, np.nan)
     for reason in REASONS:
-        gpus[f"{reason}_share"] = _time_share(ordered, reason, lasted)
+        gpus[f"{reason}_share"] = _time_share(ordered, reason, numbers, lasted)
     gpus = gpus[gpus["loaded_seconds"].notna()].reset_index()
     order = gpus["gpu"].map(lambda gpu: (len(str(gpu)), str(gpu)))  # 10 comes after 9
     return gpus.assign(order=order).sort_values(["node", "order"]).drop(columns="order")
@@ -155,17 +160,18 @@ NUMBERS = (
 )
 
 
-def _time_share(ordered: pd.DataFrame, reason: str, lasted: pd.Series[float]) -> pd.Series[float]:
+def _time_share(ordered: pd.DataFrame, reason: str, numbers: Integers, lasted: Floats) -> Floats:
     """Return each GPU's share of time under a reason, by its counter, else by its looks."""
-    column = f"{reason}_seconds"
-    known = ordered[np.isfinite(ordered[column])]
-    steps = known.groupby(KEY)[column].diff()
-    grown = steps.where(~(steps < 0), known[column])  # a counter that falls was reset
-    parts = [known[name] for name in KEY]
-    counted = (grown.groupby(parts).sum(min_count=1) / lasted.where(lasted > 0)).clip(upper=1.0)
-    looked = ordered.groupby(KEY)[f"{reason}_active"].mean()
-    shares: pd.Series[float] = counted.reindex(lasted.index).fillna(looked)
-    return shares
+    count = len(lasted)
+    seconds = _floats(ordered[f"{reason}_seconds"])
+    grown = grouped.increases(numbers, seconds, count)
+    counted = np.minimum(grown / np.where(lasted > 0, lasted, np.nan), 1.0)
+    looked = grouped.means(numbers, _floats(ordered[f"{reason}_active"]), count)
+    return np.where(np.isnan(counted), looked, counted)
+
+
+def _floats(column: pd.Series[Any]) -> Floats:
+    return np.asarray(column, dtype=np.float64)
 
 
 def _deviations(gpus: pd.DataFrame) -> Iterator[Finding]:

@@ -36,9 +36,9 @@ KINDS = frozenset(get_args(LinkFault))
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what is wrong with the links that the job uses."""
     readings = [*_readings(observed, job)]
-    frame = _frame(readings, observed, job)
-    if frame.empty:
+    if not readings:
         return
+    frame = _frame(readings, observed, job)
     series = {column: one.name for column, one, _ in readings}
     for found in link_counters.analyze(frame):
         everywhere = len(job.nodes) > 1 and set(found.where.nodes) == job.nodes

@@ -40,8 +40,9 @@ def analyze(frame: pd.DataFrame) -> tuple[Finding, ...]:
         return ()
     groups = peer_groups(ports)
     found = [*link_states.analyze(ports, groups), *link_rails.analyze(ports, groups)]
+    exposure = _exposure(ports)
     for kind in dict.fromkeys(quantity.kind for quantity in QUANTITIES):
-        found += _outliers(ports, groups, kind)
+        found += _outliers(ports, groups, exposure, kind)
     return tuple(found)
 
 
@@ -54,18 +55,23 @@ def peer_groups(ports: Ports) -> Integers:
     return pd.factorize(keys)[0].astype(np.int64)
 
 
-def _outliers(ports: Ports, groups: Integers, kind: LinkFault) -> Iterator[Finding]:
+def _outliers(
+    ports: Ports, groups: Integers, exposure: Floats, kind: LinkFault
+) -> Iterator[Finding]:
     """Yield the ports that stand out in a kind of fault, by the quantity that shows it most."""
     best: dict[int, tuple[float, Quantity, Floats, Floats]] = {}
+    seconds = ports.durations()
     for quantity in (quantity for quantity in QUANTITIES if quantity.kind == kind):
+        if not any(map(ports.has, quantity.columns)):
+            continue
         events = _sum(ports, quantity.columns)
-        least = np.maximum(quantity.least, quantity.floor_per_second * ports.durations())
-        compared = skew(events, _exposure(ports), groups, least, quantity.grain)
+        least = np.maximum(quantity.least, quantity.floor_per_second * seconds)
+        compared = skew(events, exposure, groups, least, quantity.grain)
         for row in np.flatnonzero(compared.outlier):
             excess = events[row] / max(compared.expected[row], least[row])
             if excess > best.get(int(row), (0.0,))[0]:
                 best[int(row)] = (float(excess), quantity, events, compared.expected)
-    for rows in _rails(ports, best):
+    for rows in _rails(ports, best) if best else ():
         yield _describe(ports, rows, *best[rows[0]][1:])
 
 

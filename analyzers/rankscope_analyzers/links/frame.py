@@ -26,6 +26,7 @@ import pandas as pd
 
 from rankscope_agent.contract.metrics import netdev, rdma
 from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.numeric import grouped
 from rankscope_analyzers.numeric.arrays import Floats, Integers, Strings
 
 KEY = ["node", "device", "port"]
@@ -168,8 +169,7 @@ class Ports:
 
     def durations(self) -> Floats:
         """Return the time that each port was watched (P,), 0 with a single sample."""
-        times = pd.Series(self.times).groupby(self.numbers)
-        return np.asarray((times.max() - times.min()).to_numpy(), dtype=np.float64)
+        return grouped.spans(self.numbers, self.times, self.count)
 
 
 def read_ports(frame: pd.DataFrame) -> Ports:

@@ -44,6 +44,7 @@ check: venv
 STORES := .venv-stores
 stores:
 	test -x $(STORES)/bin/python || $(PYTHON) -m venv $(STORES)
+	$(STORES)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(STORES)/bin/python -m pip install --quiet --editable '.[analyzers,s3]' --group stores
 	$(STORES)/bin/python -m pytest -p no:cacheprovider tests/test_traces_in_s3.py
 

@@ -22,6 +22,7 @@ from rankscope_agent.contract.metrics.goodput import (
     RECOVERIES,
 )
 from rankscope_dashboards import dashboard_files
+from rankscope_dashboards.expressions.failures import FAILURES
 from rankscope_dashboards.rules.recording_rules import (
     CLASS_GOODPUT,
     DURATION_OBJECTIVE,
@@ -59,6 +60,7 @@ OF_EVENTS = (
 NEVER_HERE = (
     *(metric.name for metric in (*OF_EVENTS, JOB_THROUGHPUT, JOB_SCALING, agent.INVALID_SAMPLES)),
     *(SUCCESS_OBJECTIVE, DURATION_OBJECTIVE, GOODPUT_OBJECTIVE, CLASS_GOODPUT, "offset 1d"),
+    FAILURES,
 )
 """Beside them series of what goes wrong with a collector's samples, of what minutes of one
 number of GPUs give, of objectives, which recording rules add, and of the week before."""

@@ -14,7 +14,7 @@ from rankscope_agent.contract.kernel.xid import XIDS, describe
 from rankscope_analyzers.findings.advice import ADVICE
 from rankscope_analyzers.gpus.errors import GpuError
 from rankscope_analyzers.gpus.xid_incidents import analyze
-from rankscope_analyzers.gpus.xid_rates import rates
+from rankscope_analyzers.gpus.failure_rates import rates
 from rankscope_analyzers.text import runbooks
 
 PUBLISHED_GPU_HOURS = 16_384 * 54 * 24
@@ -229,7 +229,13 @@ def test_no_error_is_lost_or_counted_twice(errors):
 
 def test_rates_stand_beside_published_ones():
     found = analyze([error(79), error(48, 1, seconds=4000), error(63, 2, seconds=8000)])
-    everything, faulty, memory, processor = rates(found, 1000.0)
+    by_name = {one.name: one for one in rates(found, None, 1000.0)}
+    everything, faulty = by_name["all unexpected interruptions"], by_name["faulty GPU"]
+    memory, processor = by_name["GPU memory (HBM3 and SRAM)"], by_name["GPU system processor"]
+    assert by_name["GPU lost"].count == 1
+    assert (by_name["GPU hardware"].count, by_name["NVLink"].count) == (0, 0)
+    assert by_name["GPU lost"].published_per_thousand_gpu_hours is None
+    assert by_name["GPU lost"].expected is None
     assert (everything.count, faulty.count, memory.count, processor.count) == (2, 1, 1, 0)
     assert everything.per_thousand_gpu_hours == pytest.approx(2.0)
     assert everything.low_per_thousand_gpu_hours == pytest.approx(0.2422, rel=1e-3)
@@ -239,5 +245,5 @@ def test_rates_stand_beside_published_ones():
     assert round(everything.published_per_thousand_gpu_hours, 3) == 0.020
     assert round(faulty.published_per_thousand_gpu_hours, 3) == 0.007
     assert PUBLISHED_GPU_HOURS == 21_233_664
-    assert rates(found, None)[0].per_thousand_gpu_hours is None
-    assert rates(found, None)[0].high_per_thousand_gpu_hours is None
+    assert rates(found, None, None)[0].per_thousand_gpu_hours is None
+    assert rates(found, None, None)[0].high_per_thousand_gpu_hours is None

@@ -54,6 +54,10 @@ def exposition(start: int) -> Iterator[str]:
                     moment = start + LOST_AT * SCRAPE + 1 + (not lost)
                     add("gpu_xid_errors_total", f"{labels},{code}", 12, scrape)
                     add("gpu_xid_last_timestamp_seconds", f"{labels},{code}", moment, scrape)
+        for scrape in range(SCRAPES if node == "gpu-06" else LOST_AT + 5):
+            add("build_info", f'node="{node}",version="1"', 1, scrape)
+            disk = 3 * max(0, scrape - LOST_AT) + 8  # 8 of them of an earlier day
+            add("kernel_disk_errors_total", f'node="{node}",disk="sda"', disk, scrape)
     for name, samples in lines.items():
         yield f"# TYPE rankscope_{name} {'counter' if name.endswith('_total') else 'gauge'}"
         # Samples of a series have to stand together.
@@ -105,8 +109,11 @@ def test_a_lost_gpu_is_one_incident_of_its_job_though_its_node_is_gone(prometheu
     assert len(found["affected"]) == 7
     watched = (4 * SCRAPES + 4 * (LOST_AT + 6)) * SCRAPE / 3600
     assert answer["gpu_hours"] == pytest.approx(watched, rel=0.1)
-    everything = answer["rates"][0]
-    assert everything["count"] == 1
+    everything, by_name = answer["rates"][0], {one["name"]: one for one in answer["rates"]}
+    assert everything["count"] == by_name["GPU lost"]["count"] == 1
+    assert by_name["disk"]["count"] == 2
+    assert by_name["disk"]["expected"] == pytest.approx(3 / 21_233_664 * answer["gpu_hours"])
+    assert by_name["preemption"]["count"] == 0
     assert everything["per_thousand_gpu_hours"] == pytest.approx(1000 / answer["gpu_hours"])
     assert said(capsys, "--prometheus", prometheus, "--job", "ml/other")["incidents"] == []
 
@@ -118,6 +125,8 @@ def test_the_text_says_who_what_and_what_to_do(prometheus, capsys):
     assert "rank 7 of job ml/llm" in text
     assert "First action: reboot the node. See docs/runbooks/RankscopeGpuLost.md." in text
     assert "faulty GPU 1" in text
+    assert "disk 2" in text
+    assert "RSC-1, 16,000 A100 (arXiv:2410.21680): 0.0339" in text
     assert "0.0070" in text
 
 
@@ -156,7 +165,7 @@ def test_agents_say_what_happened_and_not_how_often_per_hour(agent, capsys):
     answer = said(capsys, "--agent", agent, "--agent", silent)
     (found,) = answer["incidents"]
     assert (found["kind"], found["codes"]) == ("gpu_memory", {"Xid 48": 3})
-    assert [rate["per_thousand_gpu_hours"] for rate in answer["rates"]] == [None] * 4
+    assert [rate["per_thousand_gpu_hours"] for rate in answer["rates"]] == [None] * 8
     assert "no rates" in answer["unobserved"][0]
     assert "cannot be reached" in answer["unobserved"][1]
 

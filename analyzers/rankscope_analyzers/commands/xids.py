@@ -21,8 +21,9 @@ from rankscope_analyzers.command import (
 )
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.gpus.error_sources import ErrorLog, from_pages, from_prometheus
+from rankscope_analyzers.gpus.failure_kinds import OTHER_CLUSTERS, PUBLISHED
+from rankscope_analyzers.gpus.failure_rates import Rate, rates
 from rankscope_analyzers.gpus.xid_incidents import XidIncident, analyze
-from rankscope_analyzers.gpus.xid_rates import PUBLISHED, Rate, rates
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import AgentError
 from rankscope_analyzers.intake.credentials import entry_of
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             raise AgentError("; ".join(silent))
         log = from_pages(pages, since)
     found = analyze(log.errors)
-    compared = rates(found, log.gpu_hours)
+    compared = rates(found, log.nodes, log.gpu_hours)
     if options.job:
         found = tuple(one for one in found if options.job in one.job_ids)
     if options.json:
@@ -86,6 +87,7 @@ def as_object(
         "incidents": [_object(one) for one in findings],
         "rates": [asdict(rate) for rate in compared],
         "rates_published_by": PUBLISHED,
+        "interruptions_per_thousand_gpu_hours_elsewhere": dict(OTHER_CLUSTERS),
         "unobserved": [*_unobserved(log), *silent],
     }
 
@@ -152,9 +154,11 @@ def _clock(unix_seconds: float) -> str:
 
 
 def _rate_table(compared: Sequence[Rate], gpu_hours: float) -> Table:
-    title = f"Interruptions per 1,000 GPU-hours, in {gpu_hours:,.1f} GPU-hours"
-    table = Table(title=title, title_justify="left", box=None, caption=f"published: {PUBLISHED}")
-    for name in ("", "incidents", "rate", "95 % interval", "published", "expected by it"):
+    title = f"Failures per 1,000 GPU-hours, in {gpu_hours:,.1f} GPU-hours"
+    others = [f"all of {name}: {rate:.4f}" for name, rate in OTHER_CLUSTERS.items()]
+    caption = "\n".join((f"published: {PUBLISHED}", *others))
+    table = Table(title=title, title_justify="left", box=None, caption=caption)
+    for name in ("", "failures", "rate", "95 % interval", "published", "expected by it"):
         table.add_column(name, justify="right" if name else "left")
     for rate in compared:
         table.add_row(
@@ -163,7 +167,11 @@ def _rate_table(compared: Sequence[Rate], gpu_hours: float) -> Table:
             f"{rate.per_thousand_gpu_hours or 0:.4f}",
             f"{rate.low_per_thousand_gpu_hours or 0:.4f} to"
             f" {rate.high_per_thousand_gpu_hours or 0:.4f}",
-            f"{rate.published_per_thousand_gpu_hours:.4f}",
-            f"{rate.expected or 0:.2f}",
+            _or_dash(rate.published_per_thousand_gpu_hours, 4),
+            _or_dash(rate.expected, 2),
         )
     return table
+
+
+def _or_dash(number: float | None, digits: int) -> str:
+    return "-" if number is None else f"{number:.{digits}f}"

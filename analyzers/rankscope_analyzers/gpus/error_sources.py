@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from rankscope_agent.contract.metrics import kernel_log
+from rankscope_agent.contract.metrics import agent, kernel_log
 from rankscope_analyzers.gpus import driver_xids
 from rankscope_analyzers.gpus.errors import COUNTERS, HOLDERS, READS, GpuError, errors
+from rankscope_analyzers.gpus.failure_kinds import NODE_KINDS
 from rankscope_analyzers.intake import page_history
 from rankscope_analyzers.intake.observed import Series
 from rankscope_analyzers.intake.page_history import Page
@@ -34,6 +35,8 @@ STAMPS = tuple(dict.fromkeys(metric.name for metric, _ in COUNTERS.values()))
 WATCHED = kernel_log.GPU_FALLEN.name
 """Has a series for each GPU whose node's kernel log is read, whatever happens."""
 
+OF_NODES = (agent.BUILD_INFO.name, *(kind.counter.name for kind in NODE_KINDS))
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorLog:
@@ -42,12 +45,15 @@ class ErrorLog:
     Args:
         gpu_hours: time over which errors would have been seen, of all GPUs together; None where
             it is unknown.
+        nodes: counters of failures of nodes, and a series of each node that says since when it is
+            known; None where only single pages were read, which do not tell when.
     """
 
     errors: tuple[GpuError, ...]
     since_unix_seconds: float
     until_unix_seconds: float
     gpu_hours: float | None
+    nodes: tuple[Series, ...] | None = None
 
 
 def from_pages(pages: Sequence[Page], since_unix_seconds: float) -> ErrorLog:
@@ -86,7 +92,11 @@ def from_prometheus(
     # Each reading stands for the interval before it: the first two are of before this time.
     hours = float(np.nansum(watched.values[:, 2:])) * interval / SECONDS_PER_HOUR
     found = errors(series, since_unix_seconds)
-    return ErrorLog(found, since_unix_seconds, now_unix_seconds, hours if hours > 0 else None)
+    nodes = tuple(
+        one for name in OF_NODES for one in _readings(name, _newest(server, name, grid))
+    )
+    known = hours if hours > 0 else None
+    return ErrorLog(found, since_unix_seconds, now_unix_seconds, known, nodes)
 
 
 def _newest(server: Prometheus, selector: str, grid: tuple[float, float, float]) -> Matrix:

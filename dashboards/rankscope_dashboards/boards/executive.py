@@ -12,7 +12,7 @@ from rankscope_agent.contract.metrics import (
 )
 from rankscope_analyzers.fusion.causality import KINDS
 from rankscope_analyzers.goodput import parts
-from rankscope_dashboards.boards import computing, costs, gpus_now, job_ends
+from rankscope_dashboards.boards import computing, costs, failures, gpus_now, job_ends
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import LOG_POD, by, worst
 from rankscope_dashboards.expressions.queries import (
@@ -83,6 +83,7 @@ def dashboard(runbooks: str) -> Dashboard:
                 ("What GPUs compute", computing.panels()),
                 ("What it costs", costs.panels(runbooks)),
                 ("How jobs end", job_ends.panels(runbooks)),
+                ("What fails", failures.panels(runbooks)),
                 ("GPUs now", gpus_now.panels(runbooks)),
             ]
         ),

@@ -24,7 +24,7 @@ from rankscope_agent.contract.metrics import (
 from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.goodput import parts
-from rankscope_dashboards.expressions import volumes
+from rankscope_dashboards.expressions import failures, volumes
 from rankscope_dashboards.expressions.job_ends import (
     SUCCESS_WINDOWS,
     judged,
@@ -306,6 +306,15 @@ SPENDING = RecordGroup(
     ),
 )
 
+FAILURES = RecordGroup(
+    "rankscope-failures",
+    failures.HOURLY,
+    (
+        Record(failures.FAILURES, failures.failures()),
+        Record(failures.GPU_HOURS, failures.gpu_hours()),
+    ),
+)
+
 
 def _classes(known: Configuration) -> RecordGroup:
     """Return what faults leave of the GPU time of each class, and what they should leave."""
@@ -342,7 +351,7 @@ def groups(known: Configuration | None = None) -> tuple[RecordGroup, ...]:
             Record(DURATION_OBJECTIVE, objective(times, durations)),
         ),
     )
-    return NODE, JOB, BURN, COST, SPENDING, _classes(known), ends
+    return NODE, JOB, BURN, COST, SPENDING, FAILURES, _classes(known), ends
 
 
 GROUPS: tuple[RecordGroup, ...] = groups()

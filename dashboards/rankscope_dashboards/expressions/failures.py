@@ -1,0 +1,142 @@
+"""PromQL over failures: how many there were in an hour, and rates per 1,000 GPU-hours.
+
+A record counts them hour by hour; panels add its hours up. Asking the counters themselves would
+read weeks of all nodes' series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rankscope_agent.contract.kernel.vocabulary import Cause
+from rankscope_agent.contract.kernel.xid import XIDS
+from rankscope_agent.contract.metrics import agent, kernel_log
+from rankscope_analyzers.gpus.failure_kinds import (
+    ENDS_WORK,
+    GPU_KINDS,
+    NODE_KINDS,
+    THOUSAND,
+    GpuKind,
+    NodeKind,
+    published_rate,
+)
+from rankscope_dashboards.expressions.promql import before, by, happened
+
+HOURLY = "1h"
+FAILURES = "cause:rankscope_failures:count1h"
+GPU_HOURS = "cluster:rankscope_gpus_watched:count1h"
+"""GPUs whose node's kernel log is read: each of these values stands for an hour."""
+
+NORMAL_QUANTILE = 1.96
+"""Of 97.5 %."""
+
+WITHOUT_XID: dict[Cause, tuple[str, ...]] = {
+    "pcie": (kernel_log.GPU_FALLEN.name,),
+    "gpu_hardware": (kernel_log.GPU_INIT_FAILURES.name,),
+    "nvlink_fabric": (
+        f'{kernel_log.SXID_ERRORS.name}{{severity=~"{"|".join(sorted(ENDS_WORK))}"}}',
+    ),
+}
+"""Counters of failures that have no Xid, by cause."""
+
+PODS = f'{agent.COLLECTOR_SUCCESS.name}{{collector="pods"}}'
+"""Is there where somebody would see that a pod is preempted."""
+
+
+def failures() -> str:
+    """Return how many nodes, or jobs, failed within the hour, by cause; 0 where none did."""
+    counted = [
+        *(_labelled(_of_gpus(kind), kind.name) for kind in GPU_KINDS),
+        *(_labelled(_of_nodes(kind), kind.name) for kind in NODE_KINDS),
+    ]
+    read = [
+        *(_labelled(_none(kernel_log.GPU_FALLEN.name), kind.name) for kind in GPU_KINDS),
+        *(_labelled(_none(_sign(kind)), kind.name) for kind in NODE_KINDS),
+    ]
+    return "\nor ".join((*counted, *read))
+
+
+def gpu_hours() -> str:
+    """Return how many GPUs were watched; of two agents that report one, one counts."""
+    return f"count {by()} (max {by('node', 'gpu', 'uuid')} ({kernel_log.GPU_FALLEN.name}))"
+
+
+def _none(selector: str) -> str:
+    return f"0 * count {by()} ({selector})"
+
+
+def _sign(kind: NodeKind) -> str:
+    """Return series that are there where failures of a kind would be seen."""
+    return kernel_log.KERNEL_LOG_INFO.name if kind.subject == "node" else PODS
+
+
+def _labelled(expression: str, cause: str) -> str:
+    return f'label_replace({expression}, "cause", "{cause}", "", "")'
+
+
+def _of_gpus(kind: GpuKind) -> str:
+    chosen = f'{_codes(kind)},severity=~"{"|".join(sorted(ENDS_WORK))}"'
+    others = (one for cause in sorted(kind.causes) for one in WITHOUT_XID.get(cause, ()))
+    return _count((f"{kernel_log.XID_ERRORS.name}{{{chosen}}}", *others), "node")
+
+
+def _codes(kind: GpuKind) -> str:
+    """Return a matcher of the kind's Xids, by those that are not of it where these are fewer."""
+    within = [str(code) for code, known in XIDS.items() if known.cause in kind.causes]
+    beyond = [str(code) for code, known in XIDS.items() if known.cause not in kind.causes]
+    if len(beyond) < len(within):
+        return f'xid!~"{"|".join(beyond)}"'
+    return f'xid=~"{"|".join(within)}"'
+
+
+def _of_nodes(kind: NodeKind) -> str:
+    chosen = f'{{{kind.label}=~"{"|".join(sorted(kind.values))}"}}' if kind.label else ""
+    return _count((f"{kind.counter.name}{chosen}",), kind.subject)
+
+
+def _count(selectors: Iterable[str], subject: str) -> str:
+    """Return of how many subjects any counter grew within the hour.
+
+    What a node's counters already were when its agent was first scraped happened before.
+    """
+    grown = " or ".join(_grown(one, subject) for one in selectors)
+    known = before(agent.BUILD_INFO.name, HOURLY)
+    return f"count {by()} (count {by(subject)} (({grown}) and on (cluster, node) {known}))"
+
+
+def _grown(selector: str, subject: str) -> str:
+    return f"count {by(*dict.fromkeys(('node', subject)))} {happened(selector, HOURLY)}"
+
+
+def rates(chosen: str) -> Iterator[str]:
+    """Yield queries by cause: failures, their rate, the limits of its interval, what is published.
+
+    The interval is Byar's approximation to that of the Poisson distribution (N. Breslow, N. Day,
+    "Statistical Methods in Cancer Research", volume 2, IARC 1987, section 2.3).
+
+    Args:
+        chosen: matchers of the clusters that count.
+    """
+    count = f"sum by (cause) (sum_over_time({FAILURES}{{{chosen}}}[$__range]))"
+    hours = f"(sum(sum_over_time({GPU_HOURS}{{{chosen}}}[$__range])) > 0)"
+    least, most = f"clamp_min({count}, 1)", f"({count} + 1)"
+    for number in (
+        count,
+        f"{THOUSAND:.0f} * {count} / on () group_left () {hours}",
+        f"{THOUSAND:.0f} * {count} * {_byar(least, '-')} / on () group_left () {hours}",
+        f"{THOUSAND:.0f} * {most} * {_byar(most, '+')} / on () group_left () {hours}",
+    ):
+        yield number
+    yield " or ".join(_published())
+
+
+def _byar(count: str, sign: str) -> str:
+    root = NORMAL_QUANTILE / 3
+    return f"(1 - 1 / (9 * {count}) {sign} {root:.4f} / sqrt({count})) ^ 3"
+
+
+def _published() -> Iterator[str]:
+    for kind in (*GPU_KINDS, *NODE_KINDS):
+        rate = published_rate(kind.published)
+        if rate is not None:
+            yield _labelled(f"vector({rate:.3g})", kind.name)

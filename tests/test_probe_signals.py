@@ -110,6 +110,7 @@ def test_steps_that_the_program_ends_are_its_steps(nursery: Nursery, tmp_path: P
     assert all(record.step_ns > 5_000_000 for record in records[1:])
     assert signals[Signal.TOKENS].value == 32 * STEPS
     assert signals[Signal.LEARNING_RATE].value == pytest.approx(0.5 / STEPS)
+    assert signals[Signal.EPOCH].value == STEPS / 4
 
 
 def test_updates_that_a_scaler_skips_are_counted(nursery: Nursery, tmp_path: Path) -> None:
@@ -192,5 +193,6 @@ def test_a_frameworks_callback_hands_over_what_the_framework_logs(
     signals = signals_in(tmp_path / "rings")
     assert signals[Signal.LOSSES].value == len(logged["losses"])
     assert signals[Signal.LOSS].value == pytest.approx(logged["losses"][-1], rel=0.01)
+    assert signals[Signal.EPOCH].value == pytest.approx(logged["epoch"])
     if "tokens" in logged:
         assert signals[Signal.TOKENS].value == logged["tokens"] > 0

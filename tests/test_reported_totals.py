@@ -202,13 +202,14 @@ def test_what_ranks_say_of_their_model_is_put_together_of_the_node(tmp_path: Pat
         writers.append((signals, ring))
     read = collector(tmp_path)
     (first, ring), (second, other) = writers
-    first.write({7: 3000, 14: 2.5e9, 15: 1.5e10, 17: 5})
+    first.write({7: 3000, 24: 1.25, 14: 2.5e9, 15: 1.5e10, 17: 5})
     page = Page(read)
     assert page.value(job_work.JOB_TOKENS, "team/job") == 3000
     assert page.value(job_work.JOB_PARAMETERS, "team/job") is None  # the other says nothing
-    second.write({7: 2000, 14: 2.5e9, 15: 1.5e10, 16: 7e12, 17: 5})
+    second.write({7: 2000, 24: 1.5, 14: 2.5e9, 15: 1.5e10, 16: 7e12, 17: 5})
     page = Page(read)
     assert page.value(job_work.JOB_TOKENS, "team/job") == 5000
+    assert page.value(job_work.JOB_EPOCHS, "team/job") == 1.5
     assert page.value(job_work.JOB_PARAMETERS, "team/job") == 5e9
     assert page.value(job_work.JOB_MODEL_FLOPS, "team/job", "token") == 1.5e10
     assert page.value(job_work.JOB_MODEL_FLOPS, "team/job", "sample") == 7e12

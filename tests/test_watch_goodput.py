@@ -162,6 +162,7 @@ def computing():
     return put_together(
         [
             Series("node", job_work.JOB_TOKENS.name, {"job_id": "job"}, times, tokens),
+            Series("node", job_work.JOB_EPOCHS.name, {"job_id": "job"}, times, tokens / 1e6),
             Series(
                 "node",
                 job_work.JOB_MODEL_FLOPS.name,
@@ -203,6 +204,7 @@ def test_a_job_says_how_much_it_computes_and_its_project_how_many_tokens(tmp_pat
     mfu = found[metrics.JOB_MFU, "job", "program", "bf16"]
     assert mfu == pytest.approx(6e14 / (RANKS * 989.5e12))
     assert found[metrics.PROJECT_TOKENS, "", ""] == pytest.approx(2e4 * 30)
+    assert found[metrics.PROJECT_EPOCHS, "", ""] == pytest.approx(0.6)
     look_at_computing(goodput, 1120.0, since=1060.0)
     goodput.announce()
     found = {(one.metric, *one.labels): one.value for one in goodput.samples()}
@@ -215,6 +217,7 @@ def test_a_job_says_how_much_it_computes_and_its_project_how_many_tokens(tmp_pat
     goodput.announce()
     found = {(one.metric, *one.labels): one.value for one in goodput.samples()}
     assert found[metrics.PROJECT_TOKENS, "", ""] == pytest.approx(2e4 * 30)
+    assert found[metrics.PROJECT_EPOCHS, "", ""] == pytest.approx(0.6)
     look(goodput, 1120.0, ())
     assert metrics.JOB_MFU not in {one.metric for one in goodput.samples()}
 
@@ -232,6 +235,34 @@ def test_tokens_count_on_over_restarts_of_an_agent_and_once_each():
         assert [one.value for one in found.sums()] == ([grown] if grown else [])
     with pytest.raises(ValueError, match="are no sums"):
         found.restore([["p", "", float("nan")]])
+
+
+def test_what_a_job_repeats_after_a_restart_is_no_further_epoch():
+    found = Computed()
+
+    def look(job: str, *values: float) -> list[float]:
+        several = [
+            Series(f"n{node}", job_work.JOB_EPOCHS.name, {}, np.array([10.0]), np.array([value]))
+            for node, value in enumerate(values)
+        ]
+        found.add(("p", ""), job, {job_work.JOB_EPOCHS.name: several}, (), 1, 10.0)
+        return [one.value for one in found.sums() if one.metric is metrics.PROJECT_EPOCHS]
+
+    assert look("job", 1.0, 1.5) == []  # what it made before it was watched
+    assert look("job", 1.75, 1.5) == [0.25]
+    assert look("job", 1.0) == [0.25]  # back at its checkpoint
+    assert look("job", 2.0) == [0.5]
+    assert look("other", 7.0) == [0.5]
+    assert look("other", 8.0) == [1.5]
+    found.forget(["job"])
+    assert look("job", 5.0) == [1.5]
+    later = Computed()
+    later.restore(json.loads(json.dumps(found.kept())))
+    assert [one.value for one in later.sums()] == [1.5]
+    later.restore([["p", "", 7.0]])  # kept before there were epochs
+    assert [(one.metric, one.value) for one in later.sums()] == [(metrics.PROJECT_TOKENS, 7.0)]
+    with pytest.raises(ValueError, match="are no sums"):
+        later.restore([["p", "", 7.0, -1.0]])
 
 
 def test_interruptions_and_the_time_to_recover_are_summed_up_by_project_and_kept():

@@ -104,8 +104,8 @@ CUDA's memory was exhausted, 11 free and 12 all bytes of the file system of the 
 that all ranks' parts add up to each parameter once, see `parameters_once`; by `model` 15 FLOPs for
 a token, 16 for a sample, 17 the type of numbers that is computed with: 1 fp32, 2 tf32, 3 fp16, 4
 bf16, 5 fp8, 6 fp4; 18 step of the first loss that was not finite since one was, 19 files that the
-program said it came from, 20 to 23 CRC-32s of the names of up to four, see `shards`. Counts
-are of the process. The table is written once a second at the end of a step, sooner after 3, 9 and
+program said it came from, 20 to 23 CRC-32s of the names of up to four, see `shards`; 24 epochs
+that training has behind it. Counts are of the process. The table is written once a second at the end of a step, sooner after 3, 9 and
 10. Losses and tokens are there where the program hands them over, by `loss`, `step` or a callback.
 
 After creation each record costs one pwrite. Slots come up to a second after their records, those of
@@ -191,6 +191,7 @@ _LOSS, _LOSSES, _NOT_FINITE, _LEVEL, _RATE, _SKIPS, _TOKENS = range(1, 8)
 _PARAMETERS, _DEAD_WORKERS, _CUDA_FULL, _FREE, _SPACE, _KEPT = range(8, 14)
 _ONCE, _TOKEN_FLOPS, _SAMPLE_FLOPS, _NUMBERS = range(14, 18)
 _BAD_SINCE, _BAD_SHARDS, _BAD_SHARD = range(18, 21)  # the last: of the first of _MAX_NAMED
+_EPOCH = 24
 _MAX_NAMED = 4  # shards of a loss; more of them say too little
 _TYPES = {"fp32": 1, "float32": 1, "tf32": 2, "fp16": 3, "float16": 3, "half": 3, "bf16": 4}
 _TYPES.update({"bfloat16": 4, "fp8": 5, "float8": 5, "fp4": 6})
@@ -2396,6 +2397,10 @@ class _Signals:
         self.rate_given = True
         self.put(_RATE, float(value))
 
+    def epoch(self, value: Any) -> None:
+        """Take how many epochs the program has made."""
+        self.put(_EPOCH, float(value))
+
     def begins(self, optimizer: Any, once: "float | None") -> None:
         """Take the primary optimizer, whose parameters and rate these are.
 
@@ -2690,6 +2695,7 @@ class _Probe:
         self.take_rate = calls.untraced(calls.guarded(self.signals.rate))
         self.take_shards = calls.untraced(calls.guarded(self.signals.shards_are))
         self.take_model = calls.untraced(calls.guarded(self.signals.model))
+        self.take_epoch = calls.untraced(calls.guarded(self.signals.epoch))
         self.take_tokens = calls.guarded(functools.partial(self.signals.put, _TOKENS))
         self.ring: _Ring | None = None
         self.shown: _Ring | None = None  # before the first step, without records
@@ -3264,6 +3270,16 @@ def learning_rate(value: float) -> None:
         _probe.take_rate(value)
 
 
+def epoch(value: float) -> None:
+    """Take note of how many passes over the dataset training has made, parts of one included.
+
+    At the end of each, or as often as one likes: 2.5 is the middle of the third. Ranks that share
+    the dataset say the same. It is what the cost of an epoch is reckoned by.
+    """
+    if _probe is not None:
+        _probe.take_epoch(value)
+
+
 def model(
     active_parameters: "float | None" = None,
     flops_per_token: "float | None" = None,
@@ -3287,7 +3303,7 @@ def model(
 
 
 def transformers_callback() -> Any:
-    """Return a callback for transformers' Trainer: loss, and tokens where the Trainer counts them.
+    """Return a callback for transformers' Trainer: loss, epoch, tokens where the Trainer counts them.
 
     The loss is the one that the Trainer logs: an average of `logging_steps` steps.
     """
@@ -3298,6 +3314,8 @@ def transformers_callback() -> Any:
 
     def logs(callback: Any, args: Any, state: Any, control: Any, **known: Any) -> None:
         loss((known.get("logs") or {}).get("loss"))
+        if state.epoch is not None:
+            epoch(state.epoch)
         tokens = getattr(state, "num_input_tokens_seen", 0) - callback.before
         if _probe is not None and tokens > 0:  # of all ranks, in equal shares
             _probe.take_tokens(tokens / args.world_size)
@@ -3307,7 +3325,7 @@ def transformers_callback() -> Any:
 
 
 def lightning_callback() -> Any:
-    """Return a callback for Lightning's Trainer: the loss of every batch."""
+    """Return a callback for Lightning's Trainer: the loss of every batch, the number of epochs."""
     import importlib
 
     try:
@@ -3318,7 +3336,11 @@ def lightning_callback() -> Any:
     def ended(callback: Any, trainer: Any, module: Any, outputs: Any, *of: Any) -> None:
         loss(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
 
-    return type("RankscopeCallback", (lightning.Callback,), {"on_train_batch_end": ended})()
+    def passed(callback: Any, trainer: Any, module: Any) -> None:
+        epoch(trainer.current_epoch + 1)
+
+    hooks = {"on_train_batch_end": ended, "on_train_epoch_end": passed}
+    return type("RankscopeCallback", (lightning.Callback,), hooks)()
 
 
 def _autoload() -> None:

@@ -115,6 +115,7 @@ def marked(said: Said) -> None:
         time.sleep(0.005)
         rankscope_probe.loss(1.0 / (step + 1))
         rankscope_probe.learning_rate(0.5 / (step + 1))
+        rankscope_probe.epoch((step + 1) / 4)
         rankscope_probe.step(samples=4, tokens=32)
         said.losses.append(1.0 / (step + 1))
 

@@ -27,6 +27,7 @@ FRESH_SECONDS = 120.0
 
 OF_JOBS: tuple[Metric, ...] = (
     job_work.JOB_TOKENS,
+    job_work.JOB_EPOCHS,
     job_work.JOB_PARAMETERS,
     job_work.JOB_MODEL_FLOPS,
     job_work.JOB_NUMBERS_INFO,

@@ -1,4 +1,4 @@
-"""How much jobs compute, as series: their MFU as it is now, and the tokens of projects for ever."""
+"""How much jobs compute, as series: their MFU now, tokens and epochs of projects for ever."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class Computed:
         self._now: dict[str, Work] = {}
         self._counted: dict[str, dict[str, float]] = {}
         self._tokens: dict[Owner, float] = defaultdict(float)
+        self._furthest: dict[str, float] = {}
+        self._epochs: dict[Owner, float] = defaultdict(float)
 
     def begin(self) -> None:
         """Begin a look: what jobs compute now is told anew."""
@@ -52,11 +54,23 @@ class Computed:
         grown = sum(_grown(one, before[one.node]) for one in tokens if one.node in before)
         if grown:
             self._tokens[owner] += grown / copies(series)
+        self._add_epochs(owner, job, series.get(job_work.JOB_EPOCHS.name, ()))
+
+    def _add_epochs(self, owner: Owner, job: str, series: Sequence[Series]) -> None:
+        """Take how far a job is; what it repeats brings it no further."""
+        if not series:
+            return
+        newest = max(float(one.values[-1]) for one in series)
+        before = self._furthest.get(job, newest)
+        self._furthest[job] = max(before, newest)
+        if newest > before:
+            self._epochs[owner] += newest - before
 
     def forget(self, jobs: Iterable[str]) -> None:
         """Forget jobs that are gone."""
         for job in jobs:
             self._counted.pop(job, None)
+            self._furthest.pop(job, None)
 
     def samples(self) -> Iterator[Sample]:
         """Yield what jobs compute now."""
@@ -70,15 +84,16 @@ class Computed:
                 yield metrics.JOB_MFU.sample(found.mfu, dtype=found.dtype, **labels)
 
     def sums(self) -> Iterator[Sample]:
-        """Yield the tokens of projects."""
-        for (project, job_class), tokens in self._tokens.items():
-            yield metrics.PROJECT_TOKENS.sample(
-                tokens, project=inert(project), job_class=inert(job_class)
-            )
+        """Yield the tokens and epochs of projects."""
+        both = (metrics.PROJECT_TOKENS, self._tokens), (metrics.PROJECT_EPOCHS, self._epochs)
+        for metric, sums in both:
+            for (project, job_class), value in sums.items():
+                yield metric.sample(value, project=inert(project), job_class=inert(job_class))
 
     def kept(self) -> Any:
         """Return the sums as JSON can hold them."""
-        return [[*owner, tokens] for owner, tokens in self._tokens.items()]
+        owners = {**self._tokens, **self._epochs}
+        return [[*one, self._tokens.get(one, 0.0), self._epochs.get(one, 0.0)] for one in owners]
 
     def restore(self, kept: Iterable[Any]) -> None:
         """Go on from what was kept.
@@ -86,11 +101,17 @@ class Computed:
         Raises:
             TypeError, ValueError: it is no such thing.
         """
-        found = {(str(project), str(name)): float(tokens) for project, name, tokens in kept}
-        if not all(0 <= tokens < math.inf for tokens in found.values()):
+        found = {
+            (str(project), str(name)): (float(tokens), float(*epochs) if epochs else 0.0)
+            for project, name, tokens, *epochs in kept  # without epochs by an older watch
+        }
+        if not all(0 <= one < math.inf for both in found.values() for one in both):
             raise ValueError(f"{found!r} are no sums")
-        self._now, self._counted = {}, {}
-        self._tokens = defaultdict(float, found)
+        self._now, self._counted, self._furthest = {}, {}, {}
+        self._tokens, self._epochs = (
+            defaultdict(float, {owner: both[index] for owner, both in found.items() if both[index]})
+            for index in (0, 1)
+        )
 
 
 def _grown(counter: Series, since: float) -> float:

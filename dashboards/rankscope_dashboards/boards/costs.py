@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import goodput
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.goodput import parts
 from rankscope_dashboards.expressions.queries import CLUSTER, FEW, of
 from rankscope_dashboards.parts import links
@@ -44,6 +45,7 @@ def panels(runbooks: str) -> list[Panel]:
         _budgets(runbooks),
         _against_last_week(runbooks),
         _of_tokens(),
+        _of_epochs(),
     ]
 
 
@@ -154,9 +156,6 @@ def _against_last_week(runbooks: str) -> Panel:
 
 
 def _of_tokens() -> Panel:
-    tokens = of(goodput.PROJECT_TOKENS, CLUSTER)
-    counted = f"sum by (project) (increase({tokens}[$__range]))"
-    cost = f"{_spent(COST, 'project, currency')} / on (project) group_left () ({counted} > 0)"
     return BarGauge(
         title="Cost of a million tokens",
         description="All that projects spent in the time range, lost time included, over the tokens"
@@ -165,9 +164,30 @@ def _of_tokens() -> Panel:
         unit="short",
         minimum=0,
         decimals=2,
-        targets=now((f"topk({FEW}, 1e6 * {cost})", "{{project}} {{currency}}")),
+        targets=now(_of_each(goodput.PROJECT_TOKENS, "1e6 * ")),
         missing=f"no program says its tokens; or {NO_PRICES}",
     )
+
+
+def _of_epochs() -> Panel:
+    return BarGauge(
+        title="Cost of an epoch",
+        description="All that projects spent in the time range, lost time included, over the passes"
+        " over their datasets that their programs say they made: too much for projects of which"
+        " some jobs do not say it.",
+        unit="short",
+        minimum=0,
+        decimals=2,
+        targets=now(_of_each(goodput.PROJECT_EPOCHS)),
+        missing=f"no program says its epochs; or {NO_PRICES}",
+    )
+
+
+def _of_each(metric: Metric, factor: str = "") -> tuple[str, str]:
+    """Return the query for what projects spent on each of what a metric counts."""
+    counted = f"sum by (project) (increase({of(metric, CLUSTER)}[$__range]))"
+    cost = f"{_spent(COST, 'project, currency')} / on (project) group_left () ({counted} > 0)"
+    return f"topk({FEW}, {factor}{cost})", "{{project}} {{currency}}"
 
 
 def _budgets(runbooks: str) -> Panel:

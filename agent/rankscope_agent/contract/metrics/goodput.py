@@ -153,3 +153,10 @@ PROJECT_TOKENS = Metric(
     " their programs.",
     ("project", "job_class"),
 )
+PROJECT_EPOCHS = Metric(
+    "rankscope_project_epochs_total",
+    "counter",
+    "Passes over their datasets that jobs of the project and class made while they were watched,"
+    " according to their programs; what a job repeats after a restart counts once.",
+    ("project", "job_class"),
+)

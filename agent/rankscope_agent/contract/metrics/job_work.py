@@ -14,6 +14,13 @@ JOB_TOKENS = Metric(
     " ended included; ranks of one pipeline or tensor group each count the same ones.",
     ("job_id",),
 )
+JOB_EPOCHS = Metric(
+    "rankscope_job_epochs",
+    "gauge",
+    "Passes over the dataset that the job has made according to the program, parts of one included:"
+    " the most that a rank on this node says.",
+    ("job_id",),
+)
 JOB_PARAMETERS = Metric(
     "rankscope_job_parameters",
     "gauge",

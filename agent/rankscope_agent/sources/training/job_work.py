@@ -29,6 +29,9 @@ def job_work(
     if tokens:
         yield metrics.JOB_TOKENS.sample(tokens, job_id=job_id)
     known = [rank for rank in present if rank is not None]
+    epochs = _values(known, Signal.EPOCH)
+    if epochs:
+        yield metrics.JOB_EPOCHS.sample(max(epochs), job_id=job_id)
     parts = _values(known, Signal.PARAMETERS_ONCE)
     if parts and len(parts) == len(present):
         yield metrics.JOB_PARAMETERS.sample(sum(parts), job_id=job_id)

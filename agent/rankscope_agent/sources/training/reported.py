@@ -55,6 +55,7 @@ class Signal(IntEnum):
     SHARD_2 = 21
     SHARD_3 = 22
     SHARD_4 = 23
+    EPOCH = 24
 
 
 SHARD_NAMES = (Signal.SHARD_1, Signal.SHARD_2, Signal.SHARD_3, Signal.SHARD_4)

@@ -179,7 +179,12 @@ class Training:
         level, losses = 2.0 + 1 / self.checkpoints, float(self.checkpoints)
         store = {11: 4e11 - 1e9 * losses, 12: 1e12, 13: losses}
         learning = {5: 3e-4 / losses, 7: 25 * 4096 * losses, 15: 6e9}
-        learning |= {24: losses / 8, 18: 70.0, 19: 1.0, 20: float(0xDEADBEEF)}  # losses cease to be numbers
+        learning |= {
+            24: losses / 8,
+            18: 70.0,
+            19: 1.0,
+            20: float(0xDEADBEEF),
+        }  # losses cease to be numbers
         self.reported.write(
             {1: level, 2: losses, 3: losses // 3, 4: level, 6: losses // 3, **store, **learning}
         )

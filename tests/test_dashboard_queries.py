@@ -22,7 +22,7 @@ from rankscope_agent.contract.metrics.goodput import (
     RECOVERIES,
 )
 from rankscope_dashboards import dashboard_files
-from rankscope_dashboards.expressions.failures import FAILURES
+from rankscope_dashboards.expressions.failures import FAILURES, GPU_HOURS
 from rankscope_dashboards.rules.recording_rules import (
     CLASS_GOODPUT,
     DURATION_OBJECTIVE,
@@ -60,10 +60,11 @@ OF_EVENTS = (
 NEVER_HERE = (
     *(metric.name for metric in (*OF_EVENTS, JOB_THROUGHPUT, JOB_SCALING, agent.INVALID_SAMPLES)),
     *(SUCCESS_OBJECTIVE, DURATION_OBJECTIVE, GOODPUT_OBJECTIVE, CLASS_GOODPUT, "offset 1d"),
-    FAILURES,
+    *(FAILURES, GPU_HOURS),
 )
 """Beside them series of what goes wrong with a collector's samples, of what minutes of one
-number of GPUs give, of objectives, which recording rules add, and of the week before."""
+number of GPUs give, of objectives and of hours, which recording rules add, and of the week
+before."""
 
 OF_THE_PAST = ("Recoveries",)
 """Marks of what ends some time: in half a minute little recovers here, or nothing."""

@@ -7,7 +7,7 @@ import pytest
 
 from rankscope_analyzers.demo import hang
 from rankscope_analyzers.gpus import error_sources
-from rankscope_analyzers.gpus.xid_rates import rates
+from rankscope_analyzers.gpus.failure_rates import rates
 from rankscope_analyzers.intake.prometheus_api import Matrix
 from rankscope_analyzers.numeric.arrays import distinct
 from rankscope_analyzers.verification.report import EXIT_CODES
@@ -23,7 +23,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize(("name", "count"), PUBLISHED.items())
 def test_rates_stand_beside_the_published_ones(name, count):
-    (rate,) = [one for one in rates((), 1e6) if one.name == name]
+    (rate,) = [one for one in rates((), None, 1e6) if one.name == name]
     assert rate.published_per_thousand_gpu_hours == pytest.approx(count / 21_233.664)
     assert rate.expected == pytest.approx(count / 21.233664)
     # None in a million hours: at most 3.689 with 95 % confidence (Garwood), per 1,000 hours.

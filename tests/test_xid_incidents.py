@@ -13,8 +13,8 @@ from rankscope_agent.contract.kernel.vocabulary import ACTIONS, SEVERITIES
 from rankscope_agent.contract.kernel.xid import XIDS, describe
 from rankscope_analyzers.findings.advice import ADVICE
 from rankscope_analyzers.gpus.errors import GpuError
-from rankscope_analyzers.gpus.xid_incidents import analyze
 from rankscope_analyzers.gpus.failure_rates import rates
+from rankscope_analyzers.gpus.xid_incidents import analyze
 from rankscope_analyzers.text import runbooks
 
 PUBLISHED_GPU_HOURS = 16_384 * 54 * 24

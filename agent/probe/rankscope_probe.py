@@ -105,8 +105,9 @@ that all ranks' parts add up to each parameter once, see `parameters_once`; by `
 a token, 16 for a sample, 17 the type of numbers that is computed with: 1 fp32, 2 tf32, 3 fp16, 4
 bf16, 5 fp8, 6 fp4; 18 step of the first loss that was not finite since one was, 19 files that the
 program said it came from, 20 to 23 CRC-32s of the names of up to four, see `shards`; 24 epochs
-that training has behind it. Counts are of the process. The table is written once a second at the end of a step, sooner after 3, 9 and
-10. Losses and tokens are there where the program hands them over, by `loss`, `step` or a callback.
+that training has made. Counts are of the process. The table is written once a second at the end of
+a step, sooner after 3, 9 and 10. Losses, epochs and tokens are there where the program hands them
+over, by `loss`, `epoch`, `step` or a callback.
 
 After creation each record costs one pwrite. Slots come up to a second after their records, those of
 several steps in one pwrite; in steps longer than that they come first. A process that is killed, or
@@ -3303,7 +3304,7 @@ def model(
 
 
 def transformers_callback() -> Any:
-    """Return a callback for transformers' Trainer: loss, epoch, tokens where the Trainer counts them.
+    """Return a callback for transformers' Trainer: loss, epoch, and tokens where it counts them.
 
     The loss is the one that the Trainer logs: an average of `logging_steps` steps.
     """

@@ -92,9 +92,7 @@ def from_prometheus(
     # Each reading stands for the interval before it: the first two are of before this time.
     hours = float(np.nansum(watched.values[:, 2:])) * interval / SECONDS_PER_HOUR
     found = errors(series, since_unix_seconds)
-    nodes = tuple(
-        one for name in OF_NODES for one in _readings(name, _newest(server, name, grid))
-    )
+    nodes = tuple(one for name in OF_NODES for one in _readings(name, _newest(server, name, grid)))
     known = hours if hours > 0 else None
     return ErrorLog(found, since_unix_seconds, now_unix_seconds, known, nodes)
 

@@ -1,8 +1,8 @@
 """Kinds of failures that are counted per 1,000 GPU-hours, and what large clusters published. Pure.
 
 Llama 3: table 5 of "The Llama 3 Herd of Models" (arXiv:2407.21783), 419 unexpected interruptions of
-a 405-billion-parameter model's pre-training on 16,384 H100s in 54 days. RSC-1 and RSC-2: clusters of
-16,000 and 8,000 A100s in nodes of eight, 6.50 and 2.34 failures per 1,000 node-days ("Revisiting
+a 405-billion-parameter model's pre-training on 16,384 H100s in 54 days. RSC-1 and RSC-2: clusters
+of 16,000 and 8,000 A100s in nodes of eight, 6.50 and 2.34 failures per 1,000 node-days ("Revisiting
 Reliability in Large-Scale Machine Learning Research Clusters", arXiv:2410.21680).
 """
 
@@ -96,6 +96,8 @@ NODE_KINDS: Sequence[NodeKind] = (
     NodeKind("disk", 3, kernel_log.DISK_ERRORS),
     NodeKind("preemption", None, job_status.JOB_PREEMPTIONS, subject="job_id"),
 )
+
+KINDS: Sequence[GpuKind | NodeKind] = (*GPU_KINDS, *NODE_KINDS)
 
 
 def published_rate(count: int | None) -> float | None:

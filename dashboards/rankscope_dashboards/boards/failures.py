@@ -17,6 +17,7 @@ COLUMNS = {
     "Value #D": "at most",
     "Value #E": "Llama 3",
 }
+RATES = tuple(COLUMNS.values())[2:]
 
 
 def panels(runbooks: str) -> list[Panel]:
@@ -33,11 +34,13 @@ def panels(runbooks: str) -> list[Panel]:
             " limits of its 95 % interval; beside it what Llama 3's 54 days on 16,384 H100s had"
             " (arXiv:2407.21783, table 5). A lost GPU, GPU hardware and NVLink are the kinds of"
             " faulty GPUs. `rankscope xids` names the GPUs.",
-            unit="none",
-            decimals=DIGITS,
+            unit="string",
             targets=rows(*rates(CLUSTER)),
             transformations=[{"id": "merge", "options": {}}, *columns(COLUMNS)],
-            overrides=[override("failures", {"decimals": 0})],
+            overrides=[
+                override("failures", {"unit": "none", "decimals": 0}),
+                *(override(name, {"unit": "none", "decimals": DIGITS}) for name in RATES),
+            ],
             largest_first="failures",
             missing="no kernel log is read, or the hourly recording rule has not run yet",
             links=[links.runbook(runbooks, "RankscopeGpuHardwareFault")],

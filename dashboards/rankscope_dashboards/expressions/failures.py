@@ -14,6 +14,7 @@ from rankscope_agent.contract.metrics import agent, kernel_log
 from rankscope_analyzers.gpus.failure_kinds import (
     ENDS_WORK,
     GPU_KINDS,
+    KINDS,
     NODE_KINDS,
     THOUSAND,
     GpuKind,
@@ -108,8 +109,8 @@ def _grown(selector: str, subject: str) -> str:
     return f"count {by(*dict.fromkeys(('node', subject)))} {happened(selector, HOURLY)}"
 
 
-def rates(chosen: str) -> Iterator[str]:
-    """Yield queries by cause: failures, their rate, the limits of its interval, what is published.
+def rates(chosen: str) -> tuple[str, str, str, str, str]:
+    """Return queries by cause: failures, their rate, the limits of its interval, what is published.
 
     The interval is Byar's approximation to that of the Poisson distribution (N. Breslow, N. Day,
     "Statistical Methods in Cancer Research", volume 2, IARC 1987, section 2.3).
@@ -120,14 +121,13 @@ def rates(chosen: str) -> Iterator[str]:
     count = f"sum by (cause) (sum_over_time({FAILURES}{{{chosen}}}[$__range]))"
     hours = f"(sum(sum_over_time({GPU_HOURS}{{{chosen}}}[$__range])) > 0)"
     least, most = f"clamp_min({count}, 1)", f"({count} + 1)"
-    for number in (
+    return (
         count,
         f"{THOUSAND:.0f} * {count} / on () group_left () {hours}",
         f"{THOUSAND:.0f} * {count} * {_byar(least, '-')} / on () group_left () {hours}",
         f"{THOUSAND:.0f} * {most} * {_byar(most, '+')} / on () group_left () {hours}",
-    ):
-        yield number
-    yield " or ".join(_published())
+        f"({' or '.join(_published())}) and on () {hours}",
+    )
 
 
 def _byar(count: str, sign: str) -> str:
@@ -136,7 +136,7 @@ def _byar(count: str, sign: str) -> str:
 
 
 def _published() -> Iterator[str]:
-    for kind in (*GPU_KINDS, *NODE_KINDS):
+    for kind in KINDS:
         rate = published_rate(kind.published)
         if rate is not None:
             yield _labelled(f"vector({rate:.3g})", kind.name)

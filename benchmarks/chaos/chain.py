@@ -105,6 +105,10 @@ class Chain:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S.1Z", time.gmtime())
         log.write_text("".join(f"{stamp} stdout F {line}\n" for line in text.splitlines()))
 
+    def remove_pod(self, pod: str) -> None:
+        """Remove a pod's logs, as the kubelet does once the pod is gone."""
+        shutil.rmtree(self.log_of(pod).parents[1])
+
 
 @contextlib.contextmanager
 def disk(folder: Path, most_bytes: int) -> Iterator[Disk]:

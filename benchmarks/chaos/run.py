@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import os
 import random
 import tempfile
@@ -13,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.chaos import alerting
-from benchmarks.chaos.alerting import Alert
 from benchmarks.chaos.chain import END_SECONDS, Chain, running
 from benchmarks.chaos.faults import FAULTS, Fault, NotHereError
 from benchmarks.chaos.invariants import FINAL, Seen, violations
@@ -33,6 +33,9 @@ SETTLE_SECONDS = 90.0
 """After which everything has to be as it was: alerts wait for seconds here, not for minutes."""
 
 JOB_SECONDS = 120.0
+MOST_MARKS = 8
+"""Pods that fall back at a time: the agent follows the log of each, which takes a descriptor."""
+
 SILENT = (OSError, http.client.HTTPException)
 WARM = "warming up"
 
@@ -94,14 +97,15 @@ class Matrix:
         before: Mapping[str, Use],
     ) -> None:
         self._chain, self._expected, self._random, self._settle = chain, expected, drawn, settle
-        self._marks: list[Alert] = [(alerting.STRAGGLER, LONG)]
+        self._rounds = itertools.count(1)
+        self._marks: list[str] = []
         self._doubled: set[str] = set()
         self._deaths: Mapping[str, int] = {}
         self._use = before
 
     def round(self, name: str, fault: Fault) -> Round:
         """Inject a fault while a job begins, trains and ends, and wait until all is well."""
-        began, number = time.monotonic(), len(self._marks)
+        began, number = time.monotonic(), next(self._rounds)
         self._deaths = {one.name: one.deaths for one in self._chain.servers}
         try:
             with asked(self._chain.agent) as pages:
@@ -121,6 +125,8 @@ class Matrix:
         for path in self._chain.rings.folder.glob("*"):
             if int(path.name.partition("-")[0]) in job.pids:
                 path.unlink()
+        while len(self._marks) > MOST_MARKS:
+            self._chain.remove_pod(self._marks.pop(0))
         return Round(name, time.monotonic() - began, seen)
 
     def _job(self, number: int) -> Job:
@@ -129,8 +135,8 @@ class Matrix:
 
     def _mark(self, number: int) -> None:
         """Let something happen during the fault that somebody has to be told of."""
-        self._chain.note_fallback(f"mark-{number}")
-        self._marks.append((alerting.FALLBACK, f"mark-{number}"))
+        self._marks.append(f"mark-{number}")
+        self._chain.note_fallback(self._marks[-1])
 
     def _settled(self, job: Job, codes: Sequence[int | None], pages: Pages, fault: Fault) -> Seen:
         """Return what is seen once waiting longer changes nothing, or what is seen last."""
@@ -148,6 +154,7 @@ class Matrix:
         chain = self._chain
         messages = list(chain.sent.got)
         written = job.files()
+        alerts = {(alerting.STRAGGLER, LONG), *((alerting.FALLBACK, one) for one in self._marks)}
         seen = Seen(
             exit_codes=codes,
             steps=SHORT_STEPS,
@@ -156,7 +163,7 @@ class Matrix:
             pages=pages.served,
             empty=pages.empty,
             unanswered=pages.unanswered,
-            missing=sorted(set(self._marks) - alerting.firing(messages)),
+            missing=sorted(alerts - alerting.firing(messages)),
             doubled=sorted(self._doubles(messages) - self._doubled),
             died=self._died(),
             before=self._use,

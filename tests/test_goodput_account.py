@@ -251,6 +251,15 @@ def test_a_clock_that_is_set_forward_adds_no_time():
     assert said(found) == {parts.PRODUCTIVE: pytest.approx(RANKS * 400 * STEP)}
 
 
+def test_a_clock_that_is_set_back_takes_no_time_away():
+    before = run(1000.0, range(1, 201))
+    after = run(end(before) - 3600.0, range(201, 401), first=False)
+    found = account(table(before, after))
+    seconds = said(found)
+    assert min(seconds.values()) >= 0
+    assert seconds[parts.PRODUCTIVE] == pytest.approx(RANKS * 400 * STEP)
+
+
 def test_records_that_are_delivered_twice_count_once():
     records = run(1000.0, range(1, 301))
     assert said(account(table(records, records))) == said(account(table(records)))

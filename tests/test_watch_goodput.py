@@ -121,6 +121,20 @@ def test_jobs_of_a_project_and_class_are_summed_up_over_their_ends():
     assert found["vision", "prod", parts.PRODUCTIVE] == pytest.approx(2 * RANKS * 20.0, rel=0.01)
 
 
+@pytest.mark.parametrize(("later", "shown"), [(899.0, {"a", "b"}), (901.0, {"b"})])
+def test_series_of_a_job_that_has_ended_go_long_before_it_is_forgotten(later, shown):
+    goodput = Goodput(60.0)
+    look(goodput, 1020.0, ("a", "b"))
+    look(goodput, 1020.0 + later, ("b",))
+    goodput.announce()
+    of_jobs = {one.labels[0] for one in goodput.samples() if one.metric is metrics.JOB_GPU_SECONDS}
+    assert of_jobs == shown
+    look(goodput, 1021.0 + later, ("a", "b"))
+    goodput.announce()
+    found = values(goodput)
+    assert found["a", parts.PRODUCTIVE] == found["b", parts.PRODUCTIVE]  # goes on where it was
+
+
 @pytest.mark.parametrize(("pairs", "shown"), [(MOST_OWNERS, MOST_OWNERS), (MOST_OWNERS + 2, 65)])
 def test_there_are_at_most_64_projects_and_classes_and_one_for_the_others(pairs, shown):
     assert MOST_OWNERS == 64

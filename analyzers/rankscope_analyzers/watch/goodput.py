@@ -41,6 +41,10 @@ KEPT_AS = "goodput"
 ABSENT_SECONDS = 7200.0
 """How long the account of a job that is not seen is kept, as it may be restarted."""
 
+EXPORTED_SECONDS = 900.0
+"""How long series of a job that is not seen are exported: Prometheus has read them by then, and a
+thousand short jobs would have 18,000."""
+
 MOST_JOBS = 1000
 """Jobs with an account and series of their own; those seen longest ago are forgotten first."""
 
@@ -192,7 +196,11 @@ class Goodput:
         self.restore(None)
 
     def _samples(self) -> Iterator[Sample]:
-        for job, account in self._accounts.items():
+        oldest = max(self._seen.values(), default=0.0) - EXPORTED_SECONDS
+        shown = {
+            job: one for job, one in self._accounts.items() if self._seen.get(job, 0.0) >= oldest
+        }
+        for job, account in shown.items():
             for part, seconds in account.seconds.items():
                 yield metrics.JOB_GPU_SECONDS.sample(seconds, job_id=inert(job), part=part)
             observed = sum(account.seconds.values()) - account.seconds[parts.UNOBSERVED]
@@ -207,7 +215,7 @@ class Goodput:
         yield from self._interruptions.samples()
         yield from self._computed.sums()
         yield from self._recoveries.samples()
-        yield from self._scaling.samples(self._accounts)
+        yield from self._scaling.samples(shown)
         yield from self._starts.samples()
 
     def kept(self) -> Any:

@@ -151,6 +151,7 @@ def _against_last_week(runbooks: str) -> Panel:
         targets=now((f"topk({FEW}, {day} / ({week} / 7 > 0))", "{{project}}")),
         steps=((None, GOOD), (2.0, WARN)),
         missing=f"no project spent anything a week ago; or {NO_PRICES}",
+        width=8,
         links=[links.runbook(runbooks, "RankscopeSpendingUnusual")],
     )
 
@@ -166,6 +167,7 @@ def _of_tokens() -> Panel:
         decimals=2,
         targets=now(_of_each(goodput.PROJECT_TOKENS, "1e6 * ")),
         missing=f"no program says its tokens; or {NO_PRICES}",
+        width=8,
     )
 
 
@@ -180,6 +182,7 @@ def _of_epochs() -> Panel:
         decimals=2,
         targets=now(_of_each(goodput.PROJECT_EPOCHS)),
         missing=f"no program says its epochs; or {NO_PRICES}",
+        width=8,
     )
 
 

@@ -9,13 +9,14 @@ from rankscope_dashboards.parts.fields import columns, override
 from rankscope_dashboards.parts.panels import Panel, Table, rows
 
 DIGITS = 4
+COMPARED = "Llama 3"
 COLUMNS = {
     "cause": "what failed",
     "Value #A": "failures",
     "Value #B": "per 1,000 GPU-hours",
     "Value #C": "at least",
     "Value #D": "at most",
-    "Value #E": "Llama 3",
+    "Value #E": COMPARED,
 }
 RATES = tuple(COLUMNS.values())[2:]
 
@@ -40,10 +41,13 @@ def panels(runbooks: str) -> list[Panel]:
             overrides=[
                 override("failures", {"unit": "none", "decimals": 0}),
                 *(override(name, {"unit": "none", "decimals": DIGITS}) for name in RATES),
+                override(COMPARED, {"noValue": "-"}),
             ],
             largest_first="failures",
             missing="no kernel log is read, or the hourly recording rule has not run yet",
             links=[links.runbook(runbooks, "RankscopeGpuHardwareFault")],
+            widths={"what failed": 300},
             width=24,
+            height=15,
         )
     ]

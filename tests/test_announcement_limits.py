@@ -52,6 +52,15 @@ def webhook(receiver, again=lambda _: (), **more):
     return one
 
 
+def test_a_watch_elsewhere_learns_of_the_512_incidents_that_opened_last(tmp_path):
+    log = IncidentLog(tmp_path / "log")
+    open_ = [[f"job-{number}", "gpu", f"i{number}", 1, "kind", []] for number in range(513)]
+    log.restore({"sequence": 513, "open": open_})
+    kept = log.kept()
+    assert kept["sequence"] == 513
+    assert [row[0] for row in kept["open"]] == [f"job-{number}" for number in range(1, 513)]
+
+
 @pytest.mark.parametrize(
     ("status", "again"),
     [

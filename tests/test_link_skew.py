@@ -57,6 +57,13 @@ def test_a_port_is_compared_over_the_bytes_that_it_carried():
     assert found.expected[0] == pytest.approx(8000)
 
 
+def test_events_come_one_by_one_unless_it_is_said_otherwise():
+    events, exposure = np.array([20.0, *[3.0] * 15]), np.full(16, BYTES)
+    groups, least = np.zeros(16, int), np.ones(16)
+    assert skew(events, exposure, groups, least).outlier[0]
+    assert not skew(events, exposure, groups, least, grain=2.0).outlier.any()
+
+
 def test_ports_without_peers_are_never_outliers():
     events, exposure = np.array([1e9, 1.0, 2.0]), np.full(3, BYTES)
     assert not skew(events, exposure, np.array([-1, -1, 0]), np.ones(3)).outlier.any()

@@ -95,6 +95,27 @@ def test_a_fallback_is_exported_with_its_reason(node):
     assert page[metrics.NCCL_RANKS_EXPECTED, POD] == page[metrics.NCCL_RANKS_INITIALIZED, POD] == 1
 
 
+@pytest.mark.parametrize(
+    ("network", "shown", "plugin"),
+    [
+        ("IB", "IB", "internal"),
+        *((name, name, "external") for name in ("AWS Libfabric", "Libfabric", "OFI", "gIB")),
+        *((name, name, "external") for name in ("FasTrak", "FastSocket", "GPUDirectTCPX", "UCX")),
+        *((name, name, "external") for name in ("GPUDirectTCPX_v7", "IBext", "IBext_v4")),
+        ("IBext_v12", "IBext_v12", "external"),
+        ("IBext_v13", "other", "external"),
+        ("of-my-own", "other", "external"),
+    ],
+)
+def test_networks_that_are_in_use_have_their_names_and_no_log_makes_up_more(
+    node, network, shown, plugin
+):
+    node.write(start(7, 16, f"NET/{network}/0", network=network))
+    page = node.page()
+    (labels,) = [labels for metric, labels in page if metric is metrics.NCCL_NET_INFO]
+    assert labels == (*POD, "uid-1", shown, plugin, "unknown")
+
+
 def test_a_fallback_on_a_node_without_rdma_is_expected(node):
     node.write(start(7, 16, "NET/Socket/0", network="Socket"))
     assert node.page()[metrics.NCCL_SOCKET_FALLBACK, (*POD, "expected")] == 1

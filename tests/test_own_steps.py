@@ -51,6 +51,15 @@ def test_lines_that_only_begin_like_it_are_passed_over() -> None:
     assert not log.facts.frameworks
 
 
+@pytest.mark.parametrize(("seconds", "marks"), [(0.049, 1), (0.051, 0)])
+def test_a_pattern_is_given_up_after_three_lines_of_more_than_50_ms(seconds, marks) -> None:
+    times = iter(seconds * number for number in range(6))
+    lines = OwnLines(parse_step_pattern(PATTERN), lambda: next(times))
+    for _ in range(3):
+        assert lines.read(b"update 41 of 99: objective=2.5", 0) is not None
+    assert len(lines.marks) == marks
+
+
 def test_what_it_found_outlives_the_agent() -> None:
     log = fed("update 41 of 99: objective=2.5 3456 tok/s")
     again = from_json(to_json(log), own())

@@ -372,3 +372,11 @@ def test_types_of_numbers_are_those_that_the_probe_was_given(tmp_path: Path) -> 
         signals.write({17: rankscope_probe._TYPES[name]})
         assert Page(read).labels(job_work.JOB_NUMBERS_INFO) == [("team/job", dtype)]
     ring.end()
+
+
+@pytest.mark.parametrize(("tokens", "known"), [(1e18, True), (1.001e18, False), (-1.0, False)])
+def test_more_tokens_than_there_are_are_no_count(tokens: float, known: bool) -> None:
+    table = bytearray(64 * 32)
+    words = (1, CREATED_NS, tokens, 7, Signal.TOKENS, 1 + Signal.TOKENS)
+    struct.pack_into("<QqdqII24x", table, 64 * (Signal.TOKENS - 1), *words)
+    assert (Signal.TOKENS in parse_signals(bytes(table))) is known

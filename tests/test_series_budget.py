@@ -31,6 +31,7 @@ from rankscope_agent.contract.metrics import (
     watch,
 )
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
+from rankscope_agent.contract.sources import SOURCES
 
 FAIR_JOBS = 8
 FAIR_RANKS = 8
@@ -65,6 +66,13 @@ def test_what_rules_read_stays_before_what_explains_and_that_before_what_describ
     subjects = (pods, training, summary, gpus, kernel_log, rdma, netdev, topology)
     first = [IMPORTANCE[first_metric(subject).name] for subject in subjects]
     assert first == sorted(first)
+
+
+def test_sources_give_way_in_this_order_the_last_one_first():
+    names = ["pods", "training", "starvation", "nvml", "dcgm", "kernel_log", "nccl_log", "rdma"]
+    names += ["nccl_ras", "flight_recorder", "host", "storage_clients", "netdev", "pod_netdev"]
+    names += ["nccl_inspector", "topology"]
+    assert [one.name for one in sorted(SOURCES, key=lambda one: one.importance)] == names
 
 
 def test_a_page_that_fits_is_left_as_it_is():

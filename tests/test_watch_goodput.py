@@ -121,6 +121,14 @@ def test_jobs_of_a_project_and_class_are_summed_up_over_their_ends():
     assert found["vision", "prod", parts.PRODUCTIVE] == pytest.approx(2 * RANKS * 20.0, rel=0.01)
 
 
+def test_accounts_of_the_thousand_jobs_that_were_seen_last_are_kept():
+    goodput = Goodput(60.0)
+    names = [f"job-{number}" for number in range(1001)]
+    gathered = Gathered(tuple(job(name, RECORDS[:0]) for name in names), JobEvidence(Observed({})))
+    assert not goodput.look(gathered, [report(1020.0, name) for name in names], 1020.0)
+    assert list(goodput.kept()["jobs"]) == names[1:]
+
+
 @pytest.mark.parametrize(("later", "shown"), [(899.0, {"a", "b"}), (901.0, {"b"})])
 def test_series_of_a_job_that_has_ended_go_long_before_it_is_forgotten(later, shown):
     goodput = Goodput(60.0)

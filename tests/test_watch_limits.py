@@ -319,6 +319,26 @@ def test_the_four_reasons_that_a_job_waits_for_longest_have_series():
     assert [one.value for one in found] == [5.0, 4.0, 3.0, 2.0]
 
 
+def test_the_four_newest_notices_of_a_jobs_nodes_have_series():
+    notices = {f"gpu-{number}": {"maintenance": float(number)} for number in range(6)}
+    found = named(
+        of_job(job(nodes=frozenset(notices)), notices),
+        "rankscope_job_node_notice_timestamp_seconds",
+    )
+    assert [one.value for one in found] == [5.0, 4.0, 3.0, 2.0]
+
+
+def test_a_job_of_which_there_is_much_to_say_has_25_series():
+    roles = tuple(Replicas(f"role-{number}", wanted=number, active=1) for number in range(7))
+    crowded = job(
+        waiting={f"reason-{number}": float(number) for number in range(6)},
+        startup={f"phase-{number}": 1.0 for number in range(9)},
+        interruptions=1,
+        progress={"replicas": roles, "elastic": (1, 8)},
+    )
+    assert len(list(of_job(crowded, {}, "gpus"))) == 25
+
+
 def looked(*of_each_look):
     known = Completions()
     for at, jobs in enumerate(of_each_look):

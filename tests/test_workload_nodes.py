@@ -181,6 +181,15 @@ def test_a_notice_that_came_while_nothing_watched_counts_for_the_next_watch():
     assert counted(second) == {"spot_interruption": 1}
 
 
+def test_of_more_notices_than_8192_some_are_counted_again_with_the_next_look():
+    found = NodeNotices()
+    many = facts(*(f"n{number:04}" for number in range(8193)))
+    found.look(many)
+    assert len(found.kept()["known"]) == 8192
+    found.look(many)
+    assert counted(found) == {"spot_interruption": 1}
+
+
 @pytest.mark.parametrize("kept", [3, {"totals": {}}, {"totals": {"cordoned": -1}, "known": None}])
 def test_what_was_kept_and_makes_no_sense_is_refused(kept):
     with pytest.raises((TypeError, ValueError, KeyError, AttributeError)):
@@ -230,6 +239,14 @@ def test_of_many_resources_those_of_gpus_are_kept():
     found = quota(hard, {})
     assert len(found.uses) == 8
     assert "requests.nvidia.com/gpu" in found.uses
+
+
+def test_the_256_fullest_quotas_have_series():
+    free = [quota({"pods": "4"}, {"pods": "1"}, f"a{number}") for number in range(256)]
+    full = quota({"pods": "4"}, {"pods": "4"}, "z")
+    names = {one.labels[2] for one in quota_samples([*free, full])}
+    assert len(names) == 256
+    assert "z" in names
 
 
 LABELS = {"training.kubeflow.org/job-name": "train"}

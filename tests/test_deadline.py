@@ -13,7 +13,13 @@ import kubeconfigs
 from certificates import Authority
 from dripping import DRIPS, Dripping, dripping
 from fake_api_server import FakeApiServer
-from rankscope_analyzers.intake import agent_client, agent_timeouts, cluster, prometheus_api
+from rankscope_analyzers.intake import (
+    agent_client,
+    agent_pages,
+    agent_timeouts,
+    cluster,
+    prometheus_api,
+)
 from rankscope_analyzers.intake import deadline as deadlines
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.agent_timeouts import AgentTimeouts
@@ -254,6 +260,46 @@ def test_those_that_were_late_share_what_they_may_add_to_a_look(late_ones, given
         known.failed(url, "/metrics", late)
     known.keep(urls)
     assert {known.deadline(url, "/metrics", 20.0, 10.0).seconds for url in urls} == {given}
+
+
+def test_of_many_agents_as_many_late_ones_share_more():
+    known, clock = AgentTimeouts(), Clock()
+    late = Deadline(20.0, 10.0, clock=clock)
+    clock.now += 20.0
+    urls = [f"agent-{number}" for number in range(2048)]
+    for url in urls[:205]:
+        known.failed(url, "/metrics", late)
+    known.keep(urls)
+    assert {known.deadline(url, "/metrics", 20.0, 10.0).seconds for url in urls[:205]} == {6.0}
+
+
+@pytest.mark.parametrize(
+    ("agents", "asked"),
+    [(1, 64), (256, 64), (260, 65), (1024, 256), (2048, 512), (16_384, 512)],
+)
+def test_a_quarter_of_all_agents_is_asked_at_a_time(agents, asked):
+    assert agent_timeouts.at_once(agents) == asked
+
+
+class Together:
+    """An agent that answers only once all of its group are asked at the same time."""
+
+    def __init__(self, number, group):
+        self.url = self.base = self.node = f"gpu-{number}"
+        self._group = group
+
+    def json(self, path):
+        self._group.wait(30.0)
+        return {"node": self.node}
+
+    def text(self, path):
+        return ""
+
+
+def test_pages_of_so_many_agents_are_asked_for_at_a_time():
+    group = threading.Barrier(128)
+    found = agent_pages.poll([Together(number, group) for number in range(512)])
+    assert len(found.pages) == 512
 
 
 def test_what_is_usually_there_at_once_is_not_waited_for_as_long_again():

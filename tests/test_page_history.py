@@ -32,6 +32,13 @@ def test_only_the_last_looks_are_kept():
     assert seen(history.observed()) == {("n", "0"): [(3.0, 30.0), (4.0, 40.0), (5.0, 50.0)]}
 
 
+def test_series_that_are_called_alike_on_many_nodes_share_their_labels():
+    found = from_pages([page(0, {0: 1, 1: 2}, node=f"n{number}") for number in range(9)], READS)
+    several = list(found.of(STEP))
+    assert len(several) == 18
+    assert len({id(one.labels) for one in several}) == 2
+
+
 def test_a_node_that_falls_silent_is_forgotten_when_its_looks_are_over():
     history = PageHistory(READS, polls=3)
     history.add([page(0, {0: 1}), page(0, {1: 1}, node="m")])

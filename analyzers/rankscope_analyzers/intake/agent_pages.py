@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_timeouts import at_once
 from rankscope_analyzers.intake.environment_skew import RankEnvironment, of_listing
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.text.name_lists import listed
-
-POOL_SIZE = 64
-"""Agents asked at once. 2,048 agents of which a hundred are dead take two rounds of timeouts."""
 
 POLL_SECONDS = 3.0
 """Time between two looks, as counters have to move before they say anything: agents read their
@@ -107,7 +105,7 @@ def _doubts(pages_by_node: Mapping[str, Sequence[tuple[_NodePage, Agent]]]) -> I
 def _answers(agents: Sequence[Agent]) -> list[tuple[_Answer, Agent]]:
     """Ask each agent once, however often its address was given."""
     once = list({_address(agent): agent for agent in agents}.values())
-    with ThreadPoolExecutor(POOL_SIZE) as pool:
+    with ThreadPoolExecutor(at_once(len(once))) as pool:
         return list(zip(pool.map(_isolated, once), once, strict=True))
 
 
@@ -161,7 +159,7 @@ def poll_again(first: AgentPoll, started: float, apart: float) -> AgentPoll:
 def environments(agents: Mapping[str, Agent], nodes: Sequence[str]) -> Iterator[RankEnvironment]:
     """Yield the transport variables of the ranks on these nodes, as far as agents know them."""
     known = [(node, agents[node]) for node in nodes if node in agents]
-    with ThreadPoolExecutor(POOL_SIZE) as pool:
+    with ThreadPoolExecutor(at_once(len(known))) as pool:
         for listed in pool.map(_listed, known):
             yield from listed
 

@@ -20,13 +20,19 @@ without a free CPU, is observed again as soon as it answers within that."""
 SHORTER = 0.6
 """Of the time that an agent gets which was not late, as long as that is less."""
 
-AT_ONCE = 64
-"""Agents that are asked at a time."""
+FEWEST_AT_ONCE, MOST_AT_ONCE, ROUNDS = 64, 512, 4
+"""Agents that are asked at a time: a quarter of all, so that those that never answer delay others
+by one or two time-outs, however many there are."""
 
 SHORT_TIMEOUTS = 9
 """Questions that a late agent gets as little time for: what takes long for good reasons (a week of
 steps from a busy node) is waited for at every tenth look, and one that drips on purpose, and
 answers in between, costs no more of them."""
+
+
+def at_once(agents: int) -> int:
+    """Return how many of so many agents are asked at a time."""
+    return max(FEWEST_AT_ONCE, min(MOST_AT_ONCE, agents // ROUNDS))
 
 
 class AgentTimeouts:
@@ -35,6 +41,7 @@ class AgentTimeouts:
     def __init__(self) -> None:
         self._short: dict[tuple[str, str], int] = {}
         self._late: Mapping[str, int] = {}
+        self._at_once = FEWEST_AT_ONCE
 
     def deadline(self, url: str, path: str, seconds: float, silence_seconds: float) -> Deadline:
         """Return until when an answer has to be there.
@@ -49,7 +56,7 @@ class AgentTimeouts:
         if not left:
             return Deadline(seconds, silence_seconds)
         self._short[url, path] = left - 1
-        rounds = math.ceil(self._late.get(path, 1) / AT_ONCE)
+        rounds = math.ceil(self._late.get(path, 1) / self._at_once)
         share = min(SHARED_SECONDS, SHORTER * seconds) / max(1, rounds)
         return Deadline(min(seconds, max(LATE_SECONDS, share)), connect_seconds=LATE_SECONDS)
 
@@ -64,5 +71,6 @@ class AgentTimeouts:
     def keep(self, urls: Iterable[str]) -> None:
         """Forget all agents but these, before a look at them."""
         kept = set(urls)
+        self._at_once = at_once(len(kept))
         self._short = {key: left for key, left in self._short.items() if key[0] in kept}
         self._late = Counter(path for (_, path), left in self._short.items() if left)

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 
 import numpy as np
@@ -24,6 +24,10 @@ from rankscope_analyzers.numeric.arrays import Booleans, Floats
 
 MAXIMUM_SERIES_OF_A_PAGE = 20_000
 """An agent shows 2,000 series by default; ten times that is not an agent's page."""
+
+SHARED_LABELS = 1 << 15
+"""Texts of labels whose meaning is shared by the nodes that have them: ports and devices are called
+alike on all nodes of a kind, which is most of a page."""
 
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
@@ -189,7 +193,7 @@ def _read(text: str, line: re.Pattern[str]) -> tuple[list[_Key], Floats]:
         name, inside, number = match.groups()
         value = _number(number)
         if value is not None:
-            found.setdefault((sys.intern(name), inside or ""), value)
+            found.setdefault((sys.intern(name), sys.intern(inside or "")), value)
     return list(found), np.fromiter(found.values(), np.float64, len(found))
 
 
@@ -206,7 +210,8 @@ def _number(text: str) -> float | None:
     return None if math.isnan(value) else value
 
 
-def labels(text: str) -> dict[str, str]:
+@lru_cache(SHARED_LABELS)
+def labels(text: str) -> Mapping[str, str]:
     """Return the labels of a series from what stands between its braces.
 
     Names and values are interned: one GPU's stand in fifty series of its page.

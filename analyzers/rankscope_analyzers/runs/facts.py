@@ -11,6 +11,7 @@ from rankscope_agent.contract.metrics import gpus, nccl_log
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_timeouts import at_once
 from rankscope_analyzers.intake.job_ownership import is_believed
 from rankscope_analyzers.intake.page_history import from_pages
 from rankscope_analyzers.runs.record import RankFacts
@@ -40,7 +41,7 @@ def _versions(poll: agent_pages.AgentPoll) -> Mapping[str, Mapping[str, str]]:
 def facts(poll: agent_pages.AgentPoll, job_id: str) -> Iterator[RankFacts]:
     """Ask the agents of a look for what they know of a job's ranks; silent ones are left out."""
     agents, versions = poll.agents, _versions(poll)
-    with ThreadPoolExecutor(agent_pages.POOL_SIZE) as pool:
+    with ThreadPoolExecutor(at_once(len(agents))) as pool:
         answers = list(pool.map(_asked, agents.values()))
     for node, (pods, ranks) in zip(agents, answers, strict=True):
         images = {

@@ -6,8 +6,11 @@ import shlex
 
 import pytest
 
+from rankscope_agent.contract.sources import SOURCES
+from rankscope_agent.settings.command_line import parse_config
 from rankscope_analyzers import cli
 from rankscope_analyzers.commands import examples
+from rankscope_dashboards import generate
 
 
 def test_each_command_has_examples_and_no_other_name_has():
@@ -42,3 +45,29 @@ def test_help_shows_what_the_command_is_for_its_examples_and_fits_the_terminal(
     for arguments, _ in examples.EXAMPLES[command]:
         assert f"  rankscope {command} {arguments}".rstrip() + "\n" in shown
     assert max(map(len, shown.splitlines())) <= examples.COLUMNS
+
+
+def commands_of(help_text: str) -> list[list[str]]:
+    """Return the arguments of the commands that a help's examples show."""
+    _, _, shown = help_text.partition("examples:\n")
+    lines = [line.strip() for line in shown.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("rankscope-")]
+
+
+def test_the_agents_examples_are_commands_that_it_takes(capsys):
+    collectors = [one.name for one in SOURCES]
+    with pytest.raises(SystemExit):
+        parse_config(["--help"], {}, collectors, "0")
+    found = commands_of(capsys.readouterr().out)
+    assert len(found) == 4
+    for arguments in found:
+        parse_config(arguments, {}, collectors, "0")
+
+
+def test_examples_of_the_dashboards_write_and_compare_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        generate.main(["generate", "--help"])
+    found = commands_of(capsys.readouterr().out)
+    (tmp_path / "rankscope.yaml").write_text("version: 1\n")
+    assert [generate.main(arguments) for arguments in found] == [0, 0, 0]

@@ -93,12 +93,29 @@ def _links(options: argparse.Namespace, known: Configuration) -> Links:
     )
 
 
+EXAMPLES = """\
+examples:
+  rankscope-dashboards generate --out rankscope-generated
+        dashboards, alerts, recording rules and routes of a cluster
+  rankscope-dashboards generate --config rankscope.yaml --out rankscope-generated
+        with its own objectives, thresholds, owners and links
+  rankscope-dashboards generate --config rankscope.yaml --out rankscope-generated --check
+        in CI: exit 1 if what was generated is not up to date"""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="rankscope-dashboards", description="What is made from the metric catalogue."
+        prog="rankscope-dashboards",
+        description="What is made from the metric catalogue.",
+        epilog="rankscope-dashboards generate --help has examples.",
     )
     commands = parser.add_subparsers(required=True)
-    generate = commands.add_parser("generate", help="write all files, or compare them")
+    generate = commands.add_parser(
+        "generate",
+        help="write all files, or compare them",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     generate.add_argument(
         "--out", type=Path, default=DEFAULT_FOLDER, metavar="DIR", help="default: %(default)s"
     )

@@ -26,6 +26,20 @@ def collector_variable(name: str) -> str:
     return f"RANKSCOPE_COLLECTOR_{name.upper()}"
 
 
+EPILOG = f"""\
+examples:
+  {PROGRAM} --once
+        what this node shows, once, without a server
+  {PROGRAM} --simulate h100x8 --web.listen-address 127.0.0.1:9877
+        a node of eight GPUs that need not be there
+  {PROGRAM} --no-collector.kernel_log --training.checkpoint-objective 3600
+        without the kernel's log; checkpoints should be an hour old at most
+  {PROGRAM} --copy-probe /opt/rankscope
+        copy the probe there, for trainers' PYTHONPATH, and end
+
+Each flag has the environment variable named in brackets; the flag wins."""
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse that raises instead of leaving the process with its own exit code."""
 
@@ -38,7 +52,9 @@ def build_parser(collectors: Sequence[str], version: str) -> argparse.ArgumentPa
     parser = _Parser(
         prog=PROGRAM,
         description="Serves what this node knows about its training ranks to Prometheus.",
-        epilog="Each flag has the environment variable named in brackets; the flag wins.",
+        usage=f"{PROGRAM} [FLAG ...]",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {version}")

@@ -91,6 +91,9 @@ def _agent(on: str) -> Iterator[str]:
     for kind in ("oom_kill", "link_down"):
         yield _line(kernel_log.KERNEL_LAST_EVENT, f'{on},kind="{kind}"', 1.7e9)
     yield _line(kernel_log.BOOT_TIME, f'{on},reason="clean"', 1.7e9)
+    yield _line(kernel_log.KERNEL_LOG_INFO, f'{on},source="kmsg"', 1)
+    for reason in ("clean", "crashed", "unexpected", "unknown"):
+        yield _line(kernel_log.REBOOTS, f'{on},reason="{reason}"', 0)
 
 
 def _pod(node: int, on: str, job: str) -> Iterator[str]:
@@ -164,7 +167,7 @@ def _gpu(node: int, index: int, on: str, job: str) -> Iterator[str]:
     yield _line(gpus.GPU_NVLINKS_UP, device, 18)
     for metric in (
         *(gpus.GPU_LOST, gpus.GPU_UNRESPONSIVE, gpus.GPU_REMAP_PENDING, gpus.GPU_REMAP_FAILURE),
-        gpus.GPU_SRAM_THRESHOLD,
+        *(gpus.GPU_SRAM_THRESHOLD, kernel_log.GPU_FALLEN, kernel_log.GPU_INIT_FAILURES),
     ):
         yield _line(metric, device, 0)
     for reason in REASONS:
@@ -220,7 +223,7 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
         gpus.GPU_XID_TIMESTAMP,
     ):
         yield _line(metric, device + ',xid="79"' * ("xid" in metric.labels), 0.5)
-    yield _line(kernel_log.XID_LAST, f'{device},xid="79",severity="fatal"', 1.7e9)
+    yield from _kernel_faults(on, device)
     yield _line(agent.INVALID_SAMPLES, f'{on},collector="pods"', 2)
     yield _line(gpus.GPU_NVLINK_LINK_UP, f'{device},link="3"', 0)
     yield _line(gpus.GPU_FABRIC_UNHEALTHY, f'{device},check="bandwidth"', 1)
@@ -263,6 +266,15 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     pod = f'{on},pod_namespace="team",pod_name="p-{node}"'
     yield _line(nccl_log.NCCL_IB_ERRORS, f'{pod},device="mlx5_3",status="12"', 1)
     yield _line(nccl_log.NCCL_TIMEOUTS, f'{pod},op="ALLREDUCE"', 1)
+
+
+def _kernel_faults(on: str, device: str) -> Iterator[str]:
+    for metric, value in ((kernel_log.XID_ERRORS, 1), (kernel_log.XID_LAST, 1.7e9)):
+        yield _line(metric, f'{device},xid="79",severity="fatal"', value)
+    yield _line(kernel_log.SXID_ERRORS, f'{on},pci="0000:07:00.0",sxid="20034",severity="fatal"', 1)
+    yield _line(kernel_log.NIC_TIMEOUTS, f'{on},pci="0000:1d:00.0"', 1)
+    yield _line(kernel_log.DISK_ERRORS, f'{on},disk="nvme0n1"', 1)
+    yield _line(kernel_log.KERNEL_OOM_KILLS, f'{on},scope="node",pod_uid=""', 1)
 
 
 CANARY = 'job_id="team-0/rankscope-canary"'

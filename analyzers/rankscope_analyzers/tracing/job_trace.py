@@ -55,9 +55,9 @@ class JobTrace:
     job_id: str
     began: float
     last_end: float
-    attempt: int = 0
-    launched: int = -1
-    attempt_began: float = 0.0
+    attempt: int
+    launched: int
+    attempt_began: float
     open: dict[str, OpenIncident] = field(default_factory=dict)
 
     @property

@@ -22,13 +22,15 @@ FACTORS = {
 }
 
 LONGEST = 64
+"""Characters of a quantity; what is longer was written by no one who meant one."""
 
 
 def quantity(value: object) -> float | None:
     """Return a quantity as a number: bytes, cores or devices; None for what is none."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
-    match = _QUANTITY.fullmatch(str(value)[: LONGEST + 1])
+    text = str(value)
+    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     if not match:
         return None
     exponent = 10.0 ** int(match[3]) if match[3] else 1.0

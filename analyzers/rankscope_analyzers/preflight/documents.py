@@ -52,7 +52,7 @@ def read(paths: Sequence[str]) -> Iterator[Document]:
     """
     for path in paths:
         if path == "-":
-            yield from parse(sys.stdin.read(MAX_BYTES), "standard input")
+            yield from parse(_piped(), "standard input")
             continue
         for file in _files(Path(path)):
             yield from parse(_text(file), str(file))
@@ -67,10 +67,21 @@ def _files(path: Path) -> Sequence[Path]:
     return found
 
 
+def _piped() -> str:
+    text = sys.stdin.read(MAX_BYTES + 1)
+    _refuse_size(len(text), "standard input")
+    return text
+
+
+def _refuse_size(size: int, source: str) -> None:
+    if size > MAX_BYTES:
+        raise ManifestError(f"{source} is larger than {MAX_BYTES >> 20} MiB")
+
+
 def _text(path: Path) -> str:
     try:
-        if path.is_file() and path.stat().st_size > MAX_BYTES:
-            raise ManifestError(f"{path} is larger than {MAX_BYTES >> 20} MiB")
+        if path.is_file():
+            _refuse_size(path.stat().st_size, str(path))
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ManifestError(f"cannot read {path}: {error.strerror}") from None

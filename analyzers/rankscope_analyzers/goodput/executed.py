@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rankscope_agent.contract.model import FLAG_FIRST
+from rankscope_analyzers.numeric import grouped
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.steps import records as step_records
 from rankscope_analyzers.steps.records import Account
@@ -67,7 +68,7 @@ class Executed:
         """Return the number of steps."""
         return len(self.number)
 
-    def at(self, keep: Booleans | slice) -> Executed:
+    def at(self, keep: Booleans | Integers | slice) -> Executed:
         """Return some of the steps."""
         return Executed(**{one.name: getattr(self, one.name)[keep] for one in fields(self)})
 
@@ -83,35 +84,36 @@ def executed(records: pd.DataFrame, world: int) -> Executed:
         RecordError: a column is missing, or no record is usable.
     """
     rows, restarts = _in_runs(records, world)
-    beside = {
-        name: np.nan_to_num(step_records.numeric(records[name]).astype(np.float64)[rows.row - 1])
-        if name in records.columns
-        else np.zeros(len(rows))
-        for name in (CHECKPOINT_COLUMN, EVALUATION_COLUMN)
-    }
-    table = _table(rows, restarts, beside)
-    groups = table.groupby(["restarts", "step"], sort=False)
-    slowest = table.loc[groups["lag"].idxmax().to_numpy(), "rank"].to_numpy(np.int64)
+    parts = _parts(rows, _beside(rows, records))
+    group, count = grouped.numbers(restarts, rows.step)
+
+    def longest(values: Floats) -> Floats:
+        return grouped.largest(group, values, count)
+
+    first = _first_of_each(group)
+    stage, stages = grouped.numbers(group, parts.stage)
+    own_lag = _behind(stage, parts.own, stages)
+    lag = _behind(stage, parts.own + np.nan_to_num(parts.data), stages)
+    own, by_lag = longest(parts.own), np.argsort(-lag, kind="stable")
     found = Executed(
-        number=groups["step"].first().to_numpy(np.int64),
-        restarts=groups["restarts"].first().to_numpy(np.int64),
-        attempt=groups["attempt"].max().to_numpy(np.int64),
-        first=groups["first"].any().to_numpy(np.bool_),
-        ranks=np.asarray(groups["rank"].nunique(), dtype=np.int64),
-        start=groups["start"].median().to_numpy(np.float64),
-        end=groups["end"].median().to_numpy(np.float64),
-        checkpoint=groups["checkpoint"].max().to_numpy(np.float64),
-        evaluation=groups["evaluation"].max().to_numpy(np.float64),
-        data=groups["data"].max().to_numpy(np.float64),
-        usual_data=groups["data"].quantile(interpolation="lower").to_numpy(np.float64),
-        own=groups["own"].max().to_numpy(np.float64),
-        usual_own=(groups["own"].max() - groups["own_lag"].max()).to_numpy(np.float64),
-        lag=groups["lag"].max().to_numpy(np.float64),
-        slowest=slowest,
-        sync=groups["sync"].min().to_numpy(np.float64),
+        number=rows.step[first],
+        restarts=restarts[first],
+        attempt=longest(parts.attempt.astype(np.float64)).astype(np.int64),
+        first=np.bincount(group, weights=parts.first, minlength=count) > 0,
+        ranks=grouped.distinct(group, rows.rank, count),
+        start=grouped.medians(group, rows.start, count),
+        end=grouped.medians(group, rows.end, count),
+        checkpoint=longest(parts.checkpoint),
+        evaluation=longest(parts.evaluation),
+        data=longest(parts.data),
+        usual_data=grouped.lower_medians(group, parts.data, count),
+        own=own,
+        usual_own=own - longest(own_lag),
+        lag=longest(lag),
+        slowest=rows.rank[by_lag[_first_of_each(group[by_lag])]],
+        sync=grouped.smallest(group, parts.sync, count),
     )
-    order = np.lexsort((found.start, found.restarts))
-    return Executed(**{one.name: getattr(found, one.name)[order] for one in fields(found)})
+    return found.at(np.lexsort((found.start, found.restarts)))
 
 
 def _in_runs(records: pd.DataFrame, world: int) -> tuple[Rows, Integers]:
@@ -127,38 +129,56 @@ def _in_runs(records: pd.DataFrame, world: int) -> tuple[Rows, Integers]:
     return join([part.rows for part in parts]), np.concatenate(restarts)
 
 
-def _table(rows: Rows, restarts: Integers, beside: dict[str, Floats]) -> pd.DataFrame:
-    """Return a table of records; lags are what ranks exceed their stage's median by."""
+def _beside(rows: Rows, records: pd.DataFrame) -> dict[str, Floats]:
+    """Return what is recorded beside the contract's columns: seconds of each row, 0 if unknown."""
+    return {
+        name: np.nan_to_num(step_records.numeric(records[name]).astype(np.float64)[rows.row - 1])
+        if name in records.columns
+        else np.zeros(len(rows))
+        for name in (CHECKPOINT_COLUMN, EVALUATION_COLUMN)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What each record's step was spent on, in seconds, and what it says of itself."""
+
+    checkpoint: Floats
+    evaluation: Floats
+    data: Floats
+    own: Floats
+    sync: Floats
+    stage: Integers
+    attempt: Integers
+    first: Booleans
+
+
+def _parts(rows: Rows, beside: dict[str, Floats]) -> _Parts:
     checkpoint = np.minimum(beside[CHECKPOINT_COLUMN], rows.duration)
     evaluation = np.minimum(beside[EVALUATION_COLUMN], rows.duration)
-    unknown = np.full(len(rows), np.nan)
+    unknown, none = np.full(len(rows), np.nan), np.zeros(len(rows), dtype=np.int64)
     data = rows.floats.get("data_seconds", unknown)
     sync = rows.floats.get("sync_seconds", unknown)
     own = rows.duration - np.nan_to_num(data) - sync - checkpoint - evaluation
-    flags = np.maximum(rows.whole.get("flags", np.zeros(len(rows), dtype=np.int64)), 0)
-    stage = rows.groups.get("pp_stage", np.zeros(len(rows), dtype=np.int64))
-    table = pd.DataFrame(
-        {
-            "restarts": restarts,
-            "step": rows.step,
-            "rank": rows.rank,
-            "stage": stage,
-            "attempt": rows.whole.get("attempt", np.full(len(rows), -1, dtype=np.int64)),
-            "first": (flags & FLAG_FIRST) != 0,
-            "start": rows.start,
-            "end": rows.end,
-            "checkpoint": checkpoint,
-            "evaluation": evaluation,
-            "data": data,
-            "own": np.maximum(own, 0.0),
-            "sync": sync,
-        }
+    flags = np.maximum(rows.whole.get("flags", none), 0)
+    return _Parts(
+        checkpoint=checkpoint,
+        evaluation=evaluation,
+        data=data,
+        own=np.maximum(own, 0.0),
+        sync=sync,
+        stage=rows.groups.get("pp_stage", none),
+        attempt=rows.whole.get("attempt", none - 1),
+        first=(flags & FLAG_FIRST) != 0,
     )
-    table["busy"] = table["own"] + table["data"].fillna(0.0)
-    keys = ["restarts", "step", "stage"]
-    # Of two ranks the faster one is the usual one.
-    usual = table.groupby(keys, sort=False)[["own", "busy"]].quantile(interpolation="lower")
-    table = table.join(usual.add_prefix("usual_"), on=keys)
-    table["own_lag"] = (table["own"] - table["usual_own"]).fillna(0.0)
-    table["lag"] = (table["busy"] - table["usual_busy"]).fillna(0.0)
-    return table
+
+
+def _behind(groups: Integers, values: Floats, count: int) -> Floats:
+    """Return by how much each value exceeds the usual one of its group, of two the lower one."""
+    usual = grouped.lower_medians(groups, values, count)[groups]
+    return np.nan_to_num(values - usual)
+
+
+def _first_of_each(groups: Integers) -> Integers:
+    """Return the first row of each group."""
+    return np.unique(groups, return_index=True)[1]

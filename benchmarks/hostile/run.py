@@ -52,6 +52,9 @@ INTERVAL = "5s"
 START_SECONDS = 180.0
 """For what a machine with free cores does in seconds."""
 
+YIELDING = 0
+"""By how much attackers lower their priority, as `nice` counts."""
+
 MOST_MIB = 256
 """What the DaemonSet gives an agent; more would be a restart."""
 
@@ -153,7 +156,11 @@ def _attackers(nodes: Sequence[Node]) -> dict[str, subprocess.Popen[str]]:
         kind: _started([network.__file__, kind, *ports, str(2 + 50 * number)])
         for number, kind in enumerate(network.KINDS)
     }
-    return over_network | by_files
+    attacking = over_network | by_files
+    for process in attacking.values():
+        usual = os.getpriority(os.PRIO_PROCESS, process.pid)
+        os.setpriority(os.PRIO_PROCESS, process.pid, usual + YIELDING)
+    return attacking
 
 
 def _started(command: Sequence[str]) -> subprocess.Popen[str]:

@@ -8,7 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
-from benchmarks.mutants import application, dependence, population
+from benchmarks.mutants import application, dependence, population, programs
 from benchmarks.mutants.__main__ import report
 from benchmarks.mutants.assigned import ASSIGNED, is_assigned
 from benchmarks.mutants.choice import test_files_for as files_for
@@ -135,6 +135,20 @@ def budget():
     dependence._read_module(sources, "sample")
     (limit,) = mutants_of("agent/sample.py", source)
     assert sources.dependents(limit).functions == {"agent/sample.py:7", "agent/sample.py:10"}
+
+
+@pytest.mark.parametrize(
+    ("command", "refused"),
+    [
+        ([sys.executable, "-m", "pytest"], True),
+        ("python3", True),
+        ([Path(sys.executable).with_name("rankscope"), "demo"], True),
+        (["/usr/bin/promtool", "check"], False),
+        ([b"git", b"log"], False),
+    ],
+)
+def test_tests_that_start_python_programs_do_not_count(command, refused):
+    assert programs.is_python(command) is refused
 
 
 def test_functions_note_that_they_ran(monkeypatch):

@@ -2,7 +2,7 @@
 
 First each test file runs once and notes what each test reaches and how long it takes; then, for
 each mutant, the tests that reach it run, the quickest ones first, until one fails. Tests that start
-programs of their own do not see a mutant there, and slow tests are left out: what survives may be
+Python programs, which do not see a mutant, and slow tests are left out: what survives may be
 noticed by those.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from benchmarks.mutants import application, dependence, instrumented
+from benchmarks.mutants import application, dependence, instrumented, programs
 from benchmarks.mutants.assigned import is_assigned
 from benchmarks.mutants.choice import imported_by_tests
 from benchmarks.mutants.costs import is_cost
@@ -62,6 +62,7 @@ instrumented.install(ROOT)
 
 def pytest_runtestloop(session: pytest.Session) -> bool:
     """Run the tests for each mutant instead of once."""
+    programs.refuse_python()
     gc.collect()
     gc.freeze()
     items = {item.nodeid: item for item in session.items}

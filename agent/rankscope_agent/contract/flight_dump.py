@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rankscope_agent.contract import untrusted_json, untrusted_pickle
-from rankscope_agent.contract.pickle_limits import Limits, UnsafePickle
+from rankscope_agent.contract.pickle_limits import UnsafePickle
 from rankscope_agent.contract.printable import printable
 
 MAX_FILE_BYTES = 64 << 20
@@ -200,7 +200,7 @@ def _decode(body: bytes, limits: DumpLimits) -> Any:
         raise DumpError("too_large", f"{len(body)} bytes, at most {limits.size} are read")
     if body[:1] == b"\x80" and limits.pickles:
         try:
-            return untrusted_pickle.loads(body, Limits(data_bytes=limits.size))
+            return untrusted_pickle.loads(body)
         except UnsafePickle as error:
             raise DumpError(error.reason, f"a pickle that is not read: {error}") from error
     values = sum(body.count(mark) for mark in (b",", b"{", b"["))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -19,8 +19,8 @@ class _Growth:
 
     last: float
     seen: float
-    total: float = 0.0
-    points: deque[tuple[float, float]] = field(default_factory=deque)
+    total: float
+    points: deque[tuple[float, float]]
 
 
 class Increases(Generic[Key]):

@@ -152,6 +152,23 @@ def test_what_stands_in_the_log_that_is_no_line_is_passed_over(tmp_path, slow):
     assert [line["sequence"] for line in IncidentLog(path).after(0)] == [1]
 
 
+@pytest.mark.parametrize("unknown", [float("nan"), float("inf"), 1e18, -1e18])
+def test_figures_that_make_no_sense_are_unknown_and_cost_no_other_line(tmp_path, slow, unknown):
+    (incident,) = slow.incidents
+    cost = replace(incident.cost, lost_fraction=float("nan"))
+    odd = replace(incident, since_unix_seconds=unknown, cost=cost)
+    history, path = IncidentHistory(), tmp_path / "log"
+    events = [
+        *history.update(replace(slow, job_id="team/odd", incidents=(odd,)), 1000.0),
+        *history.update(slow, 1000.0),
+    ]
+    IncidentLog(path).write(events, 1000.0)
+    first, second = lines_of(path)
+    assert (first["job_id"], first["since"], first["lost_fraction"]) == ("team/odd", None, None)
+    assert second["job_id"] == slow.job_id
+    assert second["since"] is not None
+
+
 def test_the_log_is_private_and_no_link_is_followed(tmp_path, slow):
     path = tmp_path / "log"
     told(path, slow)
@@ -305,6 +322,18 @@ def test_a_receiver_that_hangs_delays_nobody_and_takes_no_memory():
         receiver.released.set()
         assert receiver.has(3000)
         assert receiver.sequences() == list(range(1, 3001))
+
+
+def test_lines_of_a_log_that_cannot_be_posted_hold_up_no_other(tmp_path):
+    log = tmp_path / "log"
+    lacking = {name: value for name, value in line(1).items() if name != "summary"}
+    log.write_text("".join(f"{json.dumps(one)}\n" for one in (lacking, line(2), line(3))))
+    with Receiver() as receiver, posting(receiver, IncidentLog(log).after) as (webhook, said):
+        webhook.restore({"delivered": 0})
+        webhook.post([])
+        assert receiver.has(2)
+        assert receiver.sequences() == [2, 3]
+    assert said == []
 
 
 def test_what_was_not_taken_before_a_restart_is_posted_after_it():

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.text import finite_json
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch.incident_history import (
     Change,
@@ -278,13 +279,18 @@ def _identifier(event: Event, sequence: int, now: float) -> str:
 
 
 def _time(unix_seconds: float | None) -> str | None:
+    """Return a moment; clocks of nodes can be anything, then it is unknown."""
     if unix_seconds is None:
         return None
-    return datetime.fromtimestamp(unix_seconds, timezone.utc).isoformat(timespec="milliseconds")
+    try:
+        moment = datetime.fromtimestamp(unix_seconds, timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment.isoformat(timespec="milliseconds")
 
 
 def _text(line: Mapping[str, Any]) -> str:
-    return json.dumps(line, allow_nan=False, separators=(",", ":"))
+    return finite_json.text(line, separators=(",", ":"))
 
 
 def _append(path: Path, text: bytes) -> None:
@@ -328,7 +334,7 @@ def line_of(line: Any) -> Mapping[str, Any] | None:
     """Return a line of the log, None if it is none."""
     if not isinstance(line, dict) or line.get("schema") != SCHEMA:
         return None
-    names = ("incident", "job_id", "fault", "kind", "change")
+    names = ("incident", "job_id", "fault", "kind", "change", "time", "summary")
     numbers = ("sequence", "number")
     whole = all(isinstance(line.get(name), str) for name in names)
     counted = all(type(line.get(name)) is int for name in numbers)

@@ -221,7 +221,7 @@ def alertmanager_body(line: Line, receiver: str) -> dict[str, Any]:
         "number": str(line["number"]),
     }
     never = "0001-01-01T00:00:00Z"
-    ended = line.get("until") or line["time"]
+    ended = str(line.get("until") or line["time"])
     return {
         "version": "4",
         "groupKey": f'{{}}:{{alertname="RankscopeIncident", job_id="{line["job_id"]}"}}',
@@ -237,7 +237,7 @@ def alertmanager_body(line: Line, receiver: str) -> dict[str, Any]:
                 "status": status,
                 "labels": labels,
                 "annotations": notes,
-                "startsAt": line.get("since") or line["time"],
+                "startsAt": str(line.get("since") or line["time"]),
                 "endsAt": ended if status == "resolved" else never,
                 "generatorURL": "",
                 "fingerprint": line["incident"],

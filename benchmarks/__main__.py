@@ -35,9 +35,9 @@ def _dashboards(size: str) -> str:
     return str(module.report(fleet, module.measure(fleet)))
 
 
-def _streaming(size: str) -> str:
+def _streaming(size: str, *, secured: bool = False) -> str:
     module = _module("streaming")
-    return str(module.report(module.measure(getattr(module, size))))
+    return str(module.report(module.measure(getattr(module, size), secured=secured)))
 
 
 def _soak(length: str) -> str:
@@ -69,9 +69,12 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "stragglers": partial(_report, "straggler_speed"),
     "fleet": partial(_report, "fleet_cost"),
     "watch": partial(_report, "watch_cost"),
+    "polls": partial(_report, "poll_cost"),
     "streaming": partial(_streaming, "SHORT"),
+    "streaming-tls": partial(_streaming, "SHORT", secured=True),
     "streaming-2048": partial(_streaming, "FULL"),
     "cluster-jobs": partial(_report, "cluster_jobs_memory"),
+    "archive": partial(_report, "archive"),
     "report": partial(_report, "report_cost"),
     "rules": partial(_report, "rule_cost"),
     "dashboards": partial(_dashboards, "MIDDLE"),

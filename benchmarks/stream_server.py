@@ -1,21 +1,24 @@
 """Stands in for many agents whose steps are followed: one process, each agent under its own path.
 
-    python -m benchmarks.stream_server PORT AGENTS
+    python -m benchmarks.stream_server PORT AGENTS [CERTIFICATE KEY TOKEN]
 
-Answers are made of blocks that were built before. Of every eight jobs two get a slow rank and one
-becomes slower as a whole while it runs; one agent of ten takes requests and never answers, another
-one answers after three seconds.
+With a certificate, its key and a token they answer by TLS, and only who shows the token. Answers
+are made of blocks that were built before. Of every eight jobs two get a slow rank and one becomes
+slower as a whole while it runs; one agent of ten takes requests and never answers, another one
+answers after three seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
@@ -179,13 +182,39 @@ class Fleet:
         return form.BLOCK.pack(RANKS_OF_A_NODE, 0) + block.astype("<f8").tobytes()
 
 
-async def serve(port: int, fleet: Fleet) -> None:
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """How agents let readers in.
+
+    Args:
+        context: for TLS, None without.
+        shown: the header line that a reader has to send, empty where everybody is let in.
+    """
+
+    context: ssl.SSLContext | None = None
+    shown: bytes = b""
+
+
+def guard_of(files: Sequence[str]) -> Guard:
+    """Return how agents let readers in that have a certificate, its key and a token, or none."""
+    if not files:
+        return Guard()
+    certificate, key, token = files
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return Guard(context, f"Authorization: Bearer {Path(token).read_text().strip()}".encode())
+
+
+async def serve(port: int, fleet: Fleet, guard: Guard) -> None:
     """Answer until killed; a line on standard output says that it listens."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
+                if guard.shown not in head:
+                    break
                 await answered(head, writer)
+            writer.close()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
@@ -209,7 +238,9 @@ async def serve(port: int, fleet: Fleet) -> None:
         writer.write("\r\n".join((*lines, "\r\n")).encode() + packed)
         await writer.drain()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", port, backlog=4096)
+    server = await asyncio.start_server(
+        connected, "127.0.0.1", port, backlog=4096, ssl=guard.context
+    )
     sys.stdout.write(json.dumps({"began": fleet.began, "fault_step": fleet.fault_step}) + "\n")
     sys.stdout.flush()
     async with server:
@@ -217,4 +248,4 @@ async def serve(port: int, fleet: Fleet) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), Fleet(int(sys.argv[2]))))
+    asyncio.run(serve(int(sys.argv[1]), Fleet(int(sys.argv[2])), guard_of(sys.argv[3:])))

@@ -1,13 +1,15 @@
 """What a watch costs that follows steps, and how soon it tells: CPU, memory, steps to an incident.
 
-The short form has 256 agents and takes two minutes; `streaming-2048` is the full one, for a machine
-that does nothing else.
+The short form has 256 agents and takes two minutes, as does `streaming-tls`, in which they take
+connections with TLS and a token alone; `streaming-2048` is the full one, for a machine that does
+nothing else.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import statistics
 import subprocess
 import sys
@@ -28,6 +30,10 @@ from benchmarks.stream_server import (
     fault_of,
     hangs,
 )
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from certificates import Authority
 
 SHORT, FULL = 256, 2048
 WATCHED_SECONDS = 75.0
@@ -59,13 +65,23 @@ class StreamCost:
     doubled: int
 
 
-def measure(agents: int = SHORT) -> StreamCost:
-    """Watch a fleet in which faults begin."""
-    with tempfile.TemporaryDirectory() as folder, _served(agents) as (port, reported):
-        log = Path(folder) / "incidents"
-        urls = [f"http://127.0.0.1:{port}/{number}" for number in range(agents)]
+def measure(agents: int = SHORT, *, secured: bool = False) -> StreamCost:
+    """Watch a fleet in which faults begin.
+
+    Args:
+        agents: how many.
+        secured: whether they take connections with TLS and a token alone.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        access = _access(folder) if secured else Access()
+        port, reported = stack.enter_context(_served(agents, access.of_server))
+        log = folder / "incidents"
+        scheme = "https" if secured else "http"
+        urls = [f"{scheme}://127.0.0.1:{port}/{number}" for number in range(agents)]
         command = [sys.executable, "-m", "rankscope_analyzers", "watch"]
         command += [f"--incident-log={log}", f"--web.listen-address=127.0.0.1:{free_port()}"]
+        command += access.of_watch
         command += [word for url in urls for word in ("--agent", url)]
         fault = reported["began"] + FAULT_SECONDS
         with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as watch:
@@ -81,10 +97,29 @@ def measure(agents: int = SHORT) -> StreamCost:
     return _cost(agents, cpu, memory, lines, fault)
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Arguments with which the server takes only whom it knows, and the watch is known to it."""
+
+    of_server: Sequence[str] = ()
+    of_watch: Sequence[str] = ()
+
+
+def _access(folder: Path) -> Access:
+    authority = Authority(folder)
+    pair = authority.sign("agents")
+    token = folder / "token"
+    token.write_text(secrets.token_hex(16))
+    return Access(
+        (str(pair.cert), str(pair.key), str(token)),
+        (f"--ca-file={authority.cert}", f"--token-file={token}"),
+    )
+
+
 @contextlib.contextmanager
-def _served(agents: int) -> Iterator[tuple[int, Mapping[str, float]]]:
+def _served(agents: int, access: Sequence[str]) -> Iterator[tuple[int, Mapping[str, float]]]:
     port = free_port()
-    command = [sys.executable, "-m", "benchmarks.stream_server", str(port), str(agents)]
+    command = [sys.executable, "-m", "benchmarks.stream_server", str(port), str(agents), *access]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as server:
         try:
             line = server.stdout.readline() if server.stdout else b""

@@ -72,6 +72,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "polls": partial(_report, "poll_cost"),
     "streaming": partial(_streaming, "SHORT"),
     "streaming-tls": partial(_streaming, "SHORT", secured=True),
+    "rolling-restart": partial(_report, "rolling_restart"),
     "streaming-2048": partial(_streaming, "FULL"),
     "cluster-jobs": partial(_report, "cluster_jobs_memory"),
     "archive": partial(_report, "archive"),

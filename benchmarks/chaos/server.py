@@ -80,6 +80,7 @@ class Server:
     ) -> None:
         self.name, self.url = name, url
         self._command, self._ready = tuple(command), ready
+        self.folder = folder
         self._log, self._variables = folder / f"{name}.log", dict(variables)
         self._process: subprocess.Popen[bytes] | None = None
         self.deaths = 0

@@ -118,6 +118,26 @@ def test_a_rank_that_falls_silent_delays_the_others_by_no_look():
     assert plain(streamed(table, 5.0)[-1]) == plain(windowed(table, 5.0)[-1])
 
 
+@pytest.mark.parametrize("last", [159, 125])
+def test_no_incident_ends_while_the_records_of_its_rank_are_awaited(last):
+    """Steps 100 to 130 of one node come together, as after a restart of its agent."""
+    table = records(Job(steps=160, faults=(Fault("compute", (5,), 0.6, 60, last),)), seed=7)
+    steps, ends = table["step"], table[START] + table["step_seconds"]
+    kept_back = table["rank"].isin((4, 5, 6, 7)) & steps.between(100, 130)
+    come = ends.where(~kept_back, ends[steps == 130].max())
+    followed, told = FollowedJobs(), []
+    for now in np.arange(come.min() + 1.9, come.max() + 4.0, 2.0):
+        fresh = table[(come > now - 2.0) & (come <= now)]
+        (incident,) = followed.follow("a/b", fresh, layout(8)).incidents or (None,)
+        told.append((now, incident))
+    opened = next(now for now, one in told if one)
+    back = ends[steps == 130].max()
+    assert [one.until for now, one in told if opened <= now < back] == (
+        [None] * sum(opened <= now < back for now, _ in told)
+    )
+    assert (told[-1][1].until is None) == (last == 159)
+
+
 def test_a_restart_is_the_same_wherever_looks_end():
     first = records(Job(steps=90), seed=1)
     again = records(Job(steps=120, faults=(Fault("compute", (3,), 0.6, 60),)), seed=2)

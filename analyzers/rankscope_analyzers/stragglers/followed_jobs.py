@@ -28,6 +28,7 @@ from rankscope_analyzers.steps.records import (
 from rankscope_analyzers.steps.rows import REQUIRED
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers.feed import Detection, Feed
+from rankscope_analyzers.stragglers.incidents import Incident
 
 MAXIMUM_LAG_SECONDS = 120.0
 """A rank that is further behind the newest one is not waited for: its agent does not answer, or it
@@ -224,7 +225,30 @@ class FollowedJob:
             records = self._take(records)
         many = len(records) + self._feed.held > WAITING_STEPS * self._awaited_count
         detection = self._feed.latest() if len(fresh) and not many else None
-        return detection or self._feed.peek(FrameTable(records) if len(records) else None), records
+        if detection is None:
+            peeked = self._feed.peek(FrameTable(records) if len(records) else None)
+            detection = self._without_unseen_ends(peeked)
+        return detection, records
+
+    def _without_unseen_ends(self, detection: Detection) -> Detection:
+        """Return a detection in which incidents go on whose end nobody has seen.
+
+        While an agent is restarted, the newest steps are judged without the ranks of its node. That
+        none of them shows a slow rank says nothing of a rank that is missing there.
+        """
+        incidents = tuple(
+            replace(one, until=None) if self._awaits_all_of(one) else one
+            for one in detection.incidents
+        )
+        return replace(detection, incidents=incidents)
+
+    def _awaits_all_of(self, incident: Incident) -> bool:
+        """Return True if records of an incident's ranks are awaited from before it ended on."""
+        ranks = [rank for rank in incident.ranks if rank < len(self._newest)]
+        if incident.until is None or not ranks:
+            return False
+        newest = self._newest[ranks]
+        return bool(np.all((newest >= self._awaited_since) & (newest < incident.until)))
 
     def _take(self, records: pd.DataFrame) -> pd.DataFrame:
         """Judge what is due of some records, with all steps that are complete; return the rest."""

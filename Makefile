@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: venv demo test stores check bench chaos mutants render clean servers
+.PHONY: venv demo test stores check bench chaos fuzz mutants render clean servers
 
 venv: $(STAMP)
 
@@ -57,6 +57,15 @@ bench: venv
 chaos: servers venv
 	$(BIN)/python -m benchmarks.chaos $(CHAOS_FLAGS)
 
+# Every parser of what others wrote, guided by the branches that inputs reach, docs/fuzzing.md. An environment of
+# its own, because atheris has no wheel for every Python; FUZZ_FLAGS="--target 'pod list' --runs 1000000".
+FUZZING := .venv-fuzzing
+fuzz:
+	test -x $(FUZZING)/bin/python || $(PYTHON) -m venv $(FUZZING)
+	$(FUZZING)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(FUZZING)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[agent,analyzers]' --group fuzz
+	$(FUZZING)/bin/python -m benchmarks.fuzzing $(FUZZ_FLAGS)
+
 # Which constants no test notices: 40 drawn ones, or MUTANT_FLAGS="--count 10 --below agent/".
 mutants: venv
 	$(BIN)/python -m benchmarks.mutants $(MUTANT_FLAGS)
@@ -86,4 +95,4 @@ servers:
 	fi
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build
+	rm -rf $(VENV) $(FUZZING) .mypy_cache .ruff_cache .pytest_cache dist build

@@ -13,6 +13,7 @@ from rankscope_analyzers.checkpoints.problems import FileProblem, Problem
 from rankscope_analyzers.checkpoints.stretch import Stretch, opened
 
 MAX_JSON_BYTES = 64 << 20
+PICKLE_PROTOCOLS = tuple(bytes([protocol]) for protocol in range(2, 6))
 SURE_ENDINGS = (".pt", ".pth", ".ckpt", ".safetensors", ".distcp")
 """Files of these names hold tensors in a known format or are damaged; .bin and .tar may be
 anything."""
@@ -65,7 +66,7 @@ def _examined(
         return _of_torch("torch", read)
     if path.endswith(".safetensors") or safetensors_file.looks_like(head):
         return ExaminedFile("safetensors", safetensors_file.read(file))
-    if head[:1] == b"\x80" and head[1] in range(2, 6):
+    if head[:1] == b"\x80" and head[1:2] in PICKLE_PROTOCOLS:
         return _of_torch("pickle", torch_file.read_pickles(file))
     if path.endswith(SURE_ENDINGS) and head[257:262] != b"ustar":
         raise FileProblem("unparseable", "begins as no file that holds tensors")

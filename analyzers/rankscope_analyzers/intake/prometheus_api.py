@@ -218,9 +218,10 @@ def _on_grid(numbers: Floats, times: Floats) -> Floats:
     step = times[1] - times[0] if len(times) > 1 else 1.0
     if len(values) == len(times) and abs(moments[0] - times[0]) < step / 2:
         return values
-    indices = np.rint((moments - times[0]) / step).astype(int)
+    near = np.abs(moments - times[0]) <= step * len(times)  # which neither NaN nor infinity is
+    indices = np.rint((moments[near] - times[0]) / step).astype(int)
     inside = (indices >= 0) & (indices < len(times))
-    row[indices[inside]] = values[inside]
+    row[indices[inside]] = values[near][inside]
     return row
 
 

@@ -35,19 +35,20 @@ class ParquetTable:
 
     Raises:
         OSError: it cannot be opened.
-        ValueError: it is no Parquet file (pyarrow's errors are ValueErrors).
+        ValueError: it is no Parquet file.
     """
 
     __slots__ = ("_file", "_floors", "columns", "node_names", "rank_count")
 
     def __init__(self, path: Path) -> None:
-        schema = pq.read_schema(path)
-        texts = parquet_columns.texts(schema)
-        self._file = pq.ParquetFile(
-            path, memory_map=False, buffer_size=BUFFER_BYTES, pre_buffer=False,
-            read_dictionary=texts,
-        )  # fmt: skip
-        _check(self._file, texts)
+        with parquet_columns.errors_of_values():
+            schema = pq.read_schema(path)
+            texts = parquet_columns.texts(schema)
+            self._file = pq.ParquetFile(
+                path, memory_map=False, buffer_size=BUFFER_BYTES, pre_buffer=False,
+                read_dictionary=texts,
+            )  # fmt: skip
+            _check(self._file, texts)
         self.columns: Sequence[str] = parquet_columns.readable(schema)
         self.rank_count = 1
         earliest, names = [], set[str]()
@@ -64,7 +65,8 @@ class ParquetTable:
         self.node_names: tuple[str, ...] = tuple(sorted(names)) or (UNKNOWN_NODE,)
 
     def _read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        yield from self._file.iter_batches(BATCH_ROWS, columns=list(columns), use_threads=False)
+        with parquet_columns.errors_of_values():
+            yield from self._file.iter_batches(BATCH_ROWS, columns=list(columns), use_threads=False)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         """Yield these columns of all records, and `node` as a number, in order of their start."""

@@ -6,7 +6,8 @@ and columns have it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,19 @@ MAX_VALUE_BYTES = 32
 
 NUMBER_BYTES = 8
 """Of a number in memory, whatever it takes in the file."""
+
+
+@contextmanager
+def errors_of_values() -> Iterator[None]:
+    """Raise what pyarrow finds wrong with a file as ValueError, which only some of its errors are.
+
+    Raises:
+        ValueError: the block met such an error.
+    """
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
 
 
 def texts(schema: pa.Schema) -> Sequence[str]:

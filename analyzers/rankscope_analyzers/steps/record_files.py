@@ -95,17 +95,19 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
     from rankscope_analyzers.steps import parquet_columns
 
-    schema = pq.read_schema(path)
-    check_bound(len(schema), MAX_COLUMNS, "columns")
-    texts = parquet_columns.texts(schema)
-    file = pq.ParquetFile(path, memory_map=False, pre_buffer=False, read_dictionary=texts)
-    check_bound(file.metadata.num_rows, MAX_ROWS, "rows")
-    check_bound(parquet_columns.unpacked_bytes(file), MAX_UNPACKED_BYTES, "bytes")
-    table = file.read(columns=parquet_columns.readable(schema))
-    check_bound(
-        sum(_unpacked_bytes(table.column(name)) for name in texts), MAX_UNPACKED_BYTES, "bytes"
-    )
-    return cast("pd.DataFrame", table.cast(_plain(table.schema)).to_pandas())
+    with parquet_columns.errors_of_values():
+        schema = pq.read_schema(path)
+        check_bound(len(schema), MAX_COLUMNS, "columns")
+        texts = parquet_columns.texts(schema)
+        file = pq.ParquetFile(path, memory_map=False, pre_buffer=False, read_dictionary=texts)
+        check_bound(file.metadata.num_rows, MAX_ROWS, "rows")
+        check_bound(parquet_columns.unpacked_bytes(file), MAX_UNPACKED_BYTES, "bytes")
+        table = file.read(columns=parquet_columns.readable(schema))
+        unpacked = sum(_unpacked_bytes(table.column(name)) for name in texts)
+        check_bound(unpacked, MAX_UNPACKED_BYTES, "bytes")
+        # What pandas wrote into the file about its types is not obeyed: it may be a stranger's.
+        plain = table.cast(_plain(table.schema))
+        return cast("pd.DataFrame", plain.to_pandas(ignore_metadata=True))
 
 
 def _unpacked_bytes(column: pa.ChunkedArray) -> int:

@@ -17,6 +17,7 @@ from hashlib import blake2s
 from pathlib import Path
 from typing import Any
 
+from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.text import finite_json
 from rankscope_analyzers.text.sanitize import visible
@@ -325,8 +326,8 @@ def _read(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _line(text: bytes) -> Mapping[str, Any] | None:
     try:
-        return line_of(json.loads(text))
-    except (ValueError, RecursionError):
+        return line_of(untrusted_json.read(text))
+    except ValueError:
         return None
 
 

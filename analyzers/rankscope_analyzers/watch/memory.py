@@ -208,7 +208,7 @@ class Memory:
 def _taken_up(keeper: Keeper, value: Any) -> str:
     try:
         keeper.restore(value)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         return repr(error)
     return ""
 

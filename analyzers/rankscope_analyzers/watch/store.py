@@ -8,6 +8,7 @@ of its own name; readers that do not know it leave it alone.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.text import wording
 from rankscope_analyzers.text.sanitize import visible
 
@@ -133,7 +135,7 @@ def parsed(document: bytes) -> Kept:
     if head.get("version") != VERSION:
         raise StoreError(f"it is of version {head.get('version')!a}, expected {VERSION}")
     saved = head.get("saved")
-    if isinstance(saved, bool) or not isinstance(saved, int | float):
+    if isinstance(saved, bool) or not isinstance(saved, int | float) or not math.isfinite(saved):
         raise StoreError("it does not say when it was written")
     return _parts(float(saved), others)
 
@@ -158,8 +160,8 @@ def _parts(saved: float, others: list[bytes]) -> Kept:
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
+        found = untrusted_json.read(line)
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
 

@@ -22,6 +22,7 @@ COMPRESSED = 0x07  # OBJECT_COMPRESSED_XZ, _LZ4 and _ZSTD
 DATA, ENTRY, ENTRY_ARRAY = 1, 3, 6
 
 HEADER_BYTES = 240
+ENTRY_BYTES = 64  # of an entry without fields
 MAX_ITEMS = 64  # fields of an entry; the kernel's have about 20
 MAX_ARRAY_ITEMS = 1 << 22
 MAX_BACKLOG = 20_000
@@ -126,8 +127,10 @@ class JournalFile:
 
     def _record(self, offset: int, boot: str) -> Record | None:
         _, size = self._object(offset, ENTRY)
+        if size < ENTRY_BYTES:
+            raise JournalError(f"has an entry of {size} bytes at {offset}")
         step = 4 if self.header.compact else 16
-        count = min((size - 64) // step, MAX_ITEMS)
+        count = min((size - ENTRY_BYTES) // step, MAX_ITEMS)
         data = self._bytes(offset + 16, 48 + count * step)
         sequence, _, monotonic = struct.unpack_from("<QQQ", data)
         items = [struct.unpack_from(self._offset, data, 48 + n * step)[0] for n in range(count)]

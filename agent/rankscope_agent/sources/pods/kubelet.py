@@ -99,7 +99,7 @@ def _exchange(connection: socket.socket, method: str, left: Callable[[], float])
             if not data:
                 raise KubeletError("the kubelet closed the connection in the middle of its answer")
             answer.take(http, data)
-    except ProtocolError as error:
+    except (ProtocolError, UnicodeDecodeError) as error:
         raise KubeletError(f"what answers on the socket does not speak HTTP/2: {error}") from None
     return answer.message()
 

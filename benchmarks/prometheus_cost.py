@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from benchmarks.processes import free_port
 
-from rankscope_analyzers.intake.prometheus_api import Prometheus
+from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus
 
 SERIES, POINTS, STEP = 4096, 360, 15
 START = 1_760_000_000
@@ -48,12 +48,19 @@ def measure() -> ReadCost:
         theirs = query.Prometheus(url)
         costs = [
             (
-                *_cost(lambda: Prometheus(url).range(QUERY, START, end, STEP).frame()),
+                *_cost(lambda: _frame(Prometheus(url).range(QUERY, START, end, STEP))),
                 *_cost(lambda: theirs.query_range(QUERY, START, end, STEP)),
             )
             for _ in range(ROUNDS)
         ]
     return ReadCost(*(float(np.median(column)) for column in zip(*costs, strict=True)))
+
+
+def _frame(matrix: Matrix) -> pd.DataFrame:
+    """Return what the other library returns: a column per series, named by its labels."""
+    columns = pd.MultiIndex.from_frame(pd.DataFrame([dict(x) for x in matrix.labels]).fillna(""))
+    index = pd.to_datetime(matrix.times, unit="s", utc=True)
+    return pd.DataFrame(matrix.values.T, index=index, columns=columns)
 
 
 def _cost(read: Callable[[], pd.DataFrame]) -> tuple[float, float]:

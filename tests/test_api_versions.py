@@ -19,6 +19,7 @@ from rankscope_agent.contract.api_version import (
     stated_version,
 )
 from rankscope_agent.web.routes import JSON_TYPE, Response, Route
+from rankscope_analyzers.arguments import watch as watch_options
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.agent_steps import from_agents
@@ -120,7 +121,7 @@ def test_agents_of_the_version_before_and_after_are_understood(name, capsys, mon
     with agent_of(answers(), version) as url:
         (job,) = from_agents([url], None, 0.0).jobs
         parser = argparse.ArgumentParser()
-        watch_command.add_arguments(parser)
+        watch_options.add_arguments(parser)
         options = parser.parse_args(["--agent", url, "--once", "--since", "90000d"])
         assert watch_command.run(options) == 0
     assert job.world_size == 4

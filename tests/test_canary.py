@@ -20,6 +20,7 @@ from rankscope_analyzers.canary import seen as looks
 from rankscope_analyzers.canary import trial
 from rankscope_analyzers.canary.seen import Seen, SilentError
 from rankscope_analyzers.demo import run as demo
+from rankscope_analyzers.demo.faults import FAULTS
 from rankscope_analyzers.watch import canaries
 from rankscope_analyzers.watch.canaries import Canaries
 from servers import free_port
@@ -47,7 +48,7 @@ def test_what_only_looks_like_one_is_a_job(job_id):
 
 def test_the_job_of_the_demo_is_the_one_that_is_expected_to_be_slow():
     assert demo.RANKS == RANKS
-    assert demo.FAULTS["slow-compute"] == SYMPTOM
+    assert FAULTS["slow-compute"] == SYMPTOM
 
 
 def agent_page(*job_ids):

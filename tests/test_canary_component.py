@@ -10,9 +10,11 @@ from manifest_parts import job_of
 from quantities import quantity
 from rankscope_agent.contract import canary
 from rankscope_analyzers import cli
+from rankscope_analyzers.arguments import canary as canary_options
 from rankscope_analyzers.command import Parser
 from rankscope_analyzers.commands import canary as command
 from rankscope_analyzers.demo import run
+from rankscope_analyzers.demo.faults import FAULTS
 from rankscope_dashboards.rules.alerts.canary import MISSED_SECONDS
 from rendered_manifests import combined
 
@@ -87,7 +89,7 @@ def test_it_trains_the_job_of_which_the_slow_rank_is_expected(pod):
     assert f"--rank={canary.SLOW_RANK}" in arguments
     assert "--fault=slow-compute" in arguments
     assert f"--steps={command.STEPS}" in arguments
-    assert run.FAULTS["slow-compute"] == canary.SYMPTOM
+    assert FAULTS["slow-compute"] == canary.SYMPTOM
     copy = of_pod(pod)["job"]["command"]
     assert copy[0] == "cp"
     assert copy[2] == script
@@ -106,7 +108,7 @@ def test_the_probe_is_copied_to_where_the_job_finds_it(pod):
 
 def test_it_asks_all_watches_by_a_name_that_leads_to_them(pod, objects):
     parser = Parser("canary")
-    command.add_arguments(parser)
+    canary_options.add_arguments(parser)
     given = of_pod(pod)["canary"]["args"]
     assert given[0] == "canary"
     assert given[0] in cli.COMMANDS

@@ -9,7 +9,7 @@ import pytest
 from rankscope_agent.contract.sources import SOURCES
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_analyzers import cli
-from rankscope_analyzers.commands import examples
+from rankscope_analyzers.arguments import examples
 from rankscope_dashboards import generate
 
 

@@ -5,10 +5,10 @@ import subprocess
 import pytest
 import yaml
 
+from rankscope_analyzers.arguments.hang_age import HANG_AFTER
 from rankscope_analyzers.command import InputError
 from rankscope_analyzers.commands import watch_setup
 from rankscope_analyzers.commands.config_option import configured
-from rankscope_analyzers.commands.hang_age import HANG_AFTER
 from rankscope_analyzers.configuration.example import EXAMPLE
 from rankscope_analyzers.configuration.thresholds import DEFAULTS, THRESHOLDS
 from rankscope_analyzers.configuration.values import Configuration

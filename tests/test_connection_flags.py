@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import rankscope_analyzers.commands
+import rankscope_analyzers.arguments
 from rankscope_analyzers import cli
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.intake.cluster import ClusterAccess, ClusterError, NodeAgents
 from test_honest_answers import Agent
 
-FOLDER = Path(rankscope_analyzers.commands.__file__).parent
+FOLDER = Path(rankscope_analyzers.arguments.__file__).parent
 
 REST = {
     "diagnose": (),
@@ -42,7 +42,7 @@ CREDENTIALS = (
 
 def parsed(command, *arguments):
     parser = argparse.ArgumentParser(exit_on_error=False)
-    cli._load(command).add_arguments(parser)
+    cli._arguments(command).add_arguments(parser)
     return parser.parse_args([*arguments, *REST[command]])
 
 

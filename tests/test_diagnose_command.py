@@ -42,7 +42,10 @@ def test_a_job_can_be_chosen_and_an_unknown_one_is_an_error(trace, capsys):
         (["--frobnicate"], "COMMAND"),
         (["diagnose"], "--agent --cluster --prometheus --trace --kineto --capture is required"),
         (["diagnose", "--trace", "x", "--agent", "y"], "not allowed with"),
-        (["diagnose", "--trace", "x", "--frobnicate"], "unrecognized arguments: --frobnicate"),
+        (
+            ["diagnose", "--trace", "x", "--frobnicate"],
+            "rankscope diagnose: unrecognized arguments: --frobnicate",
+        ),
         (["demo", "--fault", "slow-moon"], "invalid choice: 'slow-moon'"),
     ],
 )

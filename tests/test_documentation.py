@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -110,8 +109,7 @@ def options() -> Mapping[str, set[str]]:
     }
     for name in cli.COMMANDS:
         parser = argparse.ArgumentParser()
-        module, _ = cli.COMMANDS[name]
-        import_module(f"rankscope_analyzers.commands.{module}").add_arguments(parser)
+        cli._arguments(name).add_arguments(parser)
         found[f"rankscope {name}"] = options_of(parser)
     return found
 

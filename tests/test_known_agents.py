@@ -11,6 +11,7 @@ import pytest
 import kubeconfigs
 from fake_api_server import FakeApiServer
 from pod_json import agents_pod
+from rankscope_analyzers.arguments import watch as watch_options
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents
 from rankscope_analyzers.intake.known_agents import KnownAgents
@@ -114,7 +115,7 @@ def values(page: str, name: str) -> dict[str, float]:
 
 def test_the_watch_goes_on_and_its_reports_say_how_old_the_addresses_are(tmp_path, api, capsys):
     parser = argparse.ArgumentParser()
-    watch_command.add_arguments(parser)
+    watch_options.add_arguments(parser)
     options = parser.parse_args(["--cluster", "--namespace=rankscope", "--since=9000d"])
     (tmp_path / "rings").mkdir()
     writer = RingWriter(tmp_path / "rings", rank=0, job_id=JOB)

@@ -11,6 +11,7 @@ import pytest
 import kubeconfigs
 from dripping import DRIPS, Dripping
 from fake_api_server import FakeApiServer
+from rankscope_analyzers.arguments import watch as watch_options
 from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake.cluster import ClusterError
@@ -55,7 +56,7 @@ def test_a_lease_runs_out_after_one_evaluation_and_not_for_one_bad_answer():
     assert longest < leadership.STUCK_SECONDS
     # A lease that nobody renews is free after one evaluation is missed, and not after two.
     parser = argparse.ArgumentParser()
-    watch_command.add_arguments(parser)
+    watch_options.add_arguments(parser)
     interval = age_seconds(parser.get_default("interval"))
     assert interval <= election.LEASE_SECONDS < 2 * interval
 
@@ -335,7 +336,7 @@ def test_a_watch_that_stands_by_shows_nothing_and_begins_anew():
 )
 def test_a_lease_takes_a_cluster_and_a_namespace(words):
     parser = argparse.ArgumentParser()
-    watch_command.add_arguments(parser)
+    watch_options.add_arguments(parser)
     options = parser.parse_args([*words, "--lease", "watch"])
     with pytest.raises(watch_command.InputError, match="--lease goes with"):
         watch_command.run(options)

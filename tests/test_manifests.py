@@ -22,8 +22,8 @@ from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import all_collectors
 from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_agent.settings.command_line import parse_config
+from rankscope_analyzers.arguments import watch as watch_options
 from rankscope_analyzers.command import Parser
-from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake.cluster_objects import EVENTS, NODES, PODS, QUOTA_KINDS
 from rankscope_analyzers.workloads.kinds import KINDS
 from rendered_manifests import PATIENCE_SECONDS, ROOT, combined, kustomize, parsed
@@ -161,7 +161,7 @@ def closed(schema):
 
 def test_agents_and_the_watch_take_the_arguments_that_they_are_given(rendered):
     parser = Parser("rankscope")
-    watch_command.add_arguments(parser.add_subparsers(dest="command").add_parser("watch"))
+    watch_options.add_arguments(parser.add_subparsers(dest="command").add_parser("watch"))
     collectors = tuple(all_collectors(None, None))
     for objects in rendered.values():
         for name, _, container in containers(objects):

@@ -20,6 +20,7 @@ from rankscope_agent.contract.shards import (
     shard_of_text,
 )
 from rankscope_agent.web.routes import Response
+from rankscope_analyzers.arguments import watch as watch_options
 from rankscope_analyzers.command import InputError
 from rankscope_analyzers.commands import watch, watch_shards, watch_streaming
 from rankscope_analyzers.commands.job_source import JobSource
@@ -88,7 +89,7 @@ def test_a_reader_asks_for_a_job_a_shard_or_all():
 
 def options(*words):
     parser = argparse.ArgumentParser()
-    watch.add_arguments(parser)
+    watch_options.add_arguments(parser)
     return parser.parse_args(["--agent", "x", *words])
 
 
@@ -159,7 +160,7 @@ class ShardWatch(Watch):
         folder.mkdir()
         words = [word for url in urls for word in ("--agent", url)]
         parser = argparse.ArgumentParser()
-        watch.add_arguments(parser)
+        watch_options.add_arguments(parser)
         self.options = parser.parse_args(
             [*words, "--interval=1h", "--step-interval=1s", "--since=9000d", "--hang-after=9000d"]
         )

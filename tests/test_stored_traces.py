@@ -18,6 +18,7 @@ from fsspec.asyn import AsyncFileSystem
 from rankscope_analyzers import cli
 from rankscope_analyzers.steps import job_records, stored_traces
 from rankscope_analyzers.steps.job_records import SourceError
+from rankscope_analyzers.steps.trace_directories import directory
 from suite_jobs import fault, made
 
 STORE = "memory://archive/2026"
@@ -68,7 +69,7 @@ def test_nothing_of_a_stored_trace_stays_on_disk(traces, tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    where = stored_traces.directory(f"{STORE}/gpu_compute")
+    where = directory(f"{STORE}/gpu_compute")
     with stored_traces.at_hand(where) as folder:
         assert {one.name for one in folder.iterdir()} == {"meta.json", "records.parquet"}
         assert scratch in folder.parents
@@ -79,7 +80,7 @@ def test_nothing_of_a_stored_trace_stays_on_disk(traces, tmp_path, monkeypatch):
 def test_a_file_is_copied_up_to_its_bound(within, traces, monkeypatch):
     size = (traces / "gpu_compute" / "records.parquet").stat().st_size
     monkeypatch.setattr(stored_traces, "MAX_FILE_BYTES", size + within)
-    where = stored_traces.directory(f"{STORE}/gpu_compute")
+    where = directory(f"{STORE}/gpu_compute")
     if within == 0:
         assert stored_traces.trace(where).job_id == "gpu_compute"
         return
@@ -96,7 +97,7 @@ def test_a_hostile_stored_trace_is_refused_by_its_address(capsys, tmp_path):
     store.pipe("/archive/bad/records.csv", ",".join(map(str, range(300))).encode() + b"\n1\n")
     try:
         with pytest.raises(SourceError, match=r"memory://archive/bad/records\.csv.*300 columns"):
-            stored_traces.trace(stored_traces.directory("memory://archive/bad"))
+            stored_traces.trace(directory("memory://archive/bad"))
         assert verdicts(tmp_path / "a.json", "--trace", "memory://archive/bad")[0] == 1
         said = capsys.readouterr().err
         assert "memory://archive/bad/records.csv cannot be read" in said
@@ -140,7 +141,7 @@ def test_what_save_wrote_is_to_be_copied(capsys):
 @pytest.mark.parametrize("extra", [0, 1])
 def test_a_store_is_searched_for_jobs_up_to_a_bound(extra, traces, monkeypatch):
     monkeypatch.setattr(stored_traces, "MAX_ENTRIES", 2 - extra)
-    where = stored_traces.directory(STORE)
+    where = directory(STORE)
     if not extra:
         assert [one.name for one in stored_traces.job_directories(where)] == [
             "data_loader",
@@ -153,7 +154,7 @@ def test_a_store_is_searched_for_jobs_up_to_a_bound(extra, traces, monkeypatch):
 
 def test_a_job_among_too_many_files_is_found_by_its_name(traces, monkeypatch):
     monkeypatch.setattr(stored_traces, "MAX_ENTRIES", 1)
-    where = stored_traces.directory(f"{STORE}/gpu_compute")
+    where = directory(f"{STORE}/gpu_compute")
     assert stored_traces.job_directories(where) == [where]
     assert stored_traces.trace(where).meta["job"] == "gpu_compute"
 
@@ -190,8 +191,8 @@ def test_a_listing_that_does_not_end_is_given_up(monkeypatch):
     fsspec.register_implementation("endless", EndlessStore, clobber=True)
     monkeypatch.setattr(stored_traces, "LISTING_SECONDS", 0.05)
     with pytest.raises(SourceError, match=r"endless://bucket holds over .* or takes over 0\.05 s"):
-        stored_traces.job_directories(stored_traces.directory("endless://bucket"))
-    where = stored_traces.directory("endless://bucket/job")
+        stored_traces.job_directories(directory("endless://bucket"))
+    where = directory("endless://bucket/job")
     assert stored_traces.job_directories(where) == [where]
     assert EndlessStore.asked == 2
 

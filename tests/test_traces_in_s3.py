@@ -11,6 +11,7 @@ import pytest
 from rankscope_analyzers import cli
 from rankscope_analyzers.steps import stored_traces
 from rankscope_analyzers.steps.job_records import SourceError
+from rankscope_analyzers.steps.trace_directories import directory
 from suite_jobs import fault, made
 
 s3fs = pytest.importorskip("s3fs", reason="reads S3: make stores")
@@ -90,14 +91,14 @@ def test_two_processes_read_the_bucket_as_one_does(traces, tmp_path):
 )
 def test_what_is_not_there_is_one_sentence(url, said, traces):
     with pytest.raises(SourceError, match=said) as raised:
-        stored_traces.job_directories(stored_traces.directory(url))
+        stored_traces.job_directories(directory(url))
     assert "\n" not in str(raised.value)
 
 
 def test_a_job_in_a_directory_too_large_to_list_is_found_by_its_name(traces, monkeypatch):
     monkeypatch.setattr(stored_traces, "MAX_ENTRIES", 1)
-    where = stored_traces.directory(f"s3://{BUCKET}/2026/gpu_compute")
+    where = directory(f"s3://{BUCKET}/2026/gpu_compute")
     assert stored_traces.job_directories(where) == [where]
     assert stored_traces.trace(where).job_id == "gpu_compute"
     with pytest.raises(SourceError, match="give --trace the directories of single jobs"):
-        stored_traces.job_directories(stored_traces.directory(f"s3://{BUCKET}/2026"))
+        stored_traces.job_directories(directory(f"s3://{BUCKET}/2026"))

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from answering_agents import Agent
+from rankscope_analyzers.arguments import watch as watch_options
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.isolation.boundary import ErrorLog
@@ -154,7 +155,7 @@ def looks(monkeypatch):
     """Return agents of two nodes, the slow rank on the second, and how to look at them."""
     monkeypatch.setattr(agent_pages, "POLL_SECONDS", 0.0)
     parser = argparse.ArgumentParser()
-    watch_command.add_arguments(parser)
+    watch_options.add_arguments(parser)
     with Unsteady("n0", range(4)) as first, Unsteady("n1", range(4, 8)) as second:
         flags = [f"--agent={one.url}" for one in (first, second)]
         options = parser.parse_args([*flags, "--since=9000d"])

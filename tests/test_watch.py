@@ -8,6 +8,7 @@ import pytest
 
 from faulty_clusters import JOB, Cluster, pressure
 from rankscope_analyzers import cli
+from rankscope_analyzers.arguments import watch as watch_options
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.intake.agent_client import Agent, StatusError
@@ -156,7 +157,7 @@ def serve_once(url, capsys, code=0) -> str:
 
 def watch_command_options(*arguments: str):
     parser = argparse.ArgumentParser()
-    watch_command.add_arguments(parser)
+    watch_options.add_arguments(parser)
     return parser.parse_args(arguments)
 
 

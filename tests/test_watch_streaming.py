@@ -24,6 +24,7 @@ from rankscope_agent.contract.step_blocks import MEDIA_TYPE, cursors_of
 from rankscope_agent.serving.step_blocks import steps_blocks
 from rankscope_agent.serving.step_stream import steps_json
 from rankscope_agent.web.routes import JSON_TYPE, TEXT_TYPE, Response, Route
+from rankscope_analyzers.arguments import watch as watch_options
 from rankscope_analyzers.commands import watch, watch_streaming
 from rankscope_analyzers.commands.job_source import JobSource
 from rankscope_analyzers.isolation.boundary import ErrorLog
@@ -120,7 +121,7 @@ class Watch:
 
     def __init__(self, urls, folder):
         parser = argparse.ArgumentParser()
-        watch.add_arguments(parser)
+        watch_options.add_arguments(parser)
         words = [word for url in urls for word in ("--agent", url)]
         self.options = parser.parse_args([*words, "--interval=1h", "--step-interval=1s"])
         self.said = []
@@ -303,7 +304,7 @@ def test_a_job_of_one_rank_and_short_jobs_come_and_go(fleet, tmp_path):
 
 def test_steps_are_asked_for_at_evaluations_alone_where_that_is_wanted():
     parser = argparse.ArgumentParser()
-    watch.add_arguments(parser)
+    watch_options.add_arguments(parser)
     make = partial(
         watch_streaming.cycle_of,
         source=JobSource(lambda: None),

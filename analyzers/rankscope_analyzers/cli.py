@@ -1,9 +1,10 @@
 """`rankscope`: the user's command; finds the chosen subcommand and runs it.
 
-Only the chosen command's module is imported: explaining a log must not cost what analysing traces
-needs. Exit codes: 0 when a verdict was produced, whatever it says; 1 for usage and input errors,
-and where none was possible because what it takes could not be read. `preflight`, `verify` and
-`canary` are gates: 2 when a check failed, 3 when one could not be decided.
+Only the chosen command's modules are imported, first its options, then what runs it: a usage error
+must not cost what analysing traces needs. Exit codes: 0 when a verdict was produced, whatever it
+says; 1 for usage and input errors, and where none was possible because what it takes could not be
+read. `preflight`, `verify` and `canary` are gates: 2 when a check failed, 3 when one could not be
+decided.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from contextlib import nullcontext
 from importlib import import_module
 from typing import cast
 
-from rankscope_analyzers.command import Command, Parser
-from rankscope_analyzers.commands import examples
+from rankscope_analyzers.arguments import examples
+from rankscope_analyzers.command import Arguments, Command, Parser
 from rankscope_analyzers.isolation.absent_package import absent
 from rankscope_analyzers.text.sanitize import visible
 
@@ -54,7 +55,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": ("demo", "run a real training job with a slow rank and diagnose it"),
     "probe-path": ("probe_path", "print the directory to put on a trainer's PYTHONPATH"),
 }
-"""Every command: the module of `commands` that has it, and what it is for."""
+"""Every command: its module in `arguments` and in `commands`, and what it is for."""
 
 FIRST_STEPS = """\
 Rankscope reports which rank slows a training job down, and why. Try first:
@@ -84,10 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(FIRST_STEPS)
         return 0
     chosen = given[0] if given[0] in COMMANDS else None
+    declared = {name: _arguments(name) for name in _needed(given[0])}
+    options, unknown = _parser(declared, chosen).parse_known_args(given)
+    if unknown:
+        Parser(f"{PROGRAM} {options.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
     with absent("pyarrow") if chosen == LASTING else nullcontext():
-        commands = {name: _load(name) for name in _needed(given[0])}
-    options = _parser(commands, chosen).parse_args(given)
-    command = commands[options.command]
+        command = _load(options.command)
     try:
         return command.run(options)
     except command.FAILURES as error:
@@ -104,16 +107,21 @@ def _needed(first: str) -> Iterable[str]:
     return COMMANDS if first.startswith("-") and first not in LISTING else ()
 
 
+def _arguments(name: str) -> Arguments:
+    module, _ = COMMANDS[name]
+    return cast("Arguments", import_module(f"rankscope_analyzers.arguments.{module}"))
+
+
 def _load(name: str) -> Command:
     module, _ = COMMANDS[name]
     return cast("Command", import_module(f"rankscope_analyzers.commands.{module}"))
 
 
-def _parser(commands: Mapping[str, Command], chosen: str | None) -> argparse.ArgumentParser:
+def _parser(declared: Mapping[str, Arguments], chosen: str | None) -> argparse.ArgumentParser:
     """Make the parser; without a chosen command it is the one that lists them all.
 
     Args:
-        commands: those whose arguments it takes.
+        declared: the arguments of those commands whose arguments it takes.
         chosen: the only command that it knows, if any.
     """
     parser = Parser(PROGRAM, description="Report which rank slows a training job down, and why.")
@@ -128,8 +136,8 @@ def _parser(commands: Mapping[str, Command], chosen: str | None) -> argparse.Arg
             epilog=examples.epilog(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name in commands:
-            commands[name].add_arguments(subparser)
+        if name in declared:
+            declared[name].add_arguments(subparser)
     return parser
 
 

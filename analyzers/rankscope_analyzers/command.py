@@ -12,6 +12,9 @@ from typing import Any, NoReturn, Protocol
 from rankscope_analyzers.text import finite_json
 from rankscope_analyzers.text.plain_lines import shown
 
+STANDARD_OUTPUT = Path("-")
+"""What an option for a file takes instead of one."""
+
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -19,16 +22,20 @@ class InputError(Exception):
     """The command was called wrongly; the message says what was seen and what to do."""
 
 
+class Arguments(Protocol):
+    """What the module of a command's options offers; it imports nothing that takes long."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's arguments."""
+        ...
+
+
 class Command(Protocol):
-    """What the module of a command offers; it is imported when the command is chosen."""
+    """What the module of a command offers; it is imported when the command runs."""
 
     @property
     def FAILURES(self) -> tuple[type[Exception], ...]:  # noqa: N802 - a module's constant
         """What `run` raises with a message for the user."""
-        ...
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the command's arguments."""
         ...
 
     def run(self, options: argparse.Namespace) -> int:

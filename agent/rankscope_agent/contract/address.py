@@ -6,6 +6,9 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
+AGENT_PORT = 9877
+"""Port that an agent listens on by default."""
+
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\[\]:\s]*):(?P<port>[0-9]{1,5})")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankscope_agent.contract.address import ListenAddress, parse_listen_address
+from rankscope_agent.contract.address import AGENT_PORT, ListenAddress, parse_listen_address
 from rankscope_agent.contract.job_labels import parse_job_labels
 from rankscope_agent.settings.option import option, options_of
 from rankscope_agent.settings.simulation import MODELS, SCENARIOS, Simulation, parse_simulation
@@ -50,7 +50,7 @@ class Config:
     listen: ListenAddress = option(
         "--web.listen-address",
         parse_listen_address,
-        ":9877",
+        f":{AGENT_PORT}",
         "HOST:PORT",
         "address to listen on; port 0 takes a free one, which the log names",
     )

@@ -27,17 +27,6 @@ ENDING = ".capture.tar.gz"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 
-def add_captures(parser: argparse.ArgumentParser) -> None:
-    """Declare where captures are kept."""
-    parser.add_argument(
-        "--captures",
-        type=Path,
-        metavar="DIR",
-        help="keep what is known of a job that hangs in DIR, once an hour for each job, for"
-        " rankscope diagnose --capture; the oldest go beyond 64 files or 2 GiB",
-    )
-
-
 def captures_of(options: argparse.Namespace, access: ClusterAccess | None) -> HangCaptures | None:
     """Return what keeps captures, None if they are not to be kept."""
     return (

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from rankscope_agent.contract import canary
 from rankscope_analyzers.canary import seen, trial
-from rankscope_analyzers.command import InputError, add_output, age_seconds, print_json
+from rankscope_analyzers.command import InputError, age_seconds, print_json
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo.probe_folder import ProbeMissingError
-from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
+from rankscope_analyzers.intake.credentials import CredentialsError, entry_of
 from rankscope_analyzers.text.sanitize import visible
 
 FAILURES: tuple[type[Exception], ...] = (
@@ -26,48 +26,11 @@ FAILURES: tuple[type[Exception], ...] = (
     ProbeMissingError,
 )
 
-DEFAULT_WATCH = "http://127.0.0.1:9878"
 
 STEPS = 1500
 """A minute and a half at some 60 ms each; the trial ends sooner where the rank is named sooner."""
 
 Check = Callable[[], None]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare whom to ask, and whether to train here."""
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--watch",
-        default=DEFAULT_WATCH,
-        metavar="URL",
-        help="address of the watch, or of several behind one name (default %(default)s)",
-    )
-    where.add_argument(
-        "--prometheus",
-        metavar="URL",
-        help="query a Prometheus server that scrapes the watch instead",
-    )
-    add_entry(parser, "the watch or Prometheus")
-    parser.add_argument(
-        "--train",
-        type=Path,
-        metavar="RINGS",
-        help="also run the test job on this machine; its probe writes to the directory RINGS,"
-        " which an agent reads (default: the job runs elsewhere, as in the canary component)",
-    )
-    parser.add_argument(
-        "--job",
-        metavar="ID",
-        help=f"name of the job (default: {canary.NAME} in the namespace of POD_NAMESPACE)",
-    )
-    parser.add_argument(
-        "--patience",
-        default="4m",
-        metavar="AGE",
-        help="how long to wait for the slow rank to be named (default %(default)s)",
-    )
-    add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,15 +7,12 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
-
-import shtab
 
 from rankscope_analyzers.captures import archive, contents, of_kept
 from rankscope_analyzers.captures.evidence import CaptureEvidence, EvidenceReader
 from rankscope_analyzers.captures.of_kept import CapturedDiagnosis
 from rankscope_analyzers.command import InputError, age_seconds
-from rankscope_analyzers.commands import connection, hang_age
+from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.intake import agent_evidence, agent_pages, job_objects
 from rankscope_analyzers.steps import job_records
@@ -29,26 +26,6 @@ FAILURES: tuple[type[Exception], ...] = (
     job_records.SourceError,
     RecordError,
 )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare whom to ask, of which job, and where the capture goes."""
-    connection.add_arguments(parser)
-    parser.add_argument("--job", metavar="ID", required=True, help="name of the job")
-    output: Any = parser.add_argument(
-        "file", type=Path, metavar="FILE", help="file to create, such as capture.tar.gz"
-    )
-    output.complete = shtab.FILE
-    parser.add_argument(
-        "--since", default="1h", metavar="AGE", help="how far back to look (default %(default)s)"
-    )
-    parser.add_argument(
-        "--kept",
-        action="store_true",
-        help="use the evidence that agents saved when the job last hung instead of its current"
-        " state; works even if no agent has the job any more",
-    )
-    hang_age.add_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:

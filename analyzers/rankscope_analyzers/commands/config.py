@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
-from typing import Any
 
-import shtab
 import yaml
 
 from rankscope_analyzers.configuration import rendering, values
@@ -16,25 +13,6 @@ from rankscope_analyzers.configuration.example import EXAMPLE
 from rankscope_analyzers.text.sanitize import visible
 
 FAILURES: tuple[type[Exception], ...] = ()
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what to do, and with which file."""
-    parser.add_argument(
-        "action",
-        choices=("check", "example", "render", "schema", "agent-flags"),
-        help="list the errors in FILE with line and column; print an example; print FILE with all"
-        " defaults; print the JSON Schema; print the equivalent flags of agents",
-    )
-    file: Any = parser.add_argument(
-        "file",
-        nargs="?",
-        type=Path,
-        default=Path("rankscope.yaml"),
-        metavar="FILE",
-        help="default: %(default)s",
-    )
-    file.complete = shtab.FILE
 
 
 def run(options: argparse.Namespace) -> int:

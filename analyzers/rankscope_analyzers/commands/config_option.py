@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rankscope_analyzers.command import InputError
 from rankscope_analyzers.configuration.document import ConfigurationError
 from rankscope_analyzers.configuration.values import Configuration, read
-
-
-def add_config(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare the option.
-
-    Args:
-        parser: of the command.
-        what: it reads of the file, in words.
-    """
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help=f"rankscope.yaml: {what}; see rankscope config"
-    )
 
 
 def configured(options: argparse.Namespace) -> Configuration:

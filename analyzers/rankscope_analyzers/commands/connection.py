@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import Any
 
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.cluster import (
@@ -17,65 +16,10 @@ from rankscope_analyzers.intake.cluster import (
     NodeAgents,
     trusted_agents,
 )
-from rankscope_analyzers.intake.credentials import CredentialsError, Entry, add_entry, entry_of
+from rankscope_analyzers.intake.credentials import CredentialsError, Entry, entry_of
 
 FAILURES: tuple[type[Exception], ...] = (AgentError, ClusterError, CredentialsError)
 """What comes of wrong addresses, clusters and credentials: to be among a command's own."""
-
-
-def add_arguments(
-    parser: argparse.ArgumentParser,
-    prometheus: bool = False,
-    default: str = "",
-    *,
-    required: bool = True,
-    namespace: str = "--namespace",
-) -> Any:
-    """Declare whom to ask: agents by address, those of a cluster, or Prometheus.
-
-    Args:
-        parser: of the command.
-        prometheus: whether a Prometheus server can tell what the command needs.
-        default: address of the agent that is asked without any flag, empty for none.
-        required: whether a command without a default must be told whom to ask.
-        namespace: option for the agents' namespace, where a command has another use for the name.
-
-    Returns:
-        The group of which one is chosen: a command may add to it.
-    """
-    where = parser.add_mutually_exclusive_group(required=required and not default)
-    default_text = f", repeatable (default: {default})" if default else "; repeatable"
-    where.add_argument(
-        "--agent", action="append", metavar="URL", help=f"address of an agent{default_text}"
-    )
-    where.add_argument(
-        "--cluster",
-        action="store_true",
-        help="all agents of the cluster that kubectl, or this pod, is configured for",
-    )
-    if prometheus:
-        where.add_argument(
-            "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
-        )
-    parser.add_argument(
-        namespace,
-        dest="namespace",
-        metavar="NS",
-        help="with --cluster: namespace of the agents (default: all)",
-    )
-    add_cluster_arguments(parser)
-    add_entry(parser, "agents or Prometheus" if prometheus else "agents")
-    return where
-
-
-def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which of the user's clusters is asked."""
-    parser.add_argument(
-        "--context", metavar="NAME", help="context of the kubeconfig (default: the current one)"
-    )
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="kubeconfig file (default: the one that kubectl uses)"
-    )
 
 
 def cluster_access(options: argparse.Namespace) -> ClusterAccess:

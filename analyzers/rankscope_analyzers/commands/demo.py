@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.command import InputError, print_json
 from rankscope_analyzers.commands import demo_tour, gpus
 from rankscope_analyzers.demo import hang
 from rankscope_analyzers.demo import run as demo
@@ -21,29 +21,6 @@ FAILURES: tuple[type[Exception], ...] = (
     RecordError,
     *gpus.FAILURES,
 )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the demo injects."""
-    parser.add_argument("--fault", choices=sorted(demo.FAULTS), default="slow-compute")
-    parser.add_argument("--rank", type=int, default=2, help="the slow rank (default %(default)s)")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
-        "--tour",
-        action="store_true",
-        help="show a healthy job, slow compute, slow input, a hang and a hot simulated GPU in"
-        " turn; takes about two minutes",
-    )
-    how.add_argument(
-        "--stack",
-        action="store_true",
-        help="keep a job running with simulated GPUs, watch, Prometheus, Alertmanager and, if"
-        " installed, Grafana, until Ctrl-C",
-    )
-    parser.add_argument(
-        "--seconds", type=float, metavar="N", help="with --stack: stop after that long"
-    )
-    add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:

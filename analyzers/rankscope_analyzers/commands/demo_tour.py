@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from rankscope_analyzers.arguments import gpus as gpu_options
 from rankscope_analyzers.command import Parser
 from rankscope_analyzers.commands import gpus
 from rankscope_analyzers.demo import hang
@@ -51,7 +52,7 @@ def _hot_gpu(console: Console, _rank: int) -> None:
     ):
         console.print(f"This is `rankscope gpus --agent {url.removeprefix('http://')} --one-job`:")
         parser = Parser("rankscope gpus")
-        gpus.add_arguments(parser)
+        gpu_options.add_arguments(parser)
         flags = [f"--agent={url}", "--one-job", f"--seconds={GPU_SECONDS}"]
         options = parser.parse_args(flags)
         gpus.run(argparse.Namespace(**vars(options) | {"no_color": console.no_color}))

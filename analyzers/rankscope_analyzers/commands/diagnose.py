@@ -6,19 +6,15 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
-
-import shtab
 
 from rankscope_analyzers.captures import archive, contents
 from rankscope_analyzers.command import (
     InputError,
-    add_output,
     age_seconds,
     print_json,
     print_remark,
 )
-from rankscope_analyzers.commands import connection, hang_age
+from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports, saved
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.spent_time import with_spent_time
@@ -42,50 +38,6 @@ FAILURES: tuple[type[Exception], ...] = (
     job_records.SourceError,
     RecordError,
 )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where records come from and how the verdict is printed."""
-    where = connection.add_arguments(parser, prometheus=True)
-    traces = where.add_argument(
-        "--trace",
-        nargs="+",
-        action="extend",
-        type=stored_traces.directory,
-        metavar="DIR",
-        help="directories of recorded traces, also at s3://, gs:// and az://",
-    )
-    profiles = where.add_argument(
-        "--kineto",
-        nargs="+",
-        action="extend",
-        type=Path,
-        metavar="DIR",
-        help="directories of PyTorch profiler traces, one per job, with a file per rank",
-    )
-    capture = where.add_argument(
-        "--capture", type=Path, metavar="FILE", help="file written by rankscope capture"
-    )
-    capture.complete = shtab.FILE
-    save: Any = parser.add_argument(
-        "--save",
-        type=Path,
-        metavar="DIR",
-        help="save the evidence to the new directory DIR; --trace DIR gives the same verdict",
-    )
-    for directories in (traces, profiles, save):
-        directories.complete = shtab.DIRECTORY
-    parser.add_argument("--job", metavar="ID", help="only this job")
-    parser.add_argument(
-        "--since",
-        default="1h",
-        metavar="AGE",
-        help="how far back to look (default %(default)s)",
-    )
-    hang_age.add_argument(parser)
-    report_files.add_arguments(parser)
-    verdict_file.add_arguments(parser)
-    add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankscope_agent.contract import untrusted_json
-from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.command import InputError, print_json
 from rankscope_analyzers.runs.record import SLOWER, RecordFormatError, differences, speed
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.sanitize import visible
@@ -21,13 +21,6 @@ FAILURES: tuple[type[Exception], ...] = (InputError,)
 
 MAXIMUM_BYTES = 64 << 20
 """The record of 16,384 ranks has some 4 MB."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the two records."""
-    parser.add_argument("before", type=Path, metavar="A", help="record of the earlier run")
-    parser.add_argument("after", type=Path, metavar="B", help="record of the later run")
-    add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:

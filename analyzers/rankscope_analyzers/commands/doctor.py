@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.arguments.doctor import LOCAL_AGENT
+from rankscope_analyzers.command import InputError, print_json
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.doctor import agent_startup
 from rankscope_analyzers.doctor.checks import AgentFacts, Check, find_pod, node_checks, pod_checks
 from rankscope_analyzers.doctor.python_paths import python_path_checks
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.cluster import (
-    AGENT_PORT,
     ClusterAccess,
     agent_pods,
     placed_pod,
@@ -34,21 +34,11 @@ from rankscope_analyzers.intake.environment_skew import (
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.name_lists import SHOWN
 
-LOCAL_AGENT = f"http://127.0.0.1:{AGENT_PORT}"
 POOL_SIZE = 32
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
 
 STYLES = {"seen": "green", "not seen": "red", "off": "yellow"}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the pod and where agents are."""
-    parser.add_argument(
-        "pod", nargs="?", metavar="POD", help="pod to examine: NAME or NAMESPACE/NAME"
-    )
-    connection.add_arguments(parser, default=LOCAL_AGENT)
-    add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 
-from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.command import InputError, print_json
 from rankscope_analyzers.commands import fabric_pods
 from rankscope_analyzers.fabric import report
 from rankscope_analyzers.text.console import open_console
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 LARGEST_BYTES = 8 << 30
-MOST_SECONDS = 600.0
 
 
 class CheckFailedError(Exception):
@@ -20,47 +19,6 @@ class CheckFailedError(Exception):
 
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CheckFailedError)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is measured, and what is expected."""
-    parser.add_argument(
-        "--backend",
-        choices=("gloo", "nccl"),
-        default="",
-        help="backend to measure (default: nccl with GPUs, otherwise gloo)",
-    )
-    parser.add_argument(
-        "--sizes",
-        default="64K,1M,16M",
-        metavar="SIZES",
-        help="message sizes of the all-reduces, in bytes or with K, M or G (default %(default)s)",
-    )
-    parser.add_argument(
-        "--link-size",
-        default="8M",
-        metavar="SIZE",
-        help="message size for measuring a link (default %(default)s)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=_seconds,
-        default=2.0,
-        metavar="SECONDS",
-        help="time for the all-reduces of one size (default %(default)s)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=_seconds,
-        default=120.0,
-        metavar="SECONDS",
-        help="how long ranks wait for each other (default %(default)s)",
-    )
-    parser.add_argument(
-        "--minimum", type=_gigabits, metavar="GBIT", help="minimum rate of a typical link in Gbit/s"
-    )
-    fabric_pods.add_arguments(parser)
-    add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -126,21 +84,3 @@ def size_bytes(text: str) -> int:
     if not 4 <= size <= LARGEST_BYTES:
         raise InputError(f"a size is a number of bytes from 4 to 8G such as 16M, not {text!r}")
     return size
-
-
-def _seconds(text: str) -> float:
-    return _positive(text, MOST_SECONDS, "seconds")
-
-
-def _gigabits(text: str) -> float:
-    return _positive(text, 1e6, "Gbit/s") * 1e9 / 8
-
-
-def _positive(text: str, most: float, unit: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= most:
-        raise argparse.ArgumentTypeError(f"expected {unit} above 0, at most {most:g}, not {text!r}")
-    return value

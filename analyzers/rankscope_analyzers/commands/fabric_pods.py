@@ -14,41 +14,6 @@ NAMES = ("image", "nodes")
 """Options without which no manifest can be made."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the pods."""
-    group = parser.add_argument_group(
-        "pods of its own", "print objects for kubectl apply -f - instead of measuring here"
-    )
-    group.add_argument("--manifest", choices=("job", "jobset"), help="the object to make pods by")
-    group.add_argument("--image", help="with torch and rankscope in it, as your training image")
-    group.add_argument("--nodes", type=int, metavar="N", help="pods, each on a node of its own")
-    group.add_argument(
-        "--gpus", type=int, default=8, metavar="N", help="of each pod (default %(default)s)"
-    )
-    group.add_argument(
-        "--resource",
-        action="append",
-        default=[],
-        metavar="NAME=COUNT",
-        help="RDMA devices of each pod, such as rdma/hca=1; may be given several times",
-    )
-    group.add_argument(
-        "--network",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a secondary network of each pod; may be given several times",
-    )
-    group.add_argument("--cpus", type=int, default=8, help="of each pod (default %(default)s)")
-    group.add_argument("--memory", default="32Gi", help="of each pod (default %(default)s)")
-    group.add_argument(
-        "--name", default="fabric-check", help="of all objects (default %(default)s)"
-    )
-    group.add_argument(
-        "--pods-namespace", default="", metavar="NS", help="of all objects (default: kubectl's)"
-    )
-
-
 def print_objects(options: argparse.Namespace, flags: list[str], seconds: float) -> None:
     """Print the objects as YAML.
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.command import InputError, print_json
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.gpus import states, throttle
@@ -37,26 +37,6 @@ MAX_SECONDS = 600.0
 
 ONE_JOB = "of these agents"
 """Stands for the name of a job that nothing names."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which agents are asked, and for how long."""
-    connection.add_arguments(parser)
-    whose = parser.add_mutually_exclusive_group()
-    whose.add_argument("--job", metavar="ID", help="only GPUs allocated to this job")
-    whose.add_argument(
-        "--one-job",
-        action="store_true",
-        help="treat all GPUs as one job, if the agents do not know their job",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=10.0,
-        metavar="N",
-        help="how long to watch (default %(default)s)",
-    )
-    add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:

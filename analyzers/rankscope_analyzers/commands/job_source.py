@@ -12,7 +12,7 @@ from rankscope_analyzers.captures.kept import HangCaptures
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.goodput import model_work
-from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
+from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.stragglers.diagnosis import Follower
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs

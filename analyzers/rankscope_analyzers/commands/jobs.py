@@ -11,7 +11,6 @@ from rich.console import Console
 
 from rankscope_analyzers.command import (
     InputError,
-    add_output,
     age_seconds,
     print_json,
     print_remark,
@@ -39,24 +38,6 @@ FAILURES: tuple[type[Exception], ...] = (
 
 LEAST_SECONDS = 2.0
 """Shortest pause between two tables: agents read their sources every second."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare whom to ask, and whether to ask again."""
-    connection.add_arguments(parser, prometheus=True)
-    parser.add_argument(
-        "--since",
-        default="10m",
-        metavar="AGE",
-        help="how far back to look (default %(default)s)",
-    )
-    parser.add_argument(
-        "--refresh",
-        type=float,
-        metavar="SECONDS",
-        help="repeat at this interval until interrupted; at least 2",
-    )
-    add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:

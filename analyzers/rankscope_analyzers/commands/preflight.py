@@ -10,16 +10,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rankscope_analyzers.arguments.step_target import target as step_target
 from rankscope_analyzers.command import (
     InputError,
-    add_output,
     age_seconds,
-    positive_seconds,
     print_json,
     write_text,
 )
-from rankscope_analyzers.commands import connection, step_target_options
-from rankscope_analyzers.commands.config_option import add_config, configured
+from rankscope_analyzers.commands import connection
+from rankscope_analyzers.commands.config_option import configured
 from rankscope_analyzers.intake import agent_pages, local_pages
 from rankscope_analyzers.intake.agent_client import AgentError
 from rankscope_analyzers.intake.kubernetes_api import KubernetesApi
@@ -27,7 +26,6 @@ from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.preflight import documents, jobs, pool, report, running
 from rankscope_analyzers.preflight.checks import (
     CHECKS,
-    POD_CHECKS,
     POOL_CHECKS,
     pod_results,
     results,
@@ -42,93 +40,6 @@ FAILURES: tuple[type[Exception], ...] = (
     InputError,
     documents.ManifestError,
 )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the manifests and what is known beside them."""
-    parser.add_argument(
-        "manifests",
-        nargs="*",
-        metavar="FILE",
-        help="YAML or JSON files, or directories of them; - reads standard input",
-    )
-    parser.add_argument(
-        "--namespace",
-        dest="manifests_namespace",
-        default="default",
-        metavar="NS",
-        help="namespace of objects without one (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--job",
-        action="append",
-        default=[],
-        metavar="NAMESPACE/NAME",
-        help="a job in the cluster: its pods, or its object while it has none; repeatable",
-    )
-    connection.add_arguments(parser, required=False, namespace="--agents-namespace")
-    _add_places(parser)
-    parser.add_argument(
-        "--since",
-        default="7d",
-        metavar="AGE",
-        help="how long ago a GPU's error still counts (default %(default)s)",
-    )
-    parser.add_argument(
-        "--checkpoint-path", metavar="PATH", help="where the job writes checkpoints"
-    )
-    parser.add_argument(
-        "--checkpoint-seconds",
-        type=positive_seconds,
-        metavar="SECONDS",
-        help="duration of a checkpoint",
-    )
-    step_target_options.add_arguments(parser)
-    add_config(parser, "ranges of the fabric, labels, projects of namespaces")
-    parser.add_argument(
-        "--skip",
-        action="append",
-        default=[],
-        metavar="CHECK",
-        choices=[
-            *(check.id for check in CHECKS),
-            *(check.id for check in POOL_CHECKS),
-            *(check.id for check in POD_CHECKS),
-        ],
-        help="skip a check; repeatable",
-    )
-    parser.add_argument("--strict", action="store_true", help="treat warnings as failures")
-    parser.add_argument("--junit", metavar="FILE", help="also write a JUnit XML report")
-    add_output(parser)
-
-
-def _add_places(parser: argparse.ArgumentParser) -> None:
-    """Declare the nodes and pods that are looked at without asking an agent."""
-    parser.add_argument(
-        "--node",
-        action="append",
-        default=[],
-        metavar="NODE",
-        help="check only this node; repeatable",
-    )
-    parser.add_argument(
-        "--this-node",
-        action="store_true",
-        help="check the local node by running the agent's collectors once",
-    )
-    parser.add_argument(
-        "--page",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="output of rankscope-agent --once on a node; - reads standard input; repeatable",
-    )
-    parser.add_argument(
-        "--this-pod",
-        action="store_true",
-        help="check the pod that the command runs in: shared and locked memory, interfaces,"
-        " devices, variables",
-    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -182,7 +93,7 @@ def _of_nodes(options: argparse.Namespace) -> bool:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    target = step_target_options.target(options)
+    target = step_target(options)
     known = configured(options) if options.config else None
     return Settings(options.checkpoint_path, options.checkpoint_seconds, target, known)
 

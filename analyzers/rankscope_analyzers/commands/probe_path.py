@@ -10,10 +10,6 @@ from rankscope_analyzers.demo.probe_folder import ProbeMissingError, probe_folde
 FAILURES: tuple[type[Exception], ...] = (ProbeMissingError,)
 
 
-def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """Declare nothing: the command takes no arguments."""
-
-
 def run(_options: argparse.Namespace) -> int:
     """Print the folder.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from pathlib import Path
 
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import connection
@@ -24,21 +23,6 @@ FAILURES: tuple[type[Exception], ...] = (
     RecordError,
     OSError,
 )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the job's agents, the job, and the file."""
-    connection.add_arguments(parser)
-    parser.add_argument("--job", metavar="ID", help="the job to record, if there are several")
-    parser.add_argument(
-        "--since",
-        default="1h",
-        metavar="AGE",
-        help="how far back to read steps (default %(default)s)",
-    )
-    parser.add_argument(
-        "file", type=Path, metavar="FILE", help="file to write; - for standard output"
-    )
 
 
 def run(options: argparse.Namespace) -> int:

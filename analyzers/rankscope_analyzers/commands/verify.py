@@ -11,12 +11,9 @@ from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport, examine
 from rankscope_analyzers.command import (
     InputError,
-    add_output,
     age_seconds,
-    positive_seconds,
     print_json,
     print_remark,
-    share,
     write_text,
 )
 from rankscope_analyzers.commands import connection
@@ -31,8 +28,8 @@ from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.verification import evidence as job_evidence
 from rankscope_analyzers.verification import report
-from rankscope_analyzers.verification.checkpoint_criterion import NAME as CHECKPOINT
-from rankscope_analyzers.verification.criteria import CRITERIA, results
+from rankscope_analyzers.verification.criteria import results
+from rankscope_analyzers.verification.identifiers import CHECKPOINT
 from rankscope_analyzers.verification.report import Verification
 
 FAILURES: tuple[type[Exception], ...] = (
@@ -48,73 +45,6 @@ PAUSE_SECONDS = 5.0
 
 Logs = tuple[Facts, list[str]] | None
 """What NCCL's logs say, and the files' names."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the job, whom to ask for it, and what is expected of it."""
-    parser.add_argument("job", metavar="JOB", help="name of the job, as rankscope jobs shows it")
-    connection.add_arguments(parser)
-    parser.add_argument(
-        "--since", default="1h", metavar="AGE", help="how far back to look (default %(default)s)"
-    )
-    parser.add_argument(
-        "--wait",
-        metavar="AGE",
-        help="repeat until the job passes or fails, for at most this long, such as 15m",
-    )
-    _add_expectations(parser)
-    names = [one.id for one in CRITERIA]
-    parser.add_argument(
-        "--require",
-        action="append",
-        default=[],
-        metavar="CRITERION",
-        choices=names,
-        help="fail if this criterion does not apply; repeatable",
-    )
-    parser.add_argument(
-        "--skip",
-        action="append",
-        default=[],
-        metavar="CRITERION",
-        choices=[one.id for one in CRITERIA if not one.always],
-        help="skip a criterion; repeatable",
-    )
-    parser.add_argument("--junit", metavar="FILE", help="also write a JUnit XML report")
-    add_output(parser)
-
-
-def _add_expectations(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--world-size", type=_count, metavar="N", help="expected number of ranks")
-    parser.add_argument(
-        "--step-seconds", type=positive_seconds, metavar="SECONDS", help="expected step time"
-    )
-    parser.add_argument(
-        "--utilization",
-        type=share,
-        default=0.3,
-        metavar="SHARE",
-        help="minimum share of time that each GPU must be busy (default %(default)s)",
-    )
-    parser.add_argument(
-        "--transport",
-        choices=("auto", "rdma", "gpudirect", "sockets"),
-        default="auto",
-        help="required transport between nodes; auto: RDMA if the nodes have it (the default)",
-    )
-    parser.add_argument(
-        "--checkpoint-dir",
-        type=Path,
-        metavar="DIR",
-        help="where the job saves checkpoints: the newest one is verified",
-    )
-    parser.add_argument(
-        "--nccl-log",
-        nargs="+",
-        default=[],
-        metavar="LOG",
-        help="NCCL logs of all ranks, instead of what agents read",
-    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -204,9 +134,3 @@ def _checkpoints(folder: Path) -> DirectoryReport | str:
         return examine(folder)
     except OSError as error:
         return f"{folder} cannot be listed: {error.strerror}"
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"expected a number of ranks, not {text!r}")
-    return int(text)

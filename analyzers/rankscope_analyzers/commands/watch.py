@@ -60,12 +60,6 @@ COMPARISON_SHARE = 0.15
 """Part of the interval that may be spent on comparing collectives."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options: what to watch and where to serve findings."""
-    connection.add_arguments(parser, prometheus=True)
-    watch_setup.add_arguments(parser)
-
-
 def run(options: argparse.Namespace) -> int:
     """Serve and evaluate until interrupted.
 

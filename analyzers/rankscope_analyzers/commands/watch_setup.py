@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from rankscope_agent.contract.shards import Shard
-from rankscope_analyzers.captures.kept import add_captures
+from rankscope_analyzers.arguments.hang_age import HANG_AFTER
 from rankscope_analyzers.command import InputError, age_seconds
-from rankscope_analyzers.commands import connection, hang_age, watch_shards
-from rankscope_analyzers.commands.config_option import add_config
+from rankscope_analyzers.commands import connection, watch_shards
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.intake.cluster_objects import ClusterObjects
 from rankscope_analyzers.intake.credentials import Entry
@@ -21,7 +19,6 @@ from rankscope_analyzers.tracing.otlp import Sender, TracingError
 from rankscope_analyzers.tracing.traces import Traces
 from rankscope_analyzers.tracking.mlflow_api import MlflowApi, TrackingError
 from rankscope_analyzers.tracking.runs import RunLog, Runs
-from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
 from rankscope_analyzers.watch.cluster_nodes import ClusterNodes
@@ -33,9 +30,6 @@ from rankscope_analyzers.watch.node_publisher import NodePublisher
 from rankscope_analyzers.watch.shard_states import ShardStore, Source, states_of
 from rankscope_analyzers.watch.store import FileStore, Store
 from rankscope_analyzers.watch.webhook import Webhook
-
-DEFAULT_INTERVAL = "30s"
-DEFAULT_STEP_INTERVAL = "5s"
 
 WEBHOOK = "webhook"
 """The part of what a watch keeps that says what was posted."""
@@ -50,142 +44,13 @@ Say = Callable[[str], None]
 """Takes a sentence for the watch's own log."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options beside those of whom to ask."""
-    parser.add_argument(
-        "--lease",
-        metavar="NAME",
-        help="with --cluster and --namespace: name of the Lease; of several watches only its"
-        " holder evaluates, the others stand by",
-    )
-    parser.add_argument(
-        "--interval",
-        default=DEFAULT_INTERVAL,
-        metavar="AGE",
-        help="time between full evaluations (default %(default)s); longer if one takes more"
-        " than a fifth of it",
-    )
-    parser.add_argument(
-        "--step-interval",
-        default=DEFAULT_STEP_INTERVAL,
-        metavar="AGE",
-        help="time between fetches of new steps from agents (default %(default)s); 0s: only at"
-        " evaluations",
-    )
-    parser.add_argument(
-        "--since",
-        default="30m",
-        metavar="AGE",
-        help="how far back each evaluation looks (default %(default)s)",
-    )
-    hang_age.add_argument(parser)
-    add_config(
-        parser,
-        "projects of namespaces, prices of GPUs, budgets, labels of classes, patience with hangs",
-    )
-    watch_shards.add_arguments(parser)
-    watch_server.add_arguments(parser)
-    add_captures(parser)
-    _add_kept(parser)
-    _add_exporters(parser)
-    _add_cluster(parser)
-    parser.add_argument(
-        "--once",
-        action="store_true",
-        help="evaluate once, print the series and exit; exit code 1 if nothing could be read",
-    )
-
-
-def _add_kept(parser: argparse.ArgumentParser) -> None:
-    """Declare where the watch keeps what it knows, and whom it tells."""
-    parser.add_argument(
-        "--records",
-        type=Path,
-        metavar="DIR",
-        help="keep a record of each run in DIR, for rankscope diff (agents only)",
-    )
-    parser.add_argument(
-        "--state",
-        type=Path,
-        metavar="FILE",
-        help="keep the state of jobs and incidents in FILE, so that a restarted watch continues"
-        " where it stopped; the account of GPU time is kept in FILE.goodput",
-    )
-    parser.add_argument(
-        "--state-config-map",
-        metavar="NAME",
-        help="the same in ConfigMaps of --namespace, NAME and NAME-goodput, for several watches"
-        " with --lease",
-    )
-    parser.add_argument(
-        "--incident-log",
-        type=Path,
-        metavar="FILE",
-        help="append a line of JSON to FILE for each incident that opens, changes or ends",
-    )
-    parser.add_argument(
-        "--webhook-url",
-        metavar="URL",
-        help="with --incident-log: post each line to URL, as Alertmanager's webhooks (version 4)",
-    )
-    parser.add_argument(
-        "--webhook-secret-file",
-        type=Path,
-        metavar="FILE",
-        help="sign posts with the secret in FILE (HMAC-SHA256, X-Rankscope-Signature-256)",
-    )
-
-
-def _add_exporters(parser: argparse.ArgumentParser) -> None:
-    """Declare the services of others that jobs are sent to."""
-    parser.add_argument(
-        "--otlp-endpoint",
-        metavar="URL",
-        help="send jobs, attempts, incidents and checkpoints as traces (OTLP/HTTP) to the collector"
-        " at URL; needs the extra rankscope[tracing]",
-    )
-    parser.add_argument(
-        "--mlflow-tracking-uri",
-        metavar="URL",
-        help="log jobs as runs of the MLflow tracking server at URL",
-    )
-    parser.add_argument(
-        "--mlflow-experiment",
-        default="rankscope",
-        metavar="NAME",
-        help="experiment of these runs (default %(default)s)",
-    )
-    parser.add_argument(
-        "--mlflow-token-file",
-        type=Path,
-        metavar="FILE",
-        help="send the token in FILE to the MLflow tracking server, as bearer token",
-    )
-
-
-def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Declare what the watch reads from the API server, and writes there."""
-    parser.add_argument(
-        "--cluster-jobs",
-        action="store_true",
-        help="follow the cluster's job objects (PyTorchJob, JobSet, RayJob and so on) and pods, and"
-        " export how jobs wait, start and end; needs additional RBAC permissions",
-    )
-    parser.add_argument(
-        "--publish-nodes",
-        action="store_true",
-        help="with --cluster: publish hardware and kernel faults as node conditions (Rankscope...)"
-        " and Events",
-    )
-
-
 def hang_after_seconds(options: argparse.Namespace, known: Configuration) -> float:
     """Return the patience with a job without steps: of the flag, else of the configuration.
 
     Raises:
         InputError: it is no age.
     """
-    is_default = options.hang_after == hang_age.HANG_AFTER
+    is_default = options.hang_after == HANG_AFTER
     return age_seconds(known.hang_after if known.hang_after and is_default else options.hang_after)
 
 

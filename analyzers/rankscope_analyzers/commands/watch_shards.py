@@ -8,30 +8,11 @@ import socket
 from dataclasses import replace
 
 from rankscope_agent.contract.shards import WHOLE, Shard
+from rankscope_analyzers.arguments.watch import AUTO
 from rankscope_analyzers.command import InputError
-
-AUTO = "auto"
 
 _ORDINAL = re.compile(r"-([0-9]{1,6})$")
 """At the end of the name of a StatefulSet's pod, which is its hostname."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "--total-shards",
-        type=int,
-        metavar="N",
-        help="distribute the jobs over N watches; each appends its number to the names of its"
-        " Lease and ConfigMaps",
-    )
-    parser.add_argument(
-        "--shard",
-        default=AUTO,
-        metavar="NUMBER",
-        help="with --total-shards: number of this watch, from 0 (default: from the ordinal of its"
-        " StatefulSet pod, modulo N, so that 2N pods give each shard a standby)",
-    )
 
 
 def shard_of(options: argparse.Namespace, hostname: str | None = None) -> Shard:

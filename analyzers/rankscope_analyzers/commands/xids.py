@@ -15,7 +15,6 @@ from rich.table import Table
 
 from rankscope_analyzers.command import (
     InputError,
-    add_output,
     age_seconds,
     print_json,
 )
@@ -34,16 +33,6 @@ from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.sanitize import visible
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError, PrometheusError)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where the errors come from and how far back."""
-    connection.add_arguments(parser, prometheus=True)
-    parser.add_argument("--job", metavar="ID", help="only incidents that affected this job")
-    parser.add_argument(
-        "--since", default="24h", metavar="AGE", help="how far back to look (default %(default)s)"
-    )
-    add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:

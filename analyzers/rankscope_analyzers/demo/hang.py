@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from rankscope_analyzers.demo import run as demo
+from rankscope_analyzers.demo.faults import FAULTS
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.reports import job_json, terminal
@@ -66,7 +67,7 @@ def as_object(report: JobReport, rank: int) -> dict[str, Any]:
     """Return the outcome as JSON: what was injected, and the verdict."""
     document = job_json.as_object(report)
     return {
-        "injected": {"class": demo.FAULTS["hang"], "rank": rank},
+        "injected": {"class": FAULTS["hang"], "rank": rank},
         "verdict": document["verdict"],
         "naive": document["naive"],
     }

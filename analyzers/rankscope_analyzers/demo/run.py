@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rankscope_agent.contract.metrics import training as metrics
+from rankscope_analyzers.demo.faults import FAULTS
 from rankscope_analyzers.demo.probe_folder import probe_folder
-from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.intake import agent_steps
 from rankscope_analyzers.reports import verdict_json, verdict_text
 from rankscope_analyzers.stragglers.diagnosis import diagnose
@@ -36,14 +36,6 @@ from rankscope_analyzers.stragglers.verdict import Verdict
 RANKS = 4
 STEPS = 300
 """At some 40 to 80 ms a step this is long enough for a fault to last and short enough to watch."""
-
-FAULTS: Mapping[str, FaultClass | Literal["hang"] | None] = {
-    "none": None,
-    "hang": "hang",
-    "slow-compute": "gpu_compute",
-    "slow-data": "data_loader",
-}
-"""What can be injected, and the class that the verdict should then name."""
 
 START_SECONDS = 30.0
 """An agent is up within a second; a machine that needs longer than this has another problem."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.fusion.job_reports import READS, JobEvidence
+from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.intake import (
     agent_pages,
     agent_stalls,
@@ -39,7 +40,6 @@ from rankscope_analyzers.intake.prometheus_steps import from_prometheus as steps
 from rankscope_analyzers.intake.step_history import StepHistory
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import environment
-from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
 from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 
 SHOWN_FAILURES = 8

@@ -14,13 +14,14 @@ from rankscope_analyzers import layers
 from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, RankLocation
 from rankscope_analyzers.fusion.incidents import fuse
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.intake import garbage_collection
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import convergence, pod_status
 from rankscope_analyzers.layers.hang import HANG
 from rankscope_analyzers.layers.job_view import JobView, job_view
-from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, pace_of_frame
+from rankscope_analyzers.layers.pace import pace_of_frame
 from rankscope_analyzers.layers.rank_locations import READS as LOCATION_READS
 from rankscope_analyzers.layers.rank_locations import RankLocations, by_rank, rank_locations
 from rankscope_analyzers.profiles import stacks

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rankscope_agent.contract import untrusted_json
+from rankscope_agent.contract.address import AGENT_PORT
 from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.text.name_lists import listed
 
 AGENT_SELECTOR = "app.kubernetes.io/name=rankscope-agent"
-AGENT_PORT = 9877
 TIMEOUT_SECONDS = 20.0
 
 

@@ -213,28 +213,6 @@ class _NamedHandler(HTTPSHandler):
         return self.do_open(cast("Any", connect), req)
 
 
-def add_entry(parser: argparse.ArgumentParser, target: str) -> None:
-    """Declare what is shown to be let in.
-
-    Args:
-        parser: of the command.
-        target: whom it is shown to, for the help.
-    """
-    for flag, text in (
-        ("--token-file", f"bearer token for {target}"),
-        ("--ca-file", "certificates that sign the server's, instead of the system's; means https"),
-        ("--cert-file", "our certificate, where the server asks for one"),
-        ("--key-file", "its key"),
-    ):
-        parser.add_argument(flag, type=Path, metavar="FILE", help=text)
-    parser.add_argument(
-        "--tls-server-name",
-        default="",
-        metavar="NAME",
-        help="name in the server's certificate, if it differs from the host name",
-    )
-
-
 def entry_of(options: argparse.Namespace) -> Entry:
     """Return what the options say.
 

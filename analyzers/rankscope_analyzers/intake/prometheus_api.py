@@ -18,7 +18,6 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import Request
 
 import numpy as np
-import pandas as pd
 
 from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
@@ -58,12 +57,6 @@ class Matrix:
     labels: tuple[Mapping[str, str], ...]
     times: Floats
     values: Floats
-
-    def frame(self) -> pd.DataFrame:
-        """Return the values with one column per series, named by its labels, and times as index."""
-        columns = pd.MultiIndex.from_frame(pd.DataFrame([dict(x) for x in self.labels]).fillna(""))
-        index = pd.to_datetime(self.times, unit="s", utc=True)
-        return pd.DataFrame(self.values.T, index=index, columns=columns)
 
 
 @dataclass(frozen=True, slots=True)

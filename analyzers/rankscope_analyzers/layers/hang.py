@@ -14,10 +14,11 @@ from rankscope_agent.contract.metrics import agent, pods, starvation, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Where
 from rankscope_analyzers.hangs.suspects import blame, newest_call, waiting
+from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers import hang_evidence, pauses
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, LONG_PAUSES, Pace, pace_of_pages
+from rankscope_analyzers.layers.pace import LONG_PAUSES, Pace, pace_of_pages
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.rank_progress import Progress, read
 from rankscope_analyzers.layers.series_findings import series_finding

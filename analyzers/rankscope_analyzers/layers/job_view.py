@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers.findings.finding import RankLocation, Where
+from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.intake.observed import Series
-from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, OpenSpan, Pace
+from rankscope_analyzers.layers.pace import OpenSpan, Pace
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,6 @@ from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.numeric.arrays import Booleans
 from rankscope_analyzers.steps.frames import StepFrame
 
-HANG_AFTER_SECONDS = 60.0
-"""Least time without a step: NCCL's watchdog gives up after ten minutes, so that nine are saved;
-garbage collection, a logger or a slow batch take seconds."""
-
 SLOW_STEPS = 5.0
 """Times the 99th percentile of steps that a single one may take."""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from rankscope_agent.contract.metrics import nccl_log, summary, training
-from rankscope_analyzers.intake.observed import Series
 from rankscope_analyzers.preflight.job import NotApplicableError, UndecidedError
 from rankscope_analyzers.preflight.outcome import Outcome, failed, passed, warned
 from rankscope_analyzers.preflight.pool import Pool
 from rankscope_analyzers.text.name_lists import listed, named
+
+if TYPE_CHECKING:
+    from rankscope_analyzers.intake.observed import Series
 
 Versions = Mapping[str, Mapping[str, set[str]]]
 """The nodes of each version, by whose version it is."""

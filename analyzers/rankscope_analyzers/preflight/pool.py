@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rankscope_agent.contract.metrics import (
     gpus,
@@ -17,10 +18,12 @@ from rankscope_agent.contract.metrics import (
     training,
 )
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.preflight.job import NodeInterface, NotApplicableError, UndecidedError
 from rankscope_analyzers.preflight.outcome import Outcome, failed, passed, warned
 from rankscope_analyzers.text.name_lists import listed, named
+
+if TYPE_CHECKING:
+    from rankscope_analyzers.intake.observed import Observed, Series
 
 PORT_ACTIVE = 4.0
 """Of the states of RDMA ports: from here on data goes through."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rankscope_agent.contract.metrics import gpus, host, kernel_log, netdev, rdma
-from rankscope_analyzers.intake.observed import Series
 from rankscope_analyzers.preflight.job import NotApplicableError, UndecidedError
 from rankscope_analyzers.preflight.outcome import Outcome, failed, passed, warned
 from rankscope_analyzers.preflight.pool import PORT_ACTIVE, Pool, alike, gpu_of, none_of, where
 from rankscope_analyzers.text.name_lists import listed, named
+
+if TYPE_CHECKING:
+    from rankscope_analyzers.intake.observed import Series
 
 WHOLE = 0.99
 """Share of its possible PCI bandwidth from which on a link is whole: the ratio is rounded."""

@@ -10,34 +10,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import shtab
-
-from rankscope_analyzers.command import InputError
+from rankscope_analyzers.command import STANDARD_OUTPUT, InputError
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.reports import html as html_report
 from rankscope_analyzers.reports import markdown as markdown_report
 
-STANDARD_OUTPUT = Path("-")
-
 MODE = 0o644
 """The engineer on call must be able to read a report, whatever the umask of its writer."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which files are written."""
-    html = parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="also write the report as one HTML file"
-    )
-    markdown = parser.add_argument(
-        "--markdown",
-        type=Path,
-        nargs="?",
-        const=STANDARD_OUTPUT,
-        metavar="FILE",
-        help="also write an incident timeline for a postmortem; without FILE, print only that",
-    )
-    for file in (html, markdown):
-        file.complete = shtab.FILE  # type: ignore[attr-defined]
 
 
 def check(options: argparse.Namespace) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,32 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rankscope_analyzers.command import InputError
 from rankscope_analyzers.steps import stored_traces
-from rankscope_analyzers.steps.stored_traces import Directory
+from rankscope_analyzers.steps.trace_directories import Directory
 from rankscope_analyzers.stragglers import trace_verdicts
 from rankscope_analyzers.stragglers.verdict_pools import SchedulerError
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where the verdicts go and how many processes work on them."""
-    parser.add_argument(
-        "--verdicts",
-        type=Path,
-        metavar="OUT.json",
-        help="write the verdicts on all --trace directories to this file",
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="worker processes for --verdicts (default: one per core, here %(default)s)",
-    )
-    parser.add_argument(
-        "--scheduler",
-        metavar="URL",
-        help="for --verdicts: tcp:// or tls:// address of a Dask cluster, whose workers judge in"
-        " place of processes here; they need rankscope and must see the traces",
-    )
 
 
 def run(

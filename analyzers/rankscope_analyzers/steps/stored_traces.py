@@ -25,6 +25,7 @@ from rankscope_analyzers.steps.job_records import (
     SourceError,
     too_many_entries,
 )
+from rankscope_analyzers.steps.trace_directories import Directory, StoredDirectory
 
 META = "meta.json"
 SAVED = "evidence.json"
@@ -50,33 +51,6 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
     "abfss": ("adlfs", "azure"),
 }
 """Scheme of a store: the package that fsspec reads it with, and the extra that brings it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDirectory:
-    """A directory of an object store.
-
-    Args:
-        url: its address, without a slash at the end.
-    """
-
-    url: str
-
-    @property
-    def name(self) -> str:
-        """Return the last part of the address."""
-        return self.url.rpartition("/")[2]
-
-    def __str__(self) -> str:
-        return self.url
-
-
-Directory = Path | StoredDirectory
-
-
-def directory(text: str) -> Directory:
-    """Return what an argument names: an address if it has a scheme, else a path."""
-    return StoredDirectory(text.rstrip("/")) if "://" in text else Path(text)
 
 
 def job_directories(where: Directory) -> Sequence[Directory]:

@@ -23,7 +23,7 @@ from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps import job_records, stored_traces
 from rankscope_analyzers.steps.layout import layout
 from rankscope_analyzers.steps.records import RecordError
-from rankscope_analyzers.steps.stored_traces import Directory
+from rankscope_analyzers.steps.trace_directories import Directory
 from rankscope_analyzers.stragglers import feed, verdict_pools
 from rankscope_analyzers.stragglers.incidents import Incident
 from rankscope_analyzers.text import finite_json

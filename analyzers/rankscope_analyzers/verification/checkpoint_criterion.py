@@ -8,6 +8,7 @@ from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
 from rankscope_analyzers.text.name_lists import ranks_named
 from rankscope_analyzers.text.wording import clock
 from rankscope_analyzers.verification.evidence import Evidence
+from rankscope_analyzers.verification.identifiers import CHECKPOINT
 from rankscope_analyzers.verification.judgement import (
     Judgement,
     broken,
@@ -17,7 +18,6 @@ from rankscope_analyzers.verification.judgement import (
     unknown,
 )
 
-NAME = "checkpoint"
 SHOWN_PROBLEMS = 3
 
 
@@ -41,7 +41,7 @@ def checkpoint(evidence: Evidence) -> Judgement:
         last = clock(max(series.last for series in written.values()))
         seen = f"written by {ranks_named(written)}, the newest at {last}, and not verified"
         return unknown(seen, EXPECTED, "name its directory by --checkpoint-dir")
-    if NAME not in evidence.settings.required:
+    if CHECKPOINT not in evidence.settings.required:
         return not_applicable("none was begun; --require checkpoint waits for the first")
     return not_yet("none was written so far", EXPECTED)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rankscope_analyzers.verification import checkpoint_criterion, nccl_criteria, rank_criteria
 from rankscope_analyzers.verification.evidence import Evidence
+from rankscope_analyzers.verification.identifiers import ALWAYS, CHECKPOINT
 from rankscope_analyzers.verification.judgement import Judgement
 
 PAGE = "docs/verify.md"
@@ -15,16 +16,16 @@ PAGE = "docs/verify.md"
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """A criterion: its identifier, what it says of a good job, and its function.
-
-    Args:
-        always: without it nothing is proven, so that it cannot be left out.
-    """
+    """A criterion: its identifier, what it says of a good job, and its function."""
 
     id: str
     title: str
     judge: Callable[[Evidence], Judgement]
-    always: bool = False
+
+    @property
+    def always(self) -> bool:
+        """Return True if nothing is proven without it."""
+        return self.id in ALWAYS
 
     @property
     def page(self) -> str:
@@ -33,16 +34,14 @@ class Criterion:
 
 
 CRITERIA: Sequence[Criterion] = (
-    Criterion("world-size", "All ranks are there", rank_criteria.world_size, always=True),
+    Criterion("world-size", "All ranks are there", rank_criteria.world_size),
     Criterion("nccl-start", "NCCL has come up", nccl_criteria.initialization),
     Criterion("transport", "Data takes the fast path", nccl_criteria.transport),
     Criterion("channels", "Ranks use equal channels", nccl_criteria.channels),
-    Criterion("steps", "Steps are made at pace", rank_criteria.steps, always=True),
+    Criterion("steps", "Steps are made at pace", rank_criteria.steps),
     Criterion("utilization", "GPUs are busy", rank_criteria.utilization),
-    Criterion("straggler", "Nobody holds the others up", rank_criteria.straggler, always=True),
-    Criterion(
-        checkpoint_criterion.NAME, "The first checkpoint is there", checkpoint_criterion.checkpoint
-    ),
+    Criterion("straggler", "Nobody holds the others up", rank_criteria.straggler),
+    Criterion(CHECKPOINT, "The first checkpoint is there", checkpoint_criterion.checkpoint),
 )
 
 

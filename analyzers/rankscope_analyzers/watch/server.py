@@ -15,33 +15,6 @@ from rankscope_agent.web.server import WebServer
 from rankscope_analyzers.command import InputError
 from rankscope_analyzers.watch.exporter import FindingsExporter
 
-DEFAULT_LISTEN = "127.0.0.1:9878"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options: where findings are served, and who may read them."""
-    parser.add_argument(
-        "--web.listen-address",
-        dest="listen",
-        default=DEFAULT_LISTEN,
-        metavar="HOST:PORT",
-        help="where /metrics is served (default %(default)s)",
-    )
-    parser.add_argument(
-        "--web.config.file",
-        dest="web_config_file",
-        type=Path,
-        metavar="FILE",
-        help="TLS, client certificates and passwords, as Prometheus' exporters have them",
-    )
-    parser.add_argument(
-        "--web.token-file",
-        dest="web_token_file",
-        type=Path,
-        metavar="FILE",
-        help="bearer tokens, one per line, of clients that may read /metrics (default: all)",
-    )
-
 
 def start(exporter: FindingsExporter, listen: ListenAddress, guard: Guard) -> WebServer:
     """Listen and serve in threads of the server.

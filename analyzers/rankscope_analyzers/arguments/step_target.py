@@ -1,4 +1,4 @@
-"""The options of `rankscope preflight` for what a step is to take, and what it exchanges."""
+"""Options of `rankscope preflight` for what a step is to take, and what it exchanges."""
 
 from __future__ import annotations
 

@@ -1,14 +1,10 @@
-"""The flag for how long a job may stand still before it is called hung.
-
-Apart from the other flags: its default is that of the analyzers of series, and commands that read
-none of them start without pandas.
-"""
+"""The flag for how long a job may stand still before it is called hung."""
 
 from __future__ import annotations
 
 import argparse
 
-from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
+from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 
 HANG_AFTER = f"{HANG_AFTER_SECONDS:.0f}s"
 

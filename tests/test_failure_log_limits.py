@@ -71,3 +71,13 @@ def test_so_many_lines_after_an_exception_may_be_of_its_message(tagged, lines):
 def test_four_exceptions_are_looked_at_that_a_text_names(wrappers, cause):
     around = "".join(f"Wrapped{number}Error: " for number in range(wrappers + 1))
     assert classify(f"{around}ImportError: no module").cause == cause
+
+
+@pytest.mark.parametrize(
+    ("size", "cause"), [(256 << 10, causes.MISSING_IMPORT), ((256 << 10) + 1, None)]
+)
+def test_256_kib_of_a_line_are_looked_at_that_holds_a_whole_traceback(size, cause):
+    begin = START.encode() + b'\\n  File \\"a.py\\", line 1, in f\\n'
+    end = b"ImportError: no module"
+    line = begin + b"x" * (size - len(begin) - len(end) - 2) + b"\\n" + end
+    assert (shown(line + b"\n") == [cause]) is (cause is not None)

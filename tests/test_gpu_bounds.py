@@ -6,7 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpu_nodes import Library, read, session_of
+from gpu_sessions import gpus
 from rankscope_agent.contract.metrics import gpus as metrics
+from rankscope_agent.sources.gpus import session
 from rankscope_agent.sources.gpus.dcgm import DcgmPage
 from rankscope_agent.sources.gpus.dcgm_page import parse_page
 from rankscope_agent.sources.gpus.events import EventCounts, EventThread
@@ -84,3 +87,35 @@ def test_events_are_waited_for_half_a_second_and_five_after_a_failure():
 
 def test_values_with_all_bits_set_are_none():
     assert {2**32 - 1, 2**64 - 1} <= set(BLANKS)
+
+
+@pytest.mark.parametrize(("healthy", "pause"), [(59.9, 40.0), (60.0, 5.0)])
+def test_a_loss_after_a_healthy_minute_is_a_first_one_again(healthy, pause):
+    clock = Clock()
+    opened = session_of(Library(gpus(1, clock)), clock)
+    read(opened)
+    opened._attempt = 40.0
+    clock.now += healthy
+    opened._plan_reopening()
+    assert opened._reopen_due - clock.now == pause
+
+
+def test_64_gpus_are_taken_from_a_driver_and_as_many_named_that_the_kernel_shows():
+    clock, nvml = Clock(), Library([])
+    opened = session_of(nvml, clock)
+    nvml.count = lambda: 65
+    assert opened._new_session() == 64
+    opened._bound = frozenset(f"0000:{number:02x}:00" for number in range(65))
+    opened._opening_since = clock.now
+    clock.now += 30.0
+    assert len(list(opened._never_seen())) == 64
+
+
+def test_events_have_a_fifth_of_a_second_to_be_on_the_first_page_and_two_to_end(monkeypatch):
+    waits = []
+    events = SimpleNamespace(looked=SimpleNamespace(wait=waits.append), stop=waits.append)
+    monkeypatch.setattr(session, "EventThread", lambda *of: events)
+    opened = session_of(Library(gpus(1)), Clock())
+    read(opened)
+    opened._reopen()
+    assert waits == [0.2, 2.0]

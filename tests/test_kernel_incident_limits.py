@@ -8,6 +8,7 @@ from kernel_text import log_of, stamped, verdict_of, xid
 from rankscope_agent.contract.kernel import log as kernel_log
 from rankscope_agent.contract.kernel.host_incidents import _merge, _with_flaps, host_incidents
 from rankscope_agent.contract.kernel.log import KernelLog
+from rankscope_agent.contract.kernel.matcher import shape
 
 UP = "mlx5_core 0000:01:00.1 eth1: Link up"
 GPUS = [f"0000:{number:02x}:00" for number in range(20)]
@@ -66,3 +67,22 @@ def test_events_of_later_boots_come_after_those_of_earlier_ones():
 def test_a_new_event_was_not_seen_in_any_boot():
     seen = kernel_log.Seen(None, 0, b"", b"")
     assert (seen.count, seen.boots) == (0, (0, 0))
+
+
+def test_2048_bytes_of_a_line_are_looked_at():
+    line = "[1.0] NVRM: Xid (PCI:0000:3b:00): 79, " + "x" * 5000
+    (seen,) = log_of(line).seen
+    assert len(seen.first_line) == 2048
+
+
+def test_what_50_000_messages_say_is_remembered_and_then_forgotten_at_once():
+    log = KernelLog()
+    log._known = dict.fromkeys(range(49_999))
+    for code, known in ((79, 50_000), (48, 1)):
+        log.feed(f"[1.0] {xid(code)}\n".encode())
+        assert len(log._known) == known
+
+
+def test_letters_that_tell_little_are_left_out_of_shapes():
+    telling = b"\n!/:ABCDEFGHIJKLMNOPQRSTUVWXYZghklmpuvwxy"
+    assert shape(bytes(range(256))) == telling

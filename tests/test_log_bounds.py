@@ -9,6 +9,8 @@ import pytest
 from rankscope_agent.contract.failures import error_files, summaries, tracebacks
 from rankscope_agent.contract.kernel.host_incidents import _is_bring_up
 from rankscope_agent.contract.kernel.log import read
+from rankscope_agent.contract.log_text.framing import Unframer
+from rankscope_agent.contract.log_text.prefixes import split
 from rankscope_agent.contract.nccl import job_size
 from rankscope_agent.contract.nccl.facts import Facts, Limits, Process
 from rankscope_agent.contract.nccl.signs import read_environment
@@ -110,3 +112,16 @@ def test_the_end_of_a_thread_name_has_320_bytes(monkeypatch):
 @pytest.mark.parametrize(("ranks", "absent"), [(1000, 999), (1025, 1024), (5000, 1024)])
 def test_1024_ranks_that_are_not_there_are_named(ranks, absent):
     assert len(nccl_findings._absent([0], ranks)) == absent
+
+
+@pytest.mark.parametrize(("size", "oversized"), [((1 << 20) - 1, 0), (1 << 20, 1)])
+def test_a_mebibyte_is_kept_of_a_line_without_an_end(size, oversized):
+    framing = Unframer()
+    assert len(framing.feed(b"x" * size)) == size * oversized
+    assert framing.oversized == oversized
+
+
+@pytest.mark.parametrize(("tags", "begins"), [(8, True), (9, False)])
+def test_eight_prefixes_are_taken_off_a_line(tags, begins):
+    _, words = split(b"[rank7]: " * tags + b"words")
+    assert (words == b"words") is begins

@@ -8,6 +8,7 @@ from rankscope_agent.contract.nccl import channels, job_size, lines, warnings
 from rankscope_agent.contract.nccl.early_lines import early_communicator
 from rankscope_agent.contract.nccl.facts import Edges, Facts, Limits, Process
 from rankscope_agent.contract.nccl.parser import NcclLog
+from rankscope_agent.contract.nccl.watchdog import WatchdogFacts
 from rankscope_agent.contract.nccl.writers import Thread, Writers
 
 
@@ -127,3 +128,37 @@ def test_40_characters_of_the_name_of_an_adapter_are_kept(length):
 
 def test_16_engines_are_looked_at():
     assert len(list(job_size._engines(b"LLM engine with tensor_parallel_size=2\n" * 17))) == 16
+
+
+@pytest.mark.parametrize(
+    ("read", "most", "more"),
+    [(lines.parse_transport, 1024, (b"[send]",)), (lines._parse_rest, 256, ())],
+    ids=["transports", "ends"],
+)
+def test_the_meanings_of_1024_transports_and_of_256_ends_are_remembered(read, most, more):
+    read.cache_clear()
+    for number in range(most):
+        read(b"%d" % number, *more)
+    read(b"0", *more)
+    assert read.cache_info().hits == 1
+    read(b"another", *more)
+    read(b"1", *more)
+    assert read.cache_info().hits == 1, "the one that was read the longest ago has made room"
+    read.cache_clear()
+
+
+def test_40_characters_of_the_name_of_an_operation_are_kept():
+    dog = WatchdogFacts()
+    dog.read(
+        b"[rank3]:[E1121 02:14:00.1 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective"
+        b" operation timeout: WorkNCCL(SeqNum=2, OpType=" + b"A" * 41 + b", NumelIn=4, NumelOut=4,"
+        b" Timeout(ms)=600000) ran for 600029 milliseconds before timing out."
+    )
+    assert [operation for *_, operation in dog.timeouts] == ["A" * 40]
+
+
+def test_65_536_ranks_of_timeouts_are_remembered():
+    for known, kept in ((65_535, 65_536), (65_536, 65_536)):
+        dog = WatchdogFacts(ranks=set(range(1, known + 1)))
+        dog.read(b"[rank0]: nothing else")
+        assert len(dog.ranks) == kept

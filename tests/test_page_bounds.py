@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,7 @@ from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import STEP_COLUMNS, Scrape
 from rankscope_agent.serving import exposition, logging_setup, step_stream
 from rankscope_agent.settings.value_parsers import parse_max_series, parse_seconds
-from rankscope_agent.sources.netdev import interfaces, namespace
+from rankscope_agent.sources.netdev import interfaces, namespace, netlink
 from rankscope_agent.sources.netdev.drivers import find_adapters
 from rankscope_agent.sources.netdev.ethtool import Ethtool, _capacity
 from rankscope_agent.sources.netdev.host_links import _health, _name
@@ -24,6 +25,7 @@ from rankscope_agent.sources.netdev.tables import parse_count
 from rdma_files import write
 from standing_clock import Clock
 from summarized_nodes import AT, DEVICE, GPU, POD, PORT, Node, of
+from test_netdev_collector import PCI
 from test_netdev_collector import Node as Interfaces
 from test_node_summary import state, there
 
@@ -333,3 +335,33 @@ def test_interfaces_are_looked_for_every_ten_seconds(tmp_path, more, told):
         labels[0] for sample in node.collector.collect() for labels in [sample.labels] if labels
     }
     assert ("eth1" in found) is told
+
+
+@pytest.mark.parametrize(("size", "counted"), [(1 << 16, 71), ((1 << 16) + 1, 7)])
+def test_64_kibibytes_are_read_of_a_table_of_the_network(tmp_path, size, counted):
+    made = Interfaces(tmp_path)
+    made.add("eth0", PCI)
+    counts = "TcpExt: 71"
+    write(made.net / "netstat", "TcpExt: TCPTimeouts".ljust(size - len(counts) - 1) + f"\n{counts}")
+    assert made.look()[netdev.TCP_EVENTS, ("timeouts",)] == counted
+
+
+def test_the_largest_message_of_links_fits_and_a_mebibyte_of_them_waits(monkeypatch):
+    asked = []
+
+    class Socket:
+        def __init__(self, *kind):
+            self.bind = lambda address: None
+
+        def setsockopt(self, level, option, size):
+            asked.append((option, size))
+
+        def recv(self, size):
+            asked.append(("recv", size))
+            return b"x"
+
+    monkeypatch.setattr(netlink.socket, "socket", Socket)
+    monitor = LinkMonitor.__new__(LinkMonitor)
+    monitor._events = netlink._open_events()
+    assert monitor._next() == b"x"
+    assert asked == [(socket.SO_RCVBUF, 1_048_576), ("recv", 65_536)]

@@ -6,13 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankscope_agent.collecting.summary.gpus import GpuSummary
 from rankscope_agent.collecting.summary.links import LinkSummary
-from rankscope_agent.collecting.summary.oom_kills import OomKills
 from rankscope_agent.collecting.summary.readings import Readings
-from rankscope_agent.collecting.summary.resources import resource_samples
 from rankscope_agent.contract.failures import causes
-from rankscope_agent.contract.metrics import gpus, host, netdev, rdma
+from rankscope_agent.contract.metrics import netdev, rdma
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import Sample, Scrape
 from rankscope_agent.sources.nccl_log.failures import SeenFailure
@@ -120,56 +117,3 @@ def test_the_64_jobs_that_failed_last_are_remembered():
 )
 def test_most_of_sixteen_steps_or_more_have_the_usual_batch(usual, others, samples):
     assert _usual([8] * usual + list(range(100, 100 + others))) == samples
-
-
-GPU = ("0", "GPU-a", "0000:3b:00")
-
-
-def ecc(count):
-    return Sample(gpus.GPU_ECC_ERRORS, (*GPU, "uncorrected", "volatile"), count)
-
-
-def test_uncorrected_errors_of_a_gpu_are_recent_for_a_quarter_of_an_hour():
-    summary = GpuSummary()
-    looked(summary, 0.0, ecc(3.0))
-    for at in (15.0, 900.0):
-        assert looked(summary, at, ecc(7.0)) == {metrics.GPU_RECENT_UNCORRECTED: 4.0}
-    assert looked(summary, 920.0, ecc(7.0)) == {}
-
-
-def narrow(load):
-    return (
-        Sample(gpus.GPU_UTILIZATION, GPU, load),
-        Sample(gpus.GPU_PCIE_WIDTH, GPU, 8.0),
-        Sample(gpus.GPU_PCIE_WIDTH_MAX, GPU, 16.0),
-    )
-
-
-@pytest.mark.parametrize(("load", "found"), [(0.49, None), (0.5, None), (0.51, 0.5)])
-def test_a_gpu_is_at_work_that_ran_kernels_half_of_the_time(load, found):
-    assert looked(GpuSummary(), NOW, *narrow(load)).get(metrics.GPU_PCIE_REDUCED) == found
-
-
-@pytest.mark.parametrize(("later", "reduced"), [(300.0, True), (315.0, False)])
-def test_work_of_a_gpu_counts_for_five_minutes(later, reduced):
-    summary = GpuSummary()
-    looked(summary, 0.0, *narrow(1.0))
-    found = looked(summary, later, *narrow(0.1))
-    assert (metrics.GPU_PCIE_REDUCED in found) is reduced
-
-
-@pytest.mark.parametrize(("later", "recent"), [(3590.0, True), (3620.0, False)])
-def test_a_pod_was_hit_by_a_kill_for_want_of_memory_for_an_hour(later, recent):
-    summary = OomKills()
-    looked(summary, 0.0, Sample(host.POD_OOM_KILLS, ("uid-a",), 0.0))
-    for at in (15.0, later):
-        found = looked(summary, at, Sample(host.POD_OOM_KILLS, ("uid-a",), 2.0))
-    assert (metrics.POD_RECENT_OOM_KILLS in found) is recent
-
-
-@pytest.mark.parametrize("metric", [host.DISK_USED, host.INODES_USED, host.PIDS_USED])
-@pytest.mark.parametrize(("used", "shown"), [(0.8, []), (0.81, [0.81])])
-def test_a_resource_is_short_of_which_more_than_80_percent_are_used(metric, used, shown):
-    labels = ("/",) if metric.labels else ()
-    readings = Readings([Scrape("host", True, 0.1, (Sample(metric, labels, used),), "", None)])
-    assert [one.value for one in resource_samples(readings)] == shown

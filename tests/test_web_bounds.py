@@ -16,7 +16,15 @@ import pytest
 
 from certificates import Authority
 from rankscope_agent.contract.address import ListenAddress
-from rankscope_agent.web import health, listening, refusals, server, timed_socket, watched_files
+from rankscope_agent.web import (
+    health,
+    listening,
+    memory_arenas,
+    refusals,
+    server,
+    timed_socket,
+    watched_files,
+)
 from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.config_file import read_web_config
 from rankscope_agent.web.connection_slots import Slots
@@ -118,7 +126,7 @@ class Recorded(socket.socket):
 
     def __init__(self, made):
         super().__init__(fileno=made.detach())
-        self.timeouts, self.reads = [], 0
+        self.timeouts, self.reads, self.sizes = [], 0, []
 
     def settimeout(self, seconds):
         self.timeouts.append(seconds)
@@ -126,6 +134,7 @@ class Recorded(socket.socket):
 
     def recv_into(self, buffer, *rest):
         self.reads += 1
+        self.sizes.append(len(buffer))
         count = super().recv_into(buffer, *rest)
         if count or not self.flood:
             return count
@@ -158,6 +167,7 @@ def test_the_rest_of_a_refused_request_has_one_second_and_64_reads(monkeypatch, 
     assert handled(monkeypatch, clock, refused).timeouts == [30.0, 120.0, 1.0]
     flooded = handled(monkeypatch, clock, refused, flood=b"x")
     assert flooded.reads == 1 + 64
+    assert sum(flooded.sizes[1:]) == 512 << 10, "half a mebibyte"
 
 
 @pytest.mark.parametrize(("fields", "status"), [(16, 200), (17, 400)])
@@ -287,6 +297,27 @@ def test_who_is_turned_away_is_let_go_after_half_a_second(monkeypatch, clock):
         clock.now += 0.02
         turned_away.sweep()
         assert near.fileno() == -1
+
+
+def test_64_kibibytes_are_taken_of_what_who_is_turned_away_has_sent():
+    near, far = socket.socketpair()
+    for size in (far, near):
+        size.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+    with far, near.dup() as still_open:
+        far.sendall(b"x" * 65_537)
+        turned_away = refusals.Refusals()
+        turned_away.add(near)
+        turned_away._close_oldest()
+        assert still_open.recv(9) == b"x"
+
+
+def test_threads_share_two_arenas_and_freed_blocks_go_back_from_128_kibibytes_on(monkeypatch):
+    asked = []
+    library = SimpleNamespace(mallopt=lambda *pair: asked.append(pair) or 1)
+    monkeypatch.setattr(memory_arenas.ctypes, "CDLL", lambda name: library)
+    assert memory_arenas.limit_arenas()
+    # M_ARENA_MAX, M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's malloc.h.
+    assert asked == [(-8, 2), (-1, 131_072), (-3, 131_072)]
 
 
 def test_a_handshake_has_ten_seconds(tmp_path):

@@ -22,6 +22,7 @@ from rankscope_agent.sources.netdev.ethtool import Ethtool, _capacity
 from rankscope_agent.sources.netdev.host_links import _health, _name
 from rankscope_agent.sources.netdev.netlink import LinkMonitor
 from rankscope_agent.sources.netdev.tables import parse_count
+from rankscope_agent.sources.pod_netdev.interfaces import read_network
 from rdma_files import write
 from standing_clock import Clock
 from summarized_nodes import AT, DEVICE, GPU, POD, PORT, Node, of
@@ -365,3 +366,13 @@ def test_the_largest_message_of_links_fits_and_a_mebibyte_of_them_waits(monkeypa
     monitor._events = netlink._open_events()
     assert monitor._next() == b"x"
     assert asked == [(socket.SO_RCVBUF, 1_048_576), ("recv", 65_536)]
+
+
+@pytest.mark.parametrize(("size", "known"), [(1 << 16, True), ((1 << 16) + 1, False)])
+def test_64_kibibytes_are_read_of_a_pods_table(tmp_path, size, known):
+    uid = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
+    counts = " ".join(["5"] * 16)
+    write(tmp_path / "7" / "net" / "dev", f"eth0: {counts}".rjust(size, "\n"))
+    write(tmp_path / "7" / "cgroup", f"0::/kubepods/pod{uid}/x\n")
+    network = read_network(tmp_path, SimpleNamespace(uid=uid, process=lambda: 7))
+    assert ("eth0" in network.traffic) is known

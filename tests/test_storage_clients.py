@@ -169,3 +169,21 @@ def test_any_text_gives_numbers_that_can_be(text: str) -> None:
 def test_counters_of_no_kernel_are_left_out() -> None:
     assert lustre.parse_stats("read 99999999999999999999 samples [usecs] 1 2 3 4").operations == {}
     assert metrics.BYTES.labels == ("type", "filesystem", "direction")
+
+
+def test_256_mounts_of_one_kind_are_read(tmp_path: Path) -> None:
+    for number in range(257):
+        place(tmp_path, "lustre", "llite", f"fs-ffff8ba{number:09d}", "stats", text=OLD_LUSTRE)
+    assert page(tmp_path)["bytes_total", "lustre", "fs", "read"] == 256 * 12288
+
+
+@pytest.mark.parametrize(("size", "moved"), [(1 << 16, 71), ((1 << 16) + 1, 7)])
+def test_64_kibibytes_are_read_of_a_mounts_file(tmp_path: Path, size: int, moved: int) -> None:
+    text = "read_bytes 3 samples [bytes] 1 2 71".rjust(size, "\n")
+    place(tmp_path, "lustre", "llite", "fs-ffff8ba000000001", "stats", text=text)
+    assert page(tmp_path)["bytes_total", "lustre", "fs", "read"] == moved
+
+
+def test_counters_of_kernels_are_below_ten_to_the_19() -> None:
+    for moved, known in ((10**19 - 1, {"read": 10**19 - 1}), (10**19, {})):
+        assert lustre.parse_stats(f"read_bytes 3 samples [bytes] 1 2 {moved}").moved == known

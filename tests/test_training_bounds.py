@@ -29,6 +29,10 @@ from rankscope_agent.sources.training.format import RingError, parse_header, par
 from rankscope_agent.sources.training.listing import RingListings
 from rankscope_agent.sources.training.naming import NO_PODS
 from rankscope_agent.sources.training.read_turns import ReadTurns
+from rankscope_agent.sources.training.scan_turns import ScanTurns
+from rankscope_agent.sources.training.span_totals import SpanTotals
+from rankscope_agent.sources.training.spans import Span, _is_plausible
+from rankscope_agent.sources.training.starts import RankStart, Surroundings, _began
 from rankscope_agent.sources.training.totals import Histogram
 from rdma_files import write
 from ring_writer import RingWriter, header_page, record_bytes
@@ -485,3 +489,45 @@ def test_files_that_are_no_rings_are_looked_at_again_after_a_minute(tmp_path):
     made._plan_next_look(now)
     assert made._is_unchanged(status, now + 59.9)
     assert not made._is_unchanged(status, now + 60.1)
+
+
+@pytest.mark.parametrize("turns", [ReadTurns(Clock(), Clock()), ScanTurns(Clock(), Clock())])
+def test_a_charge_below_a_microsecond_is_forgotten(turns):
+    turns._charged = {"a": 2.1e-6, "b": 1.9e-6}
+    turns.take([], None, *([1.0] if isinstance(turns, ScanTurns) else []))
+    assert turns._charged == {"a": 1.05e-6}
+
+
+def span(seq=1, **changed):
+    fields = {"start_unix_ns": NS, "duration_ns": NS, "blocked_ns": 0, "size": 0, "step": 1}
+    fields |= {"target": 0, "flags": 8, "kind": 1, "outcome": 1, "reserved": 0, "reserved_too": 0}
+    return Span(seq=seq, check=4 * seq + 1, **fields | changed)
+
+
+@pytest.mark.parametrize(("size", "known"), [(1 << 60, True), ((1 << 60) + 1, False)])
+def test_no_checkpoint_is_larger_than_an_exbibyte(size, known):
+    assert _is_plausible(span(size=size), 0) is known
+
+
+@pytest.mark.parametrize(("others", "writes"), [(63, 64), (64, 66)])
+def test_64_spans_are_known_when_a_processs_next_ring_repeats_them(others, writes):
+    totals = SpanTotals()
+    totals.add([span(1 + number) for number in range(others + 1)], 1)
+    totals.add([span(1)], 2)
+    assert totals.writes == writes
+
+
+@pytest.mark.parametrize(("step", "told"), [(0xFFFFFFFE, 0xFFFFFFFE), (0xFFFFFFFF, 0)])
+def test_the_step_of_a_checkpoint_may_be_unknown(step, told):
+    totals = SpanTotals()
+    totals.add([span(step=step)], 1)
+    assert totals.last_success_step(1) == told
+
+
+@pytest.mark.parametrize(
+    ("began", "known"), [(998.0, True), (997.9, False), (1102.0, True), (1102.1, False)]
+)
+def test_a_process_may_seem_to_start_two_seconds_before_its_pod_or_after_its_ring(began, known):
+    start = RankStart()
+    start._begin(began, 1100 * NS)
+    assert _began(start, Surroundings(pod_created=1000.0)) == (began if known else None)

@@ -112,3 +112,9 @@ def test_a_job_whose_probe_nobody_loaded_is_not_called_hung_but_said_to_be_unkno
     seen = from_pages([Page("n1", now, ended)], job_reports.READS)
     (report,) = job_reports.reports(TimingResults(), JobEvidence(seen), now, asked="ml/llm")
     assert not any("nothing tells" in one for one in report.unobserved)
+
+
+@pytest.mark.parametrize(("processes", "ranks"), [(64, 64), (65, 0)])
+def test_a_pod_has_64_ranks_at_most(processes, ranks):
+    one = running(0, 1, **PROBED | {"PET_NPROC_PER_NODE": str(processes)})
+    assert len(started(one)) == ranks

@@ -55,7 +55,7 @@ class SpanTotals:
         self._repeated: deque[tuple[int, int, int]] = deque(maxlen=MOST_REPEATED)
         self._last_step = (0, 0)  # when its process's ring was made, and the step
 
-    def add(self, ended: Iterable[Span], created_unix_ns: int = 0) -> None:
+    def add(self, ended: Iterable[Span], created_unix_ns: int) -> None:
         """Add spans of a process that ended since the last time, interrupted ones included.
 
         What is written to memory is no checkpoint that would survive, and a program that looks

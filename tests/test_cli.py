@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from rankscope_agent import cli
 from rankscope_agent.cli import main
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.sources.collector import NoData
@@ -111,3 +112,10 @@ def test_a_port_in_use_is_one_sentence_and_exit_code_1(capsys):
 def test_an_address_that_is_not_ours_is_one_sentence_too(capsys):
     assert main(["--web.listen-address=192.0.2.1:9877"], {}, COLLECTORS) == 1
     assert capsys.readouterr().err.startswith("rankscope-agent: cannot listen on 192.0.2.1:9877: ")
+
+
+def test_runs_past_their_deadline_are_looked_for_once_a_second(monkeypatch):
+    waits = []
+    monkeypatch.setattr(cli.signal, "sigtimedwait", lambda signals, wait: waits.append(wait))
+    assert cli._stop_signal() is None
+    assert waits == [1.0]

@@ -188,7 +188,7 @@ def _serve(
         keeping.start()
         log.info("listening on %s as node %s", server.url, config.node_name)
         with health:
-            while (caught := _stop_signal(WATCH_SECONDS)) is None:
+            while (caught := _stop_signal()) is None:
                 registry.log_overdue()
         log.info("stopping after %s", caught.name)
         keeping.stop()
@@ -197,7 +197,7 @@ def _serve(
     return 0
 
 
-def _stop_signal(seconds: float) -> signal.Signals | None:
+def _stop_signal(seconds: float = WATCH_SECONDS) -> signal.Signals | None:
     """Wait for a signal that ends the agent; None if none comes in time.
 
     A process that was stopped, as by a debugger or SIGSTOP, until after the wait's end gets

@@ -18,6 +18,7 @@ AGENT, ANALYZERS = "agent/rankscope_agent/", "analyzers/rankscope_analyzers/"
 COSTS: Mapping[str, Mapping[str, str]] = {
     f"{AGENT}contract/kernel/scanner.py": {
         "DENSE": "share of lines from which equal messages are grouped; both ways find the same",
+        "_NOT_CAPITALS": "what is left out of needles and texts alike before they are compared",
     },
     f"{AGENT}contract/log_text/framing.py": {
         "HOP_BYTES": "a text with more marks than hops is searched by the pattern instead",
@@ -36,6 +37,9 @@ COSTS: Mapping[str, Mapping[str, str]] = {
     f"{AGENT}sources/gpus/collector_dcgm.py": {
         "CHUNK_BYTES": "bytes per read of a page; MAX_PAGE_BYTES limits the sum",
     },
+    f"{AGENT}sources/nccl_log/step_lines/collectives.py": {
+        "PRIME": "any modulus of that size makes the sums of different stretches differ",
+    },
     f"{AGENT}sources/pods/json_items.py": {
         "READ_BYTES": "bytes per read of a list; a value that is cut off is tried again",
     },
@@ -48,6 +52,9 @@ COSTS: Mapping[str, Mapping[str, str]] = {
     },
     f"{AGENT}sources/training/listing.py": {
         "LARGE": "names from which on an unchanged listing is kept; a new one would say the same",
+    },
+    f"{AGENT}web/handler.py": {
+        "WRITE_BUFFER": "bytes of an answer that are collected before they are sent",
     },
     f"{AGENT}web/request_head.py": {
         "READ_BYTES": "bytes per read of a head; MAX_HEAD_BYTES limits it",

@@ -43,7 +43,8 @@ it, and the refusal would be lost on its way."""
 
 MAX_UNREAD_READS = 64  # half a megabyte; who sends more has no eye for a refusal
 MAX_QUERY_FIELDS = 16  # no path takes more than two
-READ_BYTES, WRITE_BUFFER = 8192, 65536
+READ_BYTES = 8192
+WRITE_BUFFER = 65536
 
 
 class Site:

@@ -18,7 +18,6 @@ AGENT, ANALYZERS = "agent/rankscope_agent/", "analyzers/rankscope_analyzers/"
 COSTS: Mapping[str, Mapping[str, str]] = {
     f"{AGENT}contract/kernel/scanner.py": {
         "DENSE": "share of lines from which equal messages are grouped; both ways find the same",
-        "_NOT_CAPITALS": "what is left out of needles and texts alike before they are compared",
     },
     f"{AGENT}contract/log_text/framing.py": {
         "HOP_BYTES": "a text with more marks than hops is searched by the pattern instead",

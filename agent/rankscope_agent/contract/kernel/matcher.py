@@ -15,8 +15,8 @@ RULES: tuple[Rule, ...] = (*nvidia.RULES, *devices.RULES, *host.RULES)
 
 # Capitals, and small letters that tell needles apart and are no hexadecimal digits. They are a
 # quarter of a log, and lines that differ in nothing but numbers are alike in them.
-_TELLING = b"ABCDEFGHIJKLMNOPQRSTUVWXYZghklmpuvwxy:/!\n"
-_IDLE = bytes(set(range(256)) - set(_TELLING))
+CAPITALS, OTHERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"ghklmpuvwxy:/!\n"
+_IDLE = bytes(set(range(256)) - set(CAPITALS + OTHERS))
 
 
 def shape(text: bytes) -> bytes:

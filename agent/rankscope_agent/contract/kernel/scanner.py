@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rankscope_agent.contract.kernel.matcher import NEEDLE_SHAPES, rules_for, shape
+from rankscope_agent.contract.kernel.matcher import NEEDLE_SHAPES, OTHERS, rules_for, shape
 from rankscope_agent.contract.kernel.nvidia import REFINEMENTS
 from rankscope_agent.contract.kernel.rule import Rule
 
@@ -21,9 +21,8 @@ BOOT = b"Linux version "
 """In the first line of every boot: Linux version 6.1.0-18-amd64 (debian-kernel@...) ..."""
 
 _BOOT_SHAPE = shape(BOOT)
-_NOT_CAPITALS = bytes(set(range(256)) - set(range(ord("A"), ord("Z") + 1)))
 _LOOKED_FOR = tuple(
-    (needle, needle.translate(None, _NOT_CAPITALS)) for needle in (*NEEDLE_SHAPES, _BOOT_SHAPE)
+    (needle, needle.translate(None, OTHERS)) for needle in (*NEEDLE_SHAPES, _BOOT_SHAPE)
 )
 """Needles with their capitals: most of those that a text lacks, its capitals lack already."""
 
@@ -99,7 +98,7 @@ class Screen:
 
 def _holding_needles(shapes: bytes) -> set[bytes]:
     """Return those lines of a text of shapes in which a needle stands."""
-    capitals = shapes.translate(None, _NOT_CAPITALS)
+    capitals = shapes.translate(None, OTHERS)
     found = set()
     for needle, its_capitals in _LOOKED_FOR:
         at = shapes.find(needle) if its_capitals in capitals else -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -73,6 +74,13 @@ def test_jobs_are_looked_for_every_ten_seconds_and_a_page_is_taken_again_after_f
     monkeypatch.setattr("threading.Event", lambda: waits)
     keeper(tmp_path, Jobs([Standing("team/job", NOW)]), Evidence()).run()
     assert waits.seconds == [10, 5, 10]
+
+
+def test_what_is_kept_has_the_form_of_version_1(tmp_path, monkeypatch):
+    monkeypatch.setattr("threading.Event", lambda: Waits(2))
+    keeper(tmp_path, Jobs([Standing("team/job", NOW)]), Evidence()).run()
+    (kept,) = (tmp_path / "hangs").iterdir()
+    assert json.loads(gzip.decompress(kept.read_bytes()))["format_version"] == 1
 
 
 @pytest.mark.parametrize(("after", "taken"), [(3599.0, 1), (3600.0, 2), (-1.0, 2)])

@@ -216,7 +216,7 @@ def test_a_rank_that_counts_within_its_node_only_is_unknown(node):
 
 def test_processes_translate_ranks_that_count_within_their_node(node):
     identity = ProcessIdentity(11, 3, 8, 16, 0, "torchrun", "", {})
-    process = RankProcess(identity, Placement(uid(1), ""), {})
+    process = RankProcess(identity, Placement(uid(1), ""), {}, (), 7)
     node.directory.publish(PlacementView(processes=(process,)))
     node.wait()
     node.directory.publish(PlacementView())
@@ -232,7 +232,7 @@ def outside_of_pods(*jobs: str) -> PlacementView:
         for rank in (8, 9)
     ]
     nowhere = Placement("", "")
-    return PlacementView(processes=tuple(RankProcess(rank, nowhere, {}) for rank in ranks))
+    return PlacementView(processes=tuple(RankProcess(rank, nowhere, {}, (), 7) for rank in ranks))
 
 
 @pytest.mark.parametrize("jobs", [("lab/llm",), ("lab/llm", "lab/other"), (JOB,), ()])

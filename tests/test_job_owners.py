@@ -143,7 +143,9 @@ def test_ranks_of_processes_are_refused_where_their_job_is_another_users(machine
     environ = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "RANKSCOPE_JOB_ID": "mine"}
     identity = process_identity(environ)
     assert identity
-    alices, bobs = (RankProcess(identity, Placement(), environ, user=user) for user in (ALICE, BOB))
+    alices, bobs = (
+        RankProcess(identity, Placement(), environ, (), 7, user=user) for user in (ALICE, BOB)
+    )
     directory = PodDirectory()
     directory.look_for_owners(machine.root)
     view = replace(PlacementView(), processes=(alices, bobs))

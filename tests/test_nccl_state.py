@@ -36,3 +36,11 @@ def test_another_shape_is_refused(damage):
     state = to_json(facts_of(LOG)) | damage
     with pytest.raises(StateError):
         from_json(state)
+
+
+def test_facts_of_version_3_are_read_and_of_no_other():
+    state = to_json(facts_of(LOG))
+    assert from_json(state | {"version": 3}).members
+    for other in (2, 4, 6):
+        with pytest.raises(StateError):
+            from_json(state | {"version": other})

@@ -22,6 +22,7 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.gpu_order import read_gpus
 from rankscope_agent.sources.pods.json_items import JsonItems
 from rankscope_agent.sources.pods.kubelet import KubeletClient, KubeletError
+from rankscope_agent.sources.pods.lock_holders import LockHolders
 from rankscope_agent.sources.pods.log_directories import LogDirectories, PodIdentity
 from rankscope_agent.sources.pods.membership import number
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
@@ -453,3 +454,25 @@ def test_once_waits_five_seconds_for_the_first_list(tmp_path, monkeypatch):
     )
     collector.create(config, PodDirectory())
     assert waits == [5.0]
+
+
+def test_locks_are_looked_at_every_five_seconds(tmp_path, clock):
+    locks = tmp_path / "locks"
+    locks.write_text("1: FLOCK  ADVISORY  WRITE 7 00:1b:263050 0 EOF\n")
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_text("Uid:\t1000\t1000\t1000\t1000\n")
+    holders = LockHolders(tmp_path, clock)
+    ring = os.makedev(0, 27), 263050
+    for later, known in ((0.0, True), (4.9, True), (0.1, False)):
+        clock.now += later
+        assert (holders.of(ring) is not None) is known
+        locks.write_text("")
+
+
+def test_64_names_that_are_not_believed_are_logged(monkeypatch, caplog):
+    refused = [(f"pod {number}", "not its own") for number in range(65)]
+    monkeypatch.setattr(collector, "refused_names", lambda view, known: refused)
+    made = collector.PodsCollector.__new__(collector.PodsCollector)
+    made._directory, made._logged_refusals = None, frozenset()
+    made._log_refusals(None)
+    assert len(caplog.messages) == 64

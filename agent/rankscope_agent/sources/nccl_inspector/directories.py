@@ -29,8 +29,8 @@ class Entry:
 
     name: str
     inode: tuple[int, int]
-    links: int = 1
-    user: int = 0
+    links: int
+    user: int
 
 
 def directories(kubelet: Path, patterns: tuple[Path, ...]) -> Iterator[RingDirectory]:

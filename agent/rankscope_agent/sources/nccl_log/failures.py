@@ -93,7 +93,7 @@ class _Reading:
 
     tail: bytes = b""
     parser: FailureLog | None = None
-    left: int = 0
+    left: int = WINDOW_BYTES
 
 
 class PodFailures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rankscope_agent.contract.failures import causes
@@ -36,8 +36,8 @@ seconds and of other clocks."""
 class _Job:
     """What is known of one job; the failures are in the order of time."""
 
-    failures: list[SeenFailure] = field(default_factory=list)
-    present: float = 0.0
+    failures: list[SeenFailure]
+    present: float
 
 
 class JobFailures:
@@ -147,7 +147,7 @@ class JobFailures:
                 known[local] = process.identity.rank
 
     def _take(self, job: str, seen: SeenFailure, now: float) -> None:
-        known = self._jobs.setdefault(job, _Job())
+        known = self._jobs.setdefault(job, _Job([], now))
         known.present = now
         for index, other in enumerate(known.failures):
             if abs(other.at - seen.at) < INCIDENT_SECONDS:

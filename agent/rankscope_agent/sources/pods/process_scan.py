@@ -60,8 +60,8 @@ class RankProcess:
     identity: ProcessIdentity
     placement: Placement
     environ: Mapping[str, str]
-    command: tuple[str, ...] = ()
-    pid: int = 0
+    command: tuple[str, ...]
+    pid: int
     started_unix_seconds: float | None = None
     probed: bool = False
     user: int | None = None

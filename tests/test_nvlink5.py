@@ -9,6 +9,7 @@ import pytest
 
 from rankscope_agent.contract.kernel import nvlink5
 
+PUBLISHED = Path(__file__).parent / "fixtures" / "nvlink5_rules.csv"
 RULES = Path(__file__).parent.parent.parent / "shared" / "data" / "nvlink5_subcodes.csv"
 
 RESOLUTIONS = {"IGNORE": "none", "RESET_GPU": "reset_gpu", "XID_154_EVAL": "restart_app"}
@@ -66,6 +67,19 @@ def then(investigate: str, resolution: str) -> str:
     known = [word for name, word in words.items() if investigate.startswith(name)]
     texts = (nvlink5.VENDOR, nvlink5.CABLES, nvlink5.SOFTWARE, nvlink5.PEER, nvlink5.HOST)
     return next((text for text in texts if known and known[0] in text), "")
+
+
+def test_each_status_of_each_unit_is_resolved_as_the_catalogue_of_october_2025_says():
+    texts = {"vendor": nvlink5.VENDOR, "cables": nvlink5.CABLES, "peer": nvlink5.PEER}
+    texts |= {"software": nvlink5.SOFTWARE, "host": nvlink5.HOST, "": ""}
+    with PUBLISHED.open(newline="") as source:
+        rows = list(csv.DictReader(source))
+    assert len(rows) == 125
+    for row in rows:
+        found = nvlink5.read(line(row["unit"], int(row["subcode"], 16), int(row["status"], 16)))
+        assert found is not None
+        known = found.rule.fatal, found.rule.action, found.rule.then
+        assert known == (row["fatal"] == "fatal", row["action"], texts[row["then"]]), row
 
 
 @pytest.mark.skipif(not RULES.is_file(), reason=f"no published rules at {RULES}")

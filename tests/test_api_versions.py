@@ -136,6 +136,8 @@ def test_agents_further_apart_are_named_with_what_is_to_be_updated():
         expected = f"agent {url} answers in version {API_VERSION + 2}.*: update rankscope here"
         with pytest.raises(AgentError, match=expected):
             Agent(url).json("/api/v1/ranks")
+    assert stated_version(None) == 0
+    assert stated_version("9" * 6) == 999_999
     assert mismatch(UNSTATED, ours=1) == ""
     assert mismatch(UNSTATED, ours=2).endswith("this rankscope reads 1 to 3: update the agent")
     assert [mismatch(theirs, ours=4) == "" for theirs in range(7)] == [

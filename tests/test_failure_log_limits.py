@@ -81,3 +81,11 @@ def test_256_kib_of_a_line_are_looked_at_that_holds_a_whole_traceback(size, caus
     end = b"ImportError: no module"
     line = begin + b"x" * (size - len(begin) - len(end) - 2) + b"\\n" + end
     assert (shown(line + b"\n") == [cause]) is (cause is not None)
+
+
+@pytest.mark.parametrize(("known", "beyond"), [(19_999, 0), (20_000, 1)])
+def test_20_000_signs_of_failures_are_kept(known, beyond):
+    one, signs = log()
+    signs.signs.extend([None] * known)
+    one.feed(FAULT + b"\n")
+    assert (len(signs.signs), signs.beyond_limits) == (20_000, beyond)

@@ -86,3 +86,18 @@ def test_what_50_000_messages_say_is_remembered_and_then_forgotten_at_once():
 def test_letters_that_tell_little_are_left_out_of_shapes():
     telling = b"\n!/:ABCDEFGHIJKLMNOPQRSTUVWXYZghklmpuvwxy"
     assert shape(bytes(range(256))) == telling
+
+
+@pytest.mark.parametrize(("digits", "count"), [(9, 123_456_789), (10, 1)])
+def test_a_count_in_a_line_has_nine_digits_at_most(digits, count):
+    number = "1234567890"[:digits]
+    (seen,) = log_of(f"[1.0] EDAC MC0: {number} CE error on CPU#0Channel#2_DIMM#0 ()").seen
+    assert seen.count == count
+
+
+@pytest.mark.parametrize(("frames", "modules"), [(62, {"ib_core"}), (63, set())])
+def test_64_lines_of_a_stack_trace_are_looked_at(frames, modules):
+    lines = ["[1.0] watchdog: BUG: soft lockup - CPU#3 stuck for 26s! [python:77]"]
+    lines += ["[1.0]  schedule+0x2e/0xb0"] * frames + ["[1.0]  ib_post_send+0x1a/0x80 [ib_core]"]
+    (seen,) = log_of(*lines).seen
+    assert seen.modules == modules

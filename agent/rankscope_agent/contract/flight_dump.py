@@ -156,7 +156,7 @@ class FlightDump:
     version: str
     groups: Mapping[str, tuple[int, ...]]
     entries: tuple[Entry, ...]
-    skipped: int = 0
+    skipped: int
     unread_ns: tuple[int, ...] = ()
     whole: bool = True
 

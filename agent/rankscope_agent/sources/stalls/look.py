@@ -184,7 +184,7 @@ def _dump(question: Question) -> tuple[FlightDump | None, str]:
     except FlightError as error:
         return None, _shortened(error)
     if not dumps:
-        return FlightDump("", {}, ()), "it has no Flight Recorder"
+        return FlightDump("", {}, (), 0), "it has no Flight Recorder"
     return max(dumps, key=lambda dump: len(dump.entries)), ""
 
 

@@ -26,7 +26,7 @@ SLOW_RANKS: Sequence[int | None] = (None, 77, 1234, 2040)
 """A trace of each is written; jobs share them."""
 
 SLOWNESS, SLOW_FROM = 1.4, 400
-ROUNDS = 3
+ROUNDS = 2
 BAR, LEAST_SHARE = 1.15, 0.4
 
 

@@ -26,6 +26,7 @@ from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.steps.trace_directories import Directory
 from rankscope_analyzers.stragglers import feed, verdict_pools
 from rankscope_analyzers.stragglers.incidents import Incident
+from rankscope_analyzers.stragglers.worker_memory import freed_memory_kept
 from rankscope_analyzers.text import finite_json
 
 
@@ -84,8 +85,9 @@ def _judged(
         return
     used = min(workers, len(directories))
     with verdict_pools.cluster(scheduler) if scheduler else verdict_pools.processes(used) as pool:
+        task = judge_on_worker if scheduler else judge
         numbers = {
-            pool.submit(judge, directory): index for index, directory in enumerate(directories)
+            pool.submit(task, directory): index for index, directory in enumerate(directories)
         }
         for future in as_completed(numbers):
             directory = directories[numbers[future]]
@@ -97,6 +99,12 @@ def judge(directory: Directory) -> JobVerdicts:
     """Judge one trace directory; what is wrong with it, or raises on it, becomes a note."""
     judged = attempt("timing", directory.name, partial(_judge_at_hand, directory))
     return _or_note(judged, directory)
+
+
+def judge_on_worker(directory: Directory) -> JobVerdicts:
+    """Judge one trace directory on a worker of a Dask cluster."""
+    with freed_memory_kept():
+        return judge(directory)
 
 
 def _or_note(judged: JobVerdicts | AnalysisError, directory: Directory) -> JobVerdicts:

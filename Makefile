@@ -40,13 +40,14 @@ check: venv
 	$(BIN)/mypy --python-version 3.10 --follow-imports=skip agent/probe/rankscope_probe.py
 	$(BIN)/lint-imports
 
-# Traces in S3, which moto serves on loopback. botocore wants other versions than the rest does.
+# Traces in object stores, which emulators serve on loopback; that of Azure is not of Python: `npm install azurite`.
+# botocore wants other versions than the rest does.
 STORES := .venv-stores
 stores:
 	test -x $(STORES)/bin/python || $(PYTHON) -m venv $(STORES)
 	$(STORES)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(STORES)/bin/python -m pip install --quiet --editable '.[analyzers,s3]' --group stores
-	$(STORES)/bin/python -m pytest -p no:cacheprovider tests/test_traces_in_s3.py
+	$(STORES)/bin/python -m pip install --quiet --editable '.[analyzers,s3,gcs,azure]' --group stores
+	$(STORES)/bin/python -m pytest -p no:cacheprovider tests/test_traces_in_s3.py tests/test_traces_in_gcs_and_azure.py
 
 bench: venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 import statistics
 import subprocess
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from benchmarks.commands import environment
-from benchmarks.processes import START_SECONDS, cpu_seconds, free_port, memory_mib
+from benchmarks.processes import START_SECONDS, cpu_seconds, free_port, memory_mib, scrape
 from benchmarks.stream_server import (
     AGENTS_OF_A_JOB,
     FAULT_SECONDS,
@@ -54,6 +55,8 @@ class StreamCost:
         missed: faults without an incident, by what befell the job.
         false: incidents of jobs without a fault.
         doubled: pairs of incident and number that are in the log twice.
+        unobserved: jobs of which the watch says that it does not see all, and those with an agent
+            that never answers.
     """
 
     agents: int
@@ -63,6 +66,7 @@ class StreamCost:
     missed: Mapping[str, int]
     false: int
     doubled: int
+    unobserved: tuple[int, int]
 
 
 def measure(agents: int = SHORT, *, secured: bool = False) -> StreamCost:
@@ -80,7 +84,8 @@ def measure(agents: int = SHORT, *, secured: bool = False) -> StreamCost:
         scheme = "https" if secured else "http"
         urls = [f"{scheme}://127.0.0.1:{port}/{number}" for number in range(agents)]
         command = [sys.executable, "-m", "rankscope_analyzers", "watch"]
-        command += [f"--incident-log={log}", f"--web.listen-address=127.0.0.1:{free_port()}"]
+        page = free_port()
+        command += [f"--incident-log={log}", f"--web.listen-address=127.0.0.1:{page}"]
         command += access.of_watch
         command += [word for url in urls for word in ("--agent", url)]
         fault = reported["began"] + FAULT_SECONDS
@@ -91,10 +96,20 @@ def measure(agents: int = SHORT, *, secured: bool = False) -> StreamCost:
                 time.sleep(max(0.0, fault + WATCHED_SECONDS - time.time()))
                 cpu = (cpu_seconds(watch.pid) - before) / (time.monotonic() - began)
                 memory = memory_mib(watch.pid, "VmRSS"), memory_mib(watch.pid, "VmHWM")
+                said = _UNOBSERVED.findall(scrape(page, {"Accept": "text/plain"}).decode())
             finally:
                 watch.kill()
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    return _cost(agents, cpu, memory, lines, fault)
+    return _cost(agents, cpu, memory, lines, fault, _unobserved(agents, said))
+
+
+_UNOBSERVED = re.compile(r'(?m)^rankscope_job_unobserved{job_id="([^"]*)"} [1-9]')
+
+
+def _unobserved(agents: int, said: Sequence[str]) -> tuple[int, int]:
+    """Return how many jobs of hanging agents the watch says it does not see all of, of how many."""
+    blind = {f"team/job-{n // AGENTS_OF_A_JOB:04d}" for n in range(agents) if hangs(n)}
+    return len(blind.intersection(said)), len(blind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +151,7 @@ def _cost(
     memory: tuple[float, float],
     lines: Sequence[Mapping[str, object]],
     fault: float,
+    unobserved: tuple[int, int],
 ) -> StreamCost:
     first: dict[str, float] = {}
     for line in lines:
@@ -156,7 +172,8 @@ def _cost(
             length = {"rank": 1.35, "job": 1.28}[kind]
             steps[kind].append((at - fault) / length)
     pairs = [(line["incident"], line["number"]) for line in lines]
-    return StreamCost(agents, cpu, memory, steps, missed, false, len(pairs) - len(set(pairs)))
+    doubled = len(pairs) - len(set(pairs))
+    return StreamCost(agents, cpu, memory, steps, missed, false, doubled, unobserved)
 
 
 def report(cost: StreamCost) -> str:
@@ -175,4 +192,8 @@ def report(cost: StreamCost) -> str:
             f" {len(found)} found, {cost.missed[kind]} missed"
         )
     lines.append(f"  {cost.false} incidents of sound jobs, {cost.doubled} told twice")
+    said, blind = cost.unobserved
+    lines.append(
+        f"  {said} of {blind} jobs with agents that hang are said to be unobserved in part"
+    )
     return "\n".join(lines) + "\n"

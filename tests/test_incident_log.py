@@ -292,6 +292,20 @@ def test_what_is_posted_is_signed(tmp_path):
         assert signature == f"sha256={expected}"
 
 
+def test_nothing_is_signed_with_an_empty_secret(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("\n")
+    with Receiver() as receiver, posting(receiver, secret=secret) as (webhook, said):
+        webhook.post([line(1)])
+        until = time.monotonic() + PATIENCE_SECONDS
+        while not said and time.monotonic() < until:
+            time.sleep(0.01)
+        assert [text for text in said if "secret holds no secret to sign with" in text]
+        assert receiver.bodies == []
+        secret.write_text("open sesame")
+        assert receiver.has(1)
+
+
 def test_a_line_is_posted_until_it_is_taken_in_order():
     with Receiver() as receiver, posting(receiver) as (webhook, said):
         receiver.answers = [500, 503, 200, 400]

@@ -184,6 +184,8 @@ class Webhook:
         if self._secret is not None:
             with self._secret.open("rb") as file:
                 secret = file.read(MOST_SECRET_BYTES).strip()
+            if not secret:  # anybody could sign with that
+                raise ValueError(f"{self._secret} holds no secret to sign with")
             digest = hmac.new(secret, body, hashlib.sha256).hexdigest()
             headers[SIGNATURE] = f"sha256={digest}"
         return {"data": body, "headers": headers}

@@ -8,7 +8,6 @@ line that was cut short, as by a full disk, is ended and not counted.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
 """Speed of the straggler analysis, in CPU time of one core.
 
-One 16-step window of 16,384 ranks as a running watch judges it, and whole traces in records a
-second: in the order of their steps, with the clocks of nodes apart, and shuffled.
+One 16-step window of 16,384 ranks as a running watch judges it, a look at five new steps of a job
+of as many, and whole traces in records a second: in the order of their steps, with the clocks of
+nodes apart, and shuffled.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import feed
 from rankscope_analyzers.stragglers.detector import Detector
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.stragglers.quantities import Steps
 from rankscope_analyzers.stragglers.shape import Shape
 
 RANKS, TENSOR, PIPELINE, MICROBATCHES = 16384, 8, 8, 16
 WINDOW, WARM = 16, 44
+LOOKED_AT, STEPS_OF_A_LOOK = 60, 5
 ROUNDS = 5
 TRACE_RANKS, TRACE_STEPS = 1024, 1000
 CLOCK_OFFSET_SECONDS = 0.05
@@ -29,9 +32,10 @@ CLOCK_OFFSET_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StragglerSpeed:
-    """CPU seconds for a window, records a CPU second by the order in which a trace has them."""
+    """CPU seconds for a window and a look, records a CPU second by the order of a trace."""
 
     window_seconds: float
+    look_seconds: float
     per_second: Mapping[str, float]
     records: int
 
@@ -45,7 +49,7 @@ def measure() -> StragglerSpeed:
         for name, ordered in orders.items():
             seconds[name].append(_judging_seconds(ordered))
     per_second = {name: len(records) / float(np.median(of)) for name, of in seconds.items()}
-    return StragglerSpeed(_window_seconds(), per_second, len(records))
+    return StragglerSpeed(_window_seconds(), _look_seconds(), per_second, len(records))
 
 
 def _orders(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -96,6 +100,19 @@ def _window_seconds() -> float:
     return float(np.median(times[-ROUNDS:]))
 
 
+def _look_seconds() -> float:
+    """Return the median time to judge the new steps that a look finds."""
+    records = trace(RANKS, LOOKED_AT)
+    job = Layout(RANKS, PIPELINE, TENSOR, MICROBATCHES, False)
+    followed, times = FollowedJobs(), []
+    for first in range(0, LOOKED_AT, STEPS_OF_A_LOOK):
+        fresh = records[records["step"].between(first, first + STEPS_OF_A_LOOK - 1)]
+        begin = time.process_time()
+        followed.follow("team/largest", fresh, job)
+        times.append(time.process_time() - begin)
+    return float(np.median(times))
+
+
 def trace(ranks: int, steps: int) -> pd.DataFrame:
     """Return a healthy trace in delivery order by step."""
     shape = _shape(ranks)
@@ -128,6 +145,7 @@ def report(speed: StragglerSpeed) -> str:
     return "\n".join(
         [
             f"16 steps of {RANKS} ranks with evaluations: {speed.window_seconds:.2f} s (goal 1)",
+            f"a look at {STEPS_OF_A_LOOK} new steps of them: {speed.look_seconds:.2f} s",
             f"{speed.records} records, a second from table to incidents: {orders} (goal 3 M)",
         ]
     )

@@ -207,6 +207,4 @@ def _servers(
 def _python(module: str, planted: Sequence[str]) -> Sequence[str]:
     """Return the command of a module, with those planted faults that are of this module."""
     own = [name for name in planted if PLANTS[name].module == module]
-    if own:
-        return [sys.executable, str(PLANTED), ",".join(own)]
-    return [sys.executable, "-m", module]
+    return [sys.executable, str(PLANTED), module, ",".join(own)]

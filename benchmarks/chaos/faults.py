@@ -11,21 +11,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
 
+from benchmarks.chaos import hostile_files
 from benchmarks.chaos.chain import Chain, Disk
+from benchmarks.chaos.failing import ANALYZED, How, Switch
 from benchmarks.chaos.server import Server
 from benchmarks.commands import environment
 from benchmarks.processes import free_port, memory_mib
 
-sys.path.append(str(Path(__file__).parents[2] / "tests"))
-
-from ring_writer import PAGE, header_page, record_bytes
+from rankscope_agent.contract.sources import SOURCES
 
 Inject = Callable[[Chain, Random], AbstractContextManager[None]]
 
@@ -33,10 +33,14 @@ LORISES = 32
 DRIP_SECONDS = 0.2
 FLOOD_BYTES = 24 << 20
 STORM = 4
-HOSTILE_RINGS = 24
 JUMP_SECONDS = 3600
 FAKE_TIME = "/usr/lib/{}/faketime/libfaketimeMT.so.1"
 SHORT_HOLD, LONG_HOLD = 2.0, 5.0
+HANG_HOLD = 16.0
+"""Longer than a collector's deadline of 10 s, however the seed draws it."""
+
+RUN_COLLECTORS = ("training", "nccl_log", "nvml", "host", "netdev", "pods")
+"""Those that have their source here, or look for it each second."""
 
 
 class NotHereError(Exception):
@@ -166,18 +170,6 @@ def _read_only(chain: Chain, random: Random) -> Iterator[None]:
         remount("rw")
 
 
-def _cut(content: bytes, random: Random) -> bytes:
-    return content[: random.randrange(len(content) + 1)]
-
-
-def _corrupted(content: bytes, random: Random) -> bytes:
-    damaged = bytearray(content)
-    for _ in range(1 + len(damaged) // 64):
-        if damaged:
-            damaged[random.randrange(len(damaged))] = random.randrange(256)
-    return bytes(damaged)
-
-
 @contextlib.contextmanager
 def _damaged(
     name: str, damage: Callable[[bytes, Random], bytes], chain: Chain, random: Random
@@ -280,39 +272,6 @@ def _lorises(chain: Chain, random: Random) -> Iterator[None]:
             thread.join()
 
 
-def _hostile_ring(random: Random, number: int) -> bytes:
-    """Return a ring that no probe writes: cut, of noise, or with damaged records or header."""
-    whole = header_page(rank=number, world_size=64, job_id="hostile", pid=number + 1)
-    whole += b"".join(record_bytes(seq) for seq in range(1, 17))
-    kind = random.randrange(4)
-    if kind == 0:
-        return random.randbytes(random.randrange(1, 2 * PAGE))
-    if kind == 1:
-        return _cut(whole, random)
-    damaged = bytearray(whole)
-    first, behind = (0, 64) if kind == 2 else (PAGE, len(whole))
-    for _ in range(16):
-        damaged[random.randrange(first, behind)] = random.randrange(256)
-    return bytes(damaged)
-
-
-@contextlib.contextmanager
-def _hostile_rings(chain: Chain, random: Random) -> Iterator[None]:
-    folder = chain.rings.folder
-    paths = [folder / f"{number + 1}-1.ring" for number in range(HOSTILE_RINGS)]
-    for number, path in enumerate(paths):
-        path.write_bytes(_hostile_ring(random, number))
-    links = [folder / "9000-1.ring", folder / "9001-1.ring"]
-    for link, target in zip(links, (folder, chain.folder / "agent.log"), strict=True):
-        link.symlink_to(target)
-    os.mkfifo(folder / "9002-1.ring")
-    try:
-        yield
-    finally:
-        for path in (*paths, *links, folder / "9002-1.ring"):
-            path.unlink(missing_ok=True)  # the agent removes rings that no process has
-
-
 @contextlib.contextmanager
 def _no_descriptors(name: str, chain: Chain, random: Random) -> Iterator[None]:
     server = _server(chain, name)
@@ -330,6 +289,35 @@ def _no_memory(name: str, chain: Chain, random: Random) -> Iterator[None]:
         with server.limited(resource.RLIMIT_AS, most):
             yield
         server.recover()
+
+
+@contextlib.contextmanager
+def _failing(
+    process: str, choose: Callable[[Random], Sequence[str]], how: How, chain: Chain, random: Random
+) -> Iterator[None]:
+    """Let collectors or analyzers fail.
+
+    Raises:
+        RuntimeError: none of them was run meanwhile, so that nothing failed.
+    """
+    switch = Switch(chain.folder, process)
+    switch.has_failed()
+    with switch.on(choose(random), how):
+        yield
+    if not switch.has_failed():
+        raise RuntimeError(f"nothing of the {process} was asked that {how}")
+
+
+def _a_collector(random: Random) -> Sequence[str]:
+    return [random.choice(RUN_COLLECTORS)]
+
+
+def _all_collectors(random: Random) -> Sequence[str]:
+    return [source.name for source in SOURCES]
+
+
+def _analyzers(random: Random) -> Sequence[str]:
+    return sorted(ANALYZED)
 
 
 def _of(inject: Callable[..., AbstractContextManager[None]], *first: object) -> Inject:
@@ -352,10 +340,10 @@ FAULTS: Mapping[str, Fault] = {
     "disk of state full": Fault(_of(_full, "state"), LONG_HOLD),
     "disk of state read-only": Fault(_read_only, LONG_HOLD),
     "disk of rings full": Fault(_of(_full, "rings"), ringless=True),
-    "state of the watch cut short": Fault(_of(_damaged, "watch", _cut)),
-    "state of the watch corrupted": Fault(_of(_damaged, "watch", _corrupted)),
-    "state of the agent cut short": Fault(_of(_damaged, "agent", _cut)),
-    "state of the agent corrupted": Fault(_of(_damaged, "agent", _corrupted)),
+    "state of the watch cut short": Fault(_of(_damaged, "watch", hostile_files.cut)),
+    "state of the watch corrupted": Fault(_of(_damaged, "watch", hostile_files.corrupted)),
+    "state of the agent cut short": Fault(_of(_damaged, "agent", hostile_files.cut)),
+    "state of the agent corrupted": Fault(_of(_damaged, "agent", hostile_files.corrupted)),
     "agent's clock an hour ahead": Fault(_of(_clock, "agent", JUMP_SECONDS)),
     "agent's clock an hour behind": Fault(_of(_clock, "agent", -JUMP_SECONDS)),
     "watch's clock an hour ahead": Fault(_of(_clock, "watch", JUMP_SECONDS)),
@@ -366,7 +354,14 @@ FAULTS: Mapping[str, Fault] = {
     "API server sends garbage": Fault(_of(_api, {"garbage": b"\xff{[" * 99}), LONG_HOLD),
     "API server falls silent": Fault(_of(_api, {"silent": True}), LONG_HOLD),
     "32 slow scrapers": Fault(_lorises, LONG_HOLD),
-    "hostile rings": Fault(_hostile_rings, LONG_HOLD),
+    "hostile rings": Fault(hostile_files.hostile_rings, LONG_HOLD),
+    "hostile dumps": Fault(hostile_files.hostile_dumps, HANG_HOLD),
+    "a collector hangs": Fault(_of(_failing, "agent", _a_collector, "hangs"), HANG_HOLD),
+    "all collectors hang": Fault(_of(_failing, "agent", _all_collectors, "hangs"), HANG_HOLD),
+    "a collector raises": Fault(_of(_failing, "agent", _a_collector, "raises"), LONG_HOLD),
+    "all collectors raise": Fault(_of(_failing, "agent", _all_collectors, "raises"), LONG_HOLD),
+    "analyzers hang": Fault(_of(_failing, "watch", _analyzers, "hangs"), LONG_HOLD),
+    "analyzers raise": Fault(_of(_failing, "watch", _analyzers, "raises"), LONG_HOLD),
     "agent without descriptors": Fault(_of(_no_descriptors, "agent"), LONG_HOLD),
     "watch without descriptors": Fault(_of(_no_descriptors, "watch"), LONG_HOLD),
     "agent without memory": Fault(_of(_no_memory, "agent"), LONG_HOLD),

@@ -1,6 +1,7 @@
-"""Runs the agent or the watch with faults that they do not have: `planted.py NAME,NAME FLAGS...`.
+"""Runs the agent or the watch with faults that they do not have: `planted.py MODULE NAMES FLAG...`.
 
-Shows of each invariant that it can be violated. Nothing of this is in the product.
+Planted faults, which last from the start on, show of each invariant that it can be violated; the
+switches of `failing` let collectors and analyzers fail for a while. Nothing of it is in the product.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parents[2]))
+
+from benchmarks.chaos import failing
 
 AGENT, WATCH = "rankscope_agent", "rankscope_analyzers"
 LONG = "chaos-long"
@@ -162,11 +168,10 @@ PLANTS: Mapping[str, Plant] = {
 
 def main() -> int:
     """Plant the faults and run the process."""
-    names, *flags = sys.argv[1:]
-    plants = [PLANTS[name] for name in names.split(",")]
-    for plant in plants:
-        plant.apply()
-    module = plants[0].module
+    module, names, *flags = sys.argv[1:]
+    failing.install(module)
+    for name in filter(None, names.split(",")):
+        PLANTS[name].apply()
     sys.argv = [module, *flags]
     return int(importlib.import_module(f"{module}.cli").main())
 

@@ -46,6 +46,7 @@ def _soak(length: str) -> str:
 
 
 BENCHMARKS: Mapping[str, Callable[[], str]] = {
+    "table": partial(_report, "comparison"),
     "probe": partial(_report, "probe_cost"),
     "fsdp": partial(_report, "fsdp_cost"),
     "flight": partial(_report, "flight_cost"),

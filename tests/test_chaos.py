@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 from benchmarks.chaos import alerting, run, soak
-from benchmarks.chaos.faults import FAULTS
+from benchmarks.chaos.failing import PlantedError, Switch
+from benchmarks.chaos.faults import FAULTS, RUN_COLLECTORS
 from benchmarks.chaos.invariants import FINAL, INVARIANTS, Records, Seen, grown, violations
 from benchmarks.chaos.planted import PLANTS
 from benchmarks.chaos.server import Use
+
+from rankscope_agent.contract.sources import SOURCES
 
 SMALL = Use(100.0, 20, 10)
 VIOLATING = {
@@ -90,6 +94,33 @@ def message(status: str, *subjects: str) -> tuple[str, dict]:
         for one in subjects
     ]
     return "ticket", {"groupKey": "node", "alerts": alerts}
+
+
+def test_a_switch_lets_those_that_it_names_raise_while_it_is_on(tmp_path):
+    switch = Switch(tmp_path, "agent")
+    with switch.on(["host"], "raises"):
+        with pytest.raises(PlantedError, match="host"):
+            switch.fail("host")
+        switch.fail("netdev")
+    assert switch.has_failed()
+    assert not switch.has_failed()
+    switch.fail("host")
+
+
+def test_a_switch_lets_those_that_it_names_hang_until_it_is_off(tmp_path):
+    switch = Switch(tmp_path, "watch")
+    hung = threading.Thread(target=switch.fail, args=("layer",))
+    with switch.on(["layer"], "hangs"):
+        hung.start()
+        hung.join(0.2)
+        assert hung.is_alive()
+    hung.join(20.0)
+    assert not hung.is_alive()
+    assert switch.has_failed()
+
+
+def test_every_collector_of_a_switch_is_one_of_the_agent():
+    assert set(RUN_COLLECTORS) <= {source.name for source in SOURCES}
 
 
 def test_an_alert_that_ends_and_comes_back_has_begun_twice():

@@ -1,4 +1,4 @@
-"""Files that no probe and no torch writes: rings and dumps of hostile pods, and damage to states."""
+"""Files that no probe and no torch writes: hostile rings and dumps, and damaged states."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs the agent or the watch with faults that they do not have: `planted.py MODULE NAMES FLAG...`.
 
 Planted faults, which last from the start on, show of each invariant that it can be violated; the
-switches of `failing` let collectors and analyzers fail for a while. Nothing of it is in the product.
+switches of `failing` let collectors and analyzers fail for a while. The product has none of it.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ bench: venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench
 	$(BIN)/python -m benchmarks
 
-# Every fault of the matrix on one running chain, docs/chaos.md: about six minutes, with CHAOS_FLAGS="--seed 2".
+# Every fault of the matrix on one running chain, docs/chaos.md: about eight minutes, with CHAOS_FLAGS="--seed 2".
 # As root, which mounting its small disks takes; elsewhere it says which faults are left out.
 chaos: servers venv
 	$(BIN)/python -m benchmarks.chaos $(CHAOS_FLAGS)

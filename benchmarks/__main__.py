@@ -52,6 +52,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "flight": partial(_report, "flight_cost"),
     "agent": partial(_report, "agent_cost"),
     "agent-memory": partial(_report, "agent_memory"),
+    "agent-growth": partial(_report, "agent_growth"),
     "gpu": partial(_report, "gpu_cost"),
     "gpu-check": partial(_report, "gpu_check"),
     "gpu-proof": partial(_report, "gpu_proof.run"),

@@ -33,13 +33,14 @@ def _processes(proc: Path) -> Iterator[Path]:
 
 
 def _descriptors(process: Path) -> Iterator[tuple[str, str]]:
+    folder = f"{process}/fd"  # of all processes together there are many: strings, not paths
     try:
-        descriptors = list((process / "fd").iterdir())
+        descriptors = os.listdir(folder)  # noqa: PTH208
     except OSError:
         return
     for descriptor in descriptors:
         with suppress(OSError):  # it was closed meanwhile
-            yield descriptor.name, str(descriptor.readlink())
+            yield descriptor, os.readlink(f"{folder}/{descriptor}")  # noqa: PTH115
 
 
 def _is_for_writing(process: Path, descriptor: str) -> bool:

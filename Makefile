@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: venv demo test stores check bench chaos fuzz mutants render clean servers
+.PHONY: venv demo test stores coverage check bench chaos fuzz mutants render clean servers
 
 venv: $(STAMP)
 
@@ -66,6 +66,13 @@ fuzz:
 	$(FUZZING)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(FUZZING)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[agent,analyzers]' --group fuzz
 	$(FUZZING)/bin/python -m benchmarks.fuzzing $(FUZZ_FLAGS)
+
+# Lines and branches that tests execute in their own processes. What a test starts as a program of its
+# own is not counted, so that the true share is higher. COVERAGE_FLAGS=tests/test_xid.py runs a part.
+coverage: servers venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group coverage
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile \
+	  --no-loadscope-reorder --cov --cov-report=term:skip-covered $(COVERAGE_FLAGS)
 
 # Which constants no test notices: 40 drawn ones, or MUTANT_FLAGS="--count 10 --below agent/".
 mutants: venv

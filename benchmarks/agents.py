@@ -36,6 +36,8 @@ def _agent(folder: Path, flags: Sequence[str]) -> Iterator[subprocess.Popen[byte
     own = [f"--node-name={folder.name}", f"--path.ring-dir={folder}/rings"]
     own += [f"--path.state={folder}", f"--path.kubelet={folder}/none"]
     own += [f"--path.pod-logs={folder}/none", "--web.listen-address=127.0.0.1:0"]
+    own += [f"--path.kmsg={folder}/kmsg"]  # not what this machine's kernel says of other programs
+    (folder / "kmsg").touch()
     with (folder / "agent.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "rankscope_agent", *own, *flags], stderr=log, env=environment()

@@ -73,9 +73,11 @@ def running_agent(
     """
     log = folder / "agent.log"
     (folder / "logs").mkdir(exist_ok=True)
+    (folder / "kmsg").touch()  # what this machine's kernel says of other programs is no test's
     listen = ["--web.listen-address=127.0.0.1:0", f"--path.kubelet={folder}/kubelet"]
     rings = [f"--path.ring-dir={folder}/rings"]
-    logs = [f"--path.pod-logs={folder}/logs", f"--path.state={folder}"]
+    logs = [f"--path.pod-logs={folder}/logs", f"--path.kmsg={folder}/kmsg"]
+    logs += [f"--path.state={folder}"]
     with log.open("wb") as sink:
         process = subprocess.Popen(
             [*command, *listen, *rings, *logs, *flags], stderr=sink, env=agent_environment()

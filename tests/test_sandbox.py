@@ -80,7 +80,9 @@ def test_the_agent_runs_without_any_capability_and_says_what_it_cannot_see(tmp_p
         assert {"host", "netdev"} <= seen
         assert "rankscope_build_info{" in agent.get("/metrics")
         assert not [
-            path for path in tmp_path.iterdir() if path.name not in {"agent.log", "logs", "state"}
+            path
+            for path in tmp_path.iterdir()
+            if path.name not in {"agent.log", "kmsg", "logs", "state"}
         ]
         assert "Traceback" not in agent.log.read_text()
 

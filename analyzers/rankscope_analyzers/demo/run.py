@@ -159,13 +159,14 @@ def agent(folder: Path, *flags: str) -> Iterator[str]:
     Raises:
         DemoError: it does not start.
     """
-    rings = folder / RINGS
+    rings, kernel_log = folder / RINGS, folder / "kmsg"
     rings.mkdir()
+    kernel_log.touch()  # what this machine's kernel said of other programs is none of the demo's
     address = f"127.0.0.1:{free_port()}"
     command = [
         *(sys.executable, "-m", "rankscope_agent"),
         *(f"--web.listen-address={address}", f"--path.ring-dir={rings}"),
-        *(f"--path.kubelet={folder / 'kubelet'}", *flags),
+        *(f"--path.kubelet={folder / 'kubelet'}", f"--path.kmsg={kernel_log}", *flags),
     ]
     log = folder / "agent.log"
     with process(command, log, os.environ) as running:

@@ -169,6 +169,7 @@ def test_a_class_whose_jobs_take_longer_than_its_objective_has_a_ticket(tmp_path
     }
     path = tmp_path / "test.yaml"
     files = ["alerts.yaml", "recording_rules.yaml"]
-    path.write_text(yaml.safe_dump({"rule_files": files, "tests": [test]}))
+    plan = {"rule_files": files, "evaluation_interval": "5m", "tests": [test]}
+    path.write_text(yaml.safe_dump(plan))
     done = subprocess.run([require_server("promtool"), "test", "rules", path], capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

@@ -71,7 +71,8 @@ def fires(folder: Path, objective: float, *outcomes: int) -> bool:
         ],
     }
     path = folder / "test.yaml"
-    path.write_text(yaml.safe_dump({"rule_files": files, "tests": [test]}))
+    plan = {"rule_files": files, "evaluation_interval": "5m", "tests": [test]}
+    path.write_text(yaml.safe_dump(plan))
     done = subprocess.run(
         [require_server("promtool"), "test", "rules", path], capture_output=True, text=True
     )

@@ -118,6 +118,50 @@ def test_a_mutant_reaches_fields_defaults_and_tables(sample, name, value):
     assert found.get(name, module.SHARES["small"]) == value
 
 
+FIELDS = """
+import attr
+from dataclasses import dataclass
+
+@attr.s(kw_only=True)
+class Panel:
+    width: int = attr.ib(default=12)
+    height: int = attr.ib(default=8)
+
+@attr.s(kw_only=True)
+class Stat(Panel):
+    height: int = attr.ib(default=4)
+
+@dataclass
+class Limit:
+    most: int = 5
+
+@dataclass
+class Late(Limit):
+    seconds: float = 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("Panel.width", (6, 8, 6, 4, 5)),
+        ("Panel.height", (12, 4, 12, 4, 5)),
+        ("Stat.height", (12, 8, 12, 2, 5)),
+        ("Limit.most", (12, 8, 12, 4, 10)),
+    ],
+)
+def test_classes_below_have_the_changed_default_of_a_field_too(monkeypatch, field, values):
+    module = types.ModuleType("sample")
+    monkeypatch.setitem(sys.modules, "sample", module)
+    exec(compile(FIELDS, "sample.py", "exec"), vars(module))
+    sources = dependence.Sources({"sample": ast.parse(FIELDS)}, {"sample": "agent/sample.py"})
+    dependence._read_module(sources, "sample")
+    (mutant,) = (one for one in mutants_of("agent/sample.py", FIELDS) if one.name == field)
+    application.apply(mutant, FIELDS, sources.dependents(mutant), sources.trees, {})
+    panel, stat, late = module.Panel(), module.Stat(), module.Late()
+    assert (panel.width, panel.height, stat.width, stat.height, late.most) == values
+
+
 def test_methods_see_the_fields_of_their_class():
     source = """
 LIMIT = 5

@@ -101,15 +101,29 @@ def _set_fields(owner: type, statement: ast.ClassDef, names: Mapping[str, object
         if not isinstance(target, ast.Name):
             continue
         value = eval(compile(ast.Expression(line.value), "field", "eval"), {**vars(owner), **names})  # noqa: S307
-        fields = getattr(owner, "__dataclass_fields__", {})
-        if target.id in fields:
-            value = getattr(value, "default", value)
-            _set_default(owner.__init__, target.id, value)  # type: ignore[misc]
+        if target.id in _fields(owner):
+            value = getattr(value, "_default", getattr(value, "default", value))  # attrs' or ours
+            for one in _inheriting(owner, target.id):
+                _set_default(one.__init__, target.id, value)  # type: ignore[misc]
         else:
             try:
                 setattr(owner, target.id, value)
             except (AttributeError, TypeError) as error:
                 raise CannotApplyError(target.id) from error
+
+
+def _fields(owner: type) -> frozenset[str]:
+    """Return the fields of a dataclass or of a class of attrs."""
+    ours = getattr(owner, "__dataclass_fields__", ())
+    return frozenset((*ours, *(one.name for one in getattr(owner, "__attrs_attrs__", ()))))
+
+
+def _inheriting(owner: type, field: str) -> Iterator[type]:
+    """Yield a class and those below it that have its default of a field, not one of their own."""
+    yield owner
+    for below in owner.__subclasses__():
+        if field not in inspect.get_annotations(below):
+            yield from _inheriting(below, field)
 
 
 def _set_default(function: FunctionType, name: str, value: object) -> None:

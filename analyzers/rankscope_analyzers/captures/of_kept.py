@@ -18,7 +18,6 @@ from rankscope_analyzers.intake.page_history import Page, PageHistory
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 
-POLLS = 2
 SOURCE = "what agents kept when the job stood"
 
 
@@ -38,11 +37,11 @@ class CapturedDiagnosis:
 
 def diagnosis(kept: Answers, job_id: str, hang_after_seconds: float) -> CapturedDiagnosis | None:
     """Return the report on a job by what was kept of it; None where that says nothing."""
-    first, second = kept_pages(kept)
+    looks = first, second = kept_pages(kept)
     if not first:
         return None
-    history = PageHistory(job_reports.READS, POLLS)
-    for pages in (first, second):
+    history = PageHistory(job_reports.READS, len(looks))
+    for pages in looks:
         history.add(pages)
     stalls = {job_id: list(kept_stalls(kept))}
     seen = history.observed(SOURCE)

@@ -56,9 +56,6 @@ two minutes, and all its requests are answered or time out within one."""
 
 NO_WATCH = NoWatch()
 
-COMPARISON_SHARE = 0.15
-"""Part of the interval that may be spent on comparing collectives."""
-
 
 def run(options: argparse.Namespace) -> int:
     """Serve and evaluate until interrupted.
@@ -178,7 +175,7 @@ def reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathere
 
         return of_prometheus
 
-    earlier = EarlierPolls(interval * COMPARISON_SHARE, READS)
+    earlier = EarlierPolls(interval * watch_streaming.COMPARISON_SHARE, READS)
 
     def of_agents(urls: Sequence[str], cluster: NodeAgents | None = None) -> Gathered:
         since = time.time() - length

@@ -42,11 +42,11 @@ class Settings:
         required: criteria that must apply.
     """
 
-    world_size: int | None = None
-    step_seconds: float | None = None
-    utilization: float = 0.3
-    transport: Transport = "auto"
-    required: frozenset[str] = frozenset()
+    world_size: int | None
+    step_seconds: float | None
+    utilization: float
+    transport: Transport
+    required: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

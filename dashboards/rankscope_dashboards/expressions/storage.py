@@ -13,7 +13,7 @@ JUICEFS_SECONDS = "juicefs_fuse_ops_durations_histogram_seconds"
 `vol_name` is its label; that of the node is the scrape's."""
 
 
-def operation_seconds(matchers: str, window: str, fewest: int = 1, moment: str = "") -> str:
+def operation_seconds(matchers: str, window: str, fewest: int, moment: str) -> str:
     """Return the mean duration of an operation, by node, file system and kind of operation.
 
     Args:
@@ -30,7 +30,7 @@ def operation_seconds(matchers: str, window: str, fewest: int = 1, moment: str =
     return f"{spent} / ({count} >= {fewest})"
 
 
-def juicefs_seconds(matchers: str, window: str, fewest: int = 1, moment: str = "") -> str:
+def juicefs_seconds(matchers: str, window: str, fewest: int, moment: str) -> str:
     """Return the same of mounts of JuiceFS, which count all kinds of operations together."""
     chosen = f"{{{matchers}}}" if matchers else ""
     volume = f"sum {by('node', 'vol_name')}"

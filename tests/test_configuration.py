@@ -10,6 +10,7 @@ from rankscope_agent.settings.config import Config
 from rankscope_agent.settings.option import options_of
 from rankscope_analyzers import cli
 from rankscope_analyzers.configuration.document import ConfigurationError, parse
+from rankscope_analyzers.configuration.document import read as read_file
 from rankscope_analyzers.configuration.example import EXAMPLE
 from rankscope_analyzers.configuration.rendering import as_object
 from rankscope_analyzers.configuration.schema import SCHEMA
@@ -262,3 +263,26 @@ def test_the_page_lists_all_thresholds_as_they_are():
     assert page.count("\n| `") == len(THRESHOLDS) + page.split("## Thresholds")[0].count("\n| `")
     for key in SCHEMA["properties"]:
         assert key == "version" or f"`{key}`" in page
+
+
+def test_a_configuration_has_a_mebibyte_and_twenty_levels(tmp_path):
+    path = tmp_path / "rankscope.yaml"
+    path.write_text("version: 1\n".ljust(1 << 20))
+    assert read_file(path).value == {"version": 1}
+    path.write_text("version: 1\n".ljust((1 << 20) + 1))
+    with pytest.raises(ConfigurationError, match="more than 1048576 bytes"):
+        read_file(path)
+    assert parse("[" * 20 + "1" + "]" * 20, "f.yaml").value
+    with pytest.raises(ConfigurationError, match="more than 20 levels"):
+        parse("[" * 21 + "1" + "]" * 21, "f.yaml")
+
+
+def test_sixty_characters_of_what_is_wrong_are_shown():
+    assert f"unknown key {'k' * 60!r};" in wrong(f"version: 1\n{'k' * 99}: 2")
+    assert wrong(f'version: 1\nhang_after: "{"x" * 99}"').count("x") == 59
+
+
+def test_without_objectives_nineteen_of_twenty_production_jobs_should_succeed():
+    known = read("version: 1")
+    assert known.objectives == {"production": 0.95, "": 0.85}
+    assert known.goodput == {"production": 0.95, "": 0.9}

@@ -271,7 +271,7 @@ class _Connection:
 
     async def _status(self) -> tuple[int, Mapping[str, str]]:
         head = await self._reader.readuntil(b"\r\n\r\n")
-        first, *lines = head.decode("latin-1").split("\r\n")
+        first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
         version, _, rest = first.partition(" ")
         if not version.startswith("HTTP/1.") or not rest[:3].isdigit() or len(lines) > MOST_HEADERS:
             raise ValueError(f"its answer begins with {first[:80]!a}")

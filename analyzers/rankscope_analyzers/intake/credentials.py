@@ -90,9 +90,12 @@ class Entry:
             return ""
         try:
             with self.token_file.open(encoding="ascii") as file:
-                lines = file.read(MAX_TOKEN_BYTES).split()
+                text = file.read(MAX_TOKEN_BYTES + 1)
         except (OSError, ValueError) as error:
             raise CredentialsError(f"the token cannot be read: {error}") from None
+        if len(text) > MAX_TOKEN_BYTES:
+            raise CredentialsError(f"{self.token_file} is longer than {MAX_TOKEN_BYTES} bytes")
+        lines = text.split()
         if not lines or not _TOKEN.fullmatch(lines[0]):
             raise CredentialsError(f"{self.token_file} does not begin with a bearer token")
         return lines[0]

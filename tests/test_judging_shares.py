@@ -112,3 +112,15 @@ def test_jobs_that_are_gone_are_forgotten():
     known = shares(bad__x=SLOW)
     known.keep({"team/a": None})
     assert followed(known, {"bad/x": 100_000}) == {}
+
+
+@pytest.mark.parametrize(("wall_seconds", "judged"), [(1.0, 2500), (1.25, 2000)])
+def test_more_than_a_second_of_judging_tells_how_busy_the_core_is(wall_seconds, judged):
+    known = JudgingShares()
+    known.note("bad/x", 1000, 1000 * SLOW, wall_seconds)
+    assert followed(known, {"bad/x": 100_000}) == {"bad/x": judged}
+
+
+@pytest.mark.parametrize(("cost", "cut"), [(0.4e-6, {}), (0.6e-6, {"team/a": 0})])
+def test_less_than_half_a_microsecond_is_judged_where_no_time_is_left(cost, cut):
+    assert followed(shares(team__a=cost), {"team/a": 1}, seconds=0.0) == cut

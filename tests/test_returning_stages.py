@@ -75,3 +75,16 @@ def test_a_stage_that_has_returned_is_remembered_once():
 
 def _of_stage(weight):
     return np.array([0.6, weight, 0.6])[None, :, None, None]
+
+
+@pytest.mark.parametrize(("between", "returned"), [(0.695, (1,)), (0.705, ())])
+def test_a_stage_has_recovered_from_a_rise_by_half_if_it_keeps_less_than_a_third_of_it(
+    between, returned
+):
+    arranged = shape(replicas=2, pipeline=3, per_node=2)
+    heavy = Candidate("partition_imbalance", 0.2, (), 1, 1.0, 0.6)
+    stages = ReturningStages()
+    for weight, found_now in ((0.9, [heavy]), (between, []), (0.9, [heavy])):
+        for _ in range(2):
+            stages.judge(view(arranged, compute=_of_stage(weight)), found_now)
+    assert stages._returned == returned

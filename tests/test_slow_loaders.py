@@ -57,3 +57,15 @@ def test_slow_workers_of_one_node_are_not_those_of_all():
     many = view(data=waits, loader=needing(0.02, 0.97))
     assert slow_loaders.slow_for_all(few) is not None
     assert slow_loaders.slow_for_all(many) is None
+
+
+@pytest.mark.parametrize(("known", "named"), [(3, True), (4, False)])
+def test_of_half_of_the_others_it_is_known_what_their_workers_need(known, named):
+    needed = needing(*[0.97] * (known + 1), *[np.nan] * 8)
+    assert (slow_input.slow_ranks(view(data=WAITS, loader=needed)) is not None) is named
+
+
+@pytest.mark.parametrize(("known", "is_found"), [(3, False), (4, True)])
+def test_loaders_are_compared_where_those_of_half_of_the_ranks_are_known(known, is_found):
+    needed = needing(*[0.97] * known, *[np.nan] * 8)
+    assert (slow_loaders.slow_for_all(view(data=WAITS, loader=needed)) is not None) is is_found

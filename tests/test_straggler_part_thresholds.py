@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from rankscope_analyzers.findings.finding import Evidence, Where
+from rankscope_analyzers.steps.layout import ReportedGroups
 from rankscope_analyzers.stragglers import long_steps, rank_grid, unobserved_ranks
-from rankscope_analyzers.stragglers.detector import Detector, RunLength
+from rankscope_analyzers.stragglers.detector import Detector, RunLength, _Step
 from rankscope_analyzers.stragglers.incidents import Incident
 from rankscope_analyzers.stragglers.long_steps import LongStep
 from rankscope_analyzers.stragglers.peer_evidence import _during
@@ -34,6 +35,16 @@ def test_ranks_fill_half_of_a_grid(ranks, sizes):
 def test_stages_of_unequal_size_have_four_positions_for_each_rank(largest, sizes):
     stage = np.array([0] * largest + [1, 2, 3, 4, 5, 6, 7])
     assert rank_grid._staged(np.arange(len(stage)), stage).shape == sizes
+
+
+@pytest.mark.parametrize(("records", "odd", "none"), [(10, 1, False), (19, 2, True)])
+def test_groups_are_no_arrangement_if_more_than_a_tenth_of_the_records_name_others(
+    records, odd, none
+):
+    rank = np.zeros(records, dtype=np.int64)
+    groups = {"pp_stage": (np.arange(records) >= records - odd).astype(np.int64)}
+    reported = ReportedGroups(rank, np.arange(records), groups)
+    assert rank_grid.is_contradicting(reported) is none
 
 
 def longer(early, newest):
@@ -122,7 +133,11 @@ class Taking:
     """A run that takes each step."""
 
     usable = 0
+    means = False
     rest_is_unmeasured = False
+
+    def is_comparable(self, now, row):
+        return True
 
     def push(self, now, row):
         self.usable += 1
@@ -137,6 +152,20 @@ def test_a_run_is_evaluated_at_each_fourth_usable_step():
     for _ in range(13):
         detector._push(run, SimpleNamespace(learn=lambda *_: None), None, 0, 0.0)
     assert detector.at == [4, 8, 12]
+
+
+@pytest.mark.parametrize(("long", "taken"), [(3, 0), (4, 4)])
+def test_the_fourth_long_step_in_a_row_is_the_pace(long, taken):
+    detector, run = Evaluated(), Taking()
+    detector._executed, detector._special_steps = (
+        100,
+        SimpleNamespace(judge=lambda *_: (True, None)),
+    )
+    now = SimpleNamespace(duration=[9.0], rest=[None], single_step=lambda _: None)
+    steps = SimpleNamespace(is_long=lambda _: True, learn=lambda *_: None)
+    for counter in range(long):
+        detector._step(run, steps, _Step(now, 0, counter, marked=False))
+    assert run.usable == taken
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,14 @@ class TestStarved:
         found = view(cpu_wait=ranks({3: 0.2, 5: second}), waits=ranks({3: 0.0, 5: 0.0}, 0.2))
         assert named(cpu_starvation.starved_ranks(found)) == culprits
 
+    @pytest.mark.parametrize(("worked", "culprits"), [(1.0e-9, (3,)), (1.6e-9, None)])
+    def test_less_work_than_a_nanosecond_is_none(self, worked, culprits):
+        """Rank 3 waits five and a half times as long as the others, who did no work at all."""
+        found = view(cpu_wait=ranks({3: 0.1}, 0.018), waits=ranks({3: 0.0}, 0.1))
+        work = np.zeros_like(found.compute)
+        work[:, 0, 3] = worked / len(work)
+        assert named(cpu_starvation.starved_ranks(replace(found, compute=work))) == culprits
+
 
 class TestAllSlower:
     @pytest.mark.parametrize(("factor", "told"), [(1.038, False), (1.042, True)])

@@ -92,6 +92,40 @@ class TestHostStalls:
         )
 
 
+LONG = dict.fromkeys((1, 11, 21), 3)
+"""The steps, counted from the newest, in which rank 3 is stopped for long."""
+
+
+def paused(long, short, other=0.0, replicas=32):
+    """Return a window on one node: one rank has long stalls, and others twelve short ones.
+
+    Args:
+        other: one more stall, of rank 5.
+    """
+    struck = {2 * at + 2: at + 6 for at in range(12)} | LONG | ({31: 5} if other else {})
+    found = stalled(shape(replicas=replicas, per_node=replicas), struck, short)
+    for step in LONG:
+        found.spikes.longest[-step] = long
+    found.spikes.longest[-31] = other
+    return host_stalls.stalled_ranks(found)
+
+
+class TestLongStallsAmongShortOnes:
+    @pytest.mark.parametrize(("long", "named"), [(0.29, ()), (0.31, (3,))])
+    def test_they_are_three_times_as_long_as_most(self, long, named):
+        assert ranks_of(paused(long, 0.1)) == named
+
+    @pytest.mark.parametrize(("other", "named"), [(0.14, (3,)), (0.16, ())])
+    def test_a_stall_of_half_their_length_is_one_of_them(self, other, named):
+        assert ranks_of(paused(0.3, 0.02, other)) == named
+
+    @pytest.mark.parametrize(("replicas", "named"), [(31, ()), (32, (3,))])
+    def test_chance_gives_all_three_to_one_of_the_ranks_once_in_a_thousand_times(
+        self, replicas, named
+    ):
+        assert ranks_of(paused(0.3, 0.02, replicas=replicas)) == named
+
+
 def stages(*factors, steps=16, healthy=False, part=1.0):
     """Return a window of stages that need so many times what others do, a step's length or less."""
     arranged = shape(replicas=2, pipeline=len(factors))
@@ -179,6 +213,15 @@ class TestSequences:
         slow = replace(slow, shape=shape(replicas=replicas))
         assert (partition_imbalance.uneven_sequences(slow) is not None) is told
 
+    @pytest.mark.parametrize(("replicas", "told"), [(3, False), (4, True)])
+    def test_under_wall_timing_one_of_three_replicas_may_just_have_stalled(self, replicas, told):
+        turns = (np.arange(16)[:, None] + np.arange(replicas)) % replicas
+        dealt = 1.0 + 0.2 * turns
+        slow = replace(unequal(0.5, replicas), replica=dealt, replica_long=dealt)
+        assert partition_imbalance.uneven_sequences(slow) is not None
+        walled = replace(slow, shape=shape(replicas=replicas, wall=True))
+        assert (partition_imbalance.uneven_sequences(walled) is not None) is told
+
     @pytest.mark.parametrize(("leads", "told"), [(11, True), (12, False)])
     def test_whoever_leads_in_more_than_seven_of_ten_steps_is_the_culprit(self, leads, told):
         assert (partition_imbalance.uneven_sequences(unequal(0.5, 3, leads)) is not None) is told
@@ -192,6 +235,17 @@ class TestSequences:
 
 def costs(kind, cost):
     return Candidate(kind, cost, (), -1, 2.0, 1.0)
+
+
+@pytest.mark.parametrize(("cost", "stage"), [(0.29, -1), (0.31, 2)])
+def test_an_uneven_stage_has_to_cost_three_times_as_much_as_uneven_sequences(
+    monkeypatch, cost, stage
+):
+    sequences = costs("partition_imbalance", 0.1)
+    uneven = replace(costs("partition_imbalance", cost), stage=2)
+    monkeypatch.setattr(partition_imbalance, "uneven_sequences", lambda _: sequences)
+    monkeypatch.setattr(partition_imbalance, "heavy_stage", lambda _: uneven)
+    assert partition_imbalance.imbalance(view()).stage == stage
 
 
 @pytest.mark.parametrize(("cost", "winner"), [(0.155, "data_loader"), (0.165, "network_link")])

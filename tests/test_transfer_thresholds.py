@@ -143,6 +143,12 @@ class TestTheSlowHop:
         found_in = slow_transfer.slow_exchange(replace(slow, residual_long=-late))
         assert kind(found_in) == found
 
+    @pytest.mark.parametrize(("lag", "ends"), [(0.0048, (5,)), (0.0052, (5, 6))])
+    def test_who_lags_a_quarter_as_much_is_the_other_end(self, lag, ends):
+        late = in_steps(ranks({5: 0.02, 6: lag}, world=16), range(1, 41), 40)
+        slow = replace(lagging(100), residual_long=-late)
+        assert slow_transfer.slow_exchange(slow).ranks == ends
+
     def test_both_ends_of_a_group_of_two_leave_together(self):
         assert (
             kind(slow_transfer.slow_exchange(lagging(100, replicas=2, late=(1,))))
@@ -178,6 +184,16 @@ class TestALinkThatWasSlowFromTheStart:
     @pytest.mark.parametrize(("lag", "told"), [(0.0097, True), (0.0103, False)])
     def test_a_lag_of_a_tenth_of_the_exchange_has_another_reason(self, lag, told):
         assert (born(100, lag) is not None) is told
+
+    @pytest.mark.parametrize(("lag", "told"), [(0.0206, True), (0.0211, False)])
+    def test_in_a_ring_of_four_it_may_be_a_fifth(self, lag, told):
+        assert (born(100, lag, replicas=4, late=(1,)) is not None) is told
+
+    @pytest.mark.parametrize(("lag", "told"), [(11.9e-6, False), (12.1e-6, True)])
+    def test_without_any_noise_a_lag_is_known_to_a_microsecond(self, lag, told):
+        late = in_steps(ranks({5: lag}, world=16), range(1, 41), 40)
+        slow = replace(lagging(100, rise=0.0), residual_long=-late, step_seconds=1e-3)
+        assert (slow_transfer.slow_exchange(slow) is not None) is told
 
     @pytest.mark.parametrize(("many", "told"), [(8, True), (9, False)])
     def test_the_ends_of_a_hop_are_not_more_than_half_of_the_ranks(self, many, told):

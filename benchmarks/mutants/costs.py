@@ -89,6 +89,9 @@ COSTS: Mapping[str, Mapping[str, str]] = {
     f"{ANALYZERS}stragglers/recent_rows.py": {
         "SLACK": "rows allocated beyond those that are kept, so that they are moved up less often",
     },
+    f"{ANALYZERS}stragglers/slow_kernels.py": {
+        "ROUNDING_MARGIN": "windows that are looked at in full; both ways find the same ranks",
+    },
     f"{ANALYZERS}steps/parquet.py": {
         "BUFFER_BYTES": "bytes of a column that Arrow reads from the file at once",
     },

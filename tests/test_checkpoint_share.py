@@ -9,9 +9,10 @@ import pytest
 
 from rankscope_agent.contract.model import SPAN_COLUMNS
 from rankscope_analyzers.intake import agent_steps
-from rankscope_analyzers.steps import beside_steps
+from rankscope_analyzers.steps import beside_steps, frames
+from rankscope_analyzers.steps.beside_steps import BesideSteps
 from rankscope_analyzers.steps.job_records import JobRecords
-from rankscope_analyzers.stragglers import diagnosis
+from rankscope_analyzers.stragglers import checkpoint_share, diagnosis
 from simulated_jobs import Job, records
 from test_agent_steps import agent_of
 
@@ -47,6 +48,13 @@ def test_ranks_that_save_at_once_are_not_added_up():
     saves = [span(rank=rank, blocked=LENGTH / 4) for rank in range(4)]
     (sentence,) = remarks(*saves)
     assert sentence.startswith("Checkpoints take 25% of the time: rank 0 saved 1 times")
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.099, 0), (0.101, 1)])
+def test_a_tenth_of_the_time_is_told(share, told):
+    frame = frames.build("a/b", ROWS)
+    saved = BesideSteps(0, "checkpoint_save", BEGIN, share * LENGTH)
+    assert len(list(checkpoint_share.note(frame, [saved]))) == told
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,10 @@ class TestAllSlower:
         found = view(compute=COMPUTE * 1.0577, baseline=baseline)
         assert (global_slowdown.slow_compute(found) is not None) is told
 
+    def test_samples_that_were_not_counted_at_the_start_excuse_nothing(self):
+        found = view(compute=COMPUTE * 1.2, samples=10.0)
+        assert global_slowdown.slow_compute(found) is not None
+
     @pytest.mark.parametrize(
         ("factor", "often", "told"), [(1.19, 16, False), (1.21, 11, False), (1.21, 12, True)]
     )

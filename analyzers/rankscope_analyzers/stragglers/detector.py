@@ -43,10 +43,7 @@ FEWEST_BINS = 48
 """Minimum number of bins of a short run: three windows."""
 
 STRIDE_STEPS = 4
-"""Usable steps between evaluations, a quarter of a window."""
-
-FIRST_EVALUATION = 4
-"""Usable steps of a run before anything is judged; two evaluations later there are 12."""
+"""Usable steps before each evaluation, a quarter of a window; at the third one there are 12."""
 
 MINIMUM_PRESENCE = 0.5
 """Share of the ranks that must report a step for its median to be trusted."""
@@ -249,7 +246,7 @@ class Detector:
         if not run.push(now, row):
             return
         self._clocks = [*self._clocks[-15:], clock]
-        if run.usable >= FIRST_EVALUATION and run.usable % STRIDE_STEPS == 0:
+        if run.usable % STRIDE_STEPS == 0:
             self._evaluate(run)
 
     def _classify_pending(self) -> None:

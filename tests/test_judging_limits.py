@@ -123,6 +123,7 @@ def test_a_tenth_of_every_step_is_worth_a_page(cost, severity):
     )  # fmt: skip
     (found,) = incident_findings.findings(frame, [incident(cost=cost)])
     assert (found.severity, found.cost.lost_fraction) == (severity, pytest.approx(cost))
+    assert found.cost.gpu_hours == pytest.approx(cost * 100.0 * 8 / 3600)
 
 
 @pytest.mark.parametrize(("more", "moved"), [(0.026, False), (0.028, True)])
@@ -178,3 +179,20 @@ def test_4096_jobs_are_followed_and_first_steps_of_others_forgotten_beyond_as_ma
     del known.first_steps["4096"]
     known.start_poll()
     assert "another" in known.first_steps
+
+
+@pytest.mark.parametrize(("later", "another"), [(1800.0, False), (1801.0, True)])
+def test_a_job_that_was_silent_for_half_an_hour_is_another_one(later, another):
+    job = FollowedJob(EIGHT)
+    job._pace = job._judged_until = 1000.0
+    records = pd.DataFrame({"t_start_unix_seconds": [1000.0 + later]})
+    assert job.is_other_job(records) is another
+
+
+@pytest.mark.parametrize(("polls", "known"), [(60, 1), (61, 0)])
+def test_a_job_is_forgotten_after_sixty_polls_without_it(polls, known):
+    jobs = FollowedJobs()
+    jobs._keep("job", SimpleNamespace(last_poll=0))
+    for _ in range(polls):
+        jobs.start_poll()
+    assert len(jobs) == known

@@ -1,0 +1,62 @@
+"""How much is kept of what several sources say of jobs: at each limit and just beyond it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from rankscope_agent.contract.metrics.training import LAST_STEP
+from rankscope_analyzers.fusion import gather, saved
+from rankscope_analyzers.fusion.streamed_fleet import StreamedFleet
+from rankscope_analyzers.intake.page_history import Page
+from rankscope_analyzers.steps.job_records import Read, SourceError
+
+
+@pytest.mark.parametrize(("failures", "more"), [(8, ""), (9, "; and 1 more")])
+def test_eight_agents_without_an_answer_are_named(failures, more):
+    named = [f"agent {number}" for number in range(failures)]
+    assert gather.shortened(named) == "; ".join(named[:8]) + more
+
+
+def test_pages_of_nine_polls_are_kept():
+    pages = gather.EarlierPolls(1.0, (LAST_STEP,)).pages
+    for at in range(12):
+        line = f'{LAST_STEP.name}{{job_id="a",rank="0"}} {at}\n'
+        pages.add([Page("n", float(at), line)])
+    (series,) = pages.observed().of(LAST_STEP)
+    assert series.times.tolist() == [float(at) for at in range(3, 12)]
+
+
+def test_of_traces_no_agent_is_silent():
+    assert gather.of_files(lambda _: Read(), ["a"]).silent == 0
+
+
+class Saved(SimpleNamespace):
+    """A saved diagnosis that says how large it is, and holds none."""
+
+    def __truediv__(self, name):
+        return self
+
+    def stat(self):
+        return SimpleNamespace(st_size=self.size)
+
+    def read_text(self, encoding):
+        return "[]"
+
+
+@pytest.mark.parametrize(("size", "refused"), [(536_870_912, False), (536_870_913, True)])
+def test_half_a_gibibyte_of_a_saved_diagnosis_is_read(size, refused):
+    with pytest.raises(SourceError) as error:
+        saved.read(Saved(size=size))
+    assert ("536,870,913 bytes" in str(error.value)) is refused
+
+
+@pytest.mark.parametrize(("now", "ready"), [(114.9, []), (115.0, ["job"])])
+def test_a_new_job_is_judged_after_fifteen_seconds_if_ranks_are_missing(now, ready):
+    fleet = SimpleNamespace(
+        stream=SimpleNamespace(windows=SimpleNamespace(jobs=["job"])),
+        timing=SimpleNamespace(followed=SimpleNamespace(knows=lambda _: False)),
+        _whole_jobs=frozenset, _first_seen={"job": 100.0},
+    )  # fmt: skip
+    assert StreamedFleet._ready(fleet, now) == ready

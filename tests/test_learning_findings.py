@@ -61,6 +61,13 @@ def test_a_loss_is_linked_to_no_file_where_too_many_or_none_were_said():
     assert none.endswith("; it began in rank 5 after step 120")
 
 
+@pytest.mark.parametrize(("files", "named"), [(8, True), (9, False)])
+def test_eight_files_are_few_enough_to_link_a_loss_to_them(files, named):
+    summary = said(*not_finite_in(5, 120, files, *range(files)))["loss_not_finite"].summary
+    assert ("--read 00000000,00000001," in summary) is named
+    assert summary.endswith("too many to link it to one") is not named
+
+
 @pytest.mark.parametrize(
     ("level", "lowest", "is_told"),
     [(4.0, 2.0, False), (4.01, 2.0, True), (4.01, 0.0, False), (-1.0, -4.0, False)],

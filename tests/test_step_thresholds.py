@@ -11,6 +11,7 @@ from rankscope_analyzers.steps.layout import layout
 from rankscope_analyzers.steps.records import TIMINGS, RecordError
 from rankscope_analyzers.steps.rows import Rows
 from rankscope_analyzers.steps.runs import Runs
+from rankscope_analyzers.steps.tables import FrameTable
 
 
 def of_one_rank(step, start, lasted):
@@ -111,6 +112,19 @@ def test_an_offset_varies_by_a_tenth_of_it_at_most(varies, known):
     ahead = 100.0
     found = far_clocks.ahead(three_nodes(ahead, varies * ahead))
     assert bool(found.nodes or found.ranks) == known
+
+
+@pytest.mark.parametrize(("rank", "found"), [(1_048_575, {"n1": 1.9}), (1_048_576, {})])
+def test_a_rank_that_no_job_has_tells_no_clock(rank, found):
+    records = three_nodes(1.9)
+    records["rank"] = records["rank"].mask(records["rank"] == 1, rank)
+    assert far_clocks.ahead(records).nodes == found
+
+
+@pytest.mark.parametrize(("records", "batches"), [(65_536, 1), (65_537, 2)])
+def test_65_536_records_are_read_at_once(records, batches):
+    table = FrameTable(pd.DataFrame({"t_start_unix_seconds": np.arange(float(records))}))
+    assert len(list(table.batches(("t_start_unix_seconds",)))) == batches
 
 
 @pytest.mark.parametrize(("before", "kept"), [(199_999, 1), (200_000, 0)])

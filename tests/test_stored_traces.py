@@ -10,6 +10,7 @@ import time
 import types
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pytest
@@ -195,6 +196,28 @@ def test_a_listing_that_does_not_end_is_given_up(monkeypatch):
     where = directory("endless://bucket/job")
     assert stored_traces.job_directories(where) == [where]
     assert EndlessStore.asked == 2
+
+
+def test_a_store_has_a_minute_to_list_a_directory(monkeypatch):
+    allowed = []
+
+    def sync(loop, listing, path, detail, timeout):
+        allowed.append(timeout)
+        return []
+
+    monkeypatch.setattr("fsspec.asyn.sync", sync)
+    store = SimpleNamespace(async_impl=True, loop=None, _ls=None)
+    assert stored_traces._listed(store, "bucket") == []
+    assert allowed == [60.0]
+
+
+@pytest.mark.parametrize(
+    ("length", "why"), [(255, "cannot be copied"), (256, "has no name that a job could have")]
+)
+def test_a_job_has_a_name_that_a_directory_on_disk_can_have(length, why):
+    where = stored_traces.directory(f"memory://nothing/{'n' * length}")
+    with pytest.raises(SourceError, match=why), stored_traces.at_hand(where):
+        pass
 
 
 class FakeClient:

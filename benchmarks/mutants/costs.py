@@ -92,6 +92,9 @@ COSTS: Mapping[str, Mapping[str, str]] = {
     f"{ANALYZERS}stragglers/slow_kernels.py": {
         "ROUNDING_MARGIN": "windows that are looked at in full; both ways find the same ranks",
     },
+    f"{ANALYZERS}steps/stored_traces.py": {
+        "CHUNK_BYTES": "bytes per read of a file that is copied; MAX_FILE_BYTES limits the sum",
+    },
     f"{ANALYZERS}steps/parquet.py": {
         "BUFFER_BYTES": "bytes of a column that Arrow reads from the file at once",
     },

@@ -127,6 +127,24 @@ def test_a_store_that_fills_within_a_day_is_told_before_it_is_full(first, last, 
         assert found["checkpoint_store_full"].endswith(" is full in 19.8 h")
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "is_told"),
+    [
+        (500e9, 301e9, False),
+        (500e9, 299e9, True),
+        (249.9e9, 240e9, False),  # full in 24 hours and a quarter
+        (250.1e9, 240e9, True),  # in a quarter less
+    ],
+)
+def test_of_a_store_of_which_less_than_three_tenths_are_left_a_day_is_told(first, last, is_told):
+    labels = {"job_id": JOB, "rank": str(ODD)}
+    times = NOW - 3600 * np.linspace(1.0, 0.0, 9)
+    values = np.linspace(first, last, 9)
+    free = Series("gpu-1", reported.STORE_FREE.name, labels, times, values)
+    size = of_odd_rank(reported.STORE_SIZE, 1e12).series()
+    assert bool(list(checkpoints.findings(gathered((free, size)), VIEW))) is is_told
+
+
 def saves(blocked: float, steps: float, rank: int = ODD) -> tuple[Reading, Reading]:
     labels = {"job_id": JOB, "rank": str(rank)}
     return (

@@ -126,6 +126,20 @@ def test_the_least_time_is_the_users_choice(after):
     assert hung(training_page(after + 1), after=after) == ()
 
 
+@pytest.mark.parametrize(("quiet", "called"), [(119.0, None), (121.0, ())])
+def test_an_agent_that_does_not_tell_its_time_may_be_wrong_by_a_minute(quiet, called):
+    assert hung(training_page(quiet, told=False, offset=0.0)) == called
+
+
+@pytest.mark.parametrize(("started", "called"), [(59.0, None), (61.0, ())])
+def test_a_program_has_a_minute_to_be_loaded_however_impatient_the_user_is(started, called):
+    assert hung(page(started=[started] * 4), after=2.0) == called
+
+
+def test_that_nothing_moves_is_as_good_as_sure():
+    assert reported(training_page(70.0)).incidents[0].confidence == pytest.approx(0.9)
+
+
 HEALTHY = {
     "between two steps": [training_page(3.0)],
     "a pause of a minute less a second": [training_page(59.0)],

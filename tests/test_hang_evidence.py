@@ -148,6 +148,10 @@ def test_the_rank_that_ras_counts_fewer_launches_of_is_named():
     assert "by NCCL's RAS rank 1 is 3 AllReduce operations behind the first" in sentence
 
 
+def test_two_launches_behind_are_more_than_some_rank_always_is():
+    assert hang(ras(1, lag=2))[0] == (1,)
+
+
 @pytest.mark.parametrize("lines", [ras(1, lag=1), ras(1, behind=2), ras(1, size=2)])
 def test_a_usual_lag_several_ranks_and_numbers_of_a_smaller_communicator_name_nobody(lines):
     assert hang(lines)[0] == ()

@@ -12,6 +12,7 @@ from rankscope_analyzers.fusion.job_reports import READS
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers import endings, pauses, rank_progress, replica_groups
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.pace import OpenSpan, Pace, pace_of_pages
 from rankscope_analyzers.layers.rank_locations import rank_number
 from rankscope_analyzers.layers.training_events import befallen, survivable
 from test_endings import LAST, NOW, ranks
@@ -122,6 +123,37 @@ def test_a_rank_that_ends_a_step_ten_seconds_later_trained_on(later, survived):
     series = event(100.0, NOW - 100.0 + later)
     (found,) = survivable(series, "job", "loader_worker_died", "loader_worker_died", "lost one")
     assert ("and trained on" in found.summary) == survived
+
+
+@pytest.mark.parametrize(
+    ("pace", "seconds"),
+    [
+        (Pace(), 60.0),
+        (Pace(slow=12.0), 60.0),
+        (Pace(slow=13.0), 65.0),
+        (Pace(longest=30.0), 60.0),
+        (Pace(longest=31.0), 62.0),
+    ],
+)
+def test_no_step_may_end_for_five_slow_ones_or_twice_the_longest(pace, seconds):
+    assert pace.allowed(60.0) == seconds
+
+
+@pytest.mark.parametrize(("newest", "slow"), [(5.9, 6.0), (6.1, 6.1)])
+def test_a_slow_step_is_taken_for_three_times_the_mean(newest, slow):
+    readings = (("STEP_SECONDS", 20.0), ("STEPS", 10.0), ("LAST_STEP_SECONDS", newest))
+    metrics = [(getattr(training, name), value) for name, value in readings]
+    lines = (f'{metric.name}{{job_id="job",rank="0"}} {value}\n' for metric, value in metrics)
+    seen = from_pages([Page("n0", NOW, "".join(lines))], [metric for metric, _ in metrics])
+    assert pace_of_pages(seen, "job") == Pace(2.0, slow, newest)
+
+
+@pytest.mark.parametrize(
+    ("longest", "lasted", "runs"),
+    [(None, 1799.0, True), (None, 1800.0, False), (100.0, 199.0, True), (100.0, 200.0, False)],
+)
+def test_a_span_runs_for_half_an_hour_or_twice_the_longest_so_far(longest, lasted, runs):
+    assert pauses._runs(OpenSpan(0, "evaluation", 0.0, longest), lasted, 60.0) is runs
 
 
 @pytest.mark.parametrize(("share", "works"), [(0.29, False), (0.3, True), (0.59, True)])

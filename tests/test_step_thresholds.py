@@ -121,6 +121,15 @@ def test_a_rank_that_no_job_has_tells_no_clock(rank, found):
     assert far_clocks.ahead(records).nodes == found
 
 
+@pytest.mark.parametrize(("steps", "compared"), [(256, 256), (257, 256)])
+def test_clocks_are_compared_in_the_newest_256_steps(steps, compared):
+    step = np.repeat(np.arange(steps), 2)
+    both = np.tile([0, 1], steps)
+    ends = far_clocks._Ends(both, np.array([0, 1 << 20]), step, step + 0.5)
+    table = far_clocks._table(ends)
+    assert (len(table), table[-1].tolist()) == (compared, [steps - 0.5] * 2)
+
+
 @pytest.mark.parametrize(("records", "batches"), [(65_536, 1), (65_537, 2)])
 def test_65_536_records_are_read_at_once(records, batches):
     table = FrameTable(pd.DataFrame({"t_start_unix_seconds": np.arange(float(records))}))

@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from rankscope_agent.contract.metrics.training import LAST_STEP
+from rankscope_analyzers.findings.finding import Cost
 from rankscope_analyzers.fusion import gather, saved
 from rankscope_analyzers.fusion.streamed_fleet import StreamedFleet
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.steps.job_records import Read, SourceError
+from test_incidents import seen
 
 
 @pytest.mark.parametrize(("failures", "more"), [(8, ""), (9, "; and 1 more")])
@@ -60,3 +62,8 @@ def test_a_new_job_is_judged_after_fifteen_seconds_if_ranks_are_missing(now, rea
         _whole_jobs=frozenset, _first_seen={"job": 100.0},
     )  # fmt: skip
     assert StreamedFleet._ready(fleet, now) == ready
+
+
+def test_a_finding_of_which_nothing_is_known_costs_nothing_and_is_of_no_stage():
+    found = seen()
+    assert (found.known_cost, found.where.stage) == (Cost(0.0, 0.0), -1)

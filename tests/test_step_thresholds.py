@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope_analyzers.steps import beside_steps, far_clocks, rows
+from rankscope_analyzers.steps import beside_steps, far_clocks, frames, rows
 from rankscope_analyzers.steps.layout import layout
-from rankscope_analyzers.steps.records import TIMINGS, RecordError
+from rankscope_analyzers.steps.records import TIMINGS, Account, RecordError
 from rankscope_analyzers.steps.rows import Rows
 from rankscope_analyzers.steps.runs import Runs
 from rankscope_analyzers.steps.tables import FrameTable
@@ -119,6 +119,31 @@ def test_a_rank_that_no_job_has_tells_no_clock(rank, found):
     records = three_nodes(1.9)
     records["rank"] = records["rank"].mask(records["rank"] == 1, rank)
     assert far_clocks.ahead(records).nodes == found
+
+
+def left_of(steps, some):
+    """Return how many ranks of 1,024 are left of the second step, which `some` did.
+
+    Args:
+        steps: of all; the third one and those that follow are of one rank alone.
+    """
+    step = np.repeat(np.arange(steps), [1024, some, *[1] * (steps - 2)])
+    rank = np.concatenate([np.arange(1024), np.arange(some), np.zeros(steps - 2, dtype=np.int64)])
+    zeros = np.zeros(len(step), dtype=np.int64)
+    floats = {"step_seconds": np.ones(len(step))}
+    records = Rows(np.arange(len(step)), step, rank, zeros, 1.0 * step, floats, {})
+    left, _ = frames._without_thin_steps(records, zeros, Account())
+    return int((left.step == 1).sum())
+
+
+@pytest.mark.parametrize(("steps", "left"), [(4096, 1), (4097, 0)])
+def test_four_mebi_cells_are_kept_however_few_ranks_did_a_step(steps, left):
+    assert left_of(steps, 1) == left
+
+
+@pytest.mark.parametrize(("some", "left"), [(127, 0), (128, 128)])
+def test_of_more_cells_steps_are_kept_that_an_eighth_of_the_ranks_did(some, left):
+    assert left_of(5000, some) == left
 
 
 @pytest.mark.parametrize(("steps", "compared"), [(256, 256), (257, 256)])

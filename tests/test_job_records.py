@@ -1,10 +1,11 @@
 import gzip
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from rankscope_analyzers.steps import record_files, stored_traces
+from rankscope_analyzers.steps import job_records, record_files, stored_traces
 from rankscope_analyzers.steps.job_records import SourceError
 from simulated_jobs import Job, records
 
@@ -80,3 +81,14 @@ def test_a_folder_without_traces_says_what_was_expected(tmp_path):
         stored_traces.from_traces([tmp_path])
     with pytest.raises(SourceError, match="is not a directory"):
         stored_traces.from_traces([tmp_path / "absent"])
+
+
+@pytest.mark.parametrize(("size", "read"), [(67_108_864, True), (67_108_865, False)])
+def test_metadata_have_64_mib(size, read):
+    state = SimpleNamespace(st_size=size)
+    path = SimpleNamespace(stat=lambda: state, read_text=lambda encoding: "{}")
+    if read:
+        assert job_records._meta(path) == {}
+        return
+    with pytest.raises(SourceError, match="67,108,865 bytes"):
+        job_records._meta(path)

@@ -15,12 +15,6 @@ from rankscope_analyzers.steps.job_records import Read, SourceError
 from test_incidents import seen
 
 
-@pytest.mark.parametrize(("failures", "more"), [(8, ""), (9, "; and 1 more")])
-def test_eight_agents_without_an_answer_are_named(failures, more):
-    named = [f"agent {number}" for number in range(failures)]
-    assert gather.shortened(named) == "; ".join(named[:8]) + more
-
-
 def test_pages_of_nine_polls_are_kept():
     pages = gather.EarlierPolls(1.0, (LAST_STEP,)).pages
     for at in range(12):

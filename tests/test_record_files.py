@@ -8,6 +8,7 @@ import io
 import json
 import resource
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from rankscope_analyzers import cli
-from rankscope_analyzers.steps import job_records, parquet, record_files, stored_traces
+from rankscope_analyzers.steps import (
+    job_records,
+    parquet,
+    parquet_columns,
+    record_files,
+    stored_traces,
+)
 from rankscope_analyzers.steps.job_records import SourceError
 
 MAX_COLUMNS = 256
@@ -197,3 +204,19 @@ def test_an_archive_may_claim_8_gib_of_columns(tmp_path, claimed, taken):
         archive.filelist[0].file_size = claimed
     with contextlib.nullcontext() if taken else pytest.raises(record_files.TooLargeError):
         assert list(record_files.read(tmp_path / "records.npz")["step"]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("rows", "taken"), [(2_147_483_648, True), (2_147_483_649, False)])
+def test_2_gibi_records_are_read_a_part_at_a_time(rows, taken):
+    metadata = SimpleNamespace(num_rows=rows, num_row_groups=0)
+    file = SimpleNamespace(schema_arrow=[], metadata=metadata)
+    if taken:
+        parquet._check(file, ())
+        return
+    with pytest.raises(record_files.TooLargeError, match="2,147,483,649 rows"):
+        parquet._check(file, ())
+
+
+def test_numbers_are_read_up_to_those_of_32_bytes():
+    kinds = {"widest": pa.decimal256(76), "wider": pa.binary(33), "list": pa.list_(pa.int8())}
+    assert parquet_columns.readable(pa.schema(list(kinds.items()))) == ["widest"]

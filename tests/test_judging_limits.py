@@ -11,7 +11,7 @@ import pytest
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import Account
 from rankscope_analyzers.steps.rows import Rows
-from rankscope_analyzers.stragglers import diagnosis, followed_jobs, incident_findings, verdict
+from rankscope_analyzers.stragglers import diagnosis, incident_findings, verdict
 from rankscope_analyzers.stragglers.assembly import Assembler
 from rankscope_analyzers.stragglers.baselines import is_new_pace
 from rankscope_analyzers.stragglers.detector import Detector, RunLength, _Step
@@ -23,6 +23,7 @@ from rankscope_analyzers.stragglers.rank_zero_work import RankZeroWaits
 from rankscope_analyzers.stragglers.view import PARTS
 from straggler_views import ranks, shape
 
+NOW = 1_760_000_000.0
 BY_GROUPS = Layout(2, 1, 1, 0, wall=True, by_groups=True)
 EIGHT = Layout(8, 1, 1, 1, wall=False)
 
@@ -145,10 +146,32 @@ def test_after_64_steps_nothing_found_is_as_sure_as_it_gets(steps, sure):
     assert verdict._coverage(frame, steps, frozenset(PARTS)) == pytest.approx(sure)
 
 
-@pytest.mark.parametrize(("lasted", "seconds"), [(1.0, 120.0), (40.0, 120.0), (41.0, 123.0)])
-def test_a_rank_is_waited_for_two_minutes_or_three_steps(lasted, seconds):
-    records = pd.DataFrame({"step_seconds": [lasted]})
-    assert followed_jobs._maximum_lag(records) == seconds
+def at(*seconds, lasted=1.0):
+    """Return one record of each rank."""
+    starts = NOW + np.array(seconds)
+    step = {"step": 1, "node": "n", "t_start_unix_seconds": starts, "step_seconds": lasted}
+    return pd.DataFrame({"rank": range(len(seconds)), **step})
+
+
+@pytest.mark.parametrize(
+    ("lasted", "behind", "awaited"),
+    [(1.0, 120.0, True), (1.0, 121.0, False), (41.0, 123.0, True), (41.0, 124.0, False)],
+)
+def test_a_rank_is_waited_for_two_minutes_or_three_steps(lasted, behind, awaited):
+    jobs = FollowedJobs()
+    jobs.update("job", at(0.0, 0.0, -behind, lasted=lasted), BY_GROUPS)
+    ((_, job),) = jobs.jobs()
+    assert job._judged_until == NOW - (behind if awaited else 0.0)
+
+
+@pytest.mark.parametrize(("later", "another"), [(1800.0, False), (1801.0, True)])
+def test_a_job_that_was_silent_for_half_an_hour_is_another_one(later, another):
+    jobs = FollowedJobs()
+    jobs.update("job", at(0.0), BY_GROUPS)
+    ((_, before),) = jobs.jobs()
+    jobs.update("job", at(later), BY_GROUPS)
+    ((_, after),) = jobs.jobs()
+    assert (after is not before) is another
 
 
 class Half(FollowedJob):
@@ -158,13 +181,22 @@ class Half(FollowedJob):
         return records
 
 
+class Table(tuple):
+    """Records of which only their number matters."""
+
+    __slots__ = ()
+    columns = ()
+
+    def followed_by(self, newer):
+        return newer
+
+
 @pytest.mark.parametrize(("held", "by"), [(7, "the state"), (8, "a copy")])
 def test_records_of_more_than_four_steps_are_judged_by_a_copy_of_the_state(held, by):
     job = Half(EIGHT)
     job._awaited_count = 2
     job._feed = SimpleNamespace(held=held, latest=lambda: "the state", peek=lambda _: "a copy")
-    rows = pd.DataFrame({"step": [1]})
-    assert job.follow(rows, rows[:0])[0] == by
+    assert job.follow(Table([1]), Table())[0] == by
 
 
 def test_4096_jobs_are_followed_and_first_steps_of_others_forgotten_beyond_as_many():
@@ -179,14 +211,6 @@ def test_4096_jobs_are_followed_and_first_steps_of_others_forgotten_beyond_as_ma
     del known.first_steps["4096"]
     known.start_poll()
     assert "another" in known.first_steps
-
-
-@pytest.mark.parametrize(("later", "another"), [(1800.0, False), (1801.0, True)])
-def test_a_job_that_was_silent_for_half_an_hour_is_another_one(later, another):
-    job = FollowedJob(EIGHT)
-    job._pace = job._judged_until = 1000.0
-    records = pd.DataFrame({"t_start_unix_seconds": [1000.0 + later]})
-    assert job.is_other_job(records) is another
 
 
 @pytest.mark.parametrize(("polls", "known"), [(60, 1), (61, 0)])

@@ -195,8 +195,9 @@ class Table(tuple):
 def test_records_of_more_than_four_steps_are_judged_by_a_copy_of_the_state(held, by):
     job = Half(EIGHT)
     job._awaited_count = 2
-    job._feed = SimpleNamespace(held=held, latest=lambda: "the state", peek=lambda _: "a copy")
-    assert job.follow(Table([1]), Table())[0] == by
+    state, copy = (Detection((), (), notes=(who,)) for who in ("the state", "a copy"))
+    job._feed = SimpleNamespace(held=held, latest=lambda: state, peek=lambda _: copy)
+    assert job.follow(Table([1]), Table())[0].notes == (by,)
 
 
 def test_4096_jobs_are_followed_and_first_steps_of_others_forgotten_beyond_as_many():

@@ -9,6 +9,7 @@ import pytest
 from nccl_job_text import facts_of, start, verdict_of
 from rankscope_analyzers.logs import nccl_report
 from rankscope_analyzers.logs.pasted_text import plain
+from rankscope_analyzers.logs.record_starts import begins_record
 
 RECORD = b"gpu-1:7:9 [0] NCCL INFO Bootstrap : Using eth0"
 
@@ -30,6 +31,12 @@ def test_a_line_of_1536_bytes_may_be_one_of_nccl(length, lines):
     several = b" ".join([RECORD] * 4).ljust(length, b".")
     assert len(plain(several + b"\n" * 9).split()) > 4
     assert plain(several + b"\n" * 9).rstrip().count(b"\n") == lines - 1
+
+
+@pytest.mark.parametrize(("length", "begins"), [(200, True), (201, False)])
+def test_what_stands_between_a_process_and_nccl_has_200_bytes(length, begins):
+    line = b"step 1 gpu-1:7:9 [0] " + b"x" * length + b" NCCL INFO Using network IB"
+    assert begins_record(line, prefixed=False, bare=False) is begins
 
 
 def with_communicators(count):

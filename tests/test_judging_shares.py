@@ -77,6 +77,16 @@ def test_new_jobs_delay_those_that_are_followed_by_seconds_and_nobody_at_the_sta
     }
 
 
+def test_new_jobs_are_not_cut_short_while_most_agents_were_not_asked_yet():
+    flood = {"bad/new": many(80_000, 40_000)}
+    known, running = JudgingShares(), {"team/a": many(10, 2)}
+    assert known.too_many(running, flood, LOOK_SECONDS, starting=True) == {}
+    assert known.too_many(running, {"a/b": many(300_000, 240_000)}, 0.0, starting=True) == {
+        "team/a": many(0, 0),
+        "a/b": many(150_000, 120_000),
+    }
+
+
 def test_on_a_core_that_others_use_as_well_less_is_judged():
     known = JudgingShares()
     known.note("bad/x", 1000, 1000 * SLOW, wall_seconds=4.0)

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from rankscope_agent.contract.metrics import agent, training
-from rankscope_analyzers.intake.page_history import Page, PageHistory, from_pages, labels
+from rankscope_analyzers.intake.page_columns import labels
+from rankscope_analyzers.intake.page_history import Page, PageHistory, from_pages
 
 STEP = training.LAST_STEP
 READS = (STEP, agent.SNAPSHOT_TIMESTAMP)

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,6 +17,7 @@ from rankscope_analyzers.findings.finding import Cost, Evidence, RankLocation, W
 from rankscope_analyzers.fusion import job_reports, saved
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_reports import JobEvidence
+from rankscope_analyzers.intake.observed import gathered as put_together
 from rankscope_analyzers.intake.page_history import from_pages
 from rankscope_analyzers.reports import job_json
 from rankscope_analyzers.steps.job_records import JobRecords, SourceError
@@ -78,7 +80,8 @@ def test_what_was_saved_gives_the_same_verdict(tmp_path, more):
 def test_infinite_values_stay_infinite(tmp_path):
     gathered = known()
     odd = next(gathered.evidence.observed.all())
-    odd.values[:] = math.inf
+    endless = put_together([replace(odd, values=np.full_like(odd.values, math.inf))])
+    gathered = replace(gathered, evidence=replace(gathered.evidence, observed=endless))
     saved.write(tmp_path / "kept", gathered, NOW)
     again, _ = saved.read(tmp_path / "kept")
     assert next(again.evidence.observed.all()).last == math.inf

@@ -199,6 +199,34 @@ def test_an_agent_that_hangs_delays_nobody_else_from_the_second_look_on(tmp_path
     writer.end()
 
 
+def answered(stream):
+    """Wait until nobody who was asked owes an answer."""
+    connections, until = stream.connections, time.monotonic() + WAIT_SECONDS
+    while connections.asked - connections.answered and time.monotonic() < until:
+        connections.idle(0.02)
+
+
+def test_an_agent_that_answered_after_a_look_is_asked_again_at_the_next_one(tmp_path):
+    rings, released = Rings(tmp_path / "n1"), threading.Event()
+    writer = RingWriter(rings.folder, capacity=64)
+
+    def late(request):
+        released.wait(30)
+        return rings.steps(request)
+
+    with answering({"/api/v1/steps": Route(late, "open")}) as url:
+        stream = StepStream(NONE, 1800.0)
+        writer.step(2)
+        assert stream.look((url,), NOW, 0.2).answered == 0
+        released.set()
+        answered(stream)
+        assert stream.look((url,), NOW, WAIT_SECONDS).answered == 1
+        answered(stream)
+        assert ["after" in query for query in rings.asked] == [False, True]
+        stream.connections.close()
+    writer.end()
+
+
 def test_agents_that_hang_take_nobody_elses_place(tmp_path, monkeypatch):
     monkeypatch.setattr(step_stream, "NEWCOMERS", 2)
     rings = Rings(tmp_path / "n1")

@@ -165,12 +165,14 @@ class PageLook:
         poll: of agents.
         silent: number of agents that did not answer.
         errors: raised while pages were processed.
+        asking_cpu_seconds: that asking for them took, on threads of its own.
     """
 
     evidence: JobEvidence
     poll: AgentPoll
     silent: int
     errors: tuple[AnalysisError, ...] = ()
+    asking_cpu_seconds: float = 0.0
 
 
 @garbage_collection.paused()
@@ -200,15 +202,17 @@ def pages_of_agents(
     if not first.pages:
         raise SourceError(shortened(first.failures), errors=first.errors)
     errors = [*first.errors, *earlier.pages.add(first.pages, since_unix_seconds)]
-    poll = first
+    poll, asking = first, first.cpu_seconds
     if earlier.pages.polls == 1:
         poll = agent_pages.poll_again(first, time.monotonic(), agent_pages.POLL_SECONDS)
         errors.extend((*poll.errors, *earlier.pages.add(poll.pages)))
+        asking += poll.cpu_seconds
     seen = job_ownership.believed(earlier.pages.observed("agents' pages"))
     evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
     standing = agent_stalls.from_agents(poll.agents, seen.observed, None)
     evidence = replace(evidence, stalls=standing)
-    return PageLook(evidence, poll, len(urls) - len(first.agents), (*errors, *failed))
+    silent = len(urls) - len(first.agents)
+    return PageLook(evidence, poll, silent, (*errors, *failed), asking)
 
 
 def with_steps(look: PageLook, read: Read, silent: Sequence[str]) -> Gathered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -95,6 +96,7 @@ class StreamedFleet:
         self._urls: Sequence[str] = ()
         self._blind: frozenset[str] = frozenset()
         self._looked_at = time.monotonic()
+        self._starts_until = -math.inf
         self._dropped: dict[str, _Dropped] = {}
         self.dropped = 0
 
@@ -133,7 +135,14 @@ class StreamedFleet:
         for name, window in windows.items():
             known = followed if self.timing.followed.knows(name) else new
             known[name] = Fresh(window.fresh, window.fresh_steps())
-        cut = self.timing.shares.too_many(followed, new, self._looked_at - before)
+        if self.stream.has_newcomers:  # more than are asked at one look
+            self._starts_until = self._looked_at + FIRST_SECONDS
+        cut = self.timing.shares.too_many(
+            followed,
+            new,
+            self._looked_at - before,
+            starting=self._looked_at < self._starts_until,
+        )
         for name, most in cut.items():
             count = windows[name].drop_fresh(most.records, most.steps)
             self.dropped += count

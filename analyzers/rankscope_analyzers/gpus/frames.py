@@ -85,12 +85,16 @@ def of_observed(observed: Observed) -> pd.DataFrame:
 def _cells(
     observed: Observed, models: Mapping[str, str], jobs: Mapping[str, str]
 ) -> Iterator[tuple[Thing, str, Series]]:
-    for column, (metric, extra) in VALUES.items():
-        wanted = dict(zip(metric.labels[3:], extra, strict=True))
-        for series in observed.of(metric, **wanted):
-            gpu, uuid, pci = (series.labels.get(name, "") for name in ("gpu", "uuid", "pci"))
-            thing = (series.node, gpu, uuid, pci, models.get(uuid, ""), jobs.get(uuid, ""))
-            yield thing, column, series
+    for metric in dict.fromkeys(metric for metric, _ in VALUES.values()):
+        columns = {extra: column for column, (one, extra) in VALUES.items() if one is metric}
+        beyond = metric.labels[3:]
+        for series in observed.of(metric):
+            labels = series.labels
+            column = columns.get(tuple(labels.get(name, "") for name in beyond))
+            if column is not None:
+                gpu, uuid, pci = (labels.get(name, "") for name in ("gpu", "uuid", "pci"))
+                thing = (series.node, gpu, uuid, pci, models.get(uuid, ""), jobs.get(uuid, ""))
+                yield thing, column, series
 
 
 def _jobs(observed: Observed) -> dict[str, str]:

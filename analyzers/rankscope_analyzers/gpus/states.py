@@ -81,7 +81,7 @@ def of_observed(observed: Observed) -> tuple[AbsentGpu, ...]:
 
 
 def _flagged(observed: Observed) -> Iterator[tuple[State, Series]]:
-    newest = _newest(observed)
+    newest = observed.newest()
     flags: tuple[tuple[State, Metric], ...] = (
         ("lost", metrics.GPU_LOST),
         ("hung", metrics.GPU_UNRESPONSIVE),
@@ -93,7 +93,7 @@ def _flagged(observed: Observed) -> Iterator[tuple[State, Series]]:
 
 
 def _missing(observed: Observed) -> Iterator[tuple[State, Series]]:
-    newest, there = _newest(observed), defaultdict(set)
+    newest, there = observed.newest(), defaultdict(set)
     for series in observed.of(metrics.GPU_INFO):
         if series.times[-1] < newest[series.node]:
             yield "missing", series
@@ -104,14 +104,6 @@ def _missing(observed: Observed) -> Iterator[tuple[State, Series]]:
         # If a node's agent reads no GPU at all, it is unknown which are there.
         if known and uuid.startswith(WHOLE) and uuid not in known:
             yield "missing", series
-
-
-def _newest(observed: Observed) -> dict[str, float]:
-    """Return when each node's newest page was read."""
-    newest: dict[str, float] = defaultdict(float)
-    for series in observed.all():
-        newest[series.node] = max(newest[series.node], float(series.times[-1]))
-    return newest
 
 
 def _jobs(observed: Observed) -> dict[str, str]:

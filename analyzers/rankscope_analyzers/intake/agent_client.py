@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -110,6 +111,14 @@ class Agent:
         """
         return self.body(path, MAXIMUM_ANSWER_BYTES).decode("utf-8", "replace")
 
+    def packed(self, path: str) -> bytes:
+        """Return the text behind a path as gzip packs it, which takes a tenth of the memory.
+
+        Raises:
+            AgentError: there is none.
+        """
+        return self._fetched(path, MAXIMUM_ANSWER_BYTES, None).as_packed()
+
     def body(self, path: str, most_bytes: int, seconds: float | None = None) -> bytes:
         """Return the bytes behind a path.
 
@@ -122,6 +131,9 @@ class Agent:
             AgentError: there are none, or more than allowed, or they take too long, or they are
                 of a version that cannot be read.
         """
+        return self._fetched(path, most_bytes, seconds).as_plain()
+
+    def _fetched(self, path: str, most_bytes: int, seconds: float | None) -> _Body:
         deadline = self._deadline(path, WHOLE_ANSWER_SECONDS if seconds is None else seconds)
         try:
             return self._answer(path, most_bytes, deadline)
@@ -147,7 +159,7 @@ class Agent:
             return Deadline(seconds, silence)
         return self.timeouts.deadline(self.url, _shortened_path(path), seconds, silence)
 
-    def _answer(self, path: str, most_bytes: int, deadline: Deadline) -> bytes:
+    def _answer(self, path: str, most_bytes: int, deadline: Deadline) -> _Body:
         request = Request(f"{self.base}{path}", headers={"Accept-Encoding": "gzip"})  # noqa: S310 - the scheme is checked
         try:
             with self.entry.open(request, deadline) as answer:
@@ -158,7 +170,7 @@ class Agent:
                 if error.code != 503:
                     message = f"{self.url}{path} answers {error.code}{self._refusal(error.code)}"
                     raise StatusError(message, error.code) from None
-                return error.read(most_bytes)
+                return _Body([error.read(most_bytes)])
 
     def _refusal(self, code: int) -> str:
         if code == UNAUTHORIZED and self.entry.shows:
@@ -175,19 +187,41 @@ class Agent:
         if why := api_version.mismatch(theirs):
             raise AgentError(f"agent {self.url} {why}")
 
-    def _read(self, answer: HTTPResponse, path: str, most_bytes: int) -> bytes:
+    def _read(self, answer: HTTPResponse, path: str, most_bytes: int) -> _Body:
         packed = answer.headers["Content-Encoding"] == "gzip"
         unpack = zlib.decompressobj(wbits=GZIP) if packed else None
-        pieces, length = [], 0
+        body = _Body([], [] if packed else None)
+        length = 0
         while piece := answer.read1(PIECE_BYTES):
             plain = unpack.decompress(piece, most_bytes + 1 - length) if unpack else piece
-            pieces.append(plain)
+            body.add(plain, piece)
             length += len(plain)
             if length > most_bytes:
                 raise AgentError(
                     f"{self.url}{path} answers more than {most_bytes >> 20} MiB: is it an agent?"
                 )
-        return b"".join(pieces)
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """What an agent answered, in pieces: unpacked, and as they came if they came packed."""
+
+    plain: list[bytes]
+    packed: list[bytes] | None = None
+
+    def add(self, plain: bytes, came: bytes) -> None:
+        self.plain.append(plain)
+        if self.packed is not None:
+            self.packed.append(came)
+
+    def as_plain(self) -> bytes:
+        return b"".join(self.plain)
+
+    def as_packed(self) -> bytes:
+        if self.packed is None:
+            return gzip.compress(self.as_plain(), compresslevel=1)
+        return b"".join(self.packed)
 
 
 def _shortened_path(path: str) -> str:

@@ -86,6 +86,11 @@ class AgentConnections:
         return frozenset(self._tasks)
 
     @property
+    def answered(self) -> frozenset[str]:
+        """Return those of them that have answered since, which `collect` gives."""
+        return frozenset(url for url, task in self._tasks.items() if task.done())
+
+    @property
     def awaited(self) -> frozenset[str]:
         """Return those of them that are not late."""
         return frozenset(self._tasks.keys() - self._late)
@@ -113,7 +118,13 @@ class AgentConnections:
                 self._tasks[url] = self._loop.create_task(asking)
         punctual = [task for url, task in self._tasks.items() if url not in self._late]
         self._run(punctual, began + seconds)
-        return self._collected()
+        answers = self.collect()
+        self._late.update(self._tasks)
+        return answers
+
+    def collect(self) -> Mapping[str, Answers]:
+        """Return what was answered since this or `ask` was called last."""
+        return {url: _result(url, self._tasks.pop(url)) for url in self.answered}
 
     def idle(self, seconds: float) -> None:
         """Let answers come in for some time."""
@@ -145,13 +156,6 @@ class AgentConnections:
                 await asyncio.sleep(0)
 
         self._loop.run_until_complete(wait())
-
-    def _collected(self) -> Mapping[str, Answers]:
-        done = {url: _result(url, task) for url, task in self._tasks.items() if task.done()}
-        for url in done:
-            del self._tasks[url]
-        self._late.update(self._tasks)
-        return done
 
     def _head(self) -> str:
         token = self._entry.token()

@@ -37,12 +37,14 @@ class AgentPoll:
         agents: the same agents by the node that they report on.
         failures: a sentence for each of the others.
         errors: of those whose answers made something raise.
+        cpu_seconds: that asking took, on all threads.
     """
 
     pages: tuple[Page, ...]
     agents: Mapping[str, Agent]
     failures: tuple[str, ...]
     errors: tuple[AnalysisError, ...] = ()
+    cpu_seconds: float = 0.0
 
 
 def poll(agents: Sequence[Agent]) -> AgentPoll:
@@ -50,7 +52,7 @@ def poll(agents: Sequence[Agent]) -> AgentPoll:
 
     If several claim to be of one node, none of them is believed.
     """
-    answers = _answers(agents)
+    answers, cpu_seconds = _answers(agents)
     pages_by_node: dict[str, list[tuple[_NodePage, Agent]]] = defaultdict(list)
     for answer, agent in answers:
         if isinstance(answer, _NodePage):
@@ -61,6 +63,7 @@ def poll(agents: Sequence[Agent]) -> AgentPoll:
         agents={answer.page.node: agent for answer, agent in alone},
         failures=(*map(_failure, _without_page(answers)), *_doubts(pages_by_node)),
         errors=tuple(answer for answer, _ in answers if isinstance(answer, AnalysisError)),
+        cpu_seconds=cpu_seconds,
     )
 
 
@@ -102,11 +105,13 @@ def _doubts(pages_by_node: Mapping[str, Sequence[tuple[_NodePage, Agent]]]) -> I
                 yield f"the agent of node {node} calls itself {answer.node} ({agent.url})"
 
 
-def _answers(agents: Sequence[Agent]) -> list[tuple[_Answer, Agent]]:
-    """Ask each agent once, however often its address was given."""
+def _answers(agents: Sequence[Agent]) -> tuple[Sequence[tuple[_Answer, Agent]], float]:
+    """Ask each agent once, however often its address was given; return what CPU that took too."""
     once = list({_address(agent): agent for agent in agents}.values())
     with ThreadPoolExecutor(at_once(len(once))) as pool:
-        return list(zip(pool.map(_isolated, once), once, strict=True))
+        found = list(pool.map(_isolated, once))
+    answers = [(answer, agent) for (answer, _), agent in zip(found, once, strict=True)]
+    return answers, sum(cpu_seconds for _, cpu_seconds in found)
 
 
 def _address(agent: Agent) -> str:
@@ -116,8 +121,10 @@ def _address(agent: Agent) -> str:
         return agent.url
 
 
-def _isolated(agent: Agent) -> _Answer:
-    return attempt("source", agent.url, partial(_page, agent))
+def _isolated(agent: Agent) -> tuple[_Answer, float]:
+    began = time.thread_time()
+    answer = attempt("source", agent.url, partial(_page, agent))
+    return answer, time.thread_time() - began
 
 
 def _page(agent: Agent) -> _NodePage | str:
@@ -127,10 +134,10 @@ def _page(agent: Agent) -> _NodePage | str:
     """
     try:
         node = str(agent.json("/healthz").get("node", agent.url))
-        text = agent.text("/metrics")
+        body = agent.packed("/metrics")
     except AgentError as error:
         return str(error)
-    return _NodePage(Page(agent.node or node, time.time(), text), node)
+    return _NodePage(Page(agent.node or node, time.time(), body), node)
 
 
 def seconds_between(left: float) -> float:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -65,6 +66,16 @@ BySeriesName = Mapping[str, Sequence[Series]]
 """Series of one node by the name of their metric."""
 
 
+@runtime_checkable
+class Dated(Protocol):
+    """Series of one node that need not all be looked at to see how new they are."""
+
+    @property
+    def newest(self) -> float:
+        """Return when the newest value was read, 0 where there is none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Observed:
     """What was read.
@@ -102,6 +113,10 @@ class Observed:
         for found in self.by_node.values():
             yield from chain.from_iterable(found.values())
 
+    def newest(self) -> Mapping[str, float]:
+        """Return when each node's newest value was read, in Unix seconds."""
+        return {node: _newest(found) for node, found in self.by_node.items()}
+
     def nodes_with(self, metrics: Iterable[Metric]) -> frozenset[str]:
         """Return the nodes that have a series of any of these metrics."""
         names = {metric.name for metric in metrics}
@@ -114,6 +129,13 @@ class Observed:
         return Observed(
             {node: found for node, found in self.by_node.items() if node in nodes}, self.source
         )
+
+
+def _newest(found: BySeriesName) -> float:
+    if isinstance(found, Dated):
+        return found.newest
+    every = chain.from_iterable(found.values())
+    return max((float(one.times[-1]) for one in every), default=0.0)
 
 
 def gathered(series: Iterable[Series], source: str = "") -> Observed:

@@ -117,8 +117,17 @@ class StepStream:
             CredentialsError: a file of credentials cannot be used.
         """
         self._keep(urls)
+        # Those that answered since the last look are asked again at this one, not at the next.
+        late, errors = self._taken(self.connections.collect(), now)
         questions = dict(self._questions(now - self._seconds))
-        answers = self.connections.ask(questions, wait_seconds)
+        punctual, more = self._taken(self.connections.ask(questions, wait_seconds), now)
+        self.windows.trim(now)
+        return StreamLook(len(late | punctual), (*errors, *more))
+
+    def _taken(
+        self, answers: Mapping[str, Answers], now: float
+    ) -> tuple[frozenset[str], Sequence[AnalysisError]]:
+        """Take what agents answered; return which could be read, and what raised."""
         found = {
             url: attempt("source", url, partial(self._read, url, given, now))
             for url, given in answers.items()
@@ -130,8 +139,7 @@ class StepStream:
         for url, one in columns.items():
             error = attempt("source", url, partial(self._take, url, one, now))
             errors += [error] if isinstance(error, AnalysisError) else []
-        self.windows.trim(now)
-        return StreamLook(len(columns), tuple(errors))
+        return frozenset(columns), errors
 
     @property
     def health(self) -> StreamHealth:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,18 +55,6 @@ class Chunk:
 
     def __len__(self) -> int:
         return len(self.writer)
-
-    @property
-    def starts(self) -> Floats:
-        """Return when the step of each record began, -inf where that is unknown."""
-        known = self.numbers.get(CLOCK)
-        return np.full(len(self), -np.inf) if known is None else np.nan_to_num(known, nan=-np.inf)
-
-    @property
-    def steps(self) -> Floats:
-        """Return the number of each record's step, -1 where that is unknown."""
-        known = self.numbers.get(STEP)
-        return np.full(len(self), -1.0) if known is None else np.nan_to_num(known, nan=-1.0)
 
     def chosen(self, which: Booleans) -> Chunk:
         """Return some of the records."""
@@ -135,8 +124,7 @@ class JobWindow:
 
     def fresh_steps(self) -> int:
         """Return of how many different steps the fresh records are."""
-        steps = [chunk.steps for chunk in self._fresh_chunks()]
-        return len(np.unique(np.concatenate(steps))) if steps else 0
+        return len(np.unique(_column(self._fresh_chunks(), STEP, unknown=-1.0)))
 
     def drop_fresh(self, most: int, most_steps: int) -> int:
         """Drop the oldest fresh records beyond so many, or of more steps; return how many.
@@ -146,15 +134,17 @@ class JobWindow:
             most_steps: different steps that may stay.
         """
         chunks = self._fresh_chunks()
-        starts = np.concatenate([chunk.starts for chunk in chunks]) if chunks else np.empty(0)
+        starts = _column(chunks, CLOCK, unknown=-np.inf)
         newest_first = np.argsort(-starts, kind="stable")
-        steps = np.concatenate([chunk.steps for chunk in chunks]) if chunks else np.empty(0)
+        steps = _column(chunks, STEP, unknown=-1.0)
         begins = np.sort(np.unique(steps[newest_first], return_index=True)[1])
         most = min(most, int(begins[most_steps]) if most_steps < len(begins) else len(starts))
         if len(starts) <= most:
             return 0
         oldest = starts[newest_first[most - 1]] if most else np.inf
-        kept = [chunk.chosen(chunk.starts >= oldest) for chunk in chunks]
+        ends = np.cumsum([len(chunk) for chunk in chunks])[:-1]
+        parts = zip(chunks, np.split(starts >= oldest, ends), strict=True)
+        kept = [chunk.chosen(which) for chunk, which in parts]
         for _ in chunks:
             self._chunks.pop()
         self._chunks.extend(chunk for chunk in kept if len(chunk))
@@ -177,9 +167,9 @@ class JobWindow:
         for chunk in reversed(self._chunks):
             if left <= 0:
                 break
-            chunks.insert(0, chunk)
+            chunks.append(chunk)
             left -= len(chunk)
-        return chunks
+        return chunks[::-1]
 
     def _frame(self, chunks: Sequence[Chunk]) -> pd.DataFrame:
         if not chunks:
@@ -196,13 +186,14 @@ class JobWindow:
         return pd.DataFrame(table, copy=False)
 
 
-def _column(chunks: Iterable[Chunk], name: str) -> Floats:
-    return np.concatenate(
-        [
-            chunk.numbers[name] if name in chunk.numbers else np.full(len(chunk), np.nan)
-            for chunk in chunks
-        ]
-    )
+def _column(chunks: Sequence[Chunk], name: str, unknown: float = math.nan) -> Floats:
+    """Return a column of several chunks, with a number where a value is not known."""
+    parts = [
+        chunk.numbers[name] if name in chunk.numbers else np.full(len(chunk), np.nan)
+        for chunk in chunks
+    ]
+    values = np.concatenate(parts) if parts else np.empty(0)
+    return values if math.isnan(unknown) else np.where(np.isnan(values), unknown, values)
 
 
 def _of_writers(values: Sequence[int | str | None]) -> npt.NDArray[Any]:

@@ -73,7 +73,7 @@ READS: tuple[Metric, ...] = (
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what the kernel reports about the job's GPUs and nodes."""
-    now = max((float(one.times[-1]) for one in observed.all()), default=0.0)
+    now = max(observed.newest().values(), default=0.0)
     since = now - WINDOW_SECONDS
     errors = gpu_errors.errors(driver_xids.merge(_gpu_series(observed, job)), since)
     for found in xid_incidents.analyze(errors):

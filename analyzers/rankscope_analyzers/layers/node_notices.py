@@ -48,7 +48,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what the job's nodes say, each notice once."""
     now = job.now_unix_seconds
     if now is None:
-        now = max((float(one.times[-1]) for one in observed.all()), default=0.0)
+        now = max(observed.newest().values(), default=0.0)
     for series in observed.of(JOB_NODE_NOTICE):
         of_job = series.labels.get("job_id", job.job_id) == job.job_id
         if of_job and series.labels.get("notice") in PHRASES:

@@ -44,7 +44,7 @@ Pod = tuple[str, str]
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield processes of the job that the kernel ended, and those that may be the job's."""
-    newest = max((float(one.times[-1]) for one in observed.all()), default=0.0)
+    newest = max(observed.newest().values(), default=0.0)
     since = newest - WINDOW_SECONDS
     if job.began_unix_seconds is not None:
         since = max(since, job.began_unix_seconds)

@@ -22,7 +22,7 @@ NEW_SECONDS = 1.5
 few records, and others have verdicts that would be late."""
 
 START_SECONDS = 30.0
-"""The same at the watch's start, when no job has a verdict."""
+"""The same at the watch's start: while no job has a verdict, or many agents were not asked yet."""
 
 STEP_SECONDS = 2.5e-4
 """CPU time that judging a step takes at least, of however few ranks: 575 steps of eight ranks took
@@ -65,7 +65,12 @@ class JudgingShares:
         self._costs = {name: cost for name, cost in self._costs.items() if name in names}
 
     def too_many(
-        self, followed: Mapping[str, Fresh], new: Mapping[str, Fresh], seconds: float
+        self,
+        followed: Mapping[str, Fresh],
+        new: Mapping[str, Fresh],
+        seconds: float,
+        *,
+        starting: bool = False,
     ) -> Mapping[str, Fresh]:
         """Return what may be judged of each job that has more.
 
@@ -73,10 +78,12 @@ class JudgingShares:
             followed: new records of jobs that were judged before.
             new: those of all others.
             seconds: since the last look.
+            starting: many agents tell for the first time of all the time that is kept: jobs that
+                are new by that are not cut short, as nobody could have asked for them before.
         """
         pace = self._pace()
         available = JUDGING_SHARE * min(seconds, LONGEST_SECONDS)
-        of_new = NEW_SECONDS if followed else START_SECONDS
+        of_new = NEW_SECONDS if followed and not starting else START_SECONDS
         return {**self._cut(followed, available * pace), **self._cut(new, of_new * pace)}
 
     def _pace(self) -> float:

@@ -1,0 +1,199 @@
+"""Agents' pages as columns: which series a page shows, and one number for each of them.
+
+The pages of 2,048 nodes have more than a million series, of which an analyzer looks at some: these
+become `Series` when they are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+
+import numpy as np
+
+from rankscope_analyzers.intake.observed import Series
+from rankscope_analyzers.numeric.arrays import Floats
+
+MAXIMUM_SERIES_OF_A_PAGE = 20_000
+"""An agent shows 2,000 series by default; ten times that is not an agent's page."""
+
+SHARED_LABELS = 1 << 14
+"""Texts of labels whose meaning is remembered: those that are alike on all nodes of a kind, which
+are most of a page, and those of the nodes of a job, while it is judged."""
+
+SHAPES = 1 << 10
+"""Kinds of pages, by the metrics that they show, and how many series of each."""
+
+_LINE = re.compile(r"^([a-zA-Z_][a-zA-Z0-9_]*)(?:\{(.*)\})? (\S+)", re.MULTILINE)
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which series a page shows.
+
+    Args:
+        spans: where those of each metric stand, by its name; shared by the nodes of a kind.
+        texts: what stands between the braces of each series.
+    """
+
+    spans: Mapping[str, slice]
+    texts: tuple[str, ...]
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """Return what stands between the braces of the series of a metric."""
+        span = self.spans.get(name)
+        return () if span is None else self.texts[span]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What one page says.
+
+    Args:
+        layout: of its series; the same object as that of the page before where they are the same.
+        values: (len(layout.texts),) none of them NaN.
+    """
+
+    layout: Layout
+    values: Floats
+
+
+def column(text: str, names: frozenset[str], before: Layout | None) -> Column:
+    """Return the series of a page that have one of these names.
+
+    A line that is none of Prometheus' text format is skipped, of a series that a page shows twice
+    the second line, and of a page that is too long the rest.
+
+    Args:
+        text: of the page.
+        names: of metrics.
+        before: the layout of the node's last page.
+    """
+    shown: dict[str, dict[str, float]] = {}
+    lines = (found.groups() for found in _LINE.finditer(text))
+    for name, inside, number in islice(
+        (one for one in lines if one[0] in names), MAXIMUM_SERIES_OF_A_PAGE
+    ):
+        value = _number(number)
+        if value is not None:
+            shown.setdefault(name, {}).setdefault(inside or "", value)
+    values = [value for several in shown.values() for value in several.values()]
+    return Column(_layout(shown, before), np.array(values, dtype=np.float64))
+
+
+def _layout(shown: Mapping[str, Mapping[str, float]], before: Layout | None) -> Layout:
+    spans = _spans(tuple((name, len(several)) for name, several in shown.items()))
+    texts = tuple(text for several in shown.values() for text in several)
+    if before is not None and before.spans is spans and before.texts == texts:
+        return before
+    return Layout(spans, tuple(map(sys.intern, texts)))
+
+
+@lru_cache(SHAPES)
+def _spans(counts: tuple[tuple[str, int], ...]) -> Mapping[str, slice]:
+    spans, start = {}, 0
+    for name, count in counts:
+        spans[sys.intern(name)] = slice(start, start + count)
+        start += count
+    return spans
+
+
+class NodeSeries(Mapping[str, Sequence[Series]]):
+    """The series of one node by metric name, made when they are asked for.
+
+    Args:
+        node: name of the node.
+        times: (T,) Unix seconds of its pages, rising.
+        columns: what each of these says; they need not show the same series.
+    """
+
+    __slots__ = ("_columns", "_layouts", "_names", "_node", "_times")
+
+    def __init__(self, node: str, times: Floats, columns: Sequence[Column]) -> None:
+        self._node = node
+        self._times = times
+        self._columns = columns
+        self._layouts = list({id(one.layout): one.layout for one in columns}.values())
+        self._names: Mapping[str, object] = self._layouts[0].spans if self._layouts else {}
+        if len(self._layouts) > 1:
+            self._names = dict.fromkeys(name for one in self._layouts for name in one.spans)
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names of the metrics that have series."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return how many metrics have series."""
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        """Return True if a metric has a series."""
+        return name in self._names
+
+    def __getitem__(self, name: str) -> Sequence[Series]:
+        """Return the series of a metric."""
+        if len(self._layouts) == 1:
+            return self._of_all_pages(name, self._layouts[0])
+        return self._of_some_pages(name)
+
+    @property
+    def newest(self) -> float:
+        """Return when the newest value was read, 0 where there is none."""
+        shown = (len(one.values) > 0 for one in self._columns)
+        return max((float(self._times[at]) for at, some in enumerate(shown) if some), default=0.0)
+
+    def _of_all_pages(self, name: str, layout: Layout) -> Sequence[Series]:
+        span = layout.spans[name]
+        table = np.array([one.values[span] for one in self._columns]).T.copy()
+        return [
+            Series(self._node, name, labels(text), self._times, values)
+            for text, values in zip(layout.texts[span], table, strict=True)
+        ]
+
+    def _of_some_pages(self, name: str) -> Sequence[Series]:
+        texts = dict.fromkeys(text for layout in self._layouts for text in layout.of(name))
+        if not texts:
+            raise KeyError(name)
+        rows = {text: row for row, text in enumerate(texts)}
+        table = np.full((len(rows), len(self._columns)), np.nan)
+        for at, one in enumerate(self._columns):
+            if name in one.layout.spans:
+                chosen = [rows[text] for text in one.layout.of(name)]
+                table[chosen, at] = one.values[one.layout.spans[name]]
+        return [self._of_known(name, text, table[row]) for text, row in rows.items()]
+
+    def _of_known(self, name: str, text: str, values: Floats) -> Series:
+        known = ~np.isnan(values)
+        if known.all():
+            return Series(self._node, name, labels(text), self._times, values)
+        return Series(self._node, name, labels(text), self._times[known], values[known])
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(value) else value
+
+
+@lru_cache(SHARED_LABELS)
+def labels(text: str) -> Mapping[str, str]:
+    """Return the labels of a series from what stands between its braces.
+
+    Names and values are interned: one GPU's stand in fifty series of its page.
+    """
+    return {sys.intern(name): sys.intern(_unescaped(value)) for name, value in _LABEL.findall(text)}
+
+
+def _unescaped(value: str) -> str:
+    if "\\" not in value:
+        return value
+    return _ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], value)

@@ -292,7 +292,7 @@ class Together:
         self._group.wait(30.0)
         return {"node": self.node}
 
-    def text(self, path):
+    def packed(self, path):
         return ""
 
 

@@ -156,6 +156,18 @@ def test_all_late_agents_together_add_six_seconds_to_a_look(late, seconds):
     )
 
 
+@pytest.mark.parametrize(("late", "seconds"), [(32, 6.0), (33, 3.0), (300, 1.5)])
+def test_where_fewer_are_asked_at_a_time_each_late_agent_has_less_time(late, seconds):
+    clock, timeouts = Clock(), AgentTimeouts()
+    given = Deadline(20.0, 10.0, clock=clock)
+    clock.now = 5.0
+    urls = [f"http://a:{number}" for number in range(late)]
+    for url in urls:
+        timeouts.failed(url, "/api/v1/stalls", given)
+    timeouts.keep([*urls, *(f"http://b:{number}" for number in range(2048))])
+    assert timeouts.deadline(urls[0], "/api/v1/stalls", 20.0, 10.0).seconds == seconds
+
+
 def test_a_late_agent_is_waited_for_again_after_nine_short_looks_and_its_turn():
     clock, timeouts = Clock(), AgentTimeouts()
     given = Deadline(20.0, 10.0, clock=clock)

@@ -13,9 +13,8 @@ from rankscope_agent.contract.metrics import agent as agent_metrics
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_timeouts import LARGE_AT_ONCE
 from rankscope_analyzers.intake.observed import Observed, Series
-
-POOL_SIZE = 32
 
 ANSWER_SECONDS = 20.0
 """Eight ranks that do not answer take an agent three seconds."""
@@ -44,7 +43,7 @@ def from_agents(agents: Mapping[str, Agent], observed: Observed, job_id: str | N
     }
     asked = [(node, agents[node]) for node in _quiet_nodes(observed, job_id) if node in agents]
     found: dict[str, list[RankStall]] = defaultdict(list)
-    with ThreadPoolExecutor(POOL_SIZE) as pool:
+    with ThreadPoolExecutor(LARGE_AT_ONCE) as pool:
         answers = pool.map(lambda one: _asked(one[1], job_id), asked)
         for (node, _), answer in zip(asked, answers, strict=True):
             for stall in answer:

@@ -14,10 +14,10 @@ import pandas as pd
 from rankscope_agent.contract.job_names import is_job_id
 from rankscope_analyzers.intake import left_out
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_timeouts import LARGE_AT_ONCE
 from rankscope_analyzers.intake.collective_windows import (
     COMPARISON_SECONDS,
     MAXIMUM_ANSWER_BYTES,
-    POOL_SIZE,
     STEPS_SECONDS,
     length_of_windows,
     unread,
@@ -225,7 +225,7 @@ def _believable(answer: StepAnswer, distrusted: _Refused, placed: str | None) ->
 def _answers(
     agents: Sequence[Agent], job_id: str | None, oldest: float, history: StepHistory
 ) -> Sequence[_NodeAnswer | str | AnalysisError]:
-    with ThreadPoolExecutor(POOL_SIZE) as pool:
+    with ThreadPoolExecutor(LARGE_AT_ONCE) as pool:
         return list(pool.map(lambda agent: _asked(agent, job_id, oldest, history), agents))
 
 

@@ -24,6 +24,16 @@ FEWEST_AT_ONCE, MOST_AT_ONCE, ROUNDS = 64, 512, 4
 """Agents that are asked at a time: a quarter of all, so that those that never answer delay others
 by one or two time-outs, however many there are."""
 
+LARGE_AT_ONCE = 32
+"""The same for answers that may take megabytes each: enough for a rack, few enough for one
+workstation's sockets and memory."""
+
+LARGE_ANSWERS = frozenset(
+    f"/api/v1/{name}"
+    for name in ("ranks", "steps", "step_starts", "spans", "stalls", "collectives")
+)
+"""Paths of these, and what is asked for along with them."""
+
 SHORT_TIMEOUTS = 9
 """Questions that a late agent gets as little time for: what takes long for good reasons (a week of
 steps from a busy node) is waited for at every tenth look, and one that drips on purpose, and
@@ -31,7 +41,7 @@ answers in between, costs no more of them."""
 
 
 def at_once(agents: int) -> int:
-    """Return how many of so many agents are asked at a time."""
+    """Return how many of so many agents are asked at a time for an answer that is not large."""
     return max(FEWEST_AT_ONCE, min(MOST_AT_ONCE, agents // ROUNDS))
 
 
@@ -41,7 +51,7 @@ class AgentTimeouts:
     def __init__(self) -> None:
         self._short: dict[tuple[str, str], int] = {}
         self._late: Mapping[str, int] = {}
-        self._at_once = FEWEST_AT_ONCE
+        self._agents = 0
 
     def deadline(self, url: str, path: str, seconds: float, silence_seconds: float) -> Deadline:
         """Return until when an answer has to be there.
@@ -56,7 +66,8 @@ class AgentTimeouts:
         if not left:
             return Deadline(seconds, silence_seconds)
         self._short[url, path] = left - 1
-        rounds = math.ceil(self._late.get(path, 1) / self._at_once)
+        together = LARGE_AT_ONCE if path in LARGE_ANSWERS else at_once(self._agents)
+        rounds = math.ceil(self._late.get(path, 1) / together)
         share = min(SHARED_SECONDS, SHORTER * seconds) / max(1, rounds)
         return Deadline(min(seconds, max(LATE_SECONDS, share)), connect_seconds=LATE_SECONDS)
 
@@ -71,6 +82,6 @@ class AgentTimeouts:
     def keep(self, urls: Iterable[str]) -> None:
         """Forget all agents but these, before a look at them."""
         kept = set(urls)
-        self._at_once = at_once(len(kept))
+        self._agents = len(kept)
         self._short = {key: left for key, left in self._short.items() if key[0] in kept}
         self._late = Counter(path for (_, path), left in self._short.items() if left)

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_timeouts import LARGE_AT_ONCE
 from rankscope_analyzers.intake.step_history import lacks_sync
 
 WINDOWS_SECONDS = 900.0
@@ -34,9 +35,6 @@ MAXIMUM_ANSWER_BYTES = 512 << 20
 STEPS_SECONDS = 60.0
 """For all that an agent says of steps, and as much for its windows of collectives: 80 MB take a
 busy one some seconds to write."""
-
-POOL_SIZE = 32
-"""Agents asked at once: enough for a rack, few enough for one workstation's sockets."""
 
 
 class Newest(Protocol):
@@ -101,7 +99,7 @@ def windows_by_job(
         found = _windows(agent, job_id, max(oldest, newest - length))
         return [one for one in found if not distrusted.has(agent.url, one)]
 
-    with ThreadPoolExecutor(POOL_SIZE) as pool:
+    with ThreadPoolExecutor(LARGE_AT_ONCE) as pool:
         for window in chain.from_iterable(pool.map(ask, blind)):
             found[str(window.get("job_id"))].append(window)
     return found

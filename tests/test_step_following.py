@@ -22,6 +22,7 @@ from rankscope_analyzers.intake.agent_connections import AgentConnections, Answe
 from rankscope_analyzers.intake.credentials import NONE
 from rankscope_analyzers.intake.step_stream import StepStream
 from rankscope_analyzers.intake.step_windows import StepWindows, Writer
+from rankscope_analyzers.stragglers.followed_jobs import columns_of
 from ring_writer import RingWriter
 from running_agent import running_agent
 from serving import answering
@@ -416,7 +417,7 @@ def test_fresh_records_are_not_dropped_and_old_jobs_are():
         0.0, np.zeros(30, dtype=np.int64) + window.number(Writer(0, "n", 0, 0, 0, 0)), numbers(30)
     )
     windows.trim(1000.0)
-    assert len(window.fresh_records()) == 30
+    assert len(window.fresh_table()) == 30
     window.taken()
     windows.trim(1000.0)
     assert windows.jobs == {}
@@ -434,13 +435,13 @@ def test_too_many_fresh_records_leave_those_of_the_newest_steps_of_all_ranks():
     assert window.drop_fresh(6, 12) == 15
     assert window.fresh == 6
     assert len(window) == 11
-    fresh = window.fresh_records()
+    fresh = window.fresh_table().numbers
     assert sorted(zip(fresh["rank"], fresh["step"], strict=True)) == [
         (one, step) for one in (0.0, 1.0) for step in (107.0, 108.0, 109.0)
     ]
     assert window.records()["step"].iloc[:5].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert window.drop_fresh(0, 12) == 6
-    assert window.fresh_records().empty
+    assert len(window.fresh_table()) == 0
 
 
 def test_fresh_records_of_too_many_steps_leave_those_of_the_newest_steps():
@@ -452,8 +453,26 @@ def test_fresh_records_of_too_many_steps_leave_those_of_the_newest_steps():
     assert window.fresh_steps() == 10
     assert window.drop_fresh(20, 10) == 0
     assert window.drop_fresh(20, 3) == 14
-    assert sorted(set(window.fresh_records()["step"])) == [107.0, 108.0, 109.0]
+    assert sorted(set(window.fresh_table().numbers["step"])) == [107.0, 108.0, 109.0]
     assert window.fresh_steps() == 3
+
+
+def test_fresh_records_are_judged_as_those_of_a_frame_are():
+    """Of two nodes, of which one times its kernels and names a source that nobody knows."""
+    window = StepWindows(1000.0).of("a/b")
+    writers = [window.number(Writer(one, f"n{one % 2}", 0, 0, one, 0)) for one in (0, 1, 2)]
+    timings = [window.timing(name) for name in ("invented", "kernel")]
+    for writer, timing in zip(writers, (*timings, np.nan), strict=True):
+        window.add(1.0, np.full(4, writer), {**numbers(4), "timing": np.full(4, timing)})
+    window.add(1.0, np.full(2, writers[0]), numbers(2, 50.0))
+    found, expected = window.fresh_table(), columns_of(window.records())
+    assert found.numbers.keys() == expected.numbers.keys()
+    for name, values in expected.numbers.items():
+        np.testing.assert_array_equal(found.numbers[name], values, err_msg=name)
+    assert found.numbers["timing_source"].tolist() == [0] * 4 + [1] * 4 + [0] * 6
+    assert [found.node_names[one] for one in found.node] == [
+        expected.node_names[one] for one in expected.node
+    ]
 
 
 def test_columns_that_nobody_measures_take_no_room():

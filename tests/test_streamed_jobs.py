@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from rankscope_analyzers.steps.layout import Layout
-from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs, columns_of
 from rankscope_analyzers.stragglers.state import document
 from simulated_jobs import Fault, Job, records
 
@@ -41,7 +41,7 @@ def streamed(table, every, late=None):
     followed = FollowedJobs()
     world = int(table["rank"].max()) + 1
     return [
-        followed.follow("a/b", fresh, layout(world))
+        followed.follow("a/b", columns_of(fresh), layout(world))
         for fresh in at_looks(table, every, late)
         if len(fresh) or followed.knows("a/b")
     ]
@@ -175,8 +175,8 @@ def test_records_that_are_sent_twice_are_judged_once():
     table = records(Job(steps=120, faults=FAULTS["slow rank"]), seed=7)
     followed = FollowedJobs()
     for fresh in at_looks(table, 5.0):
-        found = followed.follow("a/b", fresh, layout(8))
-        found = followed.follow("a/b", fresh, layout(8))
+        found = followed.follow("a/b", columns_of(fresh), layout(8))
+        found = followed.follow("a/b", columns_of(fresh), layout(8))
     assert plain(found) == plain(windowed(table, 5.0)[-1])
 
 
@@ -188,6 +188,6 @@ def test_what_a_job_keeps_does_not_grow():
         table["step"] += 400 * part
         table[START] += 500.0 * part
         for fresh in at_looks(table, 5.0):
-            followed.follow("a/b", fresh, layout(8))
+            followed.follow("a/b", columns_of(fresh), layout(8))
         sizes.append(len(json.dumps(document(dict(followed.jobs())["a/b"]))))
     assert max(sizes) < 1.1 * sizes[0]

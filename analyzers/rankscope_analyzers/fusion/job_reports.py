@@ -22,6 +22,7 @@ from rankscope_analyzers.layers import convergence, pod_status
 from rankscope_analyzers.layers.hang import HANG
 from rankscope_analyzers.layers.job_view import JobView, job_view
 from rankscope_analyzers.layers.pace import pace_of_frame
+from rankscope_analyzers.layers.page_findings import PageFindings
 from rankscope_analyzers.layers.rank_locations import READS as LOCATION_READS
 from rankscope_analyzers.layers.rank_locations import RankLocations, by_rank, rank_locations
 from rankscope_analyzers.profiles import stacks
@@ -58,6 +59,7 @@ class JobEvidence:
         clocks_ahead: seconds by which nodes' clocks are ahead, for those that are far off.
         of_jobs: notes on single jobs, by name.
         stalls: where ranks stand that end no steps, by job.
+        of_pages: what the same series have led to before.
     """
 
     observed: Observed = NO_SERIES
@@ -68,6 +70,7 @@ class JobEvidence:
     clocks_ahead: Mapping[str, float] = field(default_factory=dict)
     of_jobs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     stalls: Mapping[str, Sequence[RankStall]] = field(default_factory=dict)
+    of_pages: PageFindings = field(default_factory=PageFindings, repr=False, compare=False)
 
 
 @garbage_collection.paused()
@@ -250,7 +253,7 @@ def _report(
     blank: JobReport, view: JobView, diagnosis: Diagnosis | None, evidence: JobEvidence
 ) -> JobReport:
     known = [finding for finding in evidence.findings if finding.job_id == view.job_id]
-    from_layers = layers.findings_of_job(evidence.observed, view)
+    from_layers = layers.findings_of_job(evidence.observed, view, evidence.of_pages)
     findings = [*known, *_unless_known(from_layers.findings, known)]
     seen = _layers_seen(evidence.observed, view) - from_layers.failed_layers
     # A hang takes all time, as slow steps take a part of it.

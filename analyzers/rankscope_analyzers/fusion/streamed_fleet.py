@@ -186,9 +186,9 @@ class StreamedFleet:
             return None  # without sync times a job is judged by its windows of collectives
         if not self.timing.followed.knows(name):
             return True
-        fresh = window.fresh_records()
+        fresh = window.fresh_table()
         window.taken()
-        layout = Layout(int(fresh["rank"].max()) + 1, 1, 1, 0, wall=True, by_groups=True)
+        layout = Layout(fresh.rank_count, 1, 1, 0, wall=True, by_groups=True)
         try:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 return self.timing.has_news(name, fresh, layout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ import pandas as pd
 
 from rankscope_agent.contract.fair_shares import allot
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
-from rankscope_analyzers.steps.records import CLOCK, TIMING
+from rankscope_analyzers.steps.records import CLOCK, TIMING, TIMINGS
+from rankscope_analyzers.steps.tables import ColumnTable
 
 MOST_RECORDS = 3 << 19
 """Of all jobs: 96 steps of 16,384 ranks, or 24 minutes of 1,024 ranks that make one a second. A
@@ -36,7 +37,8 @@ class Writer:
     pp_stage: int
 
 
-COLUMNS = ("rank", "node", "gpu", "dp_group", "tp_group", "pp_stage")
+NUMBERED = ("rank", "dp_group", "tp_group", "pp_stage")
+COLUMNS = (*NUMBERED[:1], "node", "gpu", *NUMBERED[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +159,21 @@ class JobWindow:
         """Return all records, the fresh ones last."""
         return self._frame(list(self._chunks))
 
-    def fresh_records(self) -> pd.DataFrame:
+    def fresh_table(self) -> ColumnTable:
         """Return the records that came since `taken` was called last."""
-        return self._frame(self._fresh_chunks())
+        chunks = self._fresh_chunks()
+        writer = _writer(chunks)
+        numbers = {name: _column(chunks, name) for name in _names(chunks)}
+        timing = numbers.pop(TIMING_INDEX, None)
+        for name in NUMBERED:
+            numbers[name] = _of_writers([getattr(one, name) for one in self._writers])[writer]
+        if timing is not None:
+            known = np.array([*(TIMINGS.get(name, 0) for name in self._timings), 0])
+            numbers[TIMING] = known[_timing(timing)]
+        names = dict.fromkeys(one.node for one in self._writers)
+        place = {name: number for number, name in enumerate(names)}
+        nodes = np.array([place[one.node] for one in self._writers], dtype=np.int64)
+        return ColumnTable(numbers, nodes[writer], tuple(names))
 
     def _fresh_chunks(self) -> Sequence[Chunk]:
         chunks: list[Chunk] = []
@@ -174,16 +188,31 @@ class JobWindow:
     def _frame(self, chunks: Sequence[Chunk]) -> pd.DataFrame:
         if not chunks:
             return pd.DataFrame()
-        writer = np.concatenate([chunk.writer for chunk in chunks])
-        names = dict.fromkeys(name for chunk in chunks for name in chunk.numbers)
-        table = {name: _column(chunks, name) for name in names}
+        writer = _writer(chunks)
+        table: dict[str, npt.NDArray[Any]] = {
+            name: _column(chunks, name) for name in _names(chunks)
+        }
         timing = table.pop(TIMING_INDEX, None)
         for name in COLUMNS:
             table[name] = _of_writers([getattr(one, name) for one in self._writers])[writer]
         if timing is not None:
             sources = np.array([*self._timings, "none"], dtype=object)
-            table[TIMING] = sources[np.nan_to_num(timing, nan=-1.0).astype(np.int64)]
+            table[TIMING] = sources[_timing(timing)]
         return pd.DataFrame(table, copy=False)
+
+
+def _writer(chunks: Sequence[Chunk]) -> Integers:
+    parts = [chunk.writer for chunk in chunks]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def _names(chunks: Sequence[Chunk]) -> Iterable[str]:
+    return dict.fromkeys(name for chunk in chunks for name in chunk.numbers)
+
+
+def _timing(numbers: Floats) -> Integers:
+    """Return numbers of timing sources, -1 for unknown ones."""
+    return np.where(np.isnan(numbers), -1.0, numbers).astype(np.int64)
 
 
 def _column(chunks: Sequence[Chunk], name: str, unknown: float = math.nan) -> Floats:

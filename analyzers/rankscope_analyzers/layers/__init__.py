@@ -5,7 +5,7 @@ One module per subject: `READS` lists the series that it needs, `findings` is a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,6 +36,7 @@ from rankscope_analyzers.layers import (
     storage_clients,
 )
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.page_findings import PageFindings
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +48,22 @@ class Subject:
         reads: series that it needs.
         kinds: of findings that it can return.
         findings: returns the findings about one job.
+        of_pages: these depend on series, and on where the job's ranks run, alone.
     """
 
     layer: Layer
     reads: tuple[Metric, ...]
     kinds: frozenset[str]
     findings: Callable[[Observed, JobView], Iterator[Finding]]
+    of_pages: bool = False
 
 
 SUBJECTS: tuple[Subject, ...] = (
-    Subject("gpu", gpu_health.READS, gpu_health.KINDS, gpu_health.findings),
-    Subject("gpu", gpu_clocks.READS, gpu_clocks.KINDS, gpu_clocks.findings),
+    Subject("gpu", gpu_health.READS, gpu_health.KINDS, gpu_health.findings, of_pages=True),
+    Subject("gpu", gpu_clocks.READS, gpu_clocks.KINDS, gpu_clocks.findings, of_pages=True),
     Subject("kernel", kernel_log.READS, kernel_log.KINDS, kernel_log.findings),
     Subject("kernel", process_deaths.READS, process_deaths.KINDS, process_deaths.findings),
-    Subject("link", link_faults.READS, link_faults.KINDS, link_faults.findings),
+    Subject("link", link_faults.READS, link_faults.KINDS, link_faults.findings, of_pages=True),
     Subject("nccl", nccl_transport.READS, nccl_transport.KINDS, nccl_transport.findings),
     Subject("host", host_pressure.READS, host_pressure.KINDS, host_pressure.findings),
     Subject("host", starvation.READS, starvation.KINDS, starvation.findings),
@@ -105,13 +108,24 @@ class JobFindings:
     failed_layers: frozenset[Layer] = frozenset()
 
 
-def findings_of_job(observed: Observed, job: JobView) -> JobFindings:
-    """Return the findings of all layers; a module that raises loses only its own."""
+def findings_of_job(
+    observed: Observed, job: JobView, known: PageFindings | None = None
+) -> JobFindings:
+    """Return the findings of all layers; a module that raises loses only its own.
+
+    Args:
+        observed: series of the job's nodes.
+        job: whose findings these are.
+        known: what was found on the same pages before.
+    """
+    of_pages = known or PageFindings()
     findings: list[Finding] = []
     errors: list[AnalysisError] = []
     failed_layers: set[Layer] = set()
     for subject in SUBJECTS:
-        found = attempt("layer", job.job_id, partial(_layer_findings, subject, observed, job))
+        found = attempt(
+            "layer", job.job_id, partial(_layer_findings, subject, observed, job, of_pages)
+        )
         if isinstance(found, AnalysisError):
             errors.append(found)
             failed_layers.add(subject.layer)
@@ -121,7 +135,11 @@ def findings_of_job(observed: Observed, job: JobView) -> JobFindings:
     return JobFindings(found_of_all, tuple(errors), frozenset(failed_layers))
 
 
-def _layer_findings(subject: Subject, observed: Observed, job: JobView) -> list[Finding]:
+def _layer_findings(
+    subject: Subject, observed: Observed, job: JobView, known: PageFindings
+) -> Sequence[Finding]:
+    if subject.of_pages:
+        return known.of(subject.findings, observed, job)
     return list(subject.findings(observed, job))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rankscope_analyzers.numeric.arrays import Integers
+from rankscope_analyzers.numeric.arrays import Booleans, Integers
 from rankscope_analyzers.steps import records as step_records
 from rankscope_analyzers.steps.records import CLOCK, Table
 
@@ -51,6 +51,76 @@ class RecordTable(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnTable:
+    """Records in memory, as columns that need no further conversion.
+
+    Args:
+        numbers: (n,) columns by name; the timing is one of the values of `records.TIMINGS`.
+        node: (n,) number of each record's node.
+        node_names: names that these count.
+    """
+
+    numbers: Table
+    node: Integers
+    node_names: tuple[str, ...]
+
+    @classmethod
+    def of_frame(cls, records: pd.DataFrame, columns: Sequence[str]) -> ColumnTable:
+        """Return some columns of records, as far as these have them."""
+        table = FrameTable(records)
+        known = [name for name in columns if name in records.columns]
+        return cls(table.read(known), table.nodes, table.node_names)
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.node)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Return the names of the columns."""
+        return list(self.numbers)
+
+    @property
+    def rank_count(self) -> int:
+        """Return the largest rank plus one, 1 where there is none."""
+        return largest(self.numbers["rank"]) + 1 if "rank" in self.numbers else 1
+
+    def at(self, which: Booleans) -> ColumnTable:
+        """Return some of the records."""
+        if which.all():
+            return self
+        numbers = {name: values[which] for name, values in self.numbers.items()}
+        return ColumnTable(numbers, self.node[which], self.node_names)
+
+    def followed_by(self, newer: ColumnTable) -> ColumnTable:
+        """Return these records and others after them; what one table lacks is unknown there."""
+        if not len(self):
+            return newer
+        if not len(newer):
+            return self
+        names = dict.fromkeys((*self.numbers, *newer.numbers))
+        numbers = {
+            name: np.concatenate([_column(one, name) for one in (self, newer)]) for name in names
+        }
+        known = tuple(dict.fromkeys((*self.node_names, *newer.node_names)))
+        place = {name: number for number, name in enumerate(known)}
+        moved = np.array([place[name] for name in newer.node_names], dtype=np.int64)
+        return ColumnTable(numbers, np.concatenate([self.node, moved[newer.node]]), known)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        """Yield these columns of all records, and `node` as a number, in order of their start."""
+        table = {name: self.numbers[name] for name in columns}
+        yield from _batches({**table, "node": self.node})
+
+
+def _column(table: ColumnTable, name: str) -> npt.NDArray[Any]:
+    if name in table.numbers:
+        return table.numbers[name]
+    lacking = 0 if name == step_records.TIMING else np.nan
+    return np.full(len(table), lacking)
+
+
 class FrameTable:
     """Records in memory.
 
@@ -58,14 +128,14 @@ class FrameTable:
         records: one row each, in any order.
     """
 
-    __slots__ = ("_nodes", "_records", "node_names")
+    __slots__ = ("_records", "node_names", "nodes")
 
     def __init__(self, records: pd.DataFrame) -> None:
         self._records = records
-        self._nodes: npt.NDArray[Any] = np.zeros(len(records), dtype=np.int64)
+        self.nodes: npt.NDArray[Any] = np.zeros(len(records), dtype=np.int64)
         self.node_names: tuple[str, ...] = (UNKNOWN_NODE,)
         if "node" in records.columns:
-            self._nodes, names = pd.factorize(records["node"], sort=True)
+            self.nodes, names = pd.factorize(records["node"], sort=True)
             self.node_names = tuple(str(name) for name in names) or (UNKNOWN_NODE,)
 
     @property
@@ -82,20 +152,27 @@ class FrameTable:
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         """Yield these columns of all records, and `node` as a number, in order of their start."""
-        table: dict[str, npt.NDArray[Any]] = {
+        yield from _batches({**self.read(columns), "node": self.nodes})
+
+    def read(self, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        """Return these columns as numbers, in the order of the records."""
+        return {
             name: READERS.get(name, step_records.numeric)(self._records[name]) for name in columns
         }
-        table["node"] = self._nodes
-        order = _order(table[CLOCK])
-        count = len(self._records)
-        for first in range(0, count, BATCH_ROWS):
-            last = min(first + BATCH_ROWS, count)
-            if order is None:
-                row = np.arange(first + 1, last + 1, dtype=np.int64)
-                yield Batch({name: values[first:last] for name, values in table.items()}, row)
-            else:
-                part = order[first:last]
-                yield Batch({name: values.take(part) for name, values in table.items()}, part + 1)
+
+
+def _batches(table: Table) -> Iterator[Batch]:
+    """Yield columns a batch at a time, in order of the records' start."""
+    order = _order(table[CLOCK])
+    count = len(table[CLOCK])
+    for first in range(0, count, BATCH_ROWS):
+        last = min(first + BATCH_ROWS, count)
+        if order is None:
+            row = np.arange(first + 1, last + 1, dtype=np.int64)
+            yield Batch({name: values[first:last] for name, values in table.items()}, row)
+        else:
+            part = order[first:last]
+            yield Batch({name: values.take(part) for name, values in table.items()}, part + 1)
 
 
 READERS: Mapping[str, Callable[[pd.Series[Any]], npt.NDArray[Any]]] = {

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
@@ -25,8 +27,8 @@ from rankscope_analyzers.steps.records import (
     Dropped,
     RecordError,
 )
-from rankscope_analyzers.steps.rows import REQUIRED
-from rankscope_analyzers.steps.tables import FrameTable
+from rankscope_analyzers.steps.rows import REQUIRED, USED
+from rankscope_analyzers.steps.tables import ColumnTable, FrameTable
 from rankscope_analyzers.stragglers.feed import Detection, Feed
 from rankscope_analyzers.stragglers.incidents import Incident
 
@@ -51,6 +53,8 @@ ABSENT_POLLS = 60
 MAXIMUM_JOBS = 4096
 """Jobs that are remembered; those not seen for longest are forgotten first."""
 
+NO_RECORDS = ColumnTable({}, np.empty(0, dtype=np.int64), ())
+
 
 class FollowedJobs:
     """The state of many running jobs; bounded memory.
@@ -63,7 +67,7 @@ class FollowedJobs:
 
     def __init__(self) -> None:
         self.first_steps: dict[str, float] = {}
-        self._waiting: dict[str, pd.DataFrame] = {}
+        self._waiting: dict[str, ColumnTable] = {}
         self._jobs: dict[str, FollowedJob] = {}
         self._poll = 0
 
@@ -116,14 +120,15 @@ class FollowedJobs:
             RecordError: a column is missing, or no record was usable so far.
         """
         known = self._jobs.pop(name, None)
-        if known is None or known.is_other_job(records):
+        table = columns_of(records)
+        if known is None or known.is_other_job(table):
             known = FollowedJob(job, start)
-        detection = known.update(records)
+        detection = known.update(table)
         self._keep(name, known)
         return detection
 
     def follow(
-        self, name: str, fresh: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None
+        self, name: str, fresh: ColumnTable, job: Layout, start: pd.DataFrame | None = None
     ) -> Detection:
         """Add records of a job that no earlier call had; return its incidents as of the newest.
 
@@ -136,9 +141,9 @@ class FollowedJobs:
         Raises:
             RecordError: a column is missing, or no record was usable so far.
         """
-        known, waiting = self._jobs.pop(name, None), self._waiting.pop(name, fresh[:0])
+        known, waiting = self._jobs.pop(name, None), self._waiting.pop(name, NO_RECORDS)
         if known is None or known.is_other_job(fresh):
-            known, waiting = FollowedJob(job, start), fresh[:0]
+            known, waiting = FollowedJob(job, start), NO_RECORDS
         detection, self._waiting[name] = known.follow(fresh, waiting)
         self._keep(name, known)
         return detection
@@ -181,7 +186,7 @@ class FollowedJob:
         self._newest_taken: Floats = np.full(job.world, -np.inf)
         self.last_poll = 0
 
-    def is_other_job(self, records: pd.DataFrame) -> bool:
+    def is_other_job(self, records: ColumnTable) -> bool:
         """Return True if the records are from another job of this name, or from another time."""
         starts = _starts(records)
         new = starts[starts >= self._judged_until]
@@ -189,7 +194,7 @@ class FollowedJob:
             return self._pace + NEW_JOB_SECONDS < float(new.min())
         return len(starts) > 0 and bool(np.nanmax(starts) < self._judged_until - NEW_JOB_SECONDS)
 
-    def update(self, records: pd.DataFrame) -> Detection:
+    def update(self, records: ColumnTable) -> Detection:
         """Add new records; return the incidents as of the newest of these records.
 
         Raises:
@@ -199,11 +204,11 @@ class FollowedJob:
         starts, rank = _starts(records), _ranks(records)
         new, due = self._due(records, starts, rank)
         if due.any():
-            self._feed.add(FrameTable(records[due]))
-        detection = self._feed.peek(FrameTable(records[new & ~due]))
+            self._feed.add(records.at(due))
+        detection = self._feed.peek(records.at(new & ~due))
         return _ended_after(detection, float(np.nanmin(starts)) if len(starts) else -np.inf)
 
-    def follow(self, fresh: pd.DataFrame, waiting: pd.DataFrame) -> tuple[Detection, pd.DataFrame]:
+    def follow(self, fresh: ColumnTable, waiting: ColumnTable) -> tuple[Detection, ColumnTable]:
         """Add records that were not there before; return the incidents as of the newest ones.
 
         A copy of the state judges records that wait for other ranks only where they are many, or
@@ -219,14 +224,13 @@ class FollowedJob:
         Raises:
             RecordError: a column is missing, or no record was usable so far.
         """
-        parts = [one for one in (waiting, fresh) if len(one)]
-        records = pd.concat(parts, ignore_index=True) if len(parts) > 1 else (*parts, fresh)[0]
+        records = waiting.followed_by(fresh)
         if len(records):
             records = self._take(records)
         many = len(records) + self._feed.held > WAITING_STEPS * self._awaited_count
         detection = self._feed.latest() if len(fresh) and not many else None
         if detection is None:
-            peeked = self._feed.peek(FrameTable(records) if len(records) else None)
+            peeked = self._feed.peek(records if len(records) else None)
             detection = self._without_unseen_ends(peeked)
         return detection, records
 
@@ -250,20 +254,20 @@ class FollowedJob:
         newest = self._newest[ranks]
         return bool(np.all((newest >= self._awaited_since) & (newest < incident.until)))
 
-    def _take(self, records: pd.DataFrame) -> pd.DataFrame:
+    def _take(self, records: ColumnTable) -> ColumnTable:
         """Judge what is due of some records, with all steps that are complete; return the rest."""
         step_records.require(records.columns, REQUIRED)
         starts, rank = _starts(records), _ranks(records)
         new, due = self._due(records, starts, rank)
         if due.any():
-            self._feed.add(FrameTable(records[due]))
+            self._feed.add(records.at(due))
         awaited = np.flatnonzero(self._newest >= self._awaited_since)
         self._awaited_count = len(awaited)
         self._feed.release(awaited)
-        return records[new & ~due]
+        return records.at(new & ~due)
 
     def _due(
-        self, records: pd.DataFrame, starts: Floats, rank: Integers
+        self, records: ColumnTable, starts: Floats, rank: Integers
     ) -> tuple[Booleans, Booleans]:
         """Return which records were not judged before, and which of these are to be judged now."""
         self._count_late(starts, rank)
@@ -277,7 +281,7 @@ class FollowedJob:
         return new, due
 
     def _complete_until(
-        self, starts: Floats, rank: Integers, new: Booleans, records: pd.DataFrame
+        self, starts: Floats, rank: Integers, new: Booleans, records: ColumnTable
     ) -> float:
         """Return the time up to which the records of all ranks are complete.
 
@@ -295,7 +299,7 @@ class FollowedJob:
         )
         _raise_to(self._newest, rank, starts, known)
         self._pace = float(np.median(self._newest[np.unique(rank[known])]))
-        self._awaited_since = self._pace - _maximum_lag(records[known])
+        self._awaited_since = self._pace - _maximum_lag(records.numbers[DURATIONS[0]][known])
         awaited = self._newest[self._newest >= self._awaited_since]
         return max(self._judged_until, float(awaited.min()))
 
@@ -317,9 +321,8 @@ def _raise_to(known: Floats, rank: Integers, starts: Floats, which: Booleans) ->
     np.maximum.at(known, rank[which], starts[which])
 
 
-def _maximum_lag(records: pd.DataFrame) -> float:
-    """Return how many seconds a rank may lag behind the others and still be waited for."""
-    lasted = step_records.numeric(records[DURATIONS[0]])
+def _maximum_lag(lasted: npt.NDArray[Any]) -> float:
+    """Return how many seconds a rank may lag behind others, whose steps last so long."""
     known = lasted[np.isfinite(lasted)]
     return max(
         MAXIMUM_LAG_SECONDS, MAXIMUM_LAG_STEPS * float(np.median(known)) if len(known) else 0.0
@@ -332,15 +335,20 @@ def _grown(known: Floats, count: int) -> Floats:
     return np.concatenate([known, np.full(count - len(known), -np.inf)])
 
 
-def _starts(records: pd.DataFrame) -> Floats:
-    if CLOCK not in records.columns:
+def columns_of(records: pd.DataFrame) -> ColumnTable:
+    """Return what is read of records."""
+    return ColumnTable.of_frame(records, USED)
+
+
+def _starts(records: ColumnTable) -> Floats:
+    if CLOCK not in records.numbers:
         return np.empty(0)
-    return step_records.numeric(records[CLOCK]).astype(np.float64, copy=False)
+    return np.asarray(records.numbers[CLOCK].astype(np.float64, copy=False))
 
 
-def _ranks(records: pd.DataFrame) -> Integers:
+def _ranks(records: ColumnTable) -> Integers:
     """Return the ranks of records, -1 for invalid ones."""
-    ranks = step_records.numeric(records["rank"]).astype(np.float64)
+    ranks = records.numbers["rank"].astype(np.float64)
     known = (ranks >= 0) & (ranks <= MAXIMUM_RANK) & (ranks == np.floor(ranks))
     return np.where(known, ranks, -1).astype(np.int64)
 
@@ -351,7 +359,7 @@ def judge_once(records: pd.DataFrame, job: Layout, start: pd.DataFrame | None) -
     Raises:
         RecordError: a column is missing, or no record is usable.
     """
-    return FollowedJob(job, start).update(records)
+    return FollowedJob(job, start).update(columns_of(records))
 
 
 def _ended_after(detection: Detection, began: float) -> Detection:

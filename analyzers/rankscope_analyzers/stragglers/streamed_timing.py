@@ -16,8 +16,9 @@ import pandas as pd
 from rankscope_analyzers.steps import records as step_records
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import CLOCK
+from rankscope_analyzers.steps.tables import ColumnTable
 from rankscope_analyzers.stragglers.feed import Detection
-from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs, columns_of
 from rankscope_analyzers.stragglers.judging_shares import JudgingShares
 
 Signature = tuple[tuple[str, tuple[int, ...], float, bool], ...]
@@ -58,11 +59,12 @@ class StreamedTiming:
         """
         original, count = self._offered.pop(name, (records, 0))
         self._note_clocks(name, original, records)
-        detection = self._follow(name, records.iloc[len(records) - count :], job, start)
+        fresh = columns_of(records.iloc[len(records) - count :])
+        detection = self._follow(name, fresh, job, start)
         self._reported[name] = signature(detection)
         return _since(detection, records)
 
-    def has_news(self, name: str, fresh: pd.DataFrame, job: Layout) -> bool:
+    def has_news(self, name: str, fresh: ColumnTable, job: Layout) -> bool:
         """Add fresh records of a job that is followed; return True if its incidents changed.
 
         Raises:
@@ -70,12 +72,13 @@ class StreamedTiming:
         """
         moved = self._moved.get(name)
         if moved:
-            by = fresh["node"].map(moved).fillna(0.0)
-            fresh = fresh.assign(**{CLOCK: fresh[CLOCK] - by})
+            by = np.array([moved.get(node, 0.0) for node in fresh.node_names])
+            clock = fresh.numbers[CLOCK] - by[fresh.node]
+            fresh = replace(fresh, numbers={**fresh.numbers, CLOCK: clock})
         return signature(self._follow(name, fresh, job)) != self._reported.get(name)
 
     def _follow(
-        self, name: str, fresh: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None
+        self, name: str, fresh: ColumnTable, job: Layout, start: pd.DataFrame | None = None
     ) -> Detection:
         began, began_cpu = time.monotonic(), time.thread_time()
         try:

@@ -128,7 +128,7 @@ def test_no_incident_ends_while_the_records_of_its_rank_are_awaited(last):
     followed, told = FollowedJobs(), []
     for now in np.arange(come.min() + 1.9, come.max() + 4.0, 2.0):
         fresh = table[(come > now - 2.0) & (come <= now)]
-        (incident,) = followed.follow("a/b", fresh, layout(8)).incidents or (None,)
+        (incident,) = followed.follow("a/b", columns_of(fresh), layout(8)).incidents or (None,)
         told.append((now, incident))
     opened = next(now for now, one in told if one)
     back = ends[steps == 130].max()

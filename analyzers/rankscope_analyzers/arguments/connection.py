@@ -19,19 +19,20 @@ def add_arguments(
     required: bool = True,
     namespace: str = "--namespace",
 ) -> Any:
-    """Declare whom to ask: agents by address, those of a cluster, or Prometheus.
+    """Declare what to ask: agents by address, those of a cluster, or Prometheus.
 
     Args:
         parser: of the command.
         prometheus: whether a Prometheus server can tell what the command needs.
         default: address of the agent that is asked without any flag, empty for none.
-        required: whether a command without a default must be told whom to ask.
+        required: whether one of them must be given if there is no default.
         namespace: option for the agents' namespace, where a command has another use for the name.
 
     Returns:
         The group of which one is chosen: a command may add to it.
     """
-    where = parser.add_mutually_exclusive_group(required=required and not default)
+    group = parser.add_argument_group("what to ask")
+    where = group.add_mutually_exclusive_group(required=required and not default)
     default_text = f", repeatable (default: {default})" if default else "; repeatable"
     where.add_argument(
         "--agent", action="append", metavar="URL", help=f"address of an agent{default_text}"
@@ -45,19 +46,19 @@ def add_arguments(
         where.add_argument(
             "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
         )
-    parser.add_argument(
+    group.add_argument(
         namespace,
         dest="namespace",
         metavar="NS",
         help="with --cluster: namespace of the agents (default: all)",
     )
-    add_cluster_arguments(parser)
+    add_cluster_arguments(group)
     add_entry(parser, "agents or Prometheus" if prometheus else "agents")
     return where
 
 
-def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which of the user's clusters is asked."""
+def add_cluster_arguments(parser: argparse._ActionsContainer) -> None:
+    """Declare which of the user's clusters to ask."""
     parser.add_argument(
         "--context", metavar="NAME", help="context of the kubeconfig (default: the current one)"
     )
@@ -67,20 +68,21 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_entry(parser: argparse.ArgumentParser, target: str) -> None:
-    """Declare what is shown to be let in.
+    """Declare the credentials that the command presents.
 
     Args:
         parser: of the command.
-        target: whom it is shown to, for the help.
+        target: what it presents them to, for the help.
     """
+    group = parser.add_argument_group("credentials")
     for flag, text in (
         ("--token-file", f"bearer token for {target}"),
-        ("--ca-file", "certificates that sign the server's, instead of the system's; means https"),
-        ("--cert-file", "our certificate, where the server asks for one"),
-        ("--key-file", "its key"),
+        ("--ca-file", "CA certificates to trust instead of the system's; means https"),
+        ("--cert-file", "client certificate, if the server requires one"),
+        ("--key-file", "key of the client certificate"),
     ):
-        parser.add_argument(flag, type=Path, metavar="FILE", help=text)
-    parser.add_argument(
+        group.add_argument(flag, type=Path, metavar="FILE", help=text)
+    group.add_argument(
         "--tls-server-name",
         default="",
         metavar="NAME",

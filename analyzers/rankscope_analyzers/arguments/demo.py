@@ -10,8 +10,15 @@ from rankscope_analyzers.demo.faults import FAULTS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the demo injects."""
-    parser.add_argument("--fault", choices=sorted(FAULTS), default="slow-compute")
-    parser.add_argument("--rank", type=int, default=2, help="the slow rank (default %(default)s)")
+    parser.add_argument(
+        "--fault",
+        choices=sorted(FAULTS),
+        default="slow-compute",
+        help="what is wrong with the rank (default %(default)s)",
+    )
+    parser.add_argument(
+        "--rank", type=int, default=2, help="the rank at fault (default %(default)s)"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--tour",

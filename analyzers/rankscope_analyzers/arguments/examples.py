@@ -87,8 +87,12 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     "explain": (
         ("job-log rank*.log", "which rank failed first, and why"),
         ("nccl-log nccl.*.log.gz", "whether the job runs over TCP"),
+        ("watchdog-log rank*.log", "which ranks hold up a collective that timed out"),
+        ("flight-recorder dump_*", "which rank did not enter which collective"),
         ("kernel-log -", "from standard input: dmesg | rankscope explain kernel-log -"),
         ("checkpoint /ckpt/llm", "the last good checkpoint"),
+        ("checkpoint /ckpt/llm --deep", "the same, with all data read and checksums verified"),
+        ("dataset manifest.json", "shards that are missing or have another size"),
     ),
     "gpus": (
         ("--agent gpu-07:9877 --seconds 30", "watch the GPUs of a node"),
@@ -114,10 +118,17 @@ EXIT_CODES: Mapping[str, str] = {
 """What the exit code of a command means, where scripts ask for it."""
 
 
-def epilog(command: str) -> str:
-    """Return the end of a command's help: examples, a line each with its purpose below."""
+def epilog(command: str, kind: str = "") -> str:
+    """Return the end of a command's help: examples, a line each with its purpose below.
+
+    Args:
+        command: its name.
+        kind: of what it explains, for the help of this alone.
+    """
     lines = ["examples:"]
     for arguments, purpose in EXAMPLES[command]:
+        if kind and arguments.split()[0] != kind:
+            continue
         lines.append(f"{INDENT}rankscope {command} {arguments}".rstrip())
         lines += textwrap.wrap(
             purpose, COLUMNS, initial_indent=INDENT * 4, subsequent_indent=INDENT * 4

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rankscope_analyzers.arguments import examples
 from rankscope_analyzers.command import add_output
 
 KINDS: Mapping[str, tuple[str, str, str]] = {
@@ -40,6 +41,15 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
 """Every kind of log: what it tells, and the module of `logs` and the class that read its files."""
 
 
+FILES = {
+    "nccl-log": "logs of one job",
+    "watchdog-log": "logs of one job",
+    "flight-recorder": "dumps of one job's ranks",
+    "job-log": "logs of one job",
+    "kernel-log": "logs of one node, oldest first",
+}
+"""What each kind reads."""
+
 CHECKPOINT, DATASET = "checkpoint", "dataset"
 
 
@@ -47,21 +57,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the kinds of logs and their files."""
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     for kind, (purpose, _, _) in KINDS.items():
-        command = kinds.add_parser(kind, help=purpose, description=purpose)
+        command = _add_kind(kinds, kind, purpose)
         command.add_argument(
             "files",
             nargs="+",
             metavar="FILE",
-            help="logs of one job (kernel-log: of one node), plain or .gz; - reads standard input",
+            help=f"{FILES[kind]}, plain or .gz; - reads standard input",
         )
         add_output(command)
     _add_checkpoint(kinds)
     _add_dataset(kinds)
 
 
+def _add_kind(kinds: Any, kind: str, purpose: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = kinds.add_parser(
+        kind,
+        help=purpose,
+        description=purpose,
+        epilog=examples.epilog("explain", kind),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
 def _add_dataset(kinds: Any) -> None:
     purpose = "which shards of a dataset differ from its manifest, and which a bad loss came from"
-    command = kinds.add_parser(DATASET, help=purpose, description=purpose)
+    command = _add_kind(kinds, DATASET, purpose)
     command.add_argument(
         "manifest",
         metavar="MANIFEST",
@@ -73,13 +94,13 @@ def _add_dataset(kinds: Any) -> None:
         "--root",
         metavar="DIR",
         type=Path,
-        help="that paths of the manifest are below; by default that of the manifest",
+        help="directory that the manifest's paths are relative to (default: that of the manifest)",
     )
     command.add_argument(
         "--read",
         metavar="CRC32,...",
         type=_checksums_of_names,
-        help="read and compare the shards whose names have these CRC-32s, as a finding gives them",
+        help="read and compare only shards whose names have these CRC-32s, which a finding lists",
     )
     command.add_argument(
         "--deep", action="store_true", help="read all shards and compare their checksums"
@@ -101,7 +122,7 @@ def _checksums_of_names(text: str) -> Sequence[int]:
 
 def _add_checkpoint(kinds: Any) -> None:
     purpose = "which checkpoint is the last good one, and what is wrong with the others"
-    command = kinds.add_parser(CHECKPOINT, help=purpose, description=purpose)
+    command = _add_kind(kinds, CHECKPOINT, purpose)
     command.add_argument(
         "directory", metavar="DIR", type=Path, help="a checkpoint, or a directory of checkpoints"
     )

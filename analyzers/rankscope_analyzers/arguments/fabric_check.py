@@ -8,37 +8,48 @@ from rankscope_analyzers.command import add_output
 
 
 def _add_pods(parser: argparse.ArgumentParser) -> None:
-    """Declare the pods."""
+    """Declare the objects that measure in pods of their own."""
     group = parser.add_argument_group(
-        "pods of its own", "print objects for kubectl apply -f - instead of measuring here"
+        "a job of its own", "print objects for kubectl apply -f - instead of measuring here"
     )
-    group.add_argument("--manifest", choices=("job", "jobset"), help="the object to make pods by")
-    group.add_argument("--image", help="with torch and rankscope in it, as your training image")
-    group.add_argument("--nodes", type=int, metavar="N", help="pods, each on a node of its own")
+    group.add_argument("--manifest", choices=("job", "jobset"), help="kind of object to print")
     group.add_argument(
-        "--gpus", type=int, default=8, metavar="N", help="of each pod (default %(default)s)"
+        "--image", help="image with torch and rankscope, such as your training image"
+    )
+    group.add_argument(
+        "--nodes", type=int, metavar="N", help="number of pods, each on its own node"
+    )
+    group.add_argument(
+        "--gpus", type=int, default=8, metavar="N", help="GPUs per pod (default %(default)s)"
     )
     group.add_argument(
         "--resource",
         action="append",
         default=[],
         metavar="NAME=COUNT",
-        help="RDMA devices of each pod, such as rdma/hca=1; may be given several times",
+        help="RDMA devices per pod, such as rdma/hca=1; repeatable",
     )
     group.add_argument(
         "--network",
         action="append",
         default=[],
         metavar="NAME",
-        help="a secondary network of each pod; may be given several times",
-    )
-    group.add_argument("--cpus", type=int, default=8, help="of each pod (default %(default)s)")
-    group.add_argument("--memory", default="32Gi", help="of each pod (default %(default)s)")
-    group.add_argument(
-        "--name", default="fabric-check", help="of all objects (default %(default)s)"
+        help="secondary network of the pods; repeatable",
     )
     group.add_argument(
-        "--pods-namespace", default="", metavar="NS", help="of all objects (default: kubectl's)"
+        "--cpus", type=int, default=8, metavar="N", help="CPUs per pod (default %(default)s)"
+    )
+    group.add_argument(
+        "--memory", default="32Gi", metavar="SIZE", help="memory per pod (default %(default)s)"
+    )
+    group.add_argument(
+        "--name", default="fabric-check", help="name of the objects (default %(default)s)"
+    )
+    group.add_argument(
+        "--pods-namespace",
+        default="",
+        metavar="NS",
+        help="namespace of the objects (default: kubectl's)",
     )
 
 

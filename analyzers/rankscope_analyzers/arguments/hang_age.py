@@ -15,6 +15,6 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
         "--hang-after",
         default=HANG_AFTER,
         metavar="AGE",
-        help="shortest time without a step after which a job counts as hung (default"
-        " %(default)s); five of its slow steps if that is longer",
+        help="time without a step after which a job counts as hung (default %(default)s), or five"
+        " of its slow steps if that is longer",
     )

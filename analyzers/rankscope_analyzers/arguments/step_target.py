@@ -11,9 +11,11 @@ from rankscope_analyzers.preflight.step_target import DEFAULTS, Target, TargetEr
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what a step is to take, and what it exchanges; annotations of the job may say it."""
-    parser.add_argument("--parameters", type=_count, metavar="N", help="of the model, such as 7B")
     parser.add_argument(
-        "--step-seconds", type=positive_seconds, metavar="SECONDS", help="what a step should take"
+        "--parameters", type=_count, metavar="N", help="parameters of the model, such as 7B"
+    )
+    parser.add_argument(
+        "--step-seconds", type=positive_seconds, metavar="SECONDS", help="target step time"
     )
     parser.add_argument(
         "--layout",
@@ -24,19 +26,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--parameter-bytes",
         type=_count,
         metavar="BYTES",
-        help=f"of a parameter or gradient on the wire (default {DEFAULTS.parameter_bytes:g})",
+        help=f"bytes per parameter or gradient on the wire (default {DEFAULTS.parameter_bytes:g})",
     )
     parser.add_argument(
         "--overlap",
         type=share,
         metavar="SHARE",
-        help=f"of a step, behind which communication can hide (default {DEFAULTS.overlap:g})",
+        help=f"share of a step behind which communication can hide (default {DEFAULTS.overlap:g})",
     )
     parser.add_argument(
         "--node-gbits",
         type=_count,
         metavar="GBIT",
-        help="Gbit/s that leave a node over all its rails (default: as its agent shows)",
+        help="bandwidth of a node over all rails in Gbit/s (default: what its agent reports)",
     )
 
 

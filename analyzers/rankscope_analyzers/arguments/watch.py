@@ -15,15 +15,22 @@ AUTO = "auto"
 
 
 def _add_shards(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
+    """Declare how several watches share the jobs."""
+    group = parser.add_argument_group("several watches")
+    group.add_argument(
+        "--lease",
+        metavar="NAME",
+        help="with --cluster and --namespace: name of the Lease; of several watches only its"
+        " holder evaluates, the others stand by",
+    )
+    group.add_argument(
         "--total-shards",
         type=int,
         metavar="N",
         help="distribute the jobs over N watches; each appends its number to the names of its"
         " Lease and ConfigMaps",
     )
-    parser.add_argument(
+    group.add_argument(
         "--shard",
         default=AUTO,
         metavar="NUMBER",
@@ -36,38 +43,28 @@ DEFAULT_LISTEN = "127.0.0.1:9878"
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
-    """Declare the options: where findings are served, and who may read them."""
-    parser.add_argument(
+    """Declare where findings are served, and who may read them."""
+    group = parser.add_argument_group("what it serves")
+    group.add_argument(
         "--web.listen-address",
         dest="listen",
         default=DEFAULT_LISTEN,
         metavar="HOST:PORT",
         help="where /metrics is served (default %(default)s)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--web.config.file",
         dest="web_config_file",
         type=Path,
         metavar="FILE",
         help="TLS, client certificates and passwords, as Prometheus' exporters have them",
     )
-    parser.add_argument(
+    group.add_argument(
         "--web.token-file",
         dest="web_token_file",
         type=Path,
         metavar="FILE",
         help="bearer tokens, one per line, of clients that may read /metrics (default: all)",
-    )
-
-
-def _add_captures(parser: argparse.ArgumentParser) -> None:
-    """Declare where captures are kept."""
-    parser.add_argument(
-        "--captures",
-        type=Path,
-        metavar="DIR",
-        help="keep what is known of a job that hangs in DIR, once an hour for each job, for"
-        " rankscope diagnose --capture; the oldest go beyond 64 files or 2 GiB",
     )
 
 
@@ -78,13 +75,7 @@ DEFAULT_STEP_INTERVAL = "5s"
 
 
 def _add_evaluation(parser: argparse.ArgumentParser) -> None:
-    """Declare the options beside those of whom to ask."""
-    parser.add_argument(
-        "--lease",
-        metavar="NAME",
-        help="with --cluster and --namespace: name of the Lease; of several watches only its"
-        " holder evaluates, the others stand by",
-    )
+    """Declare how often and over which time it evaluates, and the groups of the other options."""
     parser.add_argument(
         "--interval",
         default=DEFAULT_INTERVAL,
@@ -108,11 +99,10 @@ def _add_evaluation(parser: argparse.ArgumentParser) -> None:
     hang_age.add_argument(parser)
     add_config(
         parser,
-        "projects of namespaces, prices of GPUs, budgets, labels of classes, patience with hangs",
+        "projects of namespaces, prices of GPUs, budgets, labels of classes, time until a hang",
     )
     _add_shards(parser)
     _add_server(parser)
-    _add_captures(parser)
     _add_kept(parser)
     _add_exporters(parser)
     _add_cluster(parser)
@@ -124,38 +114,46 @@ def _add_evaluation(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_kept(parser: argparse.ArgumentParser) -> None:
-    """Declare where the watch keeps what it knows, and whom it tells."""
-    parser.add_argument(
+    """Declare the files and receivers of its state, records and incidents."""
+    group = parser.add_argument_group("what it keeps and sends")
+    group.add_argument(
+        "--captures",
+        type=Path,
+        metavar="DIR",
+        help="once an hour for each hung job, write a capture to DIR for rankscope diagnose"
+        " --capture; the oldest are removed beyond 64 files or 2 GiB",
+    )
+    group.add_argument(
         "--records",
         type=Path,
         metavar="DIR",
         help="keep a record of each run in DIR, for rankscope diff (agents only)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--state",
         type=Path,
         metavar="FILE",
         help="keep the state of jobs and incidents in FILE, so that a restarted watch continues"
         " where it stopped; the account of GPU time is kept in FILE.goodput",
     )
-    parser.add_argument(
+    group.add_argument(
         "--state-config-map",
         metavar="NAME",
         help="the same in ConfigMaps of --namespace, NAME and NAME-goodput, for several watches"
         " with --lease",
     )
-    parser.add_argument(
+    group.add_argument(
         "--incident-log",
         type=Path,
         metavar="FILE",
         help="append a line of JSON to FILE for each incident that opens, changes or ends",
     )
-    parser.add_argument(
+    group.add_argument(
         "--webhook-url",
         metavar="URL",
         help="with --incident-log: post each line to URL, as Alertmanager's webhooks (version 4)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--webhook-secret-file",
         type=Path,
         metavar="FILE",
@@ -164,25 +162,26 @@ def _add_kept(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_exporters(parser: argparse.ArgumentParser) -> None:
-    """Declare the services of others that jobs are sent to."""
-    parser.add_argument(
+    """Declare the services to which it exports jobs."""
+    group = parser.add_argument_group("traces and runs")
+    group.add_argument(
         "--otlp-endpoint",
         metavar="URL",
         help="send jobs, attempts, incidents and checkpoints as traces (OTLP/HTTP) to the collector"
         " at URL; needs the extra rankscope[tracing]",
     )
-    parser.add_argument(
+    group.add_argument(
         "--mlflow-tracking-uri",
         metavar="URL",
         help="log jobs as runs of the MLflow tracking server at URL",
     )
-    parser.add_argument(
+    group.add_argument(
         "--mlflow-experiment",
         default="rankscope",
         metavar="NAME",
         help="experiment of these runs (default %(default)s)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--mlflow-token-file",
         type=Path,
         metavar="FILE",
@@ -192,13 +191,14 @@ def _add_exporters(parser: argparse.ArgumentParser) -> None:
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
     """Declare what the watch reads from the API server, and writes there."""
-    parser.add_argument(
+    group = parser.add_argument_group("objects of the cluster")
+    group.add_argument(
         "--cluster-jobs",
         action="store_true",
         help="follow the cluster's job objects (PyTorchJob, JobSet, RayJob and so on) and pods, and"
         " export how jobs wait, start and end; needs additional RBAC permissions",
     )
-    parser.add_argument(
+    group.add_argument(
         "--publish-nodes",
         action="store_true",
         help="with --cluster: publish hardware and kernel faults as node conditions (Rankscope...)"

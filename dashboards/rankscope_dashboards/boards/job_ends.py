@@ -151,8 +151,8 @@ def _interruptions() -> list[Panel]:
         ),
         _mean(
             "Mean time to recovery",
-            "How long jobs made no steps for each restart or hang in the time range, up to the"
-            " first step behind it.",
+            "How long jobs made no steps because of a restart or hang in the time range, up to"
+            " the first step after it.",
             f"{lost} / ({often} > 0)",
         ),
     ]

@@ -25,7 +25,7 @@ JOB_REPLICAS = Metric(
     "rankscope_job_replicas",
     "gauge",
     "Replicas of the job by role, as its object counts them: wanted, active, succeeded, failed;"
-    " absent where its kind does not say.",
+    " absent if its kind of object has none.",
     ("job_id", "role", "state"),
 )
 JOB_ELASTIC_REPLICAS = Metric(
@@ -104,8 +104,8 @@ QUOTA_LIMIT = Metric(
 JOB_INTERRUPTIONS = Metric(
     "rankscope_job_interruptions",
     "gauge",
-    "How often the job's queue (Kueue) took its place away and queued it again; absent without"
-    " such a queue.",
+    "How often the job's queue (Kueue) evicted the job and queued it again; absent without such a"
+    " queue.",
     ("job_id",),
 )
 JOB_COMPLETIONS = Metric(

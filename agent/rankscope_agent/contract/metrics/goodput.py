@@ -38,8 +38,8 @@ PROJECT_INTERRUPTIONS = Metric(
 PROJECT_RECOVERY_SECONDS = Metric(
     "rankscope_project_recovery_seconds_total",
     "counter",
-    "Time for which jobs of the project and class made no steps for that; over the interruptions it"
-    " is their mean time to recovery.",
+    "Time for which jobs of the project and class made no steps because of interruptions; divided"
+    " by their number, the mean time to recovery.",
     ("project", "job_class", "interruption"),
 )
 PROJECT_START_GPU_SECONDS = Metric(
@@ -67,8 +67,8 @@ PROJECT_DETECTION_SECONDS = Metric(
 RECOVERIES = Metric(
     "rankscope_recovery_duration_seconds",
     "histogram",
-    "How long jobs of the class made no steps for each restart or hang, up to the first step behind"
-    " it: their recovery times.",
+    "How long jobs of the class made no steps because of a restart or hang, up to the first step"
+    " after it: their recovery times.",
     ("job_class", "interruption"),
 )
 RECOVERIES_LATE = Metric(
@@ -80,8 +80,8 @@ RECOVERIES_LATE = Metric(
 JOB_RECOVERY = Metric(
     "rankscope_job_last_recovery_seconds",
     "gauge",
-    "How long the job made no steps for its newest restart or hang that it recovered from; absent"
-    " before the first.",
+    "How long the job made no steps because of the newest restart or hang that it recovered from;"
+    " absent before the first.",
     ("job_id", "interruption"),
 )
 JOB_ETTR = Metric(

@@ -22,6 +22,6 @@ JOB_PROCESSES_STARTED = Metric(
     "rankscope_job_processes_started_timestamp_seconds",
     "gauge",
     "Unix time at which the newest of the job's training processes on this node was started;"
-    " absent where their rings do not say.",
+    " absent if their rings do not record it.",
     ("job_id",),
 )

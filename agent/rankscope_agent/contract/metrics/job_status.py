@@ -15,7 +15,7 @@ JOB_LAST_FAILURE = Metric(
     "rankscope_job_last_failure_timestamp_seconds",
     "gauge",
     "Unix time of the newest failure or preemption of the job's pods on this node, by reason;"
-    " detail is the class of the exit code, or who takes the pod away.",
+    " detail is the class of the exit code, or what evicts the pod.",
     ("job_id", "reason", "detail"),
 )
 JOB_FAILURES = Metric(

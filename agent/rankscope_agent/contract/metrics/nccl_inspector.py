@@ -51,8 +51,8 @@ INSPECTOR_LEFT_OFF = Metric(
 INSPECTOR_REFUSED = Metric(
     "rankscope_nccl_inspector_files_refused",
     "gauge",
-    "Inspector's files that have several names, or are named after a GPU that their pod does not"
-    " hold as far as is known, or that another file speaks for.",
+    "Inspector files that are not read: with several hard links, of a GPU that their pod is not"
+    " known to hold, or of a GPU of which another file is read.",
 )
 INSPECTOR_DROPPED = Metric(
     "rankscope_nccl_inspector_dropped_operations_total",

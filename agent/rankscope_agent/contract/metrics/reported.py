@@ -22,8 +22,8 @@ NONFINITE_LOSS_STEP = Metric(
 NONFINITE_LOSS_SHARDS = Metric(
     "rankscope_nonfinite_loss_shards",
     "gauge",
-    "Files of the dataset that this loss came from, as far as the program said; 0 where it did"
-    " not.",
+    "Files of the dataset that this loss came from, according to the program; 0 if it reported"
+    " none.",
     RANK,
 )
 NONFINITE_LOSS_SHARD = Metric(

@@ -143,9 +143,9 @@ RANK_ENDED = Metric(
 JOB_REPLICA_GROUP_RANKS = Metric(
     "rankscope_job_replica_group_ranks",
     "gauge",
-    "Ranks in each replica group of a job whose other groups go on while one recovers (TorchFT,"
-    " with REPLICA_GROUP_ID and NUM_REPLICA_GROUPS); ranks are numbered over all groups. Absent for"
-    " others.",
+    "Ranks in each replica group of a job whose other groups continue while one recovers"
+    " (TorchFT, with REPLICA_GROUP_ID and NUM_REPLICA_GROUPS); ranks are numbered over all groups."
+    " Absent for others.",
     ("job_id",),
 )
 RECORDS_LOST = Metric(

@@ -43,7 +43,7 @@ FINDING_SINCE = Metric(
 FINDING_SEEN = Metric(
     "rankscope_finding_seen_timestamp_seconds",
     "gauge",
-    "Unix time at which the incident was seen last, by an evaluation or by new steps that go on as"
+    "Unix time at which the incident was seen last, by an evaluation or by new steps like those"
     " before: an incident of a job whose agents do not answer is exported for five minutes as it"
     " was seen last.",
     ("job_id", "kind"),
@@ -51,8 +51,8 @@ FINDING_SEEN = Metric(
 FINDING_RECOVERED = Metric(
     "rankscope_finding_recovered_timestamp_seconds",
     "gauge",
-    "Unix time at which the last incident of the kind was over; absent while one goes on, and a day"
-    " after its end.",
+    "Unix time at which the last incident of the kind ended; absent during an incident, and from a"
+    " day after its end.",
     ("job_id", "kind"),
 )
 LOST_GPU_SECONDS = Metric(

@@ -149,9 +149,9 @@ WAITING: tuple[Alert, ...] = (
         " hours it loses what it trains between two checkpoints.",
         severity="ticket",
         scope="job",
-        summary=f"{texts.JOB} is taken from its place again and again",
-        description=f"The queue of {texts.JOB} has taken its place away {{{{ $value }}}} times"
-        " within six hours and queued it again." + _QUOTA,
+        summary=f"{texts.JOB} is evicted and queued again repeatedly",
+        description=f"The queue of {texts.JOB} has evicted it {{{{ $value }}}} times within six"
+        " hours, and queued it again." + _QUOTA,
         since="6h",
     ),
     Alert(

@@ -1,4 +1,4 @@
-"""Whether an incident is lost or told twice while agents and watches are restarted one by one.
+"""Whether an incident is lost or reported twice while agents and watches are restarted one by one.
 
 Four real agents, each with two ranks of four jobs; a watch of all jobs, and two that share them. A
 rank of some jobs is slow from some moment on. Then every agent is restarted, every other one in the
@@ -43,7 +43,7 @@ TOLD_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """What the incident logs of one watch, or of those that share jobs, hold.
 
     Args:
@@ -62,14 +62,14 @@ class Restarted:
     """What came of it.
 
     Args:
-        alone: what the watch of all jobs told.
-        shared: what the two told that share them.
+        alone: what the watch of all jobs reported.
+        shared: what the two reported that share them.
         cuts: answers that ended half way.
         unfinished: what did not come true in time.
     """
 
-    alone: Told
-    shared: Told
+    alone: Reported
+    shared: Reported
     cuts: int
     unfinished: Sequence[str]
 
@@ -170,7 +170,7 @@ def measure() -> Restarted:
         wait("closed", (*FIRST_SLOW, *THEN_SLOW))
         alone, *shared = (_lines(watch) for watch in watches)
         cuts = sum(proxy.cuts for proxy in proxies)
-        return Restarted(_told([alone]), _told(shared), cuts, unfinished)
+        return Restarted(_reported([alone]), _reported(shared), cuts, unfinished)
 
 
 def _restart(server: Server, by: signal.Signals) -> None:
@@ -249,7 +249,7 @@ def _lines(watch: Server) -> Sequence[Mapping[str, Any]]:
 
 
 def _all(watches: Sequence[Server], change: str, jobs: Sequence[int]) -> bool:
-    """Return True if the watch of all jobs, and the others together, told a change of each."""
+    """Return True if the watch of all jobs, and the others together, reported a change of each."""
     alone, *shared = (
         {line["job_id"] for line in _lines(watch) if line["change"] == change} for watch in watches
     )
@@ -257,14 +257,14 @@ def _all(watches: Sequence[Server], change: str, jobs: Sequence[int]) -> bool:
     return wanted <= alone and wanted <= frozenset().union(*shared)
 
 
-def _told(logs: Sequence[Sequence[Mapping[str, Any]]]) -> Told:
+def _reported(logs: Sequence[Sequence[Mapping[str, Any]]]) -> Reported:
     lines = [line for log in logs for line in log]
     changes: dict[str, list[str]] = {}
     for line in lines:
         changes.setdefault(line["job_id"], []).append(line["change"])
     pairs = Counter((line["incident"], line["number"]) for line in lines)
     ranks = frozenset((line["job_id"], tuple(line["ranks"])) for line in lines)
-    return Told(changes, sum(count - 1 for count in pairs.values()), ranks)
+    return Reported(changes, sum(count - 1 for count in pairs.values()), ranks)
 
 
 def report(done: Restarted) -> str:
@@ -273,22 +273,22 @@ def report(done: Restarted) -> str:
         f"{NODES} agents and 3 watches restarted one by one, {done.cuts} of the agents in the"
         f" middle of an answer; {JOBS} jobs, {len(FIRST_SLOW) + len(THEN_SLOW)} with a slow rank"
     ]
-    for name, told in (("one watch", done.alone), ("two that share jobs", done.shared)):
-        rows.append(f"  {name}: {_counts(told)}")
+    for name, reported in (("one watch", done.alone), ("two that share jobs", done.shared)):
+        rows.append(f"  {name}: {_counts(reported)}")
     rows.append(
         f"  the same jobs and ranks: {'yes' if done.alone.ranks == done.shared.ranks else 'NO'}"
     )
-    rows += [f"  not told in time: {one}" for one in done.unfinished]
+    rows += [f"  not reported in time: {one}" for one in done.unfinished]
     return "\n".join(rows)
 
 
-def _counts(told: Told) -> str:
+def _counts(reported: Reported) -> str:
     slow = {name_of(job) for job in (*FIRST_SLOW, *THEN_SLOW)}
-    opened = {job: changes.count("opened") for job, changes in told.changes.items()}
+    opened = {job: changes.count("opened") for job, changes in reported.changes.items()}
     lost = slow - {job for job, count in opened.items() if count}
     again = sum(count - 1 for count in opened.values() if count)
-    false = set(told.changes) - slow
+    false = set(reported.changes) - slow
     return (
         f"{len(slow) - len(lost)} incidents, {len(lost)} lost, {again} opened again,"
-        f" {told.doubled} lines twice, {len(false)} of sound jobs"
+        f" {reported.doubled} lines twice, {len(false)} of sound jobs"
     )

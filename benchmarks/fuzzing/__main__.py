@@ -33,13 +33,13 @@ class Fuzzed:
         runs: inputs that it was given.
         corpus: inputs of them that reached something new.
         findings: files of those that broke it.
-        said: the end of what its process said, where it broke.
+        output: the end of what its process printed, where it broke.
     """
 
     runs: int
     corpus: int
     findings: tuple[Path, ...]
-    said: str
+    output: str
 
 
 def fuzz(target: Target, folder: Path, runs: int, seed: int) -> Fuzzed:
@@ -59,9 +59,9 @@ def fuzz(target: Target, folder: Path, runs: int, seed: int) -> Fuzzed:
     )
     counted = re.search(r"number_of_executed_units: (\d+)", done.stderr)
     findings = tuple(path for pattern in FINDINGS for path in sorted(folder.glob(pattern)))
-    said = "" if done.returncode == 0 else (done.stdout + done.stderr)[-3000:]
+    output = "" if done.returncode == 0 else (done.stdout + done.stderr)[-3000:]
     kept = len(list(folder.iterdir())) - len(findings)
-    return Fuzzed(int(counted[1]) if counted else 0, kept, findings, said)
+    return Fuzzed(int(counted[1]) if counted else 0, kept, findings, output)
 
 
 def main() -> int:
@@ -82,8 +82,8 @@ def main() -> int:
                 f"{target.name:24}{one.runs:8} inputs {time.monotonic() - began:6.0f} s"
                 f" {one.corpus:6} in its corpus {len(one.findings):3} found"
             )
-            found = found or bool(one.findings or one.said)
-            _print(one.said)
+            found = found or bool(one.findings or one.output)
+            _print(one.output)
             for path in one.findings:
                 _print(f"{path.name}: {path.read_bytes()[:400]!r}")
     return int(found)

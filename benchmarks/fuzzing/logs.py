@@ -154,12 +154,16 @@ def _step_lines(data: bytes) -> None:
     for piece in _framed(data):
         log.feed(piece, now, now)
     log.sum_up(now)
-    for said in log.facts.frameworks.values():
-        values = (said.step_seconds, said.samples_per_second, said.gpu_flops_per_second)
+    for framework in log.facts.frameworks.values():
+        values = (
+            framework.step_seconds,
+            framework.samples_per_second,
+            framework.gpu_flops_per_second,
+        )
         promise(
             all(one is None or (one > 0 and math.isfinite(one)) for one in values), "no such value"
         )
-        promise(said.loss is None or math.isfinite(said.loss), "a loss that is no number")
+        promise(framework.loss is None or math.isfinite(framework.loss), "a loss that is no number")
 
 
 def _kernel(data: bytes) -> None:
@@ -168,10 +172,10 @@ def _kernel(data: bytes) -> None:
     for at in range(0, len(text), size):
         log.feed(text[at : at + size])
     promise(len(log.seen) <= MOST_SEEN, "more events than the limit")
-    said = kernel_report.as_object(log)
-    verdict = said["verdict"]
+    report = kernel_report.as_object(log)
+    verdict = report["verdict"]
     promise(verdict["cause"] in CAUSES and verdict["action"] in ACTIONS, "words of no vocabulary")
-    json.dumps(said, allow_nan=False)
+    json.dumps(report, allow_nan=False)
     promise(all(map(str.isprintable, kernel_report.lines(log))), "a line that a terminal obeys")
 
 

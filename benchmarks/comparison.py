@@ -224,6 +224,6 @@ def _program_version(program: str) -> str:
     path = shutil.which(program)
     if path is None:
         return ""
-    said = subprocess.run([path, "--version"], capture_output=True, text=True)
-    found = re.search(r"\d+\.\d+(?:\.\d+)?", said.stdout + said.stderr)
+    printed = subprocess.run([path, "--version"], capture_output=True, text=True)
+    found = re.search(r"\d+\.\d+(?:\.\d+)?", printed.stdout + printed.stderr)
     return f"{program} {found[0]}" if found else program

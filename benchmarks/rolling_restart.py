@@ -38,7 +38,7 @@ FIRST_SLOW, THEN_SLOW = (0, 2, 5), (1, 6)
 """Jobs with a slow rank: before anything is restarted, and while it is."""
 
 WARM_STEPS = 80
-TOLD_SECONDS = 240.0
+CHANGE_SECONDS = 240.0
 """Longest time for an incident of a running job to open, or to be over."""
 
 
@@ -153,7 +153,7 @@ def measure() -> Restarted:
         unfinished: list[str] = []
 
         def wait(change: str, jobs: Sequence[int]) -> None:
-            if not comes_true(lambda: _all(watches, change, jobs), TOLD_SECONDS):
+            if not comes_true(lambda: _all(watches, change, jobs), CHANGE_SECONDS):
                 unfinished.append(f"{change} of {[name_of(job) for job in jobs]}")
 
         training.slow |= set(FIRST_SLOW)
@@ -187,7 +187,7 @@ def _restart_agent(agent: Server, proxy: CuttingProxy | None) -> None:
         _restart(agent, signal.SIGTERM)
         return
     proxy.cut_next(agent.kill)
-    if not comes_true(lambda: agent.exit_code is not None, TOLD_SECONDS):
+    if not comes_true(lambda: agent.exit_code is not None, CHANGE_SECONDS):
         raise RuntimeError(f"nobody asked {agent.name}")
     agent.start()
     agent.await_ready()

@@ -96,20 +96,20 @@ def measure(agents: int = SHORT, *, secured: bool = False) -> StreamCost:
                 time.sleep(max(0.0, fault + WATCHED_SECONDS - time.time()))
                 cpu = (cpu_seconds(watch.pid) - before) / (time.monotonic() - began)
                 memory = memory_mib(watch.pid, "VmRSS"), memory_mib(watch.pid, "VmHWM")
-                said = _UNOBSERVED.findall(scrape(page, {"Accept": "text/plain"}).decode())
+                named = _UNOBSERVED.findall(scrape(page, {"Accept": "text/plain"}).decode())
             finally:
                 watch.kill()
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    return _cost(agents, cpu, memory, lines, fault, _unobserved(agents, said))
+    return _cost(agents, cpu, memory, lines, fault, _unobserved(agents, named))
 
 
 _UNOBSERVED = re.compile(r'(?m)^rankscope_job_unobserved{job_id="([^"]*)"} [1-9]')
 
 
-def _unobserved(agents: int, said: Sequence[str]) -> tuple[int, int]:
+def _unobserved(agents: int, named: Sequence[str]) -> tuple[int, int]:
     """Return how many jobs of hanging agents the watch says it does not see all of, of how many."""
     blind = {f"team/job-{n // AGENTS_OF_A_JOB:04d}" for n in range(agents) if hangs(n)}
-    return len(blind.intersection(said)), len(blind)
+    return len(blind.intersection(named)), len(blind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +192,8 @@ def report(cost: StreamCost) -> str:
             f" {len(found)} found, {cost.missed[kind]} missed"
         )
     lines.append(f"  {cost.false} incidents of sound jobs, {cost.doubled} told twice")
-    said, blind = cost.unobserved
+    named, blind = cost.unobserved
     lines.append(
-        f"  {said} of {blind} jobs with agents that hang are said to be unobserved in part"
+        f"  {named} of {blind} jobs with agents that hang are reported as unobserved in part"
     )
     return "\n".join(lines) + "\n"

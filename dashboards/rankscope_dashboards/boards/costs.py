@@ -150,7 +150,7 @@ def _against_last_week(runbooks: str) -> Panel:
         decimals=0,
         targets=now((f"topk({FEW}, {day} / ({week} / 7 > 0))", "{{project}}")),
         steps=((None, GOOD), (2.0, WARN)),
-        missing=f"no project spent anything a week ago; or {NO_PRICES}",
+        missing="no earlier spending, or no prices",
         width=8,
         links=[links.runbook(runbooks, "RankscopeSpendingUnusual")],
     )

@@ -109,7 +109,7 @@ def _numbers() -> list[Panel]:
             briefly="no watch",
         ),
         Stat(
-            title="GPU-hours lost to faults",
+            title="GPU-hours lost",
             description="GPU time lost to hangs, restarts and the steps that they repeat, slow"
             " ranks, input and exchange, and GPUs held while others were missing. Start-up,"
             " checkpoints, evaluations and idle time are overhead, and not included.",

@@ -6,8 +6,11 @@ from rankscope_agent.contract.metrics import cluster_jobs
 from rankscope_dashboards.expressions.promql import worst
 from rankscope_dashboards.expressions.queries import CLUSTER, JOB, MANY, of, with_clusters
 from rankscope_dashboards.parts import links, shared
-from rankscope_dashboards.parts.fields import columns, override
-from rankscope_dashboards.parts.panels import Panel, Table, rows
+from rankscope_dashboards.parts.fields import columns, override, texts
+from rankscope_dashboards.parts.panels import NEUTRAL, Panel, Table, rows
+
+SINCE = texts({0: ("unknown", NEUTRAL)})
+"""Some notices do not say since when."""
 
 
 def panels(runbooks: str) -> list[Panel]:
@@ -94,14 +97,16 @@ def notices(runbooks: str) -> Panel:
     return Table(
         title="What nodes of jobs say",
         description="Nodes of jobs that are not ready, under pressure, cordoned or about to go:"
-        " spot and maintenance notices, and autoscalers. The year 1970 means that nobody says since"
-        " when.",
+        " spot and maintenance notices, and autoscalers.",
         unit="string",
         targets=rows(with_clusters(f"topk({MANY}, {since})")),
         transformations=columns(
             shared.JOB_COLUMNS | {"node": "node", "notice": "says", "Value": "since"}
         ),
-        overrides=[override("since", {"unit": "dateTimeFromNow"}), *shared.to_debug()],
+        overrides=[
+            override("since", {"unit": "dateTimeFromNow", "mappings": SINCE}),
+            *shared.to_debug(),
+        ],
         missing="no node of a job says so, or rankscope watch runs without --cluster-jobs",
         links=[links.runbook(runbooks, "RankscopeJobPreempted")],
         width=12,

@@ -32,7 +32,7 @@ from rankscope_agent.contract import (
     untrusted_pickle,
 )
 from rankscope_agent.contract.flight_dump import DumpError
-from rankscope_agent.contract.job_names import is_job_id
+from rankscope_agent.contract.job_names import is_job_id, is_name
 from rankscope_agent.contract.model import Scrape
 from rankscope_agent.sources.flight_recorder import launches, worker_server
 from rankscope_agent.sources.flight_recorder.failures import FlightError
@@ -214,6 +214,8 @@ def _pods(data: bytes) -> None:
         except PodError:
             continue
         member = membership(found)
+        if not (is_name(found.name) and is_name(found.namespace)):
+            continue  # the API server makes no such pod
         rank = member.rank if member else None
         promise(rank is None or rank >= 0, "a negative rank")
         name = job_of_pod(found, member)

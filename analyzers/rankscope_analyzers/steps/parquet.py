@@ -34,8 +34,7 @@ class ParquetTable:
         path: the file.
 
     Raises:
-        OSError: it cannot be opened.
-        ValueError: it is no Parquet file.
+        ValueError: it cannot be opened, or is no Parquet file.
     """
 
     __slots__ = ("_file", "_floors", "columns", "node_names", "rank_count")

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rankscope_analyzers.steps.records import RecordError
+
 MAX_VALUE_BYTES = 32
 """Of a value that is no text: the widest number of the format, a decimal of 256 bits."""
 
@@ -21,15 +23,15 @@ NUMBER_BYTES = 8
 
 @contextmanager
 def errors_of_values() -> Iterator[None]:
-    """Raise what pyarrow finds wrong with a file as ValueError, which only some of its errors are.
+    """Raise what pyarrow finds wrong with a file as one kind of error; its own are of many kinds.
 
     Raises:
-        ValueError: the block met such an error.
+        RecordError: the block met such an error.
     """
     try:
         yield
-    except pa.ArrowException as error:
-        raise ValueError(str(error)) from error
+    except (pa.ArrowException, OSError) as error:
+        raise RecordError(str(error)) from error
 
 
 def texts(schema: pa.Schema) -> Sequence[str]:

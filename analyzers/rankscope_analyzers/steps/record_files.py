@@ -133,12 +133,15 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 def _read_npz(path: Path) -> pd.DataFrame:
-    with ZipFile(path) as archive:
-        members = archive.infolist()
-    check_bound(len(members), MAX_COLUMNS, "columns")
-    check_bound(sum(member.file_size for member in members), MAX_UNPACKED_BYTES, "bytes")
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        columns = {name: arrays[name] for name in arrays.files}
+    try:
+        with ZipFile(path) as archive:
+            members = archive.infolist()
+        check_bound(len(members), MAX_COLUMNS, "columns")
+        check_bound(sum(member.file_size for member in members), MAX_UNPACKED_BYTES, "bytes")
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            columns = {name: arrays[name] for name in arrays.files}
+    except RuntimeError as error:  # a version or compression that zipfile has not, or a password
+        raise ValueError(str(error)) from error
     return pd.DataFrame({name: values for name, values in columns.items() if values.ndim == 1})
 
 

@@ -225,6 +225,21 @@ def test_tests_of_a_mutant_import_its_module_or_one_that_imports_it(tmp_path):
     assert [path.name for path in files] == ["test_limits.py", "test_reader.py"]
 
 
+def test_of_tests_that_reach_a_number_from_afar_those_that_write_it_out_come_first(tmp_path):
+    package = tmp_path / "agent" / "rankscope_agent"
+    package.mkdir(parents=True)
+    (tmp_path / "tests").mkdir()
+    (package / "limits.py").write_text("LIMIT = 64 << 10\n")
+    (package / "reader.py").write_text("from rankscope_agent.limits import LIMIT\n")
+    for number in range(12):
+        written = {10: "(64 << 10) + 1", 11: "65536.0"}.get(number, "1 / 0")
+        text = f"from rankscope_agent.reader import read\nSIZE = {written}\n"
+        (tmp_path / f"tests/test_{number:02d}.py").write_text(text)
+    files = files_for(tmp_path, dependence.read(tmp_path), population.population(tmp_path))
+    names = [path.name for path in files]
+    assert names == [f"test_{number:02d}.py" for number in (*range(8), 10, 11)]
+
+
 def result(outcome, **classes):
     mutant = Mutant("a.py", 1, 0, 1, "LIMIT", "1", "2")
     found = {"mutant": str(mutant), "outcome": outcome, "by": "", "tests": 3}

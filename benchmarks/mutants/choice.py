@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.mutants.dependence import Sources, module_name
-from benchmarks.mutants.population import Mutant
+from benchmarks.mutants.population import Mutant, folded, is_number
 
 MOST_INDIRECT = 10
-"""Test files of a mutant that only import what imports its module; there may be a hundred."""
+"""Test files of a mutant that only import what imports its module; there may be a hundred. First
+come those in which its number, or the one beside it, is written out: limits are tested so."""
 
 
 def test_files_for(root: Path, sources: Sources, mutants: Sequence[Mutant]) -> list[Path]:
@@ -19,6 +21,7 @@ def test_files_for(root: Path, sources: Sources, mutants: Sequence[Mutant]) -> l
     within = {
         name: frozenset(_imports(tree, sources.trees)) for name, tree in sources.trees.items()
     }
+    numbers = {path: frozenset(_numbers(_tree(root / path))) for path in imported}
     chosen: set[str] = set()
     for mutant in mutants:
         module = module_name(mutant.path)
@@ -28,7 +31,11 @@ def test_files_for(root: Path, sources: Sources, mutants: Sequence[Mutant]) -> l
             for path, names in imported.items()
             if module not in names and any(module in within[name] for name in names)
         ]
-        chosen |= {*direct, *indirect[:MOST_INDIRECT]}
+        number = folded(ast.parse(mutant.old, mode="eval").body)
+        near = {number - 1, number, number + 1}
+        likely = [path for path in indirect if near & numbers[path]]
+        others = [path for path in indirect if path not in likely]
+        chosen |= {*direct, *(likely + others)[:MOST_INDIRECT]}
     return [root / path for path in sorted(chosen)]
 
 
@@ -42,6 +49,16 @@ def imported_by_tests(root: Path, sources: Sources) -> Mapping[str, frozenset[st
 
 def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _numbers(tree: ast.AST) -> Iterator[float]:
+    """Yield the numbers that are written out, `64 << 10` as one."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.expr) and is_number(child):
+            with suppress(ArithmeticError):
+                yield folded(child)
+        else:
+            yield from _numbers(child)
 
 
 def _imports(tree: ast.Module, modules: Mapping[str, object]) -> Iterator[str]:

@@ -63,7 +63,7 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
             if end is None or number.end_lineno != number.lineno:
                 continue
             old = lines[number.lineno - 1][number.col_offset : end].decode()
-            new = repr(mutated(_folded(number)))
+            new = repr(mutated(folded(number)))
             yield Mutant(path, number.lineno, number.col_offset, end, name, old, new)
 
 
@@ -94,7 +94,7 @@ def _values(body: Sequence[ast.stmt], owner: str = "") -> Iterator[tuple[str, as
 
 def _numbers(value: ast.expr) -> Iterator[ast.expr]:
     """Yield the numbers of an expression, `64 * 1024` as one, not those that look something up."""
-    if _is_number(value):
+    if is_number(value):
         yield value
         return
     for child in ast.iter_child_nodes(value):
@@ -108,15 +108,16 @@ def _numbers(value: ast.expr) -> Iterator[ast.expr]:
                     yield from _numbers(inner)
 
 
-def _is_number(value: ast.expr) -> bool:
+def is_number(value: ast.AST) -> bool:
+    """Return True for a number, or an expression of numbers alone."""
     if isinstance(value, ast.BinOp):
-        return _is_number(value.left) and _is_number(value.right)
+        return is_number(value.left) and is_number(value.right)
     if isinstance(value, ast.UnaryOp):
-        return _is_number(value.operand)
+        return is_number(value.operand)
     return isinstance(value, ast.Constant) and type(value.value) in {int, float}
 
 
-def _folded(number: ast.expr) -> float:
+def folded(number: ast.expr) -> float:
     """Return the value of an expression of numbers alone."""
     code = compile(ast.Expression(number), "constant", "eval")
     value: float = eval(code, {"__builtins__": {}})  # noqa: S307 - numbers and operators alone

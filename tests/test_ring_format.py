@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rankscope_probe
+from rankscope_agent.contract import model
+from rankscope_agent.sources.training import spans
 from rankscope_agent.sources.training.format import (
     REASONS,
     RingError,
@@ -239,3 +242,24 @@ def test_random_slots_never_raise_and_give_plausible_records_only(stretch, seq, 
     assert run.taken <= len(stretch) // RECORD.size
     assert all(is_plausible(record) for record in run.records)
     assert run.taken == len(run.records) + run.corrupt
+
+
+def test_bits_of_steps_and_spans_are_those_that_the_probe_sets():
+    of_steps = (
+        *(model.FLAG_CLOSURE, model.FLAG_SKIPPED, model.FLAG_EVALUATION),
+        *(model.FLAG_FIRST, model.FLAG_CPU_WAIT, model.FLAG_SAMPLED),
+    )
+    assert of_steps == (4, 8, 16, 32, 64, 128)
+    probe = rankscope_probe
+    assert of_steps == (
+        *(probe._CLOSURE, probe._SKIPPED, probe._EVALUATION),
+        *(probe._FIRST, probe._CPU_WAIT, probe._SAMPLED),
+    )
+    of_spans = (
+        *(spans.BESIDE_TRAINING, spans.AFTER_SIGTERM, spans.IN_MEMORY),
+        *(spans.ONE_FILE, spans.NOT_THERE),
+    )
+    assert of_spans == (1, 2, 4, 8, 16)
+    assert of_spans == (
+        *(probe._BESIDE, probe._TERMINATING, probe._IN_MEMORY, probe._ONE_FILE, probe._NOT_THERE),
+    )

@@ -419,3 +419,14 @@ def test_no_word_of_a_pod_becomes_a_label(node):
     put(node, disrupted(data, "w" * 200, 3))
     allowed = {pod_reasons.OTHER, pod_reasons.DISRUPTED, ""}
     assert {word for key in newest(node) for word in key} <= allowed
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        *((0, "completed"), (1, "application"), (125, "application"), (128, "other")),
+        *((129, "signal"), (192, "signal"), (193, "other"), (200, "other"), (-1, "other")),
+    ],
+)
+def test_exit_codes_are_those_of_programs_up_to_125_and_of_64_signals(code, kind):
+    assert pod_reasons.exit_class(code) == kind

@@ -162,6 +162,29 @@ def test_classes_below_have_the_changed_default_of_a_field_too(monkeypatch, fiel
     assert (panel.width, panel.height, stat.width, stat.height, late.most) == values
 
 
+def test_a_cache_of_another_size_is_made_anew(sample, monkeypatch):
+    module, other = sample
+    source = """
+from functools import lru_cache
+
+KEPT = 3
+
+
+@lru_cache(maxsize=KEPT)
+def read(number):
+    return number
+"""
+    exec(compile(source, "sample.py", "exec"), vars(module))
+    monkeypatch.setitem(vars(other), "read", module.read)
+    (kept,) = mutants_of("agent/sample.py", source)
+    trees = {"sample": ast.parse(source), "other": ast.parse("")}
+    dependents = dependence.Dependents((("sample", "KEPT"),), frozenset())
+    importers = {("sample", "read"): [("other", "read")]}
+    application.apply(kept, source, dependents, trees, importers)
+    assert other.read.cache_parameters()["maxsize"] == module.KEPT == 6
+    assert other.read is module.read
+
+
 def test_methods_see_the_fields_of_their_class():
     source = """
 LIMIT = 5

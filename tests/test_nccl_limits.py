@@ -162,3 +162,24 @@ def test_65_536_ranks_of_timeouts_are_remembered():
         dog = WatchdogFacts(ranks=set(range(1, known + 1)))
         dog.read(b"[rank0]: nothing else")
         assert len(dog.ranks) == kept
+
+
+@pytest.mark.parametrize(("pairs", "kept"), [(4096, 4096), (4097, 4096)])
+def test_4096_connections_over_a_transport_are_remembered(pairs, kept):
+    edges = Edges()
+    for number in range(pairs):
+        edges.distinct.add(f"{number}[0] -> {number + 1}[0] [send] via NET/IB/0".encode())
+    lines.sum_up(edges)
+    assert [len(known) for known in edges.pairs.values()] == [kept]
+    assert sum(edges.counts.values()) == pairs
+
+
+def test_256_beginnings_of_lines_of_four_lengths_are_remembered():
+    writers, thread = Writers(Facts(), Limits()), Thread(Process("", 0), Edges())
+    for number in range(256):
+        writers._remember(b"%0*d" % (3 + number % 4, number), thread)
+    assert len(writers._prefixes) == 256
+    writers._remember(b"of another length", thread)
+    assert len(writers._prefixes) == 256
+    writers._remember(b"256", thread)
+    assert len(writers._prefixes) == 1

@@ -2,7 +2,7 @@
 
 The assignment is evaluated with the other number, then those that depend on it, in their own
 modules; who imported one of the names gets the new value. Defaults of functions and of dataclasses'
-fields are set.
+fields are set, and caches of another size are made anew.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def apply(
         _hand_on(name, importers)
     for module in {name[0] for name in dependents.names} | {owner}:
         _set_defaults(module, trees)
+        _set_caches(module, trees, importers)
 
 
 def _value(name: Name) -> object:
@@ -161,6 +162,19 @@ def _set_defaults(module: str, trees: Mapping[str, ast.Module]) -> None:
         for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
             if default is not None and function.__kwdefaults__:
                 function.__kwdefaults__[argument.arg] = _evaluated(default, names)
+
+
+def _set_caches(module: str, trees: Mapping[str, ast.Module], importers: Importers) -> None:
+    imported = sys.modules.get(module)
+    for node in trees[module].body if imported else ():
+        cached = getattr(imported, node.name, None) if isinstance(node, ast.FunctionDef) else None
+        if not isinstance(node, ast.FunctionDef) or not hasattr(cached, "cache_parameters"):
+            continue
+        for decorator in node.decorator_list:
+            made = _evaluated(decorator, {**vars(imported)})(cached.__wrapped__)  # type: ignore[operator]
+            if made.cache_parameters() != cached.cache_parameters():
+                setattr(imported, node.name, made)
+                _hand_on((module, node.name), importers)
 
 
 def _functions(module: ModuleType, tree: ast.Module) -> Iterator[tuple[object, ast.FunctionDef]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
-from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.failures import causes, messages, summaries, verdict
 from rankscope_agent.contract.failures.log import FailureLog, FailureSigns
 from rankscope_agent.contract.failures.messages import classify
 from rankscope_agent.contract.failures.tracebacks import TracebackReader
@@ -89,3 +91,18 @@ def test_20_000_signs_of_failures_are_kept(known, beyond):
     signs.signs.extend([None] * known)
     one.feed(FAULT + b"\n")
     assert (len(signs.signs), signs.beyond_limits) == (20_000, beyond)
+
+
+def test_numbers_and_names_of_signals_are_those_of_linux():
+    names = ("HUP", "INT", "ILL", "ABRT", "BUS", "FPE", "KILL", "SEGV", "TERM")
+    numbers = {int(getattr(signal, f"SIG{name}")): f"SIG{name}" for name in names}
+    assert numbers == verdict.SIGNAL_NAMES
+    assert messages.SIGNALS.keys() == numbers.keys()
+    crashes = {-signal.SIGILL, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGSEGV}
+    found = {messages.classify_exit(-number).cause: -number for number in numbers}
+    assert found[causes.NATIVE_CRASH] in crashes
+    assert found[causes.KILLED] == -signal.SIGKILL
+    assert found[causes.PREEMPTED] == -signal.SIGTERM
+    words = {signal.strsignal(number) or "": -number for number in (6, 7, 9, 11, 15)}
+    words |= {numbers[number]: -number for number in (6, 7, 9, 11, 15)}
+    assert words | {"Out Of Memory": -9} == summaries._SIGNAL_NAMES

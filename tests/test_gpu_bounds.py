@@ -13,6 +13,7 @@ from rankscope_agent.sources.gpus import session
 from rankscope_agent.sources.gpus.dcgm import DcgmPage
 from rankscope_agent.sources.gpus.dcgm_page import parse_page
 from rankscope_agent.sources.gpus.events import EventCounts, EventThread
+from rankscope_agent.sources.gpus.nvidia import NvidiaDevice
 from rankscope_agent.sources.gpus.nvml import NvmlError
 from rankscope_agent.sources.gpus.readings import BLANKS
 from standing_clock import Clock
@@ -119,3 +120,14 @@ def test_events_have_a_fifth_of_a_second_to_be_on_the_first_page_and_two_to_end(
     read(opened)
     opened._reopen()
     assert waits == [0.2, 2.0]
+
+
+def test_a_gpu_has_seven_mig_devices_at_most():
+    asked = []
+    library = SimpleNamespace(
+        NVMLError=KeyError,
+        nvmlDeviceGetMigDeviceHandleByIndex=lambda gpu, number: asked.append(number),
+    )
+    gpu = SimpleNamespace(_pynvml=library, _handle=None, _mig_instance=lambda handle: handle)
+    assert len(NvidiaDevice.mig_instances(gpu)) == 7
+    assert asked == [0, 1, 2, 3, 4, 5, 6]

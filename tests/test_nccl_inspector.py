@@ -83,6 +83,12 @@ def test_operations_of_a_rank_are_counted(node):
     assert page[metrics.INSPECTOR_FILES, ()] == 1
 
 
+def test_a_process_alone_is_a_rank_as_well(node):
+    node.log.write_text(line(rank=0, nranks=1))
+    alone = ("uid-1", "0", "AllReduce", "kernel")
+    assert node.page()[metrics.INSPECTOR_OPERATIONS, alone] == 1
+
+
 def test_a_file_is_read_on_as_it_grows_and_a_cut_line_waits_for_its_end(node):
     whole = line()
     node.log.write_text(whole + whole[:100])

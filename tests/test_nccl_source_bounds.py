@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from inspector_files import PROM, line, prom
-from nccl_job_text import start
+from nccl_job_text import comm, edge, info, start
 from rankscope_agent.contract.metrics import nccl_inspector as metrics
 from rankscope_agent.contract.metrics import nccl_log
 from rankscope_agent.contract.nccl.facts import Facts
@@ -575,6 +575,27 @@ def fed(lines_):
     one.feed("".join(lines_).encode(), 1.0, fresh=True)
     one.sum_up()
     return one
+
+
+def test_4096_ranks_of_a_pod_are_remembered():
+    one = fed(info(rank, comm(rank, 4200, "START")) for rank in range(4200))
+    assert len(one.facts.members) == 4096
+
+
+@pytest.mark.parametrize(("known", "kept"), [(4095, True), (4096, False)])
+def test_4096_ranks_with_timeouts_of_a_pod_are_remembered(known, kept):
+    one = PodLogs(PodIdentity("n", "p", "u"), Facts())
+    one.facts.watchdog.ranks |= set(range(1, known + 1))
+    one.facts.watchdog.read(b"[rank5000]: nothing else")
+    assert (5000 in one.facts.watchdog.ranks) is kept
+
+
+@pytest.mark.parametrize(("edges", "left"), [(3999, 4000), (4000, 0)])
+def test_4000_connections_of_a_pod_wait_to_be_summed_up(edges, left):
+    one = PodLogs(PodIdentity("n", "p", "u"), Facts())
+    one._parser._new_edges = edges
+    one.feed(info(0, edge(0, 1, "P2P/IPC")).encode(), 1.0, fresh=True)
+    assert one._parser._new_edges == left
 
 
 def test_4096_threads_and_8192_settings_of_a_pod_are_remembered():

@@ -260,3 +260,10 @@ def test_a_node_has_one_to_sixteen_cards(count, taken):
         return
     with pytest.raises(ValueError, match="expected 1 to 16 GPUs"):
         parse_simulation(f"h100x{count}")
+
+
+@pytest.mark.parametrize("text", ["h100x8", "l40sx4"])
+def test_a_card_moves_12_hundred_megabytes_a_second_over_its_bus_while_it_works(text):
+    before, after = two_pages(text, 100)
+    received = [page.value(metrics.GPU_PCIE_RECEIVE) for page in (before, after)]
+    assert (received[1] - received[0]) / 100 == pytest.approx(1.2e9)

@@ -203,7 +203,7 @@ def test_256_pods_folders_are_looked_at(tmp_path, monkeypatch):
 
 def test_64_gpus_have_files_of_speeds(tmp_path):
     name = "nccl_inspector_metrics_{:08x}-0000-0000-0000-000000000000.prom"
-    entries = [directories.Entry(name.format(index), (1, index)) for index in range(65)]
+    entries = [directories.Entry(name.format(index), (1, index), 1, 0) for index in range(65)]
     speeds = GpuSpeeds(lambda uid: None)
     speeds.take({RingDirectory(tmp_path, (), ""): entries})
     assert (len(speeds._files), speeds.refused) == (64, 1)

@@ -258,7 +258,9 @@ def _all(watches: Sequence[Server], change: str, jobs: Sequence[int]) -> bool:
 
 
 def _reported(logs: Sequence[Sequence[Mapping[str, Any]]]) -> Reported:
-    lines = [line for log in logs for line in log]
+    """Return what logs hold of these jobs: agents tell of others that run on this machine, too."""
+    own = {name_of(job) for job in range(JOBS)}
+    lines = [line for log in logs for line in log if line["job_id"] in own]
     changes: dict[str, list[str]] = {}
     for line in lines:
         changes.setdefault(line["job_id"], []).append(line["change"])

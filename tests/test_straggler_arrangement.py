@@ -7,7 +7,8 @@ import pytest
 
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.rows import Rows
-from rankscope_analyzers.stragglers.arrangement import shape_of_run
+from rankscope_analyzers.stragglers.arrangement import shape_of_run, steps_of
+from rankscope_analyzers.stragglers.shape import Shape
 
 STEPS = 40
 SIGNS, SLOWER_SIGNS = (np.where(np.arange(STEPS) // n % 2, 1.0, -1.0) for n in (1, 2))
@@ -74,3 +75,18 @@ def test_micro_batches_are_counted_or_known_or_four_for_each_stage(
     job = Layout(stages, stages, 1, known, wall=False)
     found = shape_of_run(rows, (stages, 1, 1), None, job)
     assert (found.microbatches, found.counted) == (microbatches, bool(counts or known))
+
+
+def test_ranks_leave_the_exchange_late_as_compared_with_the_others_of_their_node():
+    """Nodes of one to four ranks, in any order; nothing is known of two ranks' nodes."""
+    nodes = np.array([7, 2, 5, 2, 7, 9, 5, 7, -1, 7, 5, -1])
+    late = np.array([0.1, 0.0, 0.2, 0.3, 0.4, 0.5, 0.0, 0.2, 0.9, 0.8, np.nan, 0.1])
+    ranks = np.arange(len(nodes))
+    known = np.isfinite(late)
+    floats = {"step_seconds": 1.0 + late[known], "compute_seconds": np.ones(known.sum())}
+    start = np.full(known.sum(), 100.0)
+    rows = Rows(ranks[known], ranks[known] * 0, ranks[known], nodes[known], start, floats, {})
+    shape = Shape(1, len(ranks), 1, 4, False, nodes.reshape(1, -1, 1), timing=1)
+    found = steps_of(rows, ranks[known], 1, shape).exit_lateness
+    expected = [-0.2, 0.0, 0.2, 0.3, 0.1, np.nan, 0.0, -0.1, np.nan, 0.5, np.nan, np.nan]
+    np.testing.assert_allclose(found.ravel(), expected, atol=1e-9)

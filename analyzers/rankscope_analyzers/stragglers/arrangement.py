@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
@@ -136,12 +138,24 @@ def _exit_lateness(
         return None
     rest = np.nan_to_num(rows.floats.get(OTHER, np.zeros(len(rows))))
     ended = dense(cell, rows.end - rest, int(np.prod(sizes))).reshape(sizes[0], -1)
-    nodes, late = shape.nodes.ravel(), np.full_like(ended, np.nan)
-    for node in np.unique(nodes[nodes >= 0]):
-        inside = nodes == node
-        if inside.sum() > 1:
-            late[:, inside] = ended[:, inside] - median(ended[:, inside], 1)
+    late = np.full_like(ended, np.nan)
+    for members in _nodes_by_size(shape.nodes.ravel()):
+        times = ended[:, members]
+        late[:, members] = times - median(times, 2)
     return late.reshape(sizes)
+
+
+def _nodes_by_size(nodes: Integers) -> Iterator[Integers]:
+    """Yield the members of all nodes with equally many, two at least: a row for each node.
+
+    Args:
+        nodes: of each rank, negative where it is unknown.
+    """
+    order = np.argsort(nodes, kind="stable")
+    numbers, first, counts = np.unique(nodes[order], return_index=True, return_counts=True)
+    for size in np.unique(counts[(numbers >= 0) & (counts > 1)]):
+        begin = first[(numbers >= 0) & (counts == size)]
+        yield order[begin[:, np.newaxis] + np.arange(size)]
 
 
 def timed_otherwise(rows: Rows, timing: int) -> Booleans | None:

@@ -6,6 +6,7 @@ import pytest
 
 from rankscope_agent.contract import flight_dump
 from rankscope_agent.contract.job_names import JobNameError
+from rankscope_agent.contract.stalls import groups_of
 from rankscope_agent.sources.pods.job_owners import JobOwners
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
 from rankscope_agent.sources.rdma.names import rule_for
@@ -92,6 +93,12 @@ def test_an_answer_of_a_worker_server_has_four_mebibytes_at_most(more, read):
         return
     with pytest.raises(flight_dump.DumpError):
         flight_dump.read(body, flight_dump.ANSWER_LIMITS)
+
+
+def test_the_64_process_groups_that_were_used_last_are_kept():
+    calls = [entry(1 + n, 10**18 + n, process_group=[str(n), "x"]) for n in range(65)]
+    found = groups_of(flight_dump.read(dump(*calls)))
+    assert {group.name for group in found} == {str(n) for n in range(1, 65)}
 
 
 @pytest.mark.parametrize(("tensors", "kept"), [(256, 256), (257, 256)])

@@ -9,7 +9,6 @@ import pytest
 from rankscope_agent.contract.metrics.training import LAST_STEP
 from rankscope_analyzers.findings.finding import Cost
 from rankscope_analyzers.fusion import gather, saved
-from rankscope_analyzers.fusion.streamed_fleet import StreamedFleet
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.steps.job_records import Read, SourceError
 from test_incidents import seen
@@ -46,16 +45,6 @@ def test_half_a_gibibyte_of_a_saved_diagnosis_is_read(size, refused):
     with pytest.raises(SourceError) as error:
         saved.read(Saved(size=size))
     assert ("536,870,913 bytes" in str(error.value)) is refused
-
-
-@pytest.mark.parametrize(("now", "ready"), [(114.9, []), (115.0, ["job"])])
-def test_a_new_job_is_judged_after_fifteen_seconds_if_ranks_are_missing(now, ready):
-    fleet = SimpleNamespace(
-        stream=SimpleNamespace(windows=SimpleNamespace(jobs=["job"])),
-        timing=SimpleNamespace(followed=SimpleNamespace(knows=lambda _: False)),
-        _whole_jobs=frozenset, _first_seen={"job": 100.0},
-    )  # fmt: skip
-    assert StreamedFleet._ready(fleet, now) == ready
 
 
 def test_a_finding_of_which_nothing_is_known_costs_nothing_and_is_of_no_stage():

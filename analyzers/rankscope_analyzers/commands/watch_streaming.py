@@ -39,6 +39,9 @@ EVIDENCE_SHARE = 0.2
 PUNCTUAL_SECONDS = 2.0
 """Agents that answered in time before are waited for so long; the others delay no records."""
 
+NEWCOMER_SECONDS = 1.0
+"""The same while agents wait to be asked for the first time: each look has some that hang."""
+
 SLICE_SECONDS = 0.1
 """Between two questions whether pages are there."""
 
@@ -218,7 +221,8 @@ class StreamingCycle:
             fleet.set_agents(agents.urls, agents.cluster)
         now, began = time.time(), time.monotonic()
         try:
-            found = fleet.look(now, PUNCTUAL_SECONDS)
+            reading = fleet.stream.has_newcomers
+            found = fleet.look(now, NEWCOMER_SECONDS if reading else PUNCTUAL_SECONDS)
         except CredentialsError as error:
             if str(error) != self._problem:
                 self._say(f"no steps can be asked for: {error}")

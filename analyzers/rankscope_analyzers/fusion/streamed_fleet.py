@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +36,11 @@ from rankscope_analyzers.stragglers.streamed_timing import StreamedTiming
 FIRST_SECONDS = 15.0
 """So long a job that is seen for the first time waits for agents that have not answered yet: what
 it is like at its start is what it is compared with."""
+
+READING_SECONDS = 60.0
+"""The same while many agents were not even asked, of which each may be one of the job's, and after
+a pause between two looks, in which no late answer was read: evaluating a large fleet for the first
+time takes half a minute, and so does reading it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +97,11 @@ class StreamedFleet:
         self.stream = StepStream(entry, seconds, cautious=cautious, shard=shard)
         self.timing = StreamedTiming(followed)
         self._first_seen: dict[str, float] = {}
+        self._of_start: frozenset[str] = frozenset()
+        self._pause = 0.0
         self._urls: Sequence[str] = ()
         self._blind: frozenset[str] = frozenset()
         self._looked_at = time.monotonic()
-        self._starts_until = -math.inf
         self._dropped: dict[str, _Dropped] = {}
         self.dropped = 0
 
@@ -117,31 +122,34 @@ class StreamedFleet:
         Raises:
             rankscope_analyzers.intake.credentials.CredentialsError: a file cannot be used.
         """
+        reading = self.stream.has_newcomers  # more than are asked at one look
         found = self.stream.look(self._urls, now, wait_seconds)
-        for name in self.stream.windows.jobs:
+        jobs = self.stream.windows.jobs
+        for name in jobs:
             self._first_seen.setdefault(name, now)
         for known in (self._first_seen, self.stream.starts, self.stream.beside):
-            for name in [one for one in known if one not in self.stream.windows.jobs]:
+            for name in [one for one in known if one not in jobs]:
                 del known[name]
+        new = {name for name in jobs if not self.timing.followed.knows(name)}
+        self._of_start = frozenset(new if reading else new & self._of_start)
         self._drop_too_many(now)
         return found
 
     def _drop_too_many(self, now: float) -> None:
         """Drop records of jobs that have more than there is time for."""
         before, self._looked_at = self._looked_at, time.monotonic()
+        self._pause = self._looked_at - before
         windows = self.stream.windows.jobs
         followed: dict[str, Fresh] = {}
         new: dict[str, Fresh] = {}
         for name, window in windows.items():
             known = followed if self.timing.followed.knows(name) else new
             known[name] = Fresh(window.fresh, window.fresh_steps())
-        if self.stream.has_newcomers:  # more than are asked at one look
-            self._starts_until = self._looked_at + FIRST_SECONDS
         cut = self.timing.shares.too_many(
             followed,
             new,
-            self._looked_at - before,
-            starting=self._looked_at < self._starts_until,
+            self._pause,
+            starting=bool(self._of_start),
         )
         for name, most in cut.items():
             count = windows[name].drop_fresh(most.records, most.steps)
@@ -174,10 +182,14 @@ class StreamedFleet:
         return [
             name
             for name in self.stream.windows.jobs
-            if self.timing.followed.knows(name)
-            or name in whole
-            or now - self._first_seen[name] >= FIRST_SECONDS
+            if self.timing.followed.knows(name) or name in whole or self._has_waited(name, now)
         ]
+
+    def _has_waited(self, name: str, now: float) -> bool:
+        """Return True if a new job has waited long enough for ranks that are missing."""
+        reading = self.stream.has_newcomers or self._pause > FIRST_SECONDS
+        patience = READING_SECONDS if reading else FIRST_SECONDS
+        return now - self._first_seen[name] >= patience
 
     def _has_news(self, name: str) -> bool | None:
         """Return True if there is something to tell of a job, None if no new record tells."""

@@ -93,16 +93,20 @@ def test_20_000_signs_of_failures_are_kept(known, beyond):
     assert (len(signs.signs), signs.beyond_limits) == (20_000, beyond)
 
 
+NAMES = ("HUP", "INT", "ILL", "ABRT", "BUS", "FPE", "KILL", "SEGV", "TERM")
+SIGNALS = {int(getattr(signal, f"SIG{name}")): f"SIG{name}" for name in NAMES}
+
+
 def test_numbers_and_names_of_signals_are_those_of_linux():
-    names = ("HUP", "INT", "ILL", "ABRT", "BUS", "FPE", "KILL", "SEGV", "TERM")
-    numbers = {int(getattr(signal, f"SIG{name}")): f"SIG{name}" for name in names}
-    assert numbers == verdict.SIGNAL_NAMES
-    assert messages.SIGNALS.keys() == numbers.keys()
-    crashes = {-signal.SIGILL, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGSEGV}
-    found = {messages.classify_exit(-number).cause: -number for number in numbers}
-    assert found[causes.NATIVE_CRASH] in crashes
-    assert found[causes.KILLED] == -signal.SIGKILL
-    assert found[causes.PREEMPTED] == -signal.SIGTERM
-    words = {signal.strsignal(number) or "": -number for number in (6, 7, 9, 11, 15)}
-    words |= {numbers[number]: -number for number in (6, 7, 9, 11, 15)}
+    assert SIGNALS == verdict.SIGNAL_NAMES
+    assert messages.SIGNALS.keys() == SIGNALS.keys()
+    words = {signal.strsignal(number): -number for number in (6, 7, 9, 11, 15)}
+    words |= {SIGNALS[number]: -number for number in (6, 7, 9, 11, 15)}
     assert words | {"Out Of Memory": -9} == summaries._SIGNAL_NAMES
+
+
+def test_signals_of_crashes_are_crashes_and_a_kill_is_one():
+    found = {name: messages.classify_exit(-number).cause for number, name in SIGNALS.items()}
+    crashes = {name for name, cause in found.items() if cause == causes.NATIVE_CRASH}
+    assert crashes == {"SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV"}
+    assert (found["SIGKILL"], found["SIGTERM"]) == (causes.KILLED, causes.PREEMPTED)

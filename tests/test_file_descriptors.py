@@ -58,6 +58,17 @@ def test_with_what_is_wanted_no_source_has_to_do_with_less(monkeypatch):
     assert interface_limit() == 32
 
 
+def test_sources_have_their_shares_of_a_thousand_descriptors(monkeypatch):
+    monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (1000, 1000))
+    assert {source: share(source) for source in SHARES} == {
+        "rdma": 250,
+        "training": 200,
+        "nccl_log": 100,
+        "netdev": 100,
+        "nccl_inspector": 50,
+    }
+
+
 def test_the_agent_raises_its_own_limit_as_far_as_it_may(tmp_path):
     lowered = ("sh", "-c", 'ulimit -Sn 256; ulimit -Hn 5000; exec "$@"', "sh", *COMMAND)
     flags = ("--no-collector.rdma",)

@@ -161,7 +161,7 @@ def test_bus_bandwidth_is_what_each_link_carries():
          "Slow: the link from rank 3 (n3) to rank 1 (n1) carries 0.3 Gbit/s, others 1 Gbit/s."),
         (measured(), 1.1 * GBIT, 2, "links carry less than the 1.1 Gbit/s"),
         (measured(), 0.9 * GBIT, 0, "No rank or link is slow."),
-        (measured(ranks=2), None, 3, "2 ranks cannot be told apart"),
+        (measured(ranks=2), None, 3, "2 ranks cannot be distinguished"),
         (measured(ranks=2), 0.9 * GBIT, 0, "12"),
     ],
 )  # fmt: skip

@@ -141,7 +141,7 @@ CASES: list[Case] = [
         [JOB, network(ipam={"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/16"}]]})],
     ),
     (
-        *("address-ranges", "fail", "both hand out"),
+        *("address-ranges", "fail", "both assign"),
         [
             changed({NETWORKS: "rail-0,rail-1"}),
             rail("rail-0", "10.1.0.0/16"),

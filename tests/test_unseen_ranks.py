@@ -107,7 +107,7 @@ def test_a_job_whose_probe_nobody_loaded_is_not_called_hung_but_said_to_be_unkno
     seen = from_pages([Page("n1", now, page)], job_reports.READS)
     (report,) = job_reports.reports(TimingResults(), JobEvidence(seen), now, asked="ml/llm")
     assert report.incidents == ()
-    assert any("nothing tells that the probe is loaded" in one for one in report.unobserved)
+    assert any("no sign that the probe is loaded" in one for one in report.unobserved)
     ended = f'{page}{RANK_ALIVE.name}{{job_id="ml/llm",rank="0"}} 0\n'
     seen = from_pages([Page("n1", now, ended)], job_reports.READS)
     (report,) = job_reports.reports(TimingResults(), JobEvidence(seen), now, asked="ml/llm")

@@ -79,7 +79,7 @@ def test_a_few_steps_carry_no_verdict():
 def test_a_single_rank_has_nobody_to_be_compared_with():
     said = judge(Job(ranks=1))
     assert said.confidence == 0.0
-    assert "one rank only: there is nobody to compare it with" in said.unobserved
+    assert "one rank only: there is no rank to compare it with" in said.unobserved
 
 
 def test_what_was_not_measured_is_said_and_lowers_the_confidence():

@@ -82,7 +82,7 @@ class Certified:
 def test_a_list_of_users_that_names_nobody_is_refused(tmp_path, users):
     path = tmp_path / "web.yml"
     path.write_text(f"basic_auth_users: {users}\n")
-    with pytest.raises(ValueError, match="names nobody"):
+    with pytest.raises(ValueError, match="basic_auth_users is empty"):
         Guard(AccessSettings(path))
 
 
@@ -91,7 +91,7 @@ def test_a_configuration_that_asks_nobody_for_anything_says_so_at_the_start(tmp_
     path.write_text("")
     caplog.set_level(logging.WARNING)
     Guard(AccessSettings(path))
-    assert f"{path} asks nobody for anything" in caplog.text
+    assert f"{path} requires neither TLS nor passwords" in caplog.text
 
 
 def test_a_fifo_in_place_of_a_secret_is_no_file_and_holds_nobody_up(token_file, config_file):

@@ -22,8 +22,8 @@ from rankscope_agent.web.watched_files import Watched
 log = logging.getLogger(__name__)
 
 NO_CREDENTIALS = (
-    "This path tells what jobs do, and this agent has been given nothing to tell its readers"
-    " apart: start it with --web.token-file, with client certificates or basic_auth_users in"
+    "This path shows what jobs do, and this agent has no credentials to check its readers by:"
+    " start it with --web.token-file, with client certificates or basic_auth_users in"
     " --web.config.file, on a loopback address, or with --web.insecure-api."
 )
 NOT_SHOWN = "This path takes a bearer token, a password or a client certificate of this agent's."
@@ -214,7 +214,7 @@ def _watched_config(path: Path | None) -> Watched[WebConfig] | None:
         return None
     config = Watched(_Configuration(path).read, (path,))
     if config.last().tls is None and not config.last().users:
-        log.warning("web access: %s asks nobody for anything: neither TLS nor passwords", path)
+        log.warning("web access: %s requires neither TLS nor passwords", path)
     return config
 
 

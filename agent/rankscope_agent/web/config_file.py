@@ -112,7 +112,7 @@ def _web_config(document: object, folder: Path) -> WebConfig:
     top = _mapping(document, "the file", _TOP)
     users = _mapping(top.get("basic_auth_users"), "basic_auth_users")
     if "basic_auth_users" in top and not users:
-        raise ValueError("basic_auth_users names nobody; without it, nobody is asked")
+        raise ValueError("basic_auth_users is empty; without it, no password is asked for")
     users = {str(name): str(hashed) for name, hashed in users.items()}
     check_users(users)
     http = _mapping(top.get("http_server_config"), "http_server_config", ("http2", "headers"))

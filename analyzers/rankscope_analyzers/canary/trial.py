@@ -24,7 +24,7 @@ class Outcome:
     """How a trial ended.
 
     Args:
-        result: named, missed, or unknown where nobody could be asked.
+        result: named, missed, or unknown where no answer.
         reason: a sentence.
         seconds: from the start of the trial to its end.
     """
@@ -62,7 +62,7 @@ def wait(
         try:
             outcome = judged(look(job_id), began, now)
         except SilentError as error:
-            outcome = Outcome("unknown", f"nobody could be asked: {error}", now - began)
+            outcome = Outcome("unknown", f"no answer: {error}", now - began)
         if outcome.result == "named" or now - began >= patience:
             return outcome
         time.sleep(LOOK_SECONDS)

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     """Wait for the slow rank to be named; print what happened.
 
     Returns:
-        0 if it was named, 2 if it was not, 3 if nobody could be asked.
+        0 if it was named, 2 if it was not, 3 if no answer.
 
     Raises:
         InputError: an option cannot be used.

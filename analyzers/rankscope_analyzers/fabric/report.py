@@ -148,8 +148,8 @@ def lines(found: Conclusion) -> Iterator[str]:
         yield f"Slow: links carry less than the {_rate(found.minimum)} that were asked for."
     if not judge.comparable(measured):
         yield (
-            f"{len(measured.hosts)} ranks cannot be told apart: start {judge.COMPARABLE} or more,"
-            " or say by --minimum what a link must carry."
+            f"{len(measured.hosts)} ranks cannot be distinguished: start {judge.COMPARABLE} or"
+            " more, or say by --minimum what a link must carry."
         )
     elif not found.faults and not found.below:
         yield "No rank or link is slow."

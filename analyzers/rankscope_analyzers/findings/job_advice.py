@@ -104,7 +104,7 @@ JOB_ADVICE: Mapping[str, Advice] = {
     "pod_failed": Advice(
         "page",
         "Read the log of the pod that failed first: rankscope explain job-log LOG...; kubectl"
-        " describe pod tells its events and exit codes.",
+        " describe pod shows its events and exit codes.",
         "RankscopePodFailed",
         "ml",
     ),

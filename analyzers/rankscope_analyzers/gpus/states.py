@@ -22,7 +22,7 @@ State = Literal["lost", "hung", "missing"]
 
 MEANING: Mapping[State, str] = {
     "lost": "the driver has lost it",
-    "hung": "nobody gets an answer about it",
+    "hung": "calls about it do not return",
     "missing": "a pod holds it, or it was there before, and the driver does not name it",
 }
 

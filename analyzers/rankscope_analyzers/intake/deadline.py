@@ -182,7 +182,7 @@ def _looked_up(host: str, port: int, deadline: Deadline) -> list[Any]:
     try:
         found = answer.get(timeout=deadline.left())
     except queue.Empty:
-        raise TimeoutError(f"nobody has told in time what address {host} has") from None
+        raise TimeoutError(f"the address of {host} was not resolved in time") from None
     if isinstance(found, OSError):
         raise found
     return found

@@ -237,7 +237,7 @@ class StepStream:
         ranks: Sequence[Mapping[str, Any]] = ()
         if agent.in_blocks is False:
             ranks = step_json.ranks_of(_json(first))
-            first, *more = more or [AgentError(f"agent {url} tells of no steps")]
+            first, *more = more or [AgentError(f"agent {url} reports no steps")]
             if isinstance(first, AgentError):
                 raise first
         answer = step_answer(url, agent.since(now - self._seconds), _json(first))

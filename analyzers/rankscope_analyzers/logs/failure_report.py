@@ -138,7 +138,7 @@ def sentence(attempt: Attempt | None, quotes: Sequence[Quote] = ()) -> str:
     """Write who failed first and why, or what is not understood."""
     if attempt is None and quotes:
         return (
-            "whether the job failed cannot be told: these logs report errors of no known kind,"
+            "whether the job failed is unknown: these logs report errors of no known kind,"
             f" first {visible(quotes[0].text)}"
         )
     if attempt is None:
@@ -171,7 +171,7 @@ def _sentence_of_victims(attempt: Attempt) -> str:
     else:
         why = "lost others or was ended by its launcher"
     silent = f"; {ranks_named(attempt.silent)} silent" if attempt.silent else ""
-    return f"{who} {why}, and whoever failed first is not in these logs{silent}"
+    return f"{who} {why}, and the rank that failed first is not in these logs{silent}"
 
 
 def _exception(attempt: Attempt | None) -> str | None:

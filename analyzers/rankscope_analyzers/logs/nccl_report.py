@@ -38,9 +38,9 @@ REASON_SENTENCES = {
     nccl_verdict.SOCKET_SELECTED: (
         "several nodes and network Socket: TCP is probable, but no connection is in this log yet"
     ),
-    nccl_verdict.NO_CONNECTION: "no connection is in this log: the network in use cannot be told",
+    nccl_verdict.NO_CONNECTION: "no connection is in this log: the network in use is unknown",
     nccl_verdict.NO_NETWORK_LINE: (
-        "nothing in this log tells the network (NCCL_DEBUG=INFO prints it, WARN does not)"
+        "nothing in this log shows the network (NCCL_DEBUG=INFO prints it, WARN does not)"
     ),
 }
 
@@ -263,7 +263,7 @@ def suspects_sentence(facts: Facts, found: Sequence[Suspect]) -> str:
         return f"rank {found[0].rank} is the first suspect: {found[0].why}"
     if facts.watchdog.timeouts:
         return (
-            "collectives timed out, and nothing in these logs tells who did not join;"
+            "collectives timed out, and nothing in these logs shows who did not join;"
             " read the logs of all ranks together"
         )
     return "no collective timeout in these logs"

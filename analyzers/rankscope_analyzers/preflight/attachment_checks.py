@@ -135,7 +135,7 @@ def address_ranges(job: Job) -> Outcome:
         for mine in these:
             if any(mine.version == range_.version and mine.overlaps(range_) for range_ in those):
                 return failed(
-                    f"{one} and {other} both hand out addresses of {mine}",
+                    f"{one} and {other} both assign addresses of {mine}",
                     "ranges that do not overlap",
                     "give each rail a subnet of its own, or traffic leaves by the wrong one",
                 )
@@ -166,7 +166,7 @@ def pod_addresses(job: Job) -> Outcome:
                 return failed(
                     f"{given[address]} and {role.name} both have {address}",
                     "an address of its own for each pod",
-                    "let an allocator that knows all nodes hand out addresses",
+                    "let an allocator that knows all nodes assign addresses",
                 )
             given[address] = role.name
             outside = _outside(job, name, address)

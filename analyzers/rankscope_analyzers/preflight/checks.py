@@ -53,10 +53,12 @@ CHECKS: Sequence[Check[Job]] = (
     Check(
         "attachment-definition", "The network is defined", attachment_checks.attachment_definition
     ),
-    Check("attachment-master", "Nodes have what networks hang on", master_check.attachment_master),
+    Check(
+        "attachment-master", "Nodes have the masters of networks", master_check.attachment_master
+    ),
     Check(
         "address-ranges",
-        "Networks hand out addresses of their own",
+        "Networks assign separate addresses",
         attachment_checks.address_ranges,
     ),
     Check("pod-addresses", "No two pods share an address", attachment_checks.pod_addresses),

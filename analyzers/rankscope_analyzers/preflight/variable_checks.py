@@ -190,8 +190,8 @@ def _hang_detection(job: Job, role: Role) -> Outcome:
     if known.hidden:
         raise UndecidedError(known.hidden)
     return warned(
-        "nothing but the pod's phase tells that the job works",
-        "a sign of progress: Running is no health",
+        "only the pod's phase shows whether the job works",
+        "a sign of progress: Running is not proof of health",
         "have steps recorded by the probe, and compare with rankscope diagnose",
     )
 

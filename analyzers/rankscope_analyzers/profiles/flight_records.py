@@ -94,11 +94,11 @@ def complete(
     if silent:
         return records, (
             f"{len(silent)} of {world_size} ranks, the first is rank {silent[0]}, have no windows"
-            " of collectives, so that waiting for them cannot be told from compute",
+            " of collectives, so that waiting for them cannot be distinguished from compute",
         )
     if launches.empty:
         return records, (
-            "no collective is in any Flight Recorder, so that waiting cannot be told from compute",
+            "no collective is in any Flight Recorder: waiting cannot be distinguished from compute",
         )
     oldest = records["t_start_unix_seconds"].min() - MARGIN_SECONDS
     launches = launches[launches["time"] >= oldest].reset_index(drop=True)
@@ -169,7 +169,7 @@ def _why_none(
             " that all ranks recorded"
         )
         return
-    yield "the Flight Recorder of NCCL has no durations: when hosts launch tells no device's time"
+    yield "the Flight Recorder of NCCL has no durations: when hosts launch shows no device's time"
     step = float(records["step_seconds"].median())
     rank = max(waits.late, key=lambda number: waits.late[number], default=None)
     if rank is not None and waits.late[rank] > HOST_LATE_SHARE * step:

@@ -172,7 +172,7 @@ def _doubts(traces: Sequence[_Trace]) -> tuple[str, ...]:
     if hosts:
         notes.append(
             f"{hosts} of {len(traces)} traces hold neither kernels nor gloo collectives: compute"
-            " cannot be told from waiting (profile with ProfilerActivity.CUDA)"
+            " cannot be distinguished from waiting (profile with ProfilerActivity.CUDA)"
         )
     sizes = sorted({trace.by.world_size for trace in traces if trace.by.world_size})
     if len(sizes) > 1:

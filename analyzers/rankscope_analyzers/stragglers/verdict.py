@@ -144,7 +144,7 @@ def _unobserved(frame: StepFrame, steps: int) -> tuple[str, ...]:
             f"only {steps} usable steps were recorded, a verdict needs {MINIMUM_STEPS}"
         )
     if len(frame.ranks) < 2:
-        sentences.append("one rank only: there is nobody to compare it with")
+        sentences.append("one rank only: there is no rank to compare it with")
     if frame.unobserved:
         which = ranks_listed(frame.unobserved)
         sentences.append(

@@ -91,7 +91,7 @@ def straggler(evidence: Evidence) -> Judgement:
     if verdict is None or verdict.steps < MINIMUM_STEPS:
         return _absent(evidence, "too few steps to compare ranks", expected)
     if len(evidence.ranks) == 1:
-        return not_applicable("one rank has nobody to wait for")
+        return not_applicable("one rank has no peers to wait for")
     return _confident(verdict, evidence, expected)
 
 

@@ -84,7 +84,7 @@ def _numbers() -> list[Panel]:
     ended = rate(of(training.STEP_LATENCY, JOB, part="_count"))
     spent = rate(of(training.STEP_LATENCY, JOB, part="_sum"))
     alive = of(training.RANK_ALIVE, JOB)
-    # A rank that was started again on another node is told of by two agents for a while.
+    # A rank that was started again on another node is reported by two agents for a while.
     each = worst(alive, "job_id", "rank")
     cluster = by()
     held = worst(of(starvation.RANK_STOPPED, JOB), "job_id", "rank")

@@ -11,7 +11,7 @@ from rankscope_dashboards.parts.fields import numbered
 from rankscope_dashboards.parts.panels import BAD, GOOD, WARN, Panel, TimeSeries, targets
 
 HELD_DOWN = 'reason!~".*idle.*|.*setting.*"'
-"""An idle GPU's clock is low, and somebody set a limit: neither slows a job down unexpectedly."""
+"""An idle GPU's clock is low, and limits are set on purpose: neither slows a job unexpectedly."""
 
 FULL_MEMORY = ((None, GOOD), (0.9, WARN), (0.97, BAD))
 """Of a GPU's memory: fragments of the allocator make the last few percent unusable."""

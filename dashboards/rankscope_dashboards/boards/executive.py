@@ -260,7 +260,7 @@ def _parts() -> list[Panel]:
             description="GPU time from the start of processes, or from the last step before a"
             " restart, to the first step, by phase: before the processes, launch (from the"
             " container to the process), process (imports), rendezvous (joining the others) and"
-            " first_step. unknown: no agent told the phases.",
+            " first_step. unknown: no agent reported the phases.",
             unit="short",
             minimum=0,
             decimals=2,

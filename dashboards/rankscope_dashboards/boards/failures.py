@@ -31,7 +31,7 @@ def panels(runbooks: str) -> list[Panel]:
         Table(
             title="Failures per 1,000 GPU-hours",
             description="Hours in which a node, or for preemptions a job, failed so, by what kernel"
-            " logs and pods said, over the GPU-hours of nodes whose kernel log was read, with the"
+            " logs and pods report, over the GPU-hours of nodes whose kernel log was read, with the"
             " limits of its 95 % interval; beside it what Llama 3's 54 days on 16,384 H100s had"
             " (arXiv:2407.21783, table 5). A lost GPU, GPU hardware and NVLink are the kinds of"
             " faulty GPUs. `rankscope xids` names the GPUs.",

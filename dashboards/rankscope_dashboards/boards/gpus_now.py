@@ -113,7 +113,7 @@ def _allocated(runbooks: str) -> list[Panel]:
         ),
         _count(
             "Allocated GPUs that are idle",
-            "GPUs held by containers on which no kernel ran in the last hour: nobody else can use"
+            "GPUs held by containers on which no kernel ran in the last hour: no one else can use"
             " them. GPUs that were not observed for all of it do not count.",
             unused,
             among=held,

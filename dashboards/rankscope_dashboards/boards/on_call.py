@@ -129,7 +129,7 @@ def _counts(runbooks: str) -> list[Panel]:
         Stat(
             title="Urgent jobs",
             description=(
-                "Jobs with an incident that should page somebody, according to rankscope watch."
+                "Jobs with an incident that is worth a page, according to rankscope watch."
             ),
             targets=now(
                 (
@@ -197,18 +197,11 @@ def _devices(runbooks: str) -> list[Panel]:
             briefly="no NCCL log",
             links=[links.runbook(runbooks, "RankscopeSocketFallback")],
         ),
-        Stat(
-            title="Agents",
-            description="Agents that answered Prometheus at its last scrape.",
-            targets=now((f"count({of(agent.BUILD_INFO, CLUSTER)})", "")),
-            missing=shared.NO_AGENT,
-            briefly="no agent",
-        ),
     ]  # fmt: skip
 
 
 def _incidents(runbooks: str) -> list[Panel]:
-    # A rank that was started again on another node is told of by two agents for a while.
+    # A rank that was started again on another node is reported by two agents for a while.
     alive = worst(of(training.RANK_ALIVE, JOB), "job_id", "rank")
     ranks = f"sum {by('job_id')} ({alive})"
     return [

@@ -43,7 +43,7 @@ def waiting(runbooks: str) -> Panel:
         ),
         overrides=shared.to_debug(),
         largest_first="pods",
-        widths={"pods": 50},
+        widths={"pods": 66},
         steps=ANY_IS_BAD,
         missing="all pods start, or agents have no access to the API server",
         links=[
@@ -117,7 +117,7 @@ def recent_errors(runbooks: str) -> Panel:
             ),
             *shared.to_debug(),
         ],
-        widths={"when": 120, "rank": 60},
+        widths={"when": 110, "rank": 50, "runbook": 180},
         missing="no failure in the logs that agents read",
         width=12,
         height=6,

@@ -25,6 +25,7 @@ from rankscope_dashboards.parts.panels import (
     GOOD,
     BarGauge,
     Panel,
+    Stat,
     Table,
     TimeSeries,
     now,
@@ -197,6 +198,14 @@ def unseen(runbooks: str) -> list[Panel]:
     """
     failing = f"{of(agent.COLLECTOR_SUCCESS, NODE)} == 0"
     return [
+        Stat(
+            title="Agents",
+            description="Agents that answered Prometheus at its last scrape.",
+            targets=now((f"count({of(agent.BUILD_INFO, CLUSTER)})", "")),
+            missing=shared.NO_AGENT,
+            width=4,
+            briefly="no agent",
+        ),
         BarGauge(
             title="Collectors without a source",
             description="Number of nodes on which a collector currently returns nothing. A"
@@ -207,6 +216,7 @@ def unseen(runbooks: str) -> list[Panel]:
             decimals=0,
             targets=now((f"topk({MANY}, count by (collector) ({failing}))", "{{collector}}")),
             missing="all collectors have their source, or no agent is scraped",
+            width=10,
         ),
         _refused(runbooks),
         _watches(runbooks),
@@ -248,6 +258,7 @@ def _refused(runbooks: str) -> Panel:
         ),
         missing="nothing is rejected, or no agent is scraped",
         links=[links.runbook(runbooks, "RankscopeJobNameRefused")],
+        width=10,
     )
 
 

@@ -270,7 +270,7 @@ def _inhibits(source: list[str], target: list[str], *equal: str) -> Value:
 
 
 INHIBITION: tuple[Value, ...] = (
-    # Those of the jobs that failed in it: nobody's failing pods mute the alerts of another's job.
+    # Those of the jobs that failed in it: one job's failing pods do not mute another's alerts.
     _inhibits(['alertname="RankscopeJobInCascade"'], [_named(OF_FAILING_JOBS)], "job_id"),
     _inhibits(['severity="page"', 'scope="job"'], ['severity="ticket"', 'scope="job"'], "job_id"),
     _inhibits(

@@ -50,7 +50,7 @@ JOB_ATTEMPT = Metric(
     "gauge",
     "Restarts of the whole job: by its launcher's labels (JobSet, TrainJob, Volcano, DLRover), by"
     " torchrun within its pods, or, from rankscope watch --cluster-jobs, by its object; absent if"
-    " none tells.",
+    " none of them counts.",
     ("job_id", "source"),
 )
 JOB_RESTARTS_LEFT = Metric(

@@ -95,7 +95,9 @@ def _traced(place: Path) -> tuple[dict[str, str], dict[str, str]]:
         else:
             known[name] = text
     if known.get("wchan") == "0":  # what the kernel says to those who may not know, too
-        refused["wchan"] = "the kernel tells no place: it runs, or the agent may not trace it"
+        refused["wchan"] = (
+            "the kernel shows no wait channel: it runs, or the agent may not trace it"
+        )
         del known["wchan"]
     return known, refused
 

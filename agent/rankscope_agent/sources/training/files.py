@@ -396,5 +396,5 @@ def _job(header: RingHeader, pod_uid: str, names: JobNames, file: OwnedFile) -> 
     except JobNameError as error:
         raise RingError("identity", str(error)) from error
     if job is None:
-        raise RingError("pod_unknown", f"nobody knows the namespace of pod {pod_uid} yet")
+        raise RingError("pod_unknown", f"the namespace of pod {pod_uid} is not known yet")
     return job

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Severity = Literal["page", "ticket", "none", "by_class"]
-"""Whom it reaches: somebody at once, somebody's queue, nobody. `by_class` pages for jobs of the
+"""Whom it reaches: the engineer on call, a queue, no one. `by_class` pages for jobs of the
 production class in the namespaces that may page, and makes a ticket for the owner of any other."""
 
 Scope = Literal["job", "node", "cluster", "project"]

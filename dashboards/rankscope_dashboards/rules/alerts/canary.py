@@ -11,7 +11,7 @@ MISSED_SECONDS = 7800
 """Two runs of the hourly canary, and ten minutes in which the second one starts and trains."""
 
 REMEMBERED = "7d"
-"""Nobody repairs what is no longer said: after the last success the alert fires for a week."""
+"""An alert that ends is not acted on: after the last success it fires for a week."""
 
 RIGHT = f'symptom="{SYMPTOM}",rank="{SLOW_RANK}"'
 

@@ -17,7 +17,7 @@ FALLING_FREE = 0.3
 """Below that a fall is looked at: above it nothing is full within a day but by a flood."""
 
 NEWS_SECONDS = 900
-"""What a log said longer ago is no news."""
+"""Older lines of a log are no news."""
 
 _FAILING = worst(happened(training.CHECKPOINT_WRITE_FAILURES.name, "30m"), "job_id", "rank")
 _UNLOADED = worst(happened(reported.CHECKPOINT_LOAD_FAILURES.name, "30m"), "job_id", "rank")

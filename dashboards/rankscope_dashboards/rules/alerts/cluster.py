@@ -12,7 +12,7 @@ from rankscope_dashboards.rules.alerts.limits import limit, percent
 from rankscope_dashboards.rules.recording_rules import burn
 
 ERRORS_WITHIN = "15m"
-"""Thirty evaluations of the default interval: an alert that ends before somebody looks at the
+"""Thirty evaluations of the default interval: an alert that ends before anyone looks at the
 job that it names is of no use."""
 
 _RAISED_FOR = texts.known(
@@ -333,7 +333,7 @@ OWN: tuple[Alert, ...] = (
         expression=_MAINTENANCE,
         hold="0s",
         keep="0s",
-        why="Notifies nobody: it mutes other alerts of the node while it fires.",
+        why="Sends no notification: it mutes other alerts of the node while it fires.",
         severity="none",
         scope="node",
         summary=f"{texts.NODE} is cordoned or in maintenance",

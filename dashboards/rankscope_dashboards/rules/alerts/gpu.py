@@ -72,7 +72,7 @@ _LOWERED_BY_DECISION = (
     f"count {by()} (count {by('node')} ({_LOWERED}))"
     f" > 0.5 * ({records.CLUSTER_AGENTS} >= {MANY_NODES})"
 )
-"""What most nodes of a cluster have is a limit that somebody chose for all of them."""
+"""What most nodes of a cluster have is a limit that was chosen for all of them."""
 
 NODE_ALERTS: tuple[Alert, ...] = (
     Alert(
@@ -167,7 +167,7 @@ NODE_ALERTS: tuple[Alert, ...] = (
         hold="10m",
         keep="15m",
         why="The power brakes of a failing supply come in bursts, which five-minute averages"
-        " smooth out; a lowered limit stays until somebody raises it.",
+        " smooth out; a lowered limit stays until someone raises it.",
         severity="ticket",
         scope="node",
         summary=f"{texts.GPU} gets less power than its default",

@@ -184,7 +184,7 @@ JOB_ALERTS: tuple[Alert, ...] = (
         hold="15m",
         keep="30m",
         why="A link may come up with fewer lanes for a moment; a rate that lasts 15 minutes"
-        " stays until somebody touches the cable.",
+        " stays until someone touches the cable.",
         severity="ticket",
         scope="job",
         summary=f"A port of {texts.JOB} runs below its possible rate",

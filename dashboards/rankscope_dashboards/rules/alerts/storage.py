@@ -13,8 +13,8 @@ has it (`layers/storage_clients.py`)."""
 
 _MEAN = records.CLIENT_OPERATION
 _USUAL = f"quantile {by('type', 'filesystem', 'operation')} (0.25, {_MEAN})"
-"""The lower quartile, not the median, so that one of two nodes can be told from the other. Of one
-node there is nothing to compare."""
+"""The lower quartile, not the median, so that the slow one of two nodes stands out. A single
+node is compared with none."""
 
 STORAGE: tuple[Alert, ...] = (
     Alert(

@@ -232,7 +232,7 @@ QUALITY: tuple[Alert, ...] = (
         expression=with_owner(f"({_BUSY_HOUR} < {IDLE_UTILISATION} and {records.JOB_GPU})"),
         hold="30m",
         keep="30m",
-        why="The mean of an hour, plus half an hour for somebody to return to an interactive"
+        why="The mean of an hour, plus half an hour for a user to return to an interactive"
         " session.",
         severity="ticket",
         scope="job",

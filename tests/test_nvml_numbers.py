@@ -129,30 +129,30 @@ def test_codes_have_the_librarys_names(code):
 
 
 @pytest.mark.parametrize(
-    ("code", "name"),
+    ("module", "ours", "name"),
     [
-        (nvml.SUCCESS, "NVML_SUCCESS"),
-        (nvml.UNINITIALIZED, "NVML_ERROR_UNINITIALIZED"),
-        (nvml.NOT_SUPPORTED, "NVML_ERROR_NOT_SUPPORTED"),
-        (nvml.NO_PERMISSION, "NVML_ERROR_NO_PERMISSION"),
-        (nvml.NOT_FOUND, "NVML_ERROR_NOT_FOUND"),
-        (nvml.DRIVER_NOT_LOADED, "NVML_ERROR_DRIVER_NOT_LOADED"),
-        (nvml.TIMEOUT, "NVML_ERROR_TIMEOUT"),
-        (nvml.LIBRARY_NOT_FOUND, "NVML_ERROR_LIBRARY_NOT_FOUND"),
-        (nvml.FUNCTION_NOT_FOUND, "NVML_ERROR_FUNCTION_NOT_FOUND"),
-        (nvml.GPU_IS_LOST, "NVML_ERROR_GPU_IS_LOST"),
-        (nvml.RESET_REQUIRED, "NVML_ERROR_RESET_REQUIRED"),
-        (nvml.LIB_RM_VERSION_MISMATCH, "NVML_ERROR_LIB_RM_VERSION_MISMATCH"),
-        (nvml.NOT_READY, "NVML_ERROR_NOT_READY"),
-        (nvml.UNKNOWN, "NVML_ERROR_UNKNOWN"),
-        (nvml.EVENT_XID, "nvmlEventTypeXidCriticalError"),
-        (nvml.CLOCK_SM, "NVML_CLOCK_SM"),
-        (nvml.CLOCK_MEMORY, "NVML_CLOCK_MEM"),
-        (readings.RECOVERY_FIELD, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"),
+        (nvml, "SUCCESS", "NVML_SUCCESS"),
+        (nvml, "UNINITIALIZED", "NVML_ERROR_UNINITIALIZED"),
+        (nvml, "NOT_SUPPORTED", "NVML_ERROR_NOT_SUPPORTED"),
+        (nvml, "NO_PERMISSION", "NVML_ERROR_NO_PERMISSION"),
+        (nvml, "NOT_FOUND", "NVML_ERROR_NOT_FOUND"),
+        (nvml, "DRIVER_NOT_LOADED", "NVML_ERROR_DRIVER_NOT_LOADED"),
+        (nvml, "TIMEOUT", "NVML_ERROR_TIMEOUT"),
+        (nvml, "LIBRARY_NOT_FOUND", "NVML_ERROR_LIBRARY_NOT_FOUND"),
+        (nvml, "FUNCTION_NOT_FOUND", "NVML_ERROR_FUNCTION_NOT_FOUND"),
+        (nvml, "GPU_IS_LOST", "NVML_ERROR_GPU_IS_LOST"),
+        (nvml, "RESET_REQUIRED", "NVML_ERROR_RESET_REQUIRED"),
+        (nvml, "LIB_RM_VERSION_MISMATCH", "NVML_ERROR_LIB_RM_VERSION_MISMATCH"),
+        (nvml, "NOT_READY", "NVML_ERROR_NOT_READY"),
+        (nvml, "UNKNOWN", "NVML_ERROR_UNKNOWN"),
+        (nvml, "EVENT_XID", "nvmlEventTypeXidCriticalError"),
+        (nvml, "CLOCK_SM", "NVML_CLOCK_SM"),
+        (nvml, "CLOCK_MEMORY", "NVML_CLOCK_MEM"),
+        (readings, "RECOVERY_FIELD", "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"),
     ],
 )
-def test_numbers_that_are_asked_with_are_the_librarys(code, name):
-    assert code == getattr(pynvml, name)
+def test_numbers_that_are_asked_with_are_the_librarys(module, ours, name):
+    assert getattr(module, ours) == getattr(pynvml, name)
 
 
 def test_answers_that_will_be_the_same_next_time():

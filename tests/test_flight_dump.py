@@ -79,7 +79,7 @@ def test_recorder_says_whether_it_still_has_its_first_entry() -> None:
         {"collective_seq_id": None},
         {"duration_ms": float("nan")},
         {"duration_ms": 1e300},
-        {"duration_ms": 10**400},
+        {"duration_ms": 10**300},
         {"process_group": []},
         {"process_group": ["x" * 129, ""]},
         {"process_group": ['a"b\n', ""]},
@@ -91,6 +91,10 @@ def test_entry_that_contradicts_itself_is_skipped_and_counted(changed) -> None:
     read = read_launches(dump(entry(1, NOW, **changed), entry(2, NOW)))
     assert [launch.seq for launch in read.launches if launch.seq != MESSAGES] == [2]
     assert read.skipped == 1
+
+
+def test_number_of_more_digits_than_any_recorder_writes_is_no_dump() -> None:
+    assert refusal(dump(entry(1, NOW, duration_ms=10**400), entry(2, NOW))) == "malformed"
 
 
 def test_unreadable_entry_of_a_known_time_leaves_a_launch_of_unknown_length() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from rankscope_analyzers.gpus.error_sources import from_pages
 from rankscope_analyzers.gpus.errors import GpuError, errors
-from rankscope_analyzers.intake.page_history import Page, Series
+from rankscope_analyzers.intake.observed import Series
+from rankscope_analyzers.intake.page_history import Page
 
 NOW = 1_800_000_000.0
 UUID = "GPU-00000000-1111-2222-3333-444444444444"

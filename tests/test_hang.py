@@ -353,7 +353,7 @@ def test_a_span_on_an_agents_page_keeps_a_pause_from_being_called_a_hang():
         labels = f'{{job_id="job",rank="0",kind="{kind}"}}'
         text = f"{training.SPAN_BEGAN.name}{labels} {NOW + OFFSET - began}\n" + "".join(more)
         whole = training_page(quiet)
-        return hung(replace(whole, text=whole.text + text))
+        return hung(replace(whole, body=whole.text + text))
 
     usual = f'{training.CHECKPOINT_LAST_WRITE.name}{{job_id="job",rank="0"}} 100\n'
     assert hung(training_page(150.0)) == ()

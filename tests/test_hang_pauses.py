@@ -72,7 +72,7 @@ def test_without_such_agents_it_counts_from_when_the_span_was_last_seen(seen, ca
     labels = '{job_id="job",rank="0",kind="evaluation"}'
     whole = training_page(100.0 - seen, read=seen)
     history.add(
-        [replace(whole, text=f"{whole.text}{training.SPAN_BEGAN.name}{labels} {NOW - 99}\n")]
+        [replace(whole, body=f"{whole.text}{training.SPAN_BEGAN.name}{labels} {NOW - 99}\n")]
     )
     history.add([training_page(100.0)])
     evidence = JobEvidence(history.observed())

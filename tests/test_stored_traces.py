@@ -215,7 +215,7 @@ def test_a_store_has_a_minute_to_list_a_directory(monkeypatch):
     ("length", "why"), [(255, "cannot be copied"), (256, "has no name that a job could have")]
 )
 def test_a_job_has_a_name_that_a_directory_on_disk_can_have(length, why):
-    where = stored_traces.directory(f"memory://nothing/{'n' * length}")
+    where = directory(f"memory://nothing/{'n' * length}")
     with pytest.raises(SourceError, match=why), stored_traces.at_hand(where):
         pass
 

@@ -276,9 +276,9 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
         metrics.WATCH_AGENTS.sample(gathered.silent, state="silent"),
         metrics.WATCH_AGENTS.sample(_answering(gathered), state="answering"),
     ]
-    source.exported = Exported(reports, extra)
+    source.exported = Exported(tuple(report.without_steps() for report in reports), extra)
     unusable = sum(not is_canary(job) for job in timing.unusable)
-    unexported = exporter.update(reports, now, unusable, extra)
+    unexported = exporter.update(source.exported.reports, now, unusable, extra)
     if source.nodes and exporter.is_leader:
         source.nodes.publish(reports, now)
     broken = {error.about for error in (*timing.errors, *unexported)}

@@ -262,7 +262,7 @@ class StreamingCycle:
         now = time.time()
         reports = {report.job_id: report for report in self._source.exported.reports}
         others = self._source.canaries.take(made, now)
-        reports |= {report.job_id: report for report in others}
+        reports |= {report.job_id: report.without_steps() for report in others}
         exported = self._source.exported = Exported(
             tuple(reports.values()), self._source.exported.extra
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankscope_analyzers.findings.finding import Cost, Finding, Layer, RankLocation, Severity, Where
 from rankscope_analyzers.isolation.boundary import AnalysisError
@@ -86,3 +86,10 @@ class JobReport:
     stacks: GroupedStacks | None = None
     spent: Mapping[str, float] | None = None
     convergence: str | None = None
+
+    def without_steps(self) -> JobReport:
+        """Return the report without the steps that it was made of, but for the newest one.
+
+        Those of a fleet take a hundred megabytes, and what is exported of a report needs none.
+        """
+        return self if self.frame is None else replace(self, frame=self.frame.newest_only())

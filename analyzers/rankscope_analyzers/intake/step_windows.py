@@ -103,7 +103,7 @@ class JobWindow:
 
     def add(self, arrived: float, writer: Integers, numbers: Mapping[str, Floats]) -> None:
         """Add records, the newest ones."""
-        known = {name: one for name, one in numbers.items() if not np.isnan(one).all()}
+        known = {name: _stored(one) for name, one in numbers.items() if not np.isnan(one).all()}
         self._chunks.append(Chunk(arrived, writer.astype(np.int32), known))
         self._count += len(writer)
         self._fresh += len(writer)
@@ -199,6 +199,12 @@ class JobWindow:
             sources = np.array([*self._timings, "none"], dtype=object)
             table[TIMING] = sources[_timing(timing)]
         return pd.DataFrame(table, copy=False)
+
+
+def _stored(column: Floats) -> Floats:
+    """Return a column as it is kept: one number where all are equal, as attempts and sizes are."""
+    alike = bool((column == column[:1]).all())
+    return np.broadcast_to(column[:1].copy(), len(column)) if alike else column
 
 
 def _writer(chunks: Sequence[Chunk]) -> Integers:

@@ -129,6 +129,10 @@ class StepFrame:
         """Return the frame with the steps marked in `keep` (S,) alone."""
         return replace(self, **{name: getattr(self, name)[keep] for name in PER_STEP})
 
+    def newest_only(self) -> StepFrame:
+        """Return the frame with its newest step alone, if it has any."""
+        return self.rows(np.arange(len(self.steps)) == len(self.steps) - 1)
+
     def usable_only(self) -> StepFrame:
         """Return the frame without the steps that must not be judged."""
         return self.rows(self.usable)

@@ -168,6 +168,20 @@ def test_a_rank_that_ends_takes_its_series_with_it(node: Node) -> None:
     assert set(node.look(FIND_SECONDS)) == {starved(0)}
 
 
+def test_a_rank_whose_lock_is_not_seen_once_keeps_its_series(node: Node) -> None:
+    """Of /proc/locks a reader misses what is locked and unlocked while it reads."""
+    for rank in (0, 1):
+        node.rank(rank, 7 + rank)
+        node.thread(7 + rank, 7 + rank, S, S)
+    node.told()
+    shown, node.locks = list(node.locks), node.locks[1:]
+    write(node.procfs / "locks", "\n".join(node.locks))
+    assert {rank for _, rank in node.told(FIND_SECONDS)} == {"0", "1"}
+    assert {rank for _, rank in node.told(FIND_SECONDS)} == {"1"}
+    write(node.procfs / "locks", "\n".join(shown))
+    assert {rank for _, rank in node.told(FIND_SECONDS)} == {"0", "1"}
+
+
 def test_only_the_threads_that_want_most_are_followed_and_the_first_one_always(node: Node) -> None:
     for thread in range(40, 40 + MAX_THREADS + 20):
         node.thread(40, thread, thread, 0)

@@ -69,6 +69,8 @@ class _Followed:
         self.workers: Sequence[Path] = ()
         self.state = ""
         self.stopped_at: float | None = None
+        self.ring: Inode | None = None
+        self.missed = False
         self.waits = {metrics.RANK_STARVED: Waits(), metrics.LOADER_STARVED: Waits()}
 
     def look(self, now: float) -> None:
@@ -130,14 +132,17 @@ class StarvationCollector:
         """Find out which processes are ranks, their busy threads, and their workers."""
         holders = read_lock_holders(self._procfs)
         rings = self._rings(holders)
-        ranks = {key: holders[inode] for inode, key in rings.items() if inode in holders}
+        files = {key: inode for inode, key in rings.items() if inode in holders}
+        ranks = {key: holders[inode] for key, inode in files.items()}
         self._absence = _absence(bool(rings), bool(ranks))
         before, self._followed = self._followed, {}
+        ranks = {**_missed_once(before, ranks, holders), **ranks}
         for key in choose(ranks, lambda rank: (namespace_of(rank[0]), rank[0]), MAX_RANKS):
             pid = ranks[key]
             process = self._procfs / str(pid)
             known = before.get(key)
             followed = known if known and known.process == process else _Followed(process)
+            followed.ring = files.get(key, followed.ring)
             followed.threads = busiest_threads(process)
             if followed.threads:
                 self._followed[key] = followed
@@ -157,6 +162,20 @@ class StarvationCollector:
             if parent in found and len(found[parent]) < MAX_WORKERS:
                 found[parent].append(self._procfs / name / "schedstat")
         return found
+
+
+def _missed_once(
+    before: Mapping[RankKey, _Followed], found: Container[RankKey], locked: Container[Inode]
+) -> Mapping[RankKey, int]:
+    """Return the processes of ranks that were followed and whose lock is not seen the first time.
+
+    /proc/locks is read in pieces, and what others lock and unlock meanwhile may hide a rank's lock.
+    Of a process that has ended there is nothing to follow.
+    """
+    for key, followed in before.items():
+        hidden = key not in found and followed.ring not in locked
+        followed.missed = hidden and not followed.missed
+    return {key: int(one.process.name) for key, one in before.items() if one.missed}
 
 
 def _absence(rings: bool, seen: bool) -> str:

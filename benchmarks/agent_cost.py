@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def measure(rounds: int = ROUNDS, round_seconds: int = ROUND_SECONDS) -> AgentCo
         servers = [stack.enter_context(_agent(folder))]
         if exporter is not None:
             servers.append(stack.enter_context(_exporter(exporter)))
-        spent = [_round(servers, round_seconds) for _ in range(rounds)]
+        spent = [shares_of_a_core(servers, round_seconds) for _ in range(rounds)]
         costs = [
             Cost(tuple(percents), memory_mib(pid, "VmRSS"), series_on(port))
             for (pid, port), percents in zip(servers, zip(*spent, strict=True), strict=True)
@@ -94,7 +94,7 @@ def _exporter(program: str) -> Iterator[tuple[int, int]]:
         yield pid, port
 
 
-def _round(servers: list[tuple[int, int]], seconds: int) -> list[float]:
+def shares_of_a_core(servers: Sequence[tuple[int, int]], seconds: int) -> list[float]:
     """Scrape each server once a second; return each one's CPU time in per cent of a core."""
     before = [cpu_seconds(pid) for pid, _ in servers]
     begin = time.monotonic()

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.agent_cost import Cost
-from benchmarks.processes import cpu_seconds, free_port, memory_mib, scrape, series_on, serving
+from benchmarks.agent_cost import Cost, shares_of_a_core
+from benchmarks.processes import free_port, memory_mib, series_on, serving
 from benchmarks.ring_writer import training
 
 STEPS_PER_SECOND = 2.0
@@ -56,22 +56,11 @@ def measure() -> Sequence[Cost]:
             for number, node in enumerate(NODES)
         ]
         time.sleep(WARM_SECONDS)
-        rounds = [_round(servers) for _ in range(ROUNDS)]
+        rounds = [shares_of_a_core(servers, ROUND_SECONDS) for _ in range(ROUNDS)]
         return [
             Cost(tuple(percents), memory_mib(pid, "VmRSS"), series_on(port))
             for (pid, port), percents in zip(servers, zip(*rounds, strict=True), strict=True)
         ]
-
-
-def _round(servers: Sequence[tuple[int, int]]) -> list[float]:
-    before, began = [cpu_seconds(pid) for pid, _ in servers], time.monotonic()
-    for second in range(ROUND_SECONDS):
-        for _, port in servers:
-            scrape(port)
-        time.sleep(max(0.0, began + second + 1 - time.monotonic()))
-    lasted = time.monotonic() - began
-    after = [cpu_seconds(pid) for pid, _ in servers]
-    return [(now - then) / lasted * 100 for now, then in zip(after, before, strict=True)]
 
 
 def report(costs: Sequence[Cost]) -> str:

@@ -24,7 +24,7 @@ class Outcome:
     """How a trial ended.
 
     Args:
-        result: named, missed, or unknown where no answer.
+        result: named, missed, or unknown if there was no answer.
         reason: a sentence.
         seconds: from the start of the trial to its end.
     """

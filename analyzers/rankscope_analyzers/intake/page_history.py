@@ -17,12 +17,10 @@ import numpy as np
 
 from rankscope_agent.contract.metrics import agent as metrics
 from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.intake.agent_client import GZIP
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.intake.page_columns import Column, NodeSeries, column
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
-
-GZIP = 31
-"""What zlib calls a gzip header around its largest window."""
 
 _SNAPSHOT = re.compile(rf"^{metrics.SNAPSHOT_TIMESTAMP.name} ([0-9.e+]+)$", re.MULTILINE)
 

@@ -1,1 +1,1 @@
-"""Findings of all layers put together: evidence, causes, incidents and the report on a job."""
+"""Evidence and findings of all layers combined into causes, incidents and the report on a job."""

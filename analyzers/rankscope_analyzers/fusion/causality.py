@@ -1,9 +1,9 @@
 """Which kinds of findings can cause which others: one table, read by `incidents`.
 
-A row says how deep in the machine a kind of finding is and which other kinds it causes on the ranks
-that it affects. Nothing else decides which of two findings is cause and which symptom:
-the order in which they were noticed does not, since counters are read every few seconds and a slow
-rank is sure only after a dozen steps.
+Each row gives the depth of a kind of finding in the machine and the other kinds it causes on the
+ranks that it affects. This table alone decides which of two findings is the cause and which the
+symptom. The order in which they were noticed does not: counters are read every few seconds, and a
+slow rank is certain only after a dozen steps.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Kind:
     """One kind of finding.
 
     Args:
-        depth: 0 is what users feel, larger is nearer to the cause; of two findings that could each
-            explain a third, the deeper one is called the cause. -1 is a job in which nothing moves:
-            whatever else is known of it is nearer to the cause.
+        depth: 0 is what users notice, larger is nearer to the cause; of two findings that could
+            each explain a third, the deeper one is called the cause. -1 is a job in which nothing
+            moves: anything else known about it is nearer to the cause.
         explains: kinds that it causes on the ranks that it affects.
-        reported_alone: worth an incident even if step times do not show it.
-        elsewhere: seen on ranks that wait for the one with the fault, so that it need not be seen
-            where its cause is.
+        reported_alone: True if it is an incident even when step times do not show it.
+        elsewhere: True if it shows on ranks that wait for the faulty one, so that it may not be
+            seen where its cause is.
     """
 
     depth: int = 0
@@ -50,7 +50,7 @@ class Kind:
 
 
 ENDED = (NO_RANK - {"crash_loop"}) | {"pod_preempted", "replica_group_lost"}
-"""What befalls the ranks of a node that goes."""
+"""What happens to the ranks of a node that fails."""
 
 GONE = NO_RANK | STUCK | SLOW_RANK
 """What a lost GPU, node or process causes."""
@@ -66,7 +66,7 @@ KINDS: Mapping[str, Kind] = {
     "host_transient": Kind(2, frozenset(("ras_lag",))),
     "network_link": Kind(2, frozenset(("global_slowdown", "ras_lag"))),
     "missing_rank": Kind(3, STUCK, reported_alone=True),
-    # The job goes on without the group: what ended it is no failure of the job.
+    # The job continues without the group, so what ended the group is no failure of the job.
     "replica_group_lost": Kind(
         7, frozenset(("pod_failed", "attempt_failed", "crash_loop")), reported_alone=True
     ),
@@ -84,7 +84,7 @@ KINDS: Mapping[str, Kind] = {
     "socket_fallback": Kind(4, SLOW_NETWORK | {"gdr_missing"}, reported_alone=True),
     "attempt_failed": Kind(6, NO_RANK | STUCK, reported_alone=True),
     "ib_errors": Kind(6, SLOW_NETWORK | GONE, reported_alone=True),
-    # Checkpoints, and what training says of itself.
+    # Checkpoints, and what the training process reports about itself.
     "checkpoint_overdue": Kind(reported_alone=True),
     "checkpoint_share": Kind(reported_alone=True),
     "checkpoint_overwritten": Kind(3, frozenset(("checkpoint_not_loaded",)), reported_alone=True),
@@ -189,21 +189,22 @@ KINDS: Mapping[str, Kind] = {
     "node_reboot": Kind(
         12, GONE | LOGGED | GPU_STATE | {"gpu_lost", "node_not_ready"}, reported_alone=True
     ),
-    # What the cluster says of nodes: why ranks ended there, never why one is slow.
+    # What the cluster reports about nodes: why ranks ended there, never why one is slow.
     "node_notice": Kind(),
     "node_pressure": Kind(8, ENDED - {"replica_group_lost"}),
     "node_not_ready": Kind(11, ENDED | STUCK),
     "node_leaving": Kind(13, ENDED | {"node_not_ready", "node_reboot"}),
 }
-"""Every kind of finding. Sources: the chains of NVIDIA's Xid catalogue (a lost GPU takes its
-process and with it every collective), the transports that NCCL falls back to when a port is down,
-and the order in which a step spends its time. A kind explains shallower ones only, so there are no
-circles.
+"""Every kind of finding.
+
+Sources: the chains of NVIDIA's Xid catalogue (a lost GPU takes down its process and with it every
+collective), the transports that NCCL falls back to when a port is down, and the order of the phases
+of a step. A kind explains only shallower ones, so there are no cycles.
 """
 
 UNKNOWN = Kind()
 
 
 def kind_of(name: str) -> Kind:
-    """Return the row of a kind; one that is not in the table explains nothing."""
+    """Return the row of a kind; a kind that is not in the table explains nothing."""
     return KINDS.get(name, UNKNOWN)

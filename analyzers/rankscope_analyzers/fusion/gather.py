@@ -43,7 +43,7 @@ from rankscope_analyzers.layers import environment
 from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 
 SHOWN_FAILURES = 8
-"""Agents without an answer that are named individually; the others are counted."""
+"""Number of unresponsive agents that are named individually; the others are counted."""
 
 
 KEPT_POLLS = 9
@@ -58,7 +58,7 @@ class Gathered:
     Args:
         poll: the newest poll of agents, None if none were polled.
         silent: number of agents that did not answer.
-        errors: raised while agents' answers were processed.
+        errors: raised while agents' responses were processed.
     """
 
     jobs: tuple[JobRecords, ...]
@@ -69,11 +69,11 @@ class Gathered:
 
 
 class EarlierPolls:
-    """What earlier polls of agents returned.
+    """The results of earlier polls of agents.
 
     Args:
         comparison_seconds: time that a poll may spend on comparing collectives.
-        reads: series to keep beside those of reports.
+        reads: series to keep in addition to those of reports.
     """
 
     def __init__(self, comparison_seconds: float, reads: Sequence[Metric] = ()) -> None:
@@ -105,14 +105,14 @@ def of_agents(
     cluster: NodeAgents | None = None,
     hang_after_seconds: float = HANG_AFTER_SECONDS,
 ) -> Gathered:
-    """Ask agents for step records and for their pages.
+    """Query agents for step records and for their pages.
 
-    Pages are read twice, while records are fetched, unless there were earlier polls; sooner where
-    no job makes steps any longer.
+    Pages are read twice, while records are fetched, unless there were earlier polls; they are read
+    sooner if no job completes steps any longer.
 
     Args:
         urls: addresses of agents.
-        job_id: the job to ask for, None for all.
+        job_id: the job to query, None for all.
         since_unix_seconds: only steps that started later.
         entry: credentials.
         earlier: earlier polls of the same agents; this poll is added.
@@ -165,7 +165,7 @@ class PageLook:
         poll: of agents.
         silent: number of agents that did not answer.
         errors: raised while pages were processed.
-        asking_cpu_seconds: that asking for them took, on threads of its own.
+        asking_cpu_seconds: CPU time of the threads that fetched them.
     """
 
     evidence: JobEvidence
@@ -183,11 +183,11 @@ def pages_of_agents(
     earlier: EarlierPolls,
     cluster: NodeAgents | None = None,
 ) -> PageLook:
-    """Ask agents for their pages alone: step records are followed by others.
+    """Fetch agents' pages only, for callers that follow step records separately.
 
     Args:
         urls: addresses of agents.
-        since_unix_seconds: pages that were read before are dropped.
+        since_unix_seconds: pages that were read earlier are dropped.
         entry: credentials.
         earlier: earlier polls of the same agents; this poll is added.
         cluster: the agents as the API server lists them.
@@ -216,12 +216,12 @@ def pages_of_agents(
 
 
 def with_steps(look: PageLook, read: Read, silent: Sequence[str]) -> Gathered:
-    """Return what pages say, and step records, whose times are put where the others' are.
+    """Combine pages with step records, and align the records' times with those of the pages.
 
     Args:
         look: at pages.
         read: step records that were followed.
-        silent: a sentence for each agent whose step records do not come.
+        silent: one sentence for each agent that sends no step records.
     """
     absent = (shortened(silent),) if silent else ()
     found = _with_corrected_clocks(read, look.evidence, None, absent)
@@ -240,7 +240,7 @@ def _agents(
 def _page_evidence(
     first: AgentPoll, seen: Believed, urls: tuple[str, ...], cluster: NodeAgents | None
 ) -> tuple[JobEvidence, tuple[AnalysisError, ...]]:
-    """Return the evidence on agents' pages; agents that did not answer are in its notes."""
+    """Return the evidence from agents' pages; agents that did not answer are in its notes."""
     found = attempt("look", "", partial(_environment, first, seen.observed))
     failures = (*first.failures, *(cluster.doubts if cluster else ()))
     evidence = replace(
@@ -263,14 +263,14 @@ def of_prometheus(
     """Read step counters and the series of the job's nodes from Prometheus.
 
     Args:
-        server: to ask.
-        job_id: the job to ask for, None for all.
+        server: to query.
+        job_id: the job to query, None for all.
         since_unix_seconds: only steps that started later.
         now_unix_seconds: and no later than this.
-        reads: series to read beside those of reports.
+        reads: series to read in addition to those of reports.
 
     Raises:
-        SourceError: the server cannot be asked, or knows of no such job.
+        SourceError: the server cannot be queried, or knows of no such job.
     """
     span = since_unix_seconds, now_unix_seconds
     instances = prometheus_instances.known(server, job_id, *span)
@@ -285,9 +285,10 @@ def of_prometheus(
 
 
 def with_notices(found: Gathered, notices: NodeNotices) -> Gathered:
-    """Return what was read, with what nodes of its jobs say of themselves.
+    """Return what was read, together with what the nodes of its jobs report about themselves.
 
-    Nodes of which nothing else was read are left out unless the notice names the job that is there.
+    A notice from a node that nothing else was read from is left out unless it names the job that
+    runs there.
     """
     seen = found.evidence.observed
     known = [one for one in notices.series if one.node in seen.nodes or "job_id" in one.labels]

@@ -1,8 +1,8 @@
 """Fuse findings of all layers into incidents: cause before symptom, one culprit each. Pure.
 
 A finding explains another if the table of causes allows it for their kinds, if both affect the same
-ranks and if it was there in time. A finding that none explains is a root; every other finding
-belongs to its best root, and a root with all that it explains is one incident.
+ranks and if it was present in time. A finding that no other explains is a root. Every other finding
+belongs to its best root; a root and all that it explains are one incident.
 """
 
 from __future__ import annotations
@@ -25,36 +25,42 @@ from rankscope_analyzers.layers.hang_evidence import BEFORE_SECONDS
 
 NOTICED_LATE_SECONDS = 120.0
 """A cause may be noticed this much later than its symptom: counters are scraped every 15 to 60
-seconds and rates need two scrapes, while step records show the first slow step."""
+seconds and rates need two scrapes, while step records show the first slow step.
+"""
 
 GONE_BEFORE_SECONDS = 120.0
 """A cause may have ended this much before the steps became slow."""
 
 TIMEOUT_SECONDS = 2400.0
-"""Stuck jobs are noticed by watchdogs after 10 minutes with NCCL and 30 with gloo (PyTorch's
-defaults), so that the cause may have ended that long ago."""
+"""Watchdogs report stuck jobs after 10 minutes with NCCL and 30 with gloo (PyTorch's defaults), so
+the cause may have ended that long ago.
+"""
 
 ONCE: frozenset[Layer] = frozenset(("kernel", "gpu", "host", "pod"))
-"""Layers whose faults begin once: steps that go on for long after one did without what is lost."""
+"""Layers whose faults start at one moment: if steps continue long after it, they do not need what
+was lost.
+"""
 
 OF_PROCESSES = frozenset(("oom_kill", "app"))
-"""Ends of processes: a job started long after one is not kept from its first step, as it
-is where a GPU is gone."""
+"""Ends of processes. A job that started long after one does not necessarily run without what ended,
+unlike a job that started after a GPU was lost.
+"""
 
 MAXIMUM_ECHO_COST = 0.5
-"""Part of the first finding's cost below which a second one on other ranks may be its echo."""
+"""Fraction of the first finding's cost below which a second one on other ranks may be its echo."""
 
 MOST_RANKS = 0.5
-"""Share of the ranks from which on a cause of slow ranks explains a slow job."""
+"""Share of the ranks above which a cause of slow ranks explains a slow job."""
 
 ALONE_CONFIDENCE: Mapping[str, float] = {"page": 0.8, "ticket": 0.6}
 """Confidence in a physical cause that step times do not confirm."""
 
 AGREEMENT = 0.5
-"""Factor on the doubt for each additional layer that agrees: its errors are independent."""
+"""Factor on the remaining doubt for each additional layer that agrees: layers err independently."""
 
 UNOBSERVED_LAYER = 0.93
-"""Factor on the confidence for each layer that could have confirmed it and was not observed."""
+"""Factor on the confidence for each layer that could have confirmed the cause and was not observed.
+"""
 
 UNCONFIRMED = 0.95
 """Factor on the confidence if such layers were observed and none confirmed it."""
@@ -152,17 +158,17 @@ def _in_time(cause: Finding, symptom: Finding) -> bool:
         return True
     if began is not None and began > showed + NOTICED_LATE_SECONDS:
         return False
-    if began is not None and began < showed - BEFORE_SECONDS and _withstood(cause, symptom):
+    if began is not None and began < showed - BEFORE_SECONDS and _survived(cause, symptom):
         return False
     ended = cause.until_unix_seconds
     allowed = TIMEOUT_SECONDS if symptom.kind in STUCK else GONE_BEFORE_SECONDS
     return ended is None or ended >= showed - allowed
 
 
-def _withstood(cause: Finding, symptom: Finding) -> bool:
-    """Return True if a fault that begins once did not keep a job that hangs from making steps.
+def _survived(cause: Finding, symptom: Finding) -> bool:
+    """Return True if steps continued for long after a fault that starts at one moment.
 
-    What logs, links and NCCL show may last, and stop a job later.
+    Faults that logs, links and NCCL show may last and stop a job later.
     """
     at_once = cause.kind in OF_PROCESSES and symptom.kind == HANG
     return at_once or (cause.layer in ONCE and ends_steps(symptom))
@@ -181,7 +187,7 @@ def _roots(
 
 
 def _rank_of_cause(cause: Finding) -> tuple[object, ...]:
-    """Sort key of causes: narrow before wide, deep before shallow, severe first, early first."""
+    """Sort key of causes: narrow before wide, deep before shallow, then severe and early ones."""
     since = cause.since_unix_seconds
     return (
         breadth(cause.where),
@@ -197,7 +203,7 @@ def _cases(
     roots: Mapping[Finding, Finding],
     timed: Sequence[Finding],
 ) -> tuple[list[_Case], list[Finding]]:
-    """Group findings by root; return those that neither hurt nor explain anything separately."""
+    """Group findings by root; return separately those that neither cost time nor explain others."""
     groups: dict[Finding, list[Finding]] = defaultdict(list)
     for finding in everything:
         if roots[finding] is not finding:

@@ -20,7 +20,7 @@ class Incident:
     Args:
         cause: the physical cause if one was found, else what the timing shows.
         findings: other findings of the same fault, symptoms included, without the cause.
-        where: what is affected or slow, by all layers together.
+        where: what is affected or slow according to all layers together.
         summary: one sentence: who, what, why.
         confidence: 0 to 1; raised by layers that agree, lowered by layers that were not observed.
         cost: None if unknown, without step times.
@@ -47,7 +47,7 @@ class Incident:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """The layers that found it, that of the cause first."""
+        """Return the layers that found it, that of the cause first."""
         return tuple(dict.fromkeys(finding.layer for finding in (self.cause, *self.findings)))
 
 
@@ -56,20 +56,20 @@ class JobReport:
     """One job.
 
     Args:
-        verdict: by step times, None for a job without step records.
-        frame: the steps that the verdict is based on, None likewise.
+        verdict: from step times, None for a job without step records.
+        frame: the steps that the verdict is based on, None for such a job.
         incidents: the most severe and costly first; the first one is the answer.
         observations: findings without any observed effect on the job.
         locations: where each known rank runs, by rank.
         unobserved: what could not be observed, as sentences.
         sources: where the data was read, such as addresses and queries.
         made_unix_seconds: when the report was made.
-        missing: what should have been observed and was not, as sentences: without it the job
-            cannot be called healthy.
+        missing: what should have been observed and was not, as sentences: without it the job cannot
+            be called healthy.
         errors: of analyzers that raised.
-        stacks: where the ranks of a job that stands still are, None for others.
-        spent: GPU-seconds of the time that was read, by part; None where that is not told.
-        convergence: how the loss stands, one of `CONVERGENCE_STATUSES`; None if that is unknown.
+        stacks: call stacks of the ranks of a hung job, None for others.
+        spent: GPU-seconds of the observed time by part; None where the account was not made.
+        convergence: the state of the loss, one of `CONVERGENCE_STATUSES`; None if unknown.
     """
 
     job_id: str
@@ -88,8 +88,8 @@ class JobReport:
     convergence: str | None = None
 
     def without_steps(self) -> JobReport:
-        """Return the report without the steps that it was made of, but for the newest one.
+        """Return the report with only the newest of the steps that it was made of.
 
-        Those of a fleet take a hundred megabytes, and what is exported of a report needs none.
+        The steps of a fleet take 100 MB, and exporters of a report need none of them.
         """
         return self if self.frame is None else replace(self, frame=self.frame.newest_only())

@@ -35,10 +35,10 @@ READS = tuple(dict.fromkeys((*layers.READS, *LOCATION_READS, agent_metrics.SNAPS
 """All series that reports need."""
 
 WITH_JOB_ID = tuple(metric for metric in READS if "job_id" in metric.labels)
-"""Those with a label for the job."""
+"""Series with a label for the job."""
 
 PROBE_FILE = "/rankscope_probe.py"
-"""It stands between a program and the collectives that it waits in."""
+"""Wrappers between a program and the collectives that it waits in."""
 
 NO_SERIES = Observed({})
 
@@ -52,14 +52,14 @@ class JobEvidence:
 
     Args:
         observed: series of the nodes.
-        findings: of jobs, from sources other than series.
+        findings: about jobs, from sources other than series.
         notes: what could not be read, as sentences.
         missing: step records that could not be read, as sentences.
         sources: where it was read.
         clocks_ahead: seconds by which nodes' clocks are ahead, for those that are far off.
         of_jobs: notes on single jobs, by name.
-        stalls: where ranks stand that end no steps, by job.
-        of_pages: what the same series have led to before.
+        stalls: the stacks and collectives of ranks that end no steps, by job.
+        of_pages: earlier conclusions from the same series.
     """
 
     observed: Observed = NO_SERIES
@@ -82,18 +82,18 @@ def reports(
     hang_after_seconds: float = HANG_AFTER_SECONDS,
     shard: Shard = WHOLE,
 ) -> tuple[JobReport, ...]:
-    """Return a report of each job with step records, ranks or pods by its series; the worst first.
+    """Return a report on each job with step records, ranks or pods in its series; the worst first.
 
-    If an analyzer raises, a report lacks its findings and says so.
+    If an analyzer raises, the report lacks that analyzer's findings and says so.
 
     Args:
-        timing: what step records say.
-        evidence: what was read beside them.
+        timing: what step records show.
+        evidence: what was read in addition to them.
         made_unix_seconds: now.
-        asked: a job that has a report as well if any series is about it, such as one whose pods
-            failed long ago.
+        asked: a job that gets a report if any series is about it, even one whose pods failed long
+            ago.
         hang_after_seconds: least time without a step after which a job is called hung.
-        shard: the jobs that have one.
+        shard: the jobs to report on.
     """
     reporter = replace(
         _reporter(timing, evidence, made_unix_seconds), hang_after_seconds=hang_after_seconds
@@ -112,7 +112,7 @@ class _Reporter:
         nodes: for each job, the nodes with series about it, even if its ranks have left them.
         with_pods: jobs with pods now, or with failures within an hour, even without known ranks.
         errors: raised while the data of all jobs was prepared.
-        hang_after_seconds: as of `reports`.
+        hang_after_seconds: as in `reports`.
     """
 
     timing: TimingResults
@@ -133,7 +133,7 @@ class _Reporter:
         )
 
     def report(self, name: str) -> JobReport:
-        """Return a job's report; if that raises, the report by step times alone."""
+        """Return a job's report; if an analyzer raises, the report from step times alone."""
         errors = (*(one for one in self.timing.errors if one.about == name), *self.errors)
         unusable = self.timing.unusable.get(name)
         missing = (
@@ -150,7 +150,7 @@ class _Reporter:
         return _with_errors(reduced, report) if isinstance(report, AnalysisError) else report
 
     def _lacks_ranks(self, name: str) -> bool:
-        """Return True if ranks of a job are unobserved: their records may be the missing ones."""
+        """Return True if ranks of a job are unobserved: the missing records may be theirs."""
         diagnosis = self.judged.get(name)
         return diagnosis is None or bool(diagnosis.frame.unobserved)
 
@@ -169,7 +169,7 @@ class _Reporter:
             hang_after_seconds=self.hang_after_seconds,
             stalls={stall.rank: stall for stall in self.evidence.stalls.get(name, ())},
         )
-        # Only the job's own nodes, a few of thousands, are evaluated for it.
+        # Only the job's own nodes, a few of thousands, are evaluated.
         seen = self.evidence.observed.on(view.nodes | self.nodes.get(name, set()))
         return _report(blank, view, diagnosis, replace(self.evidence, observed=seen))
 
@@ -204,7 +204,7 @@ def _blank(
     missing: Sequence[str],
     errors: Sequence[AnalysisError],
 ) -> JobReport:
-    """Return a report without findings, with the reasons."""
+    """Return a report without findings that states the reasons."""
     return JobReport(
         job_id=name,
         verdict=None,
@@ -256,7 +256,7 @@ def _report(
     from_layers = layers.findings_of_job(evidence.observed, view, evidence.of_pages)
     findings = [*known, *_unless_known(from_layers.findings, known)]
     seen = _layers_seen(evidence.observed, view) - from_layers.failed_layers
-    # A hang takes all time, as slow steps take a part of it.
+    # A hang costs all of the time, slow steps only a part.
     hung = [finding for finding in findings if finding.kind == HANG]
     rest = [finding for finding in findings if finding.kind != HANG]
     judged = fuse((*hung, *_findings(diagnosis)), rest, view.locations, seen)
@@ -287,7 +287,7 @@ def _report(
 
 
 def _stacks(view: JobView) -> GroupedStacks | None:
-    """Return where a job's ranks stand, without the probe's own frames."""
+    """Return the call stacks of a job's ranks, without the probe's own frames."""
     known = {
         rank: [frame for frame in stall.stack if not frame.file.endswith(PROBE_FILE)]
         for rank, stall in view.stalls.items()
@@ -297,10 +297,10 @@ def _stacks(view: JobView) -> GroupedStacks | None:
 
 
 def _aligned(verdict: Verdict, incidents: Sequence[Incident]) -> Verdict:
-    """Return a verdict about the same fault as the first incident of all layers.
+    """Return a verdict on the same fault as the first incident of all layers.
 
-    If step times do not show that incident, the verdict names no cause; findings of step times
-    about other incidents are among its others.
+    If step times do not show that incident, the verdict names no cause; findings of step times that
+    belong to other incidents are among its others.
     """
     if not incidents or incidents[0].timing is verdict.cause:
         return verdict
@@ -333,7 +333,7 @@ def _layers_seen(observed: Observed, view: JobView) -> frozenset[Layer]:
 
 def _no_steps(blank: JobReport, observed: Observed) -> tuple[str, ...]:
     if blank.missing:
-        return ()  # there are records, or should be: that is reported already
+        return ()  # there are records, or should be: already reported
     alive = by_rank(observed, training.RANK_ALIVE, blank.job_id)
     living = [rank for rank, series in alive.items() if series.last]
     if living:

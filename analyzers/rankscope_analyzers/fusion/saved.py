@@ -1,8 +1,8 @@
-"""What a diagnosis has read, as a trace directory that gives the same verdict later.
+"""The data that a diagnosis has read, as a trace directory that gives the same verdict later.
 
-`evidence.json` has the series of agents' pages or Prometheus and what was said of sources; each job
-with step records has a directory of its own beside it, in the format of the trace contract. Such a
-directory may have been written by anybody: what does not fit is refused.
+`evidence.json` has the series of agents' pages or Prometheus and the notes on sources; each job
+with step records has its own directory next to it, in the format of the trace contract. Such a
+directory may come from anybody: files that do not fit the format are refused.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ FORMAT_VERSION = 1
 START = "start"
 
 MAX_BYTES = 1 << 29
-"""Of evidence.json: the pages of 2,048 nodes, read twice, are some 300 MB of JSON."""
+"""Limit of evidence.json: the pages of 2,048 nodes, read twice, are some 300 MB of JSON."""
 
 
 def write(directory: Path, found: Gathered, made_unix_seconds: float) -> None:
-    """Write what was read into a directory, which is made.
+    """Write what was read into a new directory.
 
     Raises:
-        OSError: it cannot be written, or holds something already (FileExistsError).
+        OSError: it cannot be written, or already holds something (FileExistsError).
     """
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
@@ -102,7 +102,7 @@ def read(directory: Path) -> tuple[Gathered, float]:
     """Return what a diagnosis had read, and the Unix time at which it was made.
 
     Raises:
-        SourceError: it cannot be read, or is not what `write` makes.
+        SourceError: the directory cannot be read, or `write` did not make it.
     """
     path = directory / NAME
     try:
@@ -120,10 +120,10 @@ def read(directory: Path) -> tuple[Gathered, float]:
 
 
 def _finite(value: object) -> float:
-    """Return a number.
+    """Return a finite number.
 
     Raises:
-        ValueError: it is none, or infinite.
+        ValueError: the value is not a number, or is infinite.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{value!r} is no time")
@@ -131,7 +131,7 @@ def _finite(value: object) -> float:
 
 
 def _job(directory: Path, number: int, kept: Mapping[str, Any]) -> JobRecords:
-    # The name in the file is not followed: it might lead anywhere.
+    # A file name in the document is not followed: it could point anywhere.
     folder = directory / f"job-{number}"
     job = job_records.trace(folder)
     start = folder / START

@@ -1,4 +1,4 @@
-"""What the account of a job's GPU time is told of it: from its report, its records and series."""
+"""What the account of a job's GPU time learns about it: from its report, records and series."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PART_OF: Mapping[str, str] = {
     "partition_imbalance": parts.STRAGGLER,
     "host_transient": parts.STRAGGLER,
 }
-"""The part of what step times show, by kind."""
+"""The part that each kind of finding of step times belongs to."""
 
 
 def look_of(
@@ -35,14 +35,14 @@ def look_of(
     hang_after_seconds: float,
     waiting: bool = False,
 ) -> Look:
-    """Return what is seen of a job now.
+    """Return the current observations of a job.
 
     Args:
         report: on the job.
         records: its step records, None without any.
         observed: series of its nodes.
         hang_after_seconds: least time without a step after which it is called hung.
-        waiting: pods of it have no node.
+        waiting: True if pods of it have no node.
     """
     now = report.made_unix_seconds
     ranks = rank_progress.read(observed, report.job_id, now)
@@ -71,12 +71,12 @@ def with_spent_time(
     observed: Observed,
     hang_after_seconds: float,
 ) -> JobReport:
-    """Return a report with the account of what was read of a running job; others have none."""
+    """Return a running job's report with the account of its GPU time; others have none."""
     if records is None or not records.live:
         return report
     look = look_of(report, records, observed, hang_after_seconds)
     account = Account(awaited_start=True)  # there are no newer pages
-    for _ in range(2):  # what is behind the last step is told once the steps are taken
+    for _ in range(2):  # what follows the last step is accounted for after the steps
         made = attempt("report", report.job_id, partial(account.look, look))
         if isinstance(made, AnalysisError):
             return replace(report, errors=(*report.errors, made))

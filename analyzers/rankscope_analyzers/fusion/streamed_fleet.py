@@ -1,4 +1,4 @@
-"""The jobs of a fleet of agents whose step records are followed, for reports on all or some."""
+"""The jobs of a fleet of agents whose step records are followed; reports cover all or some."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ from rankscope_analyzers.stragglers.judging_shares import Fresh
 from rankscope_analyzers.stragglers.streamed_timing import StreamedTiming
 
 FIRST_SECONDS = 15.0
-"""So long a job that is seen for the first time waits for agents that have not answered yet: what
-it is like at its start is what it is compared with."""
+"""How long a job that is seen for the first time waits for agents that have not answered yet: its
+start is the baseline that it is compared with later.
+"""
 
 READING_SECONDS = 60.0
-"""The same while many agents were not even asked, of which each may be one of the job's, and after
-a pause between two looks, in which no late answer was read: evaluating a large fleet for the first
-time takes half a minute, and so does reading it."""
+"""The same while many agents have not been queried yet, each of which may belong to the job, and
+after a pause between two looks in which no late response was read: the first evaluation of a large
+fleet takes half a minute, and so does reading it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Dropped:
-    """Records of a job that were not judged, and when the last ones came."""
+    """Records of a job that were not judged, and when the last ones arrived."""
 
     count: int
     last: float
@@ -56,9 +58,9 @@ class News:
     """What the new records of all jobs show.
 
     Args:
-        changed: jobs of which there is something to tell.
-        unchanged: jobs that go on as they were reported.
-        errors: of jobs whose records made something raise.
+        changed: jobs with something to report.
+        unchanged: jobs that are still as they were reported.
+        errors: of jobs whose records made an analyzer raise.
     """
 
     changed: Sequence[str]
@@ -70,15 +72,16 @@ class StreamedFleet:
     """Follows the step records of many agents; used by one thread.
 
     Args:
-        entry: what is shown to be let in.
+        entry: credentials.
         seconds: how long records are kept for reports.
         comparison_seconds: time that a look at all jobs may spend on comparing collectives.
         followed: the state of jobs.
-        cautious: agents that fall silent are not asked again before they are listed anew.
-        shard: of the jobs that are followed.
+        cautious: True if agents that fall silent are not queried again before they are listed
+            again.
+        shard: the jobs to follow.
 
     Attributes:
-        dropped: records that were not judged, of all jobs.
+        dropped: number of records of all jobs that were not judged.
     """
 
     def __init__(
@@ -117,12 +120,12 @@ class StreamedFleet:
         self.stream.placed = {} if cluster is None else cluster.nodes
 
     def look(self, now: float, wait_seconds: float) -> StreamLook:
-        """Ask all agents for new records.
+        """Query all agents for new records.
 
         Raises:
             rankscope_analyzers.intake.credentials.CredentialsError: a file cannot be used.
         """
-        reading = self.stream.has_newcomers  # more than are asked at one look
+        reading = self.stream.has_newcomers  # more than are queried in one look
         found = self.stream.look(self._urls, now, wait_seconds)
         jobs = self.stream.windows.jobs
         for name in jobs:
@@ -136,7 +139,7 @@ class StreamedFleet:
         return found
 
     def _drop_too_many(self, now: float) -> None:
-        """Drop records of jobs that have more than there is time for."""
+        """Drop records of jobs that have more of them than there is time for."""
         before, self._looked_at = self._looked_at, time.monotonic()
         self._pause = self._looked_at - before
         windows = self.stream.windows.jobs
@@ -177,7 +180,7 @@ class StreamedFleet:
         )
 
     def _ready(self, now: float) -> Sequence[str]:
-        """Return the jobs that can be judged: not those of which ranks may answer in a moment."""
+        """Return the jobs that can be judged: not those with ranks that may answer in a moment."""
         whole = self._whole_jobs()
         return [
             name
@@ -192,7 +195,7 @@ class StreamedFleet:
         return now - self._first_seen[name] >= patience
 
     def _has_news(self, name: str) -> bool | None:
-        """Return True if there is something to tell of a job, None if no new record tells."""
+        """Return True if a job has something to report, None if no new record is conclusive."""
         window = self.stream.windows.of(name)
         if name in self._blind or not window.fresh:
             return None  # without sync times a job is judged by its windows of collectives
@@ -208,7 +211,7 @@ class StreamedFleet:
             return True
 
     def _whole_jobs(self) -> frozenset[str]:
-        """Return the jobs that are seen for the first time and of which all ranks are there."""
+        """Return the jobs that are seen for the first time and whose ranks are all present."""
         new = [name for name in self.stream.windows.jobs if not self.timing.followed.knows(name)]
         if not new:
             return frozenset()
@@ -220,12 +223,12 @@ class StreamedFleet:
         return frozenset(name for name in new if len(ranks[name]) >= sizes.get(name, MAXIMUM_RANK))
 
     def gathered(self, look: PageLook, oldest: float, names: Sequence[str] | None) -> Gathered:
-        """Return the records of jobs, and what pages say of their nodes.
+        """Return the records of jobs, and what pages show of their nodes.
 
         Args:
             look: at pages, the last one.
-            oldest: Unix time from which on windows of collectives are of interest.
-            names: of the jobs, None for all; these are also looked at for sync times.
+            oldest: Unix time of the oldest windows of collectives that are of interest.
+            names: of the jobs, None for all; these jobs are also searched for sync times.
         """
         failures = self.stream.failures
         notes = (shortened(failures),) if failures else ()
@@ -298,7 +301,7 @@ class StreamedFleet:
             )
 
     def _left_out(self) -> Iterator[LeftOut]:
-        """Yield what agents had no room for, as long as it would still be kept."""
+        """Yield notes on records that agents had no space for, as long as those would be kept."""
         oldest = time.time() - self.seconds
         for agent in self.stream.agents.values():
             yield {rank: until for rank, until in agent.left_out.items() if until >= oldest}

@@ -1,1 +1,1 @@
-"""Whom the ranks of a job that stands still wait for. Pure: from where ranks stand to suspects."""
+"""Which ranks a hung job waits for. Pure: from the state of each rank to suspects."""

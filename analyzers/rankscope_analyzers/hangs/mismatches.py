@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
 
 OF_EQUAL_SIZES = frozenset(("all_reduce", "broadcast", "_all_gather_base", "_reduce_scatter_base"))
-"""Operations whose tensors are of one size on all ranks; of others each rank may have its own."""
+"""Operations whose tensors have one size on all ranks; in others each rank may have its own."""
 
 LEAST_RANKS = 3
 """Of two ranks it is unknown which one is wrong."""
@@ -17,12 +17,12 @@ LEAST_RANKS = 3
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Ranks of a group that are in different collectives under one number.
+    """Ranks of a group that are in different collectives with the same number.
 
     Args:
         calls: of each rank.
-        usual: what most ranks called; None where no call is that of most.
-        differing: ranks that called something else than most; empty where that cannot be decided.
+        usual: what most ranks called; None if there is no majority.
+        differing: ranks that called something other than the majority; empty if undecidable.
     """
 
     group: GroupCalls
@@ -50,7 +50,7 @@ def _first(group: GroupCalls, calls: Mapping[int, Mapping[int, Call]]) -> Mismat
     for sequence in sorted(calls):
         called = calls[sequence]
         kinds = Counter(map(kind, called.values()))
-        # What all have behind them did no harm, whatever it was.
+        # A collective that all have completed did no harm, whatever it was.
         if len(kinds) > 1 and not all(call.done for call in called.values()):
             return _mismatch(group, sequence, called, kinds)
     return None
@@ -67,6 +67,6 @@ def _mismatch(
 
 
 def kind(call: Call) -> tuple[str, str]:
-    """Return what ranks of one collective have in common."""
+    """Return what the ranks of one collective have in common."""
     _, _, operation = call.operation.rpartition(":")
     return call.operation, call.shape if operation in OF_EQUAL_SIZES else ""

@@ -1,4 +1,4 @@
-"""Who holds up a job that stands still, and why that is thought, by where its ranks stand."""
+"""Which ranks hold up a hung job, and the evidence, from the state of its ranks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rankscope_analyzers.hangs.waits import Wait, circle, edges, sinks, waits
 from rankscope_analyzers.text.name_lists import ranks_named
 
 SHOWN = 3
-"""Operations named in a sentence."""
+"""Operations named in a sentence at most."""
 
 LOADER = "torch/utils/data/"
 EXCHANGE = "torch/distributed/distributed_c10d.py"
-"""Files of torch in which a rank waits for input, and for messages of other ranks."""
+"""Files of torch in which a rank waits for input, and for messages from other ranks."""
 
 _LIBRARY = re.compile(r"/torch/|/rankscope_probe\.py$|/lib/python3\.\d+/(?!site-packages/)|^<")
-"""Files that are not the program's: torch's, the probe, the standard library's, none at all."""
+"""Files that are not the program's: those of torch, the probe and the standard library, or none."""
 
 RENDEZVOUS = frozenset(("init_process_group", "_new_process_group_helper", "rendezvous"))
 
@@ -31,7 +31,7 @@ class Blame:
     """What the states of ranks show.
 
     Args:
-        ranks: who is suspected; empty where no rank differs from the others.
+        ranks: the suspects; empty if no rank differs from the others.
         sentence: what was seen.
     """
 
@@ -40,7 +40,7 @@ class Blame:
 
 
 def blame(stalls: Mapping[int, RankStall]) -> Blame:
-    """Return who holds the others up."""
+    """Return the ranks that hold up the others."""
     different = mismatches(stalls)
     if different:
         return _of_mismatch(different[0])
@@ -86,7 +86,7 @@ def _of_mismatch(one: Mismatch) -> Blame:
 
 
 def _of_ends(ends: frozenset[int], found: Sequence[Wait], stalls: Mapping[int, RankStall]) -> Blame:
-    """Return the blame of ranks that others wait for and that wait for no one in a collective."""
+    """Return the blame of ranks that others wait for and that wait for none in a collective."""
     silent = sorted(rank for rank in ends if rank not in stalls or stalls[rank].recorder)
     sentences, named = [], []
     for rank in sorted(ends):
@@ -100,7 +100,7 @@ def _of_ends(ends: frozenset[int], found: Sequence[Wait], stalls: Mapping[int, R
 
 
 def _absence(rank: int, silent: bool, found: Sequence[Wait]) -> str:
-    """Say what a rank did not enter, and how many ranks wait there."""
+    """Describe what a rank did not enter, and how many ranks wait there."""
     there = [wait for wait in found if rank in wait.awaited]
     first = min(there, key=lambda wait: wait.call.created_unix_seconds)
     others = [wait for wait in there if wait.group.name == first.group.name]
@@ -112,7 +112,7 @@ def _absence(rank: int, silent: bool, found: Sequence[Wait]) -> str:
 
 
 def _doing(stall: RankStall) -> str:
-    """Say what a rank does that has entered no collective."""
+    """Describe what a rank does that has entered no collective."""
     if stall.state in ("T", "t"):
         return "is stopped by a signal"
     if stall.state == "D":
@@ -161,7 +161,7 @@ def _all_entered(found: Sequence[Wait]) -> str:
 
 
 def _of_states(stalls: Mapping[int, RankStall]) -> Blame:
-    """Return the blame where no rank waits in a collective: only what is seen of processes."""
+    """Return the blame if no rank waits in a collective: from the states of processes alone."""
     held = [rank for rank, stall in sorted(stalls.items()) if stall.state in ("T", "t", "D")]
     if not held or 2 * len(held) > len(stalls):
         return Blame()

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 HANG_AFTER_SECONDS = 60.0
-"""Least time without a step: NCCL's watchdog gives up after ten minutes, so that nine are saved;
-garbage collection, a logger or a slow batch take seconds."""
+"""Least time without a step. NCCL's watchdog gives up after ten minutes, so this saves nine;
+garbage collection, a logger or a slow batch take only seconds.
+"""

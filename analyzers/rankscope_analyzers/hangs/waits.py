@@ -1,9 +1,9 @@
-"""Who waits for whom in which collective, by what ranks have launched: a graph, and what it means.
+"""Which ranks wait for which in which collective, from what they have launched: a wait-for graph.
 
 A rank waits for the members of a process group that have not launched the collective that it is in.
-A rank that is waited for and waits for none holds the others up. Ranks that wait for each other in
-a circle have launched the collectives of several groups in different orders, and none of them is to
-blame more than another.
+A rank that others wait for and that waits for none holds them up. Ranks that wait for each other in
+a cycle have launched the collectives of several groups in different orders; none of them is more to
+blame than another.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
 
 DEFAULT_GROUP = "default_pg"
-"""Description of the group of all ranks, of which gloo's recorder does not tell the ranks."""
+"""Description of the group of all ranks, whose members gloo's recorder does not list."""
 
 _MESSAGE = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A collective that a rank has launched and that has not come to its end.
+    """A collective that a rank has launched and that has not completed.
 
     Args:
         missing: ranks that have not launched it.
@@ -38,12 +38,12 @@ class Wait:
 
     @property
     def awaited(self) -> frozenset[int]:
-        """All that it may wait for."""
+        """Return all ranks that it may wait for."""
         return self.missing | self.unknown
 
 
 def members(stalls: Mapping[int, RankStall]) -> Mapping[str, frozenset[int]]:
-    """Return the ranks of each process group, as far as they are given or seen in it."""
+    """Return the ranks of each process group, as far as they are listed or seen in it."""
     found: dict[str, set[int]] = defaultdict(set)
     for rank, stall in stalls.items():
         for group in stall.groups:
@@ -54,7 +54,7 @@ def members(stalls: Mapping[int, RankStall]) -> Mapping[str, frozenset[int]]:
 
 
 def waits(stalls: Mapping[int, RankStall]) -> tuple[Wait, ...]:
-    """Return what each rank waits in: of each group the oldest collective that is not done."""
+    """Return the collectives that each rank waits in: the oldest incomplete one of each group."""
     ranks_of = members(stalls)
     enqueued = {
         (rank, group.name): group.enqueued
@@ -77,7 +77,7 @@ def waits(stalls: Mapping[int, RankStall]) -> tuple[Wait, ...]:
 
 
 def _for_messages(rank: int, group: GroupCalls, stalls: Mapping[int, RankStall]) -> Sequence[Wait]:
-    """Return the messages that a rank waits for and whose other side has not been called."""
+    """Return the messages that a rank waits for and whose other side was not called."""
     found = []
     for call in group.calls:
         match = _MESSAGE.search(call.operation)
@@ -94,7 +94,7 @@ def _for_messages(rank: int, group: GroupCalls, stalls: Mapping[int, RankStall])
 
 
 def _global(number: int, group: GroupCalls) -> int:
-    """Return the rank of a member, which messages name by its place in the group."""
+    """Return the global rank of a member; messages name members by their index in the group."""
     return group.ranks[number] if number < len(group.ranks) else number
 
 
@@ -111,7 +111,7 @@ def _answers(what: str, rank: int, peer: int, other: RankStall | None, group: Gr
 
 
 def edges(found: Sequence[Wait]) -> Mapping[int, frozenset[int]]:
-    """Return for each rank that waits whom it waits for."""
+    """Return for each waiting rank the ranks that it waits for."""
     by_rank: dict[int, set[int]] = defaultdict(set)
     for wait in found:
         by_rank[wait.rank] |= wait.awaited

@@ -1,4 +1,4 @@
-"""Keeps a library from importing a package that it uses where there is one."""
+"""Keeps a library from importing an optional package that is installed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def absent(package: str) -> Iterator[None]:
-    """Let imports find no such package until the block ends; one that is imported stays.
+    """Hide a package from imports until the block ends, unless it is imported already.
 
-    What is imported meanwhile goes on without it afterwards, too.
+    A library that is imported in the block continues without the package afterwards.
     """
     if package in sys.modules:
         yield

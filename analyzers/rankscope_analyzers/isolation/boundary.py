@@ -1,8 +1,8 @@
-"""The boundary for unexpected errors: an error costs one job, or one agent's answer, only.
+"""The boundary for unexpected errors: an error costs only one job or one agent's response.
 
-Pods, agents and logs write what is analysed, so that it can hold what no analyzer expects. What
-raises on it is a defect of Rankscope: it is caught here and nowhere else, told in the report of
-whom it costs, counted, and logged with its traceback.
+Pods, agents and logs write what is analysed, so it can hold things that no analyzer expects. Any
+exception that it raises is a defect of Rankscope: it is caught here and nowhere else, reported for
+the job that it costs, counted, and logged with its traceback.
 """
 
 from __future__ import annotations
@@ -18,35 +18,36 @@ from rankscope_analyzers.text.sanitize import visible
 Result = TypeVar("Result")
 
 Part = Literal["source", "timing", "layer", "report", "look"]
-"""What was being made: sense of an agent's answer or of a trace, a verdict on a job's step times,
-what one layer says of a job, its report, or the whole look at all of them."""
+"""What was being computed: the content of an agent's response or of a trace, a verdict on a job's
+step times, one layer's conclusions about a job, its report, or the whole look at all jobs.
+"""
 
 PARTS: tuple[Part, ...] = ("source", "timing", "layer", "report", "look")
 
 REASON_CHARACTERS = 300
-"""Messages quote what they were raised on, which may be a whole file."""
+"""Limit of messages, as they quote what they were raised on, which may be a whole file."""
 
 MOST_FRAMES = 20
-"""Of a traceback; what recurses for ever has a thousand."""
+"""Limit of a traceback's frames: endless recursion has a thousand."""
 
 TRACE_CHARACTERS = 16_000
-"""Twenty frames and a message of usual length are a tenth of that."""
+"""Limit of a traceback's length: twenty frames and a usual message are a tenth of that."""
 
 OURS = "rankscope_"
-"""What the folders of our packages begin with: a line in NumPy says less than the one above it."""
+"""Prefixes of our packages' directories: a line in NumPy says less than the one above it."""
 
 ERRORS_KEPT = 4096
-"""Errors that are remembered as logged; the longest known is forgotten first and told again."""
+"""Errors that are remembered as logged; the oldest is forgotten first and logged again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisError:
-    """What could not be made because something raised.
+    """A part that is missing because something raised.
 
     Args:
-        part: what was being made.
+        part: what was being computed.
         about: the job or agent that it costs, empty for all.
-        reason: type and message of what was raised.
+        reason: type and message of the exception.
         location: file and line that raised it.
         trace: its traceback.
     """
@@ -75,15 +76,15 @@ _MISSING = {
 
 
 def attempt(part: Part, about: str, make: Callable[[], Result]) -> Result | AnalysisError:
-    """Return what `make` does, or the error that it raised.
+    """Return the result of `make`, or the error that it raised.
 
-    RecursionError and MemoryError are such errors too: what is nested or long enough brings them
-    about. What is expected to fail is to be caught inside, with a sentence of its own.
+    That includes RecursionError and MemoryError: deeply nested or very long input causes them.
+    Expected failures are to be caught inside, with their own message.
 
     Args:
-        part: what is being made.
-        about: the job or agent that it costs.
-        make: makes it.
+        part: what is being computed.
+        about: the job or agent that an error costs.
+        make: computes it.
     """
     try:
         return make()
@@ -118,7 +119,7 @@ class ErrorLog:
     def note(self, errors: Iterable[AnalysisError]) -> None:
         """Write those that were not written before; the same line may raise for several jobs."""
         for error in errors:
-            # Not by its message: that may hold a number which is another one at each look.
+            # Not by its message, which may hold a number that differs at each look.
             key = (error.part, error.about, error.reason.partition(":")[0], error.location)
             known = key in self._written
             self._written.pop(key, None)

@@ -1,6 +1,6 @@
 """Sums, extremes and medians of values by group: pandas' groupby, faster for rows of one job.
 
-Groups are numbers from 0; a value of a negative one belongs to none. NaN is not known.
+Groups are numbers from 0; a value with a negative group belongs to none. NaN is unknown.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def means(groups: Integers, values: Floats, count: int) -> Floats:
 
 
 def spans(groups: Integers, values: Floats, count: int) -> Floats:
-    """Return largest less smallest known value of each group (count,), NaN where there are none."""
+    """Return the range of the known values of each group (count,), NaN where there are none."""
     known = _known(groups, values)
     lowest, highest = np.full(count, np.inf), np.full(count, -np.inf)
     np.minimum.at(lowest, groups[known], values[known])
@@ -69,7 +69,7 @@ def medians(groups: Integers, values: Floats, count: int) -> Floats:
 
 
 def lower_medians(groups: Integers, values: Floats, count: int) -> Floats:
-    """Return likewise, of an even number of values the lower one of the two in the middle."""
+    """Return the medians, but for an even number of values the lower of the middle two."""
     ordered, begins, sizes = _ordered(groups, values, count)
     return _where_any(sizes, lambda some: ordered[(begins + (sizes - 1) // 2)[some]])
 
@@ -81,9 +81,9 @@ def distinct(groups: Integers, keys: Integers, count: int) -> Integers:
 
 
 def increases(groups: Integers, values: Floats, count: int) -> Floats:
-    """Return what a counter grew by in each group (count,), NaN where it has fewer than 2 values.
+    """Return the increase of a counter in each group (count,), NaN where it has no two values.
 
-    A counter that falls was reset, and has grown by what it says now.
+    A counter that falls was reset, and its increase is its new value.
 
     Args:
         groups: (n,) of the values.

@@ -1,6 +1,6 @@
 """Sets of time intervals as (n, 2) arrays: their union, and their overlap with windows.
 
-What two sets share is never needed: "A but not B" is the union of both less that of B.
+An intersection is never needed: "A but not B" is the union of both minus B.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def union(*sets: Floats, bridging: float = 0.0) -> Floats:
 
 
 def covered(disjoint: Floats, windows: Floats) -> Floats:
-    """Return (w,) how much of each window (w, 2) is covered by the intervals of a union."""
+    """Return how much of each window (w, 2) the intervals of a union cover (w,)."""
     if not len(disjoint):
         return np.zeros(len(windows))
     lengths = disjoint[:, 1] - disjoint[:, 0]

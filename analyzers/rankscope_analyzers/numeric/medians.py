@@ -25,7 +25,7 @@ def median(values: Floats, axes: int | tuple[int, ...]) -> Floats:
 
 
 def _flat(values: Floats, kept: tuple[int, ...], axes: tuple[int, ...]) -> Floats:
-    """Return values with the kept axes first, the others as one; any of them may be empty."""
+    """Return values with the kept axes first and the others merged into one; any may be empty."""
     shape = (values.shape[axis] for axis in kept)
     size = math.prod(values.shape[axis] for axis in axes)
     return values.transpose(*kept, *axes).reshape(*shape, size)
@@ -63,7 +63,7 @@ def reference(values: Floats, axes: int | tuple[int, ...]) -> Floats:
 
 
 def lower(values: Floats, axes: tuple[int, ...], share: float) -> Floats:
-    """Return the entry below which a share of the known ones lies, axes kept with length one."""
+    """Return the entry below which a share of the known ones lies, with axes kept at length one."""
     kept = tuple(axis for axis in range(values.ndim) if axis not in axes)
     ordered = np.sort(_flat(values, kept, axes), axis=-1)
     known = np.isfinite(ordered).sum(axis=-1)
@@ -72,11 +72,11 @@ def lower(values: Floats, axes: tuple[int, ...], share: float) -> Floats:
 
 
 LOWER_THIRD = 0.35
-"""Below it lie healthy members even if half of them are slow."""
+"""Below it are healthy members even if half of them are slow."""
 
 
 HALVES = 32
-"""Members of a group of which one node of 8 or two may be half."""
+"""Size of a group up to which one node of 8, or one of two, may be half of it."""
 
 
 def mean(values: Floats, axis: int = 0) -> Floats:

@@ -18,7 +18,7 @@ NORMAL_CONSISTENCY = 1.4826
 def peer_median(values: Floats) -> Floats:
     """Return for every entry of (S, R) the median of the other entries of its row.
 
-    NaN entries are no peers of others and have none themselves; a row with a single finite entry
+    NaN entries are not peers of others and get NaN themselves; a row with a single finite entry
     gives NaN.
     """
     order = np.argsort(values, axis=1)  # NaN sorts last
@@ -49,16 +49,16 @@ def peer_median_by_stage(values: Floats, stages: Integers) -> Floats:
 def noise(excess: Floats) -> Floats:
     """Return per rank (R,) the noise of its peers' excess over a step, in the unit of `excess`.
 
-    The median over ranks of each rank's own spread: one broken rank cannot raise it.
+    It is the median over ranks of each rank's own spread, so one broken rank cannot raise it.
     """
     spread = column_median(np.abs(excess - column_median(excess)))
     return np.full(excess.shape[1], NORMAL_CONSISTENCY * float(row_median(spread[None])[0]))
 
 
 def healthy_median_by_stage(values: Floats, suspects: Booleans, stages: Integers) -> Floats:
-    """Return for every entry of (S, R) the median of the non-suspects of its row and stage.
+    """Return for every entry of (S, R) the median of the non-suspects in its row and stage.
 
-    A stage in which all ranks are suspects takes the non-suspects of the whole row.
+    A stage in which all ranks are suspects uses the non-suspects of the whole row.
     """
     healthy = np.where(suspects, np.nan, values)
     medians = np.full_like(values, np.nan)

@@ -1,7 +1,7 @@
-"""Which rates go with a count of events that come by themselves: the exact interval of Garwood.
+"""Which rates are consistent with a count of independent events: Garwood's exact interval.
 
-F. Garwood, "Fiducial limits for the Poisson distribution", Biometrika 28 (1936): it covers the true
-rate at least as often as it says, also for few events, and for none.
+F. Garwood, "Fiducial limits for the Poisson distribution", Biometrika 28 (1936). The interval
+covers the true rate at least as often as stated, even for few events or none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 CONFIDENCE = 0.95
 
 HALVINGS = 100
-"""Of an interval: more than a float has digits."""
+"""Bisections of an interval: more than a float has digits."""
 
 
 class Interval(NamedTuple):
@@ -23,11 +23,11 @@ class Interval(NamedTuple):
 
 
 def interval(count: int, confidence: float = CONFIDENCE) -> Interval:
-    """Return which mean numbers of events a count goes with.
+    """Return the mean numbers of events that are consistent with a count.
 
     Args:
-        count: of events that were seen.
-        confidence: how often, of many such intervals, the true mean is within.
+        count: number of events that were seen.
+        confidence: share of many such intervals that contain the true mean, 0 to 1.
     """
     tail = (1 - confidence) / 2
     low = 0.0 if count == 0 else _mean(count - 1, 1 - tail)
@@ -35,7 +35,7 @@ def interval(count: int, confidence: float = CONFIDENCE) -> Interval:
 
 
 def _mean(count: int, probability: float) -> float:
-    """Return the mean for which at most so many events have this probability."""
+    """Return the mean for which at most this many events have the given probability."""
     low, high = 0.0, count + 10.0 * math.sqrt(count + 1.0) + 10.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -44,7 +44,7 @@ def _mean(count: int, probability: float) -> float:
 
 
 def at_most(count: int, mean: float) -> float:
-    """Return the probability of at most so many events."""
+    """Return the probability of at most this many events."""
     if mean <= 0:
         return 1.0
     log = math.log(mean)

@@ -1,1 +1,1 @@
-"""Text for people: foreign text made harmless, lists, numbers, names of runbooks."""
+"""Text for people: sanitizing foreign text, lists, numbers, names of runbooks."""

@@ -1,7 +1,7 @@
-"""The terminal that commands print on: nothing that a job or an agent wrote can control it.
+"""The terminal that commands print on: text of jobs and agents cannot control it.
 
-Sentences and cells make names visible where they are put together, which shows what was there.
-This is the last gate, for the one that was forgotten: what no terminal shows is replaced.
+Sentences and cells escape names where they are composed, so that readers see what was there. The
+console replaces unprintable characters in any name that was not escaped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rankscope_analyzers.text.plain_lines import shown, shows
 
 
 class PlainConsole(Console):
-    """A console that prints its own control codes, and none that comes with the text."""
+    """A console that emits its own control codes and none that are part of the text."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -29,10 +29,10 @@ class PlainConsole(Console):
 
 
 def open_console(*, no_color: bool, stderr: bool = False) -> Console:
-    """Return what a command prints on.
+    """Return the console that a command prints on.
 
     Args:
         no_color: print plain text.
-        stderr: print to standard error, as standard output is for programs.
+        stderr: print to standard error because programs read standard output.
     """
     return PlainConsole(no_color=no_color, stderr=stderr, highlight=False)

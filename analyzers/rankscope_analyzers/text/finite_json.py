@@ -1,4 +1,4 @@
-"""JSON as any program reads it: what is no finite number is null, as what is not known."""
+"""JSON that any program can read: numbers that are not finite become null, like unknown values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def text(value: Any, indent: int | None = None, separators: tuple[str, str] | No
     """Return a value as JSON. NaN and infinities, which JSON does not have, become null."""
     try:
         return json.dumps(value, indent=indent, separators=separators, allow_nan=False)
-    except ValueError:  # nearly always all is finite, and walking through it takes longer
+    except ValueError:  # Nearly always all is finite, and walking through it takes longer.
         known = _finite(value)
         return json.dumps(known, indent=indent, separators=separators, allow_nan=False)
 

@@ -1,4 +1,4 @@
-"""JUnit's XML, which CI systems read: suites of cases, each with the way it ended."""
+"""JUnit's XML, which CI systems read: suites of cases with their results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 End = Literal["passed", "failure", "error", "skipped"]
 
-# What XML 1.0 cannot hold, whatever was read.
+# Characters that XML 1.0 cannot hold.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -19,9 +19,9 @@ class Case:
     """One case of a suite.
 
     Args:
-        end: how it ended.
-        message: why, in one line; not for cases that passed.
-        details: lines that say more; of a case that passed they are its output, if any.
+        end: its result.
+        message: the reason in one line; not for cases that passed.
+        details: further lines; for a case that passed they are its output, if any.
     """
 
     name: str
@@ -31,12 +31,12 @@ class Case:
 
 
 def details(seen: str, expected: str, remedy: str, page: str) -> str:
-    """Return the lines of a case: what was seen and expected, what to do, and where that stands.
+    """Return the lines of a case: what was seen and expected, what to do, and where to read more.
 
     Args:
         seen: what was found.
-        expected: empty where there is nothing to compare with.
-        remedy: empty where there is nothing to do.
+        expected: empty if there is nothing to compare with.
+        remedy: empty if there is nothing to do.
         page: of the documentation.
     """
     lines = [f"seen: {seen}"]
@@ -54,7 +54,7 @@ class Suite:
 
 
 def document(command: str, suites: Sequence[Suite]) -> str:
-    """Return the XML of what a subcommand of `rankscope` found."""
+    """Return the XML of the results of a `rankscope` subcommand."""
     root = ElementTree.Element("testsuites", name=f"rankscope {command}")
     for suite in suites:
         counts = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 SHOWN = 8
-"""Names, or runs of ranks, that a sentence holds."""
+"""Names, or runs of ranks, that a sentence holds at most."""
 
 RUN = 3
-"""Ranks in a row from which on they are written as a run: 0, 1 but 0-2."""
+"""Consecutive ranks from which on they are written as a run: 0, 1 but 0-2."""
 
 
 def listed(items: Iterable[object]) -> str:
@@ -24,7 +24,7 @@ def named(items: Iterable[object], one: str, many: str = "") -> str:
 
 
 def ranks_listed(ranks: Iterable[int]) -> str:
-    """Write ranks in order, those in a row as runs: "0-7, 12, 13 and 40 more"."""
+    """Write ranks in order, consecutive ones as runs: "0-7, 12, 13 and 40 more"."""
     ordered = sorted(set(ranks))
     runs: list[list[int]] = []
     for rank in ordered:

@@ -1,6 +1,6 @@
-"""Lines on a terminal, without what a terminal would obey; `console` does the same for tables.
+"""Lines on a terminal, without control sequences; `console` does the same for tables.
 
-It stands on nothing but the standard library: what explains a log must not wait for rich.
+It needs nothing but the standard library: a command that explains a log must not wait for rich.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Print lines of any length as they are, but for what no terminal shows."""
+    """Print lines of any length unchanged, except for unprintable characters."""
     sys.stdout.writelines(f"{shown(line)}\n" for line in lines)
 
 
 def shown(text: str) -> str:
-    """Return a text whose every character but the line feed shows and has a width."""
+    """Return a text in which every character except line feeds is printable and has a width."""
     return text if shows(text) else "".join(_replaced(text))
 
 
 def shows(text: str) -> bool:
-    """Return True if a terminal shows every character of a text but its line feeds."""
+    """Return True if a terminal shows every character of a text except its line feeds."""
     return text.isprintable() or text.replace("\n", "").isprintable()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def folder() -> Path | None:
-    """Return where the runbooks lie, None where an installation lacks them."""
+    """Return the directory of the runbooks, None in an installation without them."""
     spec = importlib.util.find_spec("rankscope_analyzers")
     package = Path(spec.origin).parent if spec and spec.origin else Path()
     # An installed wheel carries them inside the package; a checkout has them under docs.
@@ -18,15 +18,15 @@ def folder() -> Path | None:
 
 
 def path(name: str) -> str:
-    """Return where a runbook lies in the source, as reports and labels say it; empty for none."""
+    """Return a runbook's path in the repository, for reports and labels; empty for none."""
     return f"docs/runbooks/{name}.md" if name else ""
 
 
 def text(name: str) -> str | None:
-    """Return the Markdown of a runbook, None where there is no such runbook.
+    """Return the Markdown of a runbook, None if there is no such runbook.
 
     Args:
-        name: of the alert that it is for; anything but letters and digits cannot be one.
+        name: of the alert that it is for; names with anything but letters and digits have none.
     """
     directory = folder()
     if directory is None or not (name.isascii() and name.isalnum()):

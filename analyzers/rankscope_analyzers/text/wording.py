@@ -8,26 +8,26 @@ from datetime import datetime, timezone
 UNKNOWN = "unknown"
 
 PREFIXED = {"Hz": "Hz", "W": "W", "bytes": "B", "bytes/s": "B/s", "bits/s": "bit/s"}
-"""Units that people say with a prefix, and how they write them."""
+"""Units that take a prefix, and how the prefixed units are written."""
 
 PREFIXES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 WORDLESS = frozenset({"ratio", "state"})
-"""Units that are no word behind a number."""
+"""Units that are not a word after the number."""
 
 WHOLE_FROM = 1000
-"""Bigger numbers are written with separators and without an exponent."""
+"""Larger numbers are written with separators and without an exponent."""
 
 
 BRIEF_SECONDS = 1e-4
-"""Shorter times would be 0.0 or 0.1 ms, which says too little of them."""
+"""Shorter times would be written as 0.0 or 0.1 ms, which is too coarse."""
 
 LONG_IN_SECONDS, LONG_IN_MINUTES = 120, 7200
-"""From two of the next unit on, that unit is said."""
+"""A duration of at least two of the next larger unit is given in that unit."""
 
 
 def duration(seconds: float) -> str:
-    """Return a duration with the unit that a person would use."""
+    """Return a duration in the unit that a person would use."""
     if not math.isfinite(seconds):
         return UNKNOWN
     if abs(seconds) < BRIEF_SECONDS:
@@ -36,14 +36,14 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return how long ago something was, as people say it: 40 s, 4 min, 3.5 h."""
+    """Return how long ago something was, as people write it: 40 s, 4 min, 3.5 h."""
     if seconds < LONG_IN_SECONDS:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < LONG_IN_MINUTES else f"{seconds / 3600:.1f} h"
 
 
 def against(observed: float, expected: float) -> str:
-    """Return two durations set against each other; the first one alone where none is usual."""
+    """Return two durations compared with each other; the first one alone if none is usual."""
     if not expected:
         return duration(observed)
     return f"{duration(observed)} against {duration(expected)}"
@@ -69,7 +69,7 @@ def _prefixed(number: float, unit: str) -> str:
 
 
 def clock(unix_seconds: float | None) -> str:
-    """Return a moment in UTC; clocks of nodes can be anything, then it is unknown."""
+    """Return a moment in UTC, or that it is unknown: clocks of nodes can show anything."""
     try:
         moment = datetime.fromtimestamp(
             math.nan if unix_seconds is None else unix_seconds, timezone.utc
@@ -80,7 +80,7 @@ def clock(unix_seconds: float | None) -> str:
 
 
 def instant(unix_seconds: float | None) -> str:
-    """Return a moment in UTC to the millisecond, in RFC 3339; a dash where it is not known."""
+    """Return a moment in UTC to the millisecond, in RFC 3339 format; a dash if it is unknown."""
     try:
         moment = datetime.fromtimestamp(
             math.nan if unix_seconds is None else unix_seconds, timezone.utc
@@ -91,7 +91,7 @@ def instant(unix_seconds: float | None) -> str:
 
 
 def period(since: float | None, until: float | None) -> str:
-    """Return since when something goes on, or from when to when it went; "" where unknown."""
+    """Return since when something has been going on, or its start and end; "" if unknown."""
     if since is None:
         return "" if until is None else f"until {clock(until)}"
     return f"since {clock(since)}" if until is None else f"from {clock(since)} to {clock(until)}"

@@ -125,7 +125,7 @@ def test_a_directory_that_is_not_there_is_one_sentence(capsys):
 def test_a_missing_package_names_its_extra(url, package, extra, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, package, None)
     assert cli.main(["diagnose", "--trace", url]) == 1
-    needs = f"{url} takes {package} to be read: pip install 'rankscope[{extra}]'"
+    needs = f"{url} cannot be read without {package}: pip install 'rankscope[{extra}]'"
     assert needs in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ META = {"world_size": 8, "tensor_parallel": 2, "pipeline_parallel": 2, "compute_
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"world_size": 10}, "world_size 10 is no multiple of pipeline_parallel 2 x"),
+        ({"world_size": 10}, "world_size 10 is not a multiple of pipeline_parallel 2 x"),
         ({"data_parallel": 4}, "world_size 8 is not data_parallel 4 x pipeline_parallel 2 x"),
         ({"world_size": 2**40}, "world_size is 1099511627776, expected at most"),
         ({"tensor_parallel": 0}, "tensor_parallel is 0, expected a whole number"),

@@ -1,1 +1,1 @@
-"""Tries the whole chain in production: whether the known slow rank of a small job is named."""
+"""Tests the whole chain in production: whether the known slow rank of a small job is named."""

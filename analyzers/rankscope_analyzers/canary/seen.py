@@ -1,7 +1,7 @@
-"""What is exported about the canary: read from the watch's own page, or asked of Prometheus.
+"""What is exported about the canary: read from the watch's own page, or queried from Prometheus.
 
-Of several watches behind one name only the leader's page has anything about jobs, so that each
-address of the name is asked.
+Of several watches behind one name only the leader's page has anything about jobs, so each address
+of the name is queried.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ANSWER_SECONDS = 10.0
 """A watch of 2,048 nodes takes a second to write its page."""
 
 MAX_PAGE_BYTES = 256 << 20
-"""More than the series of all jobs that a watch keeps."""
+"""Bytes; more than the series of all jobs that a watch keeps."""
 
 BRIDGED = "2m"
-"""How old a sample of Prometheus may be: four scrapes."""
+"""Maximum age of a sample from Prometheus: four scrapes."""
 
 READS = (metrics.CANARY_STEP, metrics.CANARY_NAMED, watch.WATCH_LAST)
 
@@ -40,7 +40,7 @@ Series = tuple[str, Mapping[str, str], float]
 
 
 class SilentError(Exception):
-    """Nobody answers; the message says who was asked and why not."""
+    """Nobody answers; the message says who was queried and why there was no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Seen:
     """What is known of one canary.
 
     Args:
-        evaluated: Unix time of the watch's last evaluation, None if none evaluates.
+        evaluated: Unix time of the watch's last evaluation, None if no watch evaluates.
         newest_step: Unix time of the newest step that the watch judged, None if there is none.
-        named: up to which step it named whom, Unix times by symptom and rank.
+        named: Unix time of the last step for which each symptom and rank was named.
     """
 
     evaluated: float | None = None
@@ -63,11 +63,11 @@ Look = Callable[[str], Seen]
 
 
 def on_pages(url: str, entry: Entry) -> Look:
-    """Return what asks a watch for its page, or each of those behind its name.
+    """Return a function that fetches the page of a watch, or of each one behind its name.
 
     Args:
         url: such as http://rankscope-watch:9878.
-        entry: what is shown to be let in.
+        entry: credentials.
     """
 
     def look(job_id: str) -> Seen:
@@ -87,11 +87,11 @@ def on_pages(url: str, entry: Entry) -> Look:
 
 
 def in_prometheus(url: str, entry: Entry) -> Look:
-    """Return what asks a Prometheus server.
+    """Return a function that queries a Prometheus server.
 
     Args:
         url: of the server.
-        entry: what is shown to be let in.
+        entry: credentials.
     """
     server = Prometheus(url, entry)
 
@@ -110,7 +110,7 @@ def in_prometheus(url: str, entry: Entry) -> Look:
 
 
 def seen(samples: list[Series], job_id: str) -> Seen:
-    """Return what samples say of a canary; of several of one series the newest counts."""
+    """Return what samples show of a canary; of several for one series the newest counts."""
     steps, evaluated = [], []
     named: dict[tuple[str, int], float] = {}
     for name, labels, value in samples:
@@ -127,7 +127,7 @@ def seen(samples: list[Series], job_id: str) -> Seen:
 
 
 def _addresses(url: str, entry: Entry) -> Iterator[tuple[str, Entry]]:
-    """Yield the address of each watch, and what it is shown.
+    """Yield the address of each watch, and the credentials for it.
 
     Raises:
         SilentError: the name has no address.
@@ -146,7 +146,7 @@ def _addresses(url: str, entry: Entry) -> Iterator[tuple[str, Entry]]:
 
 
 def _answer(url: str, entry: Entry) -> list[Series] | str:
-    """Return what a watch's page says, or in a sentence why nothing is known of it."""
+    """Return the content of a watch's page, or a sentence on why it is unknown."""
     try:
         return list(_samples(_page(url, entry)))
     except (OSError, HTTPException, ValueError) as error:
@@ -158,7 +158,7 @@ def _page(url: str, entry: Entry) -> str:
 
     Raises:
         OSError: the watch does not answer, or refuses.
-        ValueError: the page is longer than any.
+        ValueError: the page is longer than any valid one.
     """
     try:
         with entry.open(Request(url), Deadline(ANSWER_SECONDS)) as answer:  # noqa: S310 - as asked
@@ -172,10 +172,10 @@ def _page(url: str, entry: Entry) -> str:
 
 
 def _samples(page: str) -> Iterator[Series]:
-    """Yield the samples of a page that say anything of canaries.
+    """Yield the samples of a page that are about canaries.
 
     Raises:
-        ValueError: it is no page.
+        ValueError: it is not a page of metrics.
     """
     names = tuple(metric.name for metric in READS)
     lines = "".join(f"{line}\n" for line in page.splitlines() if line.startswith(names))

@@ -1,4 +1,4 @@
-"""Waits until the canary's slow rank is named, or says why it was not."""
+"""Waits until the canary's slow rank is named, or states why it was not."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rankscope_analyzers.canary.seen import Look, Seen, SilentError
 Result = Literal["named", "missed", "unknown"]
 
 EXIT_CODES: Mapping[Result, int] = {"named": 0, "missed": 2, "unknown": 3}
-"""Those of a gate."""
+"""Exit codes of a gate."""
 
 LOOK_SECONDS = 2.0
-"""Between two looks: what changes reaches the watch's page within 5 s."""
+"""Between two looks: changes reach the watch's page within 5 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a trial ended.
+    """The result of a trial.
 
     Args:
         result: named, missed, or unknown if there was no answer.
@@ -34,7 +34,7 @@ class Outcome:
     seconds: float
 
     def as_object(self, job_id: str) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return JSON-ready values."""
         return {
             "job_id": job_id,
             "expected": {"symptom": SYMPTOM, "rank": SLOW_RANK},
@@ -47,14 +47,14 @@ class Outcome:
 def wait(
     job_id: str, look: Look, began: float, patience: float, check: Callable[[], None]
 ) -> Outcome:
-    """Look again and again until the slow rank is named or patience ends.
+    """Look repeatedly until the slow rank is named or patience ends.
 
     Args:
         job_id: of the canary.
         look: returns what is known of it.
-        began: Unix time; what was seen of earlier steps is of an earlier canary.
+        began: Unix time; observations of earlier steps belong to an earlier canary.
         patience: seconds from then on.
-        check: called before each look; raises where waiting has no use.
+        check: called before each look; raises if waiting is pointless.
     """
     while True:
         check()

@@ -1,1 +1,1 @@
-"""What is known of a job at one moment, in one file that outlives its pods and is read offline."""
+"""All that is known of a job at a moment, in a file that outlives its pods and is read offline."""

@@ -1,8 +1,8 @@
-"""One gzip tar of files with a manifest: written within a size, read without trusting its writer.
+"""A gzip tar of files with a manifest: of bounded size, and read without trusting its writer.
 
-A capture is mailed and attached to tickets, so that its reader did not write it: only names
-of a capture are taken, only regular files, each within a size, and none whose checksum is not that
-of the manifest. Nothing is ever written outside of the directory given.
+Captures are mailed and attached to tickets, so the reader did not write them: only known names are
+accepted, only regular files of bounded size, and none whose checksum differs from the manifest's.
+Nothing is ever written outside of the given directory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
 
 MAX_BYTES = 256 << 20
-"""Of all files of a capture before compression: an hour of steps of 512 ranks is some 100 MB."""
+"""Bytes of all files of a capture before compression: an hour of steps of 512 ranks is some 100
+MB."""
 
 MAX_FILES = 20_000
 MAX_MANIFEST_BYTES = 8 << 20
@@ -36,19 +37,19 @@ _NAME = re.compile(
     r"|evidence/\d-[a-z]{1,16}-[A-Za-z0-9._-]{1,128}\.json|kept/[A-Za-z0-9._-]{1,128}\.json"
     r"|objects/(?:pods|owners)\.json"
 )
-"""Names of files in a capture, beside the manifest."""
+"""Names of files in a capture, in addition to the manifest."""
 
 
 class CaptureError(Exception):
-    """A file is no capture, or none can be written; the message says what was seen."""
+    """A file is not a capture, or a capture cannot be written; the message says what was seen."""
 
 
 def write(path: Path, files: Mapping[str, bytes], about: Mapping[str, Any]) -> Sequence[str]:
-    """Write a capture; return the names of files that were left out, as they would exceed its size.
+    """Write a capture; return the names of files left out because they would exceed its size.
 
     Args:
-        path: of the capture, which only its owner may read, and which must not exist.
-        files: content by name, what matters most first.
+        path: of the capture, which must not exist and only its owner may read.
+        files: content by name, the most important first.
         about: members of the manifest.
 
     Raises:
@@ -92,7 +93,7 @@ def read(path: Path, directory: Path) -> Mapping[str, Any]:
     """Write the files of a capture into a directory; return its manifest.
 
     Raises:
-        CaptureError: it is no capture, or what it holds is not what its manifest says.
+        CaptureError: it is not a capture, or its files differ from its manifest.
     """
     try:
         with path.open("rb") as source, tarfile.open(fileobj=source, mode="r|gz") as tar:

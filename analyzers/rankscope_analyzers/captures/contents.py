@@ -1,4 +1,4 @@
-"""The files of a capture, made of what was read, what matters most first."""
+"""The files of a capture, made from what was read, the most important first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rankscope_analyzers.reports import html, job_summary
 from rankscope_analyzers.text.sanitize import visible
 
 DIAGNOSIS = "diagnosis"
-"""Directory of the files by which `rankscope diagnose` comes to the same verdict."""
+"""Directory of the files from which `rankscope diagnose` derives the same verdict."""
 
 NOTHING = CaptureEvidence()
 
@@ -33,13 +33,13 @@ def files(
 
     Args:
         found: what was read.
-        report: on the job, by that.
+        report: on the job, from that.
         pages: of agents, those of the first look before those of the second.
         made_unix_seconds: when the report was made.
         evidence: what else was read.
 
     Raises:
-        OSError: there is no room for temporary files.
+        OSError: there is no space for temporary files.
     """
     summary = f"{visible(job_summary.headline(report))}\n"
     made = {"summary.txt": summary.encode(), "summary.html": html.write([report]).encode()}
@@ -68,7 +68,7 @@ def _pages(pages: Sequence[Page], job_id: str) -> Iterator[tuple[str, bytes]]:
 def about(
     report: JobReport, version: str, evidence: CaptureEvidence = NOTHING
 ) -> Mapping[str, Any]:
-    """Return the members of the manifest that say what the capture is of, and what it lacks."""
+    """Return the members of the manifest that describe the capture and what it lacks."""
     return {
         "rankscope_version": version,
         "job_id": report.job_id,

@@ -1,4 +1,4 @@
-"""What a capture holds beside the diagnosis: answers of agents, what they kept, and objects."""
+"""What a capture holds besides the diagnosis: agents' responses, what they kept, and objects."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from rankscope_analyzers.intake.job_objects import JobObjects
 from rankscope_analyzers.text import finite_json
 
 RAS_APART_SECONDS = 5.0
-"""Between two reports of RAS: counts that differ and move are normal."""
+"""Between two RAS reports: counts that differ but change are normal."""
 
 MAX_SENTENCES = 64
-"""Sentences on what could not be read."""
+"""Limit of the sentences on what could not be read."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 Parts = Sequence[tuple[str, Answers]]
-"""What was asked for, in the order in which it was asked, and the answers."""
+"""The requests, in the order in which they were made, and the responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureEvidence:
-    """What is kept as it was read.
+    """Evidence that is kept as it was read.
 
     Args:
         parts: what agents know.
-        kept: what they kept by themselves when the job stood.
-        objects: of the cluster, None where none was asked.
+        kept: what agents kept when the job stood still.
+        objects: of the cluster, None if none were requested.
     """
 
     parts: Parts = ()
@@ -42,7 +42,7 @@ class CaptureEvidence:
     objects: JobObjects | None = None
 
     def files(self) -> Mapping[str, bytes]:
-        """Return the files, what vanishes first before the rest."""
+        """Return the files, those whose source disappears first before the rest."""
         made = {}
         for number, (name, answers) in enumerate(self.parts, start=1):
             for node, answer in answers.items():
@@ -75,7 +75,7 @@ class CaptureEvidence:
 
 
 def file_name(node: str) -> str:
-    """Return a node's name as it may stand in a file's."""
+    """Return a node's name as a valid part of a file name."""
     return _NOT_IN_NAMES.sub("_", node)[:128] or "_"
 
 
@@ -84,7 +84,7 @@ def _json(value: Any) -> bytes:
 
 
 class EvidenceReader:
-    """Asks agents for their evidence, first what vanishes first.
+    """Queries agents for their evidence, the most short-lived first.
 
     Args:
         agents: of the job's nodes.
@@ -107,7 +107,7 @@ class EvidenceReader:
         self._read(FIRST)
 
     def rest(self) -> Parts:
-        """Read what lasts a while, RAS a second time if it is there; return all that was read."""
+        """Read what lasts a while, RAS a second time if it is available; return everything read."""
         name, answers = self._parts[0]
         again = agent_evidence.readable(answers, name)
         if again:

@@ -1,4 +1,4 @@
-"""Captures that the watch makes by itself of jobs that hang, within a quota."""
+"""Captures of hung jobs that the watch makes automatically, within a quota."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from rankscope_analyzers.intake import agent_evidence, job_objects
 from rankscope_analyzers.intake.cluster import ClusterAccess
 
 PAUSE_SECONDS = 3600.0
-"""Between two captures of one job: a second one of the same hang says nothing new."""
+"""Between two captures of one job: a second one of the same hang adds nothing."""
 
 MAX_KEPT = 64
 MAX_KEPT_BYTES = 2 << 30
-"""Beyond which the oldest captures of the directory go: a week of hangs, twice a disk's spare."""
+"""Bytes beyond which the oldest captures of the directory are deleted: a week of hangs."""
 
 ENDING = ".capture.tar.gz"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def captures_of(options: argparse.Namespace, access: ClusterAccess | None) -> HangCaptures | None:
-    """Return what keeps captures, None if they are not to be kept."""
+    """Return the object that keeps captures, None if they are not to be kept."""
     return (
         HangCaptures(options.captures, version("rankscope"), access) if options.captures else None
     )
 
 
 class HangCaptures:
-    """The captures in a directory, which is made with the first.
+    """The captures in a directory, which is created with the first one.
 
     Args:
-        directory: of the captures alone.
+        directory: used for captures only.
         version: of this program.
-        access: to the cluster whose objects are kept too, None without one.
+        access: to the cluster whose objects are captured too, None without one.
     """
 
     def __init__(self, directory: Path, version: str, access: ClusterAccess | None = None) -> None:
@@ -56,7 +56,7 @@ class HangCaptures:
         now: float,
         log: Callable[[str], None],
     ) -> None:
-        """Write the captures that are due and name them; a full disk costs the captures only."""
+        """Write the captures that are due and log them; a full disk costs captures only."""
         try:
             for path in self.take(found, reports, now):
                 log(f"captured what is known of a job that hangs: {path}")
@@ -64,7 +64,7 @@ class HangCaptures:
             log(f"a capture cannot be written: {error}")
 
     def take(self, found: Gathered, reports: Iterable[JobReport], now: float) -> list[Path]:
-        """Write a capture of each job that hangs, once an hour; return the new files.
+        """Write a capture of each hung job, once an hour; return the new files.
 
         Raises:
             OSError: one cannot be written.
@@ -93,7 +93,7 @@ class HangCaptures:
         return self._directory / name
 
     def _evidence(self, found: Gathered, report: JobReport) -> CaptureEvidence:
-        """Ask the agents of the job's nodes, and the cluster, for what they know of it now."""
+        """Query the agents of the job's nodes, and the cluster, for what they know of it now."""
         nodes = {place.node for place in report.locations.values()}
         known = found.poll.agents if found.poll else {}
         agents = [agent for node, agent in known.items() if node in nodes]
@@ -106,7 +106,7 @@ class HangCaptures:
         return CaptureEvidence(parts, agent_evidence.kept(agents, report.job_id), objects)
 
     def _prune(self) -> None:
-        """Remove the oldest captures beyond the quota; names begin with their time."""
+        """Delete the oldest captures beyond the quota; names begin with their time."""
         newest = sorted(self._directory.glob(f"*{ENDING}"), reverse=True)
         room = MAX_KEPT_BYTES
         for count, path in enumerate(newest):

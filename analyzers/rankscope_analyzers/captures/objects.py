@@ -1,7 +1,7 @@
-"""A job's pods and job objects as a capture keeps them: without what may be a secret. Pure.
+"""A job's pods and job objects as a capture keeps them: without possible secrets. Pure.
 
-Of environments only those variables keep their value that agents keep too; commands and all other
-texts are searched for credentials. What servers add for themselves is left out.
+Only environment variables that agents keep too retain their value; commands and all other texts are
+searched for credentials. Fields that servers add for themselves are left out.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from rankscope_agent.contract.redaction import HIDDEN, is_kept, redacted, redact
 DROPPED = frozenset(
     ("managedFields", "kubectl.kubernetes.io/last-applied-configuration", "data", "stringData")
 )
-"""Members that repeat the object, or hold what others put there to be read by programs alone."""
+"""Members that repeat the object, or that other software put there for programs only."""
 
 MAX_DEPTH = 64
 MAX_TEXT = 8192
 
 
 def without_secrets(value: Any, depth: int = 0) -> Any:
-    """Return an object of the API server without what may be a secret."""
+    """Return an object of the API server without possible secrets."""
     if depth > MAX_DEPTH:
         return None
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The diagnosis of a job that is gone, by what agents kept when it stood."""
+"""The diagnosis of a job that is gone, from what agents kept when it stood still."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SOURCE = "what agents kept when the job stood"
 
 @dataclass(frozen=True, slots=True)
 class CapturedDiagnosis:
-    """What a capture is made of; `pages` are of the first look, then of the second.
+    """The inputs of a capture; `pages` has the first look's pages, then the second's.
 
     Args:
-        made_unix_seconds: when the last of it was taken, by the nodes' clocks.
+        made_unix_seconds: when the last of it was recorded, by the nodes' clocks.
     """
 
     gathered: Gathered
@@ -36,7 +36,7 @@ class CapturedDiagnosis:
 
 
 def diagnosis(kept: Answers, job_id: str, hang_after_seconds: float) -> CapturedDiagnosis | None:
-    """Return the report on a job by what was kept of it; None where that says nothing."""
+    """Return the report on a job from what was kept of it; None if that shows nothing."""
     looks = first, second = kept_pages(kept)
     if not first:
         return None
@@ -57,7 +57,7 @@ def diagnosis(kept: Answers, job_id: str, hang_after_seconds: float) -> Captured
 
 
 def _jobs(kept: Answers, job_id: str) -> tuple[JobRecords, ...]:
-    """Return the job's records; none where agents that kept them were older, or it had no step."""
+    """Return the job's records; none if the agents were older, or it made no step."""
     records = kept_steps(kept, job_id)
     sizes = (stall.world_size for stall in kept_stalls(kept) if stall.job_id == job_id)
     size = max((one for one in sizes if one is not None), default=None)

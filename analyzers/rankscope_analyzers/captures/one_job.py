@@ -1,4 +1,4 @@
-"""What was read of one job, without what was read of others on the same nodes."""
+"""What was read of one job, without the data of others on the same nodes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Which shards of a dataset are as its manifest has them, and which were read for a bad loss."""
+"""Which shards of a dataset match its manifest, and which were read for a bad loss."""

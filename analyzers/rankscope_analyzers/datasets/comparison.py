@@ -1,4 +1,4 @@
-"""Compares the shards of a dataset with its manifest: sizes, and checksums where that is asked."""
+"""Compares the shards of a dataset with its manifest: sizes, and checksums on request."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ State = Literal["matches", "size matches", "damaged", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A shard, and how it stands.
+    """A shard and the result of its comparison.
 
     Args:
-        state: "matches" by its checksum, "size matches" where contents were not compared, "damaged"
-            where it is not there or not what the manifest has, "unknown" where it cannot be read or
-            the manifest says nothing of it.
-        detail: the sentence's rest, "" for none.
+        state: "matches" by its checksum, "size matches" if contents were not compared, "damaged" if
+            it is missing or differs from the manifest, "unknown" if it cannot be read or the
+            manifest does not describe it.
+        detail: the rest of the sentence, "" for none.
     """
 
     shard: Shard
@@ -31,12 +31,12 @@ class Compared:
 
 
 def compare(root: Path, shard: Shard, *, whole: bool) -> Compared:
-    """Compare a file with what the manifest says of it.
+    """Compare a file with its entry in the manifest.
 
     Args:
         root: the dataset's directory.
-        shard: which.
-        whole: read all of it, where it has a checksum.
+        shard: its entry.
+        whole: read all of it, if it has a checksum.
     """
     path = root / shard.path
     try:

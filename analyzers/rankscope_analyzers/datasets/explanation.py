@@ -1,4 +1,4 @@
-"""`rankscope explain dataset`: shards against their manifest, for a person and for programs."""
+"""`rankscope explain dataset`: shards compared with their manifest, for people and programs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MOST_LISTED = 20
 
 
 class DatasetExplanation:
-    """What a dataset's files are, against its manifest.
+    """The comparison of a dataset's files with its manifest.
 
     Args:
         compared: the shards that were asked for.
-        unknown_names: CRC-32s of names that the manifest does not have, None where none was asked.
+        unknown_names: CRC-32s of names that the manifest does not have, None if none was asked for.
         total: shards of the manifest.
     """
 
@@ -30,7 +30,7 @@ class DatasetExplanation:
         self._compared, self._unknown_names, self._total = compared, unknown_names, total
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return {
             "shards": [
                 {
@@ -46,7 +46,7 @@ class DatasetExplanation:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield it for a person."""
+        """Yield lines for people."""
         if self._unknown_names is None:
             yield from self._of_all()
             return
@@ -82,13 +82,13 @@ def explain(
     Args:
         file: the manifest.
         root: the dataset's directory.
-        names: CRC-32s of names of the shards to look at, all of whose bytes are read; None for all
-            shards.
+        names: CRC-32s of the names of the shards to check, all of whose bytes are read; None for
+            all shards.
         deep: read all bytes of all shards too.
 
     Raises:
         OSError: the manifest cannot be read.
-        ValueError: it is none.
+        ValueError: it is not a manifest.
     """
     with file.open("rb") as opened:
         text = opened.read(manifest.MAX_BYTES + 1)

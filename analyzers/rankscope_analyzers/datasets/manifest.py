@@ -1,7 +1,7 @@
 """A dataset's manifest: its shards with their sizes and checksums. Pure.
 
-Four forms are read: JSON with `shards`, of ours; MosaicML Streaming's index.json; WebDataset's
-index (wids); and what sha256sum prints.
+Four formats are supported: JSON with `shards`, our own; MosaicML Streaming's index.json;
+WebDataset's index (wids); and the output of sha256sum.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.checkpoints import digest_list
 
 MAX_BYTES = 256 << 20
-"""Of a manifest: a million shards with long names."""
+"""Bytes of a manifest: a million shards with long names."""
 
 _DIGEST = re.compile("|".join(f"[0-9a-fA-F]{{{length}}}" for length in digest_list.ALGORITHMS))
 
@@ -27,8 +27,8 @@ class Shard:
     """One file of the dataset.
 
     Args:
-        path: below the dataset's directory.
-        size: in bytes, None where the manifest does not say.
+        path: relative to the dataset's directory.
+        size: in bytes, None if the manifest has none.
         algorithm: of its checksum, "" for none.
         digest: in lower-case hexadecimal digits, "" for none.
     """
@@ -40,7 +40,7 @@ class Shard:
 
     @property
     def name_crc32(self) -> int:
-        """The CRC-32 of its name without the folder, by which the probe names it."""
+        """Return the CRC-32 of its name without the directory, which the probe identifies it by."""
         return crc32(self.path.rpartition("/")[2].encode(errors="surrogateescape"))
 
 
@@ -48,7 +48,7 @@ def parse(text: bytes) -> Sequence[Shard]:
     """Return the shards of a manifest.
 
     Raises:
-        ValueError: it has none of the known forms, or names a file outside of the dataset.
+        ValueError: it has none of the known formats, or names a file outside of the dataset.
     """
     if text.lstrip()[:1] != b"{":
         digests = digest_list.read(text.decode(errors="surrogateescape"))
@@ -67,7 +67,7 @@ def _of_json(document: Any) -> Iterator[Shard]:
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, Mapping):
             raise ValueError(f"shard {number} is no object")
-        # Streaming: what lies in the store is the compressed file, where there is one.
+        # Streaming: the store holds the compressed file, if there is one.
         part = entry.get("zip_data") or entry.get("raw_data") or entry
         if not isinstance(part, Mapping):
             raise ValueError(f"shard {number} has no data that is an object")
@@ -79,14 +79,14 @@ def _of_json(document: Any) -> Iterator[Shard]:
 
 
 def _digests(part: Mapping[str, Any]) -> Sequence[Any]:
-    """Return the checksums under known names: beside the path, or apart as `hashes`."""
+    """Return the checksums with known names: next to the path, or separately as `hashes`."""
     apart = part.get("hashes")
     found = {**part, **(apart if isinstance(apart, Mapping) else {})}
     return [found.get(name) for name in (*digest_list.ALGORITHMS.values(), "md5sum")]
 
 
 def _shard(path: str, size: int | None, digests: Sequence[Any]) -> Shard:
-    """Return a shard with the longest of its checksums that are any."""
+    """Return a shard with the longest of its valid checksums."""
     clean = PurePosixPath(path.removeprefix("file:"))
     if clean.is_absolute() or ".." in clean.parts or "\0" in path or not clean.name:
         raise ValueError(f"{path!r} is no path below the dataset's directory")

@@ -25,26 +25,22 @@ from rankscope_analyzers.layers.hang_evidence import BEFORE_SECONDS
 
 NOTICED_LATE_SECONDS = 120.0
 """A cause may be noticed this much later than its symptom: counters are scraped every 15 to 60
-seconds and rates need two scrapes, while step records show the first slow step.
-"""
+seconds and rates need two scrapes, while step records show the first slow step."""
 
 GONE_BEFORE_SECONDS = 120.0
 """A cause may have ended this much before the steps became slow."""
 
 TIMEOUT_SECONDS = 2400.0
 """Watchdogs report stuck jobs after 10 minutes with NCCL and 30 with gloo (PyTorch's defaults), so
-the cause may have ended that long ago.
-"""
+the cause may have ended that long ago."""
 
 ONCE: frozenset[Layer] = frozenset(("kernel", "gpu", "host", "pod"))
 """Layers whose faults start at one moment: if steps continue long after it, they do not need what
-was lost.
-"""
+was lost."""
 
 OF_PROCESSES = frozenset(("oom_kill", "app"))
 """Ends of processes. A job that started long after one does not necessarily run without what ended,
-unlike a job that started after a GPU was lost.
-"""
+unlike a job that started after a GPU was lost."""
 
 MAXIMUM_ECHO_COST = 0.5
 """Fraction of the first finding's cost below which a second one on other ranks may be its echo."""
@@ -59,8 +55,8 @@ AGREEMENT = 0.5
 """Factor on the remaining doubt for each additional layer that agrees: layers err independently."""
 
 UNOBSERVED_LAYER = 0.93
-"""Factor on the confidence for each layer that could have confirmed the cause and was not observed.
-"""
+"""Factor on the confidence for each layer that could have confirmed the cause and was not
+observed."""
 
 UNCONFIRMED = 0.95
 """Factor on the confidence if such layers were observed and none confirmed it."""

@@ -35,14 +35,12 @@ from rankscope_analyzers.stragglers.streamed_timing import StreamedTiming
 
 FIRST_SECONDS = 15.0
 """How long a job that is seen for the first time waits for agents that have not answered yet: its
-start is the baseline that it is compared with later.
-"""
+start is the baseline that it is compared with later."""
 
 READING_SECONDS = 60.0
 """The same while many agents have not been queried yet, each of which may belong to the job, and
 after a pause between two looks in which no late response was read: the first evaluation of a large
-fleet takes half a minute, and so does reading it.
-"""
+fleet takes half a minute, and so does reading it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ Result = TypeVar("Result")
 
 Part = Literal["source", "timing", "layer", "report", "look"]
 """What was being computed: the content of an agent's response or of a trace, a verdict on a job's
-step times, one layer's conclusions about a job, its report, or the whole look at all jobs.
-"""
+step times, one layer's conclusions about a job, its report, or the whole look at all jobs."""
 
 PARTS: tuple[Part, ...] = ("source", "timing", "layer", "report", "look")
 

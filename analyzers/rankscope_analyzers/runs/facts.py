@@ -1,4 +1,4 @@
-"""What agents know about a run besides its steps: images, commands, variables and versions."""
+"""What agents know about a run other than its steps: images, commands, variables and versions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ VERSIONS: Sequence[tuple[str, Metric, str]] = (
     ("NCCL network", nccl_log.NCCL_NET_INFO, "net"),
     ("agent", agent_metrics.BUILD_INFO, "version"),
 )
-"""Versions that a node's series carry: name, series and label."""
+"""Versions in a node's series: name, series and label."""
 
 
 def _versions(poll: agent_pages.AgentPoll) -> Mapping[str, Mapping[str, str]]:
-    """Return the versions that each node's series tell."""
+    """Return the versions in each node's series."""
     seen = from_pages(poll.pages, [metric for _, metric, _ in VERSIONS])
     found: dict[str, dict[str, str]] = {}
     for name, metric, label in VERSIONS:
@@ -39,7 +39,7 @@ def _versions(poll: agent_pages.AgentPoll) -> Mapping[str, Mapping[str, str]]:
 
 
 def facts(poll: agent_pages.AgentPoll, job_id: str) -> Iterator[RankFacts]:
-    """Ask the agents of a look for what they know of a job's ranks; silent ones are left out."""
+    """Query the agents of a look for what they know of a job's ranks; silent ones are left out."""
     agents, versions = poll.agents, _versions(poll)
     with ThreadPoolExecutor(at_once(len(agents))) as pool:
         answers = list(pool.map(_asked, agents.values()))

@@ -11,19 +11,20 @@ from typing import Any
 from rankscope_analyzers.text import finite_json
 
 RENEW_SECONDS = 600.0
-"""The speed of a run is known better later, and a record of minutes ago will do after a crash."""
+"""A run's speed is known more precisely later, and after a crash a record a few minutes old
+suffices."""
 
 MAXIMUM_FILES = 10_000
-"""Records kept; the oldest go first."""
+"""Records kept; the oldest are deleted first."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class RunRecordFiles:
-    """Writes records into a directory; made if it is not there.
+    """Writes records into a directory, which is created if necessary.
 
     Args:
-        folder: where.
+        folder: the directory.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,7 +57,7 @@ class RunRecordFiles:
 
 
 def file_stem(job_id: str) -> str:
-    """Return a job's name as a file's: no separators, nothing hidden, of bounded length.
+    """Return a job's name as a file name: no separators, not hidden, of bounded length.
 
     A name that had to be changed ends in a part of its digest: `a/b` and `a_b` are two jobs.
     """

@@ -1,4 +1,4 @@
-"""Records of running jobs, kept while they run."""
+"""Records of running jobs, written while they run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def keep(
     """Write the records of runs that are due; return the errors.
 
     Args:
-        files: where to, None for nowhere.
-        poll: what agents answered, None where they were not asked.
+        files: destination, None for none.
+        poll: agents' responses, None if they were not queried.
         reports: of all jobs.
         now: Unix seconds.
-        log: takes a sentence on what cannot be written.
+        log: called with a message about a record that cannot be written.
     """
     if files is None or poll is None:
         return []

@@ -1,7 +1,7 @@
 """A run record: images, command, variables, versions, locations, speed; and how two runs differ.
 
-A record is kept per attempt, so that "it was fast last week" can be answered by what changed since.
-Pure; `commands.record` fetches and writes, `commands.diff` reads and compares.
+One record is kept per attempt, so that "it was fast last week" can be answered by what has changed
+since. Pure; `commands.record` fetches and writes, `commands.diff` reads and compares.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ if TYPE_CHECKING:  # `rankscope diff` reads two files, and starts without pandas
 FORMAT = 1
 
 SLOWER = 1.05
-"""Ratio of median steps from which a run counts as slower: below, runs differ by where they run."""
+"""Ratio of median steps above which a run counts as slower; runs on different nodes differ by
+less."""
 
 
 class RecordFormatError(ValueError):
-    """A file is no run record; the argument says why."""
+    """A file is not a run record; the argument is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class RankFacts:
     """What an agent knows of one rank.
 
     Args:
-        image: of its container, by digest where that is known.
+        image: of its container, by digest if known.
         versions: of software, by name.
     """
 
@@ -50,7 +51,7 @@ class RankFacts:
 def record(job: JobReport, ranks: Sequence[RankFacts]) -> dict[str, Any]:
     """Return the record of a run, ready for JSON.
 
-    What is the same on all ranks stands once; what differs stands by value, with its ranks.
+    Values that all ranks share occur once; others occur by value, with their ranks.
     """
     verdict = job.verdict
     return {
@@ -110,7 +111,7 @@ def _by_name(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not the same in two runs; texts are empty where a run has it not.
+    """One difference between two runs; a text is empty if a run lacks the value.
 
     Args:
         subject: speed, image, command, environment, version or place.
@@ -123,10 +124,10 @@ class Difference:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return what differs between two records, what explains most first.
+    """Return what differs between two records, the most explanatory difference first.
 
     Raises:
-        RecordFormatError: one of them is none.
+        RecordFormatError: one of them is not a record.
     """
     for found in (before, after):
         _check(found)
@@ -141,7 +142,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
 
 
 def speed(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
-    """Return how many times as long a step takes in the later run, None where a run has none."""
+    """Return the ratio of the later run's step to the earlier one's, None if a run has none."""
     steps = [found.get("median_step_seconds") for found in (before, after)]
     known = [float(s) for s in steps if isinstance(s, int | float) and s > 0]
     return known[1] / known[0] if len(known) == 2 else None
@@ -195,7 +196,7 @@ def _sentence(values: Mapping[str, Any]) -> str:
 
 
 def _whose(ranks: object) -> str:
-    """Return the ranks that a record lists, as text: its writer may have listed anything."""
+    """Return the ranks that a record lists, as text; the list may hold anything."""
     listed = ranks if isinstance(ranks, list) else []
     return ranks_named(rank for rank in listed if isinstance(rank, int))
 

@@ -1,6 +1,6 @@
-"""What ranks did beside steps, as agents answer it: checkpoints, evaluations, compiling.
+"""What ranks did outside of steps, as agents report it: checkpoints, evaluations, compilation.
 
-Columns: `rankscope_agent.contract.model.SPAN_COLUMNS`. Nothing that an agent answers is believed
+Columns: `rankscope_agent.contract.model.SPAN_COLUMNS`. Nothing from an agent's response is used
 before it has been checked.
 """
 
@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 from rankscope_agent.contract.model import SPAN_KINDS
 
 MAXIMUM_ROWS = 200_000
-"""Spans of one answer: a rank keeps 1,024."""
+"""Spans of one response: a rank keeps 1,024."""
 
 
 class BesideSteps(NamedTuple):
     """One span of a rank; times in seconds.
 
     Args:
-        rank: whose.
+        rank: the rank.
         kind: one of `SPAN_KINDS`.
-        begin: Unix time of its node.
-        blocked: what the steps under way lost to it; 0 where that is not known, as while it lasts.
+        begin: Unix time by its node's clock.
+        blocked: time by which it delayed the steps under way; 0 if unknown, as while it lasts.
     """
 
     rank: int
@@ -33,10 +33,10 @@ class BesideSteps(NamedTuple):
 
 
 def read(document: Mapping[str, Any]) -> Iterator[tuple[str, BesideSteps]]:
-    """Yield the spans of an answer with their jobs; what cannot be true is left out.
+    """Yield the spans of a response with their jobs; impossible ones are left out.
 
     Raises:
-        LookupError, TypeError: it is no such answer.
+        LookupError, TypeError: it is not such a response.
     """
     columns = list(document["columns"])
     places = [columns.index(name) for name in ("job_id", "rank", "kind", "t_start_unix_seconds")]

@@ -1,9 +1,9 @@
 """Clock offsets between a job's nodes, from step ends that all ranks share.
 
-A step of a synchronous job ends on all ranks at one moment, whichever rank was late in it: each
-node's clock says when. What its ranks say, less what all nodes say in the middle, is the node's
-offset. It needs no time protocol and sees what one hides. Only the job's nodes are compared: that
-all of them are wrong together cannot be seen.
+A step of a synchronous job ends on all ranks at the same moment, whichever rank was late, and each
+node's clock dates that moment. A node's offset is what its ranks report minus the median of all
+nodes. This needs no time protocol and shows errors that one hides. Only the job's nodes are
+compared, so an error that all of them share cannot be seen.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from rankscope_analyzers.numeric.row_statistics import row_median
 from rankscope_analyzers.steps.frames import StepFrame
 
 MINIMUM_STEPS = 8
-"""Common ends of steps that an offset is taken from; one late return would shift fewer."""
+"""Common step ends that an offset is computed from; fewer could be shifted by one late return."""
 
 NEWEST_STEPS = 256
-"""Steps that are looked at: drift makes older ones another offset's."""
+"""Steps that are considered: with drift, older ones have a different offset."""
 
 SIGNIFICANCE = 3.0
-"""Standard errors from which on an offset is a node's clock and no scheduler's whim."""
+"""Standard errors above which an offset is the clock's and not caused by scheduling."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """By how much a node's clock is ahead of the job's middle one.
+    """How far a node's clock is ahead of the job's median clock.
 
     Args:
-        seconds: negative when it is behind.
-        error_seconds: standard error of that.
-        drift: seconds by which it gains in a second.
-        at_unix_seconds: when it was so.
+        seconds: negative if it is behind.
+        error_seconds: standard error of `seconds`.
+        drift: seconds gained per second.
+        at_unix_seconds: the time that `seconds` holds for.
     """
 
     node: str
@@ -50,12 +50,12 @@ class ClockOffset:
         return abs(self.seconds) > SIGNIFICANCE * self.error_seconds
 
     def at(self, unix_seconds: Floats) -> Floats:
-        """Return the offset at times nearby."""
+        """Return the offset at a time nearby."""
         return self.seconds + self.drift * (unix_seconds - self.at_unix_seconds)
 
 
 def offsets(frame: StepFrame) -> tuple[ClockOffset, ...]:
-    """Estimate the offset of every node of a job; none where there are not two nodes to compare."""
+    """Estimate the offset of every node of a job; none with fewer than two nodes to compare."""
     nodes, node_of = np.unique(np.array(frame.nodes), return_inverse=True)
     rows = np.flatnonzero(frame.usable)[-NEWEST_STEPS:]
     if len(nodes) < 2 or len(rows) < MINIMUM_STEPS:
@@ -72,7 +72,7 @@ def offsets(frame: StepFrame) -> tuple[ClockOffset, ...]:
 
 
 def _medians(ends: Floats, node_of: Integers) -> Floats:
-    """Return (S, nodes) medians over the ranks of each node; all nodes of one size at once."""
+    """Return (S, nodes) medians over the ranks of each node, all nodes of one size at once."""
     sizes = np.bincount(node_of)
     columns = np.argsort(node_of, kind="stable")
     medians = np.empty((len(ends), len(sizes)))
@@ -93,7 +93,7 @@ def _offset(node: str, times: Floats, ahead: Floats) -> ClockOffset:
     left = ahead - drift * (times - at)
     seconds = float(np.median(left))
     spread = NORMAL_CONSISTENCY * float(np.median(np.abs(left - seconds)))
-    # A drift smaller than its own noise would be carried far from where it was seen.
+    # A drift smaller than its own noise would be extrapolated far from where it was seen.
     noise = 2 * spread / np.sqrt(half)
     if abs(drift) * apart < SIGNIFICANCE * noise:
         drift = 0.0

@@ -1,9 +1,9 @@
-"""Nodes and ranks whose clocks are seconds to hours apart: their records are moved to the others'.
+"""Nodes and ranks whose clocks are seconds to hours apart, and the correction of their records.
 
-All ranks of a synchronous job end a step at one moment. Where a node's clock names another one,
-step after step and always by as much, its records would be taken for another run of the job. So
-would those of a single rank beside others on its node, whose time is another one in its container.
-What is a fraction of a step is another subject: `clocks`.
+All ranks of a synchronous job end a step at the same moment. If a node's clock consistently
+disagrees by the same amount, its records would be taken for another run of the job. The same
+happens with a single rank whose container has a different time from the others on its node. Offsets
+of a fraction of a step are the subject of `clocks`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from rankscope_analyzers.steps import records as step_records
 from rankscope_analyzers.steps.records import CLOCK, COUNTERS, DURATIONS, MAXIMUM_RANK
 
 FAR_SECONDS, FAR_STEPS = 1.0, 2.0
-"""Records of one step are put together if they are less far apart than either."""
+"""Records of one step are matched if they are less far apart than either."""
 
 FEWEST_STEPS = 8
-"""Common steps from which an offset is taken."""
+"""Common steps that an offset is computed from."""
 
 NEWEST_STEPS = 256
 """Steps that are compared."""
 
 STEADY_SHARE = 0.1
-"""Part of an offset by which it may vary from step to step; else it is no clock's."""
+"""Fraction of an offset by which it may vary from step to step; beyond it is no clock offset."""
 
 DIGITS = 1
-"""Decimal places of an offset in seconds: at the next look it is the same."""
+"""Decimal places of an offset in seconds, so that it is the same at the next look."""
 
 NEEDS = frozenset((*COUNTERS, "node", CLOCK, DURATIONS[0]))
 
@@ -42,11 +42,11 @@ _RANKS = MAXIMUM_RANK + 1
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """By how many seconds clocks are ahead of the others', of those far apart.
+    """Seconds by which clocks are ahead of the others, for those far apart.
 
     Args:
-        nodes: by name; of all their ranks.
-        ranks: by node and rank; of these alone, others on their node have another time.
+        nodes: by name; offsets of all ranks of a node.
+        ranks: by node and rank; offsets of single ranks whose neighbours have another time.
     """
 
     nodes: Mapping[str, float] = field(default_factory=dict)
@@ -62,11 +62,11 @@ NONE = Apart()
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """When steps ended, of all records that have it.
+    """When steps ended, from all records that have a time.
 
     Args:
-        place: (n,) index of the rank on a node that each record is of.
-        places: (k,) node's index times `_RANKS` plus rank, of each.
+        place: (n,) index of each record's rank on its node.
+        places: (k,) the node's index times `_RANKS` plus the rank, for each index.
         step: (n,) index of attempt and step, ascending with them.
         seconds: (n,) Unix time.
     """
@@ -78,7 +78,7 @@ class _Ends:
 
 
 def ahead(records: pd.DataFrame) -> Apart:
-    """Return which clocks are far apart from the others'.
+    """Return the clocks that are far apart from the others.
 
     Args:
         records: of one job, in any order, usable or not.
@@ -97,7 +97,7 @@ def ahead(records: pd.DataFrame) -> Apart:
     place, places = pd.factorize(_rank_on_node(node[known], rank[known]).astype(np.int64))
     newest = np.full(len(places), -np.inf)
     np.maximum.at(newest, place, ends[known])
-    # A rank with the right time ended the newest step when the others did, or is gone by now.
+    # A rank with the right time ended the newest step along with the others, or has left by now.
     ordered = np.sort(newest)
     middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2], None]
     suspects = np.flatnonzero((np.abs(newest - middle) > far).any(axis=0))
@@ -109,7 +109,7 @@ def ahead(records: pd.DataFrame) -> Apart:
 
 
 def moved(records: pd.DataFrame, apart: Apart) -> pd.DataFrame:
-    """Return records with the times of some nodes and ranks put back."""
+    """Return records with the times of some nodes and ranks corrected."""
     if not apart or not {"node", "rank", CLOCK} <= set(records.columns):
         return records
     node, names = pd.factorize(records["node"])
@@ -151,10 +151,10 @@ def _steps(records: pd.DataFrame) -> Integers:
 
 
 def _offsets(ends: _Ends, suspects: Integers, far: float) -> Mapping[int, float | None]:
-    """Return by how many seconds each place's clock is ahead; None where that is not far.
+    """Return by how many seconds each rank's clock is ahead; None where that is not far.
 
-    Nothing of those that have too few steps in common with others. The middle one of the clocks is
-    right: of two, the one that is behind.
+    Ranks with too few steps in common with others get None. The median clock is taken as right; of
+    two, the one that is behind.
     """
     table = _table(ends)
     apart = table - _lower_middle(table)[:, None]
@@ -170,27 +170,27 @@ def _offsets(ends: _Ends, suspects: Integers, far: float) -> Mapping[int, float 
 
 
 def _table(ends: _Ends) -> Floats:
-    """Return (steps, places) when the newest steps ended that several made, NaN if unknown."""
+    """Return (steps, places) when the newest steps of several ranks ended, NaN if unknown."""
     several = np.flatnonzero(np.bincount(ends.step[ends.step >= 0]) >= 2)
     chosen = several[-NEWEST_STEPS:]
     row = np.full(int(ends.step.max(initial=-1)) + 2, -1, dtype=np.int64)
     row[chosen] = np.arange(len(chosen))
-    of_record = row[ends.step]  # of a step that is not known: the last one, -1
-    kept = np.flatnonzero(of_record >= 0)[::-1]  # the first of a rank in a step counts
+    of_record = row[ends.step]  # a step that is unknown maps to the last one, -1
+    kept = np.flatnonzero(of_record >= 0)[::-1]  # the first record of a rank in a step counts
     table = np.full((len(chosen), len(ends.places)), np.nan)
     table[of_record[kept], ends.place[kept]] = ends.seconds[kept]
     return np.asarray(table[np.isfinite(table).sum(axis=1) >= 2])
 
 
 def _lower_middle(table: Floats) -> Floats:
-    """Return the middle of each row, of an even number the lower one; NaN is left out."""
+    """Return the lower median of each row; NaN is skipped."""
     ordered = np.sort(table, axis=1)  # NaN comes last
     middle = np.maximum(np.isfinite(table).sum(axis=1) - 1, 0) // 2
     return np.asarray(np.take_along_axis(ordered, middle[:, None], axis=1)[:, 0])
 
 
 def _by_node(found: Mapping[int, float | None], places: Integers, names: list[str]) -> Apart:
-    """Put together the ranks of nodes all of which are ahead by the same time."""
+    """Group the ranks of nodes on which all ranks are ahead by the same time."""
     of_node: dict[int, dict[int, float | None]] = {}
     for one, seconds in found.items():
         of_node.setdefault(int(places[one]) // _RANKS, {})[int(places[one]) % _RANKS] = seconds

@@ -1,4 +1,4 @@
-"""How long a job's first steps took: start-up that later attempts go through as well."""
+"""How long a job's first steps took: start-up time that each later attempt needs as well."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rankscope_analyzers.steps.job_records import JobRecords
 
 
 def longest(job: JobRecords) -> float | None:
-    """Return the seconds of the longest first step of a rank's process, None where none is known.
+    """Return the longest first step of a rank's process in seconds, None if none is known.
 
     Args:
-        job: its records; the first ones of all too, where an agent still has them.
+        job: its records, with the first ones of all if an agent still has them.
     """
     tables = [job.records] if job.start is None else [job.records, job.start]
     return max((one for one in map(_longest, tables) if one is not None), default=None)

@@ -1,7 +1,8 @@
 """Step records of one job as dense matrices, one row per executed step and one column per rank.
 
-Records come in delivery order, with gaps, restarts and roll-backs; analyzers want to compare ranks
-inside one step. `build` sorts that out and counts what it had to leave out. Units are seconds.
+Records come in delivery order, with gaps, restarts and roll-backs, but analyzers need to compare
+ranks within one step. `build` sorts the records and counts those that it had to leave out. Units
+are seconds.
 """
 
 from __future__ import annotations
@@ -34,24 +35,25 @@ PER_STEP = (
 """Fields of a frame whose first axis counts executed steps."""
 
 WORK_COLUMNS = ("tokens", "samples")
-"""Counts of what a rank works on in a step, the better measure first."""
+"""Counts of what a rank processes in a step, the better measure first."""
 
 WARM_UP_STEPS = 14
 """Steps after every start that are slow on healthy hardware: lazy allocation, autotuning, cold
-caches and loader workers (14 covers the slow first steps of the traces the procedure grew on)."""
+caches and loader workers (14 covers the slow first steps of the traces used in development)."""
 
 WARM_UP_SHARE = 0.25
-"""At most this share of a segment counts as warm-up, so that a short run can be judged at all."""
+"""At most this share of a segment counts as warm-up, so that a short run can still be judged."""
 
 MINIMUM_PRESENCE = 0.5
-"""A step that fewer ranks than this reported has no trustworthy median."""
+"""A step that a smaller share of the ranks reported has no trustworthy median."""
 
 MOST_CELLS = 1 << 22
-"""Steps times ranks of a frame that are kept however few ranks reported a step: 32 MiB a field."""
+"""Steps times ranks of a frame that are kept however few ranks reported a step: 32 MiB per
+field."""
 
 THIN_SHARE = 1 / 8
-"""Of a frame's ranks: in larger frames, steps that fewer reported are left out. Ranks that never do
-the same step would fill all memory with cells that nobody reported."""
+"""Share of a frame's ranks: in larger frames, steps that fewer reported are left out. Ranks that
+never do the same step would fill all memory with cells that nobody reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +62,22 @@ class StepFrame:
 
     Args:
         job_id: name of the job.
-        world_size: ranks that the job should have; more than `ranks` when some never reported.
-        ranks: (R,) global ranks, rising.
+        world_size: ranks that the job should have; more than `ranks` if some never reported.
+        ranks: (R,) global ranks, ascending.
         nodes: R node names.
         gpus: R local GPU indices, -1 where unknown.
         stages: (R,) pipeline stage of each rank.
         groups: (R,) data-parallel group of each rank.
         steps: (S,) step counter of each executed step; falls back after a restart.
         segments: (S,) number of restarts before the step.
-        usable: (S,) false for warm-up, evaluation and thinly reported steps.
-        starts: (S, R) wall clock of each rank's node when its step began.
+        usable: (S,) false for warm-up, evaluation and sparsely reported steps.
+        starts: (S, R) start of the step by the clock of each rank's node.
         step: (S, R) step durations.
         data: (S, R) time blocked on input; NaN where not measured or not reported.
         compute: (S, R) compute time; NaN likewise.
         sync: (S, R) time in collectives; NaN likewise.
-        cpu_wait: (S, R) time outside of these in which the training thread was ready to run and
-            waited for a CPU; NaN likewise.
+        cpu_wait: (S, R) time outside of these in which the training thread was runnable and waited
+            for a CPU; NaN likewise.
         work: (S, R) tokens, or else samples, that a rank got for the step; NaN likewise.
         dropped: records that were left out.
     """
@@ -101,36 +103,36 @@ class StepFrame:
 
     @property
     def unobserved(self) -> tuple[int, ...]:
-        """Ranks that the job has and that never reported."""
+        """Return the ranks that the job has and that never reported."""
         return tuple(sorted(set(range(self.world_size)) - set(self.ranks.tolist())))
 
     @property
     def contested_share(self) -> float:
-        """Return the share of the steps of all processes that were left out for one rank's two."""
+        """Return the share of the steps of all processes left out because two claim one rank."""
         contested = sum(one.count for one in self.dropped if one.reason == CONTESTED)
         kept = int(np.isfinite(self.step).sum())
         return contested / max(1, contested + kept)
 
     @property
     def began_unix_seconds(self) -> float | None:
-        """When the first step began, None where no step says."""
+        """Return when the first step began, None if no step has a time."""
         known = self.starts[np.isfinite(self.starts)]
         return float(known.min()) if known.size else None
 
     def working(self) -> Floats:
-        """Return (S, R) seconds in which a rank did what its peers wait for: input and compute."""
+        """Return (S, R) seconds that a rank spent on what its peers wait for: input and compute."""
         return np.nan_to_num(self.data) + self.compute
 
     def busy(self) -> Floats:
-        """Return (S, R) seconds in which a rank held its peers up: work, and waits for a CPU."""
+        """Return (S, R) seconds that a rank delayed its peers: work, and waits for a CPU."""
         return self.working() + np.nan_to_num(self.cpu_wait)
 
     def rows(self, keep: Booleans) -> StepFrame:
-        """Return the frame with the steps marked in `keep` (S,) alone."""
+        """Return the frame with only the steps marked in `keep` (S,)."""
         return replace(self, **{name: getattr(self, name)[keep] for name in PER_STEP})
 
     def newest_only(self) -> StepFrame:
-        """Return the frame with its newest step alone, if it has any."""
+        """Return the frame with only its newest step, if it has any."""
         return self.rows(np.arange(len(self.steps)) == len(self.steps) - 1)
 
     def usable_only(self) -> StepFrame:
@@ -138,9 +140,10 @@ class StepFrame:
         return self.rows(self.usable)
 
     def timed_only(self) -> StepFrame:
-        """Return the frame without steps of which no rank's compute is known, if any is.
+        """Return the frame without steps in which no rank's compute is known, if any is.
 
-        Flight Recorders are looked into now and then: what lies between is no end of a fault.
+        Flight Recorders are read only now and then; a gap between two readings is not the end of a
+        fault.
         """
         known = np.asarray(np.isfinite(self.compute).any(axis=1), dtype=np.bool_)
         return self.rows(known) if known.any() and not known.all() else self
@@ -152,11 +155,11 @@ def build(
     world_size: int | None = None,
     newest_run: bool = False,
 ) -> StepFrame:
-    """Make a frame of the records of one job, in whatever order they come.
+    """Build a frame from the records of one job, in any order.
 
     Args:
         job_id: name of the job.
-        records: columns of the trace contract; `attempt` and `flags` are used where present.
+        records: columns of the trace contract; `attempt` and `flags` are used if present.
         world_size: ranks that the job should have; default: as many as reported.
         newest_run: leave out what was recorded before the last restart.
 
@@ -209,7 +212,7 @@ def build(
 
 
 def _matrix(cell: Integers, shape: tuple[int, int], values: Floats | None) -> Floats:
-    """Return values where their cells are, NaN elsewhere and where none are known."""
+    """Return a matrix with the values in their cells, NaN elsewhere and where none are known."""
     if values is None:
         return np.full(shape, np.nan)
     return dense(cell, values, shape[0] * shape[1]).reshape(shape)
@@ -243,7 +246,7 @@ def _executed_steps(step: Integers, restarts: Integers) -> tuple[Integers, Integ
 
 
 def _without_thin_steps(rows: Rows, restarts: Integers, account: Account) -> tuple[Rows, Integers]:
-    """Leave out steps that few ranks reported where they would take more room than all others.
+    """Leave out steps that few ranks reported if they would take more memory than all others.
 
     Raises:
         RecordError: nothing is left.
@@ -270,7 +273,7 @@ def _last_of_each(rows: Rows) -> Integers:
 
 
 def _work(rows: Rows) -> Floats | None:
-    """Return how much each record's rank was given to do, None where that was not counted.
+    """Return the amount of work each record's rank was given, None if it was not counted.
 
     Tokens are a better measure of work than samples, which may be of unequal length.
     """

@@ -1,7 +1,7 @@
 """Step records of jobs from any source, and of trace directories on disk.
 
-Reading only; `frames.build` makes sense of what is read. A source that cannot be read is named: if
-others remain it becomes a note on the verdict, if none does it is a `SourceError`.
+Reading only; `frames.build` interprets what is read. A source that cannot be read is named: in a
+note on the verdict if others remain, in a `SourceError` if none does.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ MAX_META_BYTES = 1 << 26
 
 
 MAX_ENTRIES = 100_000
-"""Of a directory that is searched for traces: one of a job for every hour of eleven years."""
+"""Entries of a directory that is searched for traces: one job for every hour of eleven years."""
 
 
 class SourceError(Exception):
-    """Nothing could be read; the message says from where and why.
+    """Nothing could be read; the message gives the source and the reason.
 
     Args:
-        failed: what could have been read was not, as against that there is nothing to be read.
-        errors: of sources that made something raise.
+        failed: True if there was something that could not be read, False if there was nothing to
+            read.
+        errors: of sources that made an analyzer raise.
     """
 
     def __init__(
@@ -53,15 +54,15 @@ class JobRecords:
 
     Args:
         records: columns of the trace contract, rows in any order.
-        world_size: ranks that the job should have, None where that is unknown.
+        world_size: ranks that the job should have, None if unknown.
         notes: what could not be read, as sentences.
         live: read from agents, so that only the newest run is of interest.
-        meta: what the trace says about the job's layout, empty for agents.
+        meta: the trace's metadata on the job's layout, empty for agents.
         path: the file of records or its address, None for agents.
         windows: of collectives, as agents sample them from Flight Recorders.
-        start: first records of the job, from before those that were asked for; None where
-            none are known, or an earlier look has given them.
-        beside: what its ranks did beside steps, as far as probes mark it.
+        start: first records of the job, earlier than those that were asked for; None if none are
+            known or an earlier look returned them.
+        beside: what its ranks did outside of steps, as far as probes mark it.
     """
 
     job_id: str
@@ -82,8 +83,8 @@ class Read:
 
     Args:
         jobs: their step records.
-        failures: a sentence for each source that gave none; it stands in the notes of jobs, too.
-        errors: of sources that made something raise.
+        failures: a sentence for each source that gave none; also among the notes of the jobs.
+        errors: of sources that made an analyzer raise.
     """
 
     jobs: tuple[JobRecords, ...] = ()
@@ -95,10 +96,10 @@ Folder = TypeVar("Folder")
 
 
 def each(job_folders: Sequence[Folder], read: Callable[[Folder], JobRecords]) -> Read:
-    """Read directories of one job each, every one by itself.
+    """Read directories of one job each, each one separately.
 
     Raises:
-        SourceError: none can be read, or two of them hold a job of one name.
+        SourceError: none can be read, or two of them hold a job of the same name.
     """
     named: dict[str, Folder] = {}
     jobs: list[JobRecords] = []
@@ -148,7 +149,7 @@ def job_directories(directory: Path) -> list[Path]:
 
 
 def too_many_entries(directory: object, or_else: str = "") -> str:
-    """Return the sentence about a directory that is too large to be searched for traces."""
+    """Return the error message for a directory that is too large to be searched for traces."""
     return (
         f"{directory} holds over {MAX_ENTRIES:,} files and directories{or_else}: give --trace the"
         " directories of single jobs"
@@ -161,12 +162,12 @@ def _record_file(directory: Path) -> Path | None:
     )
 
 
-NO_PYARROW = "{} takes pyarrow to be read: pip install 'rankscope[analyzers]'"
+NO_PYARROW = "{} cannot be read without pyarrow: pip install 'rankscope[analyzers]'"
 
 
 @dataclass(frozen=True, slots=True)
 class TraceTable:
-    """A trace whose records are read as they are needed.
+    """A trace whose records are read when they are needed.
 
     Args:
         path: the file of records.
@@ -198,7 +199,7 @@ def trace(directory: Path) -> JobRecords:
 
 
 def table(directory: Path) -> TraceTable:
-    """Open the trace that a directory holds; of a Parquet file only a part is in memory at once.
+    """Open the trace that a directory holds; only a part of a Parquet file is in memory at once.
 
     Raises:
         SourceError: it cannot be read.

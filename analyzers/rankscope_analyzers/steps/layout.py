@@ -1,4 +1,4 @@
-"""What a trace's metadata say about a job, and their contradictions."""
+"""What a trace's metadata state about a job, and their contradictions."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from rankscope_analyzers.steps.records import RecordError
 
 RANK_ORDERS = tuple(",".join(order) for order in permutations(("tp", "dp", "pp")))
 RANK_ORDER = RANK_ORDERS[0]
-"""Tensor ranks are neighbours, then replicas, then stages: in this order a rank's number defines
-its position. In any other order its groups do."""
+"""Tensor ranks are adjacent, then replicas, then stages: in this order a rank's number gives its
+position. In any other order its groups do."""
 
 SIZES = ("tensor_parallel", "pipeline_parallel", "data_parallel")
-"""Metadata that say how ranks are arranged."""
+"""Metadata that describe how ranks are arranged."""
 
 MAXIMUM_WORLD = 1 << 20
-"""Ranks: 64 times the largest job that was tried; what is more is a mistake, not a job."""
+"""Ranks: 64 times the largest job that was tested; a larger number is a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What is known about a job before its records are; sizes describe its start.
+    """What is known about a job before its records are; sizes are those at its start.
 
     Args:
         microbatches: of a step, 0 if unknown.
-        wall: compute is wall time, unless the records name their timing.
-        by_groups: the ranks' own groups define their arrangement, not their numbers.
+        wall: compute is wall time, unless the records state their timing.
+        by_groups: ranks are arranged by their own groups, not by their numbers.
     """
 
     world: int
@@ -43,19 +43,19 @@ class Layout:
 
     @property
     def unit(self) -> int:
-        """Return the ranks of one replica: worlds grow and shrink by it."""
+        """Return the ranks of one replica, the unit by which worlds grow and shrink."""
         return self.pipeline * self.tensor
 
 
 def layout(meta: Mapping[str, Any], ranks: int) -> Layout:
-    """Return the layout that metadata name.
+    """Return the layout that metadata describe.
 
     Args:
         meta: the trace's metadata, possibly empty.
-        ranks: ranks that the records show, where the metadata name no world.
+        ranks: number of ranks that the records show, used if the metadata give no world size.
 
     Raises:
-        RecordError: sizes that are no positive numbers, or that contradict each other.
+        RecordError: sizes that are not positive numbers, or that contradict each other.
     """
     pipeline = _size(meta, "pipeline_parallel", 1)
     tensor = _size(meta, "tensor_parallel", 1)
@@ -65,7 +65,7 @@ def layout(meta: Mapping[str, Any], ranks: int) -> Layout:
         raise RecordError(f"meta.json: world_size is {world}, expected at most {MAXIMUM_WORLD}")
     if world % (pipeline * tensor):
         raise RecordError(
-            f"meta.json: world_size {world} is no multiple of pipeline_parallel {pipeline} x "
+            f"meta.json: world_size {world} is not a multiple of pipeline_parallel {pipeline} x "
             f"tensor_parallel {tensor}"
         )
     if "data_parallel" in meta and replicas * pipeline * tensor != world:
@@ -98,7 +98,7 @@ def _known(meta: Mapping[str, Any], name: str, values: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportedGroups:
-    """The groups that the first records of a run name; -1 where they name none.
+    """The groups that the first records of a run give; -1 where they give none.
 
     Args:
         rank: (n,) rank of each record.
@@ -115,9 +115,9 @@ def world_of(reported: ReportedGroups, job: Layout, first: bool) -> int:
     """Return how many ranks a run has: the smallest world that the records' groups agree with.
 
     Args:
-        reported: of the run's first records.
+        reported: groups of the run's first records.
         job: layout at the start of the job.
-        first: whether it is the job's first run, of the full size.
+        first: whether it is the job's first run, which has the full size.
 
     Raises:
         RecordError: no world of the layout agrees with most records.

@@ -1,8 +1,8 @@
 """Step records of a Parquet file in order of their start; needs pyarrow, which a watch does not.
 
-A file is read twice. The first pass sees starts, ranks and nodes alone; it tells before which
-moment no later batch holds a record, so that the second one keeps only as many records as their
-disorder demands.
+A file is read twice. The first pass reads only starts, ranks and nodes; it shows before which
+moment no later batch holds a record, so that the second pass buffers only as many records as their
+disorder requires.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from rankscope_analyzers.steps.records import CLOCK
 from rankscope_analyzers.steps.tables import BATCH_ROWS, READERS, UNKNOWN_NODE, Batch, largest
 
 MAX_STREAMED_ROWS = 1 << 31
-"""Records of a Parquet file that is read a part at a time: a quarter of an hour's reading."""
+"""Records of a Parquet file that are read at once: a quarter of an hour's reading."""
 
 
 class ParquetTable:
-    """Records in a Parquet file, which is never in memory as a whole unless its rows are shuffled.
+    """Records in a Parquet file, which is never entirely in memory unless its rows are shuffled.
 
     Args:
         path: the file.
 
     Raises:
-        ValueError: it cannot be opened, or is no Parquet file.
+        ValueError: it cannot be opened, or is not a Parquet file.
     """
 
     __slots__ = ("_file", "_floors", "columns", "node_names", "rank_count")
@@ -97,11 +97,11 @@ BUFFER_BYTES = 1 << 16
 
 
 def _column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
-    """Return a column as whole numbers or floats; null, or what is no number, is NaN."""
+    """Return a column as whole numbers or floats; null and what is not a number become NaN."""
     column = batch.column(name)
     if name in READERS:
         return READERS[name](column.to_pandas())
-    if isinstance(column, pa.DictionaryArray):  # of texts, which may be long: each is read once
+    if isinstance(column, pa.DictionaryArray):  # texts may be long, so each is read once
         known = step_records.numeric(column.dictionary.to_pandas()).astype(np.float64)
         codes = column.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
         return np.asarray(np.append(known, np.nan)[codes])
@@ -112,7 +112,7 @@ def _column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
 
 
 def _names(column: Any) -> list[Any]:
-    """Return the names in a column of nodes, None aside."""
+    """Return the names in a column of nodes, except None."""
     values = column.dictionary if isinstance(column, pa.DictionaryArray) else column.unique()
     return [name for name in values.to_pylist() if name is not None]
 
@@ -140,7 +140,7 @@ def _earliest_of(held: Sequence[Batch]) -> float:
 def _released(held: Sequence[Batch], floor: float) -> tuple[list[Batch], list[Batch]]:
     """Return records that start before `floor`, in order, a batch at a time, and the others.
 
-    Those without a start go first: they are of no use and need not be kept.
+    Those without a start come first: they are of no use and need not be kept.
     """
     together = _joined(held)
     starts: Floats = together.table[CLOCK]

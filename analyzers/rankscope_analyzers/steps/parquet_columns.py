@@ -1,4 +1,4 @@
-"""Which columns of a Parquet file are read, and what they unpack to by its footer; needs pyarrow.
+"""Which columns of a Parquet file are read, and their unpacked size by its footer; needs pyarrow.
 
 Runs of one value take next to nothing in a file, however wide the value is and however many rows
 and columns have it.
@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 from rankscope_analyzers.steps.records import RecordError
 
 MAX_VALUE_BYTES = 32
-"""Of a value that is no text: the widest number of the format, a decimal of 256 bits."""
+"""Bytes of a value that is not text: the widest number of the format, a decimal of 256 bits."""
 
 NUMBER_BYTES = 8
-"""Of a number in memory, whatever it takes in the file."""
+"""Bytes of a number in memory, whatever it takes in the file."""
 
 
 @contextmanager
 def errors_of_values() -> Iterator[None]:
-    """Raise what pyarrow finds wrong with a file as one kind of error; its own are of many kinds.
+    """Convert pyarrow's errors about a file, which are of many types, to one type.
 
     Raises:
         RecordError: the block met such an error.
@@ -40,7 +40,7 @@ def texts(schema: pa.Schema) -> Sequence[str]:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return True for values of any length, whether they stand in a dictionary or not."""
+    """Return True for values of any length, dictionary-encoded or not."""
     if pa.types.is_dictionary(kind):
         return is_text(kind.value_type)
     return bool(
@@ -63,14 +63,14 @@ def _is_number(kind: pa.DataType) -> bool:
         return False
     try:
         return bool(kind.bit_width <= 8 * MAX_VALUE_BYTES)
-    except ValueError:  # it has no width, as `null`
+    except ValueError:  # it has no width, like `null`
         return bool(pa.types.is_null(kind))
 
 
 def unpacked_bytes(file: pq.ParquetFile) -> int:
-    """Return what the readable columns take in memory by the file's footer.
+    """Return what the readable columns take in memory according to the file's footer.
 
-    Texts count as they stand in the file, each once for each dictionary that has it.
+    Texts count as stored in the file, once per dictionary that contains them.
     """
     schema, metadata = file.schema_arrow, file.metadata
     of_texts = texts(schema)
@@ -81,6 +81,6 @@ def unpacked_bytes(file: pq.ParquetFile) -> int:
 
 
 def text_bytes(group: pq.RowGroupMetaData, names: Collection[str]) -> int:
-    """Return what some columns of a row group have in it, unpacked once."""
+    """Return the unpacked size of some columns of a row group, each value once."""
     chunks = (group.column(index) for index in range(group.num_columns))
     return sum(int(one.total_uncompressed_size) for one in chunks if one.path_in_schema in names)

@@ -1,6 +1,6 @@
 """A rank's position in tensor, data and pipeline parallelism, from its process groups.
 
-The probe, which must stand alone, decides by the same rules; see its `_layout`.
+The probe, which must be a single file, decides by the same rules; see its `_layout`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TypeGuard
 
 TENSOR_GROUPS = ("tp", "tensor", "tensor_parallel", "tensor_model_parallel_group")
 PIPELINE_GROUPS = ("pp", "pipeline", "pipeline_parallel", "pipeline_model_parallel_group")
-"""What frameworks call the groups of ranks that share a layer, and those that share a pipeline:
-names of DeviceMesh dimensions (described as "mesh_<name>"), and Megatron-LM's descriptions."""
+"""Names that frameworks give the groups of ranks that share a layer, and those that share a
+pipeline: names of DeviceMesh dimensions (described as "mesh_<name>"), and Megatron-LM's
+descriptions."""
 
 
 class Layout(NamedTuple):
@@ -25,7 +26,7 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """A rank's place on one axis of the grid of ranks."""
+    """A rank's coordinate on one axis of the grid of ranks."""
 
     index: int
     size: int
@@ -33,10 +34,10 @@ class _Axis:
 
 
 def layout(rank: int, world_size: int, groups: Any) -> Layout | None:
-    """Find a rank's place; None where no group tells it or the ranks are no regular grid.
+    """Return a rank's position; None if no group gives it or the ranks form no regular grid.
 
-    Ranks that differ in neither tensor index t nor stage p reduce one gradient shard, whatever else
-    the job splits: dp_group = p * TP + t. With d counting those ranks, tp_group = p * DP + d.
+    Ranks that differ in neither tensor index t nor stage p reduce one gradient shard, however else
+    the job is split: dp_group = p * TP + t. With d counting those ranks, tp_group = p * DP + d.
 
     Args:
         rank: the global rank.
@@ -67,7 +68,7 @@ def layout(rank: int, world_size: int, groups: Any) -> Layout | None:
 
 
 def _named(groups: Any) -> dict[str, list[int]]:
-    """Return the ranks of each group by its description; what is no group is left out."""
+    """Return the ranks of each group by its description; invalid entries are left out."""
     named: dict[str, list[int]] = {}
     for group in groups if isinstance(groups, Sequence) else ():
         if isinstance(group, Mapping) and _are_ranks(ranks := group.get("ranks")):
@@ -81,7 +82,7 @@ def _are_ranks(value: Any) -> TypeGuard[list[int]]:
 
 
 def _axis(rank: int, ranks: Sequence[int]) -> _Axis | None:
-    """Return the place of a rank in an evenly spaced group, None if it is no such group."""
+    """Return the coordinate of a rank in an evenly spaced group, None if it is not such a group."""
     stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     if stride < 1:
         return None

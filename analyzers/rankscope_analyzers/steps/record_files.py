@@ -1,7 +1,7 @@
 """Files of step records, read whole within bounds.
 
-A trace may come from anyone. A few kilobytes of an archive can hold terabytes, so what a file
-claims to hold is compared with bounds before it is unpacked, and unpacking stops at them.
+A trace may come from anyone. A few kilobytes of an archive can expand to terabytes, so the size
+that a file declares is checked before it is unpacked, and unpacking stops at the bounds.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ MAX_COLUMNS = 256
 """Columns of a trace; the contract has about 20."""
 
 MAX_TEXT_BYTES = 1 << 31
-"""Unpacked CSV: 16 million records of 120 bytes. As text they take several times that to read."""
+"""Unpacked CSV: 16 million records of 120 bytes. Parsing it takes several times that."""
 
 MAX_UNPACKED_BYTES = 1 << 33
-"""Unpacked columns of the binary forms: all rows with 16 numbers each."""
+"""Unpacked columns of the binary formats: all rows with 16 numbers each."""
 
 
 class TooLargeError(ValueError):
-    """A file holds more than a trace may; the message says how much and what is allowed."""
+    """A file holds more than a trace may; the message gives the size and the limit."""
 
 
 def read(path: Path) -> pd.DataFrame:
-    """Return the records of a file, by the form that its name says.
+    """Return the records of a file, in the format that its name indicates.
 
     Raises:
         TooLargeError: it holds more rows, columns or bytes than a trace may.
         OSError: it cannot be opened.
-        ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile: it is none of its form.
-        MemoryError: it fits the bounds, and not this machine.
+        ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile: it does not have that
+            format.
+        MemoryError: it is within the bounds, but not within this machine's memory.
     """
     records: pd.DataFrame = READERS[path.name](path)
     check_bound(len(records), MAX_ROWS, "rows")
@@ -51,17 +52,17 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def check_bound(seen: int, allowed: int, what: str) -> None:
-    """Check that a trace has no more of something than it may.
+    """Check that a trace does not exceed a limit.
 
     Raises:
-        TooLargeError: it has.
+        TooLargeError: it does.
     """
     if seen > allowed:
         raise TooLargeError(f"{seen:,} {what}, and a trace may have {allowed:,}")
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that raises `TooLargeError` once it has given `MAX_TEXT_BYTES`."""
+    """A stream that raises `TooLargeError` after `MAX_TEXT_BYTES`."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -105,13 +106,13 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         table = file.read(columns=parquet_columns.readable(schema))
         unpacked = sum(_unpacked_bytes(table.column(name)) for name in texts)
         check_bound(unpacked, MAX_UNPACKED_BYTES, "bytes")
-        # What pandas wrote into the file about its types is not obeyed: it may be a stranger's.
+        # The types that pandas noted in the file are ignored: they may come from a stranger.
         plain = table.cast(_plain(table.schema))
         return cast("pd.DataFrame", plain.to_pandas(ignore_metadata=True))
 
 
 def _unpacked_bytes(column: pa.ChunkedArray) -> int:
-    """Return how many bytes a column of texts takes once every row has a text of its own."""
+    """Return how many bytes a column of texts takes once every row has its own copy."""
     import pyarrow.compute as pc
 
     total = 0
@@ -122,7 +123,7 @@ def _unpacked_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with texts in place of dictionaries of texts."""
+    """Return the schema with texts instead of dictionary-encoded texts."""
     import pyarrow as pa
 
     fields = [
@@ -140,7 +141,7 @@ def _read_npz(path: Path) -> pd.DataFrame:
         check_bound(sum(member.file_size for member in members), MAX_UNPACKED_BYTES, "bytes")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             columns = {name: arrays[name] for name in arrays.files}
-    except RuntimeError as error:  # a version or compression that zipfile has not, or a password
+    except RuntimeError as error:  # unsupported version or compression, or a password
         raise ValueError(str(error)) from error
     return pd.DataFrame({name: values for name, values in columns.items() if values.ndim == 1})
 
@@ -151,4 +152,4 @@ READERS: Mapping[str, Callable[[Path], Any]] = {
     "records.parquet": _read_parquet,
     "records.npz": _read_npz,
 }
-"""The forms in which a trace directory may hold its records, by file name."""
+"""The formats in which a trace directory may hold its records, by file name."""

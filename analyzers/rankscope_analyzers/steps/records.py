@@ -1,7 +1,7 @@
 """Which step records are usable, and what is wrong with the others.
 
-Every analysis begins here, of running agents and of traces alike, so that a bad record is left out
-for the same reason everywhere, is counted, and can be found in the file that it came from.
+Every analysis of running agents and of traces begins here, so that a bad record is left out for the
+same reason everywhere, is counted, and can be located in its file.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ CPU_WAIT = "cpu_wait_seconds"
 TIMING = "timing_source"
 
 TIMINGS: Mapping[str, int] = {"kernel": 1, "wall": 2, "host": 2, "sampled": 2}
-"""How compute was timed, as a number: by the GPU's kernels, or by the clock of the host (in all
-steps, or in samples), waits and stalls included. 0 says that it was not timed."""
+"""How compute was timed, as a number: by the GPU's kernels, or by the host's clock (in all steps,
+or in samples), which includes waits and stalls. 0 means not timed."""
 
 LARGEST_COUNTER = 2.0**53
-"""Counters beyond it are not exact as a float, and none counts that far."""
+"""Larger counters are not exact as floats, and no job counts that far."""
 
 LONGEST_SECONDS = 1e9
-"""Thirty years: no step takes that long, and sums of what does are no numbers any longer."""
+"""Thirty years: no step takes that long, and sums of such values overflow."""
 
 LATEST_SECONDS = 2.5e11
-"""Unix time of the year 9892: what begins later begins at no time."""
+"""Unix time of the year 9892: later starts are invalid."""
 
 MAXIMUM_RANK = 1_048_575
 """As in ring files: 64 times the 16,384 ranks that Rankscope is built for. Ranks up to the largest
-are counted one by one, so that a rank of ten digits would cost all memory there is."""
+are counted individually, so that a rank of ten digits would take all memory."""
 
 Table = Mapping[str, npt.NDArray[Any]]
 """Numeric columns of one length by name."""
 
 
 class RecordError(ValueError):
-    """The records cannot be analysed; the message names what was seen and what was expected."""
+    """The records cannot be analysed; the message states what was seen and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Rules:
     Args:
         required: columns that must hold a number in every record.
         optional: durations that may be unknown, but neither negative nor infinite.
-        world: ranks that the job has, None where that is unknown.
+        world: ranks that the job has, None if unknown.
     """
 
     required: tuple[str, ...]
@@ -72,7 +72,7 @@ class Dropped:
             duplicate, late, scattered.
         count: how many.
         row: number of the first such record in its source, counted from 1 without the header.
-        what: what is wrong with that one: the column and its value.
+        what: what is wrong with that record: the column and its value.
     """
 
     reason: str
@@ -81,7 +81,7 @@ class Dropped:
     what: str
 
     def __str__(self) -> str:
-        """Return the sentence that a person reads."""
+        """Return the sentence for people."""
         were = "records were" if self.count > 1 else "record was"
         return (
             f"{self.count} {self.reason} {were} left out, the first in row {self.row}: {self.what}"
@@ -89,7 +89,7 @@ class Dropped:
 
 
 class Account:
-    """Adds up what is left out while records pass by, in the order of the reasons' first record."""
+    """Counts what is left out as records pass by, in the order in which the reasons first occur."""
 
     __slots__ = ("_by_reason", "seen")
 
@@ -98,7 +98,7 @@ class Account:
         self.seen = 0
 
     def add(self, dropped: Dropped) -> None:
-        """Count records; the one of the lowest row stands for all of a reason."""
+        """Count records; the one in the lowest row is the example for its reason."""
         known = self._by_reason.get(dropped.reason)
         if known is None:
             self._by_reason[dropped.reason] = dropped
@@ -108,11 +108,11 @@ class Account:
 
     @property
     def dropped(self) -> tuple[Dropped, ...]:
-        """Return what was left out so far."""
+        """Return what has been left out so far."""
         return tuple(sorted(self._by_reason.values(), key=lambda item: item.row))
 
     def nothing_left(self) -> RecordError:
-        """Return the error that says why no record could be used."""
+        """Return the error that explains why no record could be used."""
         why = "; ".join(
             f"{item.count} {item.reason}, the first in row {item.row}: {item.what}"
             for item in self.dropped
@@ -121,10 +121,10 @@ class Account:
 
 
 def require(columns: Iterable[str], required: Sequence[str]) -> None:
-    """Check that the columns are there.
+    """Check that the columns exist.
 
     Raises:
-        RecordError: some are not.
+        RecordError: some do not.
     """
     have = list(columns)
     missing = [name for name in required if name not in have]
@@ -133,9 +133,9 @@ def require(columns: Iterable[str], required: Sequence[str]) -> None:
 
 
 def numeric(values: pd.Series[Any]) -> npt.NDArray[Any]:
-    """Return a column as whole numbers or floats, without a copy where it is one already.
+    """Return a column as whole numbers or floats, without a copy if it already is one.
 
-    What is no number becomes NaN.
+    Values that are not numbers become NaN.
     """
     if isinstance(values.dtype, np.dtype) and values.dtype.kind in "if":
         return np.asarray(values.to_numpy())
@@ -150,7 +150,7 @@ def timings(values: pd.Series[Any]) -> Integers:
 
 
 def usable(table: Table, rules: Rules, rows: Integers, account: Account) -> Booleans | None:
-    """Return which records can be used, None where all can, and account for the others.
+    """Return which records can be used, None if all can, and account for the others.
 
     Args:
         table: the columns that the rules are about.
@@ -172,7 +172,7 @@ def usable(table: Table, rules: Rules, rows: Integers, account: Account) -> Bool
 
 
 def _is_fine(values: npt.NDArray[Any], name: str, rules: Rules) -> bool:
-    """Say, with two passes, whether nothing is wrong with a column; NaN fails every comparison."""
+    """Return True if a column is valid, in two passes; NaN fails every comparison."""
     if not len(values):
         return True
     low, high = values.min(), values.max()
@@ -196,7 +196,7 @@ def _dropped(
 ) -> Dropped:
     first = int(np.flatnonzero(bad)[np.argmin(rows[bad])])
     value = values[first]
-    problem = "missing or no number" if np.isnan(value) else _shown(value)
+    problem = "missing or not a number" if np.isnan(value) else _shown(value)
     limit = f", the world has {rules.world} ranks" if reason == "foreign" and rules.world else ""
     return Dropped(reason, int(bad.sum()), int(rows[first]), f"{name} is {problem}{limit}")
 
@@ -235,4 +235,4 @@ _REASONS: tuple[
     ),
     ("foreign", _is_foreign, lambda name, rules: name == "rank"),
 )
-"""Reason, test, and which columns it is for; a record has the first reason that fits."""
+"""Reason, test, and the columns it applies to; a record has the first reason that applies."""

@@ -30,10 +30,10 @@ REQUIRED = (*COUNTERS, CLOCK, DURATIONS[0])
 """Columns without which a record is useless."""
 
 PARTS = (*DURATIONS[1:], OTHER, CPU_WAIT)
-"""Parts of a step, each where it is measured."""
+"""Parts of a step, if they are measured."""
 
 LOADER = "loader_seconds"
-"""How long the loader's workers need for the batches of a step, beside the step."""
+"""Time that the loader's workers need for the batches of a step, concurrently with the step."""
 
 COUNTS = ("tokens", "samples", "microbatches", "steps")
 """Size of a rank's batch, micro-batches of its step, and the number of steps that a record
@@ -57,9 +57,9 @@ class Rows:
         step: step counter.
         rank: global rank.
         node: index of the node's name.
-        start: wall clock of the rank's node when the step began.
-        floats: of `FLOATS` those that are recorded, NaN where one is unknown.
-        whole: of `WHOLE` those that are recorded, -1 where one is unknown.
+        start: start of the step by the clock of the rank's node.
+        floats: those of `FLOATS` that are recorded, NaN where one is unknown.
+        whole: those of `WHOLE` that are recorded, -1 where one is unknown.
     """
 
     row: Integers
@@ -89,7 +89,7 @@ class Rows:
 
     @property
     def groups(self) -> Mapping[str, Integers]:
-        """Return the groups that the records name, by column."""
+        """Return the groups that the records give, by column."""
         return {name: self.whole[name] for name in GROUP_COLUMNS if name in self.whole}
 
     def at(self, index: Integers | Booleans | slice) -> Rows:
@@ -115,12 +115,13 @@ def rows_of(table: Table, row: Integers, keep: Booleans | None) -> Rows:
 
 
 def usable_rows(records: RecordTable, account: Account, world: int | None = None) -> Iterator[Rows]:
-    """Yield the records that can be used in order of their start, numbered continuously.
+    """Yield the records that can be used in order of their start, numbered consecutively.
 
     Args:
         records: all of them.
-        account: where the others are counted; what it has seen before comes before these.
-        world: ranks that they may be of, None where the records say it themselves.
+        account: where the others are counted; the records that it has already seen come before
+            these.
+        world: number of ranks, None to take it from the records.
 
     Raises:
         RecordError: a column is missing, or none of the first ones is usable.
@@ -141,12 +142,12 @@ def usable_rows(records: RecordTable, account: Account, world: int | None = None
 
 
 def first_of_each(rows: Rows, cell: Integers, size: int, account: Account) -> Booleans | None:
-    """Return which records are the first in their place, None if all are; count the others.
+    """Return which records are the first in their cell, None if all are; count the others.
 
     Args:
         rows: in order of their start.
-        cell: one of `size` places for each.
-        size: number of places.
+        cell: one of `size` cells for each.
+        size: number of cells.
         account: where records are counted that repeat an earlier one, or contradict it.
     """
     first = np.full(size, -1, dtype=np.int64)
@@ -167,11 +168,11 @@ CONTESTED = "contested"
 """Why a record is left out if another process reports as the same rank."""
 
 SAME_SECONDS = 1e-3
-"""A record that is delivered twice has the same times, but for digits that are lost on the way."""
+"""A record that is delivered twice has the same times up to the precision of the transport."""
 
 
 def _is_of_another(rows: Rows, again: Integers, before: Integers) -> Booleans:
-    """Return which repeated records are another process's: of other times than the first."""
+    """Return which repeated records are another process's: their times differ from the first."""
     times = (rows.start, *(rows.floats[name] for name in DURATIONS if name in rows.floats))
     apart = [np.abs(values[again] - values[before]) for values in times]
     return np.asarray(np.fmax.reduce(apart) > SAME_SECONDS)
@@ -187,7 +188,7 @@ def _of_two(row: Integers) -> Dropped:
 
 
 def marked_steps(rows: Rows, index: Integers, count: int) -> Booleans:
-    """Return (count,) true for steps that the probe of any rank marked as evaluation or start-up.
+    """Return (count,) true for steps that any rank's probe marked as evaluation or start-up.
 
     Args:
         rows: records with the column `flags`.
@@ -238,7 +239,7 @@ def _joined(parts: Sequence[Rows], column: Callable[[Rows], Integers]) -> Intege
 
 
 def _whole(values: npt.NDArray[Any], keep: Booleans | None) -> Integers:
-    """Return integers, -1 for unknown values and for those that no group or mark can have."""
+    """Return integers, -1 for unknown values and for those out of range for a group or mark."""
     chosen = values if keep is None else values[keep]
     if chosen.dtype.kind == "f":
         known = np.abs(chosen) <= LARGEST_WHOLE

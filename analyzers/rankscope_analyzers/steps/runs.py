@@ -1,6 +1,6 @@
-"""Split the records of a job into its runs: where a restart or a long silence divides them.
+"""Split the records of a job into its runs: at a restart or a long silence.
 
-All that is made of records, incidents and matrices alike, has its runs from here.
+All that is derived from records, incidents and matrices alike, takes its runs from here.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.steps.rows import Rows
 
 RESTART_GAP_SECONDS = 5.0
-"""No job idles that long between two steps unless it restarts."""
+"""No job idles this long between two steps unless it restarts."""
 
 RESTART_GAP_STEPS = 3.0
-"""Nor this many times the duration of a step, the shorter one of those before and after."""
+"""Nor for this many times the shorter of the steps before and after."""
 
 CLOCK_TOLERANCE_SECONDS = 0.2
 """Nodes' clocks differ by up to 50 ms plus drift."""
 
 MAXIMUM_RESTARTS = 100
-"""More short runs than this are not restarts but a counter that is not one."""
+"""More short runs than this mean that the counter does not count steps."""
 
 SETTLED_STEPS = 1000
-"""Steps, of all ranks, that offset one restart: a job may restart once a day."""
+"""Steps of all ranks per tolerated restart: a job may restart once a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Records of one run that follow each other.
+    """Consecutive records of one run.
 
     Args:
         rows: in order of their start; may be empty.
         newest: (n,) largest step counter of the run before each of them, -1 before the first.
-        begins: a run begins with them.
-        restarts: of the job before them: silences of the same attempt are none.
+        begins: True if a run begins with them.
+        restarts: of the job before them; silences within one attempt do not count.
     """
 
     rows: Rows
@@ -49,10 +49,10 @@ class Stretch:
 class Runs:
     """Splits the records of one job, in order of their start, into runs; bounded state.
 
-    Where a run ends depends on the records alone, not on how many of them are added at once.
+    Where a run ends depends only on the records, not on how many of them are added at once.
 
     Args:
-        world: ranks of the job, approximately.
+        world: approximate number of ranks of the job.
     """
 
     __slots__ = (
@@ -97,18 +97,18 @@ class Runs:
     def _cut(self, rows: Rows, again: Booleans) -> int:
         """Return how many records belong to the run: until the counter falls or after a long gap.
 
-        Every cut depends on earlier records only.
+        Every cut depends only on earlier records.
 
         Args:
             rows: in order of their start.
-            again: records that are of an earlier step, or of a later attempt, than one before them.
+            again: True for records of an earlier step, or of a later attempt, than one before them.
         """
         length, end = rows.duration, rows.end
         short = np.minimum(length, np.append(self._last_length, length[:-1]))
-        # Short steps are over before clocks that differ as much could show a restart.
+        # Short steps end before clocks with such an offset could show a restart.
         overlap = -np.minimum(CLOCK_TOLERANCE_SECONDS, short / 4)
         gap = np.maximum(RESTART_GAP_SECONDS, RESTART_GAP_STEPS * short)
-        # The latest end is not before that of the record before: most are no restart after this.
+        # The latest end is not before the previous record's: most are no restart after this.
         pause = rows.start - np.append(self._last_end, end[:-1])
         likely = np.flatnonzero((again & (pause > overlap)) | (pause > gap))
         pause = rows.start[likely] - _latest_before(end, likely, self._latest)
@@ -133,7 +133,7 @@ class Runs:
         return np.asarray(attempt > before)
 
     def _take(self, rows: Rows) -> None:
-        """Count records to the current run."""
+        """Add records to the current run."""
         if not len(rows):
             return
         self._seen += len(rows)

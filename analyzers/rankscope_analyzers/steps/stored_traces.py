@@ -1,8 +1,8 @@
 """Trace directories on disk or in an object store, which is read through fsspec.
 
-What a stored directory holds is copied to disk, read as any other and removed: verdicts are the
-same, and the bounds of `record_files` hold. How much is copied has a bound of its own, and so has
-what is listed: of a directory that is too large for that the known names are asked for.
+The files of a stored directory are copied to disk, read like any other and removed: verdicts are
+the same, and the bounds of `record_files` apply. The number of bytes copied is bounded too, and so
+is the listing: in a directory that is too large to list, only the known names are looked up.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ META = "meta.json"
 SAVED = "evidence.json"
 
 MAX_FILE_BYTES = 1 << 34
-"""Of a file of records that is copied: four times the largest of the forms that are read whole."""
+"""Size of a file of records that is copied: four times the largest that is read whole."""
 
 CHUNK_BYTES = 1 << 22
 
 LISTING_SECONDS = 60.0
-"""Stores list a thousand names at a time, and ten or twenty times a second."""
+"""Longest listing: stores list a thousand names at a time, ten or twenty times a second."""
 
 MAX_NAME_CHARACTERS = 255
-"""Of a directory on disk."""
+"""Limit for the name of a directory on disk."""
 
 PACKAGES: Mapping[str, tuple[str, str]] = {
     "s3": ("s3fs", "s3"),
@@ -50,7 +50,7 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
     "abfs": ("adlfs", "azure"),
     "abfss": ("adlfs", "azure"),
 }
-"""Scheme of a store: the package that fsspec reads it with, and the extra that brings it."""
+"""Scheme of a store: the package that fsspec reads it with, and the extra that installs it."""
 
 
 def job_directories(where: Directory) -> Sequence[Directory]:
@@ -95,7 +95,7 @@ def trace(where: Directory) -> JobRecords:
 
 
 def as_stored(text: str, folder: Path, where: Directory) -> str:
-    """Return a sentence about the copy of a directory as one about the directory."""
+    """Rewrite a sentence about the copy of a directory to name the directory."""
     return text.replace(str(folder), str(where))
 
 
@@ -171,7 +171,7 @@ class _Listing:
 
     Args:
         kinds: "file" or "directory" by name.
-        whole: it is all of it; else these are the files of a known name alone.
+        whole: True if these are all entries; else only files of a known name are listed.
     """
 
     kinds: Mapping[str, str]
@@ -179,7 +179,7 @@ class _Listing:
 
 
 def _listing(files: Any, path: str) -> _Listing:
-    """List a stored directory, or ask for the known names if it is too large for that."""
+    """List a stored directory, or look up the known names if it is too large for that."""
     listed = _listed(files, path)
     if listed is None:
         known = (META, SAVED, *record_files.READERS)
@@ -206,7 +206,7 @@ def _filesystem(where: StoredDirectory) -> tuple[Any, str]:
     """Return fsspec's file system for a directory, and its path there.
 
     Raises:
-        SourceError: a package is missing, or fsspec knows no such address.
+        SourceError: a package is missing, or fsspec does not know such an address.
     """
     scheme = where.url.partition("://")[0]
     package, extra = PACKAGES.get(scheme, ("fsspec", "s3"))
@@ -215,7 +215,7 @@ def _filesystem(where: StoredDirectory) -> tuple[Any, str]:
 
         files, path = url_to_fs(where.url)
     except ImportError:
-        needs = f"{where} takes {package} to be read: pip install 'rankscope[{extra}]'"
+        needs = f"{where} cannot be read without {package}: pip install 'rankscope[{extra}]'"
         raise SourceError(needs) from None
     except ValueError as error:
         raise SourceError(f"{where} cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""Step records in order of their start, a batch at a time, and those of a table in memory."""
+"""Step records in order of their start, a batch at a time, and those of an in-memory table."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class RecordTable(Protocol):
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """Return the names that the column `node` of batches counts."""
+        """Return the names that the column `node` of batches indexes."""
         ...
 
     @property
     def rank_count(self) -> int:
-        """Return the largest rank plus one, 1 where there is none."""
+        """Return the largest rank plus one, 1 if there are none."""
         ...
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
@@ -57,8 +57,8 @@ class ColumnTable:
 
     Args:
         numbers: (n,) columns by name; the timing is one of the values of `records.TIMINGS`.
-        node: (n,) number of each record's node.
-        node_names: names that these count.
+        node: (n,) index of each record's node.
+        node_names: the names that `node` indexes.
     """
 
     numbers: Table
@@ -67,7 +67,7 @@ class ColumnTable:
 
     @classmethod
     def of_frame(cls, records: pd.DataFrame, columns: Sequence[str]) -> ColumnTable:
-        """Return some columns of records, as far as these have them."""
+        """Return some columns of records, as far as they exist."""
         table = FrameTable(records)
         known = [name for name in columns if name in records.columns]
         return cls(table.read(known), table.nodes, table.node_names)
@@ -83,7 +83,7 @@ class ColumnTable:
 
     @property
     def rank_count(self) -> int:
-        """Return the largest rank plus one, 1 where there is none."""
+        """Return the largest rank plus one, 1 if there are none."""
         return largest(self.numbers["rank"]) + 1 if "rank" in self.numbers else 1
 
     def at(self, which: Booleans) -> ColumnTable:
@@ -94,7 +94,7 @@ class ColumnTable:
         return ColumnTable(numbers, self.node[which], self.node_names)
 
     def followed_by(self, newer: ColumnTable) -> ColumnTable:
-        """Return these records and others after them; what one table lacks is unknown there."""
+        """Return these records followed by others; columns that one lacks are unknown there."""
         if not len(self):
             return newer
         if not len(newer):
@@ -145,7 +145,7 @@ class FrameTable:
 
     @property
     def rank_count(self) -> int:
-        """Return the largest rank plus one, 1 where there is none."""
+        """Return the largest rank plus one, 1 if there are none."""
         if "rank" not in self._records.columns:
             return 1
         return largest(step_records.numeric(self._records["rank"])) + 1
@@ -178,17 +178,17 @@ def _batches(table: Table) -> Iterator[Batch]:
 READERS: Mapping[str, Callable[[pd.Series[Any]], npt.NDArray[Any]]] = {
     step_records.TIMING: step_records.timings
 }
-"""How columns are read that are no numbers."""
+"""How columns are read that are not numbers."""
 
 
 def _order(starts: npt.NDArray[Any]) -> Integers | None:
-    """Return the order of starts, None where they are in it; unknown ones come last."""
+    """Return the order of starts, None if they are sorted already; unknown ones come last."""
     if not (starts[1:] < starts[:-1]).any() and not np.isnan(starts).any():
         return None
     return np.argsort(starts).astype(np.int64)
 
 
 def largest(ranks: npt.NDArray[Any]) -> int:
-    """Return the largest rank that is one, 0 where there is none."""
+    """Return the largest valid rank, 0 if there is none."""
     known = ranks[(ranks >= 0) & (ranks < step_records.LARGEST_COUNTER)]
     return int(known.max()) if len(known) else 0

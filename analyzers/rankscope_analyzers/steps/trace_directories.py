@@ -1,4 +1,4 @@
-"""Where a trace lies: a directory on disk, or the address of one in an object store."""
+"""The location of a trace: a directory on disk, or the address of one in an object store."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ Directory = Path | StoredDirectory
 
 
 def directory(text: str) -> Directory:
-    """Return what an argument names: an address if it has a scheme, else a path."""
+    """Return what an argument refers to: an address if it has a scheme, else a path."""
     return StoredDirectory(text.rstrip("/")) if "://" in text else Path(text)

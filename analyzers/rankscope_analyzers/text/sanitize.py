@@ -16,8 +16,7 @@ SENTENCE_CHARACTERS = 2000
 
 ANYWHERE = re.compile(r"([\\`*\[\]|~$#])")
 """Characters with a meaning anywhere in a line: escapes, code, emphasis, links, table cells, struck
-text, and in some renderers formulas and references to issues (CommonMark 0.31, GFM 0.29).
-"""
+text, and in some renderers formulas and references to issues (CommonMark 0.31, GFM 0.29)."""
 
 OUTSIDE_A_WORD = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 """An underscore emphasizes only at the edge of a word: names such as mlx5_0 stay readable."""

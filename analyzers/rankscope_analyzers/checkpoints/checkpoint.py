@@ -1,4 +1,4 @@
-"""A checkpoint as it was judged."""
+"""A checkpoint and the verdict on it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Checkpoint:
         group: its files.
         state: whether it can be loaded.
         problems: why not, and what else is wrong with it.
-        step: how far training had come, with its unit; None where nothing says it.
+        step: the progress of training, with its unit; None if unknown.
         parts: what it holds.
         foreign: classes that its pickles name and that are not known here.
-        has_checksums: whether changed bytes in it can be recognised with `--deep`.
+        has_checksums: whether changed bytes in it can be detected with `--deep`.
     """
 
     group: Group
@@ -44,10 +44,10 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """Where it lies, below the directory that was asked for."""
+        """Return its path, relative to the directory that was examined."""
         return self.group.name or "."
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """What a run would need and it does not hold."""
+        """Return what a run would need and it does not hold."""
         return tuple(part for part in NEEDED if part not in self.parts)

@@ -1,4 +1,4 @@
-"""Whether a checkpoint was ever complete: the file that its library writes last is there."""
+"""Whether a checkpoint was ever complete: whether the file that its library writes last exists."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _OPTIMIZER_STATES = re.compile(r"mp_rank_(?P<rank>\d\d)_optim_states\.pt$")
 _MODEL_STATES = re.compile(r"mp_rank_(?P<rank>\d\d)_model_states\.pt$")
 
 CLOCK_SLACK_SECONDS = 2.0
-"""Between the times of files that one save wrote, where the pointer is written last."""
+"""Between the times of files of one save, if the pointer is written last."""
 
 
 def is_completed(group: Group, contents: Contents, pointers: Iterable[Pointer]) -> bool:
-    """Return True if its completing file is there.
+    """Return True if its completing file exists.
 
-    A file that stands alone completes itself by its end. DeepSpeed and Megatron write a pointer
-    beside the checkpoint at last; where there is none, what is there decides.
+    A file that stands alone is completed by its end. DeepSpeed and Megatron finally write a pointer
+    next to the checkpoint; if there is none, the files that exist decide.
     """
     if UNFINISHED.search(group.name.rpartition("/")[2]):
         return False
@@ -64,7 +64,7 @@ def _completed_by_pointer(group: Group, pointers: Iterable[Pointer]) -> bool | N
 def missing_shards(
     group: Group, contents: Contents, usual: Mapping[str, tuple[int, ...]]
 ) -> Iterator[Problem]:
-    """Yield shards that names, counts in files, or other checkpoints of the run promise.
+    """Yield missing shards that names, counts in files, or the run's other checkpoints imply.
 
     Args:
         group: the checkpoint's files.
@@ -82,7 +82,7 @@ def missing_shards(
 
 
 def _missing_model_states(files: Iterable[str]) -> Iterator[str]:
-    """Yield the models that DeepSpeed stores beside each model-parallel rank's optimizers."""
+    """Yield the missing models that DeepSpeed stores next to each rank's optimizers."""
     listed = set(files)
     optimizers = {hit["rank"] for name in listed if (hit := _OPTIMIZER_STATES.search(name))}
     models = {hit["rank"] for name in listed if (hit := _MODEL_STATES.search(name))}
@@ -91,13 +91,13 @@ def _missing_model_states(files: Iterable[str]) -> Iterator[str]:
 
 
 def names_without_step(pattern: str) -> str:
-    """Return a pattern in which the step's digits are left open."""
+    """Return a pattern that leaves the step's digits open."""
     step = names.step_of(pattern)
     return pattern if step is None else pattern.replace(str(step.number), "#", 1)
 
 
 def _counted(pattern: str, contents: Contents) -> tuple[int, ...] | None:
-    """Return how many ranks a file says that there are, along each number of a pattern."""
+    """Return how many ranks a file declares, along each number of a pattern."""
     for examined in contents.files.values():
         entries = mapping(examined.value)
         counts = _sizes(entries, ("dp_world_size", "mp_world_size"))

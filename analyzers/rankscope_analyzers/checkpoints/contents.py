@@ -25,7 +25,7 @@ from rankscope_analyzers.checkpoints.stretch import opened
 from rankscope_analyzers.checkpoints.symbolic_pickle import Call, walk
 
 THREADS = 8
-"""Files are opened at a time: a network file system answers each after a millisecond or more."""
+"""Files are opened concurrently: a network file system takes a millisecond or more for each."""
 
 TEXT_FILE = re.compile(r"\.(?:json|ya?ml|toml|cfg|ini|env|txt)$|^\.env$|^\.netrc$", re.IGNORECASE)
 MOST_TEXT_BYTES = 1 << 20
@@ -45,20 +45,20 @@ class Contents:
 
     @property
     def has_checksums(self) -> bool:
-        """Whether changed bytes can be recognised in every file with tensors."""
+        """Return True if changed bytes can be detected in every file with tensors."""
         tensors = [one for one in self.files.values() if one.format not in {"json", "unknown"}]
         if self.shards_have_checksums is None and not tensors:
             return False
         return self.shards_have_checksums is not False and all(one.has_checksums for one in tensors)
 
     def step(self) -> tuple[int, str] | None:
-        """Return the step that a structure gives."""
+        """Return the step in the first structure that has one."""
         found = [parts.step_of(one.value) for one in self.files.values()]
         steps = [one for one in found if one is not None]
         return max(steps, key=lambda one: (one[1] == "step", one[0]), default=None)
 
     def parts(self) -> set[str]:
-        """Return the parts of a training's state that structures hold."""
+        """Return the parts of the training state that structures hold."""
         held = parts.of_keys(self.keys)
         for one in self.files.values():
             if one.format in {"torch", "pickle"}:
@@ -68,7 +68,7 @@ class Contents:
         return held
 
     def foreign(self) -> tuple[str, ...]:
-        """Return classes that are not of torch, Python or numpy, as far as they were walked."""
+        """Return classes that are not of torch, Python or numpy, as far as was searched."""
         made = {
             one.function
             for name in self.searched
@@ -80,7 +80,7 @@ class Contents:
 
 
 def read(root: Path, group: Group, effort: Effort) -> Contents:
-    """Look at a checkpoint's files."""
+    """Examine a checkpoint's files."""
     contents = Contents()
     shards: set[str] = set()
     for name in group.files:
@@ -143,7 +143,7 @@ def _read_metadata(
     for outcome in _each(check, sorted(shards.values())):
         if isinstance(outcome, Problem):
             contents.problems.append(outcome)
-    # torch.save, which writes them, makes checksums unless it is told not to.
+    # torch.save, which writes them, stores checksums unless told not to.
     contents.shards_have_checksums = all(shard.endswith(".distcp") for shard in shards)
     return set(shards)
 
@@ -200,7 +200,7 @@ def _index_problems(
 def _leftovers(group: Group) -> Iterator[Problem]:
     for name, file in group.files.items():
         if any(UNFINISHED.search(part) for part in name.split("/")):
-            yield Problem("leftover", file.path, "has a name of files that are not finished")
+            yield Problem("leftover", file.path, "has a name of unfinished files")
 
 
 def _credentials(root: Path, group: Group, contents: Contents) -> Iterator[Problem]:

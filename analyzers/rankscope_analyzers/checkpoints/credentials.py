@@ -26,14 +26,14 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 SHORTEST, LONGEST = 8, 20_000
-"""Characters of a text that is looked at: shorter ones are no secret, longer ones no credential."""
+"""Lengths of texts that are searched: shorter ones are no secrets, longer ones no credentials."""
 
 MOST_TEXTS = 200_000
 MOST_FOUND = 20
 
 
 def in_value(value: Any) -> list[str]:
-    """Return "a Hugging Face token as hub_token" for each in a structure."""
+    """Yield "a Hugging Face token as hub_token" for each credential in a structure."""
     return _listed(_pairs(value))
 
 

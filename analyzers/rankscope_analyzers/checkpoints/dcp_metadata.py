@@ -1,6 +1,7 @@
-"""The `.metadata` of torch.distributed.checkpoint: what each shard must hold, and what is in it.
+"""The `.metadata` of torch.distributed.checkpoint: what each shard must hold, and where.
 
-Format: torch/distributed/checkpoint/metadata.py and filesystem.py, whose classes are symbols here.
+Format: torch/distributed/checkpoint/metadata.py and filesystem.py, whose classes are read as
+symbols.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ MODULE = "torch.distributed.checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A tensor's piece, or an object, in a shard.
+    """A piece of a tensor, or an object, in a shard.
 
     Args:
-        name: of the tensor or object, as it is in the state dict.
-        offset: where it begins in its file.
-        length: its bytes there.
-        is_tensor: it is one, and not an object.
-        is_plain: torch.save wrote it, without compression or the like.
+        name: of the tensor or object in the state dict.
+        offset: of its first byte in the file.
+        length: in bytes.
+        is_tensor: True for a tensor, False for an object.
+        is_plain: True if torch.save wrote it without compression or other transforms.
     """
 
     name: str
@@ -39,11 +40,11 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class DcpMetadata:
-    """What a checkpoint consists of.
+    """The components of a checkpoint.
 
     Args:
-        names: tensors and objects in it.
-        shards: items by their file, in the order of their places.
+        names: its tensors and objects.
+        shards: items by their file, ordered by offset.
         gaps: names of tensors of which the metadata itself lacks pieces.
     """
 
@@ -53,17 +54,17 @@ class DcpMetadata:
 
 
 def read(value: Any) -> DcpMetadata:
-    """Return what the metadata says.
+    """Return the content of the metadata.
 
     Raises:
-        FileProblem: it is not what that library writes.
+        FileProblem: that library did not write it.
     """
     if not isinstance(value, Call) or value.function != f"{MODULE}.metadata.Metadata":
-        raise FileProblem("unparseable", "is no metadata of torch.distributed.checkpoint")
+        raise FileProblem("unparseable", "is not metadata of torch.distributed.checkpoint")
     fields = value.attributes()
     tensors, storage = fields.get("state_dict_metadata"), fields.get("storage_data")
     if not isinstance(tensors, dict) or not isinstance(storage, dict):
-        raise FileProblem("unparseable", "does not say what is stored where")
+        raise FileProblem("unparseable", "does not state what is stored where")
     shards, pieces = _shards(storage)
     names = tuple(name for name in tensors if isinstance(name, str))
     return DcpMetadata(names, shards, tuple(_gaps(tensors, pieces)))
@@ -94,17 +95,17 @@ def _index(key: Any) -> tuple[str, tuple[int, ...] | None]:
         name, offset = fields.get("fqn"), fields.get("offset")
         if isinstance(name, str):
             return name, _sizes(offset)
-    raise FileProblem("unparseable", "stores something that it does not name")
+    raise FileProblem("unparseable", "stores an item that it does not name")
 
 
 def _stored(name: str, info: Any, *, is_tensor: bool) -> tuple[str, Item]:
     fields = info.attributes() if isinstance(info, Call) else {}
     match (fields.get("relative_path"), fields.get("offset"), fields.get("length")):
         case (str(file), int(offset), int(length)) if offset >= 0 and length >= 0:
-            # Only files of this ending hold what torch.save writes (DEFAULT_SUFFIX).
+            # Only files with this suffix hold what torch.save writes (DEFAULT_SUFFIX).
             is_plain = file.endswith(".distcp") and not fields.get("transform_descriptors")
             return file, Item(name, offset, length, is_tensor, is_plain)
-    raise FileProblem("unparseable", f"does not say where {name[:200]!r} lies")
+    raise FileProblem("unparseable", f"does not state where {name[:200]!r} lies")
 
 
 def _check_overlaps(file: str, items: tuple[Item, ...]) -> None:
@@ -139,7 +140,7 @@ def _chunk(chunk: Any) -> tuple[tuple[int, ...], int]:
     fields = chunk.attributes() if isinstance(chunk, Call) else {}
     offsets, sizes = _sizes(fields.get("offsets")), _sizes(fields.get("sizes"))
     if offsets is None or sizes is None:
-        raise FileProblem("unparseable", "describes a piece of a tensor without its place")
+        raise FileProblem("unparseable", "describes a piece of a tensor without its offset")
     return offsets, math.prod(sizes)
 
 

@@ -1,4 +1,4 @@
-"""Shards of torch.distributed.checkpoint against what their metadata says of them."""
+"""Shards of torch.distributed.checkpoint compared with their metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ END_MAGIC = b"PK\x05\x06"
 
 
 def is_below(name: str) -> bool:
-    """Return True for a path that stays in the checkpoint's directory."""
+    """Return True for a path that stays inside the checkpoint's directory."""
     path = PurePosixPath(name)
     return bool(name) and "\0" not in name and not path.is_absolute() and ".." not in path.parts
 
@@ -22,8 +22,8 @@ def is_below(name: str) -> bool:
 def check(path: Path, items: tuple[Item, ...], *, deep: bool) -> bool:
     """Check one shard; return True if checksums were compared.
 
-    Its size, the beginning of its first item and the end of its last are looked at; every item and
-    its checksums with `deep`.
+    This checks its size, the beginning of its first item and the end of its last; with `deep`,
+    every item and its checksums.
 
     Raises:
         FileProblem: it is not whole.
@@ -51,7 +51,7 @@ def _is_archive(part: Stretch, item: Item) -> bool:
     """Return True for an item that torch.save wrote.
 
     Raises:
-        FileProblem: it should be one and is none; objects may be pickles as well.
+        FileProblem: it should be one and is not; objects may be pickles as well.
     """
     head = part.read(0, 4)
     if head == zip_directory.MAGIC or not item.is_plain:

@@ -1,4 +1,4 @@
-"""A list of checksums that somebody kept beside a checkpoint: `sha256sum` and its like."""
+"""A list of checksums that accompanies a checkpoint, as `sha256sum` and similar tools write it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ALGORITHMS: Mapping[int, str] = {32: "md5", 40: "sha1", 64: "sha256", 96: "sha38
 
 
 def read(text: str) -> Mapping[str, str]:
-    """Return digests by file, of the lines "DIGEST  NAME".
+    """Return digests by file, from lines "DIGEST  NAME".
 
     Raises:
-        ValueError: a line is no such line, or its digest has an unknown length.
+        ValueError: a line has another form, or its digest has an unknown length.
     """
     digests = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -33,7 +33,7 @@ def read(text: str) -> Mapping[str, str]:
 
 
 def problems(root: Path, digests: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the files that are others than listed, or not there; each is read as a whole."""
+    """Yield the files that are missing or differ from the list; each is read completely."""
     for name, digest in digests.items():
         try:
             actual = digest_of(root / name, ALGORITHMS[len(digest)])
@@ -52,7 +52,7 @@ def digest_of(path: Path, algorithm: str) -> str:
         algorithm: one of `ALGORITHMS`.
 
     Raises:
-        FileProblem: it is not there, or cannot be read.
+        FileProblem: it does not exist, or cannot be read.
     """
     digest = hashlib.new(algorithm, usedforsecurity=False)
     with opened(path) as file:

@@ -1,4 +1,4 @@
-"""What a directory of checkpoints shows: the last good one, what is wrong, how often to save."""
+"""The report on a directory of checkpoints: the last good one, what is wrong, how often to save."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rankscope_analyzers.checkpoints.problems import Problem
 from rankscope_analyzers.checkpoints.storage_kind import StorageKind
 
 SECOND_LOOK_SECONDS = 1.0
-"""A file that grows meanwhile is being written, by another node perhaps, and not damaged."""
+"""A file that grows in the meantime is being written, perhaps by another node, and not damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class DirectoryReport:
         root: the directory.
         checkpoints: the latest first.
         pointers: files and links that name the latest, each with what is wrong with it or "".
-        storage: what the directory lies on.
+        storage: the storage that the directory is on.
         files: how many files it holds.
-        is_cut: it holds more files than were listed.
+        is_cut: True if it holds more files than were listed.
         unread: directories that could not be listed, and why.
-        skipped_structures: shards of which sizes inside were not compared with their structure.
-        deep: checksums were compared.
+        skipped_structures: number of shards whose sizes were not compared with their structure.
+        deep: True if checksums were compared.
     """
 
     root: Path
@@ -58,12 +58,12 @@ class DirectoryReport:
 
     @property
     def last_good(self) -> Checkpoint | None:
-        """The latest checkpoint that is whole."""
+        """Return the latest checkpoint that is whole."""
         return judgement.last_good(self.checkpoints)
 
     @property
     def seconds_between(self) -> float | None:
-        """The median time between the ends of checkpoints, None for fewer than three."""
+        """Return the median time between the ends of checkpoints, None for fewer than three."""
         good = self.last_good
         if good is None:
             return None
@@ -81,14 +81,14 @@ def examine(
     clock: Callable[[], float] = time.time,
     wait: Callable[[float], None] = time.sleep,
 ) -> DirectoryReport:
-    """Look at a directory of checkpoints, or at one checkpoint.
+    """Examine a directory of checkpoints, or one checkpoint.
 
     Args:
         root: the directory, or a file.
-        deep: read everything and compare the checksums that the formats have.
-        digests: checksums of files by their names below the directory, which are compared.
-        clock: gives Unix seconds.
-        wait: waits for so many seconds.
+        deep: read everything and compare the checksums of the formats.
+        digests: checksums of files, which are compared, by their names relative to the directory.
+        clock: returns Unix seconds.
+        wait: waits for the given seconds.
 
     Raises:
         OSError: the directory cannot be listed.
@@ -135,9 +135,9 @@ def _second_look(
     clock: Callable[[], float],
     wait: Callable[[float], None],
 ) -> Sequence[Checkpoint]:
-    """Call what has changed since it was listed being written, where it was called damaged.
+    """Change a verdict from damaged to being written for what has changed since it was listed.
 
-    What was removed meanwhile is left out: old checkpoints are deleted file by file.
+    What was removed in the meantime is left out: old checkpoints are deleted file by file.
     """
     damaged = [one for one in judged if one.state == "damaged"]
     if not damaged:
@@ -172,7 +172,7 @@ def _being_written(one: Checkpoint) -> Checkpoint:
 
 
 def _kin(one: Checkpoint) -> tuple[str, str, bool]:
-    """Return what the checkpoints of one run share: directory, layout, and that they have steps."""
+    """Return what the checkpoints of one run share: directory, layout, whether they have steps."""
     return _folder(one), one.group.layout, one.step is None
 
 
@@ -181,7 +181,7 @@ def pointer_problem(pointer: Pointer, checkpoints: Sequence[Checkpoint]) -> str:
     beside = [one for one in checkpoints if _folder(one) == pointer.folder]
     meant = next((one for one in beside if one.name.rpartition("/")[2] == pointer.target), None)
     if meant is None:
-        return "" if pointer.leads else f"names {pointer.target}, which is not there"
+        return "" if pointer.leads else f"names {pointer.target}, which does not exist"
     if meant.state != "complete":
         return f"names {pointer.target}, which is {meant.state.replace('_', ' ')}"
     newer = [
@@ -199,5 +199,5 @@ def _folder(checkpoint: Checkpoint) -> str:
 
 
 def pointer_problems(report: DirectoryReport) -> list[Problem]:
-    """Return what is wrong with pointers, as problems of their files."""
+    """Return problems of pointers as problems of their files."""
     return [Problem("stale_pointer", one.path, what) for one, what in report.pointers if what]

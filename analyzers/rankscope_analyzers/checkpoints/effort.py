@@ -1,4 +1,4 @@
-"""How much of a directory's checkpoints is read: enough for any one, bounded for thousands."""
+"""How much of a directory's checkpoints is read: enough for any one, bounded for many."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 STRUCTURE_BYTES = 8 << 20
-"""Pickles of structures, some 2 s of work; a shard's has 3 to 200 kB."""
+"""Bytes of pickled structures, some 2 s of work; a shard's has 3 to 200 kB."""
 
 SEARCHED_FILES = 200
 """Files of a checkpoint whose structures are searched for credentials and unknown classes: those of
 its other ranks are alike."""
 
 METADATA_BYTES = 96 << 20
-"""Metadata of torch.distributed.checkpoint: 10,000 shards of eight tensors take 10 MB."""
+"""Bytes of metadata of torch.distributed.checkpoint: 10,000 shards of eight tensors take 10 MB."""
 
 
 @dataclass(slots=True)
 class Effort:
-    """What may still be read.
+    """The remaining budget for reading.
 
     Args:
-        deep: everything is read, and checksums are compared.
+        deep: True if everything is read, and checksums are compared.
     """
 
     deep: bool = False
@@ -37,7 +37,7 @@ class Effort:
         return listed if self.deep else listed[:SEARCHED_FILES]
 
     def may_read(self, size: int) -> bool:
-        """Return True if a structure of so many bytes is read."""
+        """Return True if a structure of this many bytes is read."""
         if self.deep:
             return True
         with self._lock:
@@ -48,7 +48,7 @@ class Effort:
             return True
 
     def may_read_metadata(self, size: int) -> bool:
-        """Return True if metadata of so many bytes is read."""
+        """Return True if metadata of this many bytes is read."""
         if self.deep:
             return True
         with self._lock:

@@ -1,4 +1,4 @@
-"""One file of a checkpoint, looked at: what it holds, and what is wrong with it."""
+"""One file of a checkpoint after examination: what it holds, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rankscope_analyzers.checkpoints.stretch import Stretch, opened
 MAX_JSON_BYTES = 64 << 20
 PICKLE_PROTOCOLS = tuple(bytes([protocol]) for protocol in range(2, 6))
 SURE_ENDINGS = (".pt", ".pth", ".ckpt", ".safetensors", ".distcp")
-"""Files of these names hold tensors in a known format or are damaged; .bin and .tar may be
+"""Files with these suffixes hold tensors in a known format or are damaged; .bin and .tar may be
 anything."""
 
 
@@ -25,10 +25,10 @@ class ExaminedFile:
 
     Args:
         format: "torch", "pickle", "safetensors", "json" or "unknown".
-        value: its structure as symbols, a header, or JSON; None where it was not read.
+        value: its structure as symbols, a header, or JSON; None if it was not read.
         problem: what is wrong with it.
-        has_checksums: its bytes can be compared with checksums in it.
-        structure_read: sizes in it were compared with its structure.
+        has_checksums: True if its bytes can be compared with checksums in it.
+        structure_read: True if sizes in it were compared with its structure.
     """
 
     format: str
@@ -39,13 +39,13 @@ class ExaminedFile:
 
 
 def examine(root: Path, path: str, *, deep: bool, structure: Callable[[int], bool]) -> ExaminedFile:
-    """Look at a file with tensors.
+    """Examine a file with tensors.
 
     Args:
-        root: the directory that was asked for.
-        path: the file below it.
-        deep: read all of it where it has checksums.
-        structure: asked with its size, whether an archive's structure is read too.
+        root: the directory that is examined.
+        path: the file, relative to it.
+        deep: read all of it if it has checksums.
+        structure: called with its size, returns whether an archive's structure is read too.
     """
     try:
         with opened(root / path) as file:
@@ -69,7 +69,7 @@ def _examined(
     if head[:1] == b"\x80" and head[1:2] in PICKLE_PROTOCOLS:
         return _of_torch("pickle", torch_file.read_pickles(file))
     if path.endswith(SURE_ENDINGS) and head[257:262] != b"ustar":
-        raise FileProblem("unparseable", "begins as no file that holds tensors")
+        raise FileProblem("unparseable", "does not begin like a file of tensors")
     return ExaminedFile("unknown")
 
 
@@ -83,7 +83,7 @@ def _of_torch(format: str, read: torch_file.TorchContent) -> ExaminedFile:  # no
 
 
 def examine_json(root: Path, path: str) -> ExaminedFile:
-    """Look at a file of JSON, such as an index or a trainer's state."""
+    """Examine a file of JSON, such as an index or a trainer's state."""
     try:
         with opened(root / path) as file:
             if file.size > MAX_JSON_BYTES:
@@ -99,7 +99,7 @@ def _json(body: bytes) -> Any:
     try:
         return untrusted_json.read(body)
     except ValueError:
-        raise FileProblem("truncated", "is no whole JSON") from None
+        raise FileProblem("truncated", "is not complete JSON") from None
 
 
 def mapping(value: Any) -> Mapping[Any, Any]:

@@ -1,4 +1,4 @@
-"""`rankscope explain checkpoint`: a directory's checkpoints for a person and for programs."""
+"""`rankscope explain checkpoint`: a directory's checkpoints for people and programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADINGS = ("state", "step", "size", "files", "age", "lacks", "checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a recommended interval takes.
+    """Inputs of a recommended interval.
 
     Args:
         write_seconds: how long training stands still for one save.
@@ -46,7 +46,7 @@ class CheckpointExplanation:
         self._report, self._rates, self._now = report, rates, now
 
     def as_object(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         report, good = self._report, self._report.last_good
         return {
             "directory": str(report.root),
@@ -67,7 +67,7 @@ class CheckpointExplanation:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield it for a person."""
+        """Yield lines for people."""
         report = self._report
         yield from self._verdict()
         if report.checkpoints:
@@ -182,7 +182,7 @@ class CheckpointExplanation:
                 yield f"  and {len(problems) - MOST_LISTED} more, which --json lists"
 
     def _limits(self) -> Iterator[str]:
-        """Yield what was not seen, and what the storage means."""
+        """Yield what was not seen, and what the storage means for the checkpoints."""
         report = self._report
         if report.storage is not None:
             meaning = storage_kind.MEANINGS[report.storage.reach]
@@ -228,7 +228,7 @@ class CheckpointExplanation:
 
 
 def _lacks(one: Checkpoint) -> str:
-    """Return what a checkpoint lacks, as far as all of it was there to be read."""
+    """Return what a checkpoint lacks, if all of it could be read."""
     if one.state in {"complete", "damaged"}:
         return ",".join(one.lacks) or "-"
     return "unknown"
@@ -237,7 +237,7 @@ def _lacks(one: Checkpoint) -> str:
 def explain(
     directory: Path, *, deep: bool, digests: Mapping[str, str] | None, rates: Rates | None
 ) -> CheckpointExplanation:
-    """Look at a directory and return what it shows.
+    """Examine a directory and return what it shows.
 
     Raises:
         OSError: it cannot be listed.

@@ -1,8 +1,9 @@
-"""Which files are one checkpoint: directories of known layouts, and files that stand alone.
+"""Which files form one checkpoint: directories of known layouts, and single files.
 
-A directory is one checkpoint if a library's files are in it, or if its name gives a step and it
-does not hold several steps itself. Other files with tensors belong together if they share step and
-name but for the rank, or if each says that it is a part (model, optimizer) of the directory's.
+A directory is one checkpoint if it holds a library's files, or if its name gives a step and it does
+not hold several steps itself. Other files with tensors belong together if they share step and name
+except for the rank, or if the name of each marks it as a part (model, optimizer) of the directory's
+checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ UNFINISHED = re.compile(
     r"\.(?:tmp|temp|part|partial|incomplete)(?:[.\-_]?\w{0,16})?$|^\.?tmp[-_.]|^\.nfs",
     re.IGNORECASE,
 )
-"""Names under which savers write before they rename (DCP, HF's staging, browsers of stores)."""
+"""Names that savers write before they rename (DCP, HF's staging, browsers of stores)."""
 
 _MEGATRON = re.compile(r"(?:iter_\d{7}|release)$")
 _DEEPSPEED = re.compile(r"^\w*mp_rank_\d+(?:_\d+)?_(?:model|optim)_states\.pt$")
@@ -37,9 +38,10 @@ class Group:
     """The files of one checkpoint.
 
     Args:
-        name: its directory or file, below the directory that was asked for; empty for that itself.
-        layout: who writes such files.
-        files: by their path below `base`.
+        name: its directory or file, relative to the directory that is examined; empty for that
+            itself.
+        layout: which library writes such files.
+        files: by their path relative to `base`.
         base: the directory of the files.
     """
 
@@ -50,12 +52,12 @@ class Group:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Return the bytes of all files."""
         return sum(file.size for file in self.files.values())
 
     @property
     def modified(self) -> float:
-        """When a file changed last, in Unix seconds."""
+        """Return when a file last changed, in Unix seconds."""
         return max((file.modified for file in self.files.values()), default=0.0)
 
 
@@ -106,7 +108,7 @@ def _own_layout(folder: Folder) -> Layout | None:
 
 
 def _holds_several(folder: Folder) -> bool:
-    """Return True if directories or files in it give other steps than its own name."""
+    """Return True if directories or files in it have other steps than its own name."""
     own = names.step_of(folder.name)
     steps = _steps_below(folder) - {own}
     if own is None:
@@ -129,7 +131,7 @@ def is_tensor_file(name: str) -> bool:
 
 
 def _loose(folder: Folder) -> Iterator[Group]:
-    """Yield checkpoints of files that lie beside others."""
+    """Yield checkpoints of files that are next to others."""
     families: dict[tuple[names.Step | None, str], dict[str, StoredFile]] = defaultdict(dict)
     for name, file in folder.files.items():
         if is_tensor_file(name) and not _is_pointer(file, folder):

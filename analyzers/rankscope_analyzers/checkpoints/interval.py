@@ -1,7 +1,7 @@
-"""How often to save: the interval that loses least time to saves and failures together.
+"""How often to save: the interval that minimizes time lost to saves and failures together.
 
-J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974;
-J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future
+J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974; J. T.
+Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future
 Generation Computer Systems 22(3), 2006, equations 20 and 37.
 """
 
@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A recommended interval, in seconds between the end of a save and the next one's start.
+    """A recommended interval, in seconds between the end of a save and the start of the next one.
 
     Args:
         young: sqrt(2 * write * between failures).
-        daly: its higher-order form, which holds where saves are not short against failures too.
-        lost_share: of the time, to saves and to work that is done again, at Daly's interval.
+        daly: its higher-order form, which also holds if saves are not short compared with the time
+            between failures.
+        lost_share: of the time, to saves and to repeated work, at Daly's interval.
     """
 
     young: float
@@ -46,7 +47,7 @@ def recommended(write_seconds: float, between_failures_seconds: float) -> Interv
 def lost_share(interval: float, write_seconds: float, between_failures_seconds: float) -> float:
     """Return the share of time that saves and repeated work take, at most 1.
 
-    A failure costs half an interval and half a save on average, as it comes at any moment.
+    A failure comes at any moment, so it costs half an interval and half a save on average.
     """
     saves = write_seconds / (interval + write_seconds)
     repeated = (interval + write_seconds) / 2 / between_failures_seconds

@@ -1,4 +1,4 @@
-"""The files below a directory, by name, size and time; nothing is opened and no link is walked."""
+"""The files below a directory, by name, size and time; no file is opened and no link followed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class StoredFile:
     """A file, or a link to one.
 
     Args:
-        path: below the directory that was asked for.
-        size: in bytes, of what a link leads to.
+        path: relative to the directory that is examined.
+        size: in bytes, of a link's target for links.
         modified: Unix seconds.
-        link: what a link says, None for none.
+        link: a link's target, None for files.
     """
 
     path: str
@@ -30,13 +30,13 @@ class StoredFile:
 
     @property
     def name(self) -> str:
-        """Its last part."""
+        """Return the last part of its path."""
         return self.path.rpartition("/")[2]
 
 
 @dataclass(slots=True)
 class Folder:
-    """A directory with what is in it; `path` is below the directory that was asked for."""
+    """A directory with its entries; `path` is relative to the directory that is examined."""
 
     path: str
     name: str
@@ -45,26 +45,26 @@ class Folder:
     links: dict[str, str] = field(default_factory=dict)
 
     def below(self) -> Iterator[Folder]:
-        """Yield it and all directories in it."""
+        """Yield it and all directories below it."""
         yield self
         for inner in self.folders.values():
             yield from inner.below()
 
     def all_files(self) -> Mapping[str, StoredFile]:
-        """Return the files in it and below by their paths in it."""
+        """Return the files in it and below by their paths relative to it."""
         skip = len(self.path) + 1 if self.path else 0
         return {file.path[skip:]: file for inner in self.below() for file in inner.files.values()}
 
 
 @dataclass(slots=True)
 class Inventory:
-    """What lies below a directory.
+    """What is below a directory.
 
     Args:
-        root: the directory that was asked for.
-        folder: it, with what is in it.
+        root: the directory that is examined.
+        folder: its entries.
         unread: directories that could not be listed, and why.
-        is_cut: there is more than is listed.
+        is_cut: True if there is more than is listed.
     """
 
     root: Path
@@ -133,4 +133,4 @@ def _status(entry: os.DirEntry[str], *, follow: bool) -> os.stat_result | None:
     try:
         return entry.stat(follow_symlinks=follow)
     except OSError:
-        return None  # it was removed meanwhile, or the link leads nowhere
+        return None  # it was removed in the meantime, or the link is broken

@@ -1,4 +1,4 @@
-"""The state of every checkpoint of a directory, and the last one that is good."""
+"""The state of every checkpoint of a directory, and the last good one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rankscope_analyzers.checkpoints.pointers import Pointer
 from rankscope_analyzers.checkpoints.problems import DAMAGE, PARTIAL, UNKNOWN, Problem
 
 WRITING_SECONDS = 600.0
-"""How long after the last change a save without an end may still be going on."""
+"""How long after the last change an unfinished save may still be going on."""
 
 Usual = Mapping[tuple[str, str], Sequence[tuple[int, ...]]]
 
@@ -32,13 +32,13 @@ def judge(
     """Return the checkpoints, the latest first.
 
     Args:
-        root: the directory that was asked for.
+        root: the directory that is examined.
         groups: the files of each.
         pointers: what names the latest.
         effort: what may be read.
         now: Unix seconds.
         writers: processes that have files open for writing, by their paths.
-        extra: problems that are known otherwise, as from a manifest, by path.
+        extra: problems known from elsewhere, such as a list of checksums, by path.
     """
     ordered = sorted(groups, key=lambda group: group.modified, reverse=True)
     usual = _usual(ordered)
@@ -59,7 +59,7 @@ def last_good(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
 
 
 def _place(checkpoint: Checkpoint) -> tuple[float, int]:
-    """Order by time, and by step where times are the same second (a copy that kept none)."""
+    """Sort key: time, then step where times are in the same second (a copy that kept none)."""
     step = checkpoint.step[0] if checkpoint.step else -1
     return float(int(checkpoint.group.modified)), step
 
@@ -128,9 +128,9 @@ def _usual(groups: Iterable[Group]) -> Usual:
 
 
 def _usual_of(group: Group, usual: Usual) -> Mapping[str, tuple[int, ...]]:
-    """Return how many ranks a checkpoint should have, where the others of the run show it.
+    """Return how many ranks a checkpoint should have, if the run's other checkpoints show it.
 
-    One alone with fewer has lost shards; two or more with fewer come of a smaller job.
+    A single one with fewer has lost shards; two or more with fewer come from a smaller job.
     """
     expected = {}
     for pattern, family in shard_names.families(group.files).items():

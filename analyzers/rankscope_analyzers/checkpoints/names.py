@@ -1,4 +1,4 @@
-"""What names of files and directories say: the step, the rank, and what a file holds."""
+"""What names of files and directories indicate: the step, the rank, and what a file holds."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _ROLE = re.compile(
 
 
 class Step(NamedTuple):
-    """How far training had come."""
+    """The progress of training."""
 
     number: int
     unit: str
 
 
 def step_of(name: str) -> Step | None:
-    """Return the step, or else the epoch, that a name gives; the last of several."""
+    """Return the step, or else the epoch, in a name; the last of several."""
     steps = [hit for hit in _STEP.finditer(name) if _is_word(name, hit.start())]
     for unit in ("step", "epoch"):
         numbers = [int(hit["number"]) for hit in steps if hit[unit]]
@@ -47,7 +47,7 @@ def _is_word(name: str, begin: int) -> bool:
 
 
 def rank_of(name: str) -> int | None:
-    """Return the rank that a file's name gives."""
+    """Return the rank in a file's name."""
     hit = _RANK.search(name)
     return int(hit["rank"]) if hit else None
 
@@ -66,13 +66,13 @@ def part_of(name: str) -> tuple[str, int, int] | None:
 
 
 def role_of(name: str) -> str | None:
-    """Return what a file's name says that it holds: model, optim, rng and the like."""
+    """Return what a file holds according to its name: model, optim, rng and the like."""
     hit = _ROLE.search(name)
     return hit["role"].lower() if hit else None
 
 
 def family_of(name: str) -> str:
-    """Return what files of one checkpoint that lie among others have in common."""
+    """Return what the names of files of one checkpoint have in common."""
     part = part_of(name)
     stem = without_rank(part[0] if part else name).rpartition(".")[0]
     return _ROLE.sub("", stem).strip("-_. *") if step_of(name) else _ROLE.sub("", stem)

@@ -12,9 +12,9 @@ PROC = Path("/proc")
 
 
 def writers(root: Path, proc: Path = PROC) -> Mapping[str, frozenset[int]]:
-    """Return the processes that write files below a directory, by the files' paths in it.
+    """Return the processes that write files below a directory, by the files' relative paths.
 
-    Processes of other users are seen by root alone, those of other machines never.
+    Processes of other users are visible only to root, those of other machines never.
     """
     prefix = f"{root.resolve()}/"
     pids: dict[str, set[int]] = defaultdict(set)
@@ -39,7 +39,7 @@ def _descriptors(process: Path) -> Iterator[tuple[str, str]]:
     except OSError:
         return
     for descriptor in descriptors:
-        with suppress(OSError):  # it was closed meanwhile
+        with suppress(OSError):  # it was closed in the meantime
             yield descriptor, os.readlink(f"{folder}/{descriptor}")  # noqa: PTH115
 
 

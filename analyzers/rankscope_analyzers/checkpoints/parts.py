@@ -1,4 +1,4 @@
-"""Which parts of a training's state a checkpoint holds, by the names of its keys and files."""
+"""Which parts of the training state a checkpoint holds, from the names of its keys and files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from rankscope_analyzers.checkpoints.symbolic_pickle import Call, Tensor
 
 NEEDED = ("model", "optimizer", "step", "sampler", "rng")
-"""What a run needs to go on as if it had not been interrupted."""
+"""What a run needs to continue as if it had not been interrupted."""
 
 PARTS = (*NEEDED, "scheduler", "scaler")
 
@@ -54,13 +54,13 @@ _EPOCH_KEYS = ("epoch", "epochs", "epochs_run")
 
 
 def of_files(files: Iterable[str]) -> set[str]:
-    """Return the parts that names of files give."""
+    """Return the parts that names of files indicate."""
     listed = list(files)
     return {part for part, name in _FILES.items() if any(name.search(file) for file in listed)}
 
 
 def of_keys(keys: Iterable[str]) -> set[str]:
-    """Return the parts that names of keys give; of a dotted name its first two parts count."""
+    """Return the parts that keys indicate; only the first two parts of a dotted key count."""
     words = {word for key in keys for word in key.split(".")[:2]}
     return {part for part, name in _KEYS.items() if any(map(name.fullmatch, words))}
 
@@ -78,7 +78,7 @@ def of_value(value: Any) -> set[str]:
 
 
 def _of_object(made: Call) -> set[str]:
-    """Return what a whole object is that was saved: a module has parameters."""
+    """Return what a saved object is: a module has parameters."""
     return {"model"} if "_parameters" in made.attributes() else set()
 
 
@@ -88,7 +88,7 @@ def _mostly_tensors(entries: Mapping[Any, Any]) -> bool:
 
 
 def _keys(value: Any) -> Iterator[str]:
-    """Yield a structure's keys, and those of the dictionaries right below that are no tensors."""
+    """Yield a structure's keys, and those of dictionaries directly below it, except tensors."""
     if not isinstance(value, dict) or _mostly_tensors(value):
         return
     for key, inner in list(value.items())[:MOST_KEYS]:
@@ -102,7 +102,7 @@ def _keys(value: Any) -> Iterator[str]:
 
 
 def step_of(value: Any) -> tuple[int, str] | None:
-    """Return the step, or else the epoch, that a structure's keys give, with its unit."""
+    """Return the step, or else the epoch, in a structure's keys, with its unit."""
     entries = value if isinstance(value, dict) else {}
     for unit, keys in (("step", _STEP_KEYS), ("epoch", _EPOCH_KEYS)):
         for key in keys:

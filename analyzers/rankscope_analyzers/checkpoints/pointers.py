@@ -18,7 +18,7 @@ NAMES = frozenset(
         *("latest.txt", "latest_checkpoint.txt", "last_checkpoint", "last_checkpoint.txt"),
     }
 )
-"""Files that hold the name of a directory or file beside them, or its number."""
+"""Files that hold the name of a directory or file next to them, or its number."""
 
 _LINK = re.compile(r"^(?:latest|last|newest|current)(?:[-_.].*)?$", re.IGNORECASE)
 MOST_BYTES = 4096
@@ -29,11 +29,11 @@ class Pointer:
     """A pointer.
 
     Args:
-        path: below the directory that was asked for.
-        target: the name beside it that it means; a number for Megatron's.
+        path: relative to the directory that is examined.
+        target: the name that it refers to, in the same directory; a number for Megatron's.
         modified: Unix seconds.
-        step: the number that it holds, if it holds one.
-        leads: something of that name is there, if only no checkpoint.
+        step: the number that it holds, if any.
+        leads: True if something of that name exists, even if it is no checkpoint.
     """
 
     path: str
@@ -44,7 +44,7 @@ class Pointer:
 
     @property
     def folder(self) -> str:
-        """The directory that it lies in."""
+        """Return the directory that it is in."""
         return self.path.rpartition("/")[0]
 
     @property

@@ -1,4 +1,4 @@
-"""What can be wrong with a checkpoint's file, in words and as kinds that programs compare."""
+"""What can be wrong with a checkpoint's file, as sentences and as kinds that programs compare."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Kind = Literal[
 ]
 
 PARTIAL: frozenset[Kind] = frozenset({"truncated", "missing"})
-"""What a save that is not over looks like as well."""
+"""Problems that an unfinished save has as well."""
 
 DAMAGE: frozenset[Kind] = PARTIAL | {"wrong_size", "unparseable", "checksum"}
-"""What keeps a checkpoint from being loaded, or loads something else than was saved."""
+"""Problems that keep a checkpoint from being loaded, or load something else than was saved."""
 
 UNKNOWN: frozenset[Kind] = frozenset({"unreadable", "too_large"})
-"""What leaves open whether a file is whole."""
+"""Problems that leave it open whether a file is whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Problem:
     """Something wrong with one file.
 
     Args:
-        kind: what, for programs.
-        file: its path below the directory that was asked for.
-        detail: the sentence's rest: sizes, what was expected, by what.
+        kind: for programs.
+        file: its path relative to the directory that is examined.
+        detail: the rest of the sentence: sizes, and what was expected according to what.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class Problem:
 
 
 class FileProblem(Exception):  # noqa: N818 - what it is, not what went wrong
-    """A file that is not whole, or of which that is not known."""
+    """A file that is not whole, or may not be."""
 
     def __init__(self, kind: Kind, detail: str) -> None:
         super().__init__(detail)
@@ -53,6 +53,6 @@ class FileProblem(Exception):  # noqa: N818 - what it is, not what went wrong
 
 
 def wrong_size(size: int, expected: int) -> FileProblem:
-    """Return what is wrong with a file of another size than expected."""
+    """Return the problem of a file whose size differs from the expected one."""
     kind: Kind = "truncated" if size < expected else "wrong_size"
     return FileProblem(kind, f"has {size} bytes instead of {expected}")

@@ -1,7 +1,7 @@
 """Safetensors files: a header in JSON, then the tensors, without gaps.
 
-The format has no checksum: sizes can be compared, contents cannot. Format: the README of
-huggingface/safetensors, whose library refuses what is refused here.
+The format has no checksums: sizes can be compared, contents cannot. Format: the README of
+huggingface/safetensors, whose library refuses the same files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rankscope_analyzers.checkpoints.problems import FileProblem, wrong_size
 from rankscope_analyzers.checkpoints.stretch import Stretch
 
 MAX_HEADER_BYTES = 100_000_000
-"""What the library reads."""
+"""Limit of the library."""
 
 ELEMENT_BITS: Mapping[str, int] = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
@@ -57,14 +57,14 @@ def _header(body: bytes) -> Mapping[str, Any]:
     try:
         header = untrusted_json.read(body)
     except ValueError:
-        raise FileProblem("unparseable", "has a header that is no JSON") from None
+        raise FileProblem("unparseable", "has a header that is not JSON") from None
     if not isinstance(header, dict):
-        raise FileProblem("unparseable", "has a header that is no object")
+        raise FileProblem("unparseable", "has a header that is not an object")
     return header
 
 
 def _data_size(header: Mapping[str, Any]) -> int:
-    """Return the bytes behind the header; tensors must lie one after the other."""
+    """Return the bytes after the header; tensors must be contiguous."""
     places = []
     for name, tensor in header.items():
         if name != "__metadata__":
@@ -89,4 +89,4 @@ def _place(name: str, tensor: Any) -> tuple[int, int, int | None]:
             sizes = [one for one in shape if type(one) is int and 0 <= one < 1 << 62]
             if len(sizes) == len(shape) <= 64 and 0 <= begin <= end < 1 << 62:
                 return begin, end, None if bits is None else math.prod(sizes) * bits // 8
-    raise FileProblem("unparseable", f"describes {name[:200]!r} in a way that is not the format's")
+    raise FileProblem("unparseable", f"describes {name[:200]!r} in a form that the format lacks")

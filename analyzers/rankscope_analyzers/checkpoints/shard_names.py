@@ -1,4 +1,4 @@
-"""Shards that files' names, or counts in them, promise and that are not there."""
+"""Missing shards that files' names, or counts in files, imply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rankscope_analyzers.checkpoints import names
 
 MAX_EXPECTED = 200_000
-"""Shards that are counted up; a name could give rank 9,999,999."""
+"""Shards that are enumerated; a name could give rank 9,999,999."""
 
 _NUMBERED = re.compile(
     r"(?P<word>mp_rank|pp_rank|dp_rank|tp_rank|rank|rng_state|random_states)"
@@ -21,12 +21,12 @@ _NUMBERED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Files whose names differ in their ranks alone.
+    """Files whose names differ only in their ranks.
 
     Args:
         pattern: the name, with {} for each rank.
         widths: digits of each number, 0 where they vary.
-        ranks: the ranks of those that are there.
+        ranks: the ranks of those that exist.
     """
 
     pattern: str
@@ -35,11 +35,11 @@ class Family:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many ranks there are at least along each number."""
+        """Return how many ranks there are at least along each number."""
         return tuple(max(numbers) + 1 for numbers in zip(*self.ranks, strict=True))
 
     def missing(self, counts: tuple[int, ...]) -> Iterator[str]:
-        """Yield the names of those that are not there, given how many there should be."""
+        """Yield the names of missing files, given how many there should be."""
         ranges = [range(count) for count in counts]
         expected = itertools.islice(itertools.product(*ranges), MAX_EXPECTED)
         for ranks in expected:
@@ -53,7 +53,7 @@ class Family:
 
 
 def families(files: Iterable[str]) -> Mapping[str, Family]:
-    """Return files whose names give ranks, by what their names have in common."""
+    """Return files whose names give ranks, grouped by the rest of their names."""
     ranks: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = defaultdict(dict)
     for name in files:
         pattern, numbers = _pattern(name)
@@ -84,7 +84,7 @@ def _pattern(name: str) -> tuple[str, list[str]]:
 
 
 def missing_parts(files: Iterable[str]) -> Iterator[str]:
-    """Yield files that names such as model-00001-of-00004.safetensors promise."""
+    """Yield missing files that names such as model-00001-of-00004.safetensors imply."""
     present: dict[tuple[str, int], set[int]] = defaultdict(set)
     samples: dict[tuple[str, int], str] = {}
     for name in files:
@@ -111,11 +111,11 @@ def _numbered_as(sample: str, number: int) -> str:
 
 
 def missing_ranks(family: Family, known: tuple[int, ...] | None) -> Iterator[str]:
-    """Yield files of ranks that are not there.
+    """Yield the missing files of ranks.
 
     Args:
-        family: those that are.
-        known: how many there should be along each number, None where nothing says it.
+        family: the files that exist.
+        known: how many there should be along each number, None if unknown.
     """
     counts = family.counts
     if known is not None and len(known) == len(counts):

@@ -1,4 +1,4 @@
-"""What storage a directory lies on, by the mount table: shared, of one node, or memory."""
+"""The kind of storage below a directory, by the mount table: shared, of one node, or memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEANINGS: dict[Reach, str] = {
 
 @dataclass(frozen=True, slots=True)
 class StorageKind:
-    """A mount: where, of which type, and who can read what lies on it."""
+    """A mount: its path and type, and who can read the files on it."""
 
     mounted_at: str
     kind: str
@@ -37,7 +37,7 @@ class StorageKind:
 
 
 def of(directory: Path, mounts: Path = Path("/proc/self/mountinfo")) -> StorageKind | None:
-    """Return what a directory lies on, None if the mount table cannot be read."""
+    """Return the storage that a directory is on, None if the mount table cannot be read."""
     try:
         text = mounts.read_text(errors="surrogateescape")
     except OSError:
@@ -58,7 +58,7 @@ def _holds(mounted_at: str, path: str) -> bool:
 
 
 def _mount(line: str) -> StorageKind | None:
-    """Read a line of mountinfo: fields, a hyphen, then type, source and options (proc(5))."""
+    """Parse a line of mountinfo: fields, a hyphen, then type, source and options (proc(5))."""
     before, separator, behind = line.partition(" - ")
     fields, rest = before.split(" "), behind.split(" ")
     if not separator or len(fields) < 5:

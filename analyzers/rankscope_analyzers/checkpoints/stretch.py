@@ -1,4 +1,4 @@
-"""Stretches of files, which are read by place and never as a whole."""
+"""Ranges of files, which are read by offset and never completely."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CHUNK_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Bytes of an open file, from a place on."""
+    """A range of bytes of an open file."""
 
     descriptor: int
     begin: int
     size: int
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return up to so many bytes of the stretch.
+        """Return up to `count` bytes of the range.
 
         Raises:
             FileProblem: the file cannot be read.
@@ -37,13 +37,15 @@ class Stretch:
             raise FileProblem("unreadable", f"cannot be read: {error.strerror}") from None
 
     def part(self, offset: int, size: int) -> Stretch:
-        """Return a part of it, which must lie in it."""
+        """Return a part of it, which must be inside it."""
         if offset < 0 or size < 0 or offset + size > self.size:
-            raise FileProblem("truncated", f"has {self.size} bytes, {offset + size} are needed")
+            raise FileProblem(
+                "truncated", f"has {self.size} bytes instead of at least {offset + size}"
+            )
         return Stretch(self.descriptor, self.begin + offset, size)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield all of it, in pieces.
+        """Yield all of it, in chunks.
 
         Raises:
             FileProblem: the file cannot be read, or has become shorter.
@@ -59,10 +61,10 @@ class Stretch:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Stretch]:
-    """Open a regular file; links are followed, pipes and devices are not waited for.
+    """Open a regular file; follow links, and do not wait for pipes and devices.
 
     Raises:
-        FileProblem: there is none, or it cannot be read.
+        FileProblem: it does not exist, or cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -73,7 +75,7 @@ def opened(path: Path) -> Iterator[Stretch]:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise FileProblem("unreadable", "is no regular file")
+            raise FileProblem("unreadable", "is not a regular file")
         yield Stretch(descriptor, 0, status.st_size)
     finally:
         os.close(descriptor)

@@ -1,8 +1,8 @@
-"""Pickles of checkpoints as symbols: classes and calls are named, never imported or made.
+"""Pickles of checkpoints as symbols: classes and calls are named, never imported or executed.
 
-The machine of `untrusted_pickle` obeys the opcodes of plain values; here those that name, build and
-call objects leave a record of what they would have done. A short table says what the few calls that
-hold a checkpoint together mean (ordered dictionaries, sizes, tensors and their storages).
+The machine of `untrusted_pickle` executes the opcodes of plain values; here the opcodes that name,
+build and call objects record what they would have done. A short table interprets the few calls that
+structure a checkpoint (ordered dictionaries, sizes, tensors and their storages).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ CHECKPOINT = Limits(
 )
 """For a file's pickle: states of random generators are texts of some kilobytes and integers of 16
 bytes, the metadata of 10,000 shards takes 2 million opcodes. Depth and totals are not limited:
-nothing here walks a value without a limit of its own."""
+nothing here walks a value without a separate limit."""
 
 NAME_CHARACTERS = 300
-"""Longest module or class that is read."""
+"""Longest name of a module or class that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Symbol:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """An object that the pickle would have made: what of, and what was put into it."""
+    """An object that the pickle would have made: its class and its arguments."""
 
     function: str
     arguments: tuple[Any, ...] = ()
@@ -50,7 +50,7 @@ class Call:
     parts: list[Any] = field(default_factory=list)
 
     def attributes(self) -> Mapping[Any, Any]:
-        """Return the attributes it would have got, as far as they are a dictionary."""
+        """Return the attributes that it would have got, as far as they are a dictionary."""
         state = self.state
         if isinstance(state, tuple) and len(state) == 2:  # with __slots__: (__dict__, slots)
             return {**_mapping(state[0]), **_mapping(state[1])}
@@ -59,7 +59,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The elements of one or more tensors, which lie outside the pickle."""
+    """The elements of one or more tensors, which are stored outside the pickle."""
 
     kind: str
     key: str
@@ -68,7 +68,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor: where its elements lie, and its shape."""
+    """A tensor: the location of its elements, and its shape."""
 
     storage: Storage
     shape: tuple[int, ...]
@@ -76,7 +76,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpaqueKey:
-    """A key that is not compared with others: comparing tuples of tuples can take for ever."""
+    """A key that is not compared with others: comparing nested tuples can take exponential time."""
 
     value: Any
 
@@ -84,26 +84,26 @@ class OpaqueKey:
 def loads(data: bytes, limits: Limits = CHECKPOINT) -> Any:
     """Return what a pickle holds: plain values, `Symbol`, `Call`, `Storage` and `Tensor`.
 
-    Containers may hold themselves, and the same value often: walking them takes a limit.
+    Containers may contain themselves, and the same value many times: walking them needs a limit.
 
     Raises:
-        UnsafePickle: it is no pickle, or passes a limit.
+        UnsafePickle: it is not a pickle, or exceeds a limit.
     """
     return loads_first(data, limits)[0]
 
 
 def loads_first(data: bytes, limits: Limits = CHECKPOINT) -> tuple[Any, int]:
-    """Return the first of several pickles in a row, and where it ends.
+    """Return the first of several consecutive pickles, and where it ends.
 
     Raises:
-        UnsafePickle: it is no pickle, or passes a limit.
+        UnsafePickle: it is not a pickle, or exceeds a limit.
     """
     machine = _SymbolicMachine(data, limits)
     return machine.run(), machine.place
 
 
 class _SymbolicMachine(Machine):
-    """A machine for which calls are values, and that does not measure containers."""
+    """A machine for which calls are values, and which does not measure containers."""
 
     __slots__ = ()
 
@@ -150,7 +150,7 @@ _PLAIN_KEYS = frozenset({*untrusted_pickle.KEYS, Symbol})
 
 
 def walk(value: Any, limit: int = 1_000_000) -> Iterator[Any]:
-    """Yield a value and what it holds, each container once, at most so many values."""
+    """Yield a value and what it holds, each container once, at most `limit` values."""
     waiting, met = [value], set[int]()
     while waiting and limit > 0:
         limit -= 1
@@ -184,7 +184,7 @@ def _mapping(value: Any) -> Mapping[Any, Any]:
 
 def _text(machine: Machine, value: Any) -> str:
     if not isinstance(value, str) or len(value) > NAME_CHARACTERS:
-        raise machine.error("malformed", "a class is named by something that is no name")
+        raise machine.error("malformed", "a class is named by something other than a text")
     return value
 
 
@@ -245,7 +245,7 @@ def _persistent(machine: Machine) -> None:
 
 
 def _storage(key: Any) -> Any:
-    """Return what torch keeps outside of the pickle (torch/serialization.py, persistent_id)."""
+    """Return a storage outside of the pickle (torch/serialization.py, persistent_id)."""
     match key:
         case ("storage", Symbol(name=kind), str(name), _, int(elements), *_) if elements >= 0:
             return Storage(kind, name, elements)
@@ -282,7 +282,7 @@ def _first(given: tuple[Any, ...]) -> Any:
 
 
 def _from_type(given: tuple[Any, ...]) -> Any:
-    """Return what `_rebuild_from_type_v2(function, type, arguments, state)` gives."""
+    """Return the result of `_rebuild_from_type_v2(function, type, arguments, state)`."""
     match given:
         case (Symbol(name="torch._utils._rebuild_tensor_v2"), _, tuple(inner), *_):
             return _tensor(inner)
@@ -301,11 +301,11 @@ MEANINGS: Mapping[str, Callable[[tuple[Any, ...]], Any]] = {
     "torch._utils._rebuild_parameter_with_state": _first,
     "torch._tensor._rebuild_from_type_v2": _from_type,
 }
-"""Calls that are understood, None where their arguments are others; all else stays a `Call`."""
+"""Calls that are interpreted, None for unknown arguments; all others remain a `Call`."""
 
 
 def _old_text(width: int) -> Action:
-    """Read a text of Python 2, whose encoding is unknown."""
+    """Read a Python 2 string, whose encoding is unknown."""
 
     def action(machine: Machine) -> None:
         machine.push(machine.sized(width, machine.limits.text_bytes).decode("latin-1"))
@@ -358,7 +358,7 @@ ACTIONS: Mapping[int, Action] = untrusted_pickle.by_number(
         b"h": _get,
     }
 )
-"""What is obeyed here: plain values, and symbols of objects."""
+"""Opcodes that are executed: plain values, and symbols of objects."""
 
 __all__ = [
     "CHECKPOINT",

@@ -1,8 +1,8 @@
-"""Files that torch.save writes: zip archives, and the row of pickles of PyTorch before 1.6.
+"""Files that torch.save writes: zip archives, and the series of pickles of PyTorch before 1.6.
 
-Read are the archive's directory and the pickle of the structure; tensors only if asked for. The
-sizes of storages come from the pickle and are compared with those of the archive.
-Formats: torch/serialization.py, caffe2/serialize/inline_container.cc.
+Only the archive's directory and the pickle of the structure are read, tensors only on request. The
+sizes of storages in the pickle are compared with those in the archive. Formats:
+torch/serialization.py, caffe2/serialize/inline_container.cc.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from rankscope_analyzers.checkpoints.zip_directory import Member
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 FIRST_READ = 1 << 20
-"""Of a row of pickles, whose length nothing says; eight times as much is read if that is short."""
+"""Bytes read of a series of pickles, whose length is not stored; eight times as many if that is too
+short."""
 
 ELEMENT_BYTES: Mapping[str, int] = {
     f"torch.{kind}Storage": size
@@ -52,11 +53,11 @@ def read_zip(
     Args:
         archive: all of it.
         deep: read every member and compare its checksum.
-        structure: asked with the size of the pickle, whether it is read and the sizes of storages
-            are compared with it.
+        structure: called with the size of the pickle, returns whether to read it and compare the
+            sizes of storages with it.
 
     Raises:
-        FileProblem: it is not whole, or not one that torch.save wrote.
+        FileProblem: it is not whole, or torch.save did not write it.
     """
     members = zip_directory.members(archive)
     pickle_name = next((name for name in members if name.endswith("/data.pkl")), None)
@@ -92,7 +93,7 @@ def _structure(body: bytes) -> Any:
 def _unread(error: UnsafePickle) -> FileProblem:
     if error.reason == "too_large":
         return FileProblem("too_large", f"has a structure that is not read: {error}")
-    return FileProblem("unparseable", f"has a structure that is no pickle: {error}")
+    return FileProblem("unparseable", f"has a structure that is not a pickle: {error}")
 
 
 def _check_storages(value: Any, members: Mapping[str, Member], prefix: str) -> None:

@@ -1,7 +1,7 @@
-"""The directory of a zip archive, as torch.save writes them: names, places, sizes, checksums.
+"""The directory of a zip archive, as torch.save writes it: names, offsets, sizes, checksums.
 
-Only the directory at the end is read. It is checked against the archive: members lie in it, one
-after the other, and it ends where the file ends. APPNOTE.TXT 6.3.10 of PKWARE, sections 4.3 to 4.5.
+Only the directory at the end is read. It is checked against the archive: members are inside it and
+contiguous, and it ends where the file ends. APPNOTE.TXT 6.3.10 of PKWARE, sections 4.3 to 4.5.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FULL = 0xFFFFFFFF
 
 MAX_COMMENT_BYTES = 0xFFFF
 MAX_DIRECTORY_BYTES = 128 << 20
-"""A million members with names of 80 bytes; a model of a million tensors has fewer."""
+"""Bytes; a million members with names of 80 bytes; a model of a million tensors has fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +46,23 @@ def members(archive: Stretch) -> Mapping[str, Member]:
     """Return an archive's members by name.
 
     Raises:
-        FileProblem: it has no end, or its directory does not fit it.
+        FileProblem: it has no end, or its directory does not match it.
     """
     begin, size, count, limit = _directory(archive)
     if size > MAX_DIRECTORY_BYTES:
         raise FileProblem("too_large", f"has an archive directory of {size} bytes")
     if begin + size > limit or begin < 0:
-        raise FileProblem("unparseable", "has an archive directory that lies behind its own end")
+        raise FileProblem("unparseable", "has an archive directory that begins after its own end")
     listed = _entries(archive.read(begin, size), count)
     _check_places(listed, begin)
     return {member.name: member for member in listed}
 
 
 def content(archive: Stretch, member: Member) -> Stretch:
-    """Return where a member's bytes lie, read from its own header.
+    """Return the offset of a member's bytes, from its own header.
 
     Raises:
-        FileProblem: the header is another one.
+        FileProblem: the header belongs to another member.
     """
     head = archive.read(member.offset, _LOCAL.size)
     if len(head) < _LOCAL.size or head[:4] != MAGIC:
@@ -78,7 +78,7 @@ def check_checksum(archive: Stretch, member: Member) -> None:
     """Read a stored member and compare its CRC-32.
 
     Raises:
-        FileProblem: it is another one, or the member cannot be read.
+        FileProblem: it differs, or the member cannot be read.
     """
     checksum = 0
     for chunk in content(archive, member).chunks():
@@ -92,7 +92,7 @@ def check_checksum(archive: Stretch, member: Member) -> None:
 
 
 def _directory(archive: Stretch) -> tuple[int, int, int, int]:
-    """Return where the directory begins, its size, its entries, and where it must end."""
+    """Return the directory's offset, size and number of entries, and where it must end."""
     tail = archive.read(max(archive.size - _END.size, 0), _END.size)
     place = archive.size - _END.size
     if tail[:4] != _END_MAGIC or len(tail) < _END.size:
@@ -100,7 +100,7 @@ def _directory(archive: Stretch) -> tuple[int, int, int, int]:
     _, _, _, _, count, size, begin, comment = _END.unpack(tail)
     behind = archive.size - place - _END.size - comment
     if behind > 0:
-        raise FileProblem("wrong_size", f"has {behind} bytes behind its end")
+        raise FileProblem("wrong_size", f"has {behind} bytes after its end")
     if behind < 0:
         raise FileProblem("truncated", f"lacks the last {-behind} bytes")
     if _FULL in {size, begin} or count == 0xFFFF:
@@ -109,7 +109,7 @@ def _directory(archive: Stretch) -> tuple[int, int, int, int]:
 
 
 def _end_before(archive: Stretch) -> tuple[int, bytes]:
-    """Return the end of the archive where it is not the last thing in the file."""
+    """Return the end of the archive if it is not at the end of the file."""
     first = max(archive.size - _END.size - MAX_COMMENT_BYTES, 0)
     tail = archive.read(first, archive.size - first)
     index = tail.rfind(_END_MAGIC, 0, max(len(tail) - _END.size + 4, 0))
@@ -161,7 +161,7 @@ def _entry(directory: bytes, place: int, head: bytes) -> tuple[Member, int]:
 
 
 def _wide(extra: bytes, *narrow: int) -> tuple[int, int, int]:
-    """Return size, packed size and offset of the zip64 field, which holds those that are full."""
+    """Return size, packed size and offset from the zip64 field, which holds those that overflow."""
     place = 0
     while place + 4 <= len(extra):
         kind, length = struct.unpack_from("<HH", extra, place)
@@ -175,10 +175,10 @@ def _wide(extra: bytes, *narrow: int) -> tuple[int, int, int]:
 
 
 def _check_places(listed: list[Member], limit: int) -> None:
-    """Compare the members' places.
+    """Compare the members' offsets.
 
     Raises:
-        FileProblem: two lie on each other, or one behind the last.
+        FileProblem: two overlap, or one is after the last.
     """
     least = _LOCAL.size
     ordered = sorted(listed, key=lambda member: member.offset)

@@ -33,6 +33,10 @@ silent for longer than that hands the alert over to Prometheus' own rules, which
 RESEND_SECONDS = 10
 """An alert that Prometheus does not send again ends after four times as long."""
 
+GRACE_SECONDS = 1
+"""An alert with a longer wait goes on when Prometheus starts again. Prometheus' default is ten
+minutes: less than the slow rank's wait in production, more than both waits here."""
+
 SOON = Timing("2s", "1s", "1h")
 TIMINGS = Timings(SOON, SOON, SOON, Timing("0s", "1s", "1h"))
 LINKS = Links("https://books.example.com", "https://graphs.example.com")

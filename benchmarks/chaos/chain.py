@@ -183,6 +183,7 @@ def _servers(
     of_prometheus = ["prometheus", f"--config.file={config}", f"--web.listen-address={prometheus}"]
     of_prometheus += [f"--storage.tsdb.path={folder}/prometheus"]
     of_prometheus += [f"--rules.alert.resend-delay={alerting.RESEND_SECONDS}s"]
+    of_prometheus += [f"--rules.alert.for-grace-period={alerting.GRACE_SECONDS}s"]
     config = alerting.write_alertmanager(folder, webhook)
     of_alertmanager = ["prometheus-alertmanager", f"--config.file={config}"]
     of_alertmanager += [f"--storage.path={folder}/alertmanager", "--cluster.listen-address="]

@@ -305,7 +305,7 @@ def test_a_pointer_to_what_is_not_the_latest_is_stale(copied):
     assert "global_step40 is newer" in stale.detail
     (folder / "latest").write_text("global_step99")
     (stale,) = directory_report.pointer_problems(report(folder))
-    assert stale.detail == "names global_step99, which is not there"
+    assert stale.detail == "names global_step99, which does not exist"
 
 
 def test_what_a_checkpoint_lacks_is_told_by_its_keys(written):

@@ -210,7 +210,7 @@ class Writer:
         self.entered = threading.Event()
         self.go_on = threading.Event()
 
-    def write(self, families):
+    def write(self, samples, names):
         self.pages += 1
         self.entered.set()
         assert self.go_on.wait(20)

@@ -1,35 +1,25 @@
 """Turns a snapshot into a page for Prometheus, as text or OpenMetrics.
 
-prometheus_client writes both formats. What it writes is kept until the snapshot changes, so that a
-second scraper, or the same one between two runs of the collectors, costs no rendering.
+A page is kept until the snapshot changes, so that a second scraper, or the same one between two
+runs of the collectors, costs no writing.
 """
 
 from __future__ import annotations
 
 import gzip
 import itertools
-import math
 import platform
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
-
-from prometheus_client.exposition import generate_latest as generate_text
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.utils import floatToGoString
 
 from rankscope_agent import __version__
 from rankscope_agent.collecting.series_budget import within_budget
 from rankscope_agent.contract.canary import is_canary
 from rankscope_agent.contract.metrics import agent as metrics
-from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape, Snapshot
+from rankscope_agent.contract.model import Sample, Scrape, Snapshot
 from rankscope_agent.contract.sources import SOURCES
+from rankscope_agent.serving.page_text import SeriesNames, write_openmetrics, write_text
 from rankscope_agent.sources.collector import lacks_source
 from rankscope_agent.web.content_coding import GZIP_LEVEL, quality_of
 
@@ -38,8 +28,6 @@ MISSED_SECONDS = 6 * 3600.0
 
 COMES_WITH_JOBS = frozenset(source.name for source in SOURCES if source.comes_with_jobs)
 
-Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
-
 
 @dataclass(frozen=True, slots=True)
 class Format:
@@ -47,35 +35,16 @@ class Format:
 
     media_type: str
     content_type: str
-    write: Callable[[Families], bytes]
-
-
-class Families:
-    """Finished metric families, in the shape in which prometheus_client's writers take them."""
-
-    def __init__(self, families: Sequence[Family]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Family]:
-        """Return the families."""
-        return self._families
-
-
-def _write_text(families: Families) -> bytes:
-    return generate_text(families)
-
-
-def _write_openmetrics(families: Families) -> bytes:
-    return bytes(generate_openmetrics(families))  # type: ignore[no-untyped-call]
+    write: Callable[[Iterable[Sample], SeriesNames], bytes]
 
 
 # Every name in the catalogue is within the old character set, in which all of Prometheus' escaping
 # schemes but `dots` leave names as they are; so one form of each format serves every scraper.
-TEXT = Format("text/plain", "text/plain; version=0.0.4; charset=utf-8", _write_text)
+TEXT = Format("text/plain", "text/plain; version=0.0.4; charset=utf-8", write_text)
 OPENMETRICS = Format(
     "application/openmetrics-text",
     "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores",
-    _write_openmetrics,
+    write_openmetrics,
 )
 
 
@@ -83,7 +52,6 @@ def choose_format(accept: str) -> Format:
     """Pick the format that an Accept header prefers; whatever it says, there is an answer.
 
     OpenMetrics is given only where it is asked for by name, in version 1 or without a version.
-    prometheus_client's own choice raises for a version that is no number.
     """
     quality = {OPENMETRICS.media_type: 0.0, TEXT.media_type: 0.0}
     for entry in accept.lower().split(","):
@@ -99,7 +67,9 @@ def choose_format(accept: str) -> Format:
     return OPENMETRICS if asked > 0 and asked >= text else TEXT
 
 
-def render(snapshot: Snapshot, form: Format, max_series: int | None) -> bytes:
+def render(
+    snapshot: Snapshot, form: Format, max_series: int | None, names: SeriesNames | None = None
+) -> bytes:
     """Write the page of a snapshot.
 
     Args:
@@ -107,10 +77,11 @@ def render(snapshot: Snapshot, form: Format, max_series: int | None) -> bytes:
         form: `TEXT` or `OPENMETRICS`.
         max_series: series of collectors on the page, None for no limit. The least important are
             left off, and counted in `rankscope_series_dropped`.
+        names: those of the page before, None if there was none.
     """
     page = within_budget([_without_canary(one) for one in snapshot.scrapes], max_series)
     own = _self_samples(snapshot, page.dropped)
-    return form.write(Families(_families(itertools.chain(own, page.samples))))
+    return form.write(itertools.chain(own, page.samples), names or SeriesNames())
 
 
 def _without_canary(scrape: Scrape) -> Scrape:
@@ -158,40 +129,6 @@ def _fails(scrape: Scrape, now: float) -> bool:
     return worked is not None and now - worked < MISSED_SECONDS
 
 
-def _families(samples: Iterable[Sample]) -> list[Family]:
-    """Group samples into families, in the order in which their metrics first appear."""
-    families: dict[str, Family] = {}
-    for sample in samples:
-        family = families.get(sample.metric.name)
-        if family is None:
-            family = families[sample.metric.name] = _empty_family(sample.metric)
-        if isinstance(family, HistogramMetricFamily):
-            _add_histogram(family, sample)
-        elif not isinstance(sample.value, HistogramValue):
-            family.add_metric(sample.labels, sample.value)
-    return list(families.values())
-
-
-def _empty_family(metric: Metric) -> Family:
-    if metric.kind == "counter":
-        return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
-    if metric.kind == "gauge":
-        return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-    return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-
-
-def _add_histogram(family: HistogramMetricFamily, sample: Sample) -> None:
-    value = sample.value
-    if isinstance(value, HistogramValue):
-        bounds = [*value.buckets, (math.inf, value.count)]
-        buckets = [(_bound_text(bound), float(count)) for bound, count in bounds]
-        family.add_metric(sample.labels, buckets, value.sum)
-
-
-def _bound_text(bound: float) -> str:
-    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]
-
-
 class PageCache:
     """Pages of the newest snapshot, each written at most once per format and coding."""
 
@@ -200,6 +137,7 @@ class PageCache:
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._pages: dict[tuple[str, bool], bytes] = {}
+        self._names = SeriesNames()
 
     def page(self, snapshot: Snapshot, form: Format, *, gzipped: bool) -> bytes:
         """Return a snapshot's page; scrapers that come meanwhile wait for the one rendering."""
@@ -209,7 +147,7 @@ class PageCache:
                 self._pages = {}
             plain = self._pages.get((form.media_type, False))
             if plain is None:
-                plain = render(snapshot, form, self._max_series)
+                plain = render(snapshot, form, self._max_series, self._names)
                 self._pages[form.media_type, False] = plain
             if not gzipped:
                 return plain

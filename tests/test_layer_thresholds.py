@@ -14,7 +14,7 @@ from rankscope_analyzers.layers import endings, pauses, rank_progress, replica_g
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.pace import OpenSpan, Pace, pace_of_pages
 from rankscope_analyzers.layers.rank_locations import rank_number
-from rankscope_analyzers.layers.training_events import befallen, survivable
+from rankscope_analyzers.layers.training_events import recent_event, survivable
 from test_endings import LAST, NOW, ranks
 from test_hangs import stall
 
@@ -115,7 +115,7 @@ def event(ago, last=None):
 
 @pytest.mark.parametrize(("ago", "news"), [(1799.0, True), (1801.0, False), (3599.0, False)])
 def test_what_befell_a_rank_is_news_for_half_an_hour(ago, news):
-    assert (befallen(event(ago), "job", "loader_worker_died") is not None) == news
+    assert (recent_event(event(ago), "job", "loader_worker_died") is not None) == news
 
 
 @pytest.mark.parametrize(("later", "survived"), [(9.0, False), (10.0, True), (19.0, True)])

@@ -1,8 +1,8 @@
 """The account of one job's GPU time, continued at each look. Pure; bounded state.
 
-An account has a moment up to which all time is in some part. A look moves it to the end of the
-newest complete step, or, where none ends, to now as soon as it is known what the time was. What an
-agent answers too late is told by the next look, as records last for longer than a pause does.
+An account has a moment up to which all time belongs to some part. A look moves it to the end of the
+newest complete step, or, if no step ends, to now as soon as the time can be classified. A response
+that arrives late is evaluated by the next look, as records last longer than a pause.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ from rankscope_analyzers.goodput.split import Step, split
 from rankscope_analyzers.steps.records import CLOCK, RecordError, numeric
 
 CLOCKS_SECONDS = 0.2
-"""By which a step may begin before the end of the one before, by the clocks of nodes."""
+"""Seconds by which a step may begin before the end of the one before, by the clocks of nodes."""
 
 PATIENCE_SECONDS = 300.0
-"""After which what there is has to do: a reference of fewer steps, steps of fewer ranks."""
+"""Seconds after which the available data must suffice: a reference of fewer steps, steps of fewer
+ranks."""
 
 LATE_SECONDS = 60.0
-"""After which a step's missing ranks are not waited for any longer: two polls of the watch."""
+"""Seconds after which a step's missing ranks are no longer waited for: two polls of the watch."""
 
 FIRST_STEP_SECONDS = 600.0
-"""After which processes without any step are unobserved: nothing takes that long to start."""
+"""Seconds after which processes without any step are unobserved: nothing takes that long to
+start."""
 
 LONGEST_PAUSE_SECONDS = 1800.0
-"""Between two attempts of a job; after a longer one it is another job of this name, as it is
-unknown who had the GPUs meanwhile."""
+"""Longest gap between two attempts of a job; after a longer one it is another job of the same name,
+as it is unknown who had the GPUs in the meantime."""
 
 OWN_COUNTER = 2
-"""A run whose first record has at most this number counts the steps of its processes, as the probe
-does; a larger one is that of the job."""
+"""If the first record of a run has at most this number, steps are counted per process, as the probe
+does; larger numbers are counted per job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """What was found to hold a job up, from when until when (Unix time), and its part."""
+    """A known cause of delay with its start, end (Unix time) and part."""
 
     since: float
     until: float
@@ -58,15 +60,15 @@ class Look:
 
     Args:
         now: of the look.
-        gpus: that the job holds; ranks, where GPUs are not known.
-        records: its step records, new ones at least; None without any.
-        started: when the first of its living processes was started, None where that is unknown.
-        ended: when the last of its processes ended, None while one lives or where that is unknown.
-        alive: a process of it lives, or a pod of it holds GPUs.
-        hung_since: its newest step's end where it is found to hang, else None.
-        held: it holds GPUs while other pods of it have no node.
+        gpus: that the job holds; ranks, if GPUs are unknown.
+        records: at least its new step records; None without any.
+        started: start of the first of its living processes, None if unknown.
+        ended: end of the last of its processes, None while one lives or if unknown.
+        alive: True if a process of it lives, or a pod of it holds GPUs.
+        hung_since: the end of its newest step if it hangs, else None.
+        held: True if it holds GPUs while other pods of it have no node.
         findings: what holds it up.
-        hang_seconds: without a step after which it is called hung.
+        hang_seconds: time without a step after which it is called hung.
     """
 
     now: float
@@ -83,7 +85,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How long a job made no steps, from the last one before to the first one behind it.
+    """How long a job made no steps, from the last one before to the first one after.
 
     Args:
         interruption: restart or hang; a hang that ended in a restart is one restart.
@@ -100,19 +102,19 @@ class Account:
 
     Args:
         until: Unix time up to which all time is in a part, NaN before the first moment.
-        last_end: end of the newest step that was taken, NaN without any.
+        last_end: end of the newest step that was accounted for, NaN without any.
         last_number: its counter.
         attempt: its attempt.
-        kept: steps that were kept so far, in the process's or the job's own count.
+        kept: steps kept so far, by the process's or the job's own count.
         saved: `kept` when the newest checkpoint began, -1 without any.
-        replay: steps that the present run makes again.
-        highest: largest counter that is kept, where counters are the job's.
-        hung: the time since `last_end` was called a hang.
+        replay: steps that the present run repeats.
+        highest: largest counter that is kept, if counters are the job's.
+        hung: True if the time since `last_end` was called a hang.
         restarts: of the job while it was watched.
         hangs: likewise, whether they passed or ended in a restart.
         seconds: GPU-seconds by part.
         recoveries: that ended at the newest look.
-        awaited_start: the look before had steps, but not the start of their processes.
+        awaited_start: True if the previous look had steps, but not the start of their processes.
     """
 
     until: float = math.nan
@@ -132,11 +134,11 @@ class Account:
     awaited_start: bool = False
 
     def look(self, look: Look) -> Mapping[str, float]:
-        """Take what a look sees; return what it adds in GPU-seconds by part."""
+        """Account for a look; return what it adds in GPU-seconds by part."""
         before, self.recoveries = dict(self.seconds), []
         steps = self._new_steps(look)
         if math.isnan(self.last_end) and not any(before.values()):
-            # When processes were started may be told later than that they are there.
+            # The start of processes may become known later than their existence.
             self.until = float(np.fmin(self.until, _beginning(look, steps)))
         if steps is not None and len(steps):
             self._take_all(steps, look)
@@ -145,7 +147,7 @@ class Account:
         return {part: total - before[part] for part, total in self.seconds.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """Return the account as JSON can hold it."""
+        """Return JSON-ready values."""
         moments = {"until": self.until, "last_end": self.last_end}
         return {
             **{name: one if math.isfinite(one) else None for name, one in moments.items()},
@@ -156,7 +158,7 @@ class Account:
         }
 
     def _new_steps(self, look: Look) -> Executed | None:
-        """Return the steps that were not taken and are complete; None without any."""
+        """Return the complete steps that are not yet accounted for; None without any."""
         if look.records is None or not len(look.records):
             return None
         starts = numeric(look.records[CLOCK]).astype(np.float64)
@@ -189,10 +191,10 @@ class Account:
             self._take(steps, index, usual, look)
 
     def _awaits_start(self, steps: Executed, look: Look) -> bool:
-        """Return True if a first step has come ahead of when its process was started.
+        """Return True if a first step arrived before the start of its process.
 
-        Pages, which tell of processes, are read less often than steps: the next look has newer
-        ones, and one look is waited for.
+        Pages, which report processes, are read less often than steps; the next look has newer ones,
+        so this waits for one look.
         """
         begun = bool(steps.first[0]) and look.now - steps.start[0] <= LATE_SECONDS
         unknown = math.isnan(self.last_end) and begun and look.started is None
@@ -209,7 +211,7 @@ class Account:
         elif number > self.last_number + 1 and start > self.until:
             self._pass(start, parts.UNOBSERVED, look)
         else:
-            # A step begins where the one before ends: what lies between is a clock that was set.
+            # A step begins where the one before ends: a gap between them is a clock that was set.
             self.until = max(self.until, start)
             if self.hung:
                 self.recoveries.append(Recovery(parts.HANG, max(lasted - usual.step, 0.0)))
@@ -225,7 +227,7 @@ class Account:
     def _begin_run(
         self, number: int, attempt: int, start: float, end: float, usual: Times, look: Look
     ) -> None:
-        """Take the time up to the first step of an attempt."""
+        """Account for the time up to the first step of an attempt."""
         begins = max(start, end - usual.step)
         if not math.isfinite(self.last_end):
             self._pass(begins, parts.STARTUP, look)
@@ -266,7 +268,7 @@ class Account:
             ),
             usual,
         )
-        # What an earlier look has called a hang, in the middle of the step, is in the account.
+        # What an earlier look called a hang, in the middle of the step, is in the account.
         over = sum(found.values()) - max(end - self.until, 0.0)
         for part in (parts.HANG, *parts.PARTS):
             taken = min(found[part], max(over, 0.0))
@@ -276,7 +278,7 @@ class Account:
             self.seconds[part] += seconds * look.gpus
 
     def _without_steps(self, look: Look) -> None:
-        """Say what the time up to now was where no step ends, as soon as that is known."""
+        """Classify the time up to now if no step ends, as soon as that is known."""
         if look.hung_since is not None:
             self.hangs += not self.hung
             self.hung = True
@@ -303,7 +305,7 @@ class Account:
 
 
 def _beginning(look: Look, steps: Executed | None) -> float:
-    """Return from when on a job's time counts: its start if that was seen, else its first step."""
+    """Return when a job's time begins: at its start if that was seen, else at its first step."""
     if steps is None or not len(steps):
         started = look.now if look.started is None else look.started
         return max(started, look.now - FIRST_STEP_SECONDS)
@@ -314,7 +316,7 @@ def _beginning(look: Look, steps: Executed | None) -> float:
 
 
 def _complete(steps: Executed, now: float) -> int:
-    """Return how many steps all ranks have reported, or had the time to."""
+    """Return how many steps all ranks have reported, or had the time to report."""
     if not len(steps):
         return 0
     lacking = steps.ranks < steps.ranks.max()
@@ -323,10 +325,10 @@ def _complete(steps: Executed, now: float) -> int:
 
 
 def restored(kept: Any) -> Account:
-    """Return an account as it was kept.
+    """Return an account from its saved form.
 
     Raises:
-        TypeError, ValueError, KeyError, AttributeError: it is no such thing.
+        TypeError, ValueError, KeyError, AttributeError: it is not one.
     """
     seconds = parts.added([parts.sums_of(kept["seconds"])])
     found = Account(

@@ -1,7 +1,7 @@
 """The steps that a job executed, one row each over all its ranks, from its step records. Pure.
 
-Ranks of a synchronous job end each step together: the medians of their times are the job's. Of what
-a step was spent on, the slowest rank counts, as the others wait for it; of the exchange the fastest
+Ranks of a synchronous job end each step together: the medians of their times are the job's. For the
+phases of a step the slowest rank counts, as the others wait for it; for the exchange the fastest
 one, which no other rank kept waiting.
 """
 
@@ -26,25 +26,25 @@ CHECKPOINT_COLUMN, EVALUATION_COLUMN = "checkpoint_seconds", "evaluation_seconds
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """Executed steps in order; each array has one value a step, times in seconds.
+    """Executed steps in order; each array has one value per step, times in seconds.
 
     Args:
         number: step counter.
         restarts: of the job before it, within these steps.
-        attempt: of the launcher, -1 where that is unknown.
-        first: it is the first one of its processes, and holds their start-up.
+        attempt: of the launcher, -1 if unknown.
+        first: True if it is the first one of its processes, and includes their start-up.
         ranks: that reported it.
         start: Unix time, the median of the ranks.
         end: likewise.
-        checkpoint: that the step waited for checkpoints.
+        checkpoint: time that the step waited for checkpoints.
         evaluation: likewise for evaluations.
-        data: of the rank that waited longest for input; NaN where not measured, as all below.
+        data: of the rank that waited longest for input; NaN if not measured, as all below.
         usual_data: of the median rank, the lower one of two, as below.
-        own: of the rank that was longest in neither input, exchange, checkpoint nor evaluation.
+        own: largest time of a rank other than input, exchange, checkpoint and evaluation.
         usual_own: of the median rank of the same pipeline stage.
         lag: by how much input and own work of a rank exceed those of its stage's median rank.
         slowest: that rank.
-        sync: of the rank that was shortest in the exchange.
+        sync: of the rank with the shortest exchange.
     """
 
     number: Integers
@@ -74,11 +74,11 @@ class Executed:
 
 
 def executed(records: pd.DataFrame, world: int) -> Executed:
-    """Return the steps that records tell of, by when they began.
+    """Return the steps in records, in order of their start.
 
     Args:
         records: columns of the trace contract.
-        world: ranks of the job, approximately.
+        world: approximate number of ranks of the job.
 
     Raises:
         RecordError: a column is missing, or no record is usable.
@@ -130,7 +130,7 @@ def _in_runs(records: pd.DataFrame, world: int) -> tuple[Rows, Integers]:
 
 
 def _beside(rows: Rows, records: pd.DataFrame) -> dict[str, Floats]:
-    """Return what is recorded beside the contract's columns: seconds of each row, 0 if unknown."""
+    """Return what is recorded outside the contract's columns: seconds per row, 0 if unknown."""
     return {
         name: np.nan_to_num(step_records.numeric(records[name]).astype(np.float64)[rows.row - 1])
         if name in records.columns
@@ -141,7 +141,7 @@ def _beside(rows: Rows, records: pd.DataFrame) -> dict[str, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What each record's step was spent on, in seconds, and what it says of itself."""
+    """How each record's step spent its time, in seconds, and its marks."""
 
     checkpoint: Floats
     evaluation: Floats
@@ -174,7 +174,7 @@ def _parts(rows: Rows, beside: dict[str, Floats]) -> _Parts:
 
 
 def _behind(groups: Integers, values: Floats, count: int) -> Floats:
-    """Return by how much each value exceeds the usual one of its group, of two the lower one."""
+    """Return by how much each value exceeds the median of its group, of two the lower one."""
     usual = grouped.lower_medians(groups, values, count)[groups]
     return np.nan_to_num(values - usual)
 

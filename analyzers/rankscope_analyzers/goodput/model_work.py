@@ -1,9 +1,9 @@
-"""How much a job computes, of what its GPUs could: model FLOPs utilisation (MFU). Pure.
+"""How much a job computes compared with what its GPUs could: model FLOPs utilisation (MFU). Pure.
 
-MFU is what the model takes over what the GPUs could do in that time, whatever they really do
-(arXiv:2204.02311, appendix B). A token takes what the program says, else 6 FLOPs for each parameter
-(arXiv:2001.08361, section 2.1), attention left out. Where that is not known, what the job's
-log says counts.
+MFU is what the model requires divided by what the GPUs could do in that time, whatever they really
+do (arXiv:2204.02311, appendix B). A token requires what the program reports, else 6 FLOPs per
+parameter (arXiv:2001.08361, section 2.1), without attention. If that is unknown, the MFU in the
+job's log counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ FLOPS_PER_PARAMETER = 6.0
 """Of one token: 2 forward, 4 backward."""
 
 FRESH_SECONDS = 120.0
-"""An older page tells nothing of now: two of the longest scrape intervals in use for training."""
+"""An older page shows nothing about now: two of the longest scrape intervals in use for
+training."""
 
 OF_JOBS: tuple[Metric, ...] = (
     job_work.JOB_TOKENS,
@@ -38,7 +39,7 @@ OF_PODS: tuple[Metric, ...] = (job_logs.JOB_LOG_GPU_FLOPS, job_logs.JOB_LOG_TOKE
 READS: tuple[Metric, ...] = (*OF_JOBS, *OF_PODS, summary.POD_JOB_INFO)
 
 By = Literal["program", "parameters", "log"]
-"""Who says what a token takes."""
+"""Sources of the FLOPs per token."""
 
 OfJob = Mapping[str, Sequence[Series]]
 """Series of one job, by the name of their metric."""
@@ -49,10 +50,10 @@ class Work:
     """How much a job computes.
 
     Args:
-        flops: a second, of all its GPUs.
-        by: who says what a token or sample takes.
-        peak: what its GPUs could do a second, None where that is not known.
-        dtype: of which the peak is, empty likewise.
+        flops: per second, of all its GPUs.
+        by: source of the FLOPs per token or sample.
+        peak: what its GPUs could do per second, None if unknown.
+        dtype: of the peak, empty if unknown.
     """
 
     flops: float
@@ -62,12 +63,12 @@ class Work:
 
     @property
     def mfu(self) -> float | None:
-        """The part of what its GPUs could do."""
+        """Return the fraction of what its GPUs could do."""
         return None if self.peak is None else self.flops / self.peak
 
 
 def by_job(observed: Observed) -> Mapping[str, OfJob]:
-    """Return the series of each job that tell how much it computes."""
+    """Return the series of each job that show how much it computes."""
     found: dict[str, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
     for metric in OF_JOBS:
         for one in observed.of(metric):
@@ -81,12 +82,12 @@ def by_job(observed: Observed) -> Mapping[str, OfJob]:
 
 
 def work(series: OfJob, models: Sequence[str], gpus: int, now: float) -> Work | None:
-    """Return how much a job computes now, None where that is not known.
+    """Return how much a job computes now, None if unknown.
 
     Args:
         series: of the job.
-        models: of the GPU of each of its ranks, empty if it is not known.
-        gpus: that the job holds; ranks at least.
+        models: of the GPU of each of its ranks, empty if unknown.
+        gpus: that the job holds; at least the number of ranks.
         now: Unix time.
     """
     fresh = {
@@ -108,11 +109,11 @@ def work(series: OfJob, models: Sequence[str], gpus: int, now: float) -> Work | 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What a job gets done.
+    """The throughput of a job.
 
     Args:
         unit: tokens or samples.
-        rate: a second.
+        rate: per second.
         since: Unix time from which on it was measured.
     """
 
@@ -122,7 +123,7 @@ class Throughput:
 
 
 def throughput(series: OfJob) -> Throughput | None:
-    """Return what a job gets done: tokens where its program says them, else samples."""
+    """Return the throughput of a job: tokens if its program reports them, else samples."""
     for unit, metric in (("tokens", job_work.JOB_TOKENS), ("samples", training.JOB_SAMPLES)):
         counters = series.get(metric.name, ())
         rate = _rate(counters, copies(series))
@@ -159,7 +160,7 @@ def _flops(series: OfJob, gpus: int) -> tuple[float, By] | None:
 
 
 def _parameters(series: OfJob) -> float | None:
-    """Return how many parameters a job's model has, None unless all its ranks say it."""
+    """Return how many parameters a job's model has, None unless all its ranks report it."""
     parts = series.get(job_work.JOB_PARAMETERS.name, ())
     ranks = series.get(training.RANK_INFO.name, ())
     sizes = {one.labels.get("world_size", "") for one in ranks}

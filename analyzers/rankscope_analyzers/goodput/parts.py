@@ -1,8 +1,8 @@
-"""The parts that a job's allocated GPU time has, and their order where faults overlap.
+"""The parts of a job's allocated GPU time, and their order where faults overlap.
 
 allocated = productive + lost, by cause + unobserved + unexplained. A second belongs to one part: of
-several that fit, to the one that stands first in `PARTS`. Productive is no rest: it is the measured
-duration of kept steps, at most what an undisturbed step takes.
+several that apply, to the first one in `PARTS`. Productive is not a remainder: it is the measured
+duration of kept steps, each at most the duration of an undisturbed step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PARTS: Mapping[str, str] = {
     PRODUCTIVE: "steps that were kept, each for at most what an undisturbed one takes",
     UNEXPLAINED: "what steps took beyond that, and no measured part of them explains",
 }
-"""What each part is, in the order in which overlapping ones are counted."""
+"""The meaning of each part, in the order in which overlapping ones are counted."""
 
 LOST = tuple(one for one in PARTS if one not in (UNOBSERVED, PRODUCTIVE, UNEXPLAINED))
 """Parts that are lost to a cause."""
@@ -64,10 +64,10 @@ def added(several: Iterable[Mapping[str, float]]) -> Sums:
 
 
 def sums_of(kept: Mapping[str, Any]) -> Sums:
-    """Return sums as they were kept.
+    """Return sums from their saved form.
 
     Raises:
-        TypeError, ValueError, AttributeError: they are none.
+        TypeError, ValueError, AttributeError: it is not one.
     """
     sums = {part: float(seconds) for part, seconds in kept.items()}
     for part, seconds in sums.items():

@@ -1,7 +1,7 @@
-"""How many floating-point operations a GPU can do in a second, by model and type of numbers.
+"""How many floating-point operations a GPU can do per second, by model and number type.
 
-Dense matrix multiplication by the makers' data sheets, whose larger numbers are of sparse matrices:
-those are halved here. fp32 is that of the CUDA cores.
+Dense matrix multiplication according to the vendors' data sheets; where those give numbers for
+sparse matrices, these are halved here. fp32 is that of the CUDA cores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 TERA = 1e12
 
 USUAL = ("bf16", "fp16")
-"""Types that are taken for those of a job that says none: of 16 bits, the first that a GPU has."""
+"""Types assumed for a job that reports none: of 16 bits, the first one that a GPU has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Model:
     """GPUs of one kind.
 
     Args:
-        name: words of the name that the driver gives them.
-        tera: 10**12 operations a second, by type of numbers.
-        source: the public document that says so.
+        name: words of the driver's name for them.
+        tera: 10**12 operations per second, by number type.
+        source: the public document with the figures.
     """
 
     name: str
@@ -69,20 +69,20 @@ MODELS: Sequence[Model] = (
     Model("V100", {"fp16": 125, "fp32": 15.7}, "V100 data sheet"),
     Model("T4", {"fp16": 65, "fp32": 8.1}, "T4 data sheet"),
 )
-"""The first row counts whose words are all in a GPU's name."""
+"""The first row whose words are all in a GPU's name counts."""
 
 
 def peak(model: str, dtype: str = "") -> tuple[float, str] | None:
-    """Return operations per second of one GPU, and of which type of numbers that is.
+    """Return operations per second of one GPU, and the number type they refer to.
 
     A part of a GPU (MIG) has no peak of its own here.
 
     Args:
-        model: as the driver calls it, such as "NVIDIA H100 80GB HBM3".
-        dtype: that is computed with, empty if that is not known.
+        model: the driver's name, such as "NVIDIA H100 80GB HBM3".
+        dtype: the type of the job's numbers, empty if unknown.
 
     Returns:
-        None where the table has no such GPU, or not of that type.
+        None if the table has no such GPU, or not that type.
     """
     words = re.findall(r"[a-z0-9]+", model.lower())
     if "mig" in words:

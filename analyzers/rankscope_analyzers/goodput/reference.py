@@ -1,8 +1,8 @@
-"""What an undisturbed step of a job takes, measured from its own steps. Pure; bounded state.
+"""The duration of an undisturbed step of a job, measured from its own steps. Pure; bounded state.
 
-Steps are taken in blocks. A rank that is longest throughout a block is taken out of it, so that a
-job that never ran without a slow rank has a reference too; and of the blocks the fast ones count,
-so that a fault may last for most of the time.
+Steps are taken in blocks. A rank that is slowest throughout a block is removed from it, so that a
+job that never ran without a slow rank has a reference too; and the fast blocks count, so that a
+fault may last for most of the time.
 """
 
 from __future__ import annotations
@@ -21,28 +21,30 @@ BLOCK_STEPS = 8
 """Steps of a block: their median ignores three odd ones."""
 
 BLOCKS_KEPT = 128
-"""Blocks that are remembered, the newest ones; a thousand steps."""
+"""The newest blocks that are remembered; a thousand steps."""
 
 BLOCKS_STORED = 16
-"""Blocks that outlive a watch: a ConfigMap has 900 bytes for each of a thousand jobs."""
+"""Blocks that are saved for the next watch: a ConfigMap has 900 bytes for each of a thousand
+jobs."""
 
 ENOUGH_BLOCKS = 5
-"""Blocks from which on there is a fast one among them that is no chance."""
+"""Blocks from which on a fast one among them is not chance."""
 
 FAST_SHARE = 0.2
-"""Quantile of the blocks' durations that is taken for undisturbed: disturbed may be four fifths.
-The very fastest would be those in which steps did less, such as without an update."""
+"""Quantile of the blocks' durations that is taken as undisturbed: up to four fifths may be
+disturbed. The very fastest blocks would be those whose steps did less, such as without an
+update."""
 
 CLEAR_LAG = 0.1
-"""Of a step, by which a rank that is longest throughout a block exceeds its peers: less is chance
-or how the work is split."""
+"""Fraction of a step by which a rank that is slowest throughout a block exceeds its peers: less is
+chance or how the work is split."""
 
 THROUGHOUT = 0.75
-"""Share of a block's steps in which one rank is the longest, if it is slow."""
+"""Fraction of a block's steps in which one rank is the slowest, if it is slow."""
 
 LEAST_NOISE, MOST_NOISE = 0.05, 0.25
-"""Of a step, by which steps may differ and be undisturbed all the same: what their own spread says,
-within these."""
+"""Fraction of a step by which undisturbed steps may differ: their own spread, within these
+bounds."""
 
 NOISE_SIGMAS = 3.0
 SIGMA_OF_DEVIATION = 1.4826
@@ -51,11 +53,11 @@ SIGMA_OF_DEVIATION = 1.4826
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Durations of one step in seconds; parts are NaN where not measured.
+    """Durations of one step in seconds; parts are NaN if not measured.
 
     Args:
         step: all of it, without checkpoints and evaluations.
-        data: as of `Executed`, as are own and sync.
+        data: as in `Executed`, like own and sync.
         spread: median absolute deviation of steps from this one.
     """
 
@@ -78,14 +80,14 @@ class Reference:
 
     Args:
         blocks: the newest ones.
-        rest: steps that are no block yet: what `_row` returns.
+        rest: steps that do not fill a block yet, as `_row` returns them.
     """
 
     blocks: list[Times] = field(default_factory=list)
     rest: list[list[float]] = field(default_factory=list)
 
     def add(self, steps: Executed) -> None:
-        """Take further steps, all of one run, in order; first ones of processes do not count."""
+        """Add steps, all of one run, in order; first ones of processes do not count."""
         taken = steps.end - steps.start - steps.checkpoint - steps.evaluation
         for index in np.flatnonzero(~steps.first & (taken > 0)).tolist():
             self.rest.append(_row(steps, index, float(taken[index])))
@@ -96,11 +98,11 @@ class Reference:
 
     @property
     def enough(self) -> bool:
-        """Return True if there are as many steps as a judgement takes."""
+        """Return True if there are enough steps for a judgement."""
         return len(self.blocks) >= ENOUGH_BLOCKS
 
     def usual(self) -> Times | None:
-        """Return what an undisturbed step takes, None without any step."""
+        """Return the duration of an undisturbed step, None without any step."""
         blocks = self.blocks or ([_block(np.array(self.rest))] if self.rest else [])
         if not blocks:
             return None
@@ -109,16 +111,16 @@ class Reference:
         return _middle([one for one in blocks if one.step <= fast + first.noise])
 
     def kept(self) -> Any:
-        """Return it as JSON can hold it."""
+        """Return JSON-ready values."""
         newest = self.blocks[-BLOCKS_STORED:]
         return {"blocks": [[_digits(value) for value in asdict(one).values()] for one in newest]}
 
     @classmethod
     def of(cls, kept: Any) -> Reference:
-        """Return what was kept.
+        """Return a reference from its saved form.
 
         Raises:
-            TypeError, ValueError, KeyError: it is no such thing.
+            TypeError, ValueError, KeyError: it is not one.
         """
         return cls([Times(*map(_number, row)) for row in kept["blocks"]])
 
@@ -128,7 +130,7 @@ def _number(kept: Any) -> float:
 
 
 def _digits(value: float) -> float | None:
-    """Return a number as JSON holds it, in a few bytes; a reference is no more exact."""
+    """Return a number in few JSON bytes; a reference is no more exact."""
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
@@ -138,7 +140,7 @@ def _row(steps: Executed, index: int, taken: float) -> list[float]:
 
 
 def _block(rows: np.ndarray[Any, np.dtype[np.float64]]) -> Times:
-    """Return the medians of a block, without what one rank takes longer than its peers."""
+    """Return the medians of a block, without the time that one rank takes longer than its peers."""
     taken, data, usual_data, own, usual_own, sync, lag = (_median(rows[:, at]) for at in range(7))
     spread = float(np.median(np.abs(rows[:, 0] - taken)))
     often = max(Counter(rows[:, 7].tolist()).values()) / len(rows)

@@ -1,4 +1,4 @@
-"""What one step was spent on: the parts of its time, in their documented order. Pure."""
+"""How one step spent its time: the parts of its duration, in their documented order. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rankscope_analyzers.goodput.reference import Times
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One executed step; durations in seconds, NaN where not measured.
+    """One executed step; durations in seconds, NaN if not measured.
 
     Args:
         lasted: from the end of the one before to its own.
-        within: cause by what was found of the job at the time, empty where nothing was; it takes
+        within: cause from findings about the job at the time, empty if there were none; it takes
             what the step's own parts do not explain.
-        replayed: an earlier attempt had made it.
+        replayed: True if an earlier attempt had already made it.
         hang_seconds: that a step may take; more is a hang that passed.
     """
 
@@ -35,7 +35,7 @@ class Step:
 
 
 def split(step: Step, usual: Times) -> Sums:
-    """Return seconds by part; they add up to what the step lasted.
+    """Return seconds by part; they add up to the step's duration.
 
     Args:
         step: to be split.
@@ -62,7 +62,7 @@ def split(step: Step, usual: Times) -> Sums:
         (parts.SLOWDOWN, min(work, step.usual_own - usual.own)),
         (parts.SYNC, step.sync - usual.sync),
     ):
-        if beyond > 0:  # NaN, which was not measured, is not
+        if beyond > 0:  # NaN means not measured
             found[part] = min(beyond, left)
             left -= found[part]
     found[step.within or parts.UNEXPLAINED] += left

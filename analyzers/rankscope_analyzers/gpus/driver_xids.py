@@ -1,7 +1,7 @@
 """Xids that the driver reported to the agent (NVML), for GPUs whose kernel log does not show them.
 
-The driver prints each Xid to the kernel log as well, with more detail. That log is often not
-readable in a container, and it has nothing about simulated GPUs.
+The driver prints each Xid to the kernel log as well, with more detail. That log is often unreadable
+in a container, and has nothing about simulated GPUs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _IN_KERNEL_LOG: Mapping[str, str] = {
     gpus.GPU_XIDS.name: kernel_log.XID_ERRORS.name,
     gpus.GPU_XID_TIMESTAMP.name: kernel_log.XID_LAST.name,
 }
-"""Which series of the kernel log each series of the driver stands for."""
+"""The kernel log's series that each of the driver's series substitutes."""
 
 _NO_GPU = frozenset(("", "unknown", "other"))
 
@@ -45,7 +45,7 @@ def merge(series: Iterable[Series]) -> list[Series]:
 
 
 def _xids(one: Series) -> Iterator[_Xid]:
-    """Yield the names under which a GPU's Xid may be known: the log has no UUID of a lost GPU."""
+    """Yield the names that a GPU's Xid may have: the log lacks the UUID of a lost GPU."""
     for gpu in (one.labels.get("uuid", ""), one.labels.get("pci", "")):
         if gpu not in _NO_GPU:
             yield one.node, gpu, one.labels.get("xid", "")

@@ -21,10 +21,10 @@ from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus
 
 SMALLEST_INTERVAL_SECONDS = 15.0
-"""The usual scrape interval; asking for less repeats values."""
+"""The usual scrape interval; a shorter step repeats values."""
 
 LARGEST_COUNT = 720
-"""Readings asked for: two minutes apart over a day; counters miss nothing in between."""
+"""Readings requested: two minutes apart over a day; counters miss nothing in between."""
 
 UUIDS_AT_ONCE = 100
 """GPUs named in one query: some 4 KB of it."""
@@ -33,7 +33,7 @@ SECONDS_PER_HOUR = 3600.0
 
 STAMPS = tuple(dict.fromkeys(metric.name for metric, _ in COUNTERS.values()))
 WATCHED = kernel_log.GPU_FALLEN.name
-"""Has a series for each GPU whose node's kernel log is read, whatever happens."""
+"""Has a series for each GPU whose node's kernel log is read, with or without events."""
 
 OF_NODES = (agent.BUILD_INFO.name, *(kind.counter.name for kind in NODE_KINDS))
 
@@ -43,10 +43,10 @@ class ErrorLog:
     """Errors over a time.
 
     Args:
-        gpu_hours: time over which errors would have been seen, of all GPUs together; None where
-            it is unknown.
-        nodes: counters of failures of nodes, and a series of each node that says since when it is
-            known; None where only single pages were read, which do not tell when.
+        gpu_hours: time over which errors would have been seen, of all GPUs together; None if
+            unknown.
+        nodes: counters of failures of nodes, and for each node a series that shows since when it is
+            known; None if only single pages were read, which do not show it.
     """
 
     errors: tuple[GpuError, ...]
@@ -57,7 +57,7 @@ class ErrorLog:
 
 
 def from_pages(pages: Sequence[Page], since_unix_seconds: float) -> ErrorLog:
-    """Return what agents' pages say; one page tells when an error came last, not when first."""
+    """Return the errors on agents' pages; a page has the time of the last one, not the first."""
     shown = page_history.from_pages(pages, (*READS, *driver_xids.READS))
     series = driver_xids.merge(shown.all())
     until = max((page.time for page in pages), default=since_unix_seconds)
@@ -70,12 +70,12 @@ def from_prometheus(
     """Return what was scraped.
 
     Raises:
-        PrometheusError: the server cannot be asked.
+        PrometheusError: the server cannot be queried.
     """
     length = now_unix_seconds - since_unix_seconds
     count = min(LARGEST_COUNT, max(1, int(length / SMALLEST_INTERVAL_SECONDS)))
     interval = length / count
-    # One more reading before the time shows what was counted already when it began.
+    # One more reading before the period shows what had been counted when it began.
     grid = (since_unix_seconds - interval, now_unix_seconds, interval)
     series = driver_xids.merge(
         one
@@ -98,13 +98,13 @@ def from_prometheus(
 
 
 def _newest(server: Prometheus, selector: str, grid: tuple[float, float, float]) -> Matrix:
-    """Fetch the newest value in each interval, of series too that end within it."""
+    """Fetch the newest value in each interval, including series that end within it."""
     return server.range(f"last_over_time({selector}[{math.ceil(grid[2])}s])", *grid)
 
 
 def _any_of(uuids: Iterable[str]) -> str:
-    """Return a matcher's string; the uuid of a shared GPU goes on with `::`."""
-    # PromQL's strings have the escapes of Go, of which those of JSON are a part.
+    """Return a matcher for GPUs; the uuid of a shared GPU continues with `::`."""
+    # PromQL's strings have the escapes of Go, which include those of JSON.
     return json.dumps(f"({'|'.join(re.escape(uuid) for uuid in uuids)})(::.*)?")
 
 

@@ -1,7 +1,7 @@
 """GPU errors from series: what agents read in kernel logs, when, and which job was affected.
 
-Counters say how often, the time stamps beside them exactly when. Series of rank and allocation say
-which job held the GPU then. Pure: from series to errors.
+Counters show how often, the time stamps that accompany them exactly when. Series of ranks and
+allocation show which job held the GPU then. Pure: from series to errors.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.numeric.arrays import Floats
 
 SAME_MOMENT_SECONDS = 1.0
-"""Time stamps that differ by less are one: the kernel's clock is set against the node's anew at
-each look, and that is corrected by milliseconds at a time."""
+"""Time stamps that differ by less are the same: the kernel's clock is aligned with the node's at
+each look, which changes it by milliseconds."""
 
 HELD_SECONDS = 300.0
-"""A GPU that was a job's this long ago may have been when the error came: series end when a pod is
-gone, which the error may be the reason for, and Prometheus itself looks back for five minutes."""
+"""A GPU that a job held this long before an error may have been held when it occurred: series end
+when a pod is gone, possibly because of the error, and Prometheus itself looks back five minutes."""
 
 COUNTERS: Mapping[str, tuple[Metric, Kind]] = {
     kernel_log.XID_ERRORS.name: (kernel_log.XID_LAST, "xid"),
@@ -34,7 +34,7 @@ COUNTERS: Mapping[str, tuple[Metric, Kind]] = {
     kernel_log.GPU_FALLEN.name: (kernel_log.KERNEL_LAST_EVENT, "gpu_fallen_off_bus"),
     kernel_log.GPU_INIT_FAILURES.name: (kernel_log.KERNEL_LAST_EVENT, "gpu_init_failure"),
 }
-"""Counters of errors, where the time of the last one stands, and what they count."""
+"""Counters of errors, the series with the time of the last one, and what they count."""
 
 HOLDERS = (pods.GPU_ALLOCATION_INFO.name, training.RANK_INFO.name)
 
@@ -60,52 +60,52 @@ PLAIN: Mapping[Kind, tuple[Cause, Action]] = {
     "gpu_fallen_off_bus": ("pcie", "reboot_node"),
     "gpu_init_failure": ("gpu_hardware", "reboot_node"),
 }
-"""What errors without a code come from and ask for, as lines of the log that say so do."""
+"""Cause and action for errors without a code, as lines of the log that have one give them."""
 
 UNKNOWN_CODE = 0
 """Stands for codes that the agent does not know: no Xid has this number."""
 
 
 class TimedSeries(Protocol):
-    """A series of one node: `times` (T,) Unix seconds, rising, and `values` (T,) without NaN."""
+    """A series of one node: `times` (T,) Unix seconds, ascending, and `values` (T,) without NaN."""
 
     @property
     def node(self) -> str:
-        """Whose it is."""
+        """Return its node."""
         ...
 
     @property
     def name(self) -> str:
-        """The metric's name."""
+        """Return the metric's name."""
         ...
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Its labels."""
+        """Return its labels."""
         ...
 
     @property
     def times(self) -> Floats:
-        """When it was read."""
+        """Return when it was read."""
         ...
 
     @property
     def values(self) -> Floats:
-        """What was read."""
+        """Return what was read."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GpuError:
-    """One kind of error of one GPU or NVSwitch, as often as it grew between two readings.
+    """One kind of error of one GPU or NVSwitch, as far as it increased between two readings.
 
     Args:
         unix_seconds: when it last happened in this time.
-        gpu: the driver's index; gpu and uuid are empty for a switch and where unknown.
-        pci: `domain:bus:device`, empty where the log does not say.
+        gpu: the driver's index; gpu and uuid are empty for a switch and if unknown.
+        pci: `domain:bus:device`, empty if the log does not have it.
         code: Xid or SXid, `UNKNOWN_CODE` for one that is not in the tables, None if it has none.
         count: how often.
-        job_id: who held the GPU, empty if that is not known or several did.
+        job_id: the job that held the GPU, empty if unknown or several did.
         rank: which of its ranks, empty likewise.
     """
 
@@ -133,7 +133,7 @@ class _Holder:
     times: Floats
 
     def age(self, at: float) -> float:
-        """Return how long before a time it last did, negative if it only did afterwards."""
+        """Return how long before a time it last did, negative if it only did so afterwards."""
         past = int(np.searchsorted(self.times, at, side="right"))
         return at - float(self.times[max(0, past - 1)])
 
@@ -141,7 +141,7 @@ class _Holder:
 def errors(series: Iterable[TimedSeries], since_unix_seconds: float) -> tuple[GpuError, ...]:
     """Return the errors since a time, in order of time.
 
-    Where an error is in the first reading already, all that were counted before come with it.
+    An error in the first reading includes all that were counted before it.
     """
     by_name: dict[str, list[TimedSeries]] = defaultdict(list)
     for one in series:
@@ -204,8 +204,8 @@ _NO_ADDRESS = ("unknown", "other")
 def _growth(counter: TimedSeries, stamp: TimedSeries | None) -> Iterator[tuple[float, int]]:
     """Yield when a counter grew and by how much.
 
-    An agent that lost its state counts its boot's log again: what comes with the time of the last
-    error is new only if it is more than was counted already.
+    An agent that lost its state counts its boot's log again: an increase with the time of the last
+    error is new only as far as it exceeds what was already counted.
     """
     known, newest = 0.0, float("-inf")
     for position, (read_at, value) in enumerate(zip(counter.times, counter.values, strict=True)):
@@ -222,7 +222,7 @@ def _growth(counter: TimedSeries, stamp: TimedSeries | None) -> Iterator[tuple[f
 
 
 def _value_at(series: TimedSeries, at: float) -> float:
-    """Return the value that was read last at a time, the first one if none was."""
+    """Return the last value read by a time, the first one if there was none."""
     past = int(np.searchsorted(series.times, at, side="right"))
     return float(series.values[max(0, past - 1)])
 
@@ -244,7 +244,7 @@ def _meaning(kind: Kind, labels: Mapping[str, str]) -> tuple[int | None, Cause, 
 
 
 def _holders(series: Iterable[TimedSeries]) -> Mapping[str, Sequence[_Holder]]:
-    """Return who held each GPU; the uuid of a shared GPU has `::` and a number behind it."""
+    """Return who held each GPU; the uuid of a shared GPU is followed by `::` and a number."""
     found: dict[str, list[_Holder]] = defaultdict(list)
     for one in series:
         uuid = one.labels.get("uuid", "").partition("::")[0]
@@ -255,7 +255,7 @@ def _holders(series: Iterable[TimedSeries]) -> Mapping[str, Sequence[_Holder]]:
 
 
 def _holder(holders: Sequence[_Holder], at: float) -> tuple[str, str]:
-    """Return job and rank that held a GPU at a time, empty texts if several did or none."""
+    """Return the job and rank that held a GPU at a time, empty texts if several did or none."""
     ages = [(holder.age(at), holder) for holder in holders]
     past = [(age, holder) for age, holder in ages if 0 <= age <= HELD_SECONDS]
     near = past or [(-age, holder) for age, holder in ages if -HELD_SECONDS <= age < 0]

@@ -24,7 +24,7 @@ OTHER_CLUSTERS: Mapping[str, float] = {
     "RSC-1, 16,000 A100 (arXiv:2410.21680)": 6.50 / NODE_DAY_GPU_HOURS,
     "RSC-2, 8,000 A100 (arXiv:2410.21680)": 2.34 / NODE_DAY_GPU_HOURS,
 }
-"""All failures per 1,000 GPU-hours that other clusters published."""
+"""All failures per 1,000 GPU-hours that operators of other clusters published."""
 
 ENDS_WORK = frozenset(("error", "fatal"))
 """Severities of GPU errors that interrupt a job."""
@@ -36,8 +36,8 @@ class GpuKind:
 
     Args:
         name: as people call it.
-        published: how many interruptions of Llama 3 were of this kind; None where the paper does
-            not tell them from others.
+        published: how many interruptions of Llama 3 were of this kind; None if the paper does not
+            separate them from others.
         causes: of kernel events.
     """
 
@@ -51,11 +51,11 @@ class NodeKind:
     """A kind of failure of a node or of its pods, which one counter counts.
 
     Args:
-        name, published: as of `GpuKind`.
+        name, published: as in `GpuKind`.
         counter: of the agent.
-        label: that chooses some of its series, empty for all.
-        values: that this label has in those.
-        subject: the label of what fails: what happens to one at the same time is one failure.
+        label: that selects some of its series, empty for all.
+        values: of this label in those.
+        subject: the label of what fails; simultaneous events with one value are one failure.
     """
 
     name: str
@@ -80,8 +80,8 @@ GPU_KINDS: Sequence[GpuKind] = (
     GpuKind("GPU system processor", 17, frozenset(("driver",))),
     GpuKind("program fault on a GPU", None, frozenset(("app",))),
 )
-"""The paper's first line has causes that no GPU reports (network, host, storage, maintenance): what
-is seen here is a part of it. A faulty GPU is one of the three kinds that follow it."""
+"""The paper's first line includes causes that no GPU reports (network, host, storage, maintenance),
+so what is seen here is a part of it. A faulty GPU is one of the three kinds that follow it."""
 
 NODE_KINDS: Sequence[NodeKind] = (
     NodeKind("network adapter", 7, kernel_log.NIC_TIMEOUTS),

@@ -22,8 +22,8 @@ from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.numeric.poisson import interval
 
 ONE_FAILURE_SECONDS = 3600.0
-"""Events of one kind on one node, or of one job, that follow each other sooner are one failure: a
-disk that dies says so a hundred times."""
+"""Events of one kind on one node, or of one job, less than this apart are one failure: a failing
+disk reports it a hundred times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Rate:
     """Failures of one kind.
 
     Args:
-        per_thousand_gpu_hours: None where the GPU-hours are not known.
-        low_per_thousand_gpu_hours: the least rate that goes with the count, at 95 % confidence.
-        high_per_thousand_gpu_hours: the largest one.
-        published_per_thousand_gpu_hours: the paper's count over its GPU-hours, None where it has
-            none of this kind.
-        expected: how many the paper's rate would have brought in this time, None likewise.
+        per_thousand_gpu_hours: None if the GPU-hours are unknown.
+        low_per_thousand_gpu_hours: the lowest rate consistent with the count, at 95 % confidence.
+        high_per_thousand_gpu_hours: the highest one.
+        published_per_thousand_gpu_hours: the paper's count over its GPU-hours, None if it has none
+            of this kind.
+        expected: number of failures at the paper's rate in this time, None likewise.
     """
 
     name: str
@@ -55,7 +55,7 @@ def rates(
 
     Args:
         findings: of GPUs.
-        nodes: counters of `NODE_KINDS`, and others of the same nodes that say since when these
+        nodes: counters of `NODE_KINDS`, and others of the same nodes that show since when these
             were read; None leaves out what they count.
         gpu_hours: over which failures would have been seen.
     """
@@ -92,10 +92,10 @@ def _is_of(kind: NodeKind, series: TimedSeries) -> bool:
 
 
 def _growth(series: TimedSeries, since: float) -> Floats:
-    """Return the times at which a counter was found to have grown.
+    """Return the times at which a counter was seen to have increased.
 
-    One that falls was begun anew by an agent that reads old logs again: that is no failure. One
-    that is born with a value, on a node that is known for longer, is one.
+    One that falls was restarted by an agent that reads old logs again, which is no failure. One
+    that starts with a value, on a node that has been known for longer, is one.
     """
     times = series.times[1:][np.diff(series.values) > 0]
     born = series.times[:1][(series.values[:1] > 0) & (series.times[:1] > since)]
@@ -103,7 +103,7 @@ def _growth(series: TimedSeries, since: float) -> Floats:
 
 
 def _apart(times: Floats) -> int:
-    """Return how many groups rising times make."""
+    """Return how many groups ascending times form."""
     return int(np.count_nonzero(np.diff(times) >= ONE_FAILURE_SECONDS)) + bool(len(times))
 
 

@@ -39,10 +39,10 @@ GPU_COLUMNS: tuple[str, ...] = (
 )
 """Columns of the frame of GPU samples; one row is one GPU at one time.
 
-`time` is Unix seconds; node, gpu, uuid, pci, model and job_id are texts, empty where unknown; the
-others are floats, NaN where the GPU does not say. Columns of seconds are counters since the driver
-was loaded: how long the clock was held down for that reason; those of `active` are 1 where it is at
-that moment, else 0.
+`time` is Unix seconds; node, gpu, uuid, pci, model and job_id are texts, empty if unknown; the
+others are floats, NaN if the GPU does not report them. Columns of seconds are counters since the
+driver was loaded: how long the clock was reduced for that reason; those of `active` are 1 if it is
+at that moment, else 0.
 """
 
 THING = ("node", "gpu", "uuid", "pci", "model", "job_id")
@@ -58,7 +58,7 @@ VALUES: Mapping[str, tuple[Metric, tuple[str, ...]]] = {
     **{f"{at}_seconds": (metrics.GPU_CLOCK_EVENT_SECONDS, (at,)) for at in _REASONS},
     **{f"{at}_active": (metrics.GPU_CLOCK_EVENT, (at,)) for at in _REASONS},
 }
-"""Which series each column of numbers comes from, and its labels beyond those of the GPU."""
+"""The series that each numeric column comes from, and its labels beyond those of the GPU."""
 
 READS: tuple[Metric, ...] = (
     *dict.fromkeys(metric for metric, _ in VALUES.values()),
@@ -70,12 +70,12 @@ READS: tuple[Metric, ...] = (
 
 
 def of_pages(pages: Iterable[Page]) -> pd.DataFrame:
-    """Return the frame of what agents' pages say about GPUs; without GPUs it is empty."""
+    """Return the frame of GPUs on agents' pages; without GPUs it is empty."""
     return of_observed(from_pages(pages, READS))
 
 
 def of_observed(observed: Observed) -> pd.DataFrame:
-    """Return the frame of what was read about GPUs; without GPUs it is empty."""
+    """Return the frame of the observed GPUs; without GPUs it is empty."""
     models = _by_uuid(observed, metrics.GPU_INFO, "model")
     jobs = _jobs(observed)
     frame = table(_cells(observed, models, jobs), THING, "time")
@@ -98,10 +98,10 @@ def _cells(
 
 
 def _jobs(observed: Observed) -> dict[str, str]:
-    """Return the job of each GPU: by who was given it, by its rank, or its node's only job.
+    """Return the job of each GPU: by its allocation, by its rank, or its node's only job.
 
-    Where GPUs are not given out one by one, a node whose ranks are all of one job, and as many as
-    it has GPUs, is that job's.
+    If GPUs are not allocated individually, a node belongs to a job if all its ranks are that job's
+    and there are as many ranks as GPUs.
     """
     by_rank = _by_uuid(observed, RANK_INFO, "job_id")
     jobs = by_rank | _by_uuid(observed, GPU_ALLOCATION_INFO, "job_id")
@@ -120,7 +120,7 @@ def _jobs(observed: Observed) -> dict[str, str]:
 
 
 def _by_uuid(observed: Observed, metric: Metric, label: str) -> dict[str, str]:
-    """Return a label by the GPU's uuid; that of a GPU that is shared has a replica's number."""
+    """Return a label by the GPU's uuid; a shared GPU's has a replica number."""
     return {
         series.labels.get("uuid", "").partition("::")[0]: series.labels.get(label, "")
         for series in observed.of(metric)

@@ -1,7 +1,7 @@
 """GPUs that are unavailable: lost, hung or missing. Pure.
 
-They have no clock, power or temperature to be compared with their peers', so that a look at
-those alone takes a node with a lost GPU for a healthy one.
+They have no clock, power or temperature to compare with their peers, so that those alone would make
+a node with a lost GPU look healthy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEANING: Mapping[State, str] = {
 RUNBOOK = "RankscopeGpuLost"
 
 WHOLE = "GPU-"
-"""What uuids of whole GPUs begin with (NVML); those of partitions are not among the GPUs."""
+"""Prefix of the uuids of whole GPUs (NVML); partitions do not count as GPUs."""
 
 READS: tuple[Metric, ...] = (
     metrics.GPU_INFO,
@@ -45,8 +45,8 @@ class AbsentGpu:
     """One GPU that does no work.
 
     Args:
-        gpu: its index, empty where it is no longer known.
-        job_id: the job that holds it, empty where none is known.
+        gpu: its index, empty if it is no longer known.
+        job_id: the job that holds it, empty if none is known.
     """
 
     state: State
@@ -57,19 +57,19 @@ class AbsentGpu:
 
     @property
     def summary(self) -> str:
-        """What is wrong, in one sentence."""
+        """Return what is wrong, in one sentence."""
         which = f"GPU {self.gpu}" if self.gpu else "a GPU"
         whose = f", which job {self.job_id} holds" if self.job_id else ""
         return f"{which} of node {self.node} ({self.uuid}){whose}: {MEANING[self.state]}"
 
 
 def of_pages(pages: Iterable[Page]) -> tuple[AbsentGpu, ...]:
-    """Return the GPUs that are not there by the newest of these pages, by node and GPU."""
+    """Return the unavailable GPUs on the newest of these pages, by node and GPU."""
     return of_observed(from_pages(pages, READS))
 
 
 def of_observed(observed: Observed) -> tuple[AbsentGpu, ...]:
-    """Return the GPUs that are not there by what was read last, by node and GPU."""
+    """Return the GPUs that were unavailable when last read, by node and GPU."""
     jobs = _jobs(observed)
     found: dict[tuple[str, str], AbsentGpu] = {}
     for state, series in (*_flagged(observed), *_missing(observed)):
@@ -101,7 +101,7 @@ def _missing(observed: Observed) -> Iterator[tuple[State, Series]]:
             there[series.node].add(_uuid(series))
     for series in observed.of(GPU_ALLOCATION_INFO):
         known, uuid = there.get(series.node), _uuid(series)
-        # If a node's agent reads no GPU at all, it is unknown which are there.
+        # If a node's agent reads no GPU at all, it is unknown which exist.
         if known and uuid.startswith(WHOLE) and uuid not in known:
             yield "missing", series
 

@@ -1,9 +1,9 @@
 """GPUs that are slower, hotter or on less power than their peers, why, and the time lost.
 
-Peers are GPUs of the same model in the same job, or on the same node where no job is known, that
-were as busy. Utilisation does not tell a GPU that all wait for from those that wait: both are busy.
-So only the clock, which waiting does not lower, says that a GPU is slow. Pure: a frame of samples
-in (`gpu_frames.GPU_COLUMNS`), findings out.
+Peers are GPUs of the same model in the same job, or on the same node if no job is known, that were
+equally busy. Utilisation does not distinguish a GPU that all wait for from those that wait: both
+are busy. Only the clock, which waiting does not lower, shows that a GPU is slow. Pure: a frame of
+samples in (`gpu_frames.GPU_COLUMNS`), findings out.
 """
 
 from __future__ import annotations
@@ -32,46 +32,47 @@ Kind = Literal[
 ]
 
 LOADED_UTILIZATION = 0.5
-"""Samples below are of a GPU without work, whose clock is low on purpose. A training job that is
-held up by a slow rank still shows 0.9 and more, as waiting in a collective is a kernel, too."""
+"""Samples below this are of a GPU without work, whose clock is low on purpose. A training job that
+is held up by a slow rank still shows 0.9 and more, as waiting in a collective is a kernel, too."""
 
 SIMILAR_UTILIZATION = 0.2
-"""Peers whose median utilisation differs by more do something else."""
+"""Peers whose median utilisation differs by more do other work."""
 
 CROWD = 64
-"""Peers from which on the median is taken of all of them, the one that is judged included."""
+"""From this many peers on the median includes the judged GPU itself."""
 
 MINIMUM_PEERS = 2
-"""With a single other GPU it is unknown which of the two is the odd one."""
+"""With a single other GPU it is unknown which of the two deviates."""
 
 LOW_CLOCK = 0.95
-"""Below this share of its peers' median clock a GPU is slow: boards of one model differ by a few
+"""Below this fraction of its peers' median clock a GPU is slow: boards of one model differ by a few
 steps of 15 MHz, which is 2 to 3 %, at the same power."""
 
 LOW_CLOCK_AT_LIMIT = 0.90
-"""The same where all are at their power limit: what clock a board reaches there is a matter of its
+"""The same if all are at their power limit: the clock that a board reaches there depends on its
 silicon and its cooling, and boards of one model differ by 8 % (Sinha and others, SC 2022)."""
 
 SLOWDOWN_SHARE = 0.05
-"""Share of the time under thermal slowdown from which it is a finding: a twentieth of the time at
-half the clock costs a synchronous job 5 %; less is a GPU that touches its limit now and then."""
+"""Fraction of the time under thermal slowdown from which on it is a finding: a twentieth of the
+time at half the clock costs a synchronous job 5 %; less is a GPU that touches its limit now and
+then."""
 
 BRAKE_SHARE = 0.01
-"""Share of the time under the power brake, which the power supply asks for: it never should."""
+"""Fraction of the time under the power brake, which the power supply requests: it never should."""
 
 CAP_EXCESS = 0.2
-"""Share of the time under the power cap above that of the peers. All GPUs that train hard reach
+"""Fraction of the time under the power cap above that of the peers. All GPUs that train hard reach
 their limit at times, so that the cap alone means nothing."""
 
 LIMIT_DIFFERENCE = 0.02
 """Enforced limits that differ by less are the same setting on boards that round it differently."""
 
 LOW_POWER = 0.7
-"""Share of the peers' power at the same clock below which a GPU does less work than they."""
+"""Fraction of the peers' power at the same clock below which a GPU does less work than they."""
 
 HOT_EXCESS_CELSIUS = 12.0
-"""Degrees above the median of its peers: places in a chassis differ by 5 to 8, as those that are
-last in the air flow are hotter."""
+"""Degrees above the median of its peers: positions in a chassis differ by 5 to 8, as the last ones
+in the air flow are hotter."""
 
 REASONS: Mapping[str, str] = {
     "hw_thermal_slowdown": "hardware thermal slowdown",
@@ -79,7 +80,7 @@ REASONS: Mapping[str, str] = {
     "hw_power_brake": "hardware power brake",
     "sw_power_cap": "software power cap",
 }
-"""Reasons with a counter of seconds, and how people call them."""
+"""Reasons with a counter of seconds, and what people call them."""
 
 GIGA = 1e9
 
@@ -104,11 +105,11 @@ class _Judged:
 
 
 def analyze(samples: pd.DataFrame) -> tuple[Finding, ...]:
-    """Return what deviates, what costs most first.
+    """Return what deviates, the most costly first.
 
     Args:
-        samples: columns of `gpu_frames.GPU_COLUMNS`, rows in any order. One time of each GPU tells
-            what is so at that moment; time lost takes two, and a minute gives good figures.
+        samples: columns of `gpu_frames.GPU_COLUMNS`, rows in any order. One sample per GPU shows
+            its state at that moment; time lost requires two, and a minute gives good figures.
     """
     gpus = summarize(samples)
     if gpus.empty:
@@ -118,15 +119,16 @@ def analyze(samples: pd.DataFrame) -> tuple[Finding, ...]:
 
 
 def summarize(samples: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per GPU that had work: medians while it had, and shares of time by reason.
+    """Return one row per GPU that had work: medians over that time, and shares of time by reason.
 
-    Beyond the columns of medians: `loaded_seconds`, and `<reason>_share` for each of `REASONS`: of
-    time by its counter, of looks where the GPU does not count it, NaN where it says neither.
+    In addition to the columns of medians: `loaded_seconds`, and `<reason>_share` for each of
+    `REASONS`: the share of time by its counter, of looks if the GPU has no counter, NaN if it has
+    neither.
     """
     if samples.empty:
         return pd.DataFrame()
     ordered = samples.sort_values("time", kind="stable").astype(dict.fromkeys(NUMBERS, np.float64))
-    # A partitioned GPU does not say how busy it is; its clock is judged all the same.
+    # A partitioned GPU does not report how busy it is; its clock is judged all the same.
     utilization = ordered["utilization_ratio"]
     loaded = (utilization >= LOADED_UTILIZATION) | utilization.isna()
     groups = ordered.groupby(KEY, sort=True)
@@ -161,7 +163,7 @@ NUMBERS = (
 
 
 def _time_share(ordered: pd.DataFrame, reason: str, numbers: Integers, lasted: Floats) -> Floats:
-    """Return each GPU's share of time under a reason, by its counter, else by its looks."""
+    """Return each GPU's share of time under a reason, from its counter, else from looks."""
     count = len(lasted)
     seconds = _floats(ordered[f"{reason}_seconds"])
     grown = grouped.increases(numbers, seconds, count)
@@ -189,8 +191,8 @@ def _deviations(gpus: pd.DataFrame) -> Iterator[Finding]:
 def _with_peers(alike: pd.DataFrame) -> Iterator[tuple[Row, Normal]]:
     """Yield each GPU with the medians of those of its kind that were as busy, itself left out.
 
-    In the order of utilisation, peers are neighbours, and most GPUs have the same ones. Of many
-    peers one more or less does not move the median: those of a crowd are computed once.
+    In the order of utilisation, peers are neighbours, and most GPUs have the same ones. Among many
+    peers one more or less does not move the median: those of a group are computed once.
     """
     ordered = alike.sort_values("utilization_ratio", kind="stable")  # unknown comes last
     busy = ordered["utilization_ratio"].to_numpy(np.float64)
@@ -226,7 +228,7 @@ def _medians(names: Iterable[str], values: Floats) -> Normal:
 
 
 def _judge(row: Row, normal: Normal) -> Iterator[_Judged]:
-    """Yield what is wrong with a GPU; a slow clock is said once, with the best reason for it."""
+    """Yield what is wrong with a GPU; a slow clock is reported once, with its best explanation."""
     at_limit = _share(row, "sw_power_cap") >= CAP_EXCESS
     pace = _ratio(row, normal, "sm_clock_hertz")
     slow = pace < LOW_CLOCK
@@ -253,13 +255,13 @@ def _capped(row: Row, normal: Normal) -> bool:
 
 
 def _share(row: Row, reason: str) -> float:
-    """Return the share of time of a reason, 0 where it is not known."""
+    """Return the share of time of a reason, 0 if unknown."""
     share = float(row[f"{reason}_share"])
     return 0.0 if np.isnan(share) else share
 
 
 def _ratio(row: Row, normal: Normal, column: str) -> float:
-    """Return a value over that of the peers; NaN, which is below nothing, where one is unknown."""
+    """Return a value divided by the peers'; NaN, which is below nothing, if one is unknown."""
     expected = float(normal.get(column, np.nan))
     return float(row[column]) / expected if expected > 0 else float("nan")
 
@@ -270,9 +272,9 @@ def _lost(judged: _Judged) -> float:
 
 
 def _finding(members: Sequence[_Judged]) -> Finding:
-    """Put the GPUs of a node that have the same fault into one finding, the worst one's cost on it.
+    """Combine the GPUs of a node that have the same fault into one finding with the highest cost.
 
-    The cost is the time under load times the share of the clock that was missing.
+    The cost is the time under load times the missing fraction of the clock.
     """
     worst = max(members, key=_lost)
     row, seconds = worst.row, _lost(worst)
@@ -361,11 +363,11 @@ def _limit_finding(node: str, part: pd.DataFrame, usual: float) -> Finding:
 
 
 def seconds_lost(deviation: Finding) -> float:
-    """Return what a deviation took of the worst GPU's time under load; 0 with a normal clock."""
+    """Return how much of the worst GPU's loaded time a deviation cost; 0 at a normal clock."""
     return deviation.cost.gpu_hours * SECONDS_PER_HOUR if deviation.cost else 0.0
 
 
 def reason_of(deviation: Finding) -> str:
-    """Return what the driver gives as reason for the clock, empty if nothing."""
+    """Return the driver's reason for the clock, empty if there is none."""
     shares = (one.source.removesuffix("_share") for one in deviation.evidence)
     return next((name for name in shares if name in REASONS), "")

@@ -23,7 +23,7 @@ from rankscope_agent.contract.kernel.xid import CLEAN_UP
 from rankscope_analyzers.gpus.errors import GpuError
 
 PEER_REFUSED = 137
-"""A peer's access was refused: what is left when the GPU at the other end has failed."""
+"""A peer's access was refused: what remains when the GPU at the other end has failed."""
 
 FOLLOWERS = frozenset({*CLEAN_UP, PEER_REFUSED})
 """Codes that other GPUs of a job show because one of them failed."""
@@ -46,13 +46,13 @@ class GpuLocation:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An incident of one node on the way to a finding.
+    """An incident of one node that becomes a finding.
 
     Args:
-        sentence: what happened, without whom to.
+        sentence: what happened, without its subject.
         own: errors of the GPU that it began on.
         effects: errors of others.
-        times_seen: how often it came again after a pause.
+        times_seen: how often it recurred after a pause.
     """
 
     cause: Cause
@@ -66,32 +66,32 @@ class Case:
 
     @property
     def location(self) -> GpuLocation:
-        """The GPU that it began on."""
+        """Return the GPU that it began on."""
         return location_of(self.own[0])
 
     @property
     def errors(self) -> tuple[GpuError, ...]:
-        """All of them."""
+        """Return all of its errors."""
         return self.own + self.effects
 
     @property
     def first(self) -> float:
-        """When it began."""
+        """Return when it began."""
         return min(error.unix_seconds for error in self.own)
 
     @property
     def last(self) -> float:
-        """When it was last seen."""
+        """Return when it was last seen."""
         return max(error.unix_seconds for error in self.own)
 
     @property
     def jobs(self) -> frozenset[str]:
-        """Jobs that were hit."""
+        """Return the jobs that were hit."""
         return frozenset(error.job_id for error in self.errors if error.job_id)
 
     @property
     def is_grave(self) -> bool:
-        """Return True if it ends what runs on the GPU, and is no program's own fault."""
+        """Return True if it ends what runs on the GPU, and is not a program's own fault."""
         return self.cause != "app" and self.severity in {"error", "fatal"}
 
     @property
@@ -106,7 +106,7 @@ def location_of(error: GpuError) -> GpuLocation:
 
 
 def cases(errors: Iterable[GpuError]) -> Iterator[Case]:
-    """Yield what the rules of one node's log make of each node's errors."""
+    """Yield the cases that the rules for one node's log find among each node's errors."""
     nodes: dict[str, list[GpuError]] = defaultdict(list)
     for error in sorted(errors, key=lambda error: error.unix_seconds):
         nodes[error.node].append(error)
@@ -116,7 +116,7 @@ def cases(errors: Iterable[GpuError]) -> Iterator[Case]:
 
 
 def _clusters(errors: Sequence[GpuError]) -> Iterator[list[GpuError]]:
-    """Part a node's errors, in order of time, where nothing happened for a while."""
+    """Split a node's errors, in order of time, where nothing happened for a while."""
     cluster: list[GpuError] = []
     for error in errors:
         if cluster and error.unix_seconds - cluster[-1].unix_seconds > CHAIN_SECONDS:
@@ -139,7 +139,7 @@ def _cases_of(cluster: Sequence[GpuError]) -> Iterator[Case]:
 
 
 def _seen(order: int, same: Sequence[GpuError]) -> Seen:
-    """Return errors that are alike as the event that a log would have shown."""
+    """Return equal errors as the event that a log would have shown."""
     one = same[0]
     times = [error.unix_seconds for error in same]
     event = KernelEvent(
@@ -156,7 +156,7 @@ def _seen(order: int, same: Sequence[GpuError]) -> Seen:
 
 
 def name_of(error: GpuError) -> str:
-    """Return what people call an error: `Xid 79`, `SXid 12028`, or its kind in words."""
+    """Return the common name of an error: `Xid 79`, `SXid 12028`, or its kind in words."""
     if error.code is None:
         return error.kind.replace("_", " ")
     known = str(error.code) if error.code else "that is not in the tables"

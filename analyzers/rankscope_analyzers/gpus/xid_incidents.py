@@ -1,9 +1,8 @@
 """One incident per GPU and root cause, over all nodes: pure, from GPU errors to findings.
 
-On a node the rules are those of its kernel log (`contract.kernel`). Over nodes a job binds
-errors together: when a GPU is lost, the job's processes on all others end, and each leaves clean-up
-codes. Faults of programs stay the program's, unless two jobs that have nothing to do with each
-other meet them on one and the same GPU.
+On a node the rules are those for its kernel log (`contract.kernel`). Across nodes a job links
+errors: when a GPU is lost, the job's processes on all others end, and each leaves clean-up codes.
+Program faults stay the program's, unless two unrelated jobs meet them on one and the same GPU.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ UNRELATED_JOBS = 2
 """Jobs that a GPU must fail, and no other GPU, before it is suspected instead of them."""
 
 SHARED: frozenset[Cause] = frozenset(("pcie", "driver", "nvlink_fabric"))
-"""Causes that GPUs of a node have in common when several show the same at once: a PCIe switch, the
-driver, NVSwitches."""
+"""Causes that GPUs of a node share if several show the same at once: a PCIe switch, the driver,
+NVSwitches."""
 
 
 LOST_GPU = Advice("page", CODE_ACTIONS["reboot_node"], "RankscopeGpuLost", "platform")
-"""Of a GPU whose PCIe link went: its runbook is not that of other PCIe faults."""
+"""For a GPU whose PCIe link was lost: its runbook is not that of other PCIe faults."""
 
 ROW_REMAP_RUNBOOK = "RankscopeGpuRowRemapPending"
 
@@ -50,9 +49,9 @@ class XidIncident:
     """One incident.
 
     Args:
-        finding: what happened, where it comes from as its kind, and what to do first. It pages if
-            a GPU or its memory, link or driver is lost. Of no job, as it may have hit several.
-        cause: where it comes from, as the kernel's words are.
+        finding: what happened, its cause as its kind, and what to do first. It pages if a GPU or
+            its memory, link or driver is lost. It names no job, as it may have hit several.
+        cause: in the terms of the kernel log's rules.
         action: what to do first, likewise.
         fatality: how much was lost, likewise.
         where: the GPU that it began on, or the switch.
@@ -74,20 +73,20 @@ class XidIncident:
 
     @property
     def began(self) -> float:
-        """Unix time of its first error."""
+        """Return the Unix time of its first error."""
         return self.finding.since_unix_seconds or 0.0
 
     @property
     def ended(self) -> float:
-        """Unix time of its last error."""
+        """Return the Unix time of its last error."""
         return self.finding.until_unix_seconds or 0.0
 
 
 def analyze(errors: Iterable[GpuError]) -> tuple[XidIncident, ...]:
     """Return the incidents among errors of any nodes, the worst first, then the latest.
 
-    What is neither harmful nor asks for anything, such as the clean-up after programs that were
-    ended on purpose, is none.
+    Errors that neither harm nor require action, such as the clean-up after programs that were ended
+    on purpose, make no incident.
     """
     found = _again(list(cases(errors)))
     found = _one_program(_with_effects(_suspects(found)))
@@ -105,7 +104,7 @@ def _is_harmless(case: Case) -> bool:
 
 
 def _again(found: Sequence[Case]) -> list[Case]:
-    """Put together what the same GPU does to the same job again and again."""
+    """Combine repeated errors of one GPU in one job."""
     kept: dict[tuple[object, ...], Case] = {}
     for case in found:
         key = (case.location, case.cause, case.own[0].kind, case.code, case.own[0].job_id)
@@ -129,7 +128,7 @@ def _joined(case: Case, other: Case, *, again: bool = False) -> Case:
 
 
 def _suspects(found: Sequence[Case]) -> list[Case]:
-    """Suspect the GPU instead of programs where unrelated jobs faulted on it and nowhere else."""
+    """Suspect the GPU instead of programs if unrelated jobs faulted on it and nowhere else."""
     faults = [case for case in found if case.cause == "app" and not case.is_effect]
     locations: dict[str, set[GpuLocation]] = defaultdict(set)
     for case in faults:
@@ -178,7 +177,7 @@ def _program(job_id: str) -> str:
 
 
 def _with_effects(found: Sequence[Case]) -> list[Case]:
-    """Take what a fault did to other GPUs of the job into its incident, the gravest fault first."""
+    """Merge a fault's effects on other GPUs of the job into its incident, gravest fault first."""
     left = sorted(found, key=lambda case: (-SEVERITIES.index(case.severity), case.first))
     done: list[Case] = []
     while left:
@@ -198,7 +197,7 @@ def _without(found: Sequence[Case], taken: Sequence[Case]) -> list[Case]:
 
 
 def _follows(other: Case, case: Case) -> bool:
-    """Return True if a case is what another one, which is grave, did to its job or node."""
+    """Return True if a case is the effect of another one, which is grave, on its job or node."""
     if not any(_soon_after(other.first, error.unix_seconds) for error in case.own):
         return False
     together = bool(other.jobs & case.jobs)
@@ -219,7 +218,7 @@ def _soon_after(effect: float, cause: float) -> bool:
 
 
 def _one_program(found: Sequence[Case]) -> list[Case]:
-    """Put together what a program's fault left on the GPUs of its job, the fault itself first."""
+    """Combine the traces of a program's fault on the GPUs of its job, the fault itself first."""
     left = sorted(found, key=lambda case: (case.is_effect, case.first))
     done: list[Case] = []
     while left:

@@ -48,7 +48,7 @@ class Subject:
         reads: series that it needs.
         kinds: of findings that it can return.
         findings: returns the findings about one job.
-        of_pages: these depend on series, and on where the job's ranks run, alone.
+        of_pages: True if these depend only on series and on where the job's ranks run.
     """
 
     layer: Layer
@@ -115,8 +115,8 @@ def findings_of_job(
 
     Args:
         observed: series of the job's nodes.
-        job: whose findings these are.
-        known: what was found on the same pages before.
+        job: the job.
+        known: findings from the same pages at an earlier report.
     """
     of_pages = known or PageFindings()
     findings: list[Finding] = []

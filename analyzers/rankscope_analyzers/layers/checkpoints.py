@@ -1,4 +1,4 @@
-"""Whether a job would survive a failure now: its checkpoints, by what probes mark. Pure."""
+"""Whether a job would survive a failure now: its checkpoints, as probes mark them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rankscope_analyzers.layers import training_events
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import series_finding
-from rankscope_analyzers.layers.training_events import befallen, event_finding, survivable
+from rankscope_analyzers.layers.training_events import event_finding, recent_event, survivable
 from rankscope_analyzers.text.wording import age, value
 
 READS: tuple[Metric, ...] = (
@@ -36,27 +36,31 @@ STORE_FULL, SHARE = "checkpoint_store_full", "checkpoint_share"
 KINDS = frozenset((FAILED, NOT_LOADED, OVERWRITTEN, OVERDUE, STORE_FULL, SHARE))
 
 LEAST_FREE = 0.05
-"""Of a file system, as of the alert: what is left is a few checkpoints, or less than one."""
+"""Fraction of a file system, as in the alert: what is left is a few checkpoints, or less than
+one."""
 
 FALLING_FREE, SOON_SECONDS = 0.3, 86_400.0
-"""As of the alert: below that a fall is looked at, and a day is enough to make room."""
+"""As in the alert: below this fraction the trend is considered, and a day is enough to free
+space."""
 
 PACE_SECONDS = 3600.0
-"""Of what was read, for a pace: checkpoints come and go within ten minutes to an hour."""
+"""Seconds of readings that a trend requires: checkpoints come and go within ten minutes to an
+hour."""
 
 LARGE_SHARE = 0.25
-"""Of the time of steps: saving as often as Young's interval asks takes a few per cent. From a tenth
-on the report remarks on it."""
+"""Fraction of the time of steps: saving as often as Young's interval requires takes a few per cent.
+From a tenth on the report mentions it."""
 
 FEWEST_SECONDS = 120.0
-"""Of steps, before a share of them is told: the first checkpoint comes soon after the start."""
+"""Seconds of steps before a share of them is reported: the first checkpoint comes soon after the
+start."""
 
 WINDOW_SECONDS = 600.0
-"""Of steps in what was read: from then on the share is that of this time, else that of the run."""
+"""Seconds of steps from which on the share is that of the observed time, else that of the run."""
 
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield what stands in the way of going on after a failure, or costs too much."""
+    """Yield what prevents the job from continuing after a failure, or costs too much."""
     yield from _failed(observed, job)
     yield from _not_loaded(observed, job)
     yield from _overwritten(observed, job)
@@ -66,7 +70,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _failed(observed: Observed, job: JobView) -> Iterator[Finding]:
-    failed = befallen(observed, job.job_id, "checkpoint_write_failed")
+    failed = recent_event(observed, job.job_id, "checkpoint_write_failed")
     if failed is None:
         return
     good = by_rank(observed, training.CHECKPOINT_LAST_SUCCESS, job.job_id)
@@ -81,7 +85,7 @@ def _failed(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _at_stake(observed: Observed, job: JobView, good: Mapping[int, Series]) -> str:
-    """Return what a failure of the job would cost now, in words."""
+    """Describe what a failure of the job would cost now."""
     if not good:
         return "and none was written so far"
     newest = max(good.values(), key=lambda series: series.last)
@@ -100,7 +104,7 @@ def _not_loaded(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _overwritten(observed: Observed, job: JobView) -> Iterator[Finding]:
-    shared = befallen(observed, job.job_id, "checkpoint_path_shared")
+    shared = recent_event(observed, job.job_id, "checkpoint_path_shared")
     if shared is not None:
         sentence = (
             f"{shared.who} wrote a checkpoint file that another rank wrote as well, last at"
@@ -129,7 +133,7 @@ def _overdue(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _store_full(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield the store that is full, or will be first at the pace of what was read."""
+    """Yield the store that is full, or will be first at the observed rate."""
     free = by_rank(observed, reported.STORE_FREE, job.job_id)
     sizes = by_rank(observed, reported.STORE_SIZE, job.job_id)
     known = [
@@ -154,7 +158,7 @@ def _store_full(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _seconds_left(free: Series) -> float | None:
-    """Return when a store is full if it goes on filling, None if it does not or not for long."""
+    """Return when a store is full if it keeps filling, None if it does not or not for long."""
     if free.seconds < PACE_SECONDS:
         return None
     slope = float(np.polyfit(free.times - free.times[-1], free.values, 1)[0])
@@ -180,7 +184,7 @@ def _large_share(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _share(blocked: Series, steps: Series) -> float | None:
-    """Return which part of its steps a rank saved, None where they are too few."""
+    """Return the fraction of its steps that a rank spent saving, None if they are too few."""
     lately = steps.increase()
     if lately >= WINDOW_SECONDS:
         return min(blocked.increase() / lately, 1.0)

@@ -1,4 +1,4 @@
-"""How a job's loss stands, in one word, by its findings and by the levels of its losses. Pure."""
+"""The state of a job's loss in one word, from its findings and the levels of its losses. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ OF_FINDINGS = {
     learning.DIVERGING: DIVERGING,
     learning.JUMP: JUMPED,
 }
-"""The worst first: of several one is told."""
+"""The worst first: one is reported."""
 
 NEAR = 0.05
-"""Of the lowest level: an average of twenty losses moves by a few per cent without a trend."""
+"""Fraction of the lowest level: an average of twenty losses moves by a few per cent without a
+trend."""
 
 
 def status(found: Iterable[Finding], observed: Observed, job_id: str) -> str | None:
-    """Return one of `CONVERGENCE_STATUSES`, None where the job hands over too few losses.
+    """Return one of `CONVERGENCE_STATUSES`, None if the job reports too few losses.
 
     Args:
         found: the job's findings; those that are over do not count.

@@ -1,4 +1,4 @@
-"""Devices of the job's pods that the kubelet calls unhealthy."""
+"""Devices of the job's pods that the kubelet reports as unhealthy."""
 
 from __future__ import annotations
 

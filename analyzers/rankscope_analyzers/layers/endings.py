@@ -2,7 +2,7 @@
 
 The reason why a process ended is not in these series but in pods, the kernel's log and the job's
 log. A job whose ranks all ended may have finished, so that is no incident by itself; the finding
-says which rank ended first, when, and how long before the others.
+names the rank that ended first, when, and how long before the others.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ KINDS = frozenset((MISSING, ENDED, OVER, STOPPED, PAUSED, replica_groups.LOST))
 
 APART_SECONDS, APART_ON_NODES_SECONDS = 0.05, 1.0
 """How long before the others a rank must end to be called the first: longer than an agent takes to
-notice an end, and between nodes longer than clocks differ. Peers of a rank that is gone notice it
-by their connections and take 0.1 s and more to give up."""
+notice an end, and across nodes longer than clocks differ. Peers of a rank that is gone notice it by
+their connections and take 0.1 s and more to give up."""
 
 TOGETHER_SECONDS = 0.5
-"""Within so long all ranks end where one takes the others along: without, one of them tidied up."""
+"""All ranks end within this time if one takes the others down; otherwise one of them was cleaning
+up."""
 
 QUIET_SECONDS, QUIET_STEPS = 5.0, 10.0
-"""A rank counts as stopped if it also ends no step for so long: profilers such as py-spy stop a
-process for milliseconds."""
+"""A rank counts as stopped only if it also ends no step for this long: profilers such as py-spy
+stop a process for milliseconds."""
 
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -82,7 +83,7 @@ def _missing(
 def _degraded(
     observed: Observed, job: JobView, alive: Mapping[int, Series], lost: Mapping[int, list[int]]
 ) -> Finding:
-    """Return the replica groups that are gone or start again while others train."""
+    """Return the replica groups that are gone or restarting while others train."""
     ranks = [rank for members in lost.values() for rank in members]
     gone = [rank for rank in ranks if alive[rank].last == 0]
     nodes = _nodes(alive, ranks)
@@ -107,7 +108,7 @@ def _ended_since(observed: Observed, job: JobView, gone: list[int]) -> float | N
 
 
 def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iterator[Finding]:
-    """Yield how a job ended: with one rank before the others, or all at once."""
+    """Report how a job ended: with one rank before the others, or all at once."""
     ended = by_rank(observed, training.RANK_ENDED, job.job_id)
     times = {rank: ended[rank].last for rank in alive if rank in ended}
     if len(times) < len(alive):

@@ -35,7 +35,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def of_differences(differences: Iterable[EnvironmentDifference]) -> Iterator[Finding]:
-    """Yield differences that are known by name; those that decide how ranks meet."""
+    """Yield differences in known variables; those that decide how ranks connect."""
     for found in differences:
         if found.weight == "fail":
             odd = tuple(sorted(rank for _, ranks in found.values[1:] for rank in ranks))

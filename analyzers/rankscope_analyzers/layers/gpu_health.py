@@ -20,13 +20,13 @@ BUSY_UTILIZATION = 0.5
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A series whose value alone says that something is wrong.
+    """A series whose value alone shows a fault.
 
     Args:
-        wrong: whether a series shows it.
+        wrong: returns whether a series shows it.
         phrase: about the GPU; {label} stands for a label of the series.
         labels: that select the series.
-        counted: it is a counter, so that its increase is judged.
+        counted: True for a counter, whose increase is judged.
         instead: advice that replaces the table's.
     """
 

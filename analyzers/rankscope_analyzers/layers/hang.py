@@ -1,8 +1,8 @@
 """A job whose processes live and that makes no steps: since when, and whom the others wait for.
 
-Times are told by the clock of the agent that saw the steps, never by ours. A page that is old says
-nothing of now: ranks whose agents do not answer are left out, and a job of which no agent answers
-is no hang. A checkpoint, an evaluation or a compilation that a probe marks may take its time.
+Times are by the clock of the agent that saw the steps, never by ours. An old page shows nothing
+about now: ranks whose agents do not answer are left out, and a job of which no agent answers is no
+hang. A checkpoint, an evaluation or a compilation that a probe marks may take longer.
 """
 
 from __future__ import annotations
@@ -45,30 +45,31 @@ HANG = "hang"
 KINDS = frozenset((HANG,))
 
 SURE, FIRST_STEP_SURE = 0.9, 0.7
-"""Confidence: that nothing moves is measured; a first step may be a slow one all the same."""
+"""Confidence: that nothing moves is measured, but a first step may simply be slow."""
 
 RECORDER = "Flight Recorder"
-"""Where the last collective is known from: PyTorch's, not a series of ours."""
+"""Source of the last collective: PyTorch, not a series of ours."""
 
 STOPPED_SECONDS = 10.0
-"""With a rank that a signal has stopped there is no reason to wait longer: no job does that."""
+"""If a signal has stopped a rank there is no reason to wait longer: no job does that on purpose."""
 
 CLOCKS_SECONDS = 60.0
-"""What is added where an agent does not tell its own time: by so much clocks differ unnoticed."""
+"""Added if an agent does not report its own time: clocks may differ by this much unnoticed."""
 
 FIRST_STEP_SECONDS = 600.0
 """A first step loads data and weights, builds communicators and compiles: minutes, not ten."""
 
 START_SECONDS = 60.0
-"""Programs are not called hung before they have had that long to be loaded, whatever is asked."""
+"""Programs are not called hung before they have had this long to be loaded, whatever limit is
+set."""
 
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield that a job stands still, if it does."""
+    """Yield the hang of a job, if there is one."""
     ranks = read(observed, job.job_id, job.now_unix_seconds)
     living = [rank for rank in ranks if rank.alive]
     if living and len(living) * 2 < sum(rank.known for rank in ranks):
-        return  # most ranks are done: the rest tidies up, or is told as what ended the job
+        return  # most ranks are done: the rest is cleaning up, or is reported as what ended the job
     if not job.open_spans:
         job = replace(job, open_spans=tuple(pauses.open_spans(observed, job.job_id, living)))
     pace = job.pace or pace_of_pages(observed, job.job_id)
@@ -81,7 +82,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def ends_steps(finding: Finding) -> bool:
-    """Return True if a finding is that a job makes no steps any longer, having made some."""
+    """Return True if a finding means that a job makes no steps any longer, having made some."""
     sources = {evidence.source for evidence in finding.evidence}
     return finding.kind == HANG and training.LAST_STEP_TIMESTAMP.name in sources
 
@@ -94,7 +95,7 @@ def _standing(
     pace: Pace,
     span_ended: float | None,
 ) -> Iterator[Finding]:
-    """Yield that no rank ends steps any longer; what a marked span took does not count."""
+    """Report that no rank ends steps any longer; the time of a marked span does not count."""
     quietest = min(stepped, key=lambda rank: rank.quiet or 0.0)
     quiet, last = quietest.quiet or 0.0, quietest.last_unix_seconds
     idle = min(quiet, max(0.0, quietest.now_unix_seconds - (span_ended or 0.0)))
@@ -127,10 +128,10 @@ def _awaited(
     stopped: Sequence[int],
     last: float,
 ) -> tuple[list[int], str]:
-    """Return whom the others wait for, at most half of the ranks, and how that is known."""
+    """Return whom the others wait for, at most half of the ranks, and the evidence."""
     gone = [rank.rank for rank in ranks if rank.known and not rank.alive and not rank.starting]
     if stopped or gone:
-        return sorted({*stopped, *gone}), ""  # a finding of its own says so
+        return sorted({*stopped, *gone}), ""  # a separate finding reports it
     seen, fault = blame(job.stalls), hang_evidence.by_faults(observed, job, last)
     if fault.ranks and (not seen.ranks or set(seen.ranks) & set(fault.ranks)):
         waits_for = f"; {seen.sentence}" if seen.sentence else ""
@@ -162,11 +163,11 @@ def _behind(ranks: Sequence[Progress]) -> tuple[list[int], str]:
 def _starting(
     observed: Observed, job: JobView, ranks: Sequence[Progress], pace: Pace
 ) -> Iterator[Finding]:
-    """Yield that processes live and take no first step: in rendezvous, or setting up groups."""
+    """Report processes that live and take no first step: in rendezvous, or setting up groups."""
     if waiting(job.stalls):
         yield from _joined(job, ranks, pace)
         return
-    # A ring without any step so far is of a program without an optimizer, which is no hang.
+    # A ring without any step so far belongs to a program without an optimizer, which is no hang.
     begun = [rank for rank in ranks if rank.starting and (rank.stepped_before or not rank.alive)]
     if not begun:
         return
@@ -192,7 +193,7 @@ def _starting(
 
 
 def _joined(job: JobView, ranks: Sequence[Progress], pace: Pace) -> Iterator[Finding]:
-    """Yield that ranks have met and wait in a collective before a first step."""
+    """Report ranks that have connected and wait in a collective before a first step."""
     stalls = job.stalls.values()
     newest, taken = newest_call(stalls), max(stall.taken_unix_seconds for stall in stalls)
     waited = taken - (newest or taken)
@@ -211,9 +212,9 @@ def _joined(job: JobView, ranks: Sequence[Progress], pace: Pace) -> Iterator[Fin
 
 
 def _first_step_seconds(job: JobView) -> float:
-    """Return how long a first step may take: as much longer as the user has more patience.
+    """Return how long a first step may take: proportionally longer if the user's limit is longer.
 
-    Where it took long before, it may take twice that: models are compiled anew at each start.
+    If it took long before, it may take twice that: models are compiled anew at each start.
     """
     least = FIRST_STEP_SECONDS * job.hang_after_seconds / HANG_AFTER_SECONDS
     return max(least, LONG_PAUSES * (job.first_step_seconds or 0.0))
@@ -224,7 +225,7 @@ def _absent(observed: Observed, job: JobView, begun: Sequence[Progress]) -> list
     here = {rank.rank for rank in begun}
     infos = by_rank(observed, training.RANK_INFO, job.job_id)
     size = max((_size(info.labels) for rank, info in infos.items() if rank in here), default=0)
-    if size >= 2 * len(here):  # also where a label lies about millions of ranks
+    if size >= 2 * len(here):  # also if a label claims millions of ranks
         return []
     absent = sorted(set(range(size)) - here)
     return absent if len(absent) < len(here) else []

@@ -1,7 +1,7 @@
-"""Who holds up a job that stands, by what nodes and NCCL report beside where ranks stand.
+"""Who holds up a hung job, from what nodes and NCCL report apart from the ranks' own states.
 
 What happened to a GPU or a process just before the last step outranks who waits for whom. What
-PyTorch's watchdogs and RAS say comes last: a rank that prints a timeout was waiting, so that the
+PyTorch's watchdogs and RAS report comes last: a rank that prints a timeout was waiting, so that the
 silent ones are suspected, and of RAS's counts only one of all ranks names a rank of the job.
 """
 
@@ -33,8 +33,8 @@ READS: tuple[Metric, ...] = (
 )
 
 BEFORE_SECONDS = 120.0
-"""How long before the last step a fault may be that stops it: collectives under way end, and steps
-go on that are launched ahead."""
+"""How long before the last step a fault that stops the job may be: collectives under way end, and
+steps that were launched ahead continue."""
 
 NORMAL_LAG = 1.0
 """Ranks do not launch collectives at the same moment, so that some are one ahead."""
@@ -42,7 +42,7 @@ NORMAL_LAG = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """Ranks, and why they are suspected, as a part of a sentence; empty where none is."""
+    """Ranks, and why they are suspected, as a part of a sentence; empty without suspects."""
 
     ranks: tuple[int, ...] = ()
     why: str = ""
@@ -105,7 +105,7 @@ def by_watchdogs(observed: Observed, job: JobView, last: float) -> Suspects:
 
 
 def by_ras(observed: Observed, job: JobView, size: int) -> Suspects:
-    """Return the rank that RAS counts fewer launches of than of all others.
+    """Return the rank for which RAS counts fewer launches than for all others.
 
     Args:
         observed: series of the job's nodes.

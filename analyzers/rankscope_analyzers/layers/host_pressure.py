@@ -1,8 +1,8 @@
 """Nodes and pods whose processes wait for, or run out of, CPU, memory, disks or file servers.
 
-Pressure alone is no fault: data loaders keep the CPUs busy on purpose. It becomes one where the
-node waits more than the job's other nodes do, and `incidents` uses it only where ranks of that node
-are slow.
+Pressure alone is no fault: data loaders keep the CPUs busy on purpose. It becomes one if the node
+waits more than the job's other nodes do, and `incidents` uses it only if ranks of that node are
+slow.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.numeric.peers import peer_median
 
 TIMES_PEERS = 2.0
-"""Nodes of one job do the same work: a node that waits twice as long as the median has a problem of
-its own."""
+"""Nodes of one job do the same work: a node that waits twice as long as the median has a local
+problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Pressure:
 
 
 PRESSURES: Sequence[Pressure] = (
-    # Runnable tasks that wait a fifth of the time stretch whatever prepares batches or launches
+    # Runnable tasks that wait a fifth of the time prolong whatever prepares batches or launches
     # kernels by as much.
     Pressure("cpu", 0.2, "cpu_pressure"),
     # Any steady wait for memory means that pages are reclaimed or swapped while the job runs.
@@ -53,7 +53,7 @@ PRESSURES: Sequence[Pressure] = (
 
 FULL = 0.95
 """The kubelet evicts pods at 90 % of the disk (eviction-hard nodefs.available<10%), so that 95 % is
-reached where no limit was set or where it did not help; pids and inodes alike."""
+reached if no limit was set or it did not help; the same holds for pids and inodes."""
 
 LIMITS: Sequence[tuple[Metric, str, str]] = (
     (metrics.DISK_USED, "disk space for pods is used to", "disk_full"),
@@ -63,13 +63,13 @@ LIMITS: Sequence[tuple[Metric, str, str]] = (
 """Ratios that must not reach 1."""
 
 THROTTLED_SHARE = 0.1
-"""Part of the periods of 100 ms in which a pod had used up its CPU limit before the end."""
+"""Fraction of the periods of 100 ms in which a pod had used up its CPU limit before the end."""
 
 LITTLE_MEMORY = 0.03
-"""The kubelet's default eviction starts at 100 MiB; reclaim hurts well before that."""
+"""The kubelet's default eviction starts at 100 MiB; reclaim slows processes well before that."""
 
 SLOW_NFS_SECONDS = 0.05
-"""Mean round trip of requests; a file server in the same hall answers in 1 to 5 ms."""
+"""Mean round trip of requests; a file server in the same data centre answers in 1 to 5 ms."""
 
 FEWEST_REQUESTS = 20.0
 """Requests needed for a meaningful mean."""

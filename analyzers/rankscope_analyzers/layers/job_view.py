@@ -24,10 +24,10 @@ class JobView:
         began_unix_seconds: start of the first step that was read, None without any.
         now_unix_seconds: when the report is made, None if the newest series are as of now.
         pace: how long its steps take by their records, None without any.
-        first_step_seconds: how long its earlier first steps took, None where that is not known.
+        first_step_seconds: how long its earlier first steps took, None if unknown.
         hang_after_seconds: least time without a step after which it is called hung.
         open_spans: checkpoints and the like that its ranks are in, if probes mark them.
-        stalls: where ranks stand that end no steps, by rank.
+        stalls: the stacks and collectives of ranks that end no steps, by rank.
     """
 
     job_id: str
@@ -43,7 +43,7 @@ class JobView:
     stalls: Mapping[int, RankStall] = field(default_factory=dict)
 
     def of_gpu(self, series: Series) -> Where | None:
-        """Return whose GPU a series is about, None if no rank of the job can hold it."""
+        """Return the ranks whose GPU a series is about, None if no rank of the job can hold it."""
         labels = series.labels
         return self.of_gpus(series.node, (labels.get("uuid", ""),), (labels.get("gpu", ""),))
 
@@ -82,7 +82,7 @@ class JobView:
         named = (
             bool(uid) or name != "/" or any(location.pod or location.pod_uid for location in here)
         )
-        # Outside of pods neither ranks nor logs carry names: they share only the node.
+        # Outside of pods neither ranks nor logs carry names: only the node links them.
         if not ranks and (named or not here):
             return None
         return Where(nodes=(series.node,), ranks=tuple(sorted(ranks)))

@@ -56,7 +56,7 @@ EVENTS: Mapping[str, tuple[str, str]] = {
 those that affect the processes of one pod are the subject of `process_deaths`."""
 
 INSTEAD: Mapping[str, Advice] = {"flapping": CABLE_REPORTED}
-"""Advice on what the kernel itself reports, if it differs from the table's."""
+"""Advice on events that the kernel itself reports, if it differs from the table's."""
 
 KINDS = frozenset(
     (REBOOT, *(kind for kind, _ in EVENTS.values()), *(known.cause for known in XIDS.values()))

@@ -1,6 +1,6 @@
-"""Whether a job learns: its losses, what a restart changed, and what its input and memory said.
+"""Whether a job learns: its losses, what a restart changed, and reports on input and memory.
 
-Everything here is what ranks' probes say, most of it only where the program hands it over. Pure.
+All of this comes from the ranks' probes, most of it only if the program reports it. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rankscope_analyzers.layers import loss_input, training_events
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import series_finding
-from rankscope_analyzers.layers.training_events import befallen, event_finding, survivable
+from rankscope_analyzers.layers.training_events import event_finding, recent_event, survivable
 
 READS: tuple[Metric, ...] = (
     *training_events.READS,
@@ -36,25 +36,25 @@ KINDS = frozenset(
 )
 
 DIVERGED = 2.0
-"""Times the lowest level, as of the alert: losses fall, or move by a few tens of per cent."""
+"""Times the lowest level, as in the alert: losses fall, or move by a few tens of per cent."""
 
 JUMPED = 1.5
-"""Times the level before the restart, as of the alert."""
+"""Times the level before the restart, as in the alert."""
 
 RATE_FACTOR, RATE_FACTOR_RESIZED = 1.5, 1.1
-"""By which a learning rate differs after a restart, either way, from which on it is told. Schedules
-go on where they were, but for the steps since the checkpoint; where the number of ranks changed,
-a job that scales the rate with it changes it by more than a tenth up to ten ranks."""
+"""Ratio of learning rates from which on a restart's change is reported, in either direction.
+Schedules resume where they were, except for the steps since the checkpoint; if the number of ranks
+changed, a job that scales the rate with it changes it by more than a tenth up to ten ranks."""
 
 BATCH_FACTOR = 1.02
-"""Of the global batch likewise: one rank of fifty more or fewer."""
+"""Ratio of global batches likewise: one rank of fifty more or fewer."""
 
 NEWS_SECONDS = 6 * 3600.0
-"""Since the restart: later, the job has trained on with it for so long that it is accepted."""
+"""Seconds since the restart: if the job has trained on for longer, the change is accepted."""
 
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield what is wrong with a job's losses, and what befell its input and memory."""
+    """Yield what is wrong with a job's losses, and events of its input and memory."""
     yield from _not_finite(observed, job)
     yield from _diverging(observed, job)
     yield from _jump(observed, job)
@@ -67,7 +67,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _not_finite(observed: Observed, job: JobView) -> Iterator[Finding]:
-    seen = befallen(observed, job.job_id, NOT_FINITE)
+    seen = recent_event(observed, job.job_id, NOT_FINITE)
     if seen is None:
         return
     finite = by_rank(observed, reported.LOSS, job.job_id)
@@ -109,7 +109,7 @@ def _jump(observed: Observed, job: JobView) -> Iterator[Finding]:
 def _worst(
     observed: Observed, job: JobView, reference: Metric
 ) -> tuple[float, float, float] | None:
-    """Return the largest ratio of a loss's level to what it is compared with, and both of them."""
+    """Return the largest ratio of a loss's level to its reference, and both of them."""
     compared = by_rank(observed, reference, job.job_id)
     ratios = [
         (series.last / compared[rank].last, series.last, compared[rank].last)
@@ -120,7 +120,7 @@ def _worst(
 
 
 def _restarted(observed: Observed, job: JobView) -> float | None:
-    """Return when the newest processes of a job's ranks began, None where no others were before."""
+    """Return when the newest processes of a job's ranks began, None if there were none before."""
     found = observed.of(reported.TRAINING_EVENT, job_id=job.job_id, event="restarted")
     times = [series.last for series in found if series.times[-1] - series.last < NEWS_SECONDS]
     return min(times, default=None)
@@ -155,7 +155,7 @@ def _of_restart(
 
 
 def _ratio(observed: Observed, job: JobView, quantity: str) -> float | None:
-    """Return the median over ranks of what a restart changed, None where none is known."""
+    """Return the median over ranks of what a restart changed, None if unknown."""
     found = observed.of(reported.RESTART_RATIO, job_id=job.job_id, quantity=quantity)
     known = [series.last for series in found]
     return median(known) if known else None

@@ -54,7 +54,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _with_series(item: Evidence, series: Mapping[str, str]) -> Evidence:
-    """Return evidence that names the series behind its columns, and of a sum its parts."""
+    """Return evidence that names the series behind its columns, and the parts of a sum."""
     columns = item.source.split("+")
     named = dict.fromkeys(series[column] for column in columns if column in series)
     if not named:
@@ -102,7 +102,7 @@ def _models(observed: Observed) -> pd.DataFrame:
 
 
 def _of_ports(observed: Observed, job: JobView) -> Iterator[tuple[Series, str]]:
-    """Yield what is known of RDMA devices, under their names, also what only a NIC's name has."""
+    """Yield what is known of RDMA devices, by name, including series with only a NIC's name."""
     named = {
         (series.node, series.labels.get("pci", "")): series.labels.get("device", "")
         for series in observed.of(rdma.DEVICE_INFO)

@@ -1,6 +1,6 @@
 """Which rank of a job failed first, over all nodes, and why: from the logs that agents follow.
 
-Each agent tells the earliest failure in its own node's logs. Here the nodes are compared: the one
+Each agent reports the earliest failure in its own node's logs. Here the nodes are compared: a rank
 that only lost its peers is a victim, and of the others the earliest was the first.
 """
 
@@ -30,12 +30,12 @@ NEWS_SECONDS = 3600.0
 """A failure longer ago is over: the job has gone on since, or its pods are gone."""
 
 ATTEMPT_SECONDS = 120.0
-"""Failures that close to the newest are of its attempt; agents put those of one node together by
-the same time (sources/nccl_log/job_failures.py)."""
+"""Failures this close to the newest belong to its attempt; agents group those of one node by the
+same time (sources/nccl_log/job_failures.py)."""
 
 WENT_ON_SECONDS = 10.0
-"""Steps that end so long after the failure are of a new attempt, or of ranks that do without the
-one that failed: what was under way ends before."""
+"""Steps that end this long after the failure belong to a new attempt, or to ranks that continue
+without the failed one: what was under way ends before."""
 
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _order(series: Series) -> tuple[bool, bool, float]:
-    """Order failures of one attempt: who failed by itself, and knows why, and was first."""
+    """Sort key of failures of one attempt: failed by itself, reason known, early."""
     labels = series.labels
     return labels.get("own") != "true", labels.get("cause") == causes.UNKNOWN, series.last
 

@@ -21,11 +21,11 @@ READS: tuple[Metric, ...] = (
 )
 
 MOST_NAMED = 8
-"""CRC-32s in one sentence: those of two ranks, in which it may have begun in the same step."""
+"""CRC-32s in one sentence: those of two ranks, in which it may have begun at the same step."""
 
 
 def began(observed: Observed, job_id: str, ranks: Sequence[int]) -> str | None:
-    """Return in which of these ranks it began and what they read; None if no probe tells."""
+    """Return in which of these ranks it began and what they read; None if no probe reports it."""
     steps = {
         rank: series.last
         for rank, series in by_rank(observed, reported.NONFINITE_LOSS_STEP, job_id).items()

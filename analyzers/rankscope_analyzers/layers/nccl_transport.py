@@ -77,8 +77,8 @@ READS: tuple[Metric, ...] = (
 )
 
 INIT_TIMEOUT_SECONDS = 60.0
-"""Communicators of thousands of ranks take some 20 s to initialize; after a minute without a log
-line an initialization that has not ended hangs."""
+"""Communicators of thousands of ranks take some 20 s to initialize; an initialization that has not
+ended after a minute without a log line hangs."""
 
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -115,7 +115,8 @@ def _problem_findings(observed: Observed, job: JobView, problem: Problem) -> Ite
         named = dict(zip(extra, key, strict=True))
         sentence = problem.phrase.format(value=_total(several), **named)
         finding = _together(problem.kind, job, several, sentence, named.get("device", ""))
-        # A rank that gives up on a collective waited in it: that is no sign against its ranks.
+        # A rank that gives up on a collective waited in it, so that is no evidence against its
+        # ranks.
         where = Where() if problem.kind == TIMEOUT else finding.where
         yield replace(finding, where=where, since_unix_seconds=_warned(observed, several))
 
@@ -183,7 +184,7 @@ def _total(several: Sequence[Placed]) -> float:
 def _together(
     kind: str, job: JobView, several: Sequence[Placed], sentence: str, device: str = ""
 ) -> Finding:
-    """Return one finding for several pods, since the first of them."""
+    """Combine several pods into one finding, since the first of them."""
     evidence = Evidence(several[0][0].name, _total(several), 0.0, "count", sentence)
     starts = [start for series, _ in several if (start := series.held_since()) is not None]
     where = _where(several, job, (device,) if device else ())

@@ -1,4 +1,4 @@
-"""Nodes of a job that are not ready, under pressure or about to go, by what the cluster says.
+"""Nodes of a job that the cluster reports as not ready, under pressure or about to go.
 
 That explains why ranks and pods ended there, never that a rank is slow.
 """
@@ -35,17 +35,17 @@ PHRASES: Mapping[str, tuple[str, str]] = {
     "rebalance": (NOTED, "may be taken back soon (rebalance recommendation)"),
     "cordoned": (NOTED, "is cordoned"),
 }
-"""Kind and words for each notice."""
+"""Kind and phrase for each notice."""
 
 EXPLAINS_SECONDS = 3600.0
-"""A notice that has held for longer ended nothing: the job ran on under it."""
+"""A notice that has held for longer ended nothing: the job ran on despite it."""
 
 OVER_SECONDS = 600.0
-"""A series that ended so long ago is over; sooner, a scrape or a watch's lease may be missing."""
+"""A series that ended this long ago is over; sooner, a scrape or a watch's lease may be missing."""
 
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield what the job's nodes say, each notice once."""
+    """Yield what the job's nodes report, each notice once."""
     now = job.now_unix_seconds
     if now is None:
         now = max(observed.newest().values(), default=0.0)

@@ -16,11 +16,11 @@ SLOW_STEPS = 5.0
 """Times the 99th percentile of steps that a single one may take."""
 
 LONG_PAUSES = 2.0
-"""Times the longest step so far, which may have held a checkpoint or an evaluation. What a process
-does before its first steps is no measure: it loads and connects once."""
+"""Times the longest step so far, which may have held a checkpoint or an evaluation. The time before
+a process's first steps is no measure: it loads and connects once."""
 
 TAIL = 3.0
-"""What is taken for the 99th percentile, in means, where only sums of steps are known."""
+"""Substitute for the 99th percentile, in means, if only sums of steps are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class OpenSpan:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Durations of a job's steps in seconds, of the slowest rank each; None where unknown."""
+    """Durations of a job's steps in seconds, of the slowest rank each; None if unknown."""
 
     usual: float | None = None
     slow: float | None = None
@@ -52,7 +52,7 @@ class Pace:
 
 
 def pace_of_frame(frame: StepFrame) -> Pace | None:
-    """Return the pace by a job's step records, None where they hold no step."""
+    """Return the pace from a job's step records, None if they hold no step."""
     known = np.isfinite(frame.step)
     rows = known.any(axis=1)
     if not rows.any():
@@ -72,7 +72,7 @@ def _first_steps(frame: StepFrame) -> Booleans:
 
 
 def pace_of_pages(observed: Observed, job_id: str) -> Pace:
-    """Return the pace by the sums on agents' pages: means, which single pauses hardly move."""
+    """Return the pace from the sums on agents' pages: means, which single pauses hardly move."""
     totals = by_rank(observed, training.STEP_SECONDS, job_id)
     counts = by_rank(observed, training.STEPS, job_id)
     means = [

@@ -1,7 +1,7 @@
-"""Findings that depend on agents' pages and on where ranks run alone: they are made once a look.
+"""Findings that depend only on agents' pages and on where ranks run: they are made once per look.
 
-Between two looks at pages a job is reported anew whenever its step times say something else, and
-comparing its ports and GPUs again would take most of that time.
+Between two looks at pages a job is reported again whenever its step times change, and comparing its
+ports and GPUs again would take most of that time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Find = Callable[[Observed, JobView], Iterable[Finding]]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Findings, and what they were made of: series of nodes, and places of ranks."""
+    """Findings and their inputs: series of nodes, and locations of ranks."""
 
     series: Sequence[BySeriesName]
     locations: Mapping[int, RankLocation]
@@ -27,18 +27,18 @@ class _Known:
 
 
 class PageFindings:
-    """The findings of jobs that one look at pages has led to; used by one thread."""
+    """The findings of jobs from one look at pages; used by one thread."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, Find], _Known] = {}
 
     def of(self, find: Find, observed: Observed, job: JobView) -> Sequence[Finding]:
-        """Return what a subject finds, without looking again at the same series.
+        """Return what a subject finds, without evaluating the same series again.
 
         Args:
-            find: looks at nothing of a job but its name, its nodes and the places of its ranks.
+            find: uses nothing of a job except its name, its nodes and the locations of its ranks.
             observed: series of the job's nodes.
-            job: whose findings these are.
+            job: the job.
         """
         series = list(observed.by_node.values())
         known = self._known.get((job.job_id, find))

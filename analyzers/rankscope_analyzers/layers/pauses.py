@@ -1,7 +1,7 @@
 """Times without a step that are no hang: checkpoints, evaluations, other collectives, other work.
 
-A probe marks most of them. Where none is marked, a rank that uses a processor, or whose stack is in
-a library that saves, does something: it has more time than one that does nothing at all.
+A probe marks most of them. If none is marked, a rank that uses a processor, or whose stack is in a
+library that saves, is active: it is given more time than one that does nothing at all.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from rankscope_analyzers.layers.rank_progress import Progress
 READS: tuple[Metric, ...] = (training.SPAN_BEGAN, training.CHECKPOINT_LAST_WRITE)
 
 FIRST_SPAN_SECONDS, SPAN_FACTOR = 1800.0, 2.0
-"""The first checkpoint or evaluation of a job may take half an hour, later ones twice as long as
-the longest so far."""
+"""The first checkpoint or evaluation of a job may take half an hour, later ones twice the longest
+so far."""
 
 WORKING_SHARE = 0.3
-"""Of a core: a program that computes, decodes or packs uses one; one that waits in a system call
-uses none, and the threads of its libraries a hundredth."""
+"""Fraction of a core: a program that computes, decodes or packs uses a whole one; one that waits in
+a system call uses none, and the threads of its libraries a hundredth."""
 
 WORKING_FACTOR = 10.0
-"""Times as long may a pause be in which the rank that the others wait for works: ten minutes by
-default, as the first step may take. What never ends is called a hang then."""
+"""Factor on the allowed pause if the rank that the others wait for works: ten minutes by default,
+like the first step. Work that never ends is then called a hang."""
 
 _SAVING = re.compile(r"/torch/(?:serialization\.py|distributed/checkpoint/)|/safetensors/|/orbax/")
 """Files of libraries that write checkpoints, which wait for storage most of the time."""
 
 
 def open_spans(observed: Observed, job_id: str, living: Sequence[Progress]) -> Iterator[OpenSpan]:
-    """Yield what live ranks do beside steps, as of their agents' newest pages."""
+    """Yield what live ranks do outside of steps, as of their agents' newest pages."""
     alive = {str(rank.rank): rank for rank in living}
     writes = by_rank(observed, training.CHECKPOINT_LAST_WRITE, job_id)
     for series in observed.of(training.SPAN_BEGAN, job_id=job_id):
@@ -53,7 +53,7 @@ def open_spans(observed: Observed, job_id: str, living: Sequence[Progress]) -> I
 def newest_end(observed: Observed, job: JobView, living: Sequence[Progress]) -> float | None:
     """Return when the newest checkpoint or the like ended, by the nodes' clocks.
 
-    Agents tell it of ranks that stand; otherwise it is when a span was last seen open.
+    Agents report it for ranks that stand still; otherwise it is when a span was last seen open.
     """
     alive = {str(rank.rank): rank for rank in living}
     ends = [
@@ -81,16 +81,16 @@ def _runs(span: OpenSpan, now: float, allowed: float) -> bool:
 
 
 def exchanges(job: JobView, allowed: float) -> bool:
-    """Return True if ranks go on launching collectives: an evaluation, or steps that none marks."""
+    """Return True if ranks keep launching collectives: an evaluation, or steps that none marks."""
     newest = newest_call(job.stalls.values())
     taken = max((stall.taken_unix_seconds for stall in job.stalls.values()), default=0.0)
     return newest is not None and taken - newest < allowed
 
 
 def works(stalls: Mapping[int, RankStall], awaited: Sequence[int]) -> bool:
-    """Return True if a rank that the others wait for is at work, or any where none waits.
+    """Return True if a rank that the others wait for is at work, or any if none waits.
 
-    What a rank uses in a collective says nothing: waiting for a GPU takes a whole core.
+    CPU time in a collective shows nothing: waiting for a GPU takes a whole core.
     """
     waiting = {wait.rank for wait in waits(stalls)}
     asked = awaited if waiting else stalls.keys()

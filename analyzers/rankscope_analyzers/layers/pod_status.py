@@ -24,8 +24,8 @@ LOOP, IMAGE, NOT_CREATED = "crash_loop", "image_not_pulled", "container_not_crea
 KINDS = frozenset((FAILED, PENDING, PREEMPTED, LOOP, IMAGE, NOT_CREATED))
 
 NEWS_SECONDS = 3600.0
-"""A failure or preemption longer ago explains nothing of now: the job has gone on since, or its
-pods are still there as failed ones."""
+"""An older failure or preemption explains nothing about now: the job has continued since, or its
+pods still exist as failed ones."""
 
 _WAITS = {
     **dict.fromkeys(pod_reasons.with_init((pod_reasons.CRASH_LOOP,)), LOOP),
@@ -65,9 +65,9 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def jobs_with_pods(observed: Observed) -> frozenset[str]:
-    """Return the jobs with a pod that is to run, or that failed or was taken away within an hour.
+    """Return the jobs with a pod that is to run, or that failed or was preempted within an hour.
 
-    Pods that completed, or failed long ago, lie about until somebody removes them.
+    Pods that completed, or failed long ago, remain until somebody deletes them.
     """
     present = {
         series.labels.get("job_id", "")
@@ -99,7 +99,7 @@ def _waiting(kind: str, observed: Observed, job: JobView, series: Series) -> Fin
 def _happened(
     observed: Observed, job: JobView, reported: set[tuple[str, str]], *, looping: bool
 ) -> Iterator[Finding]:
-    """Yield a node's newest failure and preemption; a crash loop has reported of its failures."""
+    """Yield a node's newest failure and preemption; a crash loop has reported its failures."""
     for kind, preempted in ((FAILED, False), (PREEMPTED, True)):
         series = _newest(observed, job, preempted=preempted)
         if series is None or (kind == FAILED and looping):
@@ -114,7 +114,7 @@ def _happened(
 
 
 def _newest(observed: Observed, job: JobView, *, preempted: bool) -> Series | None:
-    """Return the newest failure, or preemption, that is news; None if there is none."""
+    """Return the newest failure, or preemption, that is recent; None if there is none."""
     found = [
         series
         for series in observed.of(job_status.JOB_LAST_FAILURE, job_id=job.job_id)

@@ -19,7 +19,7 @@ from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import series_finding
 
 WINDOW_SECONDS = 3600.0
-"""How long ago it may have been: PyTorch's watchdogs give up after half an hour at most."""
+"""Maximum age of a death: PyTorch's watchdogs give up after half an hour at most."""
 
 KILL, CRASH, STRAY = "oom_kill", "app", "unattributed_kill"
 KINDS = frozenset((KILL, CRASH, STRAY))
@@ -128,7 +128,7 @@ class _Deaths:
     def _where(self, series: Series) -> Where | None:
         """Return the ranks of the pod, or the node if none is in a pod; None if not the job's.
 
-        Outside of pods the node is all that a process and the ranks have in common.
+        Outside of pods a process and the ranks have only the node in common.
         """
         uid = series.labels.get("pod_uid", "")
         here = self.job.on_node.get(series.node, ())

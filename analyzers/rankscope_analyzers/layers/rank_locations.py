@@ -81,7 +81,7 @@ def _location(
     node, local = series.node or labels.get("node", ""), rank_number(labels.get("local_rank", ""))
     uuid = labels.get("uuid", "").partition("::")[0]
     guessed = not uuid and local is not None
-    if guessed:  # without devices of its own, rank n of a node takes GPU n
+    if guessed:  # without devices of its own, rank n of a node uses GPU n
         uuid = gpus.uuids.get((node, str(local)), "")
     pod = f"{labels.get('pod_namespace', '')}/{labels.get('pod_name', '')}"
     return RankLocation(
@@ -129,7 +129,7 @@ def _allocated(
 
 
 def by_rank(observed: Observed, metric: Metric, job_id: str) -> Mapping[int, Series]:
-    """Return a job's series by rank; what is no rank's number is left out."""
+    """Return a job's series by rank; labels that are not rank numbers are left out."""
     numbered = (
         (rank_number(series.labels.get("rank", "")), series)
         for series in observed.of(metric, job_id=job_id)
@@ -149,7 +149,7 @@ def _nics(observed: Observed) -> Mapping[tuple[str, str], tuple[str, ...]]:
 
 
 def rank_number(text: str) -> int | None:
-    """Return the number that a label holds, None for what is no rank's."""
+    """Return the number in a label, None if it is not a rank number."""
     if text.isascii() and text.isdigit() and len(text) < 8 and int(text) < MAXIMUM_RANKS:
         return int(text)
     return None

@@ -10,16 +10,17 @@ from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.rank_locations import by_rank
 
 FRESH_SECONDS = 120.0
-"""An older page tells nothing of now: two of the longest scrape intervals in use for training."""
+"""An older page shows nothing about now: two of the longest scrape intervals in use for
+training."""
 
 TOGETHER_SECONDS = 45.0
 """By how much pages of a job's nodes may be apart: the scrapes of a usual interval."""
 
 BOOT_SECONDS = 1.0
-"""Starts of processes count from the moment of boot, which the kernel tells in whole seconds."""
+"""Starts of processes count from the moment of boot, which the kernel reports in whole seconds."""
 
 NOTICED_SECONDS = 2.0
-"""How much later than a process ends its agent may see that, as launchers start the next at once.
+"""How much later than a process ends its agent may notice it, as launchers start the next at once.
 No process that makes a ring, which takes importing torch, lives that short."""
 
 
@@ -29,8 +30,7 @@ def is_another(started: float, last: float | None, ended: float | None) -> bool:
     Args:
         started: Unix time at which the process was started.
         last: when the ring's newest step ended, None without any.
-        ended: when the process that had the ring was seen to have ended, None where that is not
-            known.
+        ended: when the process that had the ring was seen to have ended, None if unknown.
     """
     if last is not None:
         return started + BOOT_SECONDS > last
@@ -44,15 +44,15 @@ class Progress:
     Args:
         now_unix_seconds: when its agent's page was made.
         read_unix_seconds: when that page was read, by our clock.
-        dated: the agent said so itself; otherwise it is when the page was read.
-        known: it has a ring.
-        alive: its process lives and has the ring open.
-        last_unix_seconds: when its newest step ended, None without any in its process' life.
+        dated: True if the agent dated the page; otherwise it is when the page was read.
+        known: True if it has a ring.
+        alive: True if its process lives and has the ring open.
+        last_unix_seconds: when its newest step ended, None without any in its process's life.
         step: number of that step.
-        started_unix_seconds: when its process was started, None where no process is seen.
-        ended_unix_seconds: when the process that had its ring ended, None where that is not known.
-        stopped: a signal holds the process.
-        stepped_before: one of its processes made a step, however long ago.
+        started_unix_seconds: when its process was started, None if no process is seen.
+        ended_unix_seconds: when the process that had its ring ended, None if unknown.
+        stopped: True if a signal has stopped the process.
+        stepped_before: True if one of its processes made a step, however long ago.
     """
 
     rank: int
@@ -71,7 +71,7 @@ class Progress:
 
     @property
     def quiet(self) -> float | None:
-        """Seconds since its newest step, None where it has made none."""
+        """Return seconds since its newest step, None if it has made none."""
         last = self.last_unix_seconds
         return None if last is None else max(0.0, self.now_unix_seconds - last)
 
@@ -85,12 +85,12 @@ class Progress:
 
 
 def read(observed: Observed, job_id: str, now: float | None) -> list[Progress]:
-    """Return the ranks of a job whose agents tell of now, by rank.
+    """Return the ranks of a job whose agents report the present, by rank.
 
     Args:
         observed: pages.
-        job_id: whose ranks.
-        now: Unix seconds at which the report is made, None where pages are as new as can be.
+        job_id: the job.
+        now: Unix seconds at which the report is made, None if pages are as new as possible.
     """
     known = {
         **by_rank(observed, pods.RANK_STARTED, job_id),
@@ -127,7 +127,7 @@ def _progress(
 
     def newest(name: str) -> float | None:
         series = tables[name].get(rank)
-        # A series that newer pages lack is over: its last value is none of now.
+        # A series that newer pages lack is over: its last value says nothing about now.
         return series.last if series is not None and series.times[-1] >= moment else None
 
     alive = newest(training.RANK_ALIVE.name)

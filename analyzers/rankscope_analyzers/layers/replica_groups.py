@@ -1,7 +1,7 @@
-"""Jobs of replica groups (TorchFT), which go on while one of their groups recovers. Pure.
+"""Jobs of replica groups (TorchFT), which continue while one of their groups recovers. Pure.
 
-Ranks are numbered over all groups, those of one group one after the other. A group ends and starts
-again as a whole: its launcher ends its other ranks when the first one fails.
+Ranks are numbered over all groups, those of one group consecutively. A group ends and restarts as a
+whole: its launcher ends its other ranks when the first one fails.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from rankscope_analyzers.layers.rank_locations import by_rank
 
 LOST = "replica_group_lost"
 ENDS = frozenset(("pod_failed", "attempt_failed", "crash_loop"))
-"""How a group's pods end: part of what is said of a lost group."""
+"""How a group's pods end: part of the finding on a lost group."""
 
 READS: tuple[Metric, ...] = (training.JOB_REPLICA_GROUP_RANKS,)
 
 PATIENT_SECONDS, PATIENT_STEPS = 60.0, 10.0
-"""A group counts as going on if each of its ranks ended a step within this: while another group
+"""A group counts as running if each of its ranks ended a step within this: while another group
 leaves or joins, those that stay wait for their quorum (torchft's default timeout is a minute)."""
 
 
 def recovering(
     observed: Observed, job_id: str, ranks: Collection[int], gone: Collection[int]
 ) -> dict[int, list[int]]:
-    """Return the ranks of each group that lost some, if any other group is whole and goes on.
+    """Return the ranks of each group that lost some, if any other group is whole and running.
 
     Args:
         observed: series of the job's nodes.
         job_id: of the job.
-        ranks: of which it is known whether they live.
+        ranks: whose state is known.
         gone: those of them that ended.
 
     Returns:
@@ -55,10 +55,10 @@ def recovering(
 
 
 def with_ends(findings: Iterable[Finding]) -> Sequence[Finding]:
-    """Return findings, of which those about failed pods on a lost group's nodes are about it.
+    """Return findings, those about failed pods on a lost group's nodes attributed to it.
 
-    Pods' series name nodes alone, where ranks of other groups may run as well. The job itself has
-    not failed, so that no one need be woken for them.
+    Pods' series name only nodes, where ranks of other groups may run as well. The job itself has
+    not failed, so nobody needs to be woken for them.
     """
     found = tuple(findings)
     lost = next((one for one in found if one.kind == LOST), None)

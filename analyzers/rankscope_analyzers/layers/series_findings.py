@@ -45,12 +45,12 @@ def query_of(evidence: Sequence[Evidence], job_id: str, where: Where) -> str:
 
 
 def query(source: str, job_id: str, where: Where) -> str:
-    """Return a query that shows again what was read; what is no series of ours stays as it is.
+    """Return a query that shows again what was read; other sources than our series are unchanged.
 
     Args:
         source: names of series, several joined by ` + `.
-        job_id: whose.
-        where: what about.
+        job_id: the job.
+        where: the location that the query selects.
     """
     names = source.split(" + ")
     if not all(name in LABELS for name in names):

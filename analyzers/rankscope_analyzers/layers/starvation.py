@@ -1,7 +1,7 @@
 """Ranks whose threads or loader workers wait for a CPU, as observed by their node.
 
-Step times of jobs on gloo tell compute from waiting for a CPU by themselves, so that slow compute
-is no sign of it there; elsewhere it may be all that there is to slow compute.
+Step times of jobs on gloo distinguish compute from waiting for a CPU themselves, so that slow
+compute is no sign of it there; elsewhere waiting may be the whole reason for slow compute.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.numeric.peers import peer_median
 
 LEAST_SHARE = 0.2
-"""Share of the time: a runnable thread that waits for a fifth of it loses as much of its work."""
+"""Fraction of the time: a runnable thread that waits for a fifth of it loses as much of its
+work."""
 
 TIMES_PEERS = 2.0
-"""Ranks of one job do the same work: a rank that waits twice as long as the median has a problem of
-its own."""
+"""Ranks of one job do the same work: a rank that waits twice as long as the median has a local
+problem."""
 
 READS: tuple[Metric, ...] = (
     metrics.RANK_STARVED,

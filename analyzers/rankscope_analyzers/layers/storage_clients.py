@@ -1,6 +1,6 @@
 """Nodes whose clients of Lustre or CephFS wait longer for one file system than others do. Pure.
 
-A file system that is slow for all is told by the steps that wait for it; this finds the node.
+A file system that is slow for all shows in the steps that wait for it; this finds a slow node.
 """
 
 from __future__ import annotations

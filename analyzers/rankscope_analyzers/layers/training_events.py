@@ -1,4 +1,4 @@
-"""What befell the ranks of a job last, by the times that their agents tell. Pure."""
+"""The newest events of a job's ranks, by the times that their agents report. Pure."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from rankscope_analyzers.text.wording import clock
 READS: tuple[Metric, ...] = (reported.TRAINING_EVENT, training.LAST_STEP_TIMESTAMP)
 
 NEWS_SECONDS = 1800.0
-"""As of the alerts: checkpoints come every ten minutes to an hour, and what befell a rank longer
-ago is over, or has ended the job."""
+"""As in the alerts: checkpoints come every ten minutes to an hour, and an older event is over, or
+has ended the job."""
 
 WENT_ON_SECONDS = 10.0
-"""Steps that end so long afterwards are of a program that survived it: what was under way ends
+"""Steps that end this long afterwards are of a program that survived it: what was under way ends
 before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Befallen:
-    """The ranks that something befell lately.
+class RecentEvent:
+    """The ranks that an event recently affected.
 
     Args:
-        series: of these ranks, that of the newest first.
-        ranks: in rising order.
+        series: of these ranks, that of the newest event first.
+        ranks: in ascending order.
         nodes: where they were, each once.
     """
 
@@ -42,22 +42,22 @@ class Befallen:
 
     @property
     def newest(self) -> float:
-        """When it last happened, in Unix seconds."""
+        """Return when it last happened, in Unix seconds."""
         return self.series[0].last
 
     @property
     def who(self) -> str:
-        """The ranks, in words."""
+        """Return the ranks, in words."""
         return ranks_named(self.ranks)
 
     @property
     def at(self) -> str:
-        """When it last happened, as time of day."""
+        """Return when it last happened, as time of day."""
         return clock(self.newest)
 
 
-def befallen(observed: Observed, job_id: str, event: str) -> Befallen | None:
-    """Return the ranks that an event befell within half an hour, None if there is none."""
+def recent_event(observed: Observed, job_id: str, event: str) -> RecentEvent | None:
+    """Return the ranks that an event affected within half an hour, None if there are none."""
     found: dict[int, Series] = {}
     for series in observed.of(reported.TRAINING_EVENT, job_id=job_id, event=event):
         rank = rank_number(series.labels.get("rank", ""))
@@ -68,7 +68,7 @@ def befallen(observed: Observed, job_id: str, event: str) -> Befallen | None:
         return None
     newest_first = sorted(found.values(), key=lambda series: -series.last)
     nodes = tuple(sorted({series.node for series in newest_first}))
-    return Befallen(newest_first, tuple(sorted(found)), nodes)
+    return RecentEvent(newest_first, tuple(sorted(found)), nodes)
 
 
 def _last(series: Series | None) -> float:
@@ -78,16 +78,16 @@ def _last(series: Series | None) -> float:
 def survivable(
     observed: Observed, job_id: str, event: str, kind: str, what: str
 ) -> Iterator[Finding]:
-    """Yield the finding that an event befell ranks; it is over where all of them trained on.
+    """Yield the finding on an event that affected ranks; it is over if all of them trained on.
 
     Args:
-        observed: what agents tell.
-        job_id: whose ranks they are.
+        observed: what agents report.
+        job_id: the job.
         event: as agents name it.
         kind: of the finding.
-        what: the ranks did, as a sentence goes on after them.
+        what: the predicate of the sentence, after the ranks.
     """
-    happened = befallen(observed, job_id, event)
+    happened = recent_event(observed, job_id, event)
     if happened is not None:
         until = _went_on(observed, job_id, happened)
         sentence = f"{happened.who} {what} at {happened.at}"
@@ -96,8 +96,8 @@ def survivable(
         yield event_finding(kind, job_id, happened, sentence, until)
 
 
-def _went_on(observed: Observed, job_id: str, after: Befallen) -> float | None:
-    """Return when all the ranks had ended a step after what befell them, None if any did not."""
+def _went_on(observed: Observed, job_id: str, after: RecentEvent) -> float | None:
+    """Return when all the ranks had ended a step after an event, None if any did not."""
     steps: Mapping[int, Series] = by_rank(observed, training.LAST_STEP_TIMESTAMP, job_id)
     ended = [steps[rank].last for rank in after.ranks if rank in steps]
     if len(ended) < len(after.ranks) or min(ended) < after.newest + WENT_ON_SECONDS:
@@ -106,9 +106,9 @@ def _went_on(observed: Observed, job_id: str, after: Befallen) -> float | None:
 
 
 def event_finding(
-    kind: str, job_id: str, happened: Befallen, sentence: str, until: float | None
+    kind: str, job_id: str, happened: RecentEvent, sentence: str, until: float | None
 ) -> Finding:
-    """Return the finding that something befell ranks; `until` is when they got over it."""
+    """Return the finding on an event that affected ranks; `until` is when they recovered."""
     newest = happened.series[0]
     evidence = Evidence(newest.name, newest.last, 0.0, "unix seconds", sentence)
     where = Where(nodes=happened.nodes, ranks=happened.ranks)

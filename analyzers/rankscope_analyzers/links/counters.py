@@ -1,8 +1,8 @@
 """Links of a job that are worse than their peers: losses, congestion, errors, flaps, rates.
 
-Pure: a frame of port counters in (`frame` has its columns), findings out. A port is compared
-with the other ports of its job, on its own node and on others, per byte that it carried. A port of
-which nothing is known is not judged, and nothing is said of it.
+Pure: a frame of port counters in (`frame` defines its columns), findings out. A port is compared
+with the other ports of its job, on its own node and on others, per byte that it carried. A port
+without data is neither judged nor mentioned.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def analyze(frame: pd.DataFrame) -> tuple[Finding, ...]:
 def peer_groups(ports: Ports) -> Integers:
     """Number the groups of peers: ports of one job that do the same work.
 
-    A port for storage, or of a GPU that the job does not use, has other traffic than the rest.
+    A port for storage, or of a GPU that the job does not use, has different traffic.
     """
     keys = ports.table["job_id"] + "\0" + pd.Series(ports.roles(), index=ports.table.index)
     return pd.factorize(keys)[0].astype(np.int64)
@@ -85,10 +85,10 @@ def _sum(ports: Ports, columns: Sequence[str]) -> Floats:
 
 
 def _exposure(ports: Ports) -> Floats:
-    """Return what events are counted over: bytes carried in a frame that has them, else seconds.
+    """Return the denominator of event rates: bytes carried if the frame has them, else seconds.
 
-    A port that is known to carry next to nothing is judged by time: per byte, its first event
-    would be a record.
+    A port that carries next to nothing is judged by time: per byte, its first event would already
+    make it an outlier.
     """
     seconds = ports.durations()
     carried = _sum(ports, ("transmit_bytes", "receive_bytes"))
@@ -100,7 +100,7 @@ def _exposure(ports: Ports) -> Floats:
 
 
 def _rails(ports: Ports, rows: Iterable[int]) -> Iterator[tuple[int, ...]]:
-    """Yield outliers, those of one adapter on most nodes of a job together as a rail."""
+    """Yield outliers, combining those of one adapter on most nodes of a job into a rail."""
     table = ports.table
     by_rail: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for row in rows:
@@ -144,7 +144,7 @@ def _describe(
 def _parts(
     ports: Ports, rows: tuple[int, ...], columns: Sequence[str], quantity: Quantity
 ) -> Iterator[Evidence]:
-    """Yield the counters that a sum is made of, largest first."""
+    """Yield the counters that a sum consists of, largest first."""
     if len(columns) < 2:
         return
     rest = np.setdiff1d(np.arange(ports.count), rows)
@@ -165,7 +165,7 @@ def _parts(
 def _since(ports: Ports, row: int, columns: Sequence[str], expected: float) -> float:
     """Return the start of the first interval in which a port had more than its share.
 
-    Where its counters were read at different times, no interval may have all of it: then the first.
+    If its counters were read at different times, no interval may have all of it; then the first.
     """
     grown: dict[tuple[float, float], float] = defaultdict(float)
     for column in columns:

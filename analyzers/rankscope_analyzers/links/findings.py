@@ -16,8 +16,8 @@ class Link:
     """The link that a finding is about.
 
     Args:
-        where: the node, or all nodes of a rail; the adapter, which has one name on all of them;
-            the GPUs and ranks that it serves, those that are known.
+        where: the node, or all nodes of a rail; the adapter, which has one name on all of them; the
+            GPUs and ranks that it serves, if known.
         port: the port's number; empty for a rail.
     """
 
@@ -27,7 +27,7 @@ class Link:
 
 
 def link(ports: Ports, rows: tuple[int, ...]) -> Link:
-    """Name a port, or the ports of a rail."""
+    """Return the link of a port, or of the ports of a rail."""
     chosen = ports.table.iloc[list(rows)]
     first = chosen.iloc[0]
     where = Where(

@@ -42,7 +42,8 @@ CEILINGS: Mapping[str, float] = {
     "excessive_buffer_overrun_errors": 15,
     "transmit_wait_ticks": 2**32 - 1,
 }
-"""Where counters stop by the InfiniBand specification: one that stands there says nothing."""
+"""Values at which counters stop by the InfiniBand specification; a counter with that value is
+unknown."""
 
 _PLAIN: Mapping[Metric, str] = {
     rdma.TRANSMIT_BYTES: "transmit_bytes",
@@ -78,7 +79,7 @@ class LinkFrameError(ValueError):
 def column_of(name: str, labels: Mapping[str, str]) -> str | None:
     """Return the frame's column for a series, None for one that no conclusion reads.
 
-    Series that differ in another label (priorities of PFC) have one column: add them up.
+    Series that differ in another label (priorities of PFC) share a column and are to be summed.
     """
     if name in _PLAIN_COLUMNS:
         return _PLAIN_COLUMNS[name]
@@ -104,14 +105,14 @@ class Ports:
 
     @property
     def count(self) -> int:
-        """How many ports there are."""
+        """Return the number of ports."""
         return len(self.table)
 
     def roles(self) -> Strings:
         """Return what each port is for (P,); ports of one job and role do the same work.
 
-        `serves`: a rank of its job, or a GPU where no rank is known; `idle`: a GPU that no rank
-        uses; `other`: neither, as for storage; where nothing of that is known, the port's model.
+        `serves`: a rank of its job, or a GPU if no rank is known; `idle`: a GPU that no rank uses;
+        `other`: neither, as for storage; the port's model if none of that is known.
         """
         table = self.table
         ranks, gpus = table["ranks"].map(bool), table["gpu"] != ""
@@ -131,7 +132,7 @@ class Ports:
         if self.has(column):
             values = self.samples[column].to_numpy(np.float64)
             known = np.isfinite(values)
-            found[self.numbers[known]] = values[known]  # the last one stays
+            found[self.numbers[known]] = values[known]  # the last assignment to an index wins
         return found
 
     def largest(self, column: str) -> Floats:
@@ -142,10 +143,10 @@ class Ports:
         return values.reindex(range(self.count)).to_numpy(np.float64)
 
     def steps(self, column: str) -> tuple[Integers, Floats, Floats, Floats]:
-        """Return what a counter grew by between samples: port, start and end, increase.
+        """Return the increase of a counter between samples: port, start and end, increase.
 
-        A counter that falls was reset and has grown by what it says now. One that stands at its
-        ceiling is unknown.
+        A counter that falls was reset, and its increase is its new value. One at its ceiling is
+        unknown.
         """
         if not self.has(column):
             return np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0)
@@ -160,7 +161,7 @@ class Ports:
         return ports[1:][same], times[:-1][same], times[1:][same], grown[same]
 
     def increase(self, column: str) -> Floats:
-        """Return what a counter grew by in each port (P,), NaN where it has fewer than 2 values."""
+        """Return the increase of a counter in each port (P,), NaN where it has no two values."""
         ports, _, _, grown = self.steps(column)
         total = np.zeros(self.count)
         np.add.at(total, ports, grown)
@@ -168,17 +169,17 @@ class Ports:
         return np.where(seen, total, np.nan)
 
     def durations(self) -> Floats:
-        """Return the time that each port was watched (P,), 0 with a single sample."""
+        """Return how long each port was watched (P,) in seconds, 0 with a single sample."""
         return grouped.spans(self.numbers, self.times, self.count)
 
 
 def read_ports(frame: pd.DataFrame) -> Ports:
     """Check a frame and sort it by port and time.
 
-    Values that are no finite number count as not known; rows without a time or a port are dropped.
+    Values that are not finite numbers count as unknown; rows without a time or a port are dropped.
 
     Raises:
-        LinkFrameError: a column that is needed is missing.
+        LinkFrameError: a required column is missing.
     """
     missing = [name for name in REQUIRED if name not in frame]
     if missing:
@@ -203,7 +204,7 @@ _IDENTITY = ("job_id", "rank", "gpu", "model")
 
 
 def _identities(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each port; what changed in the meantime counts as it stood last."""
+    """Return one row for each port, with the newest values of what changed in the meantime."""
     known = rows.assign(**{name: None for name in _IDENTITY if name not in rows})
     groups = known.groupby(KEY, sort=True)
     table = groups[["job_id", "gpu", "model"]].last().reset_index()
@@ -226,7 +227,7 @@ def _ranks(rows: pd.DataFrame) -> dict[tuple[object, ...], tuple[int, ...]]:
 
 
 def _text(value: object) -> str:
-    """Return a label as text, empty where it is unknown; GPU numbers lose their `.0`."""
+    """Return a label as text, empty if it is unknown; GPU numbers lose their `.0`."""
     if value is None or value != value:  # NaN is not itself
         return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

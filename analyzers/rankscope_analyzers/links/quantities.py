@@ -1,7 +1,7 @@
 """Quantities that are compared between ports: counters with one meaning, and their thresholds.
 
-A rate below its floor cannot hold a job up, whatever its peers have; above it, what counts is the
-skew against peers.
+A rate below its floor cannot hold up a job, whatever its peers have; above it, the skew against
+peers decides.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Quantity:
     """Counters that are added up and compared.
 
     Args:
-        kind: of finding for an outlier.
+        kind: of the finding for an outlier.
         name: of the sum in sentences.
-        columns: counters of the frame; those that it has are added.
+        columns: counters of the frame; those present are added.
         unit: unit of the sum.
         floor_per_second: rate below which it is not reported.
         least: smallest increase that is judged.
@@ -47,22 +47,22 @@ class Quantity:
 
 
 LEAST_EVENTS = 10.0
-"""Fewer events are chance: with 2 expected, 10 come by chance once in 20,000 windows (Poisson)."""
+"""Fewer events are chance: with 2 expected, 10 occur by chance once in 20,000 windows (Poisson)."""
 
 RETRANSMISSIONS = Quantity(
     "retransmission",
     "lost and repeated packets",
     RETRANSMISSION_EVENTS,
     "events",
-    # NCCL's default InfiniBand timeout (NCCL_IB_TIMEOUT=20) is some 4 s: one loss that waits for
-    # it in 20 s is a fifth of the time.
+    # NCCL's default InfiniBand timeout (NCCL_IB_TIMEOUT=20) is some 4 s: one loss that waits for it
+    # in 20 s takes a fifth of the time.
     0.05,
     LEAST_EVENTS,
 )
 TIMEOUTS = Quantity(
     "retransmission",
     "packets lost and missed by timeout only",
-    # Each costs seconds where a sequence error costs a round trip: those must not hide these.
+    # Each costs seconds where a sequence error costs a round trip, and must not be hidden by those.
     TIMEOUT_EVENTS,
     "events",
     0.05,  # as above
@@ -78,7 +78,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         ("cnp_handled", "cnp_sent", "ecn_marked"),
         "packets",
         # A congestion-free port has none; DCQCN's fast recovery takes some 50 of its 55 us timers,
-        # so that a few hundred a second keep a sender below its rate all the time.
+        # so a few hundred per second keep a sender below its rate permanently.
         100.0,
         1000.0,
     ),
@@ -87,7 +87,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         "ticks without credit to send",
         ("transmit_wait_ticks",),
         "ticks",
-        # A tick is some 20 ns on current adapters: a million are 2 % of a second.
+        # A tick is some 20 ns on current adapters: a million per second are 2 % of the time.
         1e6,
         1e6,
     ),
@@ -115,12 +115,12 @@ QUANTITIES: tuple[Quantity, ...] = (
         "link errors",
         LINK_ERRORS,
         "events",
-        # 10 an hour: a bit error rate of 1e-12, which the specification allows, is more than that
-        # on a fast link, but error correction hides those; what is counted here got through.
+        # 10 per hour: a bit error rate of 1e-12, which the specification allows, gives more on a
+        # fast link, but error correction hides those; the errors counted here got through.
         10 / 3600,
         LEAST_EVENTS,
     ),
 )
 
 FLAPS = ("link_flaps", "link_downed", "carrier_down")
-"""Counters of one and the same thing: the largest counts, they are not added."""
+"""Counters of the same events: the largest counts, they are not added."""

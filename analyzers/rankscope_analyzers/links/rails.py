@@ -1,7 +1,7 @@
 """Rails that carry less traffic than their siblings, on one node or everywhere. Pure.
 
-The ports that serve GPUs of one node carry about the same in ring and tree collectives; one that
-carries much less was left by the traffic, which another one then carries twice.
+The ports that serve GPUs of one node carry about the same in ring and tree collectives. If one
+carries much less, its traffic has moved to another one, which then carries twice as much.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.peers import peer_median
 
 LEAST_SHARE = 0.7
-"""Part of its siblings' traffic below which a rail is asymmetric: trees and uneven message sizes
-stay within some 20 %."""
+"""Fraction of its siblings' traffic below which a rail is asymmetric: trees and uneven message
+sizes stay within some 20 %."""
 
 LEAST_BYTES_PER_SECOND = 50e6
-"""Siblings that carry less are not in use by a job, and their shares are meaningless."""
+"""Siblings that carry less are not used by a job, and their shares are meaningless."""
 
 LEAST_SIBLINGS = 2
-"""With a single sibling it is unknown which of the two is right."""
+"""With a single sibling it is unknown which of the two is faulty."""
 
 RAIL_SHARE = 0.5
 """Share of a rail's ports that must carry too little for the whole rail to be faulty."""
@@ -40,7 +40,7 @@ def analyze(ports: Ports, groups: Integers) -> Iterator[Finding]:
     elsewhere = _elsewhere(ports, shares)
     with np.errstate(invalid="ignore"):
         little = shares < LEAST_SHARE
-        # Where the same adapter carries as little on the other nodes, that is the job's pattern.
+        # If the same adapter carries as little on the other nodes, that is the job's pattern.
         odd = little & ~(elsewhere < LEAST_SHARE)
     for row in np.flatnonzero(odd):
         yield _describe(ports, (int(row),), sent, siblings)
@@ -49,7 +49,7 @@ def analyze(ports: Ports, groups: Integers) -> Iterator[Finding]:
 
 
 def _shares(ports: Ports, groups: Integers, sent: Floats) -> tuple[Floats, Floats]:
-    """Return each port's part of what its siblings carry, and what these carry (P,)."""
+    """Return each port's share of its siblings' traffic, and that traffic (P,)."""
     shares, siblings = np.full(ports.count, np.nan), np.full(ports.count, np.nan)
     seconds = ports.durations()
     serves = ports.roles() == "serves"

@@ -1,4 +1,4 @@
-"""Each port's events compared with its peers': how many were expected. Pure numbers.
+"""Each port's events compared with its peers', and the number expected. Pure numbers.
 
 Peers are the ports that do the same work; leaving a port out of its own reference keeps small jobs
 fair. What all share (a congested fabric, a noisy counter) makes no port an outlier.
@@ -14,24 +14,25 @@ from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY, peer_median
 
 DEVIATIONS = 6.0
-"""By how many standard deviations: chance reaches that once in a thousand million windows, and a
-fleet judges some million a day."""
+"""Standard deviations: chance reaches that many once in a thousand million windows, and a fleet
+judges some million a day."""
 
 LOG_DEVIATIONS = 5.0
-"""By how many of its peers' own deviations, on a logarithmic scale: how many events healthy ports
-have differs by factors (their places in the fabric, their ranks' work), not by amounts."""
+"""Peers' own deviations, on a logarithmic scale: numbers of events on healthy ports differ by
+factors (their position in the fabric, their ranks' work), not by amounts."""
 
 LEAST_SPREAD = 0.3
-"""Least deviation (logarithm) that is taken as usual, whatever few peers happen to show: a third
-more or less is what paths through a fabric and ranks' work differ by. So a port must have 4.5 times
-as many as its peers (exp of `LOG_DEVIATIONS` times this) at the least, and more where they are few.
-"""
+"""Least deviation (logarithm) that is taken as usual, however little few peers vary: paths through
+a fabric and ranks' work differ by a third. So a port must have at least 4.5 times as many events as
+its peers (exp of `LOG_DEVIATIONS` times this), and more if they are few."""
 
 LARGEST_RATIO = 20.0
-"""Upper limit: no healthy fabric gives one of two comparable ports twenty times the events."""
+"""Upper limit: in no healthy fabric does one of two comparable ports have twenty times the
+events."""
 
 FEW_PEERS = 4.0
-"""Widens what few peers show: the median deviation of 8 values is often half of the true one."""
+"""Widens the spread of few peers: the median deviation of 8 values is often half of the true
+one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Skew:
     """Which ports stand out, and what was expected of each.
 
     Args:
-        outlier: (P,) the port has far more than its peers.
+        outlier: (P,) True if the port has far more than its peers.
         expected: (P,) events at the rate of its peers; NaN without peers.
     """
 
@@ -54,11 +55,11 @@ def skew(
 
     Args:
         events: (P,) counts, NaN if unknown.
-        exposure: (P,) what it is counted over: bytes carried, or seconds.
-        groups: (P,) ports of one number are peers; negative: no peers.
+        exposure: (P,) the denominator of rates: bytes carried, or seconds.
+        groups: (P,) ports with the same number are peers; negative: no peers.
         least: (P,) fewer are not judged.
-        grain: what comes at once: 1 of what is counted, and of what is measured its usual portion.
-            Chance is a matter of how many portions there are.
+        grain: size of the portions that events come in: 1 for counts, the usual portion for
+            measured quantities. The number of portions determines what is chance.
     """
     events, least = events / grain, least / grain
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -81,7 +82,7 @@ def skew(
 
 
 def _usual_factor(rates: Floats, exposure: Floats) -> float:
-    """Return by which factor a port may exceed its peers' median without standing out."""
+    """Return the factor by which a port may exceed its peers' median without standing out."""
     one_event = 1 / float(np.median(exposure))
     logs = np.log(rates + one_event)
     by_chance = one_event / (float(np.median(rates)) + one_event)  # variance of a count's logarithm
@@ -90,5 +91,5 @@ def _usual_factor(rates: Floats, exposure: Floats) -> float:
 
 
 def _spread(rates: Floats) -> float:
-    """Return the peers' own spread, by their median deviation: outliers do not widen it."""
+    """Return the peers' own spread from their median deviation, which outliers do not widen."""
     return NORMAL_CONSISTENCY * float(np.median(np.abs(rates - np.median(rates))))

@@ -22,7 +22,7 @@ FLAPS_TO_PAGE = 3
 for some 20 s), and the next may end it."""
 
 BELOW = 0.99
-"""Rates are steps of a factor of two; one per cent is for how they are rounded."""
+"""Rates come in steps of a factor of two; one per cent allows for rounding."""
 
 GIGABIT = 1e9 / 8
 
@@ -36,7 +36,7 @@ def analyze(ports: Ports, groups: Integers) -> Iterator[Finding]:
 
 
 def _down(ports: Ports) -> Iterator[Finding]:
-    """A port is down if it was up in this window, or if the same port is up on most other nodes."""
+    """Yield ports that are down but were up in this window, or are up on most other nodes."""
     latest = ports.latest("state")
     active = np.isin(latest, (ACTIVE, ACTIVE_WITH_ERRORS))
     known = np.isfinite(latest)
@@ -73,7 +73,7 @@ def _same_ports(ports: Ports, row: int) -> Booleans:
 
 
 def _flapping(ports: Ports, groups: Integers) -> Iterator[Finding]:
-    """A port flaps if it lost its link more often than its peers: a switch restart affects all."""
+    """Yield ports that lost their link more often than peers: a switch restart affects all."""
     grown = [ports.increase(column) for column in FLAPS if ports.has(column)]
     if not grown:
         return
@@ -112,9 +112,9 @@ def _first_flap(ports: Ports, row: int) -> float:
 
 
 def _slow(ports: Ports, groups: Integers) -> Iterator[Finding]:
-    """A port is slow if it could do more: by its maximum, its own past, or its peers.
+    """Yield ports that could be faster according to their maximum, their own past, or their peers.
 
-    The rate of a port that is not active is the least that its type can have, and says nothing.
+    A port that is not active reports the lowest rate of its type, which is meaningless.
     """
     state = ports.latest("state")
     down = np.isfinite(state) & ~np.isin(state, (ACTIVE, ACTIVE_WITH_ERRORS))
@@ -140,7 +140,7 @@ def _slow(ports: Ports, groups: Integers) -> Iterator[Finding]:
 
 
 def _pci(ports: Ports, groups: Integers) -> Iterator[Finding]:
-    """An adapter's PCI link is degraded if it has fewer lanes or less speed than its peers."""
+    """Yield adapters whose PCI link has fewer lanes or less speed than their peers'."""
     latest = ports.latest("pci_link_ratio")
     like = _peers_maximum(ports, groups, latest)
     could = np.fmax(ports.largest("pci_link_ratio"), like)
@@ -162,10 +162,10 @@ def _pci(ports: Ports, groups: Integers) -> Iterator[Finding]:
 
 
 def _peers_maximum(ports: Ports, groups: Integers, values: Floats) -> Floats:
-    """Return what comparable ports have (P,), NaN for a port without any.
+    """Return the rate of comparable ports (P,), NaN for a port without any.
 
-    Peers of one model can all do what the best of them does. If the model is unknown, ports of the
-    same name on all nodes are comparable, and their median counts.
+    Peers of one model can all do what the best of them does. If the model is unknown, ports with
+    the same name on all nodes are comparable, and their median counts.
     """
     table = ports.table
     named = (table["model"] != "").to_numpy(np.bool_)
@@ -181,14 +181,14 @@ def _peers_maximum(ports: Ports, groups: Integers, values: Floats) -> Floats:
 
 
 def _members(groups: Integers) -> Iterator[Integers]:
-    """Yield the ports of each group; a negative number is none."""
+    """Yield the ports of each group; a negative number is no group."""
     order = np.argsort(groups, kind="stable")
     order = order[groups[order] >= 0]
     yield from np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
 
 
 def _since_below(ports: Ports, row: int, column: str, could: float) -> float:
-    """Return the start of the last period in which a value was below what it could be."""
+    """Return the start of the last period in which a value was below its maximum."""
     mine = ports.numbers == row
     values = ports.samples[column].to_numpy(np.float64)[mine]
     times = ports.times[mine]

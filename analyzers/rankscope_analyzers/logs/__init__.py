@@ -1,1 +1,1 @@
-"""What logs in hand say: NCCL's, PyTorch's timeouts, a failed job's, the kernel's."""
+"""What log files show: NCCL's state, PyTorch's timeouts, why a job failed, kernel events."""

@@ -1,4 +1,4 @@
-"""Shows why an attempt of a job failed: as text for a person and as JSON for a program.
+"""Shows why an attempt of a job failed: as text for people and as JSON for programs.
 
 The JSON's members are part of the product's interface (docs/job_logs.md).
 """
@@ -21,13 +21,13 @@ from rankscope_analyzers.text.name_lists import ranks_named
 from rankscope_analyzers.text.sanitize import visible
 
 MAX_LISTED = 4096
-"""Ranks written out one by one for each attempt."""
+"""Ranks written out individually for each attempt."""
 
 TEXT_LISTED = 8
 """Further failures in the text; --json has them all."""
 
 TEXT_QUOTED = 5
-"""Lines of no known kind in the text; --json has them all."""
+"""Unrecognised lines in the text; --json has them all."""
 
 OTHER_RUNBOOK = "RankscopePodFailed"
 RUNBOOKS: Mapping[str, str] = {
@@ -40,17 +40,17 @@ RUNBOOKS: Mapping[str, str] = {
     causes.NODE_LOST: "RankscopeNodeReboot",
     causes.NONE: "",
 }
-"""The runbook that says more about a cause; those without one are in `OTHER_RUNBOOK`."""
+"""The runbook for each cause; causes without one are in `OTHER_RUNBOOK`."""
 
 ADDRESS = re.compile(r"\[[0-9a-fA-F.:]{2,64}\]:\d{1,5}")
 """A peer's address and port, as gloo prints them."""
 
 BEFORE_START = frozenset({causes.MISSING_IMAGE, causes.MISSING_SECRET, causes.MISSING_MOUNT})
-"""Causes that keep a pod from starting, where there is no rank yet."""
+"""Causes that keep a pod from starting, before there is any rank."""
 
 
 class JobLogExplanation:
-    """What a job's logs say of its failure.
+    """What a job's logs show of its failure.
 
     Args:
         files: logs of one job; `-` is standard input.
@@ -79,7 +79,7 @@ class JobLogExplanation:
         return causes.UNKNOWN if self._quotes else causes.NONE
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         last = self._last
         return {
             "failed": True if last is not None else None if self._quotes else False,
@@ -97,7 +97,7 @@ class JobLogExplanation:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield it for a person."""
+        """Yield lines for people."""
         last = self._last
         yield f"verdict: {sentence(last, self._quotes)}"
         yield f"action: {causes.ACTIONS[self._cause]}"
@@ -112,7 +112,7 @@ class JobLogExplanation:
             yield f"not read: {self._beyond_limits} signs beyond limits"
 
     def _quote_lines(self) -> Iterator[str]:
-        """Yield what is not explained; where the cause is known, only how much that is."""
+        """Yield unexplained lines; if the cause is known, only their number."""
         shown = self._quotes[:TEXT_QUOTED] if self._cause == causes.UNKNOWN else ()
         for quote in shown:
             where = visible(f"{quote.source}:{quote.line}")
@@ -122,7 +122,7 @@ class JobLogExplanation:
 
 
 def runbook(cause: str) -> str:
-    """Return where the runbook for a cause lies, empty where none is needed."""
+    """Return the path of the runbook for a cause, empty if none is needed."""
     return runbooks.path(RUNBOOKS.get(cause, OTHER_RUNBOOK))
 
 
@@ -135,7 +135,7 @@ def _read(name: str, signs: FailureSigns) -> None:
 
 
 def sentence(attempt: Attempt | None, quotes: Sequence[Quote] = ()) -> str:
-    """Write who failed first and why, or what is not understood."""
+    """Return who failed first and why, or what is not understood."""
     if attempt is None and quotes:
         return (
             "whether the job failed is unknown: these logs report errors of no known kind,"
@@ -147,7 +147,7 @@ def sentence(attempt: Attempt | None, quotes: Sequence[Quote] = ()) -> str:
         return _sentence_of_victims(attempt)
     first = attempt.first
     why = causes.CAUSES[first.cause]
-    # That it was killed is certain, even if the sender is not.
+    # It was certainly killed, even if the sender is unknown.
     likely = "" if first.certain or first.cause == causes.KILLED else ", most likely"
     where = f" ({first.frame})" if first.frame else ""
     alike = sum(other.cause == first.cause for other in attempt.others)
@@ -233,7 +233,7 @@ def _attempt_lines(attempt: Attempt) -> Iterator[str]:
 
 
 def _victim_lines(victims: Sequence[Victim]) -> Iterator[str]:
-    """Yield one line for each way in which ranks were taken along."""
+    """Yield one line for each way in which other failures dragged ranks down."""
     by_why: dict[str, list[int]] = {}
     for victim in victims:
         by_why.setdefault(_way(victim.why), []).append(-1 if victim.rank is None else victim.rank)
@@ -243,5 +243,5 @@ def _victim_lines(victims: Sequence[Victim]) -> Iterator[str]:
 
 
 def _way(why: str) -> str:
-    """Return how a victim was hit without its peer's address, to show alike ones together."""
+    """Return how a victim was hit without its peer's address, to show equal ones together."""
     return ADDRESS.sub("[...]", why)[:160]

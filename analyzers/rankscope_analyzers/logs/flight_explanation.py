@@ -1,7 +1,7 @@
-"""What Flight Recorder dumps of a job's ranks say together: who did not enter which collective.
+"""What the Flight Recorder dumps of a job show together: who did not enter which collective.
 
-The files are those that PyTorch writes (`TORCH_FR_DUMP_TEMP_FILE`, pickles, one per rank, whose
-names end in the rank) or that its debug server gives (JSON). They are never unpickled.
+The files are those that PyTorch writes (`TORCH_FR_DUMP_TEMP_FILE`, pickles, one per rank, with
+names that end in the rank) or that its debug server returns (JSON). They are never unpickled.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rankscope_analyzers.text.name_lists import ranks_named
 from rankscope_analyzers.text.sanitize import visible
 
 MAX_RANKS = 200_000
-"""Ten times the largest jobs: a larger number in a name is a time or a process."""
+"""Ten times the largest jobs: a larger number in a name is a time or a process ID."""
 
 _RANK = re.compile(r"(?<!\d)(\d{1,7})\D*$")
-"""The last number of a file's name, before its ending."""
+"""The last number of a file's name, before its extension."""
 
 
 class FlightExplanation:
-    """What the dumps of one job say.
+    """What the dumps of one job show.
 
     Raises:
-        LogError: a file cannot be read, is no dump, or does not say of which rank it is.
+        LogError: a file cannot be read, is not a dump, or does not name its rank.
     """
 
     def __init__(self, files: Sequence[str]) -> None:
@@ -47,11 +47,11 @@ class FlightExplanation:
 
     @property
     def blame(self) -> Blame:
-        """Whom the others wait for."""
+        """Return the ranks that the others wait for."""
         return blame(self._stalls)
 
     def as_object(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         found = self.blame
         return {
             "suspects": list(found.ranks),
@@ -68,7 +68,7 @@ class FlightExplanation:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield it for a person."""
+        """Yield lines for people."""
         found = self.blame
         yield visible(f"{found.sentence or 'no rank waits in a collective'}.")
         if found.ranks:
@@ -105,7 +105,7 @@ def _dump(name: str) -> FlightDump:
 
 
 def _world_size(dumps: dict[int, FlightDump]) -> int:
-    """Return the ranks of the largest group named, at least as many as there are dumps."""
+    """Return the number of ranks of the largest group named, at least the number of dumps."""
     sizes = (len(ranks) for dump in dumps.values() for ranks in dump.groups.values())
     return max(max(sizes, default=0), max(dumps, default=-1) + 1)
 

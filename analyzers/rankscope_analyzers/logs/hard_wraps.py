@@ -1,8 +1,8 @@
-"""Puts lines together that a mail, a ticket or a terminal's copy broke at a column: pure bytes.
+"""Joins lines that a mail client, a ticket or a copy from a terminal broke at a column: pure bytes.
 
-Whether a log was wrapped at all is told by NCCL's own lines: one that lacks its end and has it
-together with the next lines, which begin nothing of their own. Its width then says which other
-lines go on. A log without such a line is returned as it is.
+NCCL's own lines show whether a log was wrapped: a wrapped line lacks its known ending and has it
+when joined with the next lines, which do not start a record. Its width then shows which other lines
+continue. A log without such a line is returned unchanged.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from rankscope_analyzers.logs.whole_records import (
 )
 
 MAX_WRAPPED_BYTES = 4 << 20
-"""Logs above this size are read as they are: no one pastes so much."""
+"""Larger logs are read unchanged: no one pastes so much."""
 
 MAX_EVIDENT_LINES = 8
-"""Lines of one record by which a log proves that it was wrapped: at 40 columns the longest line of
-a connection takes five."""
+"""Lines of one record by which a log is recognised as wrapped: at 40 columns the longest line of a
+connection takes five."""
 
 MAX_CANDIDATES = 4000
-"""Lines that may lack their end and are looked at; where all of these have it, nothing was
+"""Lines without their ending that are examined; if all of these are complete, nothing was
 wrapped."""
 
 MAX_LINES = 64
-"""Lines put together to one record at most."""
+"""Lines joined to one record at most."""
 
 MAX_FREE_GLUES = 3
-"""Breaks of one record of which each may or may not have been a blank."""
+"""Breaks of one record each of which may or may not have been a space."""
 
 PREFIX_BYTES = 128
-"""Bytes in which the rest of a broken prefix and `NCCL` stand."""
+"""Bytes that contain the rest of a broken prefix and `NCCL`."""
 
 MAX_LOST_BLANKS = 4
-"""Blanks at the end of a line that copying loses: the order of a ring has three between ranks."""
+"""Spaces at the end of a line that copying loses: the order of a ring has three between ranks."""
 
 QUOTE_SAMPLE = 400
-"""Lines that show if a log was quoted."""
+"""Lines that are examined to see whether a log was quoted."""
 
 _QUOTE = re.compile(rb"[ \t]*(?:[>|]{1,4} ?){1,8}")
 _BROKEN_NAME = re.compile(rb"[ \t]{0,80}C?C?L (?:INFO|WARN) ")
@@ -61,10 +61,10 @@ class Wrapping:
 
     Args:
         width: columns of the longest line that was broken.
-        at_words: lines were broken at blanks only; else at the column, whatever stood there.
-        indent: blanks before each line that goes on.
-        prefixed: something stands before NCCL's own prefix.
-        bare: NCCL's prefix is missing.
+        at_words: True if lines were broken only at spaces; else at the column, whatever was there.
+        indent: spaces before each continuation line.
+        prefixed: True if something precedes NCCL's own prefix.
+        bare: True if NCCL's prefix is missing.
     """
 
     width: int
@@ -76,11 +76,11 @@ class Wrapping:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A line that lacks its end and has it together with the lines after it.
+    """A line that lacks its ending and has it when joined with the lines after it.
 
     Args:
-        lines: how many it has.
-        blanks: all of its breaks were blanks; None where they may have been either.
+        lines: their number.
+        blanks: True if all of its breaks were spaces; None if they may have been either.
     """
 
     lines: int
@@ -88,7 +88,7 @@ class Cut:
 
 
 def unwrap(text: bytes) -> bytes:
-    """Return a log with the lines put together that were broken; unwrapped ones as they are."""
+    """Return a log with broken lines joined; one that was not wrapped is returned unchanged."""
     lines = text.split(b"\n")
     bare = b"NCCL INFO" not in text
     quote = _quote(lines, bare=bare)
@@ -103,7 +103,7 @@ def unwrap(text: bytes) -> bytes:
 
 
 def _quote(lines: Sequence[bytes], *, bare: bool) -> bytes:
-    """Return what stands before most lines of NCCL's, or the blanks before all lines."""
+    """Return the text that precedes most of NCCL's lines, or the indentation of all lines."""
     spoken = [line for line in lines[: 4 * QUOTE_SAMPLE] if line.strip()]
     records = [line for line in spoken if has_record(line, bare=bare)] or spoken
     quotes = Counter(match[0] if (match := _QUOTE.match(line)) else b"" for line in records)
@@ -122,7 +122,7 @@ def _unquoted(line: bytes, quote: bytes) -> bytes:
 
 
 def _is_prefixed(lines: Sequence[bytes]) -> bool:
-    """Return True if launchers' prefixes stand before most lines that NCCL's prefix is in."""
+    """Return True if launchers' prefixes precede NCCL's in most lines that have it."""
     records = itertools.islice((line for line in lines if b" NCCL " in line), QUOTE_SAMPLE)
     seen = [PREFIX.match(line) is not None for line in records]
     prefixes = sum(1 for line in lines[: 4 * QUOTE_SAMPLE] if PREFIX.match(line))
@@ -130,7 +130,7 @@ def _is_prefixed(lines: Sequence[bytes]) -> bool:
 
 
 def _cuts(lines: Sequence[bytes], *, prefixed: bool, bare: bool) -> Iterator[tuple[int, Cut]]:
-    """Yield the lines that lack their end, by their index."""
+    """Yield the lines that lack their ending, by their index."""
     tried, cuts = 0, 0
     for index, (line, following) in enumerate(itertools.pairwise(lines)):
         if b"NCCL INFO" in following and b"NCCL " in line:
@@ -151,7 +151,7 @@ def _cuts(lines: Sequence[bytes], *, prefixed: bool, bare: bool) -> Iterator[tup
 
 
 def _begins(line: bytes, *, prefixed: bool, bare: bool) -> bool:
-    """Return True if a line says nothing or begins a record that a broken one cannot go on with."""
+    """Return True if a line is empty or begins a record, so it cannot continue a broken one."""
     if not line.strip():
         return True
     return _NCCL.match(line) is None and begins_record(line, prefixed=prefixed, bare=bare)
@@ -173,7 +173,7 @@ def _cut_at(lines: Sequence[bytes], index: int, *, prefixed: bool, bare: bool) -
 
 
 def _glues(pieces: int) -> Iterator[tuple[bool, ...]]:
-    """Yield which breaks may have been blanks: every way for a few, else all or none."""
+    """Yield which breaks may have been spaces: every combination for a few, else all or none."""
     breaks = pieces - 1
     if breaks <= MAX_FREE_GLUES:
         yield from itertools.product((True, False), repeat=breaks)
@@ -190,7 +190,7 @@ def _glued(pieces: Sequence[bytes], blanks: Sequence[bool]) -> bytes:
 
 
 def _columns(line: bytes | bytearray, *, trimmed: bool = True) -> int:
-    """Return how wide a line is, without the blanks at its end by default."""
+    """Return the width of a line, by default without trailing spaces."""
     text = line.rstrip() if trimmed else line
     return len(text if text.isascii() else text.decode(errors="replace"))
 
@@ -198,7 +198,7 @@ def _columns(line: bytes | bytearray, *, trimmed: bool = True) -> int:
 def _measure(
     lines: Sequence[bytes], cuts: Mapping[int, Cut], *, prefixed: bool, bare: bool
 ) -> Wrapping:
-    """Return how a log was wrapped, by the lines that prove it."""
+    """Return how a log was wrapped, from the lines that prove it."""
     broken = [i for index, cut in cuts.items() for i in range(index, index + cut.lines - 1)]
     widths = sorted(_columns(lines[i]) for i in broken)
     width = widths[len(widths) * 9 // 10]  # a torn line may be longer than all others
@@ -228,7 +228,7 @@ def _joined(lines: Sequence[bytes], cuts: Mapping[int, Cut], wrapping: Wrapping)
 
 
 def _goes_on(text: bytes, last: bytes, following: bytes, wrapping: Wrapping) -> bool:
-    """Return True if a line goes on with a record.
+    """Return True if a line continues a record.
 
     Args:
         text: the record so far.
@@ -252,17 +252,17 @@ def _goes_on(text: bytes, last: bytes, following: bytes, wrapping: Wrapping) -> 
 
 
 def _is_full(last: bytes, following: bytes, wrapping: Wrapping) -> bool:
-    """Return True if what follows had no room in a line."""
+    """Return True if the next word did not fit into the line."""
     columns, word = _columns(last), following.split(maxsplit=1)[0]
     if wrapping.at_words:
         return columns + 1 + _columns(word) > wrapping.width
     room = wrapping.width - columns
-    # Blanks at the end of a line are lost on the way; the order of a ring has several together.
+    # Trailing spaces are lost on the way; the order of a ring has several in a row.
     return room in {0, 1} or (0 < room <= MAX_LOST_BLANKS and _RING.match(following) is not None)
 
 
 def _assembled(pieces: Sequence[bytes], wrapping: Wrapping) -> bytes:
-    """Return lines as the one that they were."""
+    """Return lines joined to the original one."""
     if len(pieces) == 1:
         return pieces[0]
     text = _as_measured(pieces, wrapping)
@@ -275,7 +275,7 @@ def _assembled(pieces: Sequence[bytes], wrapping: Wrapping) -> bytes:
 
 
 def _as_measured(pieces: Sequence[bytes], wrapping: Wrapping) -> bytes:
-    """Put lines together by the log's width alone."""
+    """Join lines by the log's width alone."""
     text = bytearray(_trimmed(pieces[0], wrapping))
     room = wrapping.width - _columns(text, trimmed=False)
     for piece in pieces[1:]:
@@ -293,7 +293,7 @@ def _as_measured(pieces: Sequence[bytes], wrapping: Wrapping) -> bytes:
 
 
 def _trimmed(line: bytes, wrapping: Wrapping) -> bytes:
-    """Return a line without what stands at its end for nothing."""
+    """Return a line without meaningless characters at its end."""
     whole = line.rstrip(b"\r")
     if wrapping.at_words or _columns(whole, trimmed=False) > wrapping.width:
         return line.rstrip()

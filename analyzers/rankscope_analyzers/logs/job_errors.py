@@ -1,4 +1,4 @@
-"""What a job's logs report as errors, the earliest of the newest attempt first."""
+"""The errors in a job's logs, the earliest of the newest attempt first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rankscope_analyzers.logs.failure_report import sentence
 
 @dataclass(frozen=True, slots=True)
 class AttemptErrors:
-    """One attempt: which rank failed first and why, in a sentence, and its errors in order."""
+    """One attempt: a sentence on which rank failed first and why, and its errors in order."""
 
     attempt: Attempt
     sentence: str

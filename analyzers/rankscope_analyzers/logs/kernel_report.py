@@ -1,4 +1,4 @@
-"""Show what a kernel log comes down to: as text for a person and as JSON for a program.
+"""Show the conclusions from a kernel log: as text for people and as JSON for programs.
 
 The JSON's members are part of the product's interface (docs/kernel_log.md).
 """
@@ -18,7 +18,7 @@ from rankscope_analyzers.text.sanitize import visible
 
 
 class KernelLogExplanation:
-    """What the kernel logs of one node say, given with the oldest first.
+    """What the kernel logs of one node show; the oldest is given first.
 
     Raises:
         LogError: a file cannot be read.
@@ -34,15 +34,15 @@ class KernelLogExplanation:
 
     @property
     def log(self) -> KernelLog:
-        """What was read."""
+        """Return what was read."""
         return self._log
 
     def as_object(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return as_object(self._log)
 
     def lines(self) -> Iterator[str]:
-        """Yield it for a person."""
+        """Yield lines for people."""
         return lines(self._log)
 
 
@@ -50,11 +50,11 @@ TEXT_INCIDENTS = 20
 """Incidents in the text; --json has them all."""
 
 TEXT_EVENTS = 4
-"""Events shown of each incident in the text, the first ones: they are nearest to the cause."""
+"""Events of each incident in the text, the first ones, as they are nearest to the cause."""
 
 
 def as_object(log: KernelLog) -> dict[str, Any]:
-    """Return events, incidents and verdict as JSON-ready values, null for what is not printed."""
+    """Return events, incidents and verdict as JSON-ready values, null for what the log lacks."""
     verdict = judge(log.seen)
     return {
         "events": [_event(one) for one in counted(log.seen)],
@@ -95,7 +95,7 @@ def _incident(incident: Incident) -> dict[str, Any]:
 
 
 def _published(incident: Incident) -> dict[str, str] | None:
-    """Return what NVIDIA's catalogue says to do about the root's Xid, None without one."""
+    """Return the action that NVIDIA's catalogue gives for the root's Xid, None without an Xid."""
     event = incident.root.event
     pair = PUBLISHED.get(event.code or 0) if event.kind == "xid" else None
     if pair is None:
@@ -104,7 +104,7 @@ def _published(incident: Incident) -> dict[str, str] | None:
 
 
 def lines(log: KernelLog) -> Iterator[str]:
-    """Yield the report for a person."""
+    """Yield the report for people."""
     verdict = judge(log.seen)
     yield f"verdict: {visible(verdict.summary)}"
     yield f"cause: {verdict.cause}; first action: {ACTION_TEXTS[verdict.action]}"
@@ -134,7 +134,7 @@ def _shown(one: Seen) -> str:
 
 
 def _unexplained(log: KernelLog, verdict: Verdict) -> Iterator[str]:
-    """Name events that are in no incident: what is harmless, so that it is not looked for."""
+    """List harmless events, which are in no incident, so that nobody searches for their cause."""
     explained = {id(one) for incident in verdict.incidents for one in incident.events}
     rest: Sequence[Seen] = [one for one in counted(log.seen) if one.event.cause == "benign"]
     for one in [one for one in rest if id(one) not in explained][:TEXT_EVENTS]:

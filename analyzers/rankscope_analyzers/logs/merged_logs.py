@@ -1,8 +1,8 @@
-"""Merges the logs of a job's ranks into one, in the order of time: pure, in bounded memory.
+"""Merges the logs of a job's ranks in order of time: pure, in bounded memory.
 
 Time stamps come from the runtime (CRI, `kubectl logs --timestamps`) or from the program itself, in
-any zone. A line without one stands with the line before it; a log without any stands at the
-beginning, in its own order.
+any time zone. A line without one stays with the line before it; a log without any comes first, in
+its own order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.log_text.prefixes import split, unix_seconds
 
 STAMP_BYTES = 80
-"""How far into a line's own words its time may stand: behind a level and a logger's name."""
+"""How far into a line's message its time may be: after a level and a logger's name."""
 
 MAX_LINE = 4096
 """Bytes of a line that are shown."""
@@ -28,8 +28,8 @@ class LogLine:
     Args:
         at: Unix time; None before the first stamp of a log.
         source: name of the log.
-        rank: who wrote it by its tag, None without one.
-        text: its words, without what launchers and runtimes put before them.
+        rank: the writer according to the line's tag, None without one.
+        text: the message without the prefixes of launchers and runtimes.
     """
 
     at: float | None
@@ -39,9 +39,9 @@ class LogLine:
 
 
 def merged(logs: Mapping[str, Iterable[bytes]]) -> Iterator[LogLine]:
-    """Yield the lines of all logs by their times; equal ones in the order of the logs.
+    """Yield the lines of all logs by their times; equal times in the order of the logs.
 
-    Of each log one line is held at a time. One whose clock goes back keeps its own order.
+    One line of each log is held at a time. A log whose clock goes back keeps its own order.
 
     Args:
         logs: chunks of bytes of each, by name.

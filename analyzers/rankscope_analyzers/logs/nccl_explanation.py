@@ -1,4 +1,4 @@
-"""Explains NCCL logs: reads a job's files and says what NCCL, or PyTorch's watchdogs, say."""
+"""Explains NCCL logs: reads a job's files and reports what NCCL and PyTorch's watchdogs wrote."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def read(names: Iterable[str]) -> Facts:
         LogError: a file cannot be read.
     """
     parser = NcclLog()
-    # Facts hold no cycles, and looking for some takes two fifths of the time on a large job's log;
-    # frozen, they are left alone until the command ends, which looks for cycles once more.
+    # Facts hold no cycles, and the collector's search for some takes two fifths of the time on a
+    # large job's log. Frozen, they are skipped until the command ends, which searches once more.
     gc.disable()
     try:
         for name in names:
@@ -40,8 +40,8 @@ def read(names: Iterable[str]) -> Facts:
 
 
 MAX_STRIPPED_BYTES = 1 << 20
-"""Logs up to this size are read once more if they hold no `NCCL INFO`: people cut it off, and what
-they paste is short."""
+"""Logs up to this size are read again if they hold no `NCCL INFO`: people cut it off, and what they
+paste is short."""
 
 _STRIPPED = re.compile(
     rb"^[ \t>#]*((?:Channel \d+(?:/\d+)? ?: |Ring \d+ : |comm 0x|ncclComm\w+ comm 0x|Using network "
@@ -49,13 +49,13 @@ _STRIPPED = re.compile(
     rb"[^\n]*)",
     re.MULTILINE,
 )
-"""Lines of NCCL's whose beginning somebody cut off."""
+"""Lines of NCCL with a truncated beginning."""
 
 
 _UNNAMED = re.compile(
     rb"(:\d{1,10}:\d{1,10} \[\d{1,3}\] (?:[\w./-]{1,80}:\d{1,5} )?)((?:INFO|WARN) )"
 )
-"""host:pid:tid [cudaDev] INFO, as NCCL up to 2.2 began its lines."""
+"""host:pid:tid [cudaDev] INFO, the prefix of NCCL's lines up to version 2.2."""
 
 
 def _read_one(name: str, parser: NcclLog) -> None:
@@ -76,19 +76,19 @@ def _read_one(name: str, parser: NcclLog) -> None:
 
 
 def _named(text: bytes) -> bytes:
-    """Return a log with NCCL's name on its lines, which had none before 2.3."""
+    """Return a log with NCCL's name added to its lines, which had none before 2.3."""
     return text if b"NCCL INFO" in text else _UNNAMED.sub(rb"\1NCCL \2", text)
 
 
 def _plain(name: str, framing: Unframer) -> Iterator[bytes]:
-    """Yield a log without what pipelines wrapped around its lines."""
+    """Yield a log without the wrapping that log pipelines add to its lines."""
     for chunk in chunks(name):
         yield framing.feed(chunk)
     yield framing.finish()
 
 
 def _first(texts: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """Yield texts until they have some size together."""
+    """Yield texts until they have reached some size together."""
     for text in texts:
         yield text
         size -= len(text)
@@ -97,7 +97,7 @@ def _first(texts: Iterator[bytes], size: int) -> Iterator[bytes]:
 
 
 class NcclExplanation:
-    """What NCCL says in a job's logs."""
+    """What NCCL wrote in a job's logs."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._facts = read(files)
@@ -105,25 +105,25 @@ class NcclExplanation:
         self._findings = findings(self._facts, self._verdict)
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return nccl_report.as_object(self._facts, self._verdict, self._findings)
 
     def lines(self) -> Iterator[str]:
-        """Yield it for a person."""
+        """Yield lines for people."""
         return nccl_report.lines(self._facts, self._verdict, self._findings)
 
 
 class WatchdogExplanation:
-    """What PyTorch's watchdogs say in a job's logs."""
+    """What PyTorch's watchdogs wrote in a job's logs."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._facts = read(files)
         self._suspects = suspects(self._facts)
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return nccl_report.suspects_object(self._facts, self._suspects)
 
     def lines(self) -> Iterator[str]:
-        """Yield it for a person."""
+        """Yield lines for people."""
         return nccl_report.suspects_lines(self._facts, self._suspects)

@@ -1,7 +1,7 @@
-"""What is wrong in a job by its NCCL logs: pure, from a verdict and its facts to findings.
+"""What is wrong in a job according to its NCCL logs: pure, from verdict and facts to findings.
 
-Ranks are compared with their peers in the same communicator; what only some logs can show (a rank
-that is not in this file) is no finding.
+Ranks are compared with their peers in the same communicator. What may only be missing from these
+files (a rank that is not in them) is no finding.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REASON_TEXTS = {
 
 
 def findings(facts: Facts, verdict: JobVerdict) -> tuple[Finding, ...]:
-    """Return what is wrong, what costs most first; a finding's source is its communicator."""
+    """Return what is wrong, the most costly first; a finding's source is its communicator."""
     found: list[Finding] = [*_socket(facts, verdict), *_degraded(facts, verdict)]
     found.extend(_versions(facts))
     if not verdict.communicators:
@@ -110,7 +110,7 @@ def _lacks_gdr(member: Member) -> bool:
 
 
 def _degraded(facts: Facts, verdict: JobVerdict) -> Iterator[Finding]:
-    """Shared memory between GPUs of a node is wrong beside NVSwitch, or hosts that use P2P."""
+    """Report shared memory between GPUs of a node with NVSwitch, or unlike hosts that use P2P."""
     members = [m for c in verdict.communicators for m in c.communicator.members]
     shared = [m for m in members if any(t.is_shared_memory for t in m.edges.counts)]
     hosts = {m.process.host for m in shared}
@@ -160,7 +160,7 @@ def _odd_ones(
     what: str,
     value_of: Callable[[Member], str | int | None],
 ) -> Iterator[Finding]:
-    """Name the members whose value differs from that of most."""
+    """Yield the members whose value differs from that of most."""
     values = [(member, value_of(member)) for member in communicator.members]
     known = Counter(value for _, value in values if value not in {None, ""})
     if len(known) < 2:
@@ -181,7 +181,7 @@ def _channels(communicator: Communicator) -> Iterator[Finding]:
 
 
 def _loose_channels(facts: Facts) -> Iterator[Finding]:
-    """Compare processes whose communicators the log does not show; they have groups alike."""
+    """Compare processes whose communicators the log does not show; their groups are alike."""
     by_channels: dict[tuple[int, ...], set[str]] = defaultdict(set)
     counts: Counter[tuple[int, ...]] = Counter()
     for (host, _), numbers in facts.loose_channels.items():
@@ -219,7 +219,7 @@ COMPARISONS = (_duplicates, _sizes, _networks, _channels)
 
 
 def _init(communicator: Communicator) -> Iterator[Finding]:
-    """A start that did not come to its end by the end of the log, and who never began."""
+    """Report an initialisation that did not finish by the end of the log, and who never began."""
     stuck = set(communicator.stuck_ranks)
     if not stuck:
         return

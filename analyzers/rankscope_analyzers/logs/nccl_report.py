@@ -1,4 +1,4 @@
-"""Show what NCCL logs prove: as text for a person and as JSON for a program.
+"""Show what NCCL logs prove: as text for people and as JSON for programs.
 
 The JSON's members are part of the product's interface (docs/nccl_logs.md).
 """
@@ -19,13 +19,13 @@ from rankscope_analyzers.text.sanitize import visible
 
 MAX_COMMUNICATORS = 1000
 """Communicators written out; a job of 8,192 ranks with three kinds of groups has some 2,000, of
-which the largest say what there is to say."""
+which the largest are sufficient."""
 
 TEXT_COMMUNICATORS = 12
 """Communicators in the text; --json has them all."""
 
 MAX_LISTED = 1 << 17
-"""Ranks written out one by one: eight times the ranks of the largest jobs known."""
+"""Ranks written out individually: eight times the ranks of the largest jobs known."""
 
 MAX_SETTINGS, MAX_VALUES = 256, 8
 """NCCL_... variables written out, and values of each: NCCL knows some 250."""
@@ -45,11 +45,11 @@ REASON_SENTENCES = {
 }
 
 NOT_IN_EXCERPT = "the lines that tell the network are not in this log"
-"""Of a log of the INFO level, which has such lines elsewhere."""
+"""For a log of the INFO level, which has such lines elsewhere."""
 
 
 def as_object(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the verdict as JSON-ready values, null for what the log cannot tell."""
+    """Return the verdict as JSON-ready values, null for what the log does not show."""
     network = verdict.network
     largest = sorted(verdict.communicators, key=lambda c: -(c.communicator.nranks or 0))
     return {
@@ -79,7 +79,7 @@ def as_object(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) ->
 
 
 def environment(facts: Facts) -> dict[str, set[str]]:
-    """Return the values of each NCCL_... variable: several where processes differ."""
+    """Return the values of each NCCL_... variable: several if processes differ."""
     found: dict[str, set[str]] = {}
     for process in facts.processes.values():
         for name, value in process.environment.items():
@@ -147,7 +147,7 @@ def _written(transport: Transport) -> str:
 
 
 def sentence(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) -> str:
-    """Write the conclusion: what is wrong first, else what carries the data."""
+    """Return the conclusion: what is wrong, else what carries the data."""
     if findings:
         more = f" (and {len(findings) - 1} more findings)" if len(findings) > 1 else ""
         return f"{findings[0].summary}{more}"
@@ -164,7 +164,7 @@ def sentence(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) -> 
 
 
 def lines(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield the report for a person."""
+    """Yield the report for people."""
     return map(visible, _lines(facts, verdict, findings))
 
 
@@ -210,7 +210,7 @@ NRANKS_FROM = {
     nccl_verdict.OTHERS: "in the job by its launcher, framework or RAS",
     None: "in the largest communicator",
 }
-"""Who says how many ranks there are."""
+"""Sources of the number of ranks."""
 
 
 def _answer(value: bool | None) -> str:
@@ -234,7 +234,7 @@ def sorted_edges(edges: Iterable[tuple[Transport, int]]) -> list[tuple[Transport
 
 
 def suspects_object(facts: Facts, found: Sequence[Suspect]) -> dict[str, Any]:
-    """Return what the watchdogs said as JSON-ready values."""
+    """Return what the watchdogs wrote as JSON-ready values."""
     watchdog = facts.watchdog
     return {
         "suspects": [{"rank": s.rank, "test": s.test, "why": s.why} for s in found],
@@ -258,7 +258,7 @@ def suspects_object(facts: Facts, found: Sequence[Suspect]) -> dict[str, Any]:
 
 
 def suspects_sentence(facts: Facts, found: Sequence[Suspect]) -> str:
-    """Write who holds the job up, or why that cannot be told."""
+    """Return who holds the job up, or why that is unknown."""
     if found:
         return f"rank {found[0].rank} is the first suspect: {found[0].why}"
     if facts.watchdog.timeouts:
@@ -270,7 +270,7 @@ def suspects_sentence(facts: Facts, found: Sequence[Suspect]) -> str:
 
 
 def suspects_lines(facts: Facts, found: Sequence[Suspect]) -> Iterator[str]:
-    """Yield the report on collective timeouts for a person."""
+    """Yield the report on collective timeouts for people."""
     return map(visible, _suspects_lines(facts, found))
 
 

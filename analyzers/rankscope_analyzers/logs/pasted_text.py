@@ -1,7 +1,7 @@
-"""Undoes what web pages, chats and editors do to a log that is pasted: pure bytes.
+"""Undoes what web pages, chats and editors do to a pasted log: pure bytes.
 
-Blanks and arrows of other kinds, tags and entities, escapes, frames of tables, lost line ends. A
-log without any of it is returned as it is; each change is made only where its sign is found.
+Other kinds of spaces and arrows, tags and entities, escapes, frames of tables, lost line ends. A
+log without any of these is returned unchanged; each change is made only where its mark is found.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHARACTERS: tuple[tuple[bytes, bytes], ...] = tuple(
 _DASHED_ARROWS: tuple[bytes, ...] = tuple(
     f"{dash}>".encode() for dash in "\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}\N{NON-BREAKING HYPHEN}"
 )
-"""Arrows whose first half an editor made prettier."""
+"""Arrows of which an editor changed the first half."""
 
 _ESCAPES: tuple[tuple[bytes, bytes], ...] = (
     # entities that were escaped twice
@@ -51,10 +51,11 @@ _TAG = re.compile(
 )
 _TAG_SIGNS = (b"<br", b"</")
 _BOLD = re.compile(rb"\*{1,3}(NCCL[^*\n]{0,12})\*{1,3}")
-"""What a search or its reader marked in Markdown."""
+"""Markdown in which a search tool or its user highlighted matches."""
 
 MAIL_COLUMNS = 76
-"""A mail's source has no longer lines: broken ones end with `=` (RFC 2045, quoted-printable)."""
+"""The source of a mail has no longer lines: broken ones end with `=` (RFC 2045,
+quoted-printable)."""
 
 _FRAME = re.compile(
     rb"^[ \t]*(?:\|{1,2}|\xe2\x94\x82)([^\n]*?)[ \t]*(?:\|{1,2}|\xe2\x94\x82)[ \t]*$", re.MULTILINE
@@ -64,14 +65,14 @@ _FRAME = re.compile(
 _FRAME_SIGNS = (b"|\n", b"| \n", b"\xe2\x94\x82")
 
 MAX_TORN = 3
-"""Records on a line that writers may have torn apart; where there are more, line ends are lost."""
+"""Records on one line that concurrent writers may have caused; more mean lost line ends."""
 
 _TOKEN = re.compile(rb" (?=[\w.-]{1,255}:\d{1,10}:\d{1,10} \[-?\d{1,10}\] (?:\S{1,80} )?NCCL )")
 _ESCAPED_END = re.compile(rb"(?:\\r)?\\n")
 
 
 def plain(text: bytes) -> bytes:
-    """Return a log as NCCL wrote it, as far as that can be told."""
+    """Return a log as NCCL wrote it, as far as that can be determined."""
     if not text.isascii():
         text = _in_ascii(text)
     if b"\r" in text:
@@ -94,7 +95,7 @@ def plain(text: bytes) -> bytes:
 
 
 def _has_paragraph(text: bytes) -> bool:
-    """Return True if a line is longer than NCCL's records get with their prefixes."""
+    """Return True if a line is longer than NCCL's records with their prefixes."""
     return max(map(len, text.split(b"\n"))) > MAX_RECORD_BYTES
 
 
@@ -107,7 +108,7 @@ def _in_ascii(text: bytes) -> bytes:
 
 
 def _unescaped(text: bytes) -> bytes:
-    """Replace escapes; a line of several records has its line ends escaped too."""
+    """Resolve escapes; a line of several records has escaped line ends too."""
     for escape, character in _ESCAPES:
         text = text.replace(escape, character)
     if b"\\n" in text:
@@ -120,7 +121,7 @@ def _unescaped(text: bytes) -> bytes:
 
 
 def _in_records(line: bytes) -> bytes:
-    """Give each record a line, where whole ones stand one behind the other."""
+    """Put each record on its own line where complete ones follow each other."""
     if line.count(b"NCCL INFO") <= MAX_TORN:
         return line
     first = line.find(b"NCCL ")

@@ -1,4 +1,4 @@
-"""Tells lines that begin a record of their own from the rest of one that was wrapped: pure."""
+"""Tells lines that begin a record from the rest of a wrapped one: pure."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ _OTHERS = re.compile(
     rb"[ \t]*(?:NCCL version \d|# |Traceback |terminate called|Last error:|nccl[A-Z]\w{1,40}: "
     rb"|[\w.]{1,80}(?:Error|Exception|Warning): )"
 )
-"""What NCCL, PyTorch and Python begin lines with besides."""
+"""Other beginnings of lines of NCCL, PyTorch and Python."""
 
 BARE = re.compile(
     rb"[ \t#]*(?:Channel \d+(?:/\d+)? ?: |Ring \d+ : |comm 0x|ncclComm\w+ comm 0x|Using network "
     rb"|NET/(?:IB|Socket|OFI|Plugin) ?: |Bootstrap ?: |\d+ coll channels)"
 )
-"""Lines of NCCL's whose beginning somebody cut off."""
+"""Lines of NCCL with a truncated beginning."""
 
 _MARKS = (b"NCCL INFO", b"NCCL WARN")
 _NEAR = 360
 
 
 def begins_record(line: bytes, *, prefixed: bool, bare: bool) -> bool:
-    """Return True if a line is none that goes on with the one before.
+    """Return True if a line cannot continue the line before it.
 
     Args:
         line: of a log that was wrapped.
-        prefixed: launchers' or runtimes' prefixes stand before all records of the log, so that
-            NCCL's own may be what is left of one.
-        bare: the log has NCCL's lines without their prefixes.
+        prefixed: True if launchers' or runtimes' prefixes precede all records of the log, so that
+            NCCL's own may be the rest of a broken line.
+        bare: True if the log has NCCL's lines without their prefixes.
     """
     if PREFIX.match(line) or _OTHERS.match(line):
         return True
@@ -78,14 +78,14 @@ def begins_record(line: bytes, *, prefixed: bool, bare: bool) -> bool:
 
 
 def _has_token(line: bytes) -> bool:
-    """Return True if NCCL's prefix stands in the line in whole, behind anything."""
+    """Return True if NCCL's whole prefix is in the line, after anything."""
     places = [line.find(mark) for mark in _MARKS]
     index = min((place for place in places if place >= 0), default=-1)
     return index >= 0 and _TOKEN_END.search(line[max(0, index - _NEAR) : index]) is not None
 
 
 def has_record(line: bytes, *, bare: bool) -> bool:
-    """Return True if NCCL's own words begin in a line."""
+    """Return True if a message of NCCL begins in a line."""
     if b"NCCL" in line or b"Watchdog caught" in line or line.startswith(b"NET/"):
         return True
     return bare and BARE.match(line) is not None

@@ -1,7 +1,7 @@
-"""Who holds a collective up, by what PyTorch's watchdogs said: pure, suspects in order.
+"""Who holds up a collective, from the messages of PyTorch's watchdogs: pure, suspects in order.
 
-A rank that prints a timeout waited, so it is a victim; the culprit is usually the one that says
-nothing or that had not come as far as the others.
+A rank that prints a timeout waited, so it is a victim; the culprit is usually a rank that prints
+nothing or is behind the others.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.contract.nccl.watchdog import GroupState, Timeout, WatchdogFacts
 
 MAX_SUSPECTS = 64
-"""Suspects listed; more silent ranks than this are a lost node or a log that is not whole."""
+"""Suspects listed; more silent ranks than this mean a lost node or an incomplete log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A rank, why it is suspected, and by which of the tests; the first tests weigh most."""
+    """A suspected rank, the reason, and the test that found it; the first tests weigh most."""
 
     rank: int
     test: str
@@ -37,7 +37,7 @@ def suspects(facts: Facts) -> tuple[Suspect, ...]:
 
 
 def _named(facts: Facts) -> Iterator[Suspect]:
-    """PyTorch's desync report is the only text that names the culprit."""
+    """Yield the culprits in PyTorch's desync report, the only text that names them."""
     for rank in sorted(facts.watchdog.culprits):
         culprit = facts.watchdog.culprits[rank]
         if culprit.finished is None:
@@ -48,7 +48,7 @@ def _named(facts: Facts) -> Iterator[Suspect]:
 
 
 def _behind(facts: Facts) -> Iterator[Suspect]:
-    """A rank that enqueued fewer collectives than its peers of the group is waited for there."""
+    """Yield ranks that enqueued fewer collectives than the group's others, which wait for them."""
     groups: dict[str, list[GroupState]] = {}
     for state in facts.watchdog.states.values():
         groups.setdefault(state.group, []).append(state)
@@ -64,7 +64,7 @@ def _behind(facts: Facts) -> Iterator[Suspect]:
 
 
 def _different(facts: Facts) -> Iterator[Suspect]:
-    """A rank that waits in another collective than most called something else or less often."""
+    """Yield ranks that called something else than most, or called it less often."""
     timeouts = list(facts.watchdog.timeouts.values())
     for group in sorted({timeout.group for timeout in timeouts}):
         waiting = _last_of_each(facts.watchdog, group)
@@ -80,7 +80,7 @@ def _different(facts: Facts) -> Iterator[Suspect]:
 
 
 def _last_of_each(watchdog: WatchdogFacts, group: str) -> dict[int, Timeout]:
-    """Return the first collective that each rank of a group gave up on: what it hangs in."""
+    """Return the first collective that each rank of a group gave up on: the one it hangs in."""
     first: dict[int, Timeout] = {}
     for timeout in watchdog.timeouts.values():
         if timeout.group == group and timeout.rank is not None:
@@ -100,13 +100,13 @@ def _written(call: tuple[int, str, int | None]) -> str:
 
 
 def _signalling(facts: Facts) -> Iterator[Suspect]:
-    """The rank named as the source of the dump signal gave up first: a victim, but a hint."""
+    """Yield the source of the dump signal, which gave up first: a victim, but a hint."""
     for rank in sorted(facts.watchdog.signalled_by):
         yield Suspect(rank, "first_to_signal", "others name it as the first that timed out")
 
 
 def _silent(facts: Facts) -> Iterator[Suspect]:
-    """In a job whose size is known, the ranks that print no timeout while most others do."""
+    """Yield the ranks that print no timeout while most do, in a job of known size."""
     size = facts.largest_comm
     victims = {t.rank for t in facts.watchdog.timeouts.values() if t.rank is not None}
     if not size or len(victims) * 2 <= size:
@@ -123,4 +123,4 @@ TESTS: tuple[Callable[[Facts], Iterator[Suspect]], ...] = (
     _silent,
     _signalling,
 )
-"""The strongest evidence first."""
+"""The tests, strongest evidence first."""

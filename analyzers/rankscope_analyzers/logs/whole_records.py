@@ -1,4 +1,4 @@
-"""Tells whether a line of NCCL's is there in whole: pure bytes to yes or no.
+"""Tells whether a line of NCCL's is complete: pure, from bytes to yes or no.
 
 Formats are those that `rankscope_agent.contract.nccl` reads, here up to their ends.
 """
@@ -10,7 +10,7 @@ import re
 from rankscope_agent.contract.nccl import warnings
 
 MAX_RECORD_BYTES = 1536
-"""Longest text looked at: NCCL ends its own lines at 1,024 bytes, prefixes have below 400."""
+"""Longest text examined: NCCL ends its own lines at 1,024 bytes, prefixes have below 400."""
 
 _RANK = rb"\d{1,8}(?:\[[0-9a-f]{1,16}\])?"
 _DIRECTION = rb"\[(?:send|receive)\]"
@@ -54,7 +54,7 @@ _ENDED = re.compile(
     rb"- (?:Init|Destroy|Abort) (?:START|COMPLETE)\Z|p2p channels per peer\Z"
     rb"|SHM/direct/direct\Z|P2P/(?:IPC|CUMEM)/read\Z"
 )
-"""Ends behind which nothing can follow."""
+"""Endings after which nothing can follow."""
 
 _MARK = re.compile(rb"NCCL INFO +(?:\[Rank \d{1,8}\] )?")
 
@@ -64,7 +64,7 @@ _BEGINNING = re.compile(
     + rb" ->|CollNet |ncclComm|comm 0x|Using\b|Init tim"
     rb"|NCCL_|NET/"
 )
-"""How a line begins whose end is known."""
+"""Beginnings of lines whose ending is known."""
 
 _CUT_EARLY = re.compile(rb"NCCL(?: INFO)?(?: \S{0,8})?\Z|Watchdog caught")
 
@@ -81,23 +81,23 @@ _NCCL_END = re.compile(rb"NCCL (?:INFO|WARN)\Z")
 _VERSION = re.compile(rb"\bNCCL version \d{1,2}\.\d{1,3}\.\d{1,3}")
 _VERSION_END = re.compile(_VERSION.pattern + rb"\S{0,40}\Z")
 _UNENDED = re.compile(rb"(?:^| )(?:to|from|with|of|for|the|in|on|by|peer|Call|Got|error)\Z")
-"""A warning that never ends so."""
+"""A warning that never ends like this."""
 
 _AROUND = 128
-"""Bytes on either side of a break that a warning's words are looked for in."""
+"""Bytes on either side of a break that are searched for a warning's words."""
 
 
 def statement(record: bytes) -> bytes | None:
-    """Return what a line says behind `NCCL INFO`; None for any other line."""
+    """Return the message after `NCCL INFO`; None for any other line."""
     mark = _MARK.search(record, 0, MAX_RECORD_BYTES)
     return None if mark is None else record[mark.end() :].rstrip()
 
 
 def is_whole(record: bytes) -> bool:
-    """Return True if a line of NCCL's is of a kind whose end is known, and has it.
+    """Return True if a line of NCCL is of a kind whose ending is known, and has it.
 
     Args:
-        record: a line with or without what stands before `NCCL INFO`, and that.
+        record: a line with or without `NCCL INFO` and what precedes it.
     """
     if len(record) > MAX_RECORD_BYTES:
         return False
@@ -106,7 +106,7 @@ def is_whole(record: bytes) -> bool:
 
 
 def may_be_cut(record: bytes) -> bool:
-    """Return True if a line begins as one whose end is known; it need not lack it."""
+    """Return True if a line begins like one whose ending is known, with or without that ending."""
     if len(record) > MAX_RECORD_BYTES:
         return False
     message = statement(record)
@@ -116,17 +116,17 @@ def may_be_cut(record: bytes) -> bool:
 
 
 def is_broken(line: bytes, following: bytes) -> tuple[bool, ...]:
-    """Return what stood between two lines that are surely one: a blank, nothing, or either.
+    """Return what was between two lines that are surely one: a space, nothing, or either.
 
     Returns:
-        empty where they are not; else True for a blank, False for nothing, or both.
+        empty if they are not one; else True for a space, False for nothing, or both.
     """
     end, start = line.rstrip()[-MAX_RECORD_BYTES:], following.strip()[:MAX_RECORD_BYTES]
     return _in_prefix(end, start) or _in_version(end, start) or _in_warning(end, start)
 
 
 def _in_prefix(end: bytes, start: bytes) -> tuple[bool, ...]:
-    """Return what stood at a break in what NCCL begins its lines with, or in a ring's order."""
+    """Return what was at a break in NCCL's line prefix, or in a ring's order."""
     if (_PREFIX_END.search(end) and _NCCL.match(start)) or _NCCL_END.search(end):
         return (True,)
     if _RING_ORDER.search(end) and _RANKS.match(start):
@@ -137,7 +137,7 @@ def _in_prefix(end: bytes, start: bytes) -> tuple[bool, ...]:
 
 
 def _in_version(end: bytes, start: bytes) -> tuple[bool, ...]:
-    """Return what stood at a break before or in NCCL's version."""
+    """Return what was at a break before or in NCCL's version."""
     if b"NCCL error" in end and not _VERSION.search(end) and _VERSION.search(start):
         return (True, False)
     if _is_version(end):
@@ -146,7 +146,7 @@ def _in_version(end: bytes, start: bytes) -> tuple[bool, ...]:
 
 
 def _in_warning(end: bytes, start: bytes) -> tuple[bool, ...]:
-    """Return what stood at a break in a warning that is known as a whole only."""
+    """Return what was at a break in a warning that is known only as a whole."""
     message = end.partition(b"NCCL WARN ")[2] or (end.lstrip() if end.startswith(b"NET/") else b"")
     if not message:
         return ()
@@ -159,7 +159,7 @@ def _in_warning(end: bytes, start: bytes) -> tuple[bool, ...]:
 
 
 def goes_round(record: bytes, following: bytes) -> bool:
-    """Return True if a line goes on with the order of a ring, which has several blanks together."""
+    """Return True if a line continues the order of a ring, which has several spaces in a row."""
     if len(record) > MAX_RECORD_BYTES:
         return False
     return (
@@ -169,7 +169,7 @@ def goes_round(record: bytes, following: bytes) -> bool:
 
 
 def _spans(pattern: re.Pattern[bytes], end: bytes, start: bytes, *, blank: bool) -> bool:
-    """Return True if a pattern matches over the break between two lines."""
+    """Return True if a pattern matches across the break between two lines."""
     before = end[-_AROUND:]
     match = pattern.search(before + b" " * blank + start[:_AROUND])
     return match is not None and match.start() < len(before) < match.end()
@@ -184,5 +184,5 @@ def _is_known(message: bytes) -> bool:
 
 
 def is_ended(record: bytes) -> bool:
-    """Return True if a line of NCCL's has an end behind which nothing can follow."""
+    """Return True if a line of NCCL has an ending after which nothing can follow."""
     return _ENDED.search(record.rstrip()[-40:]) is not None

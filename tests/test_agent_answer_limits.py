@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import zlib
 from types import SimpleNamespace
 
@@ -217,12 +218,34 @@ def test_a_token_has_64_kib(tmp_path, characters, taken):
         Entry(token_file=path).token()
 
 
-def test_a_page_of_a_file_has_16_mebi_characters(monkeypatch):
-    asked = []
-    stdin = SimpleNamespace(read=lambda most: asked.append(most) or "rankscope_build_info{} 1\n")
-    monkeypatch.setattr(local_pages.sys, "stdin", stdin)
-    local_pages.of_files(["-"])
-    assert asked == [16 << 20]
+BUILD = "rankscope_build_info{} 1\n"
+
+
+def of_a_file(monkeypatch, tmp_path, text):
+    path = tmp_path / "node-1.prom"
+    path.write_text(text)
+    return local_pages.of_files([str(path)])[0]
+
+
+def of_standard_input(monkeypatch, tmp_path, text):
+    monkeypatch.setattr(local_pages.sys, "stdin", io.StringIO(text))
+    return local_pages.of_files(["-"])[0]
+
+
+def of_this_node(monkeypatch, tmp_path, text):
+    done = SimpleNamespace(returncode=0, stdout=text.encode())
+    monkeypatch.setattr(local_pages.subprocess, "run", lambda *_, **__: done)
+    return local_pages.of_this_node()
+
+
+@pytest.mark.parametrize("page", [of_a_file, of_standard_input, of_this_node])
+def test_a_page_of_16_mebi_characters_is_whole_and_a_longer_one_is_refused(
+    monkeypatch, tmp_path, page
+):
+    largest = BUILD + "#" * ((16 << 20) - len(BUILD))
+    assert page(monkeypatch, tmp_path, largest).text == largest
+    with pytest.raises(AgentError, match=r"page: it has more than 16777216 characters"):
+        page(monkeypatch, tmp_path, largest + "#")
 
 
 def test_the_agent_of_this_node_has_two_minutes(monkeypatch):

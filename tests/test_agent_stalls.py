@@ -51,6 +51,11 @@ def test_ranks_that_the_nodes_page_does_not_know_are_not_believed():
     assert found == {}
 
 
+def test_a_rank_that_cannot_be_read_costs_no_other_rank_its_place():
+    found, _ = asked_of([training_page(30.0)], {"job_id": "job"}, real(rank=1))
+    assert [one.rank for one in found["job"]] == [1]
+
+
 def test_an_answer_that_cannot_be_read_is_none():
     assert asked_of([training_page(30.0)], {"job_id": "job"})[0] == {}
     agent = FakeAgent({})

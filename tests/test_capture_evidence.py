@@ -6,6 +6,7 @@ import contextlib
 import json
 import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,6 +15,8 @@ import pytest
 from fake_api_server import FakeApiServer
 from kubeconfigs import written
 from pod_states import worker
+from rankscope_agent.contract import untrusted_json
+from rankscope_agent.contract.stalls import RankStall, as_object
 from rankscope_analyzers import cli
 from rankscope_analyzers.captures import archive
 from rankscope_analyzers.captures.evidence import CaptureEvidence, EvidenceReader
@@ -158,6 +161,14 @@ def test_what_was_kept_and_cannot_be_read_is_nothing(kept):
     assert agent_evidence.kept_pages({"n1": kept}) == ([], [])
     assert agent_evidence.kept_stalls({"n1": kept}) == []
     assert agent_evidence.kept_steps({"n1": kept}, "team/job").empty
+
+
+def test_a_stall_that_cannot_be_read_costs_no_other_rank_its_own():
+    whole = RankStall("team/job", 0, 2, 1.5, 60.0, True, "S", 1.0, (), "", (), "")
+    text = json.dumps([as_object(replace(whole, rank=rank)) for rank in (0, 777, 1)])
+    listed = untrusted_json.read(text.replace("777", "9" * 400))
+    found = agent_evidence.kept_stalls({"n1": {"stalls": {"stalls": listed}}})
+    assert [stall.rank for stall in found] == [0, 1]
 
 
 def test_steps_that_were_kept_are_of_the_job_and_of_the_node_that_kept_them():

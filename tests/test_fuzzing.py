@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ FOUND = Path(__file__).parent / "fixtures" / "fuzzing"
 BY_FOLDER = {target.folder: target for target in TARGETS.values()}
 FINDINGS = sorted(FOUND.glob("*/*"))
 INPUTS, SLOW_INPUTS = 200, 20
+NUMBER, MOST_NUMBERS = re.compile(rb"(?<![\w.])\d+"), 40
 SLOW_RUNS = 5_000
 """Targets that `make fuzz` gives so few inputs get few here too."""
 
@@ -29,6 +32,14 @@ def test_a_damaged_input_is_read_or_refused_and_never_breaks_its_parser(name):
     assert any(run(target, seed) for seed in seeds), "no seed is accepted"
     for data in mutated(1, SLOW_INPUTS if target.runs <= SLOW_RUNS else INPUTS, seeds):
         run(target, data)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_number_of_thousands_of_digits_is_read_or_refused_wherever_it_stands(name):
+    target = TARGETS[name]
+    for seed in filter(bytes.isascii, target.seeds()):
+        for number in itertools.islice(NUMBER.finditer(seed), MOST_NUMBERS):
+            run(target, seed[: number.start()] + b"9" * 5000 + seed[number.end() :])
 
 
 @pytest.mark.parametrize("path", FINDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")

@@ -1,5 +1,6 @@
 import io
 import json
+import math
 
 import pytest
 
@@ -34,6 +35,12 @@ def test_members_and_items_are_the_same_however_the_text_is_cut(chunk, indent):
 def test_tabs_and_line_ends_inside_of_texts_are_taken():
     """The profiler writes call stacks and kernels' names as they are."""
     assert read('{"events": ["a\tb\nc"]}') == [("events", "a\tb\nc")]
+
+
+def test_an_integer_of_more_digits_than_python_converts_costs_its_own_item_alone():
+    text = f'{{"events": [{{"ts": 1}}, {{"ts": {"9" * 5000}}}, {{"ts": 2}}]}}'
+    found = [item["ts"] for _, item in read(text, 64)]
+    assert found == [1, math.inf, 2]
 
 
 def test_an_empty_object_and_an_empty_array_hold_nothing():

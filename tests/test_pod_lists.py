@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -127,6 +128,13 @@ def test_what_is_no_list_is_an_error(body):
 @pytest.mark.parametrize("body", [b"{}", b'{"items": null}', b'{"items": []}', b' {"items":[ ] } '])
 def test_a_list_may_be_empty(body):
     assert list(JsonItems(io.BytesIO(body).read)) == []
+
+
+@pytest.mark.parametrize("digits", [309, 5000])
+def test_an_integer_that_no_float_holds_costs_no_other_item(digits):
+    body = b'{"items": [{"uid": 1}, {"uid": %b}, {"uid": 2}]}' % (b"9" * digits)
+    found = [item["uid"] for item in JsonItems(io.BytesIO(body).read)]
+    assert found == [1, math.inf, 2]
 
 
 def test_no_more_is_read_ahead_than_an_item_is_long():

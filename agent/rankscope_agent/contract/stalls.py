@@ -6,8 +6,9 @@ interpreter, its state from the kernel. All but the last is the word of an untru
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -148,6 +149,15 @@ def _shape(entry: Entry) -> str:
 def as_object(stall: RankStall) -> dict[str, Any]:
     """Return a stall as an agent sends it."""
     return asdict(stall)
+
+
+def readable(kept: Iterable[Mapping[str, Any]]) -> list[RankStall]:
+    """Return those stalls that can be read: one that cannot be costs no other rank its own."""
+    found = []
+    for one in kept:
+        with contextlib.suppress(LookupError, TypeError, ValueError):
+            found.append(read(one))
+    return found
 
 
 def read(kept: Mapping[str, Any]) -> RankStall:

@@ -1,8 +1,9 @@
-"""Parses untrusted JSON: every problem raises one kind of error."""
+"""Parses untrusted JSON: every problem raises one kind of error, and numbers fit into floats."""
 
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 MOST_DIGITS = 308
@@ -14,28 +15,26 @@ _TOO_MANY = b"0" * (MOST_DIGITS + 1)
 
 
 def read(text: str | bytes) -> Any:
-    """Return what a JSON document holds.
+    """Return what a JSON document holds; integers of more than `MOST_DIGITS` digits are infinite.
 
     Raises:
-        ValueError: it is none, or nests so deeply or holds so much that it cannot be read, or has
-            an integer of more than `MOST_DIGITS` digits.
+        ValueError: it is none, or nests so deeply or holds so much that it cannot be read.
     """
     try:
         if _has_long_number(text):
-            return json.loads(text, parse_int=bounded_integer)
+            return json.loads(text, parse_int=bounded_number)
         return json.loads(text)
     except (RecursionError, MemoryError) as error:
         raise ValueError(f"JSON that cannot be read ({error!r})") from None
 
 
-def bounded_integer(digits: str) -> int:
-    """Return an integer, given as the parser of JSON gives it.
+def bounded_number(digits: str) -> int | float:
+    """Return an integer, given as the parser of JSON gives it; infinity if it has too many digits.
 
-    Raises:
-        ValueError: it has too many digits.
+    `1e999` is infinite as well, so that readers refuse either in the one entry that has it.
     """
     if len(digits.lstrip("-")) > MOST_DIGITS:
-        raise ValueError(f"an integer of {len(digits)} digits")
+        return -math.inf if digits.startswith("-") else math.inf
     return int(digits)
 
 

@@ -9,12 +9,15 @@ from typing import Any
 
 import yaml
 
+from rankscope_analyzers.text.sanitize import visible
+
 MOST_BYTES = 1 << 20
 """A thousand projects and prices are a tenth of that."""
 
 MOST_DEPTH = 20
 
 _LOADER = yaml.SafeLoader
+_SHOWN = 40  # characters of what is no value
 
 
 class ConfigurationError(Exception):
@@ -105,7 +108,11 @@ def _value(node: yaml.Node, path: Way, places: dict[Way, Place], name: str) -> A
         return dict(_items(node, path, places, name))
     if isinstance(node, yaml.SequenceNode):
         return [_value(one, (*path, at), places, name) for at, one in enumerate(node.value)]
-    return _LOADER("").construct_object(node)
+    try:
+        return _LOADER("").construct_object(node)
+    except ValueError:  # of a date that no calendar has, or an integer of thousands of digits
+        problem = f"{visible(node.value, _SHOWN)} is no value"
+        raise ConfigurationError(f"{name}:{places[path]}: {problem}") from None
 
 
 def _items(

@@ -123,6 +123,6 @@ def _steps(node: str, one: Mapping[str, Any], job_id: str) -> StepAnswer | None:
 
 def _stalls(one: Mapping[str, Any]) -> Sequence[RankStall]:
     try:
-        return [stalls.read(stall) for stall in one["stalls"]["stalls"]]
-    except (LookupError, TypeError, ValueError):
+        return stalls.readable(one["stalls"]["stalls"])
+    except (LookupError, TypeError):
         return ()

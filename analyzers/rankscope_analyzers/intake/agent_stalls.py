@@ -91,6 +91,6 @@ def _asked(agent: Agent, job_id: str | None) -> list[RankStall]:
     query = f"?{urlencode({'job': job_id})}" if job_id else ""
     try:
         answer = agent.json(f"/api/v1/stalls{query}", MAXIMUM_ANSWER_BYTES, ANSWER_SECONDS)
-        return [stalls.read(one) for one in answer["stalls"]]
-    except (AgentError, LookupError, TypeError, ValueError):
+        return stalls.readable(answer["stalls"])
+    except (AgentError, LookupError, TypeError):
         return []

@@ -14,7 +14,7 @@ from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.text.sanitize import visible
 
 LARGEST_PAGE = 16 << 20
-"""Bytes; an agent's page has 2,000 series by default, some 300 KiB."""
+"""Characters; an agent's page has 2,000 series by default, some 300 KiB."""
 
 PATIENCE_SECONDS = 120.0
 """An agent that runs every collector once takes some five seconds."""
@@ -35,9 +35,9 @@ def of_files(paths: Sequence[str]) -> list[Page]:
 def _of_file(path: str) -> Page:
     try:
         if path == STANDARD_INPUT:
-            return _page("standard input", sys.stdin.read(LARGEST_PAGE), path)
+            return _page("standard input", sys.stdin.read(LARGEST_PAGE + 1), path)
         with Path(path).open(encoding="utf-8") as source:
-            return _page(Path(path).stem, source.read(LARGEST_PAGE), path)
+            return _page(Path(path).stem, source.read(LARGEST_PAGE + 1), path)
     except OSError as error:
         raise AgentError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -45,6 +45,8 @@ def _of_file(path: str) -> Page:
 
 
 def _page(node: str, text: str, source: str) -> Page:
+    if len(text) > LARGEST_PAGE:
+        raise AgentError(f"{source} is no agent's page: it has more than {LARGEST_PAGE} characters")
     if "\nrankscope_build_info{" not in f"\n{text}":
         raise AgentError(
             f"{source} is no agent's page; rankscope-agent --once prints one on its node"
@@ -73,5 +75,5 @@ def of_this_node() -> Page:
     if done.returncode:
         last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise AgentError(f"this node's agent cannot be run once: {visible(last)}")
-    text = done.stdout[:LARGEST_PAGE].decode("utf-8", "replace")
+    text = done.stdout.decode("utf-8", "replace")
     return _page(os.uname().nodename, text, "what this node's agent prints")

@@ -22,7 +22,7 @@ LIMITS: Mapping[str, tuple[tuple[str, ...], int | None]] = {
 }
 """Where each kind keeps its number of restarts, and what holds without it; None is no limit."""
 
-_NNODES = re.compile(r"(\d+)(?::(\d+))?")
+_NNODES = re.compile(r"(\d{1,9})(?::(\d{1,9}))?")
 
 
 def restart_budget(job: Job) -> Outcome:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from rankscope_analyzers.preflight.environment import environment
 from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, UndecidedError
 from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
-from rankscope_analyzers.preflight.values import mapping, text
+from rankscope_analyzers.preflight.values import mapping, number, text
 
 _PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_processes_per_node")
 _ENDPOINTS = ("--rdzv_endpoint", "--rdzv-endpoint", "--master_addr", "--master-addr")
 _AUTOMATIC = frozenset({"auto", "gpu"})
+_SHOWN = 40  # characters of what is no number
 
 
 def _option(role: Role, names: tuple[str, ...]) -> str | None:
@@ -30,13 +31,14 @@ def _gpu_count(job: Job, role: Role) -> Outcome:
         processes, where = _by_variable(job, role)
     if processes in _AUTOMATIC:
         return passed(f"{where}: {processes}, {role.gpus} GPUs")
-    if not processes.isdecimal():
-        raise UndecidedError(f"{where} is {processes!r}")
+    count = number(processes)
+    if count is None or count < 0:
+        raise UndecidedError(f"{where} is {processes[:_SHOWN]!r}")
     seen = f"{where}: {processes}, and {role.gpus} GPUs"
     expected = f"one process for each GPU: {role.gpus}"
-    if int(processes) > role.gpus:
+    if count > role.gpus:
         return failed(f"{seen}: two ranks share one", expected, f"correct {where} or the limits")
-    if int(processes) < role.gpus:
+    if count < role.gpus:
         return warned(f"{seen}: some stay idle", expected, f"correct {where} or the limits")
     return passed(seen)
 

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rankscope_agent.contract.untrusted_json import bounded_number
+
 CHUNK_CHARACTERS = 1 << 20
 """Characters read at once: some thousand items, a negligible share of any machine's memory."""
 
@@ -18,6 +20,11 @@ MAXIMUM_VALUE_CHARACTERS = 32 << 20
 data, tensor and pipeline groups for each is about 20 MB."""
 
 _SPACE = " \t\r\n"
+
+# Names of kernels and call stacks hold tabs and line ends as they are.
+_DECODE = json.JSONDecoder(strict=False).raw_decode
+_DECODE_BOUNDED = json.JSONDecoder(strict=False, parse_int=bounded_number).raw_decode
+"""Takes half as long again, and reads integers of more digits than Python converts."""
 
 
 class JsonStreamError(ValueError):
@@ -36,8 +43,6 @@ class JsonStream:
         self._read = read
         self._left = maximum_characters
         self._maximum = maximum_characters
-        # Names of kernels and call stacks hold tabs and line ends as they are.
-        self._decode = json.JSONDecoder(strict=False).raw_decode
         self._text = ""
         self._at = 0
         self._passed = 0
@@ -103,7 +108,7 @@ class JsonStream:
         while True:
             problem = "a value that is cut short"
             try:
-                value, end = self._decode(self._text, self._at)
+                value, end = _decoded(self._text, self._at)
             except ValueError as error:
                 problem = str(error)
             except RecursionError:
@@ -141,3 +146,12 @@ class JsonStream:
     def _error(self, seen: str, expected: str) -> JsonStreamError:
         offset = self._passed + self._at
         return JsonStreamError(f"has {seen} at character {offset}, expected {expected}")
+
+
+def _decoded(text: str, at: int) -> tuple[Any, int]:
+    try:
+        return _DECODE(text, at)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return _DECODE_BOUNDED(text, at)

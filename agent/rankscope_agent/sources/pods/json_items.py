@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rankscope_agent.contract.untrusted_json import bounded_number
+
 READ_BYTES = 65536
 
 MAX_VALUE = 16 << 20
@@ -21,7 +23,7 @@ make six times as many."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _AFTER = frozenset(" \t\r\n,]}:")
-_DECODE = json.JSONDecoder().raw_decode
+_DECODE = json.JSONDecoder(parse_int=bounded_number).raw_decode
 
 
 class JsonItems:

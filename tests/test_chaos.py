@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import threading
@@ -138,6 +139,17 @@ def test_an_alert_that_goes_on_beside_a_new_one_of_its_group_is_not_repeated():
         (alerting.FALLBACK, "a"),
         (alerting.FALLBACK, "b"),
     ]
+
+
+def test_an_alert_holds_while_its_condition_is_true_and_not_while_it_is_only_kept():
+    kept = {"keepFiringSince": "2026-11-27T08:04:06Z"}
+    labels = {"alertname": alerting.STRAGGLER, "job_id": "a"}
+    rows = [
+        {"state": "firing", "labels": labels},
+        {"state": "firing", "labels": labels | {"job_id": "b"}} | kept,
+        {"state": "pending", "labels": labels | {"job_id": "c"}},
+    ]
+    assert alerting.holding(json.dumps({"data": {"alerts": rows}})) == {(alerting.STRAGGLER, "a")}
 
 
 def test_a_change_that_a_log_tells_twice_is_found_beside_a_line_that_was_cut_short():

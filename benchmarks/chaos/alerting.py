@@ -117,6 +117,20 @@ def firing(messages: Iterable[tuple[str, Message]]) -> set[Alert]:
     return {subject for status, subject in last.values() if status == "firing"}
 
 
+def holding(answer: str) -> set[Alert]:
+    """Return the alerts whose condition is true, by Prometheus' answer to `/api/v1/alerts`.
+
+    One that only keeps firing after its condition ended is not among them: Prometheus forgets it
+    when it is killed.
+    """
+    alerts = json.loads(answer)["data"]["alerts"]
+    return {
+        subject_of(one["labels"])
+        for one in alerts
+        if one["state"] == "firing" and "keepFiringSince" not in one
+    }
+
+
 def begun(messages: Iterable[tuple[str, Message]]) -> Counter[Alert]:
     """Count how often each alert began, by the messages in their order.
 

@@ -27,7 +27,7 @@ from benchmarks.chaos.jobs import (
     reference,
 )
 from benchmarks.chaos.looking import Pages, asked, culprits, knows, records
-from benchmarks.chaos.server import Use, comes_true
+from benchmarks.chaos.server import Use, comes_true, get
 
 SETTLE_SECONDS = 90.0
 """After which everything has to be as it was: alerts wait for seconds here, not for minutes."""
@@ -154,7 +154,8 @@ class Matrix:
         chain = self._chain
         messages = list(chain.sent.got)
         written = job.files()
-        alerts = {(alerting.STRAGGLER, LONG), *((alerting.FALLBACK, one) for one in self._marks)}
+        slow = (alerting.STRAGGLER, LONG)
+        alerts = {slow, *((alerting.FALLBACK, one) for one in self._marks)}
         seen = Seen(
             exit_codes=codes,
             steps=SHORT_STEPS,
@@ -163,13 +164,17 @@ class Matrix:
             pages=pages.served,
             empty=pages.empty,
             unanswered=pages.unanswered,
-            missing=sorted(alerts - alerting.firing(messages)),
+            missing=sorted(alerts),
             doubled=sorted(self._doubles(messages) - self._doubled),
             died=self._died(),
             before=self._use,
             knows=False,
         )
         # What one of them does not answer is no reason to leave the others unasked.
+        with contextlib.suppress(*SILENT):
+            holding = alerting.holding(get(f"{chain.prometheus.url}/api/v1/alerts"))
+            on = alerting.firing(messages) - ({slow} - holding)
+            seen = replace(seen, missing=sorted(alerts - on))
         with contextlib.suppress(*SILENT):
             seen = replace(seen, records={} if fault.ringless else records(chain, job))
         with contextlib.suppress(*SILENT):

@@ -15,18 +15,18 @@ from rankscope_analyzers.stragglers.quantities import Steps
 from rankscope_analyzers.stragglers.shape import Shape
 
 LOCKED_SHARE = 0.002
-"""Part of compute by which tensor ranks that wait for each other inside it may differ. GPUs of one
-model differ by half a per cent at least, so more is what each of them needs by itself."""
+"""Fraction of compute by which tensor ranks that wait for each other inside it may differ. GPUs of
+one model differ by at least half a per cent, so more is what each of them needs by itself."""
 
 LOCKED_NOISE = 0.003
-"""Part of compute by which distances between stages of one replica may change from step to step,
-where compute ends for all of them with the replica. Kernels alone change by more."""
+"""Fraction of compute by which distances between stages of one replica may vary from step to step
+if compute ends for all of them with the replica. Kernels alone vary by more."""
 
 LOCKED_SPREAD = 0.3
-"""As a part of what replicas differ by: sequences of unequal length move all stages of one."""
+"""As a fraction of how much replicas differ: sequences of unequal length move all stages of one."""
 
 USUAL_MICROBATCHES = 4
-"""Micro-batches for each stage if they are not counted: with fewer the pipeline idles."""
+"""Micro-batches per stage if they are not counted: with fewer the pipeline idles."""
 
 LARGEST_MICROBATCHES = 1 << 20
 """Larger counts are invalid."""
@@ -58,7 +58,7 @@ def shape_of_run(
 
 
 def _timing(rows: Rows) -> int:
-    """Return the timing of most records that name one, 0 if none does."""
+    """Return the timing of most records that state one, 0 if none does."""
     codes = rows.whole.get(TIMING)
     known = codes[codes > 0] if codes is not None else np.empty(0, dtype=np.int64)
     return int(np.argmax(np.bincount(known))) if len(known) else 0
@@ -146,10 +146,10 @@ def _exit_lateness(
 
 
 def _nodes_by_size(nodes: Integers) -> Iterator[Integers]:
-    """Yield the members of all nodes with equally many, two at least: a row for each node.
+    """Yield the members of all nodes that have equally many, at least two: a row for each node.
 
     Args:
-        nodes: of each rank, negative where it is unknown.
+        nodes: of each rank, negative if unknown.
     """
     order = np.argsort(nodes, kind="stable")
     numbers, first, counts = np.unique(nodes[order], return_index=True, return_counts=True)

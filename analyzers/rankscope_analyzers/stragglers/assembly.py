@@ -36,7 +36,8 @@ BLOCK_ROWS = 1 << 16
 """Records that are processed at once: large enough for numpy, small enough for the cache."""
 
 MAXIMUM_BUFFERED = 8
-"""Blocks of records that may wait for a step: a counter that stands still never completes one."""
+"""Blocks of records that may wait for a step: a counter that does not advance never completes
+one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +131,10 @@ class Assembler:
         return sum(map(len, self._buffered))
 
     def release(self, ranks: Integers) -> Iterator[Shape | Block]:
-        """Yield the steps of which no record is missing any more, sooner than others would push.
+        """Yield the steps of which no record is missing any more, earlier than later steps would.
 
         Args:
-            ranks: those of which records are still awaited; each has sent its own in order.
+            ranks: those with records still to come; each has sent its earlier ones in order.
         """
         known = ranks[ranks < len(self._reached)]
         if not len(known) or len(known) < len(ranks) or not self._buffered:
@@ -186,7 +187,7 @@ class Assembler:
             self._buffered.append(rows)
 
     def _reach(self, rows: Rows) -> None:
-        """Note how far each rank of the run has come."""
+        """Record how far each rank of the run has come."""
         most = int(rows.rank.max()) + 1
         if most > len(self._reached):
             more = np.full(most - len(self._reached), -1, dtype=np.int64)
@@ -244,8 +245,8 @@ class Assembler:
     ) -> tuple[int, bool]:
         """Return the step from which on ranks without a position report often enough to get one.
 
-        That needs `GROWING_STEPS` steps: where there are fewer so far, it is the first step for
-        which the answer is uncertain.
+        That requires `GROWING_STEPS` steps: with fewer so far, it is the first step for which the
+        answer is uncertain.
 
         Args:
             position: of each record, -1 if its rank has none.

@@ -9,7 +9,7 @@ from rankscope_analyzers.numeric.medians import mean, median
 from rankscope_analyzers.stragglers.view import View
 
 MINIMUM_SECONDS = 0.003
-"""Seconds a step: the time slice of a process on a shared core (3 ms, the base slice of Linux's
+"""Seconds per step: the time slice of a process on a shared core (3 ms, the base slice of Linux's
 scheduler). A rank that is late by less may just share its core with another program."""
 
 DOMINANCE = 2.0
@@ -21,18 +21,19 @@ MAXIMUM_SHARE = 0.5
 
 CLEAR_HALF = 0.1
 """Share of the step by which exactly half of the ranks must be late to be distinguished from the
-other half where they do not fill their nodes: a smaller difference may be chance."""
+other half if they do not fill their nodes: a smaller difference may be chance."""
 
 MINIMUM_WAIT_SHARE = 0.25
-"""A culprit's peers wait for it: at least this part of its excess must show as their waiting."""
+"""A culprit's peers wait for it: at least this fraction of its excess must show as their
+waiting."""
 
 
 def is_conclusive(view: View, excess: Floats, accused: Booleans) -> bool:
-    """Return True if the evidence is enough to name ranks.
+    """Return True if the evidence is sufficient to name ranks.
 
     Args:
         view: the newest steps.
-        excess: (P, D, T) seconds a step that each rank needs beyond its peers.
+        excess: (P, D, T) seconds per step that each rank needs beyond its peers.
         accused: (P, D, T) true for those that would be named.
     """
     known = np.isfinite(excess)
@@ -60,8 +61,8 @@ def peers_wait(view: View, excess: Floats, accused: Booleans) -> bool:
     """Return True if the others spend the worst rank's excess waiting, or if that is unknown.
 
     The shortest wait alone accuses innocent ranks, and so does the longest compute alone: the
-    culprit of a synchronous step shows both. Where ranks also wait for tensor and pipeline peers,
-    sync contains more than the wait for one rank.
+    culprit of a synchronous step shows both. If ranks also wait for tensor and pipeline peers, sync
+    contains more than the wait for one rank.
     """
     if not view.flat or "sync" not in view.known:
         return True

@@ -1,9 +1,9 @@
-"""What is usual for a job: learned at the start of its runs, kept through restarts, taken anew.
+"""The usual durations of a job: learned at the start of its runs, kept across restarts, renewed.
 
 A run of a size that the job had before is compared with the first run of that size. A run of
-another size keeps what its links and storage took; where samples are counted, also what they took
-to compute: a slowdown that comes with an elastic restart is seen. Elsewhere the first steps of the
-new size count as usual.
+another size keeps the usual times of links and storage and, if samples are counted, of compute, so
+that a slowdown that comes with an elastic restart is noticed. Otherwise the first steps of the new
+size count as usual.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.view import Baseline
 
 MAXIMUM_SIZES = 16
-"""Sizes of a job that are remembered, the ones it had last: nodes leave and come back."""
+"""Sizes of a job that are remembered, the most recent ones: nodes leave and come back."""
 
 NEW_PACE_SECONDS = 86400.0
-"""Something that slows all ranks for a day without being repaired is how the job works: its
-sequences became longer, say. It is then told as over, and later steps are compared with it."""
+"""A slowdown of all ranks that nobody repairs for a day is how the job works: its sequences became
+longer, for example. It is then reported as over, and becomes the baseline of later steps."""
 
 Size = tuple[int, int, int]
 
@@ -60,7 +60,7 @@ def learned(
 
 
 def _for_its_work(made: Baseline, before: Baseline) -> Baseline:
-    """Return a baseline whose compute is that of another size, for as many samples as now."""
+    """Return a baseline with the compute of another size, scaled to the samples of this one."""
     if not (made.work > 0 and before.work > 0) or made.stage.shape != before.stage.shape:
         return made
     if (made.weights is None) != (before.weights is None):
@@ -71,10 +71,10 @@ def _for_its_work(made: Baseline, before: Baseline) -> Baseline:
 
 
 def is_new_pace(going: Incident, clock: float) -> bool:
-    """Return True if all ranks have computed longer for so long that it is usual.
+    """Return True if all ranks have computed longer for long enough to call it usual.
 
     Args:
-        going: an incident that goes on.
+        going: an open incident.
         clock: of the newest step.
     """
     everybody = going.kind == "global_slowdown" and going.shown_by != "exchange"

@@ -10,7 +10,7 @@ from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.stragglers.view import Candidate
 
 LATER_MUST_COST = 1.6
-"""A slow earlier phase makes later ones look odd: a later cause must cost this much more to win."""
+"""A slow earlier phase makes later ones deviate: a later cause must cost this much more to win."""
 
 
 INDEPENDENT: Mapping[FaultClass, tuple[FaultClass, ...]] = {
@@ -28,11 +28,11 @@ INDEPENDENT: Mapping[FaultClass, tuple[FaultClass, ...]] = {
     "partition_imbalance": ("gpu_compute", "data_loader", "network_link", "global_slowdown"),
     "host_transient": ("gpu_compute", "network_link", "storage_checkpoint", "global_slowdown"),
 }  # fmt: skip
-"""Causes that can be found beside another one, because a step measures them separately.
+"""Causes that can be found in addition to another one, because a step measures them separately.
 
-What the first cause looks like from another angle is left out. A slow GPU makes its stage heavy,
-slow input on many ranks raises the median that shared storage is judged by, a slow link and a slow
-fabric are two answers to one question, and unequal sequences leave unequal residuals too.
+Other views of the first cause are left out. A slow GPU makes its stage heavy, slow input on many
+ranks raises the median that shared storage is judged by, a slow link and a slow fabric are two
+answers to one question, and unequal sequences leave unequal residuals too.
 """
 
 INDEPENDENT_IF_WALL: tuple[FaultClass, ...] = ("data_loader", "network_link", "storage_checkpoint")

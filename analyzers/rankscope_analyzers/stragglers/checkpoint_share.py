@@ -1,7 +1,7 @@
-"""How much of a job's time its checkpoints take, by what probes mark.
+"""How much of a job's time its checkpoints take, as marked by probes.
 
 Steps of a synchronous job wait for the rank that saves longest, so its time is the job's. Saving
-beside training, in threads or other processes, blocks no step and does not count.
+concurrently with training, in threads or other processes, blocks no step and does not count.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rankscope_analyzers.text.wording import duration
 SAVING = frozenset(("checkpoint_save", "checkpoint_staging"))
 
 NOTABLE_SHARE = 0.1
-"""Share of the time from which on it is reported: with Young's interval a job with a failure a day
-and saves of a minute loses 5 % to saving."""
+"""Share of the time from which on it is reported: with Young's interval a job with one failure a
+day and saves of a minute loses 5 % to saving."""
 
 
 def note(frame: StepFrame, spans: Iterable[BesideSteps]) -> Iterator[str]:
@@ -28,7 +28,7 @@ def note(frame: StepFrame, spans: Iterable[BesideSteps]) -> Iterator[str]:
 
     Args:
         frame: its steps.
-        spans: what its ranks did beside steps.
+        spans: what its ranks did outside of steps.
     """
     known = np.isfinite(frame.starts)
     if not known.any():

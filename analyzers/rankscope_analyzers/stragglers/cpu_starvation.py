@@ -23,13 +23,13 @@ starved."""
 
 TIMES_PEERS = 4.0
 """On a crowded node all ranks wait, and one of them may wait twice as long as the others for a few
-seconds. A CPU limit, or a CPU that is given to others, makes it ten times as long and more."""
+seconds. A CPU limit, or a CPU that others occupy, makes it ten times as long or more."""
 
 SHARE_OF_WORST = 0.5
-"""Ranks with at least this part of the worst excess are accused with it."""
+"""Ranks with at least this fraction of the worst excess are accused with it."""
 
 RESOLUTION_SECONDS = 1e-9
-"""Resolution of records: less than that is no work at all."""
+"""Resolution of records: smaller values mean no work at all."""
 
 
 def starved_ranks(view: View) -> Candidate | None:

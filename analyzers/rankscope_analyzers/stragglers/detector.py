@@ -1,6 +1,6 @@
 """The incremental straggler detector: steps in, incidents out, in bounded memory.
 
-The result after a step depends on that step and earlier ones only, so that a trace that is cut at
+The result after a step depends only on that step and earlier ones, so that a trace that is cut at
 the time of a verdict gives the same verdict.
 """
 
@@ -57,7 +57,7 @@ MAXIMUM_MARKED = 0.3
 
 MAXIMUM_NODES = 1 << 16
 """Nodes of a job that are remembered by name: four times those of the largest one, so that a job
-that moves from node to node for months does not fill the memory with names."""
+that moves between nodes for months does not fill the memory with names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,8 @@ def diagnose_each(jobs: Iterable[JobRecords], followed: Follower | None = None) 
 
 def _diagnosis_or_reason(job: JobRecords, followed: Follower | None) -> Diagnosis | str:
     try:
-        # What was not measured, or took no time, is NaN here: warnings of it would say nothing.
+        # Values that were not measured, or took no time, are NaN here; NumPy's warnings would only
+        # distract.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return diagnosis(job, followed)
     except RecordError as error:
@@ -181,10 +182,9 @@ def _judged(job: JobRecords, followed: Follower | None) -> Diagnosis:
 
 
 def _aligned(job: JobRecords) -> tuple[JobRecords, Apart]:
-    """Return a job by the clocks of most ranks, and by how much the others' are ahead of these.
+    """Return a job by the clocks of most ranks, and by how much the other clocks are ahead.
 
-    Windows of collectives, and the records that belong to them, are put together by clocks of their
-    own.
+    Windows of collectives, and the records that belong to them, are aligned by separate offsets.
     """
     apart = far_clocks.NONE if job.windows else far_clocks.ahead(job.records)
     if not apart:
@@ -194,7 +194,7 @@ def _aligned(job: JobRecords) -> tuple[JobRecords, Apart]:
 
 
 def _far_apart(apart: Apart) -> Iterator[str]:
-    """Say that clocks were corrected, in two sentences however many nodes and ranks there are."""
+    """Describe the correction of clocks, in two sentences for any number of nodes and ranks."""
     alone = {f"rank {rank} of node {node}": by for (node, rank), by in apart.ranks.items()}
     nodes = {f"node {node}": by for node, by in apart.nodes.items()}
     for clocks_of in filter(None, (nodes, alone)):
@@ -224,7 +224,7 @@ def _detect(
 
 
 def _not_followed(job: JobRecords, followed: Follower | None) -> Iterator[str]:
-    """Say what a job is compared with that is judged anew at each poll."""
+    """Describe the baseline of a job that is judged anew at each poll."""
     if followed is not None and job.live and job.windows:
         yield (
             "sampled windows of collectives tell of steps long after their end: the job is compared"
@@ -240,7 +240,7 @@ def _layout(job: JobRecords, frame: StepFrame) -> Layout:
 
 
 MINIMUM_NOTED_SHARE = 0.025
-"""Share of the time from which on it is reported that all ranks wait for rank 0."""
+"""Share of the time above which it is reported that all ranks wait for rank 0."""
 
 
 def _asides(detection: Detection) -> Iterator[str]:
@@ -261,7 +261,7 @@ def _asides(detection: Detection) -> Iterator[str]:
 def _completed(
     frame: StepFrame, job: JobRecords, offsets: tuple[ClockOffset, ...]
 ) -> tuple[StepFrame, pd.DataFrame, tuple[str, ...]]:
-    """Complete a frame by sampled windows of collectives; add notes on what they lack."""
+    """Complete a frame with sampled windows of collectives; add notes on what they lack."""
     if not job.windows:
         return frame, job.records, ()
     by_rank = clocks.per_rank(frame, offsets)

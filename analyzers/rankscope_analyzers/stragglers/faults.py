@@ -26,7 +26,7 @@ class Fault:
 
     @property
     def main(self) -> Incident:
-        """Return the episode that lost most."""
+        """Return the episode that lost the most time."""
         return max(self.episodes, key=self.lost_seconds)
 
     @property

@@ -83,7 +83,7 @@ class Feed:
     Args:
         job: its layout.
         block_rows: records that are judged at once; the answer does not depend on it.
-        complete: the known steps of a run may be all of it; short runs are judged sooner.
+        complete: True if the known steps of a run may be all of it; short runs are judged sooner.
     """
 
     __slots__ = (
@@ -121,7 +121,7 @@ class Feed:
         """Judge the steps that are complete: the answer is the same, and known sooner.
 
         Args:
-            ranks: those of which records are still awaited; of no other one may any be added.
+            ranks: those with records still to come; none of any other rank may be added.
 
         Raises:
             RecordError: records contradict the layout.
@@ -131,7 +131,7 @@ class Feed:
     def latest(self) -> Detection | None:
         """Return the incidents as of the newest step that was judged; change nothing.
 
-        None where records wait that would have to be judged by a copy, as of a short run.
+        The result is None if records wait that a copy would have to judge, as in a short run.
         """
         if self._pending_shape is not None or self._shape is None or self._detector.awaits:
             return None
@@ -206,7 +206,7 @@ class Feed:
                     self._judge_pending(goes_on=True)
 
     def _judge_pending(self, *, goes_on: bool = False) -> None:
-        """Judge the buffered beginning of a run, which is all of it unless it goes on."""
+        """Judge the buffered beginning of a run, which is all of it unless it continues."""
         if self._pending_shape is not None and self._pending_blocks:
             length = self._length()
             short = self._complete and length.is_short and not goes_on
@@ -229,7 +229,7 @@ class Feed:
 
 
 def _of_new_pace(found: tuple[float, float, float] | None) -> Iterator[str]:
-    """Say with what the job is no longer compared."""
+    """Describe the baseline that the job is no longer compared with."""
     if found is None:
         return
     since, observed, expected = found
@@ -262,5 +262,5 @@ def assembled(
 
 
 def _world(job: Layout) -> int | None:
-    """Return the ranks that records may be of, None where these say it themselves."""
+    """Return the ranks that records may be of, None to take them from the records."""
     return None if job.by_groups else job.world

@@ -33,15 +33,15 @@ from rankscope_analyzers.stragglers.feed import Detection, Feed
 from rankscope_analyzers.stragglers.incidents import Incident
 
 MAXIMUM_LAG_SECONDS = 120.0
-"""A rank that is further behind the newest one is not waited for: its agent does not answer, or it
-is gone. Four polls at the watch's default interval."""
+"""A rank that is further behind the newest one is no longer awaited: its agent does not answer, or
+it is gone. Four polls at the watch's default interval."""
 
 MAXIMUM_LAG_STEPS = 3.0
-"""Nor is one that is more steps behind, where these take longer."""
+"""Nor is a rank that is this many steps behind, if steps take longer."""
 
 WAITING_STEPS = 4
-"""Steps that may wait for ranks that are behind before the newest are judged without these: as many
-as lie between two evaluations of the detector."""
+"""Steps that may wait for late ranks before the newest are judged without these: as many as lie
+between two evaluations of the detector."""
 
 NEW_JOB_SECONDS = 1800.0
 """A job that returns after a longer silence is treated as another one of the same name: its batch
@@ -59,8 +59,8 @@ NO_RECORDS = ColumnTable({}, np.empty(0, dtype=np.int64), ())
 class FollowedJobs:
     """The state of many running jobs; bounded memory.
 
-    `first_steps` are the seconds that first steps of these jobs took: agents tell of those that are
-    long over at the first look alone.
+    `first_steps` are the seconds that first steps of these jobs took: agents report those that are
+    long over only at the first look.
     """
 
     __slots__ = ("_jobs", "_poll", "_waiting", "first_steps")
@@ -136,7 +136,7 @@ class FollowedJobs:
             name: of the job.
             fresh: in any order; may be none.
             job: its layout.
-            start: its first records, where they are known.
+            start: its first records, if known.
 
         Raises:
             RecordError: a column is missing, or no record was usable so far.
@@ -153,7 +153,7 @@ class FollowedJobs:
         return name in self._jobs
 
     def _keep(self, name: str, known: FollowedJob) -> None:
-        """Keep a job, after all others; not at all if its records made something raise."""
+        """Keep a job, after all others; not at all if its records made an analyzer raise."""
         known.last_poll = self._poll
         self._jobs[name] = known
         while len(self._jobs) > MAXIMUM_JOBS:
@@ -211,8 +211,8 @@ class FollowedJob:
     def follow(self, fresh: ColumnTable, waiting: ColumnTable) -> tuple[Detection, ColumnTable]:
         """Add records that were not there before; return the incidents as of the newest ones.
 
-        A copy of the state judges records that wait for other ranks only where they are many, or
-        where nothing else comes.
+        A copy of the state judges records that wait for other ranks only if they are many, or if
+        nothing else arrives.
 
         Args:
             fresh: may be none.
@@ -235,10 +235,10 @@ class FollowedJob:
         return detection, records
 
     def _without_unseen_ends(self, detection: Detection) -> Detection:
-        """Return a detection in which incidents go on whose end nobody has seen.
+        """Keep incidents open whose end nobody has seen.
 
         While an agent is restarted, the newest steps are judged without the ranks of its node. That
-        none of them shows a slow rank says nothing of a rank that is missing there.
+        none of them shows a slow rank is no evidence about the missing ranks.
         """
         incidents = tuple(
             replace(one, until=None) if self._awaits_all_of(one) else one
@@ -247,7 +247,7 @@ class FollowedJob:
         return replace(detection, incidents=incidents)
 
     def _awaits_all_of(self, incident: Incident) -> bool:
-        """Return True if records of an incident's ranks are awaited from before it ended on."""
+        """Return True if records of an incident's ranks are awaited from before its end."""
         ranks = [rank for rank in incident.ranks if rank < len(self._newest)]
         if incident.until is None or not ranks:
             return False
@@ -255,7 +255,7 @@ class FollowedJob:
         return bool(np.all((newest >= self._awaited_since) & (newest < incident.until)))
 
     def _take(self, records: ColumnTable) -> ColumnTable:
-        """Judge what is due of some records, with all steps that are complete; return the rest."""
+        """Judge the records that are due, with all steps that are complete; return the rest."""
         step_records.require(records.columns, REQUIRED)
         starts, rank = _starts(records), _ranks(records)
         new, due = self._due(records, starts, rank)
@@ -269,7 +269,7 @@ class FollowedJob:
     def _due(
         self, records: ColumnTable, starts: Floats, rank: Integers
     ) -> tuple[Booleans, Booleans]:
-        """Return which records were not judged before, and which of these are to be judged now."""
+        """Return which records were not judged before, and which of these are due now."""
         self._count_late(starts, rank)
         new = ~(starts < self._judged_until)
         before, self._judged_until = (
@@ -285,9 +285,8 @@ class FollowedJob:
     ) -> float:
         """Return the time up to which the records of all ranks are complete.
 
-        Records of a rank come in order, so that this is the newest record of the rank that is
-        furthest behind, except for ranks that are no longer waited for. A rank whose clock is far
-        ahead delays none.
+        Records of a rank come in order, so this is the newest record of the slowest rank, except
+        for ranks that are no longer awaited. A rank whose clock is far ahead delays none.
         """
         known = new & np.isfinite(starts) & (rank >= 0)
         if not known.any():
@@ -311,7 +310,7 @@ class FollowedJob:
         late = late[starts[late] > self._newest_taken[rank[late]]]
         if len(late):
             np.maximum.at(self._newest_taken, rank[late], starts[late])
-            # From now on it is waited for: one that is always late by as much is heard then.
+            # From now on it is awaited: a rank that is always this late is included then.
             np.maximum.at(self._newest, rank[late], starts[late])
             what = f"it is of rank {rank[late[0]]}, whose records were no longer awaited"
             self._feed.add_dropped(Dropped("late", len(late), int(late[0]) + 1, what))
@@ -322,7 +321,7 @@ def _raise_to(known: Floats, rank: Integers, starts: Floats, which: Booleans) ->
 
 
 def _maximum_lag(lasted: npt.NDArray[Any]) -> float:
-    """Return how many seconds a rank may lag behind others, whose steps last so long."""
+    """Return how many seconds a rank may lag behind others when steps last this long."""
     known = lasted[np.isfinite(lasted)]
     return max(
         MAXIMUM_LAG_SECONDS, MAXIMUM_LAG_STEPS * float(np.median(known)) if len(known) else 0.0
@@ -336,7 +335,7 @@ def _grown(known: Floats, count: int) -> Floats:
 
 
 def columns_of(records: pd.DataFrame) -> ColumnTable:
-    """Return what is read of records."""
+    """Return the columns that are read from records."""
     return ColumnTable.of_frame(records, USED)
 
 

@@ -11,29 +11,29 @@ MINIMUM_RISE = 0.04
 """Relative rise of compute below which a change of data explains it."""
 
 CROWDED_RISE = 0.20
-"""The same where ranks share CPUs: other load comes and goes there."""
+"""The same if ranks share CPUs: other load comes and goes there."""
 
 STEP_RISE = 0.20
-"""Relative rise of the step that is reported where the parts of the step are not measured."""
+"""Relative rise of the step that is reported if the parts of the step are not measured."""
 
 SIGMAS = 5.0
-"""Standard errors, of the window and of the start it is compared with."""
+"""Standard errors of the window and of the start that it is compared with."""
 
 EVERYBODY = 0.85
 """Share of the ranks that must be slower before "all" is the right word."""
 
 STEADY_STEPS = 10
-"""Newest steps whose median must be up as well: stalls of hosts raise the mean now and then."""
+"""Newest steps whose median must be raised as well: stalls of hosts raise the mean now and then."""
 
 STEADY_SHARE = 0.75
-"""Share of the newest steps that must be longer where only their duration is known."""
+"""Share of the newest steps that must be longer if only their duration is known."""
 
 BASELINE_STEPS = 30
 """Steps that the baseline is the median of."""
 
 
 def slow_compute(view: View) -> Candidate | None:
-    """Return that the whole job computes longer than it did."""
+    """Return the candidate that the whole job computes longer than it did."""
     if view.baseline is None:
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -64,7 +64,7 @@ def _limit(view: View, baseline: Baseline, steps: int) -> float:
 
 
 def slow_steps(view: View) -> Candidate | None:
-    """Return that steps take longer than they did, where it is not known what they are made of."""
+    """Return the candidate that steps take longer than they did, if their parts are unknown."""
     if view.baseline is None or "compute" in view.known or not view.baseline.duration > 0:
         return None
     usual = view.baseline.duration * view.more_work

@@ -11,10 +11,10 @@ from rankscope_analyzers.stragglers.slow_kernels import REPLICA_CERTAINTY
 from rankscope_analyzers.stragglers.view import LONG_STEPS, Candidate, View
 
 ANY_RANK_SHARE = 0.15
-"""Share of the newest `LONG_STEPS` steps with a stall somewhere that is no longer chance."""
+"""Share of the newest `LONG_STEPS` steps with a stall anywhere that is no longer chance."""
 
 DENSE_STEPS, DENSE_STALLS = 12, 4
-"""Or so many stalls in so few of the newest steps: frequent ones show sooner."""
+"""Or this many stalls in this few of the newest steps: frequent ones show sooner."""
 
 NODE_STALLS = 3
 """Steps with a stall on one node, of those remembered, before the node is named: healthy hosts
@@ -29,15 +29,15 @@ CERTAINTY_WITHOUT_LOCATION = 0.8
 
 LONG_SHARE, LONG_TIMES = 0.5, 3.0
 """Stalls at least half as long as the third longest, and three times as long as the median one, are
-of another kind than the others: a rank that pauses once in a while, among programs that take CPUs
-from each other all the time."""
+of another kind than the others: a rank that pauses once in a while, among programs that constantly
+take CPUs from each other."""
 
 CHANCE_OF_LONG = 0.001
-"""As `CHANCE`, for them: they are chosen by their length, and few."""
+"""Like `CHANCE`, for these: they are selected by length, and few."""
 
 NODE_SHARE, NODE_SHARE_OF_TWO = 0.7, 0.2
-"""This share of all stalls on one node names it, and more where there are few nodes: chance gives
-one of two nodes half of all stalls."""
+"""One node with this share of all stalls is named; the share is larger if there are few nodes:
+chance gives one of two nodes half of all stalls."""
 
 MINIMUM_COST = 0.008
 """Share of the time; stalls count from 1 % on."""
@@ -77,9 +77,9 @@ def stalled_ranks(view: View) -> Candidate | None:
 def _chance_share(view: View) -> Floats:
     """Return (N,) the share of the steps with stalls in which chance hits each node.
 
-    A stall hits one rank: the share is a node's share of the ranks. Under wall timing it hits a
-    replica: a node with a rank of every replica is hit by every stall. If several nodes are hit in
-    one step, all shares grow accordingly.
+    A stall hits one rank, so this is the node's share of the ranks. Under wall timing it hits a
+    replica, so that a node with a rank of every replica is hit by every stall. If several nodes are
+    hit in one step, all shares grow accordingly.
     """
     shape, per_node = view.shape, view.spikes.nodes
     homes = shape.nodes.transpose(1, 0, 2).ravel()
@@ -92,7 +92,7 @@ def _chance_share(view: View) -> Floats:
 
 
 def _suspects(per_node: Integers, chance_share: Floats, count: int) -> Integers:
-    """Return the nodes that nearly all stalls hit and that cannot be distinguished.
+    """Return the indistinguishable nodes that nearly all stalls hit.
 
     A node that every stall must hit is left out.
     """
@@ -102,7 +102,7 @@ def _suspects(per_node: Integers, chance_share: Floats, count: int) -> Integers:
 
 
 def _chance(count: int, hits: int, probability: float) -> float:
-    """Return the probability that some alternative has so many stalls or more by chance."""
+    """Return the probability that some alternative has this many stalls or more by chance."""
     tail = sum(
         comb(count, n) * probability**n * (1 - probability) ** (count - n)
         for n in range(hits, count + 1)
@@ -113,7 +113,7 @@ def _chance(count: int, hits: int, probability: float) -> float:
 def _long(stalls: Floats) -> Booleans:
     """Return the steps with the stalls that are far longer than most, none if few are."""
     known = np.sort(stalls[stalls > 0])
-    third = float(known[-NODE_STALLS])  # one that is longer than all others is no measure
+    third = float(known[-NODE_STALLS])  # a single longest one is no reference
     least = max(LONG_SHARE * third, LONG_TIMES * float(np.median(known)))
     return np.asarray(stalls >= least)
 
@@ -124,7 +124,7 @@ def _single_rank(view: View, chosen: Booleans, chance: float) -> tuple[int, ...]
     Args:
         view: the newest steps.
         chosen: (n,) steps whose stalls count.
-        chance: probability, at most, that they hit one rank so often.
+        chance: maximum probability that they hit one rank this often by chance.
     """
     worst = view.spikes.worst[chosen].astype(np.int64)
     if len(worst) < NODE_STALLS:

@@ -46,7 +46,7 @@ class Template:
     Args:
         source: the column that shows it.
         sentence: with placeholders `who`, `ratio` ("1.50x as long" or "long"), `values` and others.
-        meaning: what the observed and expected values are.
+        meaning: of the observed and expected values.
         instead: advice that replaces that on its class.
     """
 
@@ -211,7 +211,7 @@ def _is_spread(incident: Incident) -> bool:
 
 
 def _episodes(fault: Fault) -> str:
-    """Say that a fault came and went."""
+    """Describe a fault that came and went."""
     return f", in {fault.count} episodes" if fault.count > 1 else ""
 
 

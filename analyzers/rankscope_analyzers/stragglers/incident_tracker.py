@@ -15,7 +15,7 @@ from rankscope_analyzers.stragglers.state import forked
 from rankscope_analyzers.stragglers.view import Candidate
 
 HOLDS = 3
-"""Evaluations in a row that a cause must win before it opens an incident."""
+"""Consecutive evaluations that a cause must win before it opens an incident."""
 
 HOLDS_IF_PLAIN = 2
 """The same for a cause that is hard to mistake."""
@@ -32,16 +32,16 @@ CULPRIT_CHANGES = 4
 then the window contains no step of the former ones."""
 
 CHANGES = 10
-"""Evaluations in a row before another cause replaces the one that was found."""
+"""Consecutive evaluations before another cause replaces the one that was found."""
 
 ENDS = 6
-"""Evaluations in a row without the cause before its incident is closed."""
+"""Consecutive evaluations without the cause before its incident is closed."""
 
 HELD_SECONDS = 5.0
 """Seconds that a cause must persist, too: a busy operating system explains shorter ones."""
 
 HELD_SECONDS_BY_ALL = 30.0
-"""The same where all ranks are slow: housekeeping of a node slows all of them for less."""
+"""The same if all ranks are slow: housekeeping of a node slows all of them for less."""
 
 OF_ALL: frozenset[FaultClass] = frozenset({"global_slowdown", "storage_checkpoint"})
 """Classes in which all ranks are slow together."""
@@ -96,7 +96,7 @@ class _Slot:
             kinds: the costliest candidate of each class.
             moment: of the evaluation.
             nodes: returns the names of the winner's nodes.
-            holds: evaluations that a cause must win, None if that depends on the cause.
+            holds: consecutive evaluations that a cause must win, None if that depends on the cause.
         """
         self._count(winner, moment)
         current = self.current

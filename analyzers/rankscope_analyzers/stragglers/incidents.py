@@ -29,17 +29,17 @@ class Incident:
         kind: class of the fault.
         detected_at: record clock of the newest record that the verdict used.
         since: record clock at the start of the first window that showed it.
-        until: record clock when it was seen for the last time, None while it goes on.
+        until: record clock when it was last seen, None while it lasts.
         ranks: most certain first, as numbered when it was detected.
         nodes: node names of these ranks.
-        stage: heavy pipeline stage, -1 where none.
+        stage: heavy pipeline stage, -1 for none.
         lost_fraction: share of the step time when it was detected.
         confidence: 0 to 1.
-        observed: what the culprit showed.
-        expected: what it should have shown.
-        stages: compute of each pipeline stage, where the class is about them.
-        shown_by: what shows it, as of its candidate.
-        sample_imbalance: how unevenly samples are dealt, likewise.
+        observed: value of the culprit.
+        expected: value that it should have had.
+        stages: compute of each pipeline stage, if the class is about them.
+        shown_by: what shows it, as in its candidate.
+        sample_imbalance: how unevenly samples are distributed, likewise.
         cost: mean share of the step time over the evaluations that saw it.
         earlier: number of earlier incidents of the same cause that were merged into it.
         lasted_earlier: seconds that these lasted.
@@ -81,7 +81,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When an evaluation takes place.
+    """The time of an evaluation.
 
     Args:
         now: clock of its newest record.
@@ -106,7 +106,7 @@ class Moment:
 def same_culprit(one: Incident | Candidate, other: Incident | Candidate) -> bool:
     """Return True if two diagnoses of a class may have one cause: a stage, or any common rank.
 
-    A diagnosis without ranks matches one with ranks: more is known as time passes.
+    A diagnosis without ranks matches one with ranks: more becomes known as time passes.
     """
     if one.stage != other.stage:
         return min(one.stage, other.stage) < 0

@@ -12,30 +12,33 @@ from dataclasses import dataclass
 from rankscope_agent.contract.fair_shares import allot_to_holders
 
 JUDGING_SHARE = 0.5
-"""Part of the time that judging new records may take."""
+"""Fraction of the time that judging new records may take."""
 
 LONGEST_SECONDS = 20.0
-"""Time that counts between two looks: what piled up during a longer one is not judged at once."""
+"""Limit of the time that counts between two looks: what piled up during a longer one is not judged
+at once."""
 
 NEW_SECONDS = 1.5
-"""CPU time that jobs may take at a look that nobody has followed yet: a job that has just begun has
-few records, and others have verdicts that would be late."""
+"""CPU seconds that jobs that nobody has followed yet may take at a look: a job that has just begun
+has few records, and verdicts on others would be late."""
 
 START_SECONDS = 30.0
-"""The same at the watch's start: while no job has a verdict, or many agents were not asked yet."""
+"""The same at the watch's start: while no job has a verdict, or many agents have not been queried
+yet."""
 
 STEP_SECONDS = 2.5e-4
-"""CPU time that judging a step takes at least, of however few ranks: 575 steps of eight ranks took
-0.15 s, and of ranks that never do the same step each record is one."""
+"""Minimum CPU seconds of judging a step, of however few ranks: 575 steps of eight ranks took 0.15
+s, and of ranks that never do the same step each record is a step."""
 
 PACED_SECONDS = 1.0
-"""Judging that took less does not tell what part of a core there is for it."""
+"""Judging that took less shows nothing about the share of a core available for it."""
 
 TICK_SECONDS = 1e-6
-"""What is shared out."""
+"""The resource that is shared out."""
 
 FEW_RECORDS = 256
-"""Fewer take the time that a look at any job takes; nothing is to be learned from these."""
+"""With fewer records, the fixed cost of a look at any job dominates; nothing can be learned from
+these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class JudgingShares:
         self._cpu_seconds = self._wall_seconds = 0.0
 
     def note(self, name: str, records: int, cpu_seconds: float, wall_seconds: float = 0.0) -> None:
-        """Note what it took to judge new records of a job."""
+        """Record the cost of judging new records of a job."""
         if records >= FEW_RECORDS:
             self._costs[name] = cpu_seconds / records
         self._cpu_seconds += cpu_seconds
@@ -78,8 +81,9 @@ class JudgingShares:
             followed: new records of jobs that were judged before.
             new: those of all others.
             seconds: since the last look.
-            starting: many agents tell for the first time of all the time that is kept: jobs that
-                are new by that are not cut short, as nobody could have asked for them before.
+            starting: True if many agents report all the time that they keep for the first time:
+                jobs that are new because of that are not cut short, as nobody could have queried
+                them before.
         """
         pace = self._pace()
         available = JUDGING_SHARE * min(seconds, LONGEST_SECONDS)
@@ -87,7 +91,7 @@ class JudgingShares:
         return {**self._cut(followed, available * pace), **self._cut(new, of_new * pace)}
 
     def _pace(self) -> float:
-        """Return the part of a core that judging got since this was asked last."""
+        """Return the share of a core that judging got since the last call."""
         cpu, wall = self._cpu_seconds, self._wall_seconds
         self._cpu_seconds = self._wall_seconds = 0.0
         return min(1.0, cpu / wall) if wall > PACED_SECONDS else 1.0
@@ -107,11 +111,11 @@ class JudgingShares:
         }
 
     def _expected(self, name: str, fresh: Fresh) -> float:
-        """Return the CPU seconds that judging takes: a job's records may vary in what they cost."""
+        """Return the expected CPU seconds of judging: the cost of a job's records may vary."""
         return max(fresh.records * self._cost(name), fresh.steps * STEP_SECONDS)
 
     def _cost(self, name: str) -> float:
-        """Return CPU seconds per record, of a new job what the worst of its namespace needs."""
+        """Return CPU seconds per record; a new job's are the highest of its namespace."""
         known = self._costs.get(name)
         if known is not None:
             return known

@@ -33,11 +33,11 @@ MOST_IN_A_ROW = 3
 """Consecutive long steps that are still exceptions; one more makes them the pace."""
 
 SMOOTHING = 0.15
-"""Weight of a step in what is usual for a rank."""
+"""Weight of a step in a rank's usual duration."""
 
 SHARE_OF_WORST = 0.5
-"""Ranks with at least this part of the largest excess made the step long together. A rank that
-explains less than this part of the extra time did not make it long."""
+"""Ranks with at least this fraction of the largest excess made the step long together. A rank that
+explains a smaller fraction of the extra time did not make it long."""
 
 MOST_TOGETHER = 0.5
 """If more ranks than this did, it was something that all do at once, such as an evaluation."""
@@ -46,20 +46,20 @@ ALONE = 2.0
 """Times any other rank's excess: a rank that does not clearly stand out is not the reason."""
 
 REGULAR_STEPS = 5
-"""Minimum number of steps between checkpoints: what comes more often is the pace."""
+"""Minimum number of steps between checkpoints: more frequent ones are part of the pace."""
 
 REMEMBERED = 64
 """Long steps that are searched for equal distances."""
 
 MINIMUM_REPEATS = 3
-"""Distances in a row that must be equal for a long step to be a regular one."""
+"""Consecutive distances that must be equal for a long step to be a regular one."""
 
 SIMILAR_LENGTH = 0.1
-"""Minimum length of the earlier ones, as a part of its own: slow storage makes a checkpoint five or
-ten times as long."""
+"""Minimum length of the earlier ones, as a fraction of its own: slow storage makes a checkpoint
+five or ten times as long."""
 
 IN_OTHER = 0.7
-"""Part of the excess outside of input, compute and exchange from which on a rank was writing a
+"""Fraction of the excess outside of input, compute and exchange above which a rank was writing a
 checkpoint, evaluating or logging."""
 
 
@@ -69,12 +69,12 @@ class LongStep:
 
     Args:
         position: of the rank that made it long, -1 if all did or none can be identified.
-        seconds: by how much.
-        times: its duration over the usual one.
-        housekeeping: rank 0 (or local rank 0) was writing, evaluating or logging for all.
-        input: it waited for its input.
+        seconds: beyond the usual duration.
+        times: its duration divided by the usual one.
+        housekeeping: True if rank 0 (or local rank 0) was writing, evaluating or logging for all.
+        input: True if it waited for its input.
         excess: (P, D, T) seconds beyond each rank's usual time outside of collectives.
-        by_rank_zero: only ranks 0 of the job or of a node made it long.
+        by_rank_zero: True if only ranks 0 of the job or of a node made it long.
         waited: seconds beyond its usual time that every rank waited in collectives.
     """
 
@@ -97,7 +97,7 @@ class RecurringSteps:
         self._seen: deque[tuple[int, float]] = deque(maxlen=REMEMBERED)
 
     def is_regular(self, counter: int, seconds: float) -> bool:
-        """Add a long step; return True if several steps before it lie at equal distances."""
+        """Add a long step; return True if several steps before it have equal distances."""
         known = {step for step, lasted in self._seen if lasted >= SIMILAR_LENGTH * seconds}
         self._seen.append((counter, seconds))
         return any(
@@ -190,7 +190,7 @@ def _rank_zeros(shape: Shape) -> Booleans:
     found = np.asarray(ranks == 0)
     for node in np.unique(nodes[nodes >= 0]):
         members: Integers = np.flatnonzero(nodes == node)
-        if len(members) > 1:  # where a node has one rank, each rank is the first of its node
+        if len(members) > 1:  # if nodes have one rank each, each rank is the first of its node
             found[members[np.argmin(ranks[members])]] = True
     return found
 

@@ -1,6 +1,6 @@
 """The naive answer of a dashboard of step times: blame the rank with the longest step.
 
-Reported beside every verdict because it is what people try first. Steps are synchronous, so the
+Reported with every verdict because it is what people try first. Steps are synchronous, so the
 answer is noise; the spread shows how little the step times differ.
 """
 
@@ -20,7 +20,7 @@ class NaiveAnswer:
     """The rank with the largest median step time, and by how much.
 
     Args:
-        rank: None when no step can be judged, or the shortest takes no time.
+        rank: None if no step can be judged, or the shortest takes no time.
         spread: (largest - smallest) / smallest median step time over ranks.
     """
 

@@ -10,13 +10,14 @@ from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 HEAVY = 1.08
-"""A stage above all others by this much: partitioning by whole layers leaves a few per cent."""
+"""Excess of a stage over all others: partitioning by whole layers leaves a few per cent."""
 
 ODD = 4.0
-"""Stages further apart than this are no partition but a schedule that the model does not know."""
+"""Larger differences between stages are not a partition but a schedule that the model does not
+know."""
 
 RISEN = 1.06
-"""A stage that grew against the others by this much since the start has been given more work."""
+"""A stage that grew this much relative to the others since the start has been given more work."""
 
 MINIMUM_COST = 0.015
 """Share of the step below which moving a layer does not pay."""
@@ -31,8 +32,8 @@ NOTICEABLE = 0.045
 """Spread between replicas below which the batching is not worth changing."""
 
 FEWEST_STEPS = 4
-"""Steps that show whether the slowest replica changes, or what stages need beside each other:
-while the node of a stage is silent, the others are not compared with what it needed before."""
+"""Steps that show whether the slowest replica changes, or what stages need compared with each
+other: while the node of a stage is silent, the others are not compared with its earlier need."""
 
 FEWEST_REPLICAS = 3
 """With two replicas one of them is always the slow one."""
@@ -42,7 +43,7 @@ FEWEST_IF_WALL = 4
 
 
 def imbalance(view: View) -> Candidate | None:
-    """Return how the work is uneven: between replicas, or between stages if that costs far more."""
+    """Return the imbalance of work: between replicas, or between stages if that costs far more."""
     between, heavy = uneven_sequences(view), heavy_stage(view)
     if between and heavy and heavy.cost < STAGE_OVER_SEQUENCES * between.cost:
         return between
@@ -78,7 +79,7 @@ def heavy_stage(view: View) -> Candidate | None:
 
 
 def typical_paces(view: View) -> Floats | None:
-    """Return what each stage computes, None where too few steps show all of them."""
+    """Return the compute of each stage, None if too few steps show all of them."""
     recent = view.paces[-WEIGHT_STEPS:]
     recent = recent[np.isfinite(recent).all(axis=1)]
     if len(recent) < FEWEST_STEPS:
@@ -108,11 +109,11 @@ def _finish_time(view: View, weights: Floats) -> float:
 
 
 def uneven_sequences(view: View) -> Candidate | None:
-    """Return that replicas get unequal work which moves from one to another."""
+    """Return the candidate that replicas get unequal work which moves from one to another."""
     ratios = view.replica_long
     count = view.shape.replicas
     if view.crowded:
-        return None  # who is slowest changes with whose turn it is: only counts can tell
+        return None  # batches dealt in turn change the slowest: only counts decide
     fewest = FEWEST_IF_WALL if view.shape.wall else FEWEST_REPLICAS
     if count < fewest or len(view.replica) < FEWEST_STEPS:
         return None
@@ -132,8 +133,8 @@ def uneven_sequences(view: View) -> Candidate | None:
 def spread_within_steps(ratios: Floats, wall: bool) -> float:
     """Return the mean standard deviation of replicas within a step.
 
-    Estimated from absolute deviations: their median where stalls hide in compute, because one
-    stalled replica does not move it, and their mean, which is less noisy, elsewhere.
+    Estimated from absolute deviations: their median if compute includes stalls, because one stalled
+    replica does not move it, and their mean, which is less noisy, otherwise.
     """
     if wall:
         return float(1.4826 * mean(median(np.abs(ratios - median(ratios, 1)), 1)[:, 0]))

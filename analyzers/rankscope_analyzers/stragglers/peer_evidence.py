@@ -1,4 +1,4 @@
-"""Evidence: measurements of a culprit beside those of its peers while a fault was active."""
+"""Evidence: measurements of a culprit and of its peers while a fault was active."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLOCK_SLACK_SECONDS = 0.5
 
 
 def peer_evidence(frame: StepFrame, incident: Incident) -> tuple[Evidence, ...]:
-    """Return the waiting and the step time of the worst rank beside those of healthy ranks.
+    """Return the waiting and the step time of the worst rank and of healthy ranks.
 
     Empty if the frame does not contain the time of the fault, or the rank on its node.
     """

@@ -1,9 +1,9 @@
 """The 1F1B pipeline schedule in closed form: when gradients are ready and who waited how long.
 
-The closed form follows the event-driven schedule within 1 % on average (5 % at worst, checked on
-random stage weights): stage p starts when its input and the first micro-batch of its predecessor
-are there, works through its micro-batches without a gap once the pipeline is filled, and the
-slowest such chain sets the end for all stages.
+The closed form follows the event-driven schedule within 1 % on average (5 % at worst, on random
+stage weights): stage p starts when its input and the first micro-batch of its predecessor are
+ready, works through its micro-batches without a gap once the pipeline is filled, and the slowest
+such chain sets the end for all stages.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from rankscope_analyzers.numeric.arrays import Floats
 
 FORWARD_SHARE = 1 / 3
-"""Forward takes a third of a micro-batch: backward multiplies twice as much."""
+"""Forward takes a third of a micro-batch: backward needs twice as many multiplications."""
 
 
 def gradients_ready(arrival: Floats, busy: Floats, microbatches: int) -> Floats:
     """Return (..., P, D) when the gradients of each stage are complete.
 
     Args:
-        arrival: (..., P, D) when the input of the stage is there.
+        arrival: (..., P, D) when the input of the stage arrives.
         busy: (..., P, D) compute of the stage over all micro-batches of the step.
         microbatches: micro-batches of a step.
     """
@@ -40,16 +40,16 @@ def gradients_ready(arrival: Floats, busy: Floats, microbatches: int) -> Floats:
 
 
 def stage_weights(arrival: Floats, ready: Floats, microbatches: int) -> Floats:
-    """Return (..., P, D) compute of each stage from when its gradients were ready.
+    """Return (..., P, D) compute of each stage, derived from when its gradients were ready.
 
     Under wall timing only the end of a stage is seen. Adjacent stages end one backward apart, so
     their difference is 2/3 of a micro-batch of the earlier one. The last stage is the heaviest with
     which no chain of the schedule takes longer than it did: while another stage sets the pace, the
     filling of the pipeline still shows it. All ends are of one step of one replica, so that neither
-    its sequence length nor its input is taken for the work of a stage.
+    its sequence length nor its input is mistaken for the work of a stage.
 
     Args:
-        arrival: (..., P, D) when the input of the stage is there.
+        arrival: (..., P, D) when the input of the stage arrives.
         ready: (..., P, D) when its gradients are complete.
         microbatches: micro-batches of a step.
     """
@@ -70,7 +70,7 @@ def stage_weights(arrival: Floats, ready: Floats, microbatches: int) -> Floats:
 
 
 def _starts(arrival: Floats, forward: Floats) -> Floats:
-    """Return when each stage begins: its input is there, and a micro-batch of the one before."""
+    """Return when each stage begins: after its input and a micro-batch of the previous stage."""
     start = arrival.copy()
     for stage in range(1, start.shape[-2]):
         previous = start[..., stage - 1, :] + forward[..., stage - 1, :]

@@ -28,13 +28,15 @@ class Steps:
     """Measured durations of n consecutive executed steps, all (n, P, D, T), NaN where missing.
 
     Args:
-        other: optimizer, evaluation, checkpoint, logging; None if it is what the other parts leave.
+        other: optimizer, evaluation, checkpoint, logging; None if it is the remainder of the other
+            parts.
         cpu_wait: waiting for a CPU, ready to run, outside of collectives; None if not measured.
         work: tokens or samples; None if not counted.
-        steps: of how many steps a record is the mean; None where every record is one step.
-        exit_lateness: how much later than the other ranks of its node a rank left the exchange,
-            by the wall clock; None where clocks are not compared.
-        loader: what the loader's workers need for the batches of a step; None where none is timed.
+        steps: number of steps that a record averages; None if every record is one step.
+        exit_lateness: how much later than the other ranks of its node a rank left the exchange, by
+            the wall clock; None if clocks are not compared.
+        loader: time that the loader's workers need for the batches of a step; None if none is
+            timed.
     """
 
     step: Floats
@@ -81,8 +83,8 @@ class Quantities:
         duration: (n,) longest step time.
         relative: (n, P, D, T) compute over its peers, 1 is normal.
         replica: (n, D) compute of each replica over the others.
-        stage: (n, P) median compute of each stage; under wall timing of a pipeline the time at
-            which its gradients are ready.
+        stage: (n, P) median compute of each stage; under wall timing of a pipeline, when its
+            gradients are ready.
         data: (n, P, D, T) input time beyond that of healthy ranks: see `reference`.
         data_median: (n,) that of healthy ranks.
         transfer: (n, P, T) time of the gradient exchange of each group.
@@ -92,12 +94,12 @@ class Quantities:
         sync: (n, P, D, T) as measured.
         busy: (n, P, D, T) time of the step that is not spent in collectives.
         input: (n, P, D, T) input time as measured.
-        rest_is_separate: the rest is measured separately; otherwise compute contains it.
-        cpu_wait: (n, P, D, T) as measured, None where it is not.
+        rest_is_separate: True if the rest is measured separately; otherwise compute contains it.
+        cpu_wait: (n, P, D, T) as measured, None if it is not.
         work: (n, P, D, T) as counted, None if not counted.
-        exit_lateness: (n, P, D, T) how much later than the other ranks of its node a rank left
-            the exchange; None where clocks are not compared.
-        steps: (n,) number of steps that each row stands for.
+        exit_lateness: (n, P, D, T) how much later than the other ranks of its node a rank left the
+            exchange; None if clocks are not compared. steps: (n,) number of steps that each row
+            stands for.
         weights: (n, P) compute of each stage under wall timing of a pipeline, None elsewhere: there
             `stage` is it.
         loader: (n, P, D, T) as measured, None where no loader's workers are timed.
@@ -171,7 +173,7 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
 
 
 def _is_rest_separate(steps: Steps, rest: Floats) -> bool:
-    """Return True if the rest is known: by its own column, or as what the other parts leave.
+    """Return True if the rest is known: from its own column, or as what the other parts leave.
 
     Probes that do not measure it include it in compute, so that the parts leave nothing.
     """
@@ -182,7 +184,7 @@ def _is_rest_separate(steps: Steps, rest: Floats) -> bool:
 
 NOTHING_SHARE = 0.005
 """Share of the step: the optimizer alone takes more. Uncounted waits for a CPU are in no part of
-some steps, and are most of others."""
+some steps, and are the largest part of others."""
 
 
 def _weights(steps: Steps) -> Floats:
@@ -196,9 +198,9 @@ def _weights(steps: Steps) -> Floats:
 def _stage_ready_times(steps: Steps) -> Floats:
     """Return (n, P) when stages are ready, from the distances between them within each replica.
 
-    Stages of a replica end at fixed distances whatever made the replica late: typical distances are
-    not affected by slow input or a slow replica, differences of medians would be. The last stage is
-    that of the fastest replica: what delays all replicas is the work, not a rank.
+    Stages of a replica end at fixed distances whatever made the replica late: slow input or a slow
+    replica does not affect typical distances, but would affect differences of medians. The last
+    stage is that of the fastest replica: what delays all replicas is the work, not a rank.
     """
     ready = median(steps.data + steps.compute, 3)[..., 0]
     compute = median(steps.compute[:, -1:], 3)[..., 0]
@@ -208,7 +210,7 @@ def _stage_ready_times(steps: Steps) -> Floats:
 
 
 def _unchained(steps: Steps, shape: Shape) -> Floats:
-    """Return (n, P) what each stage computes in the median replica."""
+    """Return (n, P) the compute of each stage in the median replica."""
     arrival = np.fmax.reduce(steps.data, axis=3)
     ready = median(steps.data + steps.compute, 3)[..., 0]
     weights = stage_weights(arrival, ready, shape.microbatches)
@@ -216,7 +218,7 @@ def _unchained(steps: Steps, shape: Shape) -> Floats:
 
 
 STALL_SHARE = 0.02
-"""Share of the step from which a residual beyond the group's is a stall that peers wait for."""
+"""Share of the step above which a residual beyond the group's is a stall that peers wait for."""
 
 
 def _transfer(steps: Steps, shape: Shape, residual: Floats) -> Floats:

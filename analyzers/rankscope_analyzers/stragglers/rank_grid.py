@@ -1,4 +1,4 @@
-"""Arrange the ranks of a run by the groups that their records name.
+"""Arrange the ranks of a run by the groups in their records.
 
 In the trace contract dp_group = pp_stage * TP + t and tp_group = pp_stage * DP + d. Here it only
 matters that ranks with the same number are in the same group, in any order of ranks. If the groups
@@ -13,15 +13,15 @@ from rankscope_analyzers.numeric.arrays import Integers
 from rankscope_analyzers.steps.layout import ReportedGroups
 
 MINIMUM_FILLED = 0.5
-"""Share of the positions that ranks must fill: a node may be silent, but a grid of which most is
-missing is wrong."""
+"""Share of the positions that ranks must fill: a node may be silent, but a mostly empty grid is
+wrong."""
 
 MAXIMUM_CONTRADICTING = 0.1
-"""Share of the records that may name another group than their rank's first one: stray records do.
-If more do, groups are no arrangement."""
+"""Share of the records that may have another group than their rank's first one, as stray records
+do. If more do, groups are no arrangement."""
 
 MAXIMUM_PADDING = 4
-"""Positions per rank, at most, where stages are of unequal size."""
+"""Positions per rank, at most, if stages are of unequal size."""
 
 
 def grid(reported: ReportedGroups) -> Integers:
@@ -46,7 +46,7 @@ GROUP_COLUMNS = ("pp_stage", "tp_group", "dp_group")
 
 
 def is_contradicting(reported: ReportedGroups) -> bool:
-    """Return True if ranks name other groups from record to record."""
+    """Return True if the groups of ranks change from record to record."""
     _, first, rank = np.unique(reported.rank, return_index=True, return_inverse=True)
     other = np.zeros(len(reported.rank), dtype=np.bool_)
     for values in reported.columns.values():
@@ -61,8 +61,8 @@ def _numbered(values: Integers) -> Integers:
 def _within(stage: Integers, group: Integers) -> Integers:
     """Return the index of each rank's group within its stage.
 
-    Where a whole group of a stage is silent, the index is the distance from the number of the
-    stage's first group, as long as stages are numbered one after the other.
+    If a whole group of a stage is silent, the index is the distance from the number of the stage's
+    first group, provided that stages are numbered consecutively.
     """
     numbers = np.zeros(len(stage), dtype=np.int64)
     sizes = [len(np.unique(group[stage == number])) for number in range(int(stage.max()) + 1)]
@@ -76,7 +76,7 @@ def _within(stage: Integers, group: Integers) -> Integers:
 
 
 def _filled(ranks: Integers, stage: Integers, replica: Integers, tensor: Integers) -> Integers:
-    """Put ranks into their positions; by stage alone if two ranks name the same position."""
+    """Put ranks into their positions; by stage alone if two ranks have the same position."""
     sizes = tuple(int(values.max()) + 1 for values in (stage, replica, tensor))
     if len(ranks) < MINIMUM_FILLED * np.prod(sizes, dtype=np.float64):
         return _staged(ranks, stage)

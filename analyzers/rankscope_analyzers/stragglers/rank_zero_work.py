@@ -25,8 +25,8 @@ FEWEST = 2
 """Pieces of work of usual length that are needed before one can be slow."""
 
 ALIKE = 2.0
-"""Ratio of the longest to the shortest that are remembered: if it is larger, the work is of several
-kinds and has no usual length."""
+"""Largest ratio of the longest to the shortest that are remembered: beyond it, the work is of
+several kinds and has no usual length."""
 
 MINIMUM_SECONDS = 0.1
 """Shorter work waits for the scheduler rather than for a disk."""

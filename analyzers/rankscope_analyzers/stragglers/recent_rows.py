@@ -7,7 +7,8 @@ import numpy as np
 from rankscope_analyzers.numeric.arrays import Floats
 
 SLACK = 2
-"""Half as many rows again are allocated, so that rows move up once in so many pushes only."""
+"""Half as many rows again are allocated, so that rows are moved up only once in that many
+pushes."""
 
 
 class RecentRows:
@@ -35,7 +36,7 @@ class RecentRows:
         self._stop += 1
 
     def last(self, count: int) -> Floats:
-        """Return a view of the newest rows, fewer where there are not so many."""
+        """Return a view of the newest rows, of all if there are fewer."""
         return self._rows[max(0, self._stop - min(count, self._keep)) : self._stop]
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""A pipeline stage that is heavy again and again is no partition: its node is slow at times.
+"""A pipeline stage that is repeatedly heavy is no partition: its node is slow at times.
 
 Layers stay where they are while a job runs. A node throttles, or shares its power, and recovers.
 """
@@ -17,11 +17,11 @@ from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.view import Candidate, View
 
 FEWEST_EVALUATIONS = 2
-"""In a row, before a stage counts as heavy, or as what it was before."""
+"""Consecutive evaluations before a stage counts as heavy, or as recovered."""
 
 RECOVERED = 1 / 3
-"""Part of its rise that a stage which is what it was before may keep: noise, and steps of the
-window from before."""
+"""Fraction of its rise that a recovered stage may keep: noise, and steps of the window from
+before."""
 
 
 class ReturningStages:
@@ -61,7 +61,7 @@ class ReturningStages:
 
 
 def _rise(weights: Floats, usual: Floats, stage: int) -> float:
-    """Return by how much a stage is heavier than usual against others, NaN if they compute none."""
+    """Return by how much a stage is heavier than usual relative to others, NaN if unknown."""
     now, before = (_over_others(paces, stage) for paces in (weights, usual))
     return now / before - 1 if before > 0 else np.nan
 

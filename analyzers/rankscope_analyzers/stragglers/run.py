@@ -30,7 +30,7 @@ BASELINE_STEPS = 30
 """Usable steps at the start of a run that define its baseline."""
 
 BASELINE_SECONDS = 10.0
-"""30 short steps are not enough to show their pace."""
+"""Seconds of the baseline: 30 short steps are not enough to show their pace."""
 
 SPIKE_STEPS = 128
 """Steps over which stalls are remembered: a noisy host may stall in 3 % of the steps only."""
@@ -48,8 +48,8 @@ STALL_SIGMAS = 5.0
 """Standard deviations: stalls that hide in compute must also exceed the noise of replicas."""
 
 EVEN_SHARE = 0.5
-"""Part of the largest excess by which another one is as much below its usual: unequal work makes
-some replicas faster and others slower, and a stall makes none faster."""
+"""Fraction of the largest excess by which another one is below its usual value: unequal work makes
+some replicas faster and others slower, but a stall makes none faster."""
 
 KNOWN_SHARE = 0.5
 """Share of the ranks and steps in which a part must be measured to be compared."""
@@ -80,8 +80,8 @@ KNOWN_BY: Mapping[Part, str] = {
 
 
 TIMED_SHARE, TIMED_STEPS = 0.98, 32
-"""Of the ranks that were timed together in one of so many steps, this share must be for a step to
-be compared, where some steps are not timed: a slow rank that is missing costs nothing there."""
+"""Share of the ranks that were timed together in a step that must be timed for the step to be
+compared, if some steps are not timed: a slow rank that is missing costs nothing there."""
 
 
 class Run:
@@ -134,9 +134,9 @@ class Run:
     def is_comparable(self, now: Quantities, index: int) -> bool:
         """Return True if a step can be compared with others.
 
-        Where compute is measured in some steps only, as by Flight Recorders and in samples, the
-        steps in between are left out: they are no end of a fault. So are those that only a few of
-        the ranks have measured, as each chooses by itself how often it does.
+        If compute is measured only in some steps, as by Flight Recorders and in samples, the steps
+        in between are left out: they are no end of a fault. So are those that only a few of the
+        ranks have measured, as each decides independently how often it does.
         """
         known = float(np.isfinite(now.compute[index]).mean())
         if not known:
@@ -146,7 +146,7 @@ class Run:
         return not self._sparse or known >= TIMED_SHARE * max(self._timed)
 
     def push(self, now: Quantities, index: int) -> bool:
-        """Add a usable step, row `index` of `now`; return True if the window moved on."""
+        """Add a usable step, row `index` of `now`; return True if the window advanced."""
         row = _row(now, index)
         self.rest_is_unmeasured = not now.rest_is_separate
         for name in ("duration", "replica", "stage", "residual", *self._stall_fields):
@@ -203,7 +203,7 @@ class Run:
         )
 
     def take_new_pace(self) -> None:
-        """Compare from now on with what computing takes in the newest steps."""
+        """From now on, compare with the compute time of the newest steps."""
         if self.baseline is not None:
             self._known(with_new_pace(self.baseline, self._first(), self.shape))
 
@@ -235,8 +235,7 @@ class Run:
     def _stalls(self) -> Floats:
         """Return the stall of each rank (or, under wall timing, replica) in the newest step.
 
-        Compute that is measured by the host's clock contains stalls even where it contains no
-        waits.
+        Compute measured by the host's clock contains stalls even if it contains no waits.
         """
         residual = self._raw["residual"].last(1)[0]
         stage = self._raw["stage"].last(1)[0]

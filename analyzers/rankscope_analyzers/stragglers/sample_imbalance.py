@@ -16,20 +16,20 @@ MINIMUM_SKEW = 0.05
 """Share by which the largest count of a step exceeds the mean: packed sequences stay below it."""
 
 MINIMUM_COST = 0.025
-"""Share of the step, as for slow ranks: less is not worth anyone's attention."""
+"""Share of the step, as for slow ranks: less is not worth acting on."""
 
 MINIMUM_COUNTED = 0.9
 """Share of the ranks that must have a count: a few do not represent all."""
 
 MINIMUM_EXPLAINED = 0.5
-"""Part of the differences in compute that the counts must explain to be the reason."""
+"""Fraction of the differences in compute that the counts must explain to be the reason."""
 
 SAME_RANK = 0.7
 """Share of the steps in which one rank must have the most to be named."""
 
 
 def uneven_samples(view: View) -> Candidate | None:
-    """Return that unequal counts cost a share of every step."""
+    """Return the candidate that unequal counts cost a share of every step."""
     if view.work is None or view.shape.world < 2:
         return None
     counted = np.isfinite(view.work) & np.isfinite(view.compute)
@@ -76,5 +76,5 @@ def _slope(more: Floats, longer: Floats) -> tuple[float, float]:
     across, spread, total = float(x @ y), float(x @ x), float(y @ y)
     if spread <= 0 or total <= 0:
         return 0.0, 0.0
-    # Not across**2: of impossibly large counts, that raises.
+    # Not across**2, which raises for impossibly large counts.
     return across / spread, (across / spread) * (across / total)

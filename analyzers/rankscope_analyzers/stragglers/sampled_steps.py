@@ -1,8 +1,8 @@
-"""What to say of jobs whose probes measure compute and sync in samples of the steps.
+"""Notes on jobs whose probes measure compute and sync in samples of the steps.
 
-Faults are judged by the sampled steps. Their cost is the share of time that these lose, over all of
-the time that a fault lasts. A rank that stands at copies computes longer by as much, and no kernel
-of its is slow: the finding says so.
+Faults are judged by the sampled steps. Their cost is the share of time that these lose, over the
+whole time that a fault lasts. A rank that waits for copies computes longer by as much although none
+of its kernels is slow; the finding says so.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from rankscope_analyzers.text.wording import duration
 SAMPLED = "sampled"
 
 COPIES_SHARE = 0.5
-"""Of what a rank computes longer than its peers, so much must be waiting for copies to be called
-the cause."""
+"""Fraction of a rank's excess compute that must be waiting for copies to call these the cause."""
 
 
 def notes(records: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on how many steps have compute and sync, where they are sampled."""
+    """Yield a sentence on how many steps have compute and sync, if they are sampled."""
     if "timing_source" not in records.columns:
         return
     taken = records["timing_source"].eq(SAMPLED)
@@ -65,7 +64,7 @@ def with_copies(finding: Finding, records: pd.DataFrame) -> Finding:
 
 
 def _medians(records: pd.DataFrame, ranks: Sequence[int], *, others: bool = False) -> float:
-    """Return the median time at copies of some ranks, or of all but these; NaN if none tell."""
+    """Return the median time at copies of some ranks, or of all but these; NaN if unknown."""
     chosen = records["rank"].isin(list(ranks))
     values = records.loc[~chosen if others else chosen, "copies_seconds"]
     known = pd.to_numeric(values, errors="coerce").dropna()

@@ -19,14 +19,15 @@ class Shape:
         replicas: data-parallel replicas D.
         tensor: tensor-parallel ranks T.
         microbatches: micro-batches of a step.
-        wall: compute is wall time that contains stalls of the host and waits for peers.
-        nodes: (P, D, T) node number of each rank, -1 where it never reported.
-        ranks: (P, D, T) global rank at each position, -1 where there is none; None where positions
-            are numbered as the ranks are. Checks work on positions, the flat indices into (P, D,
-            T); global ranks are looked up at the end.
+        wall: True if compute is wall time that contains stalls of the host and waits for peers.
+        nodes: (P, D, T) node number of each rank, -1 if it never reported.
+        ranks: (P, D, T) global rank at each position, -1 for none; None if positions are numbered
+            as the ranks are. Checks work on positions, the flat indices into (P, D, T); global
+            ranks are looked up at the end.
         timing: how compute was timed, one of `steps.records.TIMINGS`, 0 if unknown.
-        counted: the number of micro-batches is known, not assumed.
-        contradicting: ranks name other groups from record to record, so that these give no layout.
+        counted: True if the number of micro-batches is known, not assumed.
+        contradicting: True if the groups of ranks change from record to record, so that these give
+            no layout.
         job_ranks: ranks that the job should have, 0 if unknown.
     """
 
@@ -64,7 +65,7 @@ class Shape:
 
     @property
     def comparable_count(self) -> int:
-        """Return the number of ranks including silent ones, as long as these are a minority."""
+        """Return the number of ranks including silent ones, provided that these are a minority."""
         seen = self.rank_count
         return self.job_ranks if seen < self.job_ranks <= 2 * seen else seen
 

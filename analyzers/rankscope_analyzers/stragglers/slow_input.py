@@ -18,7 +18,7 @@ MAXIMUM_RANKS = 0.5
 """If more ranks than this wait for input, something that they share is slow."""
 
 MINIMUM_PERIODIC_WAITS = 4
-"""Or so many waits in the newest `LONG_STEPS` steps: slow loader workers finish their batches
+"""Or this many waits in the newest `LONG_STEPS` steps: slow loader workers finish their batches
 together, so that the wait for as many steps as there are workers (usually eight) falls on one step.
 A queue that runs dry in one of twenty steps causes two."""
 
@@ -26,11 +26,11 @@ SIGNIFICANCE = 5.0
 """Standard errors: thousands of ranks are compared every few steps."""
 
 SHARE_OF_WORST = 0.5
-"""Ranks with at least this part of the worst excess are accused with it."""
+"""Ranks with at least this fraction of the worst excess are accused with it."""
 
 
 def slow_ranks(view: View) -> Candidate | None:
-    """Return the ranks whose input is slow although that of most is not."""
+    """Return the ranks whose input is slow although most ranks' is not."""
     excess = mean(view.data)
     limit = MINIMUM_COST * view.step_seconds
     if not np.fmax.reduce(excess, axis=None) > limit:
@@ -77,12 +77,12 @@ def _others_increase(view: View, accused: Booleans) -> float:
 
 
 SHARED = 0.2
-"""Part of a rank's excess from which on an increase of the others shows that something shared is
-slow."""
+"""Fraction of a rank's excess from which on an increase of the others shows that something shared
+is slow."""
 
 
 def slow_for_all(view: View) -> Candidate | None:
-    """Return that all ranks wait for input longer than at the start: shared storage is slow."""
+    """Return the candidate that all ranks wait for input longer than at the start: slow storage."""
     if view.baseline is None:
         return None
     rise = view.data_median - view.baseline.data
@@ -103,7 +103,7 @@ def slow_for_all(view: View) -> Candidate | None:
 def _alternating_increase(view: View) -> Floats:
     """Return (n,) how much longer nearly all ranks wait, each of them in different steps.
 
-    Slow workers deliver their batches together, so that each rank waits in some steps only and the
+    Slow workers deliver their batches together, so that each rank waits only in some steps and the
     median rank of a step in none: the wait of a rank is therefore averaged over half a window.
     """
     before = view.baseline.data if view.baseline else 0.0

@@ -28,7 +28,7 @@ UP_SHARE = 0.3
 """Share of the steps that must be slow: throttling comes and goes."""
 
 SHARE_OF_WORST = 0.5
-"""Ranks with at least this part of the worst excess are accused with it."""
+"""Ranks with at least this fraction of the worst excess are accused with it."""
 
 MINIMUM_COST = 0.015
 """Share of the step below which it is not worth acting; the contract counts from 2 %."""
@@ -73,7 +73,7 @@ ROUNDING_MARGIN = 0.999
 
 
 def _expected_ratio(history: Floats | None, like: Floats) -> Floats:
-    """Return the ratio that a rank's history explains; without one, the largest it could be."""
+    """Return the ratio that a rank's history explains; without one, the largest possible."""
     if history is None:
         return np.full(like.shape[1:], 1 + SILICON)
     known = np.where(np.isfinite(history), history, 1.0)

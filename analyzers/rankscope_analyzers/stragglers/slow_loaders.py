@@ -1,4 +1,4 @@
-"""What the workers of input loaders need for a step's batches, compared with the step.
+"""The time that loader workers need for a step's batches, compared with the step.
 
 At the pace of the slowest of equal loaders the queues of the others fill and stay full, so that for
 minutes one rank waits for what slows all of them, and then another. Waits do not show that; the
@@ -15,16 +15,16 @@ from rankscope_analyzers.stragglers import attribution
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 BUSY_SHARE = 0.85
-"""Of the step: workers that need as much for its batches have no time to get ahead."""
+"""Fraction of the step: workers that need as much for its batches cannot get ahead."""
 
 EQUAL_SHARE = 0.85
-"""Of what the workers of a rank that waits need: others that need as much are as slow."""
+"""Fraction of the time of a waiting rank's workers: others that need as much are as slow."""
 
 KNOWN_SHARE = 0.5
-"""Of the ranks, so many loaders must be known to be compared."""
+"""Share of the ranks whose loaders must be known for a comparison."""
 
 FAST_SHARE = 0.3
-"""Quantile over ranks at which no culprit stands as long as culprits are few."""
+"""Quantile over ranks that contains no culprit as long as culprits are few."""
 
 MINIMUM_COST = 0.025
 """Share of the step that ranks wait for input: a prefetching loader costs less when it works."""
@@ -50,7 +50,7 @@ def are_alike(view: View, accused: Booleans) -> bool:
 
 
 def slow_for_all(view: View) -> Candidate | None:
-    """Return that the workers of nearly all ranks are slower than the rest of the step."""
+    """Return the candidate that nearly all ranks' workers are slower than the rest of the step."""
     if view.loader is None:
         return None
     needed = mean(view.loader[-COST_STEPS:])

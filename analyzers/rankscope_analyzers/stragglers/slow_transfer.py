@@ -35,7 +35,7 @@ FEW_GROUPS = 0.6
 """If a larger share of the groups is slow, the fabric is, unless some rank clearly lags."""
 
 UNCLEAR_SIGMAS = 4.7
-"""From here on a lag may be real and more steps will tell: the largest of a hundred ranks' noise,
+"""From here on a lag may be real and more steps will show: the largest of a hundred ranks' noise,
 measured from the earliest fifth, stays below."""
 
 DECIDED_STEPS = 32
@@ -45,21 +45,22 @@ FEWEST_LAGS = 8
 """Steps that a lag is averaged over at least."""
 
 SMALL_GROUP, SMALL_GROUP_SIGMAS = 8, 2.0
-"""The earliest of so few ranks is an extreme of the noise: lag behind it needs this much more."""
+"""The earliest of so few ranks is an extreme of the noise: lag relative to it needs this much
+more."""
 
 LAG_SIGMAS = 6.0
-"""Standard errors by which a rank must leave its collective after the others to be convicted
-without the help of a small number of slow groups."""
+"""Standard errors by which a rank must leave its collective after the others to be named without
+the evidence of a small number of slow groups."""
 
 LAG_SHARE = 0.04
 """The ends of a slow hop leave the collective later by a few per cent of the excess."""
 
 LEAST_LAG_SHARE = 0.01
-"""A lag below this share of the excess, however certain, has another origin: a host, say."""
+"""A lag below this share of the excess, however certain, has another origin, such as a host."""
 
 PAIR = 2
 """Both members of a group of two are ends of its only hop: they leave together, and a lag between
-them says nothing."""
+them means nothing."""
 
 MINIMUM_COST = 0.015
 """Share of the step; the contract counts from 2 %."""
@@ -69,7 +70,7 @@ LAG_FROM_START = 12.0
 
 
 def slow_exchange(view: View) -> Candidate | None:
-    """Return the link or the fabric that slows the gradient exchange."""
+    """Return the candidate that a link, or the fabric, slows the gradient exchange."""
     level = mean(view.transfer)
     before, limit = _expected(view, level)
     steady = median(view.transfer[-STEADY_STEPS:], 0)[0]
@@ -144,7 +145,7 @@ def _lag(values: Floats) -> tuple[Floats, Floats]:
     """Return how much later than its group each rank leaves, and that in standard errors.
 
     Args:
-        values: (n, P, D, T) how late ranks leave, each counted from a time of its own.
+        values: (n, P, D, T) how late ranks leave, each counted from a separate zero.
     """
     replicas = values.shape[2]
     if replicas <= FEW:  # beyond the median of so few, one of them is always 0
@@ -172,7 +173,7 @@ def _lateness(view: View) -> Floats:
 
 
 def _lateness_from_start(view: View) -> Floats:
-    """Return the same without what was usual at the start: that contains what was slow by then.
+    """Return the same minus what was usual at the start, which contains what was slow by then.
 
     When such a link recovers, all members of its group but its ends leave later than at the start.
     """
@@ -186,7 +187,7 @@ RESOLUTION_SECONDS = 1e-6
 """Resolution of records."""
 
 EARLY_SHARE = 0.2
-"""The earliest fifth of a group is far from the slow hop even where a node holds half of it."""
+"""The earliest fifth of a group is far from the slow hop even if a node holds half of it."""
 
 
 def _hop_ends(view: View, lag: Floats, several: bool) -> tuple[int, ...]:
@@ -246,7 +247,7 @@ def _slow_from_start(view: View) -> Candidate | None:
 
 
 def _late_node(view: View, lag: Floats, score: Floats, least: float) -> Booleans:
-    """Return the positions on a node whose ranks only jointly are too late for chance."""
+    """Return the positions on a node whose ranks are late beyond chance only taken together."""
     nodes = view.shape.nodes
     known = np.isfinite(score) & (nodes >= 0)
     if not known.any():
@@ -261,7 +262,7 @@ def _late_node(view: View, lag: Floats, score: Floats, least: float) -> Booleans
 
 NODE_TIMES = 2.0
 """Times the minimum lag of a single rank for ranks of a node that are named together: hosts differ
-slightly in what they need besides a step."""
+slightly in the time that they need outside of steps."""
 
 FEWEST_MEMBERS = 4
 """In smaller groups both ends of a hop are half of the group and nothing is left to compare
@@ -275,8 +276,8 @@ LAST_PIECES = 1.25
 the others are done."""
 
 OTHER_END = 0.25
-"""Part of the lag of the last rank from which on the next one is taken for the other end of its
-hop. Where only the receiver lags, as in one direction, the other end is not known."""
+"""Fraction of the lag of the last rank from which on the next one is taken for the other end of its
+hop. If only the receiver lags, as in one direction, the other end is unknown."""
 
 
 def _longest_lag(members: int) -> float:

@@ -35,10 +35,10 @@ JUMP_SIGMAS = 8.0
 """And in standard deviations of its own noise, which has a long tail."""
 
 NODE_RATIO = 1 / 0.6
-"""Time of a node over that of the median node from which on it alone is slow."""
+"""Ratio of a node's time to that of the median node above which it alone is slow."""
 
 SLOWER = 2.0
-"""Time over the usual one from which on the shared storage is slow."""
+"""Ratio of the time to the usual one above which the shared storage is slow."""
 
 UNEVEN = 0.02
 """Nodes take unequally long to write; an evaluation takes all of them equally long within this
@@ -165,7 +165,7 @@ class CheckpointHistory:
     def _end_slow_series(self, even: _Checkpoint | None) -> None:
         """Let an even step that is as long as a normal checkpoint end a series of slow ones.
 
-        Where every other checkpoint coincides with an evaluation, those in between are short.
+        If every other checkpoint coincides with an evaluation, those in between are short.
         """
         usual = median(self._normal) if self._normal else np.inf
         if even and usual / SAME < even.median < usual * SAME:

@@ -1,8 +1,8 @@
-"""What is known of a job as plain values that JSON can hold, and back again.
+"""The state of a job as plain values that JSON can hold, and back again.
 
-Objects are written field by field, arrays byte by byte, so that what was loaded goes on exactly as
-what was saved would have. Only classes of the modules listed here are ever made, never by calling
-them; anything else in a document is an error.
+Objects are written field by field, arrays byte by byte, so that a loaded state continues exactly
+like the saved one. Only classes of the modules listed here are ever made, without calling them;
+anything else in a document is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 VERSION = 1
-"""To be raised where a field keeps its name and changes its meaning; fields that come or go are
+"""To be incremented if a field keeps its name and changes its meaning; new and removed fields are
 noticed anyway."""
 
 MODULES: Sequence[str] = (
@@ -45,33 +45,33 @@ MODULES: Sequence[str] = (
     "rankscope_analyzers.stragglers.special_steps",
     "rankscope_analyzers.stragglers.view",
 )
-"""Whose classes can be part of a state."""
+"""Modules whose classes can be part of a state."""
 
 NUMBERS: Mapping[str, type[np.generic]] = {"f8": np.float64, "i8": np.int64, "b1": np.bool_}
-"""What arrays hold, by numpy's code."""
+"""Types of arrays, by numpy's code."""
 
 DEEPEST = 64
-"""Levels of a document; a state has a dozen."""
+"""Maximum nesting of a document; a state has a dozen levels."""
 
 
 class StateError(ValueError):
-    """A document is no state of this version; the message says where."""
+    """A document is not a state of this version; the message says where."""
 
 
 def document(value: object) -> dict[str, Any]:
     """Return an object and all that it refers to as values that JSON can hold.
 
     Raises:
-        TypeError: it refers to something that is none of the classes listed here.
+        TypeError: it refers to an object of a class that is not listed here.
     """
     return {"version": VERSION, "state": _Writer().plain(value)}
 
 
 def loaded(found: object) -> Any:
-    """Return the object that a document was made of.
+    """Return the object that a document represents.
 
     Raises:
-        StateError: the document is of another version, or no state at all.
+        StateError: the document is of another version, or not a state at all.
     """
     if not isinstance(found, dict) or found.get("version") != VERSION:
         version = found.get("version") if isinstance(found, dict) else None
@@ -115,14 +115,14 @@ def _fields(kind: type) -> tuple[str, ...]:
 
 
 class _Writer:
-    """Writes each object once; where it is referred to again, its number stands."""
+    """Writes each object once; further references to it are its number."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
-        self._kept: list[object] = []  # else another object might get the identity of one written
+        self._kept: list[object] = []  # else another object might get the id of a written one
 
     def plain(self, value: object) -> Any:
-        """Return a value as JSON can hold it."""
+        """Return a value in JSON-ready form."""
         if value is None or isinstance(value, bool | str):
             return value
         if isinstance(value, np.bool_):
@@ -182,7 +182,7 @@ class _Reader:
         self._objects: dict[int, Any] = {}
 
     def value(self, found: Any, depth: int) -> Any:
-        """Return what a part of a document stands for."""
+        """Return the value that a part of a document represents."""
         if found is None or isinstance(found, bool | int | float | str):
             return found
         if not isinstance(found, dict) or depth > DEEPEST:
@@ -198,7 +198,7 @@ class _Reader:
         raise StateError(f"{_shown(found)} stands for nothing")
 
     def several(self, found: Any, depth: int) -> Iterator[Any]:
-        """Yield what the parts of a list stand for."""
+        """Yield the values that the parts of a list represent."""
         if not isinstance(found, list):
             raise StateError(f"{_shown(found)} is no list")
         return (self.value(one, depth) for one in found)
@@ -208,11 +208,11 @@ class _Reader:
         return {self.value(key, depth): self.value(one, depth) for key, one in found["dict"]}
 
     def again(self, found: Mapping[str, Any], _: int) -> Any:
-        """Return an object that stood before."""
+        """Return an object that occurred before."""
         return self._objects[found["again"]]
 
     def object(self, found: Mapping[str, Any], depth: int) -> Any:
-        """Return an object, its fields as they were."""
+        """Return an object with its fields."""
         kind = _kind(found["object"])
         made: Any = object.__new__(kind)
         self._objects[found["number"]] = made

@@ -1,7 +1,7 @@
 """Averages short steps, so that what is compared lasts long enough to be meaningful.
 
 A window of sixteen steps of 20 ms is a third of a second, within the jitter of a busy node. Steps
-shorter than `BIN_SECONDS` are therefore averaged until together they have lasted that long.
+shorter than `BIN_SECONDS` are therefore averaged until they have lasted that long together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from rankscope_analyzers.numeric.arrays import Floats
 
 BIN_SECONDS = 0.125
-"""A window of sixteen is two seconds: many time slices of a scheduler."""
+"""With it, a window of sixteen is two seconds: many time slices of a scheduler."""
 
 
 class StepAverager:
@@ -39,7 +39,7 @@ class StepAverager:
         Args:
             now: its quantities, NaN where one is unknown.
             seconds: duration of the step.
-            steps: number of steps that it is already the mean of.
+            steps: number of steps that it already averages.
         """
         if not self._sums and seconds * steps >= self._long_enough:
             return now

@@ -1,7 +1,7 @@
-"""Judges running jobs by their new records, and says which of them have something new to tell.
+"""Judges running jobs by their new records, and finds out which of them have something to report.
 
-Reports take their figures from the newest records, and their incidents from the state that all
-records have led to; a job's state sees each record once, at the look that brought it.
+Reports take their figures from the newest records, and their incidents from the state that results
+from all records; a job's state sees each record once, at the look that brought it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs, columns_o
 from rankscope_analyzers.stragglers.judging_shares import JudgingShares
 
 Signature = tuple[tuple[str, tuple[int, ...], float, bool], ...]
-"""Class, ranks and beginning of each incident, and whether it goes on."""
+"""Class, ranks and beginning of each incident, and whether it is still open."""
 
 
 class StreamedTiming:
-    """What `diagnose_each` follows jobs by, where records come a few at a time.
+    """The state by which `diagnose_each` follows jobs whose records arrive a few at a time.
 
     Args:
         followed: the state of jobs.
@@ -41,7 +41,7 @@ class StreamedTiming:
         self._reported: dict[str, Signature] = {}
 
     def start_poll(self) -> None:
-        """Do nothing: looks at all jobs are counted where they are made."""
+        """Do nothing: looks at all jobs are counted elsewhere, by those who make them."""
 
     def update(
         self, name: str, records: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None
@@ -52,7 +52,7 @@ class StreamedTiming:
             name: of the job.
             records: all that are kept, the fresh ones last.
             job: its layout.
-            start: its first records, where they are known.
+            start: its first records, if known.
 
         Raises:
             RecordError: a column is missing, or no record was usable so far.
@@ -88,7 +88,7 @@ class StreamedTiming:
             self.shares.note(name, len(fresh), cpu_seconds, time.monotonic() - began)
 
     def offer(self, name: str, records: pd.DataFrame, fresh: int) -> None:
-        """Say which of a job's records `update` has not seen yet, before it is called.
+        """Register which of a job's records `update` has not seen yet, before it is called.
 
         Args:
             name: of the job.
@@ -98,7 +98,7 @@ class StreamedTiming:
         self._offered[name] = (records, fresh)
 
     def _note_clocks(self, name: str, original: pd.DataFrame, used: pd.DataFrame) -> None:
-        """Note by how much the clocks of a job's nodes were found to be ahead.
+        """Record by how much the clocks of a job's nodes were found to be ahead.
 
         Args:
             name: of the job.
@@ -126,7 +126,7 @@ class StreamedTiming:
 
 
 def signature(detection: Detection) -> Signature:
-    """Return what makes a report out of date when it changes."""
+    """Return the values whose change makes a report out of date."""
     return tuple((one.kind, one.ranks, one.since, one.until is None) for one in detection.incidents)
 
 

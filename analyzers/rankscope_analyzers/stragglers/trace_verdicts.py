@@ -32,11 +32,11 @@ from rankscope_analyzers.text import finite_json
 
 @dataclass(frozen=True, slots=True)
 class JobVerdicts:
-    """What one trace directory gave.
+    """The result for one trace directory.
 
     Args:
         job_id: name of the job.
-        verdicts: its verdicts, None where the trace could not be analysed.
+        verdicts: its verdicts, None if the trace could not be analysed.
         notes: the reason, or the records that were left out, as sentences.
     """
 
@@ -51,16 +51,17 @@ def judge_all(
     done: Callable[[], None],
     scheduler: str | None = None,
 ) -> tuple[JobVerdicts, ...]:
-    """Judge trace directories on several processes; return the verdicts in their order.
+    """Judge trace directories in several processes; return the verdicts in their order.
 
     Args:
         directories: of one job each.
         workers: processes; with one everything runs in this process.
         done: called after each directory.
-        scheduler: address of a Dask cluster, whose workers take the place of processes.
+        scheduler: address of a Dask cluster, whose workers replace processes.
 
     Raises:
-        rankscope_analyzers.steps.job_records.SourceError: two directories hold a job of one name.
+        rankscope_analyzers.steps.job_records.SourceError: two directories hold a job of the same
+            name.
         rankscope_analyzers.stragglers.verdict_pools.SchedulerError: the cluster cannot be used.
     """
     judged: dict[int, JobVerdicts] = {}
@@ -96,7 +97,7 @@ def _judged(
 
 
 def judge(directory: Directory) -> JobVerdicts:
-    """Judge one trace directory; what is wrong with it, or raises on it, becomes a note."""
+    """Judge one trace directory; errors become notes."""
     judged = attempt("timing", directory.name, partial(_judge_at_hand, directory))
     return _or_note(judged, directory)
 
@@ -129,7 +130,8 @@ def _judge(directory: Path) -> JobVerdicts:
     except job_records.SourceError as error:
         return JobVerdicts(directory.name, None, (str(error),))
     try:
-        # What was not measured, or took no time, is NaN here: warnings of it would say nothing.
+        # Values that were not measured, or took no time, are NaN here; NumPy's warnings would only
+        # distract.
         with np.errstate(divide="ignore", invalid="ignore"):
             found = feed.detect(job.records, layout(job.meta, job.records.rank_count))
     except RecordError as error:

@@ -1,9 +1,9 @@
 """Unobserved ranks that their peers may be waiting for.
 
-An unobserved rank cannot be named as the culprit: nothing of it was measured. But if every observed
-member of its gradient group waits longer than at the start, and no observed rank is slow, they may
-be waiting for it, and someone should check. Groups are not compared with each other: where a rank
-is late, its tensor and pipeline peers are too, and all groups wait alike.
+An unobserved rank cannot be named as the culprit, as nothing of it was measured. But if every
+observed member of its gradient group waits longer than at the start, and no observed rank is slow,
+they may be waiting for it, and someone should check. Groups are not compared with each other: if a
+rank is late, its tensor and pipeline peers are too, and all groups wait alike.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """One verdict per job: which finding explains the lost time, or that there is none.
 
-What explains what is decided where incidents are opened (`ledger`). Of several faults the one that
-goes on comes before one that is over, then the more urgent one, then the costlier one: the order in
-which reports list incidents, so that the first of these and the verdict speak of the same fault.
+Which cause explains others is decided when incidents are opened (`cause_selection`). Of several
+faults an active one comes before one that is over, then the more urgent one, then the costlier one.
+Reports list incidents in the same order, so that the first of these and the verdict are about the
+same fault.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MINIMUM_STEPS = 12
 """Fewer usable steps than this carry no verdict: one hiccup would decide."""
 
 FULL_COVERAGE_STEPS = 64
-"""Usable steps after which "no straggler" is as sure as timing alone makes it."""
+"""Usable steps after which "no straggler" is as certain as timing alone can make it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class Verdict:
     Args:
         cause: the finding that explains it, None if there is no straggler.
         others: findings that the cause explains or outweighs.
-        confidence: of the cause, or of there being none; 0 to 1.
+        confidence: in the cause, or that there is none; 0 to 1.
         unobserved: what could not be observed, as sentences.
         ranks: each rank's medians.
         naive: the answer of step times alone.
         steps: usable steps that were judged.
-        what_if: how much faster the job would be without slow ranks, None if that is unknown.
+        what_if: how much faster the job would be without slow ranks, None if unknown.
         clock_offsets: differences between the clocks of the job's nodes; empty for one node.
         asides: other remarks on how the job spends its time, as sentences.
     """
@@ -127,7 +128,7 @@ def _coverage(frame: StepFrame, steps: int, known: frozenset[Part]) -> float:
 
 
 def undetectable(known: frozenset[Part]) -> tuple[FaultClass, ...]:
-    """Return the classes that cannot be detected by the parts of the step that are measured."""
+    """Return the classes that cannot be detected from the parts of the step that are measured."""
     detectable = {one.kind for one in CHECKS if one.needs and one.needs <= known}
     return tuple(kind for kind in CLASSES if kind not in detectable)
 

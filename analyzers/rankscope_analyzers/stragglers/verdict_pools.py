@@ -1,4 +1,4 @@
-"""Where verdicts on many traces are worked out: processes of this machine, or a Dask cluster."""
+"""Where verdicts on many traces are computed: processes of this machine, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 
 CONNECT_SECONDS = 30
-"""Dask's own default, so that a scheduler that is just starting is waited for."""
+"""Seconds; Dask's own default, so that a scheduler that is just starting is waited for."""
 
 SCHEMES = ("tcp://", "tls://")
 
@@ -20,7 +20,7 @@ class SchedulerError(Exception):
 @contextmanager
 def processes(workers: int) -> Iterator[Executor]:
     """Yield a pool of processes on this machine."""
-    # Fork would copy the locks of whatever threads the caller has started.
+    # Fork would copy the locks of any threads that the caller has started.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         yield pool
 
@@ -35,7 +35,7 @@ def cluster(scheduler: str) -> Iterator[Executor]:
         scheduler: its address.
 
     Raises:
-        SchedulerError: it is no such address, `distributed` is missing, or nobody answers.
+        SchedulerError: the address is invalid, `distributed` is missing, or nobody answers.
     """
     if not scheduler.startswith(SCHEMES):
         raise SchedulerError(f"--scheduler takes tcp://HOST:PORT or tls://..., not {scheduler!r}")

@@ -15,13 +15,13 @@ from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.shape import Shape
 
 HALF = 0.5
-"""Part of its highest level from which on a step shows a fault."""
+"""Fraction of its highest level above which a step shows a fault."""
 
 WINDOW_STEPS = 16
 """Long enough to average the noise of steps, short enough to name a fault within 15 of them."""
 
 LONG_STEPS = 40
-"""Window for what does not happen in every step."""
+"""Window for events that do not happen in every step."""
 
 COST_STEPS = 8
 """Steps that costs are measured over: they lie within a fault that has just been found, while the
@@ -34,11 +34,10 @@ Part = Literal["data", "compute", "sync", "rest", "cpu_wait"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 CROWDED_SHARE = 0.01
-"""Mean share of the step that ranks wait for a CPU: ranks with their own CPUs wait a tenth of
-it."""
+"""Mean share of the step that ranks wait for a CPU: with their own CPUs they wait a tenth of it."""
 
 BRIEF_SECONDS = 0.25
-"""Steps that are timed by the host's clock and shorter than this depend on its scheduler."""
+"""Shorter steps that are timed by the host's clock depend on its scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class Baseline:
 
     @property
     def paces(self) -> Floats:
-        """Return (P,) what each stage computes, without what it waits for the others."""
+        """Return (P,) the compute of each stage, without its waits for the others."""
         return self.stage if self.weights is None else self.weights
 
 
@@ -84,9 +83,9 @@ class Spikes:
     """Isolated stalls in the newest steps, oldest step first.
 
     Args:
-        longest: (n,) longest stall of a step, 0 where none.
+        longest: (n,) longest stall of a step, 0 for none.
         nodes: (N,) number of steps in which a rank of the node was stalled.
-        worst: (n,) rank with the longest stall, -1 where none.
+        worst: (n,) rank with the longest stall, -1 for none.
     """
 
     longest: Floats
@@ -143,14 +142,14 @@ class View:
 
     @property
     def paces(self) -> Floats:
-        """Return (n, P) what each stage computes, without what it waits for the others."""
+        """Return (n, P) the compute of each stage, without its waits for the others."""
         return self.stage if self.weights is None else self.weights
 
     @property
     def more_work(self) -> float:
         """Return the factor by which ranks have more samples (or tokens) than at the start.
 
-        1 where they are not counted, or where there are fewer: half a batch takes more than half
+        It is 1 if they are not counted, or if there are fewer: half a batch takes more than half
         the time.
         """
         if self.work is None or self.baseline is None or not self.baseline.work > 0:

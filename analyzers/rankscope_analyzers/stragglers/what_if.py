@@ -1,9 +1,9 @@
 """How much faster a job would be if no rank was slower than the others: the two ideals.
 
 T_ideal = 1F1B closed form with ideal compute and input + what the run needs beyond its own closed
-form (median of T - model); S = T / T_ideal, lost = 1 - 1 / S. Source: the what-if analysis of
-Lin et al., OSDI 2025, without replaying every operator. "All equal" gives every rank the median of
-all; "stage weights kept" the median of its pipeline stage, so that a heavy stage stays heavy.
+form (median of T - model); S = T / T_ideal, lost = 1 - 1 / S. Source: the what-if analysis of Lin
+et al., OSDI 2025, without replaying every operator. "All equal" gives every rank the median of all;
+"stage weights kept" the median of its pipeline stage, so that a heavy stage stays heavy.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from rankscope_analyzers.stragglers.incident_findings import SECONDS_PER_HOUR
 from rankscope_analyzers.stragglers.pipeline import gradients_ready, stage_weights
 
 FEWEST_STEPS = 12
-"""Steps whose median is what a run needs beyond the closed form, as many as a verdict needs."""
+"""Steps whose median is the time beyond the closed form, as many as a verdict needs."""
 
 LONGEST_SECONDS = 1e12
-"""Thirty thousand years of steps are a mistake in the timing."""
+"""Limit in seconds: thirty thousand years of steps are a timing error."""
 
 FEWEST_PRESENT = 0.5
 """Share of the ranks that must be known in a step for its medians to stand for all."""
@@ -54,11 +54,11 @@ class WhatIf:
 
 
 def ideals(frame: StepFrame, job: Layout) -> WhatIf | None:
-    """Return both ideals of a job, None where its compute is not measured or too few steps are.
+    """Return both ideals of a job, None if its compute is not measured or too few steps are.
 
     Args:
         frame: the job.
-        job: its layout, of the start; smaller worlds after a restart are understood.
+        job: its layout at the start; smaller worlds after a restart are supported.
     """
     judged = frame.usable_only()
     parts = [
@@ -76,7 +76,7 @@ def ideals(frame: StepFrame, job: Layout) -> WhatIf | None:
 
 
 def _ideal(actual: Floats, ideal: Floats, world: int) -> Ideal | None:
-    """Compare times; None where nothing takes any time, or more than a number can hold."""
+    """Compare times; None if nothing takes any time, or the result overflows."""
     total, least = float(actual.sum()), float(np.minimum(ideal, actual).sum())
     if not (0.0 < least <= total < LONGEST_SECONDS):
         return None
@@ -94,11 +94,11 @@ def _times(
     if not present.any():
         return None
     world = min(job.world, -(-int(run.ranks[present].max() + 1) // job.unit) * job.unit)
-    # Who waits for a CPU computes the later for it.
+    # A rank that waits for a CPU computes that much later.
     held_up = run.compute + np.nan_to_num(run.cpu_wait)
     compute, data = (_wide(run, values, world, job) for values in (held_up, run.data))
     measured = np.isfinite(compute)
-    # A stage without a known rank has no weight to keep: what it needed may be all of the step.
+    # A stage without a known rank has no weight to keep: it may need all of the step.
     known = measured.mean(axis=(1, 2, 3)) >= FEWEST_PRESENT
     known &= np.all(measured.any(axis=(2, 3)), axis=1)
     if int(known.sum()) < FEWEST_STEPS:
@@ -141,7 +141,7 @@ def _finish_time(arrival: Floats, busy: Floats, microbatches: int) -> Floats:
 
 
 def _wall_models(compute: Floats, data: Floats, microbatches: int) -> tuple[Floats, Floats, Floats]:
-    """Return the same where compute holds the waits: replicas are known, ranks are not."""
+    """Return the same for compute that includes waits: replicas are known, ranks are not."""
     ready = np.fmax.reduce(data + compute, axis=3)
     actual = np.nan_to_num(np.fmax.reduce(ready.reshape(len(ready), -1), axis=1))
     by_stage = median(ready, 2)[:, :, 0]

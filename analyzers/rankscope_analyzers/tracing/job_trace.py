@@ -1,4 +1,4 @@
-"""The spans of one job, as looks at it tell them: what has ended since the last look. Pure."""
+"""The spans of one job from successive looks: what has ended since the last look. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rankscope_analyzers.tracing.spans import Span, Value, identity_of, trace_of
 from rankscope_analyzers.watch.incident_history import could_see_ends, key_of, running
 
 CLOCKS_SECONDS = 0.2
-"""By which a step may begin before the end of the one before, by the clocks of nodes."""
+"""Seconds by which a step may begin before the end of the one before, by the clocks of nodes."""
 
 CHECKPOINT, SAVE = "checkpoint", "checkpoint_save"
 MOST_RANKS = 64
-"""Ranks of an incident that its span names."""
+"""Ranks of an incident that its span lists."""
 
 MOST_INCIDENTS = 64
 """Incidents of a job that are open at once."""
@@ -27,7 +27,7 @@ MOST_INCIDENTS = 64
 
 @dataclass(slots=True)
 class OpenIncident:
-    """An incident that goes on."""
+    """An incident that has not ended."""
 
     since: float
     kind: str
@@ -44,12 +44,12 @@ class JobTrace:
 
     Args:
         job_id: its name.
-        began: when its first step that was seen did.
+        began: start of its first step that was seen.
         last_end: of its newest step.
         attempt: number of the present attempt, counted from 0 since it was watched.
-        launched: the launcher's number of it, -1 where nobody says.
-        attempt_began: when its first step did.
-        open: incidents by what they keep while they last.
+        launched: the launcher's number of it, -1 if unknown.
+        attempt_began: start of its first step.
+        open: incidents by their identity while they last.
     """
 
     job_id: str
@@ -62,7 +62,7 @@ class JobTrace:
 
     @property
     def trace(self) -> int:
-        """Identifier of the job's trace."""
+        """Return the identifier of the job's trace."""
         return trace_of(self.job_id, self.began)
 
     def look(
@@ -71,9 +71,9 @@ class JobTrace:
         """Yield what has ended.
 
         Args:
-            steps: that the job executed; those that were seen before may be among them.
+            steps: that the job executed, possibly including some that were seen before.
             report: on it.
-            beside: what its ranks did beside steps.
+            beside: what its ranks did outside of steps.
         """
         yield from self._steps(steps, beside)
         yield from self._incidents(report)
@@ -106,7 +106,7 @@ class JobTrace:
     def _checkpoint(
         self, step: int, start: float, end: float, seconds: float, saved: Sequence[BesideSteps]
     ) -> Span:
-        """Return a checkpoint; where no rank says when it began, it ends with its step."""
+        """Return a checkpoint's span; if no rank reports when it began, it ends with its step."""
         begun = [one.begin for one in saved if start <= one.begin <= end]
         since = min(begun, default=max(start, end - seconds))
         identity = identity_of(self.trace, CHECKPOINT, str(self.attempt), str(step))
@@ -162,21 +162,21 @@ class JobTrace:
         return found | ({spans.NAMESPACE: visible(namespace)} if slash else {})
 
     def kept(self) -> dict[str, Any]:
-        """Return the state as JSON can hold it."""
+        """Return the state in JSON-ready form."""
         return asdict(self)
 
 
 def begun(job_id: str, steps: Executed) -> JobTrace:
-    """Return the trace of a job that is seen for the first time, with a step at least."""
+    """Return the trace of a job that is seen for the first time, with at least one step."""
     start = float(steps.start[0])
     return JobTrace(job_id, start, start, 0, int(steps.attempt[0]), start)
 
 
 def restored(kept: Mapping[str, Any]) -> JobTrace:
-    """Return a trace from what was kept.
+    """Return a trace from its saved state.
 
     Raises:
-        TypeError, ValueError, KeyError, AttributeError: it is no such thing.
+        TypeError, ValueError, KeyError, AttributeError: it is invalid.
     """
     opened = {str(key): _reopened(one) for key, one in kept["open"].items()}
     numbers = (float(kept["began"]), float(kept["last_end"]), int(kept["attempt"]))

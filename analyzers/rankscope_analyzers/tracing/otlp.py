@@ -1,7 +1,7 @@
-"""Sends spans by OTLP over HTTP with OpenTelemetry's SDK, which is imported only where it is used.
+"""Sends spans by OTLP over HTTP with OpenTelemetry's SDK, which is imported only if it is used.
 
-A thread of the SDK sends in batches; what it cannot send for long, or has no room for, is lost, and
-its log says so. Headers, certificates and timeouts are the variables OTEL_EXPORTER_OTLP_* of
+A thread of the SDK sends in batches. Spans that cannot be sent for long, or do not fit, are lost,
+and the SDK logs that. Headers, certificates and timeouts are the variables OTEL_EXPORTER_OTLP_* of
 https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
 """
 
@@ -31,10 +31,10 @@ class Sender:
     """Sends spans to a collector.
 
     Args:
-        endpoint: its address; the path of traces is added, as to OTEL_EXPORTER_OTLP_ENDPOINT.
+        endpoint: its address; the path of traces is appended, as to OTEL_EXPORTER_OTLP_ENDPOINT.
 
     Raises:
-        TracingError: it is no address, or OpenTelemetry is not installed.
+        TracingError: it is not an address, or OpenTelemetry is not installed.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -54,7 +54,7 @@ class Sender:
         self._processor: SpanProcessor = BatchSpanProcessor(exporter)
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Have spans sent, and return at once."""
+        """Queue spans for sending, and return at once."""
         for span in spans:
             self._processor.on_end(_readable(span, self._resource))
 

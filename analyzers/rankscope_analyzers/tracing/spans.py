@@ -1,7 +1,7 @@
-"""Spans of a trace, and what identifies them. Pure.
+"""Spans of a trace, and their identifiers. Pure.
 
-Identifiers follow from what a span is about: parts of one job that are sent hours apart, or by two
-watches one after the other, belong together although the job's own span comes last.
+Identifiers derive from what a span is about: parts of one job that are sent hours apart, or by two
+successive watches, belong together although the job's own span comes last.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import blake2s
 Value = str | int | float | Sequence[str] | Sequence[int]
 
 TRACE_BYTES, SPAN_BYTES = 16, 8
-"""Of identifiers: https://www.w3.org/TR/trace-context/#traceparent-header"""
+"""Bytes of identifiers: https://www.w3.org/TR/trace-context/#traceparent-header"""
 
 JOB_ID = "rankscope.job.id"
 ATTEMPT = "rankscope.attempt.number"
@@ -33,14 +33,14 @@ class Span:
     """Something that has ended.
 
     Args:
-        name: what it is, of few values: job, attempt, incident or checkpoint.
+        name: what it is, from a small set: job, attempt, incident or checkpoint.
         trace: identifier of the job.
         identity: its own.
-        parent: identifier of what it belongs to, None for a job.
+        parent: identifier of the span that it belongs to, None for a job.
         start: Unix time.
         end: likewise.
         attributes: by name.
-        error: in words, empty where nothing went wrong.
+        error: in words, empty if nothing went wrong.
     """
 
     name: str
@@ -59,7 +59,7 @@ def trace_of(job_id: str, began: float) -> int:
 
 
 def identity_of(trace: int, *of: str) -> int:
-    """Return what identifies a span within its trace, by what it is about."""
+    """Return the identifier of a span within its trace, from what it is about."""
     return _number(SPAN_BYTES, str(trace), *of)
 
 

@@ -1,4 +1,4 @@
-"""The traces of all jobs, continued at each look of a watch, and kept over restarts."""
+"""The traces of all jobs, continued at each look of a watch, and saved across restarts."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from rankscope_analyzers.tracing.job_trace import JobTrace, begun, restored
 from rankscope_analyzers.tracing.spans import Span
 
 KEPT_AS = "traces"
-"""The part of what a watch keeps."""
+"""Their part of a watch's state."""
 
 OVER_SECONDS = 1800.0
-"""Without a step after which a job's span ends; of a longer pause nobody knows who had the GPUs."""
+"""Seconds without a step after which a job's span ends; after a longer pause it is unknown who had
+the GPUs."""
 
 MOST_JOBS = 1000
-"""Jobs with a trace; the span of the one that had a step longest ago ends first."""
+"""Jobs with a trace; the span of the one without a step for longest ends first."""
 
 Send = Callable[[Sequence[Span]], None]
-"""Takes spans that have ended, and returns at once."""
+"""Sends spans that have ended, and returns at once."""
 
 
 class Traces:
-    """Follows jobs and sends what of them has ended.
+    """Follows jobs and sends their ended spans.
 
     Args:
-        send: takes it.
-        close: sends what waits, at the end of the watch.
+        send: sends them.
+        close: sends waiting spans, at the end of the watch.
     """
 
     def __init__(self, send: Send, close: Callable[[], None] = lambda: None) -> None:
@@ -80,18 +81,18 @@ class Traces:
                 self._send(list(one.close()))
 
     def stand_by(self) -> None:
-        """Another watch leads, and goes on with what was kept."""
+        """Discard the state, which another leader continues."""
         self._jobs = {}
 
     def kept(self) -> Any:
-        """Return what is to outlive the watch."""
+        """Return the state to save."""
         return [one.kept() for one in self._jobs.values()]
 
     def restore(self, kept: Any) -> None:
-        """Go on from what another watch kept, from nothing if that is None.
+        """Continue from the state that another watch saved, from nothing if it is None.
 
         Raises:
-            TypeError, ValueError, KeyError, AttributeError: it is no such thing; begun anew.
+            TypeError, ValueError, KeyError, AttributeError: it is invalid; the traces restart.
         """
         self._jobs = {}
         found = [restored(one) for one in kept or ()]

@@ -1,4 +1,4 @@
-"""The calls of MLflow's REST API that logging a job takes.
+"""The calls of MLflow's REST API that logging a job requires.
 
 https://mlflow.org/docs/latest/rest-api.html, version 2.0 of the API, which MLflow 2 and 3 have.
 """
@@ -22,13 +22,13 @@ from rankscope_analyzers.tracking.run_values import JOB_ID, RUN_NAME, SOURCE, WA
 PATH = "/api/2.0/mlflow/"
 ANSWER_SECONDS = 10.0
 MOST_BYTES = 1 << 24
-"""Of an answer: a thousand runs with their metrics and tags are a few MiB."""
+"""Bytes of a response: a thousand runs with their metrics and tags are a few MiB."""
 
 RUNS_OF_A_PAGE, MOST_PAGES = 500, 20
 
 
 class TrackingError(Exception):
-    """The server did not take or answer something; the message says why."""
+    """The server did not accept or answer a request; the message says why."""
 
 
 class MlflowApi:
@@ -36,10 +36,10 @@ class MlflowApi:
 
     Args:
         url: its address.
-        entry: how it is reached.
+        entry: credentials.
 
     Raises:
-        TrackingError: it is no address.
+        TrackingError: it is not an address.
     """
 
     def __init__(self, url: str, entry: Entry = NONE) -> None:
@@ -51,7 +51,7 @@ class MlflowApi:
         """Return the identifier of an experiment, which is created if there is none.
 
         Raises:
-            TrackingError: the server does not take it.
+            TrackingError: the server does not accept it.
         """
         try:
             found = self._call("experiments/get-by-name", query={"experiment_name": name})
@@ -70,7 +70,7 @@ class MlflowApi:
             tags = {one.get("key"): one.get("value") for one in run.get("data", {}).get("tags", ())}
             if JOB_ID in tags:
                 job, ours = str(tags[JOB_ID]), tags.get(SOURCE) == WATCH
-                # A run that the job itself began wins over ours.
+                # A run that the job itself began takes precedence over ours.
                 if job not in found or found[job][1]:
                     found[job] = str(_of(run, "info", "run_id")), ours
         return found
@@ -92,7 +92,7 @@ class MlflowApi:
         """Begin a run for a job and return its identifier.
 
         Raises:
-            TrackingError: the server does not take it.
+            TrackingError: the server does not accept it.
         """
         tags = {JOB_ID: job, SOURCE: WATCH, RUN_NAME: job}
         run = {
@@ -107,7 +107,7 @@ class MlflowApi:
         """Log metrics and set tags of a run.
 
         Raises:
-            TrackingError: the server does not take them.
+            TrackingError: the server does not accept them.
         """
         metrics = [
             {"key": key, "value": value, "timestamp": _milliseconds(now), "step": 0}
@@ -121,7 +121,7 @@ class MlflowApi:
         """End a run.
 
         Raises:
-            TrackingError: the server does not take it.
+            TrackingError: the server does not accept it.
         """
         self._call(
             "runs/update", {"run_id": run, "status": "FINISHED", "end_time": _milliseconds(now)}
@@ -133,11 +133,11 @@ class MlflowApi:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
     ) -> Mapping[str, Any]:
-        """Post a body, or get what a query asks for.
+        """Post a body, or get the result of a query.
 
         Raises:
-            _MissingError: there is no such thing.
-            TrackingError: the server does not take it, or its answer is no object.
+            _MissingError: there is no such object.
+            TrackingError: the server does not accept it, or its response is not an object.
         """
         url = f"{self._url}{name}{'?' + urlencode(query) if query else ''}"
         data = None if body is None else json.dumps(body, allow_nan=False).encode()
@@ -160,7 +160,7 @@ class MlflowApi:
 
 
 class _MissingError(TrackingError):
-    """The server has no such thing."""
+    """The server has no such object."""
 
 
 def _pairs(tags: Mapping[str, str]) -> list[Mapping[str, str]]:
@@ -172,10 +172,10 @@ def _milliseconds(unix_seconds: float) -> int:
 
 
 def _of(answer: Mapping[str, Any], *keys: str) -> Any:
-    """Return a value within an answer.
+    """Return a value within a response.
 
     Raises:
-        TrackingError: it is not there.
+        TrackingError: it is missing.
     """
     found: Any = answer
     for key in keys:

@@ -1,4 +1,4 @@
-"""What a run of MLflow tells of a job: metrics by name, tags, from what the watch exports. Pure."""
+"""What a run of MLflow shows about a job: metrics by name, tags, from the watch's series. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WATCH = "watch"
 """The source of runs that the watch itself began."""
 
 TAG_CHARACTERS = 1000
-"""Of a tag; all of MLflow's stores take 5,000 bytes."""
+"""Bytes of a tag; all of MLflow's stores accept 5,000."""
 
 NAMES: Mapping[str, str] = {
     goodput.JOB_GPU_SECONDS.name: "rankscope/gpu_seconds/{part}",
@@ -49,7 +49,7 @@ class RunValues:
 
 
 def of_jobs(samples: Iterable[Sample], reports: Sequence[JobReport]) -> dict[str, RunValues]:
-    """Return what is logged of each job that a report is on.
+    """Return what is logged of each job with a report.
 
     Args:
         samples: series of the watch; those of no single job are left out.

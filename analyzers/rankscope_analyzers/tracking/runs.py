@@ -1,7 +1,7 @@
 """Logs jobs as runs of a tracking server while a watch looks at them.
 
-A thread of its own asks the server, so that one that hangs delays no look; of several looks that
-wait, the newest is logged.
+A separate thread sends the requests, so that a server that hangs delays no look; if several looks
+wait, only the newest is logged.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from rankscope_analyzers.tracking.mlflow_api import MlflowApi, TrackingError
 from rankscope_analyzers.tracking.run_values import RunValues, of_jobs
 
 EVERY_SECONDS = 60.0
-"""Between two values of a run's metric: a job of a month has 43,000 of each."""
+"""Seconds between two values of a run's metric: a job of a month has 43,000 of each."""
 
 OVER_SECONDS = 1800.0
-"""Without a report on a job after which its run ends; it may be restarted before."""
+"""Seconds without a report on a job after which its run ends; it may be restarted before."""
 
 CLOSING_SECONDS = 15.0
-"""For what waits when the watch ends: a few of the server's answers."""
+"""Seconds for what waits when the watch ends: a few of the server's responses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class _Look:
 
 
 class RunLog:
-    """What is known of the runs of jobs; asks the server.
+    """The state of the runs of jobs; sends requests to the server.
 
     Args:
         api: of the server.
@@ -53,7 +53,7 @@ class RunLog:
             now: Unix time.
 
         Raises:
-            TrackingError: the server does not take something.
+            TrackingError: the server does not accept a request.
         """
         if not self._experiment:
             self._experiment = self._api.experiment(self._name)
@@ -82,7 +82,7 @@ class Runs:
 
     Args:
         runs: logs them.
-        say: takes a sentence for the watch's own log.
+        say: writes a sentence to the watch's own log.
     """
 
     def __init__(self, runs: RunLog, say: Callable[[str], None]) -> None:
@@ -95,7 +95,7 @@ class Runs:
         self._thread: threading.Thread | None = None
 
     def look(self, samples: Iterable[Sample], reports: Sequence[JobReport], now: float) -> None:
-        """Have a look logged if the last one is long enough ago, and return at once.
+        """Log a look if the last one is long enough ago, and return at once.
 
         Args:
             samples: series of the watch.
@@ -113,7 +113,7 @@ class Runs:
             self._thread.start()
 
     def close(self) -> None:
-        """Log what waits, for some seconds at most; runs of jobs that go on stay open."""
+        """Log what waits, for some seconds at most; runs of active jobs stay open."""
         with self._changed:
             self._closing = True
             self._changed.notify()

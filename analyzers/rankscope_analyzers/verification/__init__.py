@@ -1,1 +1,1 @@
-"""`rankscope verify`: is a job that runs on the fast path, and does it train as it should?"""
+"""`rankscope verify`: does a running job use the fast path, and does it train as it should?"""

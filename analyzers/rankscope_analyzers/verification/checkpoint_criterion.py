@@ -1,4 +1,4 @@
-"""The criterion about checkpoints: the first one was written, and is whole."""
+"""The criterion on checkpoints: the first one was written, and is whole."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def checkpoint(evidence: Evidence) -> Judgement:
 
 
 def _verified(found: DirectoryReport) -> Judgement:
-    """Judge the newest checkpoint of a directory, or the one before while it is written."""
+    """Judge the newest checkpoint of a directory, or the previous one while it is being written."""
     done = [one for one in found.checkpoints if one.state != "being_written"]
     if not done:
         being = "the first is being written" if found.checkpoints else "none was written so far"

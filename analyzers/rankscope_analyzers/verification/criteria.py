@@ -1,4 +1,4 @@
-"""Every criterion of a job that runs well, one row each; `docs/verify.md` describes them."""
+"""Every criterion for a job that runs well, one row each; `docs/verify.md` describes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = "docs/verify.md"
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """A criterion: its identifier, what it says of a good job, and its function."""
+    """A criterion: its identifier, what it states about a good job, and its function."""
 
     id: str
     title: str
@@ -29,7 +29,7 @@ class Criterion:
 
     @property
     def page(self) -> str:
-        """Where it is described."""
+        """Return the page that describes it."""
         return f"{PAGE}#{self.id}"
 
 
@@ -47,13 +47,13 @@ CRITERIA: Sequence[Criterion] = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A criterion and what it comes to."""
+    """A criterion and its result."""
 
     criterion: Criterion
     judgement: Judgement
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return {
             "id": self.criterion.id,
             "title": self.criterion.title,
@@ -63,7 +63,7 @@ class Result:
 
 
 def results(evidence: Evidence, left_out: Sequence[str] = ()) -> Iterator[Result]:
-    """Yield what each criterion comes to.
+    """Yield the result of each criterion.
 
     Args:
         evidence: of a job.

@@ -1,4 +1,4 @@
-"""All that criteria are judged by: a job's report, the series of its nodes, NCCL's logs."""
+"""The data that criteria judge: a job's report, the series of its nodes, NCCL's logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ READS: tuple[Metric, ...] = (
     training.CHECKPOINT_WRITE_FAILURES,
     training.CHECKPOINT_LAST_SUCCESS,
 )
-"""Series that criteria need beside those of reports."""
+"""Series that criteria need in addition to those of reports."""
 
 Transport = Literal["auto", "rdma", "gpudirect", "sockets"]
 
@@ -35,7 +35,7 @@ class Settings:
     """What is expected of the job.
 
     Args:
-        world_size: its ranks, None to take the ranks' own word.
+        world_size: its ranks, None to accept the size that the ranks report.
         step_seconds: a step's usual duration, None without an expectation.
         utilization: least share of time in which each GPU must run kernels, 0 to 1.
         transport: how data must go between nodes; `auto` is the fastest that the nodes have.
@@ -51,16 +51,16 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was read of one job.
+    """What was read about one job.
 
     Args:
-        report: what `rankscope diagnose` says of it.
+        report: from `rankscope diagnose`.
         observed: series of its nodes.
-        nccl: what NCCL said, by pod or log.
+        nccl: what NCCL logged, by pod or log.
         settings: what is expected.
-        unread: what could not be read, as sentences: what is absent may be there.
-        checkpoints: what the directory of checkpoints holds, why it cannot be listed, or None
-            where none was named.
+        unread: what could not be read, as sentences; absent data may be there.
+        checkpoints: the content of the directory of checkpoints, why it cannot be listed, or None
+            if none was given.
     """
 
     report: JobReport
@@ -72,13 +72,13 @@ class Evidence:
 
     @property
     def ranks(self) -> frozenset[int]:
-        """Ranks that are known, by series or by step records."""
+        """Return the ranks that are known, by series or by step records."""
         frame = self.report.frame
         return frozenset(self.report.locations) | frozenset(frame.ranks.tolist() if frame else ())
 
     @property
     def gpu_ranks(self) -> Mapping[int, str]:
-        """The UUIDs of the GPUs that ranks use, by rank."""
+        """Return the UUIDs of the GPUs that ranks use, by rank."""
         return {rank: one.uuid for rank, one in self.report.locations.items() if one.uuid}
 
     def of_ranks(self, metric: Metric) -> Mapping[int, Series]:
@@ -87,14 +87,14 @@ class Evidence:
 
     @property
     def ended(self) -> frozenset[int]:
-        """Ranks of which no process lives any longer."""
+        """Return the ranks of which no process lives any longer."""
         alive: dict[int, bool] = {}
         for rank, series in self._by_rank(training.RANK_ALIVE):
             alive[rank] = alive.get(rank, False) or bool(series.last)
         return frozenset(rank for rank, lives in alive.items() if not lives)
 
     def sizes(self) -> frozenset[int]:
-        """Return the world sizes that living processes name, or else that of the step records."""
+        """Return the world sizes that living processes report, or else that of the step records."""
         named, frame = frozenset(self._named_sizes()), self.report.frame
         return named or frozenset((frame.world_size,) if frame else ())
 
@@ -129,7 +129,7 @@ def evidence(
         report: of the job.
         observed: series of all nodes that were read.
         settings: what is expected.
-        logs: facts of NCCL's logs and the files' names, which then count instead of agents' pages.
+        logs: facts of NCCL's logs and the files' names, which then replace agents' pages.
         unread: what could not be read, as sentences.
     """
     view = job_view(report.job_id, report.locations)

@@ -1,4 +1,4 @@
-"""The criteria of a job that runs well, by the names that options and results give them."""
+"""The criteria for a job that runs well, by their names in options and results."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ CRITERIA = (
 )
 
 ALWAYS = frozenset({"world-size", "steps", "straggler"})
-"""Without these nothing is proven, so that they cannot be left out."""
+"""Without these nothing is proven, so they cannot be left out."""

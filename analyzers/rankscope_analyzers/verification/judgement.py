@@ -1,4 +1,4 @@
-"""What one criterion comes to: met, broken, not yet, not applicable, or unknown."""
+"""The result of one criterion: met, broken, not yet, not applicable, or unknown."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ Status = Literal["met", "broken", "not yet", "not applicable", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a criterion comes to.
+    """The result of a criterion.
 
     Args:
-        status: `unknown` is what could not be read, `not yet` what the job may still do.
-        seen: what was seen, as a sentence's end; of a criterion that does not apply, why.
-        expected: what it takes to be met, empty where it is.
-        remedy: what to do, empty where nothing is to be done.
+        status: `unknown` if it could not be read, `not yet` if the job may still meet it.
+        seen: what was seen, as the end of a sentence; the reason for a criterion that does not
+            apply.
+        expected: the condition, empty if it is met.
+        remedy: what to do, empty if nothing is to be done.
     """
 
     status: Status
@@ -26,7 +27,7 @@ class Judgement:
     remedy: str = ""
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return {
             "status": self.status,
             "seen": self.seen,
@@ -46,7 +47,7 @@ def broken(seen: str, expected: str, remedy: str) -> Judgement:
 
 
 def not_yet(seen: str, expected: str, remedy: str = "wait, or use --wait") -> Judgement:
-    """Return that the job has not come so far."""
+    """Return that the job has not come that far."""
     return Judgement("not yet", seen, expected, remedy)
 
 
@@ -56,5 +57,5 @@ def not_applicable(why: str) -> Judgement:
 
 
 def unknown(seen: str, expected: str, remedy: str) -> Judgement:
-    """Return that what decides it could not be read."""
+    """Return that the data it depends on could not be read."""
     return Judgement("unknown", seen, expected, remedy)

@@ -74,7 +74,7 @@ def transport(evidence: Evidence) -> Judgement:
 
 
 def channels(evidence: Evidence) -> Judgement:
-    """Judge whether all ranks use equally many channels."""
+    """Judge whether all ranks use the same number of channels."""
     expected = "the same number of channels on every rank"
     if gap := _unread(evidence, expected):
         return gap

@@ -1,4 +1,4 @@
-"""What NCCL said at its start, pod by pod from agents' pages, or from logs in hand."""
+"""What NCCL logged at its start, pod by pod from agents' pages, or from log files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ READS: tuple[Metric, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class NcclReading:
-    """NCCL's start in one pod, or in the logs that were given.
+    """NCCL's start in one pod, or in the given logs.
 
     Args:
         source: the pod or the log.
         ranks: whose log it is.
-        fallback: data between nodes goes over sockets; None if that is not told.
+        fallback: True if data between nodes goes over sockets; None if unknown.
         reason: why, one of the parser's reasons, or `expected` without any RDMA port that is up.
         network: what NCCL selected, empty if unknown.
         without_gpudirect: connections over RDMA without GPUDirect.
@@ -50,7 +50,7 @@ class NcclReading:
 
 
 def of_series(observed: Observed, view: JobView) -> Iterator[NcclReading]:
-    """Yield what each pod of a job says on its agent's page."""
+    """Yield NCCL's start in each pod of a job from its agent's page."""
     for series in observed.of(nccl_log.NCCL_SOCKET_FALLBACK):
         where = view.of_pod(series)
         if where is None:
@@ -73,12 +73,12 @@ def of_series(observed: Observed, view: JobView) -> Iterator[NcclReading]:
 
 
 def of_logs(facts: Facts, names: Sequence[str], *, rdma: bool) -> NcclReading:
-    """Return what a job's logs say.
+    """Return NCCL's start in a job's logs.
 
     Args:
-        facts: of all of them, summed up.
+        facts: of all of them, combined.
         names: of the files.
-        rdma: a node of the job has an RDMA port that is up, or none of them is known.
+        rdma: True if a node of the job has an RDMA port that is up, or none of them is known.
     """
     verdict = judge(facts)
     members = [member for one in verdict.communicators for member in one.communicator.members]

@@ -1,4 +1,4 @@
-"""Criteria about ranks and steps: all there, one size, at pace, none slow, GPUs busy."""
+"""Criteria on ranks and steps: all present, one size, at pace, none slow, GPUs busy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rankscope_analyzers.verification.judgement import (
 )
 
 PACE_TOLERANCE = 1.1
-"""How much longer than expected a step may take: ten percent, more than steps differ by chance."""
+"""Tolerance of a step's expected duration: ten percent, more than steps differ by chance."""
 
 SURE = 0.5
 """Confidence from which on "no straggler" counts: with all ranks and times, after 32 steps."""
@@ -27,7 +27,7 @@ PROBE = "let the probe into every pod; rankscope doctor says what is missing"
 
 
 def world_size(evidence: Evidence) -> Judgement:
-    """Judge whether all ranks are there and name one size."""
+    """Judge whether all ranks are present and report one size."""
     wanted = evidence.settings.world_size
     sizes = {*evidence.sizes(), *([wanted] if wanted else ())}
     if len(sizes) > 1:
@@ -81,7 +81,7 @@ def steps(evidence: Evidence) -> Judgement:
 
 
 def straggler(evidence: Evidence) -> Judgement:
-    """Judge whether nothing holds the job back, by steps and all other layers."""
+    """Judge whether nothing delays the job, by steps and all other layers."""
     report = evidence.report
     going_on = [one for one in report.incidents if one.until_unix_seconds is None]
     if going_on:
@@ -136,7 +136,7 @@ def utilization(evidence: Evidence) -> Judgement:
 
 
 def _absent(evidence: Evidence, seen: str, expected: str) -> Judgement:
-    """Return `not yet`, or `unknown` where what is absent may only not have been read."""
+    """Return `not yet`, or `unknown` if what is absent may merely not have been read."""
     unread = [*evidence.report.missing, *evidence.unread]
     if unread:
         return unknown(f"{seen}, and not all was read: {listed(unread)}", expected, PROBE)

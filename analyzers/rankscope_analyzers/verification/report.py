@@ -1,4 +1,4 @@
-"""What criteria say of a job, as a table, as JSON and as JUnit's XML, and as an exit code."""
+"""The results of criteria for a job, as a table, as JSON, as JUnit's XML, and as an exit code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ENDS: Mapping[Status, End] = {
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """A job and what its criteria come to.
+    """A job and the results of its criteria.
 
     Args:
         job_id: name of the job.
@@ -48,7 +48,7 @@ class Verification:
 
     @property
     def answer(self) -> Answer:
-        """PASS only if every criterion that applies is met, and every required one applies."""
+        """Return PASS only if all criteria that apply are met, and all required ones apply."""
         statuses = {one.judgement.status for one in self.results}
         if "broken" in statuses:
             return "FAIL"
@@ -58,7 +58,7 @@ class Verification:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Required criteria that do not apply."""
+        """Return the required criteria that do not apply."""
         return tuple(
             one.criterion.id
             for one in self.results
@@ -68,11 +68,11 @@ class Verification:
 
     @property
     def may_change(self) -> bool:
-        """Return True if it may turn out otherwise later."""
+        """Return True if the result may be different later."""
         return self.answer in {"NOT YET", "CANNOT TELL"}
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return {
             "job_id": self.job_id,
             "answer": self.answer,
@@ -82,7 +82,7 @@ class Verification:
 
 
 def table(one: Verification) -> Table:
-    """Return what the criteria come to for a person."""
+    """Return the results of the criteria for people."""
     drawn = Table(box=None)
     to_do = any(result.judgement.remedy for result in one.results)
     for name in ("criterion", "status", "seen", *(["what to do"] if to_do else [])):
@@ -98,7 +98,7 @@ def table(one: Verification) -> Table:
 
 
 def summary(one: Verification) -> str:
-    """Return the answer with what decides it, as one line."""
+    """Return the answer and the reason for it, as one line."""
     deciding: Mapping[Answer, Status] = {
         "FAIL": "broken",
         "CANNOT TELL": "unknown",

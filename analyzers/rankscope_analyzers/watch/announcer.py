@@ -1,4 +1,4 @@
-"""Tells what changes: in the watch's own log, in the incident log, and by webhook."""
+"""Announces changes of incidents: in the watch's own log, in the incident log, and by webhook."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from rankscope_analyzers.watch.incident_log import IncidentLog, LogError
 from rankscope_analyzers.watch.webhook import Webhook
 
 MOST_UNWRITTEN = 10_000
-"""Changes that wait for a log that cannot be written, as on a full disk; the oldest go first."""
+"""Changes that wait for a log that cannot be written, as on a full disk; the oldest are dropped
+first."""
 
 
 @dataclass(slots=True)
 class Announcer:
-    """Tells the changes of incidents.
+    """Announces the changes of incidents.
 
     Args:
-        say: takes a sentence for the watch's own log.
+        say: writes a sentence to the watch's own log.
         log: of incidents, None if none is kept.
         webhook: posts its lines, None without a receiver.
     """
@@ -32,7 +33,7 @@ class Announcer:
     _problem: str = ""
 
     def tell(self, events: Sequence[Event], reports: Sequence[JobReport], now: float) -> None:
-        """Tell what changed in an evaluation.
+        """Announce what changed in an evaluation.
 
         Args:
             events: the changes.
@@ -58,7 +59,7 @@ class Announcer:
             self.webhook.post(lines)
 
     def forget(self) -> None:
-        """Read the log anew before anything is told: another watch leads meanwhile."""
+        """Read the log again before anything is announced: another watch leads in the meantime."""
         self._unwritten = []
         if self.log is not None:
             self.log.forget()

@@ -1,6 +1,6 @@
-"""What the GPU time of projects cost, by the prices of rankscope.yaml: sums that go on for ever.
+"""The cost of projects' GPU time at the prices of rankscope.yaml: sums that are never reset.
 
-A second is priced when it is counted: a price that changes later changes nothing that was spent.
+A second is priced when it is counted: a price that changes later does not change past costs.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Bill:
         return self._known.project_of(job_id, project), job_class
 
     def add(self, owner: Owner, seconds: Mapping[str, float], model: str) -> None:
-        """Add what GPU time cost.
+        """Add the cost of GPU time.
 
         Args:
-            owner: whose it was.
+            owner: project and class.
             seconds: of GPUs, by part.
-            model: of the GPUs, empty if it is not known.
+            model: of the GPUs, empty if unknown.
         """
         if not self._known.currency:
             return
@@ -75,7 +75,7 @@ class Bill:
             yield metrics.PROJECT_BUDGET.sample(amount, project=inert(project), currency=currency)
 
     def kept(self) -> Any:
-        """Return the sums as JSON can hold them."""
+        """Return the sums in JSON-ready form."""
         return {
             "currency": self._known.currency,
             "costs": [[*owner, dict(costs)] for owner, costs in self._costs.items()],
@@ -83,10 +83,10 @@ class Bill:
         }
 
     def restore(self, kept: Any) -> None:
-        """Go on from what was kept, from nothing if that is None or in another currency.
+        """Continue from saved sums, from nothing if they are None or in another currency.
 
         Raises:
-            TypeError, ValueError, KeyError, AttributeError: it is no such thing.
+            TypeError, ValueError, KeyError, AttributeError: they are invalid.
         """
         self._costs, self._unpriced = {}, defaultdict(float)
         if kept is None or kept["currency"] != self._known.currency:
@@ -115,11 +115,11 @@ def gpu_models(observed: Observed) -> Models:
 
 
 def models_of(locations: Iterable[RankLocation], models: Models) -> list[str]:
-    """Return the model of each rank's GPU, empty where it is not known."""
+    """Return the model of each rank's GPU, empty if unknown."""
     return [models.get((one.node, one.uuid), "") for one in locations]
 
 
 def most_common(models: Iterable[str]) -> str:
-    """Return the model that most ranks have, empty where none is known."""
+    """Return the model that most ranks have, empty if none is known."""
     known = Counter(filter(None, models))
     return known.most_common(1)[0][0] if known else ""

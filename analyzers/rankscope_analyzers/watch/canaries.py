@@ -1,7 +1,7 @@
-"""What the watch says of canaries, kept apart from everything that it says of jobs.
+"""What the watch exports about canaries, separate from all that it exports about jobs.
 
-A canary is judged as any job. Its incidents open no alert, no webhook and no account of GPU time;
-two series say up to which of its steps the watch has come, and whom it named there.
+A canary is judged like any job. Its incidents open no alert, no webhook and no account of GPU time;
+two series show up to which of its steps the watch has come, and whom it named there.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ REMEMBERED_SECONDS = 86400.0
 """Canaries run every hour; one whose steps are older than a day was removed."""
 
 MOST_CANARIES = 16
-"""A cluster has one, or one for each of a few namespaces; the oldest are forgotten first."""
+"""A cluster has one, or one for each of a few namespaces; the oldest are dropped first."""
 
 MOST_NAMED = 8
-"""Pairs of symptom and rank of one canary; a chain that works names one."""
+"""Pairs of symptom and rank of one canary; a working chain names one."""
 
 
 class Canaries:
@@ -37,7 +37,7 @@ class Canaries:
         self._named: dict[str, dict[tuple[str, int], float]] = {}
 
     def take(self, reports: Sequence[JobReport], now: float) -> list[JobReport]:
-        """Take the reports on canaries out of those on all jobs; return the others.
+        """Record the reports on canaries among those on all jobs; return the others.
 
         Args:
             reports: of one evaluation.
@@ -59,7 +59,7 @@ class Canaries:
                 )
 
     def stand_by(self) -> None:
-        """Another watch leads: forget what was seen."""
+        """Discard all observations: another watch leads."""
         self._steps, self._named = {}, {}
 
     def _note(self, report: JobReport) -> None:
@@ -82,7 +82,7 @@ class Canaries:
 
 
 def _newest_step(report: JobReport) -> float | None:
-    """Return when the newest step began that a report is based on, None if it has none."""
+    """Return when the newest step that a report is based on began, None if it has none."""
     starts = np.empty(0) if report.frame is None else report.frame.starts[-1:]
     known = starts[np.isfinite(starts)]
     return float(known.max()) if known.size else None

@@ -1,7 +1,7 @@
-"""The jobs of the cluster for the watch: what goes on now, and how jobs ended.
+"""The jobs of the cluster for the watch: current states, and how jobs ended.
 
-What goes on is exported at once. A sum is exported only when it is kept: the next leader would
-otherwise count an end again that has already been exported.
+Current states are exported at once. A sum is exported only after it is saved: otherwise the next
+leader would count an end again that has already been exported.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from rankscope_analyzers.watch.quota_samples import awaited, quota_samples
 from rankscope_analyzers.workloads.jobs import SERIES, Job, jobs
 
 KEPT_AS = "cluster_jobs"
-"""The part of what a watch keeps."""
+"""Its part of a watch's state."""
 
 AFTER_END_SECONDS = 3600.0
-"""How long the series of a job last after its end."""
+"""Seconds that the series of a job outlast its end."""
 
 MOST_JOBS = 1000
-"""Jobs that have series of their own; those that go on come first."""
+"""Jobs that have series of their own; active ones come first."""
 
 
 class ClusterJobs:
-    """Looks at the jobs of a cluster again and again.
+    """Looks at the jobs of a cluster repeatedly.
 
     Args:
-        view: returns what is known of the cluster's objects now.
+        view: returns what is currently known of the cluster's objects.
     """
 
     def __init__(self, view: Callable[[], ClusterView]) -> None:
@@ -51,7 +51,7 @@ class ClusterJobs:
 
     @property
     def counted(self) -> bool:
-        """Whether ends were counted that were not announced yet."""
+        """Return True if ends were counted that were not exported yet."""
         return self._counted
 
     def waiting(self) -> frozenset[str]:
@@ -59,7 +59,7 @@ class ClusterJobs:
         return self._waiting
 
     def note_starts(self, starts: Mapping[str, ProcessStart]) -> None:
-        """Take what agents tell of the starts of jobs' processes, for the next look."""
+        """Record the starts of jobs' processes from agents, for the next look."""
         self._starts = starts
 
     def look(self, now: float) -> None:
@@ -95,12 +95,12 @@ class ClusterJobs:
             self._counted = True
 
     def announce(self) -> None:
-        """Export the sums: they are kept."""
+        """Export the sums, which are saved by now."""
         self._announced = (*_sums(self._completions), *_noticed(self._notices))
         self._counted = False
 
     def stand_by(self) -> None:
-        """Another watch leads: forget the sums, which it continues, and what went meanwhile."""
+        """Discard the sums, which another leader continues, and what was last seen."""
         self._view()
         self._completions, self._notices, self._recent = Completions(), NodeNotices(), {}
         self._current = self._announced = ()
@@ -112,14 +112,14 @@ class ClusterJobs:
         yield from self._announced
 
     def kept(self) -> Any:
-        """Return what is to outlive the watch."""
+        """Return the state to save."""
         return {**self._completions.kept(), "notices": self._notices.kept()}
 
     def restore(self, kept: Any) -> None:
-        """Go on from what another watch kept, from nothing if that is None.
+        """Continue from the state that another watch saved, from nothing if it is None.
 
         Raises:
-            TypeError, ValueError, KeyError, AttributeError: it is no such thing; begun anew.
+            TypeError, ValueError, KeyError, AttributeError: it is invalid; the sums restart.
         """
         self._completions, self._notices = Completions(), NodeNotices()
         if kept is not None:
@@ -138,7 +138,7 @@ class ClusterJobs:
         }
 
     def _shown(self, found: tuple[Job, ...]) -> list[Job]:
-        """Return one job for each name: what goes on, else the newest of those that ended."""
+        """Return one job for each name: an active one, else the newest of those that ended."""
         ended = [job for job, _ in self._recent.values()]
         going_on = [job for job in found if not job.top.ended]
         chosen: dict[str, Job] = {}
@@ -148,7 +148,7 @@ class ClusterJobs:
 
 
 def _precedence(job: Job) -> tuple[bool, bool, float]:
-    """Order jobs of one name: the last one is shown."""
+    """Sort key of jobs of one name: the last one is shown."""
     series = job.top.kind == SERIES and job.state != "running"
     return not series, not job.top.ended, job.top.created or 0.0
 

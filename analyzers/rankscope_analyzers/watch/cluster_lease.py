@@ -26,7 +26,7 @@ class ClusterLease:
         namespace: of the Lease.
 
     Raises:
-        rankscope_analyzers.intake.cluster.ClusterError: there is no way to the API server.
+        rankscope_analyzers.intake.cluster.ClusterError: the API server is not accessible.
     """
 
     def __init__(self, name: str, namespace: str) -> None:
@@ -129,7 +129,7 @@ class ClusterLease:
 
 
 def _reason(error: Any) -> str:
-    """Return status, reason and message of the API server."""
+    """Return status, reason and message in the API server's response."""
     try:
         body = untrusted_json.read(error.body)
         more = str(body["message"])

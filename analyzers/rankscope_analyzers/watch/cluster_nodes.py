@@ -23,11 +23,11 @@ NODES_OF_A_PAGE = 100
 MOST_PAGES = 100
 NOT_FOUND = 404
 NAMESPACE_OF_NODES = "default"
-"""API servers take Events about objects without a namespace in this one alone."""
+"""The only namespace in which API servers accept Events about objects without a namespace."""
 
 MOST_CHARACTERS = 300
 MOST_OF_A_NAME = 200
-"""Characters of a node's name that its Events' names begin with, of 253 in all."""
+"""Characters of a node's name at the start of its Events' names, of 253 in all."""
 
 STATUSES: Mapping[object, Status] = {"True": "True", "False": "False"}
 
@@ -36,7 +36,7 @@ class ClusterNodes:
     """The nodes of the cluster.
 
     Raises:
-        rankscope_analyzers.intake.cluster.ClusterError: there is no way to the API server.
+        rankscope_analyzers.intake.cluster.ClusterError: the API server is not accessible.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class ClusterNodes:
         self._instance = socket.gethostname()[:128]
 
     def read(self) -> Mapping[str, Sequence[Published]]:
-        """Return the conditions under our prefix, of each node that has any.
+        """Return the conditions with our prefix, of each node that has any.
 
         Raises:
             PublishError: nodes cannot be listed.
@@ -63,7 +63,7 @@ class ClusterNodes:
         return found
 
     def apply(self, node: str, conditions: Sequence[Published], now: float) -> None:
-        """Give a node these conditions by server-side apply, and of ours no other.
+        """Set these conditions of a node by server-side apply, and remove all others of ours.
 
         Raises:
             NodeGoneError: there is no such node.
@@ -102,7 +102,7 @@ class ClusterNodes:
             "reportingInstance": self._instance,
             "action": "Diagnose",
             "reason": f"{PREFIX}{condition.reason}",
-            # As kubelets do it, and as `kubectl describe node` looks for it.
+            # As kubelets do it, and as `kubectl describe node` searches for it.
             "regarding": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
             "note": condition.message,
             "type": "Warning" if condition.status == "True" else "Normal",
@@ -148,7 +148,7 @@ class ClusterNodes:
 
 
 def _event_name(node: str) -> str:
-    """Return what an Event's name begins with; what is appended must fit, and no label be empty."""
+    """Return the prefix of an Event's name; the suffix must fit, and no label may be empty."""
     return f"{node[:MOST_OF_A_NAME].rstrip('-.')}."
 
 

@@ -1,8 +1,8 @@
-"""What became of the cluster's jobs, each end counted once: sums that outlive a watch. Pure.
+"""The results of the cluster's jobs, each end counted once: sums that outlive a watch. Pure.
 
-An end counts once by the job's uid, whatever it is read from and however often. Jobs that had ended
-before anything watched are known, and do not count. A job that went on when it was last seen, and
-is not there any more, was cancelled if its end was seen, else it is unobserved.
+An end counts once by the job's uid, whatever source it is read from and however often. Jobs that
+had ended before anything watched are known, and do not count. A job that was active when last seen
+and no longer exists was cancelled if its end was seen, else it is unobserved.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from rankscope_analyzers.workloads.jobs import SERIES, Job
 from rankscope_analyzers.workloads.state import Outcome, WorkloadState
 
 ENDS_KEPT = 4096
-"""Ends that are remembered one by one, of 50 bytes each; before them all are taken as counted."""
+"""Ends that are remembered individually, of 50 bytes each; all earlier ones are taken as
+counted."""
 
 MOST_CLASSES = 16
 MOST_NAMESPACES = 256
 OTHER = "other"
-"""Classes and namespaces of which sums are kept; further ones are counted together."""
+"""Classes and namespaces with separate sums; further ones are counted together."""
 
 DURATION_BOUNDS = (60.0, 600, 3600, 14400, 43200, 86400, 259200, 604800, 2592000)
 STARTUP_BOUNDS = (1.0, 5, 15, 60, 300, 900, 3600, 14400, 86400)
 
 CLOCKS_SECONDS = 5.0
-"""By which clocks of nodes and of the API server may differ, and an agent's word on one start."""
+"""Tolerance between clocks of nodes and of the API server, and between agents' reports of one
+start."""
 
 Key = tuple[str, str, str, str]
 """Namespace, class, outcome and cause."""
@@ -40,7 +42,7 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A job that goes on.
+    """A job that has not ended.
 
     Args:
         kind: of its object.
@@ -64,8 +66,8 @@ class Completions:
     Args:
         began: Unix time of the first look; None before it.
         ends: Unix time of each end that was counted or known, by uid, in the order of counting.
-        forgotten: ends until this time that are not in `ends` were counted, too.
-        open: jobs that went on at the last look, by uid.
+        forgotten: ends up to this time that are not in `ends` were counted, too.
+        open: jobs that were active at the last look, by uid.
         totals: ends by namespace, class, outcome and cause.
     """
 
@@ -89,13 +91,13 @@ class Completions:
 
         Args:
             jobs: all jobs of the cluster.
-            gone: objects that went since the last look.
+            gone: objects that were deleted since the last look.
             present: uids of all objects, also of those that are parts of jobs.
             followed: kinds of which all objects are known.
             now: Unix time.
 
         Returns:
-            Whether an end was counted.
+            True if an end was counted.
         """
         first, self.began = self.began is None, now if self.began is None else self.began
         before = sum(self.totals.values())
@@ -136,7 +138,7 @@ class Completions:
     def processes_started(self, job: Job, start: ProcessStart) -> None:
         """Count the start of a job's processes if all of them are newer than those counted last.
 
-        Agents go on telling of a job of the same name for some minutes after its end.
+        Agents keep reporting a job of the same name for some minutes after its end.
         """
         known = self.open.get(job.top.uid)
         born = max(known.counted_processes, job.top.created or 0.0) if known else math.inf
@@ -161,7 +163,7 @@ class Completions:
 
     def _went(self, one: Gone[WorkloadState], now: float) -> None:
         top, known = one.value, self.open.pop(one.value.uid, None)
-        # What was owned, and was never seen as a job of its own, is a part of another.
+        # An owned object that was never seen as a separate job is a part of another.
         part = known is None and top.owner is not None and top.owner.kind != SERIES
         if part or top.uid in self.ends or not _counts(top.kind):
             return
@@ -172,7 +174,7 @@ class Completions:
         self._add(top, "cancelled" if one.seen else "unobserved", "")
 
     def _missing(self, present: set[str], followed: frozenset[str], now: float) -> None:
-        """Count jobs that went on when the watch before this one saw them last, and went."""
+        """Count jobs that were active when the previous watch saw them last, and are gone."""
         for uid, known in list(self.open.items()):
             if uid not in present and known.kind in followed:
                 del self.open[uid]
@@ -204,7 +206,7 @@ class Completions:
             self.forgotten = max(self.forgotten, self.ends.pop(uid))
 
     def kept(self) -> dict[str, Any]:
-        """Return all that is to outlive the watch, as JSON can hold it."""
+        """Return all state to save, in JSON-ready form."""
         return {
             "began": self.began,
             "ends": self.ends,
@@ -221,10 +223,10 @@ class Completions:
 
 
 def restored(kept: Any) -> Completions:
-    """Return what was kept.
+    """Return saved sums.
 
     Raises:
-        TypeError, ValueError, KeyError, AttributeError: it is no such thing.
+        TypeError, ValueError, KeyError, AttributeError: they are invalid.
     """
     processes = kept.get("processes", {})
     return Completions(

@@ -1,4 +1,4 @@
-"""How much jobs compute, as series: their MFU now, tokens and epochs of projects for ever."""
+"""How much jobs compute, as series: current MFU, tokens and epochs of projects as counters."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Computed:
         self._epochs: dict[Owner, float] = defaultdict(float)
 
     def begin(self) -> None:
-        """Begin a look: what jobs compute now is told anew."""
+        """Begin a look: discard the current values of jobs."""
         self._now = {}
 
     def add(
         self, owner: Owner, job: str, series: OfJob, models: Sequence[str], gpus: int, now: float
     ) -> None:
-        """Take what a look says of a job whose processes live.
+        """Record a look's values of a job whose processes live.
 
         Args:
-            owner: whose it is.
+            owner: project and class.
             job: its name.
             series: of it.
             models: of its ranks' GPUs.
@@ -57,7 +57,7 @@ class Computed:
         self._add_epochs(owner, job, series.get(job_work.JOB_EPOCHS.name, ()))
 
     def _add_epochs(self, owner: Owner, job: str, series: Sequence[Series]) -> None:
-        """Take how far a job is; what it repeats brings it no further."""
+        """Add a job's progress; repeated steps are no progress."""
         if not series:
             return
         newest = max(float(one.values[-1]) for one in series)
@@ -73,7 +73,7 @@ class Computed:
             self._furthest.pop(job, None)
 
     def samples(self) -> Iterator[Sample]:
-        """Yield what jobs compute now."""
+        """Yield the current values of jobs."""
         for job, found in self._now.items():
             labels = {"job_id": inert(job), "flops_by": found.by}
             yield metrics.JOB_FLOPS.sample(found.flops, **labels)
@@ -91,19 +91,19 @@ class Computed:
                 yield metric.sample(value, project=inert(project), job_class=inert(job_class))
 
     def kept(self) -> Any:
-        """Return the sums as JSON can hold them."""
+        """Return the sums in JSON-ready form."""
         owners = {**self._tokens, **self._epochs}
         return [[*one, self._tokens.get(one, 0.0), self._epochs.get(one, 0.0)] for one in owners]
 
     def restore(self, kept: Iterable[Any]) -> None:
-        """Go on from what was kept.
+        """Continue from saved sums.
 
         Raises:
-            TypeError, ValueError: it is no such thing.
+            TypeError, ValueError: they are invalid.
         """
         found = {
             (str(project), str(name)): (float(tokens), float(*epochs) if epochs else 0.0)
-            for project, name, tokens, *epochs in kept  # without epochs by an older watch
+            for project, name, tokens, *epochs in kept  # an older watch saved no epochs
         }
         if not all(0 <= one < math.inf for both in found.values() for one in both):
             raise ValueError(f"{found!r} are no sums")
@@ -115,7 +115,7 @@ class Computed:
 
 
 def _grown(counter: Series, since: float) -> float:
-    """Return by how much a counter grew since a moment at which it was read."""
+    """Return how much a counter has grown since a time at which it was read."""
     newer = int(np.searchsorted(counter.times, since, side="right"))
     values = counter.values[max(newer - 1, 0) :]
     grown = np.diff(values)

@@ -1,9 +1,9 @@
-"""Keeps the state of a watch in a ConfigMap, so that the watch that leads next goes on with it.
+"""Saves the state of a watch in a ConfigMap, so that the next leader continues with it.
 
-The ConfigMap is there beforehand, as manifests make it, so that a right to get and update this one
-name is enough. Each write is based on what was read, and says in which term of the lease it was
-made. A watch that takes over writes its term before it uses what it read: from then on whatever the
-one before it still tries to write is refused, however late it finds out that it leads no longer.
+Manifests create the ConfigMap, so that the right to get and update this one name is sufficient.
+Each write is based on what was read, and states the term of the lease in which it was made. A watch
+that takes over writes its term before it uses what it read: from then on any later write of its
+predecessor is refused, however late that one finds out that it no longer leads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from rankscope_analyzers.watch.store import (
 )
 
 MOST_BYTES = 500 << 10
-"""Of the document: the API server takes ConfigMaps of 1 MiB, and the one before is kept, too."""
+"""Bytes of the document: the API server accepts ConfigMaps of 1 MiB, and the previous one is kept,
+too."""
 
 KEY, BEFORE, TERM = "state", "before", "term"
 REQUEST_SECONDS = 10.0
@@ -37,14 +38,14 @@ OK, NOT_FOUND, CONFLICT = 200, 404, 409
 
 
 class ConfigMapStore:
-    """Keeps a document in a ConfigMap.
+    """Saves a document in a ConfigMap.
 
     Args:
         api: of the cluster.
         name: of the ConfigMap.
         namespace: that it is in.
-        term: returns the term in which this watch leads, None if it does not lead; None where no
-            lease decides who does.
+        term: returns the term in which this watch leads, None if it does not lead; None if no lease
+            decides who does.
     """
 
     def __init__(
@@ -62,13 +63,13 @@ class ConfigMapStore:
         self._found: Mapping[str, Any] | None = None
 
     def read(self) -> Kept | None:
-        """Return what the ConfigMap holds, or the document before if it is damaged.
+        """Return what the ConfigMap holds, or the previous document if it is damaged.
 
-        None if nothing was ever kept there.
+        The result is None if nothing was ever saved there.
 
         Raises:
             UnreachableError: it cannot be read now, or another watch leads.
-            StoreError: what it holds is no such document.
+            StoreError: it does not hold such a document.
         """
         try:
             answer = self._api.get(self._path, {}, REQUEST_SECONDS)
@@ -82,7 +83,7 @@ class ConfigMapStore:
         return whole_one(lambda: self._document(KEY), lambda: self._document(BEFORE))
 
     def _claim(self, term: Term | None) -> None:
-        """Write the term in which this watch leads, so that no earlier one can write any more.
+        """Write the term in which this watch leads, so that no earlier leader can write any more.
 
         Raises:
             UnreachableError: it does not lead, or that cannot be written.
@@ -101,11 +102,11 @@ class ConfigMapStore:
         self._claimed = term
 
     def write(self, parts: Iterable[Part], now: float) -> int:
-        """Keep some parts in the ConfigMap; return how many found no room.
+        """Save some parts in the ConfigMap; return how many did not fit.
 
         Raises:
             ChangedError: another watch has written it.
-            StoreError: they cannot be kept, or it is unknown whether they were.
+            StoreError: they cannot be saved, or it is unknown whether they were.
         """
         if self._found is None:
             raise ChangedError(f"the ConfigMap {self._name} was not read yet")
@@ -118,7 +119,7 @@ class ConfigMapStore:
         if self._is_whole(KEY):
             data[BEFORE] = self._data[KEY]
         self._put(data)
-        return len(given) - (len(written) - 2)  # the first line and the last one are no parts
+        return len(given) - (len(written) - 2)  # the first line and the last one are not parts
 
     @property
     def _data(self) -> Mapping[str, Any]:
@@ -141,7 +142,7 @@ class ConfigMapStore:
         try:
             answer = self._api.put(self._path, body, REQUEST_SECONDS)
         except NoAnswerError as error:
-            # It may have been written: only what is read anew tells.
+            # It may have been written; only reading it again can show.
             self._found = None
             raise ChangedError(f"the ConfigMap {self._name} cannot be written: {error}") from None
         if answer.status == CONFLICT:
@@ -159,7 +160,7 @@ class ConfigMapStore:
 
 
 def _term_of(text: Any) -> Term | None:
-    """Return the term that was written, None if none was or it makes no sense."""
+    """Return the term in the document, None if there is none or it is invalid."""
     try:
         found = untrusted_json.read(text)
         term = Term(str(found["holder"]), int(found["transitions"]), float(found["created"]))

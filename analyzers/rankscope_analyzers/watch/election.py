@@ -30,8 +30,8 @@ class Term:
 
     Args:
         holder: identity of the candidate.
-        transitions: how often the lease changed hands, as it counts itself.
-        created: Unix time at which the lease was made; one that is made anew counts from the start.
+        transitions: how often the lease changed hands, as the lease counts it.
+        created: Unix time at which the lease was created; a new lease counts from the start.
     """
 
     holder: str
@@ -141,7 +141,7 @@ class Election:
             self._store.replace(read, "")
 
     def _may_write(self, read: LeaseRecord) -> bool:
-        """Note what was read; return True if the lease is ours, free or expired."""
+        """Record what was read; return True if the lease is ours, free or expired."""
         known = (read.holder, read.renewed)
         if known != self._known:
             self._known, self._since = known, self._clock()

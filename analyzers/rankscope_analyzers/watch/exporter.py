@@ -37,7 +37,7 @@ class FindingsExporter(Collector):
 
     Args:
         leadership: findings are served only while this watch leads.
-        more: yields further series, which do not depend on what agents answer.
+        more: yields further series, which do not depend on agents' responses.
         shard: of the jobs that are judged.
     """
 
@@ -79,7 +79,7 @@ class FindingsExporter(Collector):
     def update(
         self, reports: Sequence[JobReport], now: float, unusable: int, extra: Sequence[Sample]
     ) -> tuple[AnalysisError, ...]:
-        """Replace the reports by those of a new evaluation.
+        """Replace the reports with those of a new evaluation.
 
         Args:
             reports: one for each job.
@@ -99,13 +99,13 @@ class FindingsExporter(Collector):
         return errors
 
     def with_watch(self, use: Callable[[WatchSeries], None]) -> None:
-        """Call `use` with the series, excluding scrapes."""
+        """Call `use` with the series while no scrape reads them."""
         with self._lock:
             use(self._series)
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Incidents that opened, changed or ended in the last evaluation that read anything."""
+        """Return incidents that opened, changed or ended in the last evaluation with data."""
         with self._lock:
             return self._series.events
 
@@ -136,7 +136,7 @@ class FindingsExporter(Collector):
 
     @property
     def leadership_problem(self) -> str:
-        """Why it is uncertain which watch leads, empty if it is certain."""
+        """Return why it is uncertain which watch leads, empty if it is certain."""
         return self._leadership.problem()
 
     def collect(self) -> Iterator[Metric]:

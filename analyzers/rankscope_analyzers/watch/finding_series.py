@@ -1,7 +1,7 @@
 """The series of a job's active incidents, and of those that an evaluation could not see.
 
-An agent that is late, or a node that is cut off, is no recovery: what was seen last stays exported
-for a while, with the time at which it was seen.
+A late agent or an unreachable node is no recovery: the last state stays exported for a while, with
+the time at which it was seen.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS_OF_A_JOB = 16
 """Kinds of incidents of one job that are exported, the worst first."""
 
 UNSEEN_SECONDS = 300.0
-"""Time for which an incident is exported that is not seen. After as long without any evaluation
+"""Seconds for which an unseen incident is exported. After as long without any evaluation
 `RankscopeWatchLagging` fires."""
 
 
@@ -32,10 +32,10 @@ class Seen:
     """An active incident as an evaluation saw it.
 
     Args:
-        incident: what makes it the same from one evaluation to the next, whatever its cause.
-        samples: its series, but for when it was seen.
+        incident: its identity across evaluations, whatever its cause.
+        samples: its series, except for when it was seen.
         at: Unix time of the evaluation.
-        timed: that evaluation's step times show it, so that steps which go on so confirm it.
+        timed: True if that evaluation's step times show it, so that further such steps confirm it.
     """
 
     incident: str
@@ -49,7 +49,7 @@ SeenIncidents = Mapping[str, Seen]
 
 
 def of_report(report: JobReport, before: SeenIncidents, now: float) -> dict[str, Seen]:
-    """Return the incidents of a job that are exported; of several of one kind only the first.
+    """Return the exported incidents of a job; of several of one kind only the first.
 
     Args:
         report: of the newest evaluation.
@@ -79,7 +79,7 @@ def still_held(before: SeenIncidents, now: float) -> dict[str, Seen]:
 
 
 def confirmed(incidents: SeenIncidents, now: float) -> dict[str, Seen]:
-    """Return the incidents of a job of which new steps have shown nothing else."""
+    """Return the incidents of a job whose state new steps have not changed."""
     return {kind: replace(one, at=now) if one.timed else one for kind, one in incidents.items()}
 
 

@@ -1,7 +1,7 @@
-"""Where the GPU time of all jobs went, summed up over the looks of a watch and kept over restarts.
+"""Where the GPU time of all jobs went, summed over the looks of a watch and kept across restarts.
 
-Sums are exported only when they are kept, as ends of jobs are: the next leader goes on from what
-was kept, and a counter that fell back would count all of itself again.
+Like ends of jobs, sums are exported only after they are saved: the next leader continues from the
+saved state, and a counter that fell back would count all of itself again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rankscope_analyzers.watch.scaling import Scaling
 from rankscope_analyzers.watch.start_phases import StartPhases
 
 KEPT_AS = "goodput"
-"""The part of what a watch keeps."""
+"""Its part of a watch's state."""
 
 ABSENT_SECONDS = 7200.0
 """How long the account of a job that is not seen is kept, as it may be restarted."""
@@ -46,10 +46,10 @@ EXPORTED_SECONDS = 900.0
 thousand short jobs would have 18,000."""
 
 MOST_JOBS = 1000
-"""Jobs with an account and series of their own; those seen longest ago are forgotten first."""
+"""Jobs with an account and series of their own; those seen longest ago are dropped first."""
 
 MOST_OWNERS = 64
-"""Pairs of project and class that are summed up; further ones are counted together."""
+"""Pairs of project and class with separate sums; further ones are counted together."""
 
 OTHER = "other"
 
@@ -60,10 +60,10 @@ class _Job:
 
     Args:
         name: its id.
-        owner: whose it is.
-        models: of its ranks' GPUs, empty where they are not known.
-        computing: series that tell how much it computes.
-        start: the newest start of its processes, None where that is not known.
+        owner: project and class.
+        models: of its ranks' GPUs, empty if unknown.
+        computing: series that show how much it computes.
+        start: the newest start of its processes, None if unknown.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Goodput:
     Args:
         hang_after_seconds: least time without a step after which a job is called hung.
         waiting: returns which jobs hold GPUs while other pods of theirs have no node.
-        configuration: whose projects, prices, budgets and times to recover count.
+        configuration: with the projects, prices, budgets and recovery objectives that apply.
     """
 
     def __init__(
@@ -137,9 +137,9 @@ class Goodput:
         return errors
 
     def note_events(self, events: Iterable[Event], now: float) -> None:
-        """Count how long after their beginnings incidents were found.
+        """Record how long after their beginnings incidents were found.
 
-        One that had begun before its job was watched was not found late.
+        An incident that had begun before its job was watched was not found late.
 
         Args:
             events: changes of incidents.
@@ -183,7 +183,7 @@ class Goodput:
         self._starts.forget(gone)
 
     def announce(self) -> None:
-        """Export the sums: they are kept."""
+        """Export the sums, which are saved by now."""
         self._announced = tuple(self._samples())
 
     def samples(self) -> Iterator[Sample]:
@@ -192,7 +192,7 @@ class Goodput:
         yield from self._computed.samples()
 
     def stand_by(self) -> None:
-        """Another watch leads: forget the sums, which it continues."""
+        """Discard the sums, which another leader continues."""
         self.restore(None)
 
     def _samples(self) -> Iterator[Sample]:
@@ -219,7 +219,7 @@ class Goodput:
         yield from self._starts.samples()
 
     def kept(self) -> Any:
-        """Return what is to outlive the watch."""
+        """Return the state to save."""
         return {
             "jobs": {job: account.as_json() for job, account in self._accounts.items()},
             "seen": {job: self._seen.get(job, 0.0) for job in self._accounts},
@@ -233,10 +233,10 @@ class Goodput:
         }
 
     def restore(self, kept: Any) -> None:
-        """Go on from what another watch kept, from nothing if that is None.
+        """Continue from the state that another watch saved, from nothing if it is None.
 
         Raises:
-            TypeError, ValueError, KeyError, AttributeError: it is no such thing; begun anew.
+            TypeError, ValueError, KeyError, AttributeError: it is invalid; the sums restart.
         """
         self._accounts, self._seen, self._owners, self._first_seen = {}, {}, {}, {}
         self._bill.restore(None)
@@ -263,7 +263,7 @@ class Goodput:
 
 
 def _owners(observed: Observed) -> Mapping[str, Owner]:
-    """Return project and class of the jobs whose pods say it."""
+    """Return project and class of the jobs whose pods have such labels."""
     return {
         one.labels.get("job_id", ""): (one.labels.get("project", ""), one.labels.get("class", ""))
         for one in observed.of(pods.JOB_INFO)

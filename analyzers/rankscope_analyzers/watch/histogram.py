@@ -1,4 +1,4 @@
-"""A histogram as Prometheus wants it, that can be kept."""
+"""A histogram in Prometheus' form that can be saved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Histogram:
     """Counts values by size.
 
     Args:
-        bounds: upper ones, rising, without the infinite one.
+        bounds: upper ones, ascending, without infinity.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -34,15 +34,15 @@ class Histogram:
         return HistogramValue(tuple(zip(self._bounds, rising, strict=True)), count, self._sum)
 
     def kept(self) -> list[Any]:
-        """Return what is to be kept."""
+        """Return the state to save."""
         return [list(self._bounds), self._counts, self._sum]
 
     @classmethod
     def of(cls, kept: Any, bounds: Sequence[float]) -> Histogram:
-        """Return what was kept; an empty one if it was kept with other bounds.
+        """Return a saved histogram; an empty one if it was saved with other bounds.
 
         Raises:
-            TypeError, ValueError: it is no histogram.
+            TypeError, ValueError: it is not a histogram.
         """
         had, counts, total = kept
         made = cls(bounds)

@@ -23,7 +23,7 @@ STATES_OF_A_JOB = 32
 """Incidents of a job that are remembered; if there are more, those that were seen last."""
 
 MAXIMUM_JOBS = 4096
-"""Jobs whose incidents are remembered; those that ended first are forgotten first."""
+"""Jobs whose incidents are remembered; those that ended first are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Event:
     Args:
         kind: of its cause.
         sentence: describes the change.
-        key: what the incident keeps while it lasts.
+        key: identity of the incident while it lasts.
         ranks: its culprits.
-        incident: as it is now, None where the report has it no longer.
+        incident: its current state, None if the report no longer has it.
     """
 
     job_id: str
@@ -55,7 +55,7 @@ class IncidentState:
         kind: of its cause, as last seen.
         ranks: its culprits, as last seen.
         summary: its last summary.
-        over: Unix time at which it was over, None while it goes on.
+        over: Unix time at which it was over, None while it is open.
     """
 
     kind: str
@@ -88,7 +88,7 @@ class IncidentHistory:
         return events
 
     def kept(self) -> dict[str, Any]:
-        """Return what is remembered, as JSON can hold it."""
+        """Return the state in JSON-ready form."""
         return {
             job_id: {
                 key: [one.kind, spans_of(one.ranks), one.summary, one.ended_at]
@@ -99,10 +99,10 @@ class IncidentHistory:
 
     @classmethod
     def of(cls, kept: Any) -> IncidentHistory:
-        """Return incidents that remember what others kept.
+        """Return a history from its saved state.
 
         Raises:
-            TypeError, ValueError, AttributeError: it is no such thing.
+            TypeError, ValueError, AttributeError: it is invalid.
         """
         made = cls()
         for job_id, own in list(kept.items())[-MAXIMUM_JOBS:]:
@@ -129,7 +129,7 @@ def _state_of(
 
 
 def spans_of(ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and last rank of each stretch: a job's ranks take a hundred kilobytes."""
+    """Return the first and last rank of each run of ranks: a job's list takes 100 kB."""
     spans: list[tuple[int, int]] = []
     for rank in sorted(set(ranks)):
         if spans and spans[-1][1] == rank - 1:
@@ -140,10 +140,10 @@ def spans_of(ranks: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def ranks_of(spans: Sequence[Any]) -> tuple[int, ...]:
-    """Return ranks that were kept by their stretches, or one by one.
+    """Return ranks from saved runs of ranks, or from a list.
 
     Raises:
-        TypeError, ValueError: they make no sense.
+        TypeError, ValueError: they are invalid.
     """
     ranks: list[int] = []
     for one in spans:
@@ -160,12 +160,12 @@ def running(report: JobReport) -> list[Incident]:
 
 
 def could_see_ends(report: JobReport) -> bool:
-    """Return True if an incident that a report does not have is over."""
+    """Return True if an incident that is missing from a report is over."""
     return not report.missing and report.verdict is not None and report.verdict.confidence > 0
 
 
 def key_of(incident: Incident) -> str:
-    """Return what an incident keeps while it lasts, whatever its cause is found to be."""
+    """Return the identity of an incident while it lasts, whatever its cause is found to be."""
     return incident.timing.kind if incident.timing else incident.cause.kind
 
 

@@ -1,9 +1,9 @@
-"""One line of JSON for each change of an incident, in a file that only grows.
+"""One line of JSON for each change of an incident, in an append-only file.
 
-What the file says counts: a watch that is started anew, or takes over, reads what was told before
-it tells anything, so that no pair of an incident and its change is there twice, whatever of its own
-state was saved. Where the watch before had a file on another node, its state says what was told. A
-line that was cut short, as by a full disk, is ended and not counted.
+The file is authoritative: a watch that starts, or takes over, reads what was announced before it
+announces anything, so that no pair of an incident and its change occurs twice, whatever state of
+its own was saved. If the previous watch had a file on another node, its saved state lists what was
+announced. A truncated line, as after a full disk, is ended and not counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rankscope_analyzers.watch.incident_history import (
 )
 
 SCHEMA = 1
-"""Of a line; to be raised where a member goes or changes its meaning."""
+"""Version of a line; to be incremented if a member is removed or changes its meaning."""
 
 CHANGES: Mapping[Change, str] = {
     "opened": "opened",
@@ -40,22 +40,22 @@ CHANGES: Mapping[Change, str] = {
     "cause changed": "changed",
     "over": "closed",
 }
-"""What a line calls a change of an incident."""
+"""Names of the changes of an incident."""
 
 MOST_READ_BYTES = 64 << 20
-"""Of the end of the file, at the start: a hundred thousand changes."""
+"""Bytes read at the end of the file when starting: a hundred thousand changes."""
 
 MOST_OPEN = 65_536
-"""Incidents that are remembered as open; those that opened first are forgotten first."""
+"""Incidents that are remembered as open; those that opened first are dropped first."""
 
 ANNOUNCED, HANDED = "announced", "handed"
-"""The part of a watch's state that says what was told, and in it what other watches told."""
+"""The part of a watch's state with what was announced, including by other watches."""
 
 MOST_KEPT = 512
-"""Incidents that go on, of which a watch on another node learns: 64 KiB as a rule."""
+"""Bytes for open incidents that a watch on another node learns about: usually 64 KiB."""
 
 MOST_RANKS = 64
-"""Ranks and nodes of a line; of more, how many there are."""
+"""Ranks and nodes of a line; further ones are counted."""
 
 LONGEST_TEXT = 2000
 
@@ -66,7 +66,7 @@ class LogError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What was told of an incident that goes on: its identifier, and how many changes."""
+    """What was announced of an open incident: its identifier, and the number of changes."""
 
     incident: str
     changes: int
@@ -78,7 +78,7 @@ class IncidentLog:
     """Writes the changes of incidents.
 
     Args:
-        path: of the file; its directory must be there.
+        path: of the file; its directory must exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -89,14 +89,14 @@ class IncidentLog:
         self.sequence = 0
 
     def write(self, events: Sequence[Event], now: float) -> Sequence[Mapping[str, Any]]:
-        """Write a line for each change that was not told; return what was written.
+        """Write a line for each change that was not yet announced; return what was written.
 
         Args:
             events: of one evaluation.
             now: Unix time of it.
 
         Raises:
-            LogError: it cannot be read or written; the same changes can be written later.
+            LogError: the log cannot be read or written; the same changes can be written later.
         """
         try:
             logged = self._known()
@@ -110,7 +110,7 @@ class IncidentLog:
         return lines
 
     def missed(self, reports: Iterable[JobReport]) -> Sequence[Event]:
-        """Return what was not announced: incidents that go on, and ends while no watch was running.
+        """Return what was not announced: open incidents, and ends while no watch was running.
 
         Args:
             reports: of jobs; one that could not see an incident ends none.
@@ -140,7 +140,7 @@ class IncidentLog:
         ]
 
     def after(self, sequence: int) -> Iterator[Mapping[str, Any]]:
-        """Yield the lines behind a number.
+        """Yield the lines after a sequence number.
 
         Raises:
             LogError: the file cannot be read.
@@ -151,11 +151,11 @@ class IncidentLog:
             raise LogError(visible(f"{self._path}: {error.strerror or error}")) from error
 
     def forget(self) -> None:
-        """Read the file again before anything else is told: another watch may have written it."""
+        """Read the file again before the next announcement: another watch may have written it."""
         self._logged = None
 
     def kept(self) -> Any:
-        """Return what is to outlive the file: the last number, and what goes on."""
+        """Return the state to save: the last number, and open incidents."""
         known = self._logged
         if known is None:
             known = {**self._handed, **self._elsewhere[1]}
@@ -169,10 +169,10 @@ class IncidentLog:
         }
 
     def restore(self, kept: Any) -> None:
-        """Go on from what was kept where the file has less; from the file alone if it is None.
+        """Continue from saved state if the file has less; from the file alone if it is None.
 
         Raises:
-            TypeError, ValueError, KeyError: it is no such thing.
+            TypeError, ValueError, KeyError: it is invalid.
         """
         self._elsewhere, self._handed, self._logged = (0, {}), {}, None
         if kept is not None:
@@ -186,7 +186,7 @@ class IncidentLog:
             for line in _read(self._path):
                 self._take(logged, line)
             number, elsewhere = self._elsewhere
-            if number > self.sequence:  # another watch told more, into a file of its own
+            if number > self.sequence:  # another watch announced more, in its own file
                 self.sequence, logged = number, dict(elsewhere)
             self._logged = {**self._handed, **logged}
         return self._logged
@@ -212,7 +212,7 @@ class IncidentLog:
             ranks = _shortened(event.ranks)
             if known is not None and change == "opened":
                 if (known.kind, known.ranks) == (event.kind, ranks):
-                    continue  # it was told before this watch was started
+                    continue  # it was announced before this watch started
                 change = "changed"
             sequence += 1
             incident = known.incident if known else _identifier(event, sequence, now)
@@ -279,7 +279,7 @@ def _identifier(event: Event, sequence: int, now: float) -> str:
 
 
 def _time(unix_seconds: float | None) -> str | None:
-    """Return a moment; clocks of nodes can be anything, then it is unknown."""
+    """Return a moment, or that it is unknown: clocks of nodes can show anything."""
     if unix_seconds is None:
         return None
     try:
@@ -294,7 +294,7 @@ def _text(line: Mapping[str, Any]) -> str:
 
 
 def _append(path: Path, text: bytes) -> None:
-    """Write behind the end of a file, behind the end of a line; none of it where that fails."""
+    """Append to a file, after the end of a line; nothing of it remains if that fails."""
     with open(path, "ab+", opener=_private) as file:
         end = file.seek(0, os.SEEK_END)
         if end:
@@ -310,7 +310,7 @@ def _append(path: Path, text: bytes) -> None:
 
 
 def _read(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the lines at the end of a file that are whole."""
+    """Yield the complete lines at the end of a file."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -331,7 +331,7 @@ def _line(text: bytes) -> Mapping[str, Any] | None:
 
 
 def line_of(line: Any) -> Mapping[str, Any] | None:
-    """Return a line of the log, None if it is none."""
+    """Parse a line of the log; return None if it is not one."""
     if not isinstance(line, dict) or line.get("schema") != SCHEMA:
         return None
     names = ("incident", "job_id", "fault", "kind", "change", "time", "summary")
@@ -342,5 +342,5 @@ def line_of(line: Any) -> Mapping[str, Any] | None:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a file that others cannot read, as the state of a watch."""
+    """Open a file that others cannot read, like the state of a watch."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CREAT, 0o600)

@@ -1,8 +1,8 @@
 """How often the jobs of projects are interrupted: means to failure, detection and recovery.
 
-Sums of time and of events, so that Prometheus makes the means of whatever time and set of jobs is
-asked for: MTTF is job time over interruptions, MTTR recovery time over interruptions, MTTD the time
-from the beginnings of incidents to when they were found, over as many incidents.
+Sums of time and of events, so that Prometheus can compute the means over any time and set of jobs:
+MTTF is job time over interruptions, MTTR recovery time over interruptions, MTTD the time from the
+beginnings of incidents to when they were found, over the number of incidents.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rankscope_analyzers.watch.bill import Owner
 
 @dataclass(slots=True)
 class _Sums:
-    """Of one project and class; times in seconds of jobs, however many GPUs they have."""
+    """The sums of one project and class; times in seconds of jobs, however many GPUs they have."""
 
     job: float = 0.0
     restarts: float = 0.0
@@ -41,12 +41,12 @@ class Interruptions:
     def add(
         self, owner: Owner, seconds: Mapping[str, float], gpus: int, restarts: int, hangs: int
     ) -> None:
-        """Add what a look at a job has found.
+        """Add the results of a look at a job.
 
         Args:
-            owner: whose it is.
+            owner: project and class.
             seconds: of its GPUs, by part.
-            gpus: how many these are.
+            gpus: number of GPUs.
             restarts: that were counted at this look.
             hangs: likewise.
         """
@@ -60,7 +60,7 @@ class Interruptions:
         sums.hanging += seconds.get(parts.HANG, 0.0) / gpus
 
     def detect(self, owner: Owner, seconds: float) -> None:
-        """Add an incident that was found so many seconds after it began."""
+        """Add an incident that was found `seconds` after it began."""
         sums = self._sums.setdefault(owner, _Sums())
         sums.detected += 1
         sums.detecting += seconds
@@ -81,14 +81,14 @@ class Interruptions:
                 yield metrics.PROJECT_RECOVERY_SECONDS.sample(time, **own)
 
     def kept(self) -> Any:
-        """Return the sums as JSON can hold them."""
+        """Return the sums in JSON-ready form."""
         return [[*owner, list(asdict(sums).values())] for owner, sums in self._sums.items()]
 
     def restore(self, kept: Iterable[Any]) -> None:
-        """Go on from what was kept.
+        """Continue from saved sums.
 
         Raises:
-            TypeError, ValueError: it is no such thing.
+            TypeError, ValueError: they are invalid.
         """
         found: dict[Owner, _Sums] = {}
         for project, job_class, values in kept:

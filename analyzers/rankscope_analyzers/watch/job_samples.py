@@ -19,16 +19,16 @@ MOST_REASONS = 4
 MOST_NOTICES = 4
 
 Notices = Mapping[str, Mapping[Notice, float | None]]
-"""Since when nodes say what, by node."""
+"""Unix time of each notice, by node."""
 
 
 def of_job(job: Job, notices: Notices, quota: str = "") -> Iterator[Sample]:
-    """Return the series of a job, those that matter most first.
+    """Return the series of a job, the most important first.
 
     Args:
         job: at one moment.
         notices: of nodes.
-        quota: that the job waits for, empty if it does for none.
+        quota: that the job waits for, empty if it waits for none.
     """
     return islice(_of_job(job, notices, quota), MOST_SERIES)
 
@@ -62,7 +62,7 @@ def _of_job(job: Job, notices: Notices, quota: str) -> Iterator[Sample]:
 
 
 def _notices(job: Job, notices: Notices, job_id: str) -> Iterator[Sample]:
-    """Yield what nodes of the job say, the latest first."""
+    """Yield the notices of the job's nodes, the latest first."""
     found = [
         (since or 0.0, node, notice)
         for node in job.nodes & notices.keys()
@@ -85,7 +85,7 @@ def _pods(job: Job, job_id: str) -> Iterator[Sample]:
 
 
 def _replicas(job: Job, job_id: str) -> Iterator[Sample]:
-    """Yield what each role has of each state, the states that matter most first."""
+    """Yield the number of each role's pods in each state, the most important states first."""
     for state in REPLICA_STATES:
         for one in job.top.progress.replicas:
             value = getattr(one, state)

@@ -19,21 +19,21 @@ RETRY_SECONDS = 5.0
 """Pause between two attempts. Two watches send 24 requests a minute to the API server."""
 
 STUCK_SECONDS = 120.0
-"""Time after which an attempt counts as stuck: each request to the API server ends in seconds, and
-a name lookup in half a minute. A holder that is stuck must not lead."""
+"""Seconds after which an attempt counts as stuck: each request to the API server ends in seconds,
+and a name lookup in half a minute. A holder that is stuck must not lead."""
 
 NOT_YET = "the lease has not been read yet"
 
 
 class Leadership(Protocol):
-    """Tells whether this watch leads, that is, evaluates."""
+    """Decides whether this watch leads, that is, evaluates."""
 
     def held(self) -> bool:
         """Return True if it leads at this moment."""
         ...
 
     def problem(self) -> str:
-        """Why that is uncertain, empty if it is certain."""
+        """Return why that is uncertain, empty if it is certain."""
         ...
 
     def samples(self) -> Iterator[Sample]:
@@ -65,7 +65,7 @@ class SingleInstance:
 
 
 class LeaseLeadership:
-    """Leadership by a Lease that this process tries to acquire and keep, in its own thread.
+    """Leadership by a Lease that this process tries to acquire and keep, in a separate thread.
 
     Args:
         name: of the Lease.
@@ -74,7 +74,7 @@ class LeaseLeadership:
         store: where the lease is stored, by default the cluster.
 
     Raises:
-        rankscope_analyzers.intake.cluster.ClusterError: there is no way to the API server.
+        rankscope_analyzers.intake.cluster.ClusterError: the API server is not accessible.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class LeaseLeadership:
         return None if self._stuck() else self._election.term
 
     def problem(self) -> str:
-        """Why the lease could not be read or renewed at the last attempt, empty if it could."""
+        """Return why the last attempt could not read or renew the lease, empty if it could."""
         if self._stuck():
             return f"the lease {self._lease} was not checked for {STUCK_SECONDS:.0f} s"
         return self._problem
@@ -117,7 +117,7 @@ class LeaseLeadership:
     def close(self) -> None:
         """Release the lease, so that others need not wait until it expires."""
         self._closing.set()
-        # An attempt that is under way would take it again.
+        # An attempt that is under way would acquire it again.
         if self._attempt_lock.acquire(timeout=2 * REQUEST_SECONDS):
             try:
                 if self._election.holds:

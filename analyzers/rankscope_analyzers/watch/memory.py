@@ -1,7 +1,7 @@
-"""What a watch remembers of jobs and incidents, and the keeping of it over restarts.
+"""What a watch remembers of jobs and incidents, and how it is saved across restarts.
 
-With it a watch that is started anew says what one that ran on would have said: jobs are compared
-with their own beginning, incidents that go on are not opened again, and sums do not begin at 0.
+With it a restarted watch reports what an uninterrupted one would have: jobs are compared with their
+own beginning, open incidents are not opened again, and sums do not begin at 0.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ POLLS, JOB = "polls", "job"
 """Parts of the document."""
 
 SAVE_SECONDS = 300.0
-"""Time between two savings where no incident changed. Records of the last half an hour are asked
-for anyway, so that nothing is lost with them; the state of 16,384 ranks takes 2 s of CPU."""
+"""Seconds between two saves while no incident changes. Records of the last half hour are requested
+anyway, so that nothing is lost with them; the state of 16,384 ranks takes 2 s of CPU."""
 
 
 AWAITED_SECONDS = 60.0
-"""So long changes are not told while what was kept cannot be read: an incident could be told twice.
-After that one that nobody hears of is worse."""
+"""How long changes are withheld while the saved state cannot be read, since an incident could be
+announced twice. After that, an incident that nobody hears of would be worse."""
 
 
 class Holder(Protocol):
-    """Holds the watch, and lets no one else at it meanwhile."""
+    """Holds the watch, and gives exclusive access to it."""
 
     def with_watch(self, use: Callable[[WatchSeries], None]) -> None:
         """Call `use` with the watch."""
@@ -45,24 +45,24 @@ class Holder(Protocol):
 
 
 class NoWatch:
-    """Holds no watch: for a memory of keepers alone."""
+    """Holds no watch: for a memory with keepers only."""
 
     def with_watch(self, use: Callable[[WatchSeries], None]) -> None:
         """Call nothing."""
 
 
 class Keeper(Protocol):
-    """Has something of its own that must outlive the watch."""
+    """Has additional state that must outlive the watch."""
 
     def kept(self) -> Any:
-        """Return it, as JSON can hold it."""
+        """Return the state to save, in JSON-ready form."""
         ...
 
     def restore(self, kept: Any) -> None:
-        """Go on from what was kept, from nothing if that is None.
+        """Continue from saved state, from nothing if it is None.
 
         Raises:
-            TypeError, ValueError, KeyError, AttributeError: it is no such thing.
+            TypeError, ValueError, KeyError, AttributeError: it is invalid.
         """
         ...
 
@@ -71,9 +71,9 @@ class Memory:
     """Loads what is known before the first evaluation, and saves it after others.
 
     Args:
-        store: where it is kept; None if it is not.
-        say: takes a sentence about what cannot be loaded or saved.
-        keepers: who has more to keep, by the kind of part that it is kept as.
+        store: where it is saved; None if it is not.
+        say: called with a sentence about what cannot be loaded or saved.
+        keepers: sources of additional state, by the kind of part that it is saved as.
     """
 
     def __init__(
@@ -93,32 +93,33 @@ class Memory:
         self._problem = ""
 
     def begin(self, holder: Holder, followed: FollowedJobs | None) -> None:
-        """Note that an evaluation begins; before the first one load what is known."""
+        """Begin an evaluation; before the first one load what is known."""
         self._whole = False
         if self._store is not None and not self._loaded:
             self._loaded = self._load(self._store, holder, followed)
 
     @property
     def loaded(self) -> bool:
-        """Whether all that was kept is known: before that no sum may be continued."""
+        """Return True if all saved state is loaded: before that no sum may be continued."""
         return not self._unread
 
     @property
     def awaited(self) -> bool:
-        """Whether what was kept cannot be read yet, and may be in a moment."""
+        """Return True if saved state cannot be read yet, but may be readable in a moment."""
         since = self._unread_since
         return since is not None and time.monotonic() - since < AWAITED_SECONDS
 
     def end(self, holder: Holder, followed: FollowedJobs | None, *, changed: bool) -> bool:
-        """Note that an evaluation has ended; save what is known if it is time.
-
-        Returns:
-            Whether all that is known now is kept, or nothing is to be kept at all.
+        """End an evaluation; save what is known if it is due.
 
         Args:
             holder: of the watch.
-            followed: what is known of jobs, None where each look judges anew.
-            changed: whether an incident opened, changed or ended: that is not to be told twice.
+            followed: the state of jobs, None if each look judges anew.
+            changed: True if an incident opened, changed or ended, which must not be announced
+                twice.
+
+        Returns:
+            True if all that is known now is saved, or nothing is to be saved at all.
         """
         self._whole = True
         if changed or time.monotonic() - self._saved >= SAVE_SECONDS:
@@ -126,10 +127,10 @@ class Memory:
         return self._store is None
 
     def save(self, holder: Holder, followed: FollowedJobs | None) -> bool:
-        """Save what is known, unless an evaluation was broken off half way.
+        """Save what is known, unless an evaluation was interrupted.
 
         Returns:
-            Whether it was saved, or nothing is to be saved at all.
+            True if it was saved, or nothing is to be saved at all.
         """
         if self._store is None:
             return True
@@ -160,7 +161,7 @@ class Memory:
         return True
 
     def forget(self) -> None:
-        """Load anew before the next evaluation: until then another watch goes on."""
+        """Load again before the next evaluation: until then another watch continues."""
         self._loaded = False
         self._whole = False
 
@@ -172,7 +173,7 @@ class Memory:
         self._problem = problem
 
     def _load(self, store: Store, holder: Holder, followed: FollowedJobs | None) -> bool:
-        """Load what was kept; return False if that has to be tried again."""
+        """Load the saved state; return False if that has to be retried."""
         try:
             kept = store.read()
         except UnreachableError as error:
@@ -229,7 +230,7 @@ def _restored(kept: Kept, holder: Holder) -> Sequence[str]:
 
 
 def _followed(kept: Kept, followed: FollowedJobs) -> list[str]:
-    """Take up jobs as they were; return what could not be."""
+    """Restore jobs; return the problems of those that could not be."""
     polls = [part.value for part in kept.parts if part.kind == POLLS]
     known: dict[str, FollowedJob] = {}
     problems = []

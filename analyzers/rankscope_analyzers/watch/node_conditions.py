@@ -1,7 +1,8 @@
-"""What findings say of nodes, as conditions of Kubernetes' nodes; pure.
+"""Findings about nodes as conditions of Kubernetes' nodes; pure.
 
-Only what hardware, drivers and kernels say of themselves is published: those who repair nodes act
-on conditions, and step times and logs are written by pods, which could accuse a node with them.
+Only reports of hardware, drivers and kernels about themselves are published: those who repair nodes
+act on conditions, and step times and logs are written by pods, which could use them to accuse a
+node.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from rankscope_analyzers.text.sanitize import visible
 
 PREFIX = "Rankscope"
 MOST_MESSAGE = 1024
-"""Characters of a message: of an Event's note the API server takes no more, and nodes are stored as
-a whole at each heartbeat. The admission policy allows conditions no more either."""
+"""Characters of a message: the API server accepts no longer note in an Event, and nodes are stored
+completely at each heartbeat. The admission policy allows no longer ones in conditions either."""
 
 MOST_NODES = 16
-"""A finding about more nodes than that is none about a node: a switch, a driver, a whole rack."""
+"""Nodes of one finding: one about more is not about a node but about a switch, a driver, a whole
+rack."""
 
 Status = Literal["True", "False", "Unknown"]
 
@@ -36,7 +38,7 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys(("pci_link_degraded", "network_nic", "pcie"), LINK),
     **dict.fromkeys(("host_memory", "host_kernel", "storage"), HOST),
 }
-"""The type of condition of each kind of finding that is published; all others are not."""
+"""The type of condition of each kind of finding that is published; no others are."""
 
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _HEALTHY = "NoProblem"
@@ -45,7 +47,7 @@ _UNSEEN = "NotObserved"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition of a node; as with the node problem detector, True is a problem.
+    """A condition of a node; as in the node problem detector, True is a problem.
 
     Args:
         reason: the kind of finding in CamelCase.
@@ -73,7 +75,7 @@ def problems(reports: Iterable[JobReport]) -> Mapping[str, Mapping[str, Conditio
 
 
 def observed(reports: Iterable[JobReport]) -> frozenset[str]:
-    """Return the nodes of which nothing is missing, so that one without a problem has none."""
+    """Return the nodes with complete observations, so that those without a problem have none."""
     return frozenset(
         location.node
         for report in reports
@@ -106,7 +108,7 @@ def _active(reports: Iterable[JobReport]) -> Iterator[Finding]:
 
 
 def _rank(finding: Finding) -> tuple[bool, str, str]:
-    """Order findings: pages first, and otherwise the same one each time."""
+    """Sort key of findings: pages first, otherwise the same order each time."""
     return finding.severity != "page", finding.kind, finding.summary
 
 

@@ -1,7 +1,7 @@
-"""Notices of nodes, each counted once: over restarts, changes of leader and outages. Pure.
+"""Notices of nodes, each counted once: across restarts, changes of leader and outages. Pure.
 
-A notice counts when it appears on a node. What the watch before this one saw is known to this one;
-what was there before anything watched does not count.
+A notice counts when it appears on a node. Notices that the previous watch saw are known to this
+one; those from before anything watched do not count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from rankscope_analyzers.workloads.nodes import NOTICES, NodeFacts, Notice
 
 MOST_KNOWN = 8192
-"""Notices that are known at a time, of 50 bytes each."""
+"""Notices that are known at one time, of 50 bytes each."""
 
 
 class NodeNotices:
@@ -23,10 +23,10 @@ class NodeNotices:
         self._known: set[str] | None = None
 
     def look(self, nodes: Iterable[NodeFacts]) -> bool:
-        """Count what appeared since the last look; return whether anything did.
+        """Count the notices that appeared since the last look; return True if any did.
 
         Args:
-            nodes: all that there are.
+            nodes: all nodes.
         """
         present = {f"{node.uid}/{notice}": notice for node in nodes for notice in node.notices}
         known = self._known
@@ -37,7 +37,7 @@ class NodeNotices:
         return bool(fresh)
 
     def kept(self) -> dict[str, Any]:
-        """Return all that is to outlive the watch, as JSON can hold it."""
+        """Return all state to save, in JSON-ready form."""
         return {
             "totals": self.totals,
             "known": None if self._known is None else sorted(self._known),
@@ -45,10 +45,10 @@ class NodeNotices:
 
     @classmethod
     def of(cls, kept: Any) -> NodeNotices:
-        """Return what was kept; nothing if a watch kept it that counted no notices.
+        """Return saved counts; none if the watch that saved the state counted no notices.
 
         Raises:
-            TypeError, ValueError, KeyError, AttributeError: it is no such thing.
+            TypeError, ValueError, KeyError, AttributeError: they are invalid.
         """
         made = cls()
         if kept is None:

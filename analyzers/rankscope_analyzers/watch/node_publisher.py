@@ -1,7 +1,7 @@
-"""Publishes conditions and Events of nodes: the one place that writes either. Off by default.
+"""Publishes conditions and Events of nodes; nothing else writes either. Off by default.
 
-Each node's conditions are applied as a whole when they change, and every five minutes so that a
-reader sees that somebody still looks. Nothing else of a node is written: no taint, no label.
+Each node's conditions are applied together when they change, and every five minutes so that readers
+see that they are up to date. Nothing else of a node is written: no taint, no label.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_SECONDS = 10.0
 
 
 class PublishError(Exception):
-    """The API server cannot be asked or refuses; the message contains its answer."""
+    """The API server cannot be queried or refuses; the message contains its response."""
 
 
 class NodeGoneError(PublishError):
@@ -37,7 +37,7 @@ class Published:
     """A condition as a node has it.
 
     Args:
-        since: Unix time at which its status became what it is.
+        since: Unix time at which its status last changed.
     """
 
     condition: Condition
@@ -45,14 +45,14 @@ class Published:
 
 
 class NodeWriter(Protocol):
-    """Who reads and writes nodes. All methods raise PublishError."""
+    """Reads and writes nodes. All methods raise PublishError."""
 
     def read(self) -> Mapping[str, Sequence[Published]]:
-        """Return the conditions under our prefix, of each node that has any."""
+        """Return the conditions with our prefix, of each node that has any."""
         ...
 
     def apply(self, node: str, conditions: Sequence[Published], now: float) -> None:
-        """Give a node these conditions, and of ours no other."""
+        """Set these conditions of a node, and remove all others of ours."""
         ...
 
     def announce(self, node: str, condition: Condition, now: float) -> None:
@@ -61,12 +61,12 @@ class NodeWriter(Protocol):
 
 
 class NodePublisher:
-    """Keeps conditions of nodes as findings are.
+    """Keeps conditions of nodes in line with findings.
 
     Args:
         writer: reads and writes nodes.
         log: called with a sentence when publishing begins to fail, and when it works again.
-        timer: gives seconds that never go back.
+        timer: returns monotonic seconds.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class NodePublisher:
         self._failure = ""
 
     def forget(self) -> None:
-        """Read anew what nodes have before the next write: another watch may write meanwhile."""
+        """Read the nodes' conditions again before the next write: another watch may write."""
         self._known = None
 
     def publish(self, reports: Sequence[JobReport], now: float) -> None:
-        """Write what has changed; what fails is logged and tried again the next time.
+        """Write what has changed; failures are logged and retried the next time.
 
         Args:
             reports: of the newest evaluation.

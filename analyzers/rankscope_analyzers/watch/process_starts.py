@@ -1,4 +1,4 @@
-"""How long the processes of each job took to start, put together from all its nodes. Pure."""
+"""How long the processes of each job took to start, combined from all its nodes. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LAST_PHASE = "first_step"
 
 @dataclass(frozen=True, slots=True)
 class ProcessStart:
-    """A start of a job's processes that is over on all its nodes.
+    """A completed start of a job's processes on all its nodes.
 
     Args:
-        earliest: Unix time at which, of the nodes, the first had its newest process.
-        newest: Unix time at which the last of them had it.
+        earliest: Unix time of the newest process on the node that was first.
+        newest: the same on the node that was last.
         phases: seconds by phase, of the slowest node.
     """
 
@@ -52,7 +52,7 @@ def _start(observed: Observed, job: str, nodes: list[Series]) -> ProcessStart | 
 
 
 def _phases(observed: Observed, job: str, began: Series) -> Iterator[tuple[str, float]]:
-    """Yield the phases that a node's newest page has; older pages are of an earlier start."""
+    """Yield the phases on a node's newest page; older pages are of an earlier start."""
     for series in observed.of(job_starts.JOB_STARTUP, job_id=job):
         if series.times[-1] >= began.times[-1] and series.last >= 0:
             yield series.labels.get("phase", ""), series.last

@@ -11,11 +11,11 @@ from rankscope_analyzers.workloads.jobs import Job
 from rankscope_analyzers.workloads.quotas import Quota
 
 MOST_QUOTAS = 256
-"""That have series, the fullest first: 16 each at most."""
+"""Quotas that have series, the fullest first: at most 16 each."""
 
 
 def quota_samples(quotas: Sequence[Quota]) -> Iterator[Sample]:
-    """Yield what is used of quotas."""
+    """Yield the usage of quotas."""
     for quota in sorted(quotas, key=_order)[:MOST_QUOTAS]:
         for resource, use in quota.uses.items():
             labels = {
@@ -35,7 +35,7 @@ def _order(quota: Quota) -> tuple[int, str, str]:
 def awaited(job: Job, quotas: Sequence[Quota]) -> str:
     """Return the name of the quota that a job waits for, empty if it waits for none.
 
-    A ResourceQuota keeps pods from being made, so that it is judged by pods that are missing.
+    A ResourceQuota prevents the creation of pods, so it is judged by missing pods.
     """
     if "quota" in job.waiting:
         return job.queue

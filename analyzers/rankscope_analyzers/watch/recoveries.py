@@ -22,7 +22,7 @@ class Recoveries:
     """The recoveries of all jobs.
 
     Args:
-        objectives: ages within which jobs should recover, by class; "" for all other classes.
+        objectives: seconds within which jobs should recover, by class; "" for all other classes.
     """
 
     def __init__(self, objectives: Mapping[str, str] = TIMES_TO_RECOVER) -> None:
@@ -57,14 +57,14 @@ class Recoveries:
             )
 
     def kept(self) -> Any:
-        """Return histogram and counts as JSON can hold them."""
+        """Return histogram and counts in JSON-ready form."""
         return [[*key, one.kept(), self._late[key]] for key, one in self._durations.items()]
 
     def restore(self, kept: Iterable[Any]) -> None:
-        """Go on from what was kept.
+        """Continue from saved state.
 
         Raises:
-            TypeError, ValueError: it is no such thing.
+            TypeError, ValueError: it is invalid.
         """
         durations, late = {}, Counter[tuple[str, str]]()
         for job_class, interruption, one, *counted in kept:
@@ -75,7 +75,7 @@ class Recoveries:
 
 
 def _count(kept: Any = 0) -> int:
-    """Return a count that was kept; what was kept before there were any has none."""
+    """Return a saved count; older states have none."""
     if not isinstance(kept, int) or kept < 0:
         raise ValueError(f"{kept!r} is no count")
     return kept

@@ -1,6 +1,6 @@
-"""How well jobs scale: what each GPU gets done, by how many there are, over all runs of a job.
+"""How well jobs scale: throughput per GPU by number of GPUs, over all runs of a job.
 
-A job is compared with itself alone: runs of one name, on more GPUs and on fewer.
+A job is compared only with itself: runs of one name, on more GPUs and on fewer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MOST_SIZES = 8
 
 @dataclass(slots=True)
 class Curve:
-    """What each GPU of one job got done.
+    """The throughput per GPU of one job.
 
     Args:
-        seen: Unix time at which the job was seen last.
+        seen: Unix time at which the job was last seen.
         unit: of the throughput: tokens or samples.
-        gpus: that the job has now.
-        since: when it was first seen with so many.
-        best: units a second and GPU, by number of GPUs.
+        gpus: the job's present number of GPUs.
+        since: when it was first seen with that number.
+        best: units per second and GPU, by number of GPUs.
     """
 
     seen: float
@@ -42,13 +42,13 @@ class Curve:
     best: dict[int, float] = field(default_factory=dict)
 
     def add(self, found: Throughput, gpus: int, now: float) -> None:
-        """Take what a look says."""
+        """Add the values of a look."""
         self.seen = now
         if found.unit != self.unit:
             self.unit, self.best = found.unit, {}
         if gpus != self.gpus:
             self.gpus, self.since = gpus, now
-        # Minutes in which the job had another size say nothing of either.
+        # Minutes that include another size of the job represent neither size.
         if found.since < self.since or found.rate <= 0:
             return
         self.best[gpus] = max(found.rate / gpus, self.best.pop(gpus, 0.0))
@@ -56,7 +56,7 @@ class Curve:
             del self.best[next(size for size in self.best if size != min(self.best))]
 
     def efficiency(self) -> float | None:
-        """Return the throughput of a GPU now over that with the fewest GPUs, None for those."""
+        """Return the present throughput per GPU over that with the fewest GPUs, None for those."""
         if self.gpus not in self.best or self.gpus == min(self.best):
             return None
         return self.best[self.gpus] / self.best[min(self.best)]
@@ -69,7 +69,7 @@ class Scaling:
         self._curves: dict[str, Curve] = {}
 
     def add(self, job: str, found: Throughput | None, gpus: int, now: float) -> None:
-        """Take what a look says of a job; None where it does not say what it gets done."""
+        """Add a look's values of a job; None if its throughput is unknown."""
         if found is None or gpus <= 0:
             return
         curve = self._curves.pop(job, None) or Curve(now, found.unit)
@@ -95,17 +95,17 @@ class Scaling:
                 yield metrics.JOB_SCALING.sample(ratio, job_id=inert(job))
 
     def kept(self) -> Any:
-        """Return the curves as JSON can hold them."""
+        """Return the curves in JSON-ready form."""
         return {
             job: [curve.seen, curve.unit, {str(size): rate for size, rate in curve.best.items()}]
             for job, curve in self._curves.items()
         }
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on from what was kept.
+        """Continue from saved curves.
 
         Raises:
-            TypeError, ValueError, AttributeError: it is no such thing.
+            TypeError, ValueError, AttributeError: they are invalid.
         """
         found: dict[str, Curve] = {}
         for job, (seen, unit, best) in kept.items():

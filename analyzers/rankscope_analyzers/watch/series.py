@@ -1,8 +1,8 @@
 """The series that `rankscope watch` exports, from the reports of successive evaluations. Pure.
 
 Findings are those of the last evaluation, or of the last one that could see their job. Lost GPU
-time is summed up: an active incident takes its share of every second between two evaluations, from
-all GPUs of the job.
+time is summed: an active incident takes its share of every second between two evaluations, from all
+GPUs of the job.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ unknown."""
 SECONDS_OF_AN_HOUR = 3600.0
 
 MAXIMUM_JOBS = 4096
-"""Jobs whose sums are kept; those that ended first are forgotten first."""
+"""Jobs whose sums are kept; those that ended first are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Exported:
-    """A job whose report could be turned into series, and these."""
+    """A job whose report could be turned into series, and its series."""
 
     report: JobReport
     samples: tuple[Sample, ...]
@@ -64,7 +64,7 @@ class WatchSeries:
         self.events: tuple[Event, ...] = ()
 
     def update(self, reports: Sequence[JobReport], now: float) -> tuple[AnalysisError, ...]:
-        """Replace the reports by those of a new evaluation.
+        """Replace the reports with those of a new evaluation.
 
         Args:
             reports: one for each job; those that are the same objects as before were not renewed.
@@ -109,7 +109,7 @@ class WatchSeries:
         return _Exported(report, tuple(_job_samples(report)), incidents)
 
     def confirm(self, job_ids: Iterable[str], now: float) -> None:
-        """Note that new steps of some jobs show nothing else than their reports tell.
+        """Record that new steps of some jobs show the same as their reports.
 
         Args:
             job_ids: of the jobs.
@@ -121,16 +121,16 @@ class WatchSeries:
 
     @property
     def state(self) -> SeriesState:
-        """What is to outlive this watch: sums, and the incidents of jobs."""
+        """Return the state to save: sums, and the incidents of jobs."""
         return SeriesState(self._failures, self._errors, self._lost, self._observed, self._history)
 
     def restore(self, kept: SeriesState) -> None:
-        """Go on from what another watch kept."""
+        """Continue from the state that another watch saved."""
         self._lost, self._observed = kept.lost, kept.observed
         self._failures, self._errors, self._history = kept.failures, kept.errors, kept.history
 
     def fail(self, now: float) -> None:
-        """Note that nothing could be read: whether earlier findings are still true is unknown.
+        """Record that nothing could be read: whether earlier findings still hold is unknown.
 
         Args:
             now: Unix time of the evaluation.
@@ -158,7 +158,7 @@ class WatchSeries:
             del self._lost[oldest], self._observed[oldest]
 
     def _add(self, report: JobReport, seconds: float) -> None:
-        """Sum up the time for which step times show what was lost."""
+        """Add up the time for which step times show what was lost."""
         judged = report.verdict is not None and report.verdict.confidence
         if not judged and not _hung(report):
             return

@@ -1,7 +1,7 @@
-"""What of the series of findings outlives a watch: parts of its state, the most important first.
+"""The saved part of the series of findings: parts of the watch's state, the most important first.
 
-Each job is a part of its own, so that a state that finds no room for all jobs still has the
-incidents that go on, and one job whose part makes no sense costs no other.
+Each job is a separate part, so that a state that does not fit completely still has the open
+incidents, and one job with an invalid part costs no other.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rankscope_analyzers.watch.incident_history import IncidentHistory
 from rankscope_analyzers.watch.store import Part
 
 WATCH, INCIDENTS, SUMS = "watch", "incidents", "sums"
-"""Kinds of parts: of the watch itself, of a job's incidents, and of what its GPUs lost."""
+"""Kinds of parts: of the watch itself, of a job's incidents, and of its lost GPU time."""
 
 KINDS = frozenset((WATCH, INCIDENTS, SUMS))
 
 
 @dataclass(slots=True)
 class SeriesState:
-    """What is known of all jobs, those that were seen last at the end.
+    """What is known of all jobs, the most recently seen last.
 
     Args:
         failures: evaluations and jobs that could not be judged.
@@ -42,7 +42,7 @@ class SeriesState:
     history: IncidentHistory = field(default_factory=IncidentHistory)
 
     def first_parts(self) -> Iterator[Part]:
-        """Yield what must not be lost: counts, and jobs with incidents that go on."""
+        """Yield what must not be lost: counts, and jobs with open incidents."""
         yield Part(WATCH, "", {"failures": self.failures, "errors": self.errors})
         yield from self._incidents(open_ones=True)
 
@@ -60,7 +60,7 @@ class SeriesState:
 
 
 def restored(parts: Iterable[Part]) -> tuple[SeriesState, tuple[str, ...]]:
-    """Return what parts hold, and sentences about those that make no sense."""
+    """Return the content of parts, and sentences about invalid ones."""
     found = SeriesState()
     histories: dict[str, Any] = {}
     problems = [_problem_of(found, histories, part) for part in reversed(list(parts))]
@@ -69,7 +69,7 @@ def restored(parts: Iterable[Part]) -> tuple[SeriesState, tuple[str, ...]]:
 
 
 def _problem_of(found: SeriesState, histories: dict[str, Any], part: Part) -> str:
-    """Take a part; return what is wrong with it."""
+    """Read a part; return what is wrong with it."""
     try:
         _take(found, histories, part)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
@@ -92,7 +92,7 @@ def _take(found: SeriesState, histories: dict[str, Any], part: Part) -> None:
 
 
 def _take_whole(found: SeriesState, histories: dict[str, Any], value: Mapping[str, Any]) -> None:
-    """Take all jobs from one part, as the first release wrote them."""
+    """Read all jobs from one part, as the first release wrote them."""
     for job_id, lost in value.get("lost", {}).items():
         _take_sums(found, str(job_id), lost, value["observed"][job_id])
     lives = value.get("lives", {})
@@ -107,10 +107,10 @@ def _take_sums(found: SeriesState, job_id: str, lost: Mapping[str, Any], observe
 
 
 def _sum(value: float) -> float:
-    """Return a sum as it was kept.
+    """Return a saved sum.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a sum.
     """
     if not 0 <= float(value) < math.inf:
         raise ValueError(f"{value!r} is no sum")

@@ -1,8 +1,8 @@
-"""The states of watches that share jobs: where their number changes, each takes up its own jobs.
+"""The states of watches that share jobs: if their number changes, each takes over its own jobs.
 
-A state says by how many watches it was written. One that was written by another number is taken up
-once more, and those of all others are read for jobs that are this watch's now. What the jobs of
-others have in it stays there a while, for watches that have not read it yet.
+A state gives the number of watches at the time. A state with another number is read once more, and
+those of all others are searched for jobs that are now this watch's. Its parts about the jobs of
+others are kept for a while, for watches that have not read it yet.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from rankscope_analyzers.watch.series_state import INCIDENTS, SUMS
 from rankscope_analyzers.watch.store import Kept, Part, Store, StoreError, UnreachableError
 
 SHARD, PARKED = "shard", "parked"
-"""Kinds of parts: by how many watches the state was written, and what is another watch's job's."""
+"""Kinds of parts: the number of watches at the time, and parts about another watch's jobs."""
 
 JOB = "job"
 OF_JOBS = frozenset((INCIDENTS, SUMS, JOB))
 
 PARKED_SECONDS = 3600.0
-"""So long what others' jobs have is kept for them: they are started within minutes."""
+"""Seconds that parts about others' jobs are kept for them: they are started within minutes."""
 
 Key = tuple[str, str]
 """Kind and job of a part."""
@@ -37,7 +37,7 @@ class Source:
 
     Args:
         index: of its shard.
-        kept: what it holds.
+        kept: its content.
     """
 
     index: int
@@ -45,21 +45,21 @@ class Source:
 
     @property
     def total(self) -> int:
-        """By how many watches it was written; a watch that shared with none wrote no number."""
+        """Return the number of watches when it was written; a watch without others wrote none."""
         found = [part.value for part in self.kept.parts if part.kind == SHARD]
         total = found[0].get("total") if found and isinstance(found[0], Mapping) else None
         return total if isinstance(total, int) and total > 0 else 1
 
     def has(self, job_id: str) -> bool:
-        """Return True if a job was this one's."""
+        """Return True if a job belonged to this watch."""
         return index_of(job_id, self.total) == self.index
 
 
 def handed_over(shard: Shard, sources: Sequence[Source]) -> tuple[Part, ...]:
-    """Return what states hold of the jobs of a shard, the most important parts first.
+    """Return the parts of states about the jobs of a shard, the most important first.
 
     Args:
-        shard: whose jobs.
+        shard: the jobs.
         sources: the states of all watches.
     """
     parts: dict[Key, Part] = {}
@@ -70,7 +70,7 @@ def handed_over(shard: Shard, sources: Sequence[Source]) -> tuple[Part, ...]:
                 continue
             key = one.kind, one.name
             if part.kind != PARKED and source.has(one.name):
-                parts[key] = one  # of who followed it last
+                parts[key] = one  # of the one that followed it last
             else:
                 parts.setdefault(key, one)
     order = {kind: place for place, kind in enumerate((INCIDENTS, SUMS, JOB))}
@@ -78,7 +78,7 @@ def handed_over(shard: Shard, sources: Sequence[Source]) -> tuple[Part, ...]:
 
 
 def announced_of(shard: Shard, sources: Iterable[Source]) -> list[Any]:
-    """Return what incident logs told of the jobs of a shard, the last change of each incident."""
+    """Return what incident logs recorded about the jobs of a shard, each incident's last change."""
     rows: dict[tuple[Any, Any], Any] = {}
     for source in sources:
         for part in source.kept.parts:
@@ -106,13 +106,13 @@ def _unparked(part: Part) -> Part | None:
 
 @dataclass(slots=True)
 class ShardStore:
-    """Keeps the state of a shard, and takes up what the states of others hold of its jobs.
+    """Saves the state of a shard, and takes over what the states of others hold about its jobs.
 
     Args:
         shard: of the jobs.
-        own: where its state is kept.
+        own: where its state is saved.
         others: returns the states of other watches that can be read, with their numbers. Raises
-            UnreachableError where one cannot be read now.
+            UnreachableError if one cannot be read now.
     """
 
     shard: Shard
@@ -122,11 +122,11 @@ class ShardStore:
     _parked_at: float = field(default=0.0)
 
     def read(self) -> Kept | None:
-        """Return what was kept of this shard's jobs.
+        """Return the saved state of this shard's jobs.
 
         Raises:
             UnreachableError: a state cannot be read now.
-            StoreError: this one's is no such document.
+            StoreError: this watch's state is not such a document.
         """
         kept = self.own.read()
         mine = None if kept is None else Source(self.shard.index, kept)
@@ -146,10 +146,10 @@ class ShardStore:
         return Kept(saved, (*rest, *handed_over(self.shard, sources)), problems)
 
     def write(self, parts: Iterable[Part], now: float) -> int:
-        """Keep some parts, and for a while those of others' jobs; return how many found no room.
+        """Save some parts, and for a while those of others' jobs; return how many did not fit.
 
         Raises:
-            StoreError: they cannot be kept.
+            StoreError: they cannot be saved.
         """
         marker = Part(SHARD, "", {"total": self.shard.total})
         if time.monotonic() - self._parked_at > PARKED_SECONDS:
@@ -157,7 +157,7 @@ class ShardStore:
         return self.own.write([marker, *parts, *self._parked], now)
 
     def _park(self, kept: Kept) -> None:
-        """Remember the parts of jobs that are not this shard's."""
+        """Remember the parts about jobs that are not this shard's."""
         self._parked_at = time.monotonic()
         self._parked = tuple(
             one if one.kind == PARKED else _parked(one)

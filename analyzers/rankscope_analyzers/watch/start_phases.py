@@ -1,4 +1,4 @@
-"""The GPU time that starts and restarts of jobs take, by the phases that agents tell."""
+"""The GPU time that starts and restarts of jobs take, by the phases that agents report."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PHASES = ("first_step", "rendezvous", "process", "launch")
 BEFORE, UNKNOWN = "before", "unknown"
 
 LATE_SECONDS = 120.0
-"""How long the phases of a start are waited for: four polls of the watch."""
+"""How long the phases of a start are awaited: four polls of the watch."""
 
 OLD_SECONDS = 900.0
-"""A start that is older, beyond what it took, is not the one whose time was counted: an account
-waits for five minutes of first steps, and pages come within two."""
+"""Maximum age of a start beyond its duration; an older one is not the one whose time was counted:
+an account waits for five minutes of first steps, and pages arrive within two."""
 
 
 @dataclass(slots=True)
@@ -53,14 +53,14 @@ class StartPhases:
         start: ProcessStart | None,
         now: float,
     ) -> None:
-        """Take what a look says of a job.
+        """Record a look's values of a job.
 
         Args:
-            owner: whose it is.
+            owner: project and class.
             job: its name.
             seconds: of GPUs that it spent on starting, found at this look.
             gpus: that it has.
-            start: the newest start of its processes, None where that is not known.
+            start: the newest start of its processes, None if unknown.
             now: Unix time.
         """
         waiting = self._waiting.pop(job, None) or _Waiting(0.0, gpus, now)
@@ -99,14 +99,14 @@ class StartPhases:
                 yield metrics.PROJECT_START_GPU_SECONDS.sample(seconds, phase=phase, **labels)
 
     def kept(self) -> Any:
-        """Return the sums as JSON can hold them."""
+        """Return the sums in JSON-ready form."""
         return [[*owner, dict(sums)] for owner, sums in self._sums.items()]
 
     def restore(self, kept: Iterable[Any]) -> None:
-        """Go on from what was kept.
+        """Continue from saved sums.
 
         Raises:
-            TypeError, ValueError, AttributeError: it is no such thing.
+            TypeError, ValueError, AttributeError: they are invalid.
         """
         found: dict[Owner, dict[str, float]] = {}
         for project, job_class, sums in kept:

@@ -1,4 +1,4 @@
-"""Series about the looks for new steps: how old the last one is, and what it did not get. Pure."""
+"""Series about the looks for new steps: how old the last one is, and what it missed. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rankscope_analyzers.text.sanitize import name as inert
 
 @dataclass(frozen=True, slots=True)
 class StepLook:
-    """What a look for new steps leaves behind.
+    """The result of a look for new steps.
 
     Args:
         answered_at: Unix time of the last look that an agent answered, None if none did.
         seconds: that this look took.
-        health: of the agents that were asked.
-        records: that agents answered with, since the watch leads.
+        health: of the agents that were queried.
+        records: in agents' responses, since the watch leads.
         dropped: of these, those that were not judged.
     """
 

@@ -1,8 +1,8 @@
-"""Where a watch keeps what must outlive it: one document of lines, each of which says what it is.
+"""Storage for what must outlive a watch: one document of lines, each of which names its kind.
 
-The first line names the format and its version, the last one counts the others. What was cut short
-is therefore noticed, and what stands before the cut is used. A caller with more to keep adds a part
-of its own name; readers that do not know it leave it alone.
+The first line names the format and its version, the last one counts the others, so that truncation
+is noticed; the lines before it are used. A caller with additional state adds a part under its own
+name; readers that do not know it ignore it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from rankscope_analyzers.text.sanitize import visible
 FORMAT, VERSION = "rankscope watch state", 1
 
 MOST_BYTES = 512 << 20
-"""Of a file: a job takes 16 KiB for each of its ranks, and a watch is meant for 16,384 of them."""
+"""Bytes of a file: a job takes 16 KiB for each of its ranks, and a watch is meant for 16,384 of
+them."""
 
 LONGEST_NAME = 4096
 """Characters of a part's name; a job's is a quarter of that at most."""
@@ -31,12 +32,12 @@ LONGEST_NAME = 4096
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing that is kept.
+    """One part of the state.
 
     Args:
         kind: what it is, such as "job".
-        name: which one, empty where there is only one.
-        value: as JSON can hold it.
+        name: which one, empty if there is only one.
+        value: JSON-ready.
     """
 
     kind: str
@@ -60,45 +61,45 @@ class Kept:
 
 
 class StoreError(Exception):
-    """Nothing can be kept, or nothing that was kept can be used; the message says why."""
+    """Nothing can be saved, or no saved state can be used; the message says why."""
 
 
 class UnreachableError(StoreError):
-    """What was kept cannot be read now; nothing may be begun anew in its place."""
+    """Saved state cannot be read now; it must not be replaced by a new one."""
 
 
 class ChangedError(StoreError):
-    """Another watch has written, or may have: what is kept has to be read again."""
+    """Another watch has written, or may have: the saved state has to be read again."""
 
 
 class Store(Protocol):
-    """Keeps one document."""
+    """Stores one document."""
 
     def read(self) -> Kept | None:
-        """Return what was kept, None if nothing ever was.
+        """Return what was saved, None if nothing ever was.
 
         Raises:
             UnreachableError: it cannot be read now.
-            StoreError: it is no such document.
+            StoreError: it is not such a document.
         """
         ...
 
     def write(self, parts: Iterable[Part], now: float) -> int:
-        """Keep some parts in place of what was kept; return how many found no room.
+        """Replace the document with some parts; return how many did not fit.
 
         Args:
             parts: the most important ones first.
             now: Unix time.
 
         Raises:
-            ChangedError: what is kept is not what was read last.
-            StoreError: they cannot be kept; what was kept before still is.
+            ChangedError: the document is not the one that was read last.
+            StoreError: the parts cannot be saved; the previous document remains.
         """
         ...
 
 
 def lines(parts: Iterable[Part], now: float, most_bytes: int) -> Iterator[bytes]:
-    """Yield a document line by line, without the parts for which there is no room.
+    """Yield a document line by line, without the parts that do not fit.
 
     Args:
         parts: the most important ones first.
@@ -123,10 +124,10 @@ def _line(value: Any) -> bytes:
 
 
 def parsed(document: bytes) -> Kept:
-    """Return what a document holds.
+    """Return the content of a document.
 
     Raises:
-        StoreError: it is no document of this version.
+        StoreError: it is not a document of this version.
     """
     first, *others = document.split(b"\n")
     head = _object(first)
@@ -174,14 +175,14 @@ def _part(found: dict[str, Any]) -> Part | None:
 
 
 def whole_one(newest: Callable[[], Kept | None], before: Callable[[], Kept | None]) -> Kept | None:
-    """Return the newest document, the one before where that is damaged; None if there is none.
+    """Return the newest document, the previous one if that is damaged; None if there is none.
 
     Args:
         newest: returns it.
-        before: returns the one before.
+        before: returns the previous one.
 
     Raises:
-        StoreError: neither is one; that of the newest.
+        StoreError: neither is valid; the error is that of the newest.
     """
     problem: StoreError | None = None
     kept: Kept | None = None
@@ -204,12 +205,12 @@ def whole_one(newest: Callable[[], Kept | None], before: Callable[[], Kept | Non
 
 
 class FileStore:
-    """Keeps a document in a file; readers see the old one or the new one, never a part.
+    """Stores a document in a file; readers see the old one or the new one, never a part.
 
-    The one before is kept beside it: where a disk lost some of the new one, that is read instead.
+    The previous one is kept next to it, and is read if a disk lost some of the new one.
 
     Args:
-        path: of the file; its directory must be there.
+        path: of the file; its directory must exist.
         most_bytes: that are written or read.
     """
 
@@ -218,10 +219,10 @@ class FileStore:
         self._most = most_bytes
 
     def read(self) -> Kept | None:
-        """Return what the file holds, or the one before if it is damaged; None if there is none.
+        """Return the file's content, or the previous one if it is damaged; None if there is none.
 
         Raises:
-            StoreError: neither can be read, or they are too large, or no such documents.
+            StoreError: neither can be read, or they are too large, or not such documents.
         """
         return whole_one(lambda: self._read(self._path), lambda: self._read(self._before))
 
@@ -242,13 +243,13 @@ class FileStore:
         return parsed(document)
 
     def write(self, parts: Iterable[Part], now: float) -> int:
-        """Write some parts into the file; return how many found no room.
+        """Write some parts into the file; return how many did not fit.
 
         Raises:
             StoreError: it cannot be written.
         """
         given = list(parts)
-        written = -2  # the first line and the last one are no parts
+        written = -2  # the first line and the last one are not parts
         temporary = self._path.with_name(f"{self._path.name}.new")
         try:
             with open(temporary, "wb", opener=_private) as file:
@@ -266,5 +267,5 @@ class FileStore:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a file that others cannot read: it names jobs, nodes and what was said of them."""
+    """Open a file that others cannot read: it names jobs, nodes and findings about them."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)

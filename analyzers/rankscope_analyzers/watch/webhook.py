@@ -1,9 +1,9 @@
-"""Posts changes of incidents to a receiver that takes Alertmanager's webhooks, version 4.
+"""Posts changes of incidents to a receiver of Alertmanager's webhooks, version 4.
 
 https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. Each change is posted
-until it is taken, at least once; a receiver that hangs delays nothing, because a thread of its own
-posts, from a queue that is bounded. What finds no room in it, or was not taken when the watch was
-ended, is read from the incident log again.
+until it is accepted, at least once; a receiver that hangs delays nothing, because a separate thread
+posts from a bounded queue. Changes that did not fit into the queue, or were not accepted when the
+watch ended, are read from the incident log again.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ SIGNATURE = "X-Rankscope-Signature-256"
 
 MOST_WAITING = 1000
 MOST_KEPT = 32
-"""Lines that were not taken yet and are kept with the watch's state: 64 KiB at most, as a rule."""
+"""Bytes of lines that were not accepted yet, saved with the watch's state: usually 64 KiB at
+most."""
 
 ANSWER_SECONDS = 10.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 MOST_SECRET_BYTES = 4096
 REFUSED_FOR_GOOD = frozenset((400, 404, 405, 410, 413, 415, 422))
-"""Answers that say that this body will never be taken: the next one is posted."""
+"""Statuses that mean that this body will never be accepted: the next one is posted."""
 
 Line = Mapping[str, Any]
 """A line of the incident log."""
@@ -48,10 +49,10 @@ class Webhook:
 
     Args:
         url: of the receiver.
-        again: reads the lines of the incident log behind a number. Raises LogError.
-        say: takes a sentence for the watch's own log.
-        secret: that bodies are signed with, None where they are not.
-        entry: how the receiver is reached.
+        again: reads the lines of the incident log after a number. Raises LogError.
+        say: writes a sentence to the watch's own log.
+        secret: that bodies are signed with, None if they are not.
+        entry: credentials of the receiver.
         pause_seconds: before a body is posted again, at first.
     """
 
@@ -76,7 +77,7 @@ class Webhook:
         self.delivered = 0
 
     def post(self, lines: Iterable[Line]) -> None:
-        """Post some lines, later; those for which there is no room are read from the log then."""
+        """Post some lines, later; those that do not fit are read from the log then."""
         with self._changed:
             for line in lines:
                 if self._left_out or len(self._waiting) >= MOST_WAITING:
@@ -90,28 +91,28 @@ class Webhook:
 
     @property
     def waiting(self) -> int:
-        """Return how many lines of the queue were not taken yet."""
+        """Return how many lines of the queue were not accepted yet."""
         return len(self._waiting)
 
     def close(self) -> None:
-        """Post nothing any more."""
+        """Stop posting."""
         self._closing.set()
         with self._changed:
             self._changed.notify()
 
     def kept(self) -> Any:
-        """Return what is to outlive the watch: up to which line all were taken, and some others.
+        """Return the state to save: up to which line all were accepted, and some others.
 
-        The log may be on the disk of another node than the watch that goes on with them.
+        The log may be on the disk of another node than the watch that continues.
         """
         with self._changed:
             return {"delivered": self.delivered, "waiting": [*islice(self._waiting, MOST_KEPT)]}
 
     def restore(self, kept: Any) -> None:
-        """Go on from what was kept; if that is None, only what comes from now on is posted.
+        """Continue from saved state; if it is None, only new changes are posted.
 
         Raises:
-            TypeError, ValueError, KeyError, AttributeError: it is no such thing.
+            TypeError, ValueError, KeyError, AttributeError: it is invalid.
         """
         if kept is not None:
             lines = [line for one in kept.get("waiting", ()) if (line := line_of(one))]
@@ -140,9 +141,9 @@ class Webhook:
         return bool(self._waiting) or self._left_out or self._closing.is_set()
 
     def _refill(self) -> None:
-        """Read the lines for which there was no room, as many as there is now."""
+        """Read the lines that did not fit, as many as fit now."""
         with self._changed:
-            self._left_out = False  # what is posted from now on may not be in what is read
+            self._left_out = False  # lines posted from now on may be missing from this read
         try:
             found = list(islice(self._again(self.delivered), MOST_WAITING + 1))
         except LogError as error:
@@ -184,7 +185,7 @@ class Webhook:
         if self._secret is not None:
             with self._secret.open("rb") as file:
                 secret = file.read(MOST_SECRET_BYTES).strip()
-            if not secret:  # anybody could sign with that
+            if not secret:  # anybody could sign with an empty secret
                 raise ValueError(f"{self._secret} holds no secret to sign with")
             digest = hmac.new(secret, body, hashlib.sha256).hexdigest()
             headers[SIGNATURE] = f"sha256={digest}"
@@ -203,7 +204,7 @@ def alertmanager_body(line: Line, receiver: str) -> dict[str, Any]:
 
     Args:
         line: of the incident log.
-        receiver: who is told.
+        receiver: name of the receiver.
     """
     status = "resolved" if line["change"] == "closed" else "firing"
     group = {"alertname": "RankscopeIncident", "job_id": line["job_id"]}

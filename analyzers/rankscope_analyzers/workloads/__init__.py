@@ -1,1 +1,1 @@
-"""What a cluster's objects say of its jobs: states, ends and causes. Pure: JSON in, values out."""
+"""What a cluster's objects show of its jobs: states, ends, causes. Pure: JSON in, values out."""

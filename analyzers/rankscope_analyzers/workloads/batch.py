@@ -1,4 +1,4 @@
-"""Job (Indexed too), CronJob, JobSet and TrainJob: what builds on Kubernetes' own Job.
+"""Job (Indexed too), CronJob, JobSet and TrainJob: the kinds based on Kubernetes' own Job.
 
 Source: k8s.io/api/batch/v1, jobset api/jobset/v1alpha2, trainer pkg/apis/trainer/v1alpha1.
 """
@@ -21,7 +21,7 @@ from rankscope_analyzers.workloads.state import Progress, Replicas, State
 
 
 def job(found: Fields) -> Progress:
-    """Return what a Job says: SuccessCriteriaMet and FailureTarget are not its end yet."""
+    """Return the progress of a Job: SuccessCriteriaMet and FailureTarget are not its end yet."""
     spec, status = within(found, "spec"), within(found, "status")
     conditions = holding(status)
     suspended = flag(spec, "suspend")
@@ -50,7 +50,7 @@ def job(found: Fields) -> Progress:
 
 
 def cron_job(found: Fields) -> Progress:
-    """Return what a CronJob says; its runs are Jobs, and end by themselves."""
+    """Return the progress of a CronJob; its runs are Jobs, and end by themselves."""
     spec, status = within(found, "spec"), within(found, "status")
     active = len(objects(status, "active"))
     suspended = flag(spec, "suspend")
@@ -62,7 +62,7 @@ def cron_job(found: Fields) -> Progress:
 
 
 def job_set(found: Fields) -> Progress:
-    """Return what a JobSet says."""
+    """Return the progress of a JobSet."""
     spec, status = within(found, "spec"), within(found, "status")
     conditions = holding(status)
     suspended = flag(spec, "suspend")
@@ -84,7 +84,7 @@ def job_set(found: Fields) -> Progress:
 
 
 def train_job(found: Fields) -> Progress:
-    """Return what a TrainJob says."""
+    """Return the progress of a TrainJob."""
     spec, status = within(found, "spec"), within(found, "status")
     conditions = holding(status)
     suspended = flag(spec, "suspend")
@@ -129,7 +129,7 @@ def _standing(conditions: Conditions, suspended: bool, active: bool) -> State:
 
 
 def _ended(conditions: Conditions, success: str, going_on: Progress) -> Progress:
-    """Return the end if there is one, else what goes on."""
+    """Return the end if there is one, else the current state."""
     failure = conditions.get("Failed")
     end = conditions.get(success) or failure
     if end is None:

@@ -1,4 +1,4 @@
-"""Why a job failed or was taken away, from the words that its controller uses."""
+"""Why a job failed or was preempted, from the words that its controller uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rankscope_agent.contract import pod_reasons
 from rankscope_analyzers.workloads.conditions import Condition
 from rankscope_analyzers.workloads.state import Cause
 
-# The first row whose word occurs in "reason message" wins, in small letters. Reasons are those of
+# The first row whose word occurs in "reason message", in lower case, wins. Reasons are those of
 # k8s.io/api/batch/v1, jobset api/jobset/v1alpha2, kueue apis/kueue, kuberay ray.io/v1, trainer
 # pkg/apis/trainer, training-operator pkg/core and mpi-operator pkg/controller.
 _WORDS: tuple[tuple[str, Cause], ...] = (
@@ -37,7 +37,7 @@ _WORDS: tuple[tuple[str, Cause], ...] = (
 )
 
 VAGUE: frozenset[Cause] = frozenset(("", "unknown", "retries", "application"))
-"""Causes of which pods may know more."""
+"""Causes of which pods may show more."""
 
 _PODS: dict[str, Cause] = {
     pod_reasons.OOM_KILLED: "oom",
@@ -63,14 +63,14 @@ _PODS: dict[str, Cause] = {
 
 
 def of_condition(condition: Condition | None) -> Cause:
-    """Return the cause that a condition names, "unknown" if it names none."""
+    """Return the cause in a condition, "unknown" if it has none."""
     if condition is None:
         return "unknown"
     return of_words(condition.reason, condition.message)
 
 
 def of_words(reason: str, message: str = "") -> Cause:
-    """Return the cause that a reason and a message name, "unknown" if they name none."""
+    """Return the cause in a reason and a message, "unknown" if they have none."""
     words = f"{reason} {message}".lower()
     return next((cause for word, cause in _WORDS if word in words), "unknown")
 

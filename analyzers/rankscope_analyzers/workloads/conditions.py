@@ -1,4 +1,4 @@
-"""Conditions of an object: those that hold, why and since when. Unknown ones are carried along."""
+"""Conditions of an object: those that hold, why and since when. Unknown ones are passed on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Condition:
 
     Args:
         reason: one word, chosen by its setter.
-        message: a sentence, of which no more than its beginning is kept.
+        message: a sentence, of which only the beginning is kept.
         since: Unix time at which it began to hold, None if unknown.
     """
 

@@ -9,27 +9,27 @@ from typing import Any
 Fields = Mapping[str, Any]
 
 LONGEST_TEXT = 253
-"""Characters of a name in Kubernetes; what is longer is cut."""
+"""Longest name in Kubernetes; longer ones are cut."""
 
 MOST_ITEMS = 4096
-"""Of a list that is read: a job of 16,384 GPUs has 2,048 nodes."""
+"""Items of a list that are read: a job of 16,384 GPUs has 2,048 nodes."""
 
 
 def within(found: object, *path: str) -> Fields:
-    """Return the object at a path, an empty one where there is none."""
+    """Return the object at a path, an empty one if there is none."""
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
     return found if isinstance(found, Mapping) else {}
 
 
 def text(found: Fields, name: str) -> str:
-    """Return a text, empty where there is none."""
+    """Return a text, empty if there is none."""
     value = found.get(name)
     return value[:LONGEST_TEXT] if isinstance(value, str) else ""
 
 
 def whole(found: Fields, name: str) -> int | None:
-    """Return a whole number that is not negative, None where there is none."""
+    """Return a whole number that is not negative, None if there is none."""
     value = found.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None
@@ -37,7 +37,7 @@ def whole(found: Fields, name: str) -> int | None:
 
 
 def count(found: Fields, name: str) -> int:
-    """Return a whole number, 0 where there is none: Kubernetes leaves zeros out."""
+    """Return a whole number, 0 if there is none: Kubernetes leaves zeros out."""
     return whole(found, name) or 0
 
 

@@ -1,4 +1,4 @@
-"""Jobs, each with all that objects and pods of the cluster say of it: one value for each job.
+"""Jobs with all that objects and pods of the cluster show about them: one value for each job.
 
 What another object owns is a part of it: the Job of a JobSet, the Workload of a PyTorchJob, the Job
 that launches an MPIJob. The Jobs of a CronJob are its runs, and ends count for each run.
@@ -17,7 +17,7 @@ from rankscope_analyzers.workloads.state import Cause, WorkloadState
 ABOUT = frozenset(("Workload", "PodGroup"))
 SERIES = "CronJob"
 RESTARTED = "JobSet"
-"""What a TrainJob leaves restarts to."""
+"""The kind that a TrainJob leaves restarts to."""
 
 LONGEST_CHAIN = 5
 """Owners above an object that are followed: Job, JobSet, TrainJob and two more."""
@@ -30,16 +30,16 @@ class Job:
     Args:
         top: the outermost object; for the run of a CronJob the Job itself.
         name: of the job; for a run that of its CronJob.
-        state: as its objects say, a queue's word included.
-        cause: why it failed, its pods' words included.
-        waiting: since when it waits for what, empty while it runs.
+        state: according to its objects, including its queue.
+        cause: why it failed, according to its objects and pods.
+        waiting: what it waits for, and the Unix time since when; empty while it runs.
         unscheduled: pods that have no node.
         gpus_held: GPUs of pods that have a node.
         gpus_waiting: those of them that a gang holds while other pods of it have no node.
-        startup: seconds by phase of the pods that are there; the slowest pod counts.
-        attempt: restarts of the whole job, by its object or, of a TrainJob, by its JobSet; None if
-            neither counts them.
-        interruptions: how often its queue took its place away, None without one.
+        startup: seconds by phase of its present pods; the slowest pod counts.
+        attempt: restarts of the whole job, counted by its object or, for a TrainJob, by its JobSet;
+            None if neither counts them.
+        interruptions: how often its queue evicted it, None without one.
         oldest_pod: Unix time at which the first of its pods was created; likewise the newest.
         nodes: that pods of it are on.
         pods: of it that have not ended.
@@ -64,7 +64,7 @@ class Job:
 
     @property
     def job_id(self) -> str:
-        """The name of the job everywhere."""
+        """Return the name of the job in all series."""
         return f"{self.top.namespace}/{self.name}"
 
 
@@ -74,7 +74,7 @@ def jobs(objects: Iterable[WorkloadState], pods: Iterable[PodFacts], now: float)
     Args:
         objects: of all kinds.
         pods: of jobs; those of others are left out.
-        now: Unix time by the same clock as the objects', as near as may be.
+        now: Unix time by the same clock as the objects', as nearly as possible.
     """
     by_uid = {one.uid: one for one in objects}
     tops = [one for one in by_uid.values() if is_top(one, by_uid)]
@@ -89,9 +89,9 @@ def jobs(objects: Iterable[WorkloadState], pods: Iterable[PodFacts], now: float)
 
 
 def _attempts(by_uid: Mapping[str, WorkloadState]) -> Mapping[str, int]:
-    """Return how often jobs were started again, by the uid of their objects and those above.
+    """Return how often jobs were restarted, by the uid of their objects and those above.
 
-    What a Job counts within a JobSet are pods that failed, not restarts of the whole.
+    A Job within a JobSet counts failed pods, not restarts of the whole.
     """
     found: dict[str, int] = {}
     for one in by_uid.values():
@@ -103,7 +103,7 @@ def _attempts(by_uid: Mapping[str, WorkloadState]) -> Mapping[str, int]:
 
 
 def is_top(one: WorkloadState, by_uid: Mapping[str, WorkloadState]) -> bool:
-    """Return whether an object is a job of its own: no part of another, and no word about one."""
+    """Return True if an object is a separate job: neither part of another, nor about one."""
     if one.kind in ABOUT:
         return False
     if one.owner is None or one.owner.kind == SERIES:
@@ -112,7 +112,7 @@ def is_top(one: WorkloadState, by_uid: Mapping[str, WorkloadState]) -> bool:
 
 
 def _above(one: WorkloadState, by_uid: Mapping[str, WorkloadState]) -> list[str]:
-    """Return the uids of an object's owners, the next one first."""
+    """Return the uids of an object's owners, the nearest first."""
     found: list[str] = []
     owner = one.owner
     while owner is not None and len(found) < LONGEST_CHAIN:
@@ -124,7 +124,7 @@ def _above(one: WorkloadState, by_uid: Mapping[str, WorkloadState]) -> list[str]
 def _pods_by_job(
     by_uid: Mapping[str, WorkloadState], pods: Iterable[PodFacts]
 ) -> dict[str, list[PodFacts]]:
-    """Return pods by the uid of the job that they are of: the newest of several of one name."""
+    """Return pods by the uid of their job: the newest of several of one name."""
     named: dict[tuple[str, str], WorkloadState] = {}
     for one in sorted(by_uid.values(), key=lambda one: one.created or 0.0):
         if one.kind not in ABOUT and one.kind != SERIES:
@@ -142,7 +142,7 @@ def _pods_by_job(
 
 
 def _older(pod: PodFacts, job: WorkloadState) -> bool:
-    """Return whether a pod is of an earlier job of the same name."""
+    """Return True if a pod is of an earlier job of the same name."""
     return pod.created is not None and job.created is not None and pod.created < job.created
 
 
@@ -183,7 +183,7 @@ def _job(
 
 
 def _cause(top: WorkloadState, queued: WorkloadState | None, pods: Sequence[PodFacts]) -> Cause:
-    """Return why a job failed: pods and queues know more where its own object is vague."""
+    """Return why a job failed: pods and queues know more if its own object is vague."""
     own = top.progress.cause
     if top.progress.outcome != "failed" or own not in causes.VAGUE:
         return own

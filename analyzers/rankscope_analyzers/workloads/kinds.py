@@ -1,4 +1,4 @@
-"""The kinds of objects that are jobs, or say something of one: where the API server has them."""
+"""The kinds of objects that are jobs, or describe one, and their location in the API."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rankscope_analyzers.workloads.fields import Fields, flag, moment, objects, 
 from rankscope_analyzers.workloads.state import Owner, Progress, WorkloadState
 
 Role = Literal["job", "series", "about"]
-"""`series`: makes jobs that count as its own, such as CronJob; `about`: says something of the job
-that owns it, or whose name it has."""
+"""`series`: creates jobs that count as its own, such as CronJob; `about`: describes the job that
+owns it, or whose name it has."""
 
 CLASS_LABELS = DEFAULT_LABELS["class"]
-"""The same that agents take from pods, unless others are configured."""
+"""The labels that agents read from pods, unless others are configured."""
 
 NO_CLASS = "default"
 
@@ -27,12 +27,12 @@ class Kind:
     """A kind of object.
 
     Args:
-        kind: as objects call it.
+        kind: its name in objects.
         group: of the API, empty for the core.
         versions: of the group, the newest first.
-        plural: as paths call it.
+        plural: its name in paths.
         progress: reads spec and status.
-        role: what it is to a job.
+        role: its relation to a job.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """Its name in rules: `pytorchjobs.kubeflow.org`."""
+        """Return its name in rules: `pytorchjobs.kubeflow.org`."""
         return f"{self.plural}.{self.group}"
 
 
@@ -73,13 +73,12 @@ KINDS: tuple[Kind, ...] = (
 def read(
     kind: Kind, found: Fields, class_labels: Sequence[str] = CLASS_LABELS
 ) -> WorkloadState | None:
-    """Return what an object says, None if it has no name, namespace or uid to tell it by.
+    """Return the state of an object, None if it has no name, namespace or uid that identifies it.
 
     Args:
         kind: of the object.
-        found: the object as JSON has it; fields that are unknown or of another type count as
-            missing.
-        class_labels: that tell its class; the first that it has counts.
+        found: the object's JSON; fields that are unknown or of another type count as missing.
+        class_labels: of its class; the first one that it has counts.
     """
     metadata = within(found, "metadata")
     namespace, name, uid = (text(metadata, key) for key in ("namespace", "name", "uid"))

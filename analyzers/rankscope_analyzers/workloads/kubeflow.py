@@ -18,12 +18,12 @@ _STATES: tuple[tuple[str, State], ...] = (
     ("Running", "running"),
     ("Created", "pending"),
 )
-"""Of several conditions that hold the first one counts: ends are never taken back, and Created
-stays for good."""
+"""Of several conditions that hold the first one counts: ends are never revoked, and Created stays
+for good."""
 
 
 def progress(found: Fields) -> Progress:
-    """Return what an object of the Training Operator says."""
+    """Return the progress of an object of the Training Operator."""
     spec, status = within(found, "spec"), within(found, "status")
     conditions = holding(status)
     state = _state(conditions, known=bool(status.get("conditions")))
@@ -51,7 +51,7 @@ def _state(conditions: Conditions, *, known: bool) -> State:
 
 
 def _end(status: Fields, conditions: Conditions, state: State) -> float | None:
-    """Return the end; the operator sets no completionTime where a job fails by its pods alone."""
+    """Return the end; the operator sets no completionTime if a job fails only by its pods."""
     if state not in {"succeeded", "failed"}:
         return None
     condition = conditions["Succeeded" if state == "succeeded" else "Failed"]

@@ -1,4 +1,4 @@
-"""What a node says that ends or harms the jobs on it: not ready, under pressure, about to go.
+"""Notices of a node that end or harm the jobs on it: not ready, under pressure, about to go.
 
 Sources: k8s.io/api/core/v1 (taints, NodeConditionType) and Kubernetes' node lifecycle conditions
 (1.37, alpha); aws-node-termination-handler pkg/node/node.go (taints) and pkg/observability
@@ -30,7 +30,7 @@ Notice = Literal[
     "cordoned",
 ]
 NOTICES: tuple[Notice, ...] = get_args(Notice)
-"""`spot_interruption`: the cloud takes the machine back within minutes; `rebalance`: it may soon;
+"""`spot_interruption`: the cloud reclaims the machine within minutes; `rebalance`: it may soon;
 `scale_down`: an autoscaler removes the node."""
 
 # The key of a taint, with or without a value after "=".
@@ -54,7 +54,7 @@ _TAINTS: Mapping[str, Notice] = {
     "ToBeDeletedByClusterAutoscaler": "scale_down",
 }
 
-# GKE puts it on nodes that go, whether the machine is taken back or its host is maintained.
+# GKE puts it on nodes that go, whether the machine is reclaimed or its host is maintained.
 _GKE_LEAVING = "cloud.google.com/impending-node-termination"
 _GKE_SPOT = ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible")
 _GKE_MAINTENANCE = ("cloud.google.com/active-node-maintenance", "ONGOING")
@@ -77,14 +77,14 @@ _CONDITIONS: Mapping[str, Notice] = {
     "GracefulNodeShutdownInProgress": "shutdown",
 }
 
-# Azure has one condition for all that it plans, whose reason or message says what it is: "Preempt
+# Azure has one condition for all planned events, whose reason or message gives the type: "Preempt
 # Scheduled: Mon, 02 Mar 2026 19:01:45 GMT".
 _PLANNED: tuple[tuple[str, Notice], ...] = (
     ("preempt", "spot_interruption"),
     ("terminate", "spot_interruption"),
 )
 
-# Of Events about nodes, by reason: what says so beside the node itself.
+# Events about nodes, by reason: notices that the node itself does not have.
 EVENTS: Mapping[str, Notice] = {
     "SpotInterruption": "spot_interruption",
     "SpotInterrupted": "spot_interruption",
@@ -115,8 +115,8 @@ class NodeFacts:
 
     Args:
         name: of the node.
-        uid: which a node that is made anew under its name has not.
-        notices: Unix time since when each holds, None where that is unknown.
+        uid: differs if a node is created again under the same name.
+        notices: Unix time since when each holds, None if unknown.
     """
 
     name: str
@@ -126,7 +126,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """What an Event says of a node: its name, the notice and the Unix time of the last one."""
+    """An Event about a node: its name, the notice and the Unix time of the last one."""
 
     node: str
     notice: Notice
@@ -134,7 +134,7 @@ class NodeEvent:
 
 
 def read(found: Fields) -> tuple[str, NodeFacts] | None:
-    """Return uid and value of a node, None if it cannot be told from others."""
+    """Return uid and value of a node, None if it cannot be identified."""
     metadata = within(found, "metadata")
     name, uid = text(metadata, "name"), text(metadata, "uid")
     if not (uid and job_names.is_name(name)):
@@ -150,7 +150,7 @@ def read(found: Fields) -> tuple[str, NodeFacts] | None:
 
 
 def with_events(nodes: Iterable[NodeFacts], events: Iterable[NodeEvent]) -> tuple[NodeFacts, ...]:
-    """Return nodes with what Events say of them; what a node says itself comes first."""
+    """Return nodes with notices from Events; a node's own notices take precedence."""
     by_node: dict[str, dict[Notice, float | None]] = {}
     for one in events:
         by_node.setdefault(one.node, {})[one.notice] = one.at
@@ -199,6 +199,6 @@ def _held(status: Fields) -> Iterator[tuple[Notice, float | None]]:
 
 
 def _planned(found: Fields) -> Notice:
-    """Return what Azure plans, by its condition of a node or its Event."""
+    """Return Azure's planned event, from a node's condition or its Event."""
     words = f"{text(found, 'reason')} {text(found, 'message')}".lower()
     return next((notice for word, notice in _PLANNED if word in words), "maintenance")

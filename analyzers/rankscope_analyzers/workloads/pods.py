@@ -1,4 +1,4 @@
-"""What a pod says of the job it belongs to: why it waits, how it started, what ended it."""
+"""What a pod shows about its job: why it waits, how it started, what ended it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Waiting = Literal[
     "quota", "gang", "pvc", "no_gpu", "affinity", "taint", "resources", "image", "config", "other"
 ]
 WAITING: tuple[Waiting, ...] = get_args(Waiting)
-"""Why a job or a pod does not run yet. `quota`: its queue has not admitted it; `taint`: nodes do
-not tolerate it; `resources`: processors, memory or other devices are short."""
+"""Why a job or a pod does not run yet. `quota`: its queue has not admitted it; `taint`: it does not
+tolerate the nodes' taints; `resources`: processors, memory or other devices are short."""
 
 JOB_LABELS = (
     "jobset.sigs.k8s.io/jobset-name",
@@ -28,8 +28,8 @@ JOB_LABELS = (
     "batch.kubernetes.io/job-name",
     "job-name",
 )
-"""Labels by which launchers name the job of a pod, the outermost launcher first. A TrainJob's
-JobSet has its name."""
+"""Labels with the name of a pod's job, the outermost launcher's first. A TrainJob's JobSet has its
+name."""
 
 ROLE_LABELS = (
     "training.kubeflow.org/replica-type",
@@ -42,8 +42,8 @@ ROLE_LABELS = (
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 GPU_PARTS = "nvidia.com/mig-"
 
-# Parts of the scheduler's sentence in PodScheduled, the first that occurs wins: a pod that waits
-# for a GPU is also told which nodes have none, and are therefore not for it.
+# Parts of the scheduler's sentence in PodScheduled; the first that occurs wins. A pod that waits
+# for a GPU is also told which nodes have none, and are therefore unsuitable.
 _UNSCHEDULABLE: tuple[tuple[str, Waiting], ...] = (
     ("persistentvolumeclaim", "pvc"),
     ("volume node affinity", "pvc"),
@@ -75,12 +75,12 @@ class PodFacts:
         job: name of its job within the namespace.
         uid: of the pod.
         role: within the job, empty if its launcher gives none.
-        active: it has not ended and is not going away.
+        active: True if it has not ended and is not being deleted.
         scheduled: Unix time at which it got a node, None while it has none.
-        running: all its containers have started.
-        gpus: whole GPUs that it asks for, or parts of GPUs, or claimed devices.
-        waiting: why it does not run, None where it does.
-        failure: why it failed last, empty if it did not.
+        running: True if all its containers have started.
+        gpus: whole GPUs that it requests, or parts of GPUs, or claimed devices.
+        waiting: why it does not run, None if it does.
+        failure: why it last failed, empty if it did not.
         failed: Unix time of that.
         created: Unix time.
         startup: seconds by phase, of phases that are over.
@@ -104,7 +104,7 @@ class PodFacts:
 
 
 def read(found: Fields) -> PodFacts | None:
-    """Return what a pod says of its job, None if it belongs to none."""
+    """Return the facts about a job's pod, None if it belongs to no job."""
     metadata, spec, status = (within(found, key) for key in ("metadata", "spec", "status"))
     namespace, uid, job = text(metadata, "namespace"), text(metadata, "uid"), _job(metadata)
     if not (uid and job_names.is_name(namespace) and job_names.is_name(job)):
@@ -143,7 +143,7 @@ def _job(metadata: Fields) -> str:
 
 
 def gpus(spec: Fields) -> int:
-    """Return how many GPUs or parts of them a pod asks for; claims of devices count one each."""
+    """Return how many GPUs or parts of them a pod requests; claims of devices count one each."""
     wanted = 0
     for one in objects(spec, "containers"):
         limits = within(one, "resources", "limits")
@@ -183,7 +183,7 @@ def _waiting(status: Fields, containers: Iterable[Fields]) -> Waiting:
 
 
 def unschedulable(message: object) -> Waiting:
-    """Return why a pod gets no node, by the scheduler's sentence."""
+    """Return why a pod gets no node, from the scheduler's message."""
     words = message[:_LONGEST_MESSAGE].lower() if isinstance(message, str) else ""
     return next((reason for part, reason in _UNSCHEDULABLE if part in words), "other")
 
@@ -217,8 +217,8 @@ def _startup(
 ) -> Iterable[tuple[str, float]]:
     """Yield the seconds of the phases of a pod's start: schedule, image, init.
 
-    Kubernetes does not say when an image was there: what lies between the node and the first
-    container, and is not an init container's, is volumes, network and image.
+    Kubernetes does not record when an image was ready: the time between the node and the first
+    container that is not an init container's is spent on volumes, network and image.
     """
     created = moment(metadata, "creationTimestamp")
     if scheduled is None or created is None:

@@ -22,11 +22,11 @@ FACTORS = {
 }
 
 LONGEST = 64
-"""Characters of a quantity; what is longer was written by no one who meant one."""
+"""Longest quantity; no sensible one is longer."""
 
 
 def quantity(value: object) -> float | None:
-    """Return a quantity as a number: bytes, cores or devices; None for what is none."""
+    """Return a quantity as a number: bytes, cores or devices; None if it is invalid."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
     text = str(value)

@@ -15,7 +15,7 @@ from rankscope_analyzers.workloads.fields import Fields, objects, text, within
 from rankscope_analyzers.workloads.quantities import quantity
 
 MOST_RESOURCES = 8
-"""Of one quota that are kept, those of GPUs first."""
+"""Resources of one quota that are kept, those of GPUs first."""
 
 GPUS = ("nvidia.com/", "amd.com/gpu", "gpu.")
 _PODS = frozenset(("pods", "count/pods", "cpu", "memory", "ephemeral-storage"))
@@ -24,14 +24,14 @@ _PREFIXES = ("requests.", "limits.")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What is used of one resource, and what may be."""
+    """How much of one resource is used, and the limit."""
 
     used: float
     limit: float
 
     @property
     def full(self) -> bool:
-        """Whether nothing is left."""
+        """Return True if nothing is left."""
         return self.used >= self.limit
 
 
@@ -53,12 +53,12 @@ class Quota:
 
     @property
     def full_of(self) -> tuple[str, ...]:
-        """Resources of pods of which nothing is left."""
+        """Return the resources of pods of which nothing is left."""
         return tuple(name for name, use in self.uses.items() if use.full and _of_pods(name))
 
 
 def resource_quota(found: Fields) -> tuple[str, Quota] | None:
-    """Return uid and value of a ResourceQuota, None if it cannot be told from others."""
+    """Return uid and value of a ResourceQuota, None if it cannot be identified."""
     status = within(found, "status")
     hard, used = within(status, "hard"), within(status, "used")
     uses = {
@@ -70,7 +70,7 @@ def resource_quota(found: Fields) -> tuple[str, Quota] | None:
 
 
 def cluster_queue(found: Fields) -> tuple[str, Quota] | None:
-    """Return uid and value of a ClusterQueue: sums over its flavors, what is borrowed included."""
+    """Return uid and value of a ClusterQueue: sums over its flavors, including what is borrowed."""
     limits = _sums(
         (one, "nominalQuota")
         for group in objects(within(found, "spec"), "resourceGroups")
@@ -91,7 +91,7 @@ QUOTAS = (
     ("resourcequotas", "", ("v1",), resource_quota),
     ("clusterqueues", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), cluster_queue),
 )
-"""Plural, group and versions of each kind, and what reads it."""
+"""Plural, group and versions of each kind, and its reader."""
 
 
 def _of_pods(resource: str) -> bool:
@@ -119,7 +119,7 @@ def _named(
 
 
 def _order(resource: str) -> tuple[bool, str]:
-    """Order resources: those of GPUs first."""
+    """Sort key of resources: those of GPUs first."""
     bare = resource
     for prefix in _PREFIXES:
         bare = bare.removeprefix(prefix)

@@ -34,7 +34,8 @@ _ENDS: Mapping[str, tuple[State, Outcome]] = {
 
 
 def ray_job(found: Fields) -> Progress:
-    """Return what a RayJob says; it ended when its deployment has, for a failed try is repeated."""
+    """Return the progress of a RayJob, which ends with its deployment: failed attempts are retried.
+    """
     spec, status = within(found, "spec"), within(found, "status")
     state, outcome = _state(status)
     cause: Cause = ""

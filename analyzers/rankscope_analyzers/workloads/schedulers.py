@@ -38,7 +38,7 @@ _VOLCANO: Mapping[str, tuple[State, Outcome]] = {
 
 
 def volcano_job(found: Fields) -> Progress:
-    """Return what a Job of Volcano says."""
+    """Return the progress of a Job of Volcano."""
     spec, status = within(found, "spec"), within(found, "status")
     now = within(status, "state")
     state, outcome = _VOLCANO.get(text(now, "phase"), ("unknown", ""))
@@ -82,7 +82,7 @@ def _first_running(status: Fields) -> float | None:
 
 
 def workload(found: Fields) -> Progress:
-    """Return what a Workload of Kueue says of the job that owns it."""
+    """Return the progress that a Workload of Kueue shows of the job that owns it."""
     spec, status = within(found, "spec"), within(found, "status")
     conditions = holding(status)
     outcome = _finished(conditions)
@@ -135,7 +135,7 @@ def _requeues(status: Fields) -> int:
 
 
 def _least(spec: Fields) -> tuple[int, int] | None:
-    """Return the sums of least and of wanted pods where a part of them is enough."""
+    """Return the minimum and the wanted number of pods, summed, if fewer than all suffice."""
     sets = objects(spec, "podSets")
     if all(whole(one, "minCount") is None for one in sets):
         return None
@@ -154,7 +154,7 @@ _POD_GROUP: Mapping[str, tuple[State, Outcome]] = {
 
 
 def pod_group(found: Fields) -> Progress:
-    """Return what a PodGroup of coscheduling says of the job that it belongs to."""
+    """Return the progress that a PodGroup of coscheduling shows of its job."""
     status = within(found, "status")
     state, outcome = _POD_GROUP.get(text(status, "phase"), ("unknown", ""))
     gang = whole(within(found, "spec"), "minMember")
@@ -170,7 +170,7 @@ def pod_group(found: Fields) -> Progress:
 
 
 def leader_worker_set(found: Fields) -> Progress:
-    """Return what a LeaderWorkerSet says, which serves and never ends by itself."""
+    """Return the progress of a LeaderWorkerSet, which serves and never ends by itself."""
     spec, status = within(found, "spec"), within(found, "status")
     conditions = holding(status)
     wanted = whole(spec, "replicas")

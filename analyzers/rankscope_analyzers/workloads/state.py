@@ -1,4 +1,4 @@
-"""What one object of the cluster says of a job, whatever its kind."""
+"""The state of a job according to one object of the cluster, whatever its kind."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ State = Literal[
     "pending", "queued", "suspended", "running", "restarting", "succeeded", "failed", "unknown"
 ]
 STATES: tuple[State, ...] = get_args(State)
-"""`queued`: a queue has not admitted it yet; `suspended`: somebody or a queue has stopped it;
-`unknown`: its status says nothing that is known here."""
+"""`queued`: a queue has not admitted it yet; `suspended`: a user or a queue has stopped it;
+`unknown`: its status holds nothing that is known here."""
 
 Outcome = Literal["", "succeeded", "failed", "cancelled", "unobserved"]
-"""How a job ended, empty while it goes on. `cancelled`: it was deleted, or stopped by its owner;
-`unobserved`: it went away while nothing was watching."""
+"""How a job ended, empty while it is active. `cancelled`: it was deleted, or stopped by its owner;
+`unobserved`: it disappeared while nothing was watching."""
 
 Cause = Literal[
     "",
@@ -33,8 +33,8 @@ Cause = Literal[
     "unknown",
 ]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
-"""Why it failed. `config`: a secret, a config map, a volume or the job itself is not as it must be;
-`retries`: it failed too often, and nothing says why; `terminated`: a policy of its own ended it."""
+"""Why it failed. `config`: a secret, a config map, a volume or the job itself is invalid;
+`retries`: it failed too often, for no stated reason; `terminated`: its own policy ended it."""
 
 ReplicaState = Literal["wanted", "active", "succeeded", "failed"]
 REPLICA_STATES: tuple[ReplicaState, ...] = get_args(ReplicaState)
@@ -42,7 +42,7 @@ REPLICA_STATES: tuple[ReplicaState, ...] = get_args(ReplicaState)
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Pods of one role, such as worker; None where the kind does not say."""
+    """Pods of one role, such as worker; None if the kind does not count them."""
 
     role: str
     wanted: int | None = None
@@ -53,22 +53,22 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the spec and the status of an object say, by the rules of its kind.
+    """The content of an object's spec and status, by the rules of its kind.
 
     Args:
         state: of the job.
-        outcome: how it ended, empty while it goes on.
+        outcome: how it ended, empty while it is active.
         cause: why it failed, empty otherwise.
         replicas: pods by role.
-        started: Unix time at which it was first started, None if it was not or nothing says.
+        started: Unix time at which it was first started, None if it was not or if unknown.
         ended: Unix time of its end.
         attempt: restarts of the whole job, None if its kind does not count them.
-        elastic: least and most replicas of an elastic job.
-        suspended: it has to stand still.
+        elastic: minimum and maximum replicas of an elastic job.
+        suspended: True if it is to be suspended.
         queue: name of its queue, empty without one.
         gang: pods that must be scheduled together, None if none need be.
-        interrupted: why a queue took its place away last: preempted, evicted and so on.
-        interruptions: how often it was taken away and queued again.
+        interrupted: why a queue last evicted it: preempted, evicted and so on.
+        interruptions: how often it was evicted and queued again.
     """
 
     state: State
@@ -100,14 +100,14 @@ class WorkloadState:
     """An object of the cluster at one moment.
 
     Args:
-        kind: as the cluster calls it.
+        kind: its name in the API.
         namespace: that it is in.
-        name: within the namespace; jobs made anew may have the name of an earlier one.
-        uid: which is never given again.
+        name: within the namespace; a job that is created again may have the name of an earlier one.
+        uid: unique over time.
         created: Unix time.
-        job_class: whose objectives count for it.
+        job_class: class of objectives that apply to it.
         owner: its controller, None if it has none.
-        progress: what its status says.
+        progress: from its status.
     """
 
     kind: str
@@ -121,10 +121,10 @@ class WorkloadState:
 
     @property
     def job_id(self) -> str:
-        """The job's name everywhere else."""
+        """Return the job's name in all series."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def ended(self) -> bool:
-        """Whether it ended."""
+        """Return True if it ended."""
         return bool(self.progress.outcome)

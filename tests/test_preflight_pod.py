@@ -230,7 +230,7 @@ def test_pages_that_were_kept_are_nodes(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("<html>", "is no agent's page"), (b"\xff\xfe", "not UTF-8"), (None, "No such file")],
+    [("<html>", "is not an agent's page"), (b"\xff\xfe", "not UTF-8"), (None, "No such file")],
 )
 def test_what_is_no_page_is_one_sentence(text, message, tmp_path, capsys):
     path = tmp_path / "page"

@@ -1,4 +1,4 @@
-"""Fetches one answer of one agent, bounded in time and size."""
+"""Fetches one response of one agent, bounded in time and size."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
 from rankscope_analyzers.intake.deadline import Deadline
 
 TIMEOUT_SECONDS = 10.0
-"""An agent on the same cluster answers in milliseconds; a dead node must not hold others up."""
+"""Seconds. An agent on the same cluster answers in milliseconds; a dead node must not delay
+others."""
 
 WHOLE_ANSWER_SECONDS = 20.0
-"""Time for all of an answer: one that comes a byte at a time would hold others up just as well."""
+"""Seconds for the whole response: one that arrives a byte at a time would delay others just as
+well."""
 
 MAXIMUM_ANSWER_BYTES = 64 << 20
-"""Three thousand pods with all that is kept of them have some 10 MB of JSON."""
+"""Bytes: three thousand pods with all that is kept of them have some 10 MB of JSON."""
 
 PIECE_BYTES = 1 << 16
 
@@ -33,18 +35,18 @@ REFUSALS = {
     UNAUTHORIZED: ": give --token-file, or --cert-file and --key-file",
     403: ": it was started without credentials to tell its readers apart; see docs/security.md",
 }
-"""What to do about an agent that does not let us in."""
+"""What to do about an agent that refuses access."""
 
 GZIP = 31
 """What zlib calls a gzip header around its largest window."""
 
 
 class AgentError(Exception):
-    """An agent gives no usable answer; the message says which and why."""
+    """An agent sends no usable response; the message says which and why."""
 
 
 class StatusError(AgentError):
-    """An agent refuses an answer, with this HTTP status."""
+    """An agent refuses a request, with this HTTP status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -56,10 +58,11 @@ class Agent:
     """An agent at an address.
 
     Args:
-        url: its address; without a scheme it is that of `entry`, http or https.
-        entry: what is shown to be let in.
-        node: the node that it is on, where an API server tells; empty where it says so itself.
-        timeouts: what is known of agents that were late; None where none is asked again.
+        url: its address; without a scheme, that of `entry`, http or https.
+        entry: credentials.
+        node: the node that it is on, if known from an API server; otherwise empty, and the agent
+            reports it.
+        timeouts: what is known of agents that were late; None if none is queried again.
     """
 
     url: str
@@ -69,10 +72,10 @@ class Agent:
 
     @property
     def base(self) -> str:
-        """The address with its scheme and without a trailing slash.
+        """Return the address with its scheme and without a trailing slash.
 
         Raises:
-            AgentError: it is no http address.
+            AgentError: it is not an http address.
         """
         url = self.url if "://" in self.url else f"{self.entry.scheme}://{self.url}"
         base = url.rstrip("/")
@@ -83,12 +86,12 @@ class Agent:
     def json(
         self, path: str, most_bytes: int = MAXIMUM_ANSWER_BYTES, seconds: float | None = None
     ) -> dict[str, Any]:
-        """Return the JSON object behind a path; one of /healthz comes with status 503 as well.
+        """Return the JSON object at a path; that of /healthz is accepted with status 503 as well.
 
         Args:
             path: with its query.
             most_bytes: of it.
-            seconds: for the whole answer; default: `WHOLE_ANSWER_SECONDS`.
+            seconds: for the whole response; default: `WHOLE_ANSWER_SECONDS`.
 
         Raises:
             AgentError: there is none.
@@ -104,7 +107,7 @@ class Agent:
         return document
 
     def text(self, path: str) -> str:
-        """Return the text behind a path.
+        """Return the text at a path.
 
         Raises:
             AgentError: there is none.
@@ -112,7 +115,7 @@ class Agent:
         return self.body(path, MAXIMUM_ANSWER_BYTES).decode("utf-8", "replace")
 
     def packed(self, path: str) -> bytes:
-        """Return the text behind a path as gzip packs it, which takes a tenth of the memory.
+        """Return the text at a path, compressed by gzip, which takes a tenth of the memory.
 
         Raises:
             AgentError: there is none.
@@ -120,16 +123,16 @@ class Agent:
         return self._fetched(path, MAXIMUM_ANSWER_BYTES, None).as_packed()
 
     def body(self, path: str, most_bytes: int, seconds: float | None = None) -> bytes:
-        """Return the bytes behind a path.
+        """Return the bytes at a path.
 
         Args:
             path: with its query.
             most_bytes: of them.
-            seconds: for the whole answer; default: `WHOLE_ANSWER_SECONDS`.
+            seconds: for the whole response; default: `WHOLE_ANSWER_SECONDS`.
 
         Raises:
-            AgentError: there are none, or more than allowed, or they take too long, or they are
-                of a version that cannot be read.
+            AgentError: there are none, or more than allowed, or they take too long, or they are of
+                a version that cannot be read.
         """
         return self._fetched(path, most_bytes, seconds).as_plain()
 
@@ -152,8 +155,8 @@ class Agent:
             ) from None
 
     def _deadline(self, path: str, seconds: float) -> Deadline:
-        # What takes an agent long takes it long to begin with as well: a busy one opens all rings
-        # before it says the first word of their steps.
+        # A response that takes an agent long is also slow to begin: a busy agent opens all rings
+        # before it sends the first byte of their steps.
         silence = max(TIMEOUT_SECONDS, seconds / 2)
         if self.timeouts is None:
             return Deadline(seconds, silence)
@@ -205,7 +208,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """What an agent answered, in pieces: unpacked, and as they came if they came packed."""
+    """The body of an agent's response, in pieces: unpacked, and as received if compressed."""
 
     plain: list[bytes]
     packed: list[bytes] | None = None

@@ -1,7 +1,7 @@
-"""Asks many agents the same at once, over connections that stay open; a slow one delays no other.
+"""Sends one request to many agents at once, over persistent connections; slow ones delay no other.
 
-Each agent has one question open at most. A look waits for those that answered in time before; the
-others go on answering meanwhile, and what they said comes with a later look.
+Each agent has at most one open request. A look waits for agents that answered in time before; the
+others continue meanwhile, and their responses are part of a later look.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from rankscope_analyzers.intake.agent_client import (
 from rankscope_analyzers.intake.credentials import Entry
 
 ANSWER_SECONDS = 20.0
-"""For one answer: one that comes a byte at a time would hold a place for ever."""
+"""For one response: one that arrives a byte at a time would occupy a connection for ever."""
 
 LATE_SECONDS = 1.0
-"""An agent whose answer took longer is not waited for at the next look."""
+"""An agent whose response took longer is not waited for at the next look."""
 
 CLOSING_ROUNDS = 4
-"""Of the event loop, after which sockets that were given up are closed, those under TLS as well."""
+"""Seconds of the event loop after which abandoned sockets are closed, including those under TLS."""
 
 MOST_HEAD_BYTES = 1 << 16
 MOST_HEADERS = 100
@@ -42,12 +42,12 @@ OK = 200
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What an agent is asked for.
+    """A request to an agent.
 
     Args:
         path: with its query.
         accept: media types, empty for any.
-        most_bytes: of the answer, unpacked.
+        most_bytes: of the response, unpacked.
     """
 
     path: str
@@ -57,7 +57,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an agent says: media type without its parameters, and the unpacked body."""
+    """An agent's response: media type without its parameters, and the unpacked body."""
 
     content_type: str
     body: bytes
@@ -70,7 +70,7 @@ class AgentConnections:
     """Connections to many agents; used by one thread.
 
     Args:
-        entry: what is shown to be let in.
+        entry: credentials.
     """
 
     def __init__(self, entry: Entry) -> None:
@@ -82,12 +82,12 @@ class AgentConnections:
 
     @property
     def asked(self) -> frozenset[str]:
-        """Return the agents whose answers are not there yet."""
+        """Return the agents whose responses have not arrived yet."""
         return frozenset(self._tasks)
 
     @property
     def answered(self) -> frozenset[str]:
-        """Return those of them that have answered since, which `collect` gives."""
+        """Return those of them that have answered since; `collect` returns their responses."""
         return frozenset(url for url, task in self._tasks.items() if task.done())
 
     @property
@@ -98,11 +98,11 @@ class AgentConnections:
     def ask(
         self, questions: Mapping[str, Sequence[Question]], seconds: float
     ) -> Mapping[str, Answers]:
-        """Ask agents; return what was answered by then, to earlier questions as well.
+        """Query agents; return the responses that arrive by then, to earlier requests as well.
 
         Args:
-            questions: by address; the next one of an agent is asked when the one before it was
-                answered, and none after one that failed. Agents that are asked already are left
+            questions: by address; the next one is sent to an agent when the one before was
+                answered, and none after one that failed. Agents with an open request are left
                 alone.
             seconds: how long to wait for those that were not late before.
 
@@ -123,11 +123,11 @@ class AgentConnections:
         return answers
 
     def collect(self) -> Mapping[str, Answers]:
-        """Return what was answered since this or `ask` was called last."""
+        """Return the responses since this or `ask` was last called."""
         return {url: _result(url, self._tasks.pop(url)) for url in self.answered}
 
     def idle(self, seconds: float) -> None:
-        """Let answers come in for some time."""
+        """Wait for responses for some time."""
         self._loop.run_until_complete(asyncio.sleep(max(0.0, seconds)))
 
     def keep(self, urls: Sequence[str]) -> None:
@@ -164,7 +164,7 @@ class AgentConnections:
     async def _asking(
         self, url: str, questions: Sequence[Question], head: str, context: ssl.SSLContext | None
     ) -> Answers:
-        """Ask one agent one thing after the other."""
+        """Send requests to one agent, one after the other."""
         found: list[Answer | AgentError] = []
         began = time.monotonic()
         try:
@@ -197,7 +197,7 @@ class AgentConnections:
 
 
 def _result(url: str, task: asyncio.Task[Answers]) -> Answers:
-    """Return what came of a question, whatever an answer made it raise."""
+    """Return the result of a request, including any error that a response raised."""
     error = task.exception()
     return task.result() if error is None else [_failure(url, error)]
 
@@ -229,7 +229,7 @@ async def _connected(url: str, entry: Entry, context: ssl.SSLContext | None) -> 
 
 
 class _Connection:
-    """One connection that stays open from answer to answer."""
+    """A connection that stays open from response to response."""
 
     def __init__(
         self,
@@ -246,15 +246,15 @@ class _Connection:
     def close(self) -> None:
         """Close it without waiting until it is closed."""
         self.is_closing = True
-        self._writer.transport.abort()  # TLS would wait for the agent to say goodbye
+        self._writer.transport.abort()  # TLS would wait for the agent's close_notify
 
     async def answer(self, question: Question, head: str) -> Answer:
-        """Ask, and read the whole answer.
+        """Send a request, and read the whole response.
 
         Raises:
             AgentError: it is refused, too large, or of a version that cannot be read.
-            OSError, EOFError, ValueError, asyncio.LimitOverrunError, zlib.error: it does not come,
-                or is none.
+            OSError, EOFError, ValueError, asyncio.LimitOverrunError, zlib.error: it does not
+                arrive, or is invalid.
         """
         accept = f"Accept: {question.accept}\r\n" if question.accept else ""
         self._writer.write(
@@ -317,7 +317,7 @@ class _Connection:
 
 
 class _Body:
-    """The unpacked pieces of an answer, no more than allowed."""
+    """The unpacked pieces of a response, no more than allowed."""
 
     def __init__(self, most_bytes: int, unpack: zlib._Decompress | None) -> None:
         self._most = most_bytes

@@ -1,4 +1,4 @@
-"""Asks agents for what they know of a job that stands, part by part, and for what they kept."""
+"""Queries agents for what they know of a hung job, part by part, and for what they kept."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ EVIDENCE, HANGS = "/api/v1/evidence", "/api/v1/hangs"
 
 RAS, STALLS, PROCESSES, KERNEL, LOGS = "ras", "stalls", "processes", "kernel", "logs"
 FIRST = (RAS, STALLS, PROCESSES)
-"""What vanishes first, in that order; asked before anything else is."""
+"""Short-lived parts, in order of their lifetime; requested before anything else."""
 
 LAST = (RAS, KERNEL, LOGS)
-"""RAS once more, as only counts that stand still are a hang; then what stays for a while."""
+"""RAS once more, as only counts that do not change show a hang; then the long-lived parts."""
 
 Answers = Mapping[str, Mapping[str, Any]]
-"""What each agent says, by its node."""
+"""The response of each agent, by its node."""
 
 
 def part(agents: Sequence[Agent], job_id: str, name: str) -> Answers:
-    """Return one part of what agents know of a job; those that give none say why."""
+    """Return one part of what agents know of a job; agents without it give the reason."""
     path = f"{EVIDENCE}?{urlencode({'job': job_id, 'part': name})}"
     with ThreadPoolExecutor(POOL_SIZE) as pool:
         answers = pool.map(partial(_asked, path=path), agents)
@@ -56,20 +56,20 @@ def _asked(agent: Agent, path: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def readable(answers: Answers, name: str) -> bool:
-    """Return True if an agent has this part."""
+    """Return True if any agent has this part."""
     found = (one.get(name) for one in answers.values())
     return any(isinstance(one, dict) and not one.get("not_read") for one in found)
 
 
 def kept(agents: Sequence[Agent], job_id: str) -> Answers:
-    """Return the newest evidence that each agent has kept of a job, of those that have any."""
+    """Return the newest evidence that each agent has kept of a job, if it has any."""
     with ThreadPoolExecutor(POOL_SIZE) as pool:
         found = pool.map(partial(_newest_kept, job_id=job_id), agents)
         return {node: one for node, one in found if one}
 
 
 def _newest_kept(agent: Agent, job_id: str) -> tuple[str, Mapping[str, Any]]:
-    """Return what an agent kept last of a job; nothing of an older agent."""
+    """Return what an agent last kept of a job; nothing from an older agent."""
     try:
         listed = agent.json(f"{HANGS}?{urlencode({'job': job_id})}", MAXIMUM_PART_BYTES)
         node = agent.node or str(listed["node"])
@@ -100,7 +100,7 @@ def _pages(one: Mapping[str, Any]) -> list[tuple[float, str]]:
 
 
 def kept_stalls(found: Answers) -> Sequence[RankStall]:
-    """Return where ranks stood when evidence was kept."""
+    """Return the state of the ranks when evidence was kept."""
     return [stall for one in found.values() for stall in _stalls(one)]
 
 
@@ -111,7 +111,7 @@ def kept_steps(found: Answers, job_id: str) -> pd.DataFrame:
 
 
 def _steps(node: str, one: Mapping[str, Any], job_id: str) -> StepAnswer | None:
-    """Return what one agent kept; nothing of an older agent, or where it cannot be read."""
+    """Return what one agent kept; nothing from an older agent, or if it cannot be read."""
     try:
         answer = step_answer(node, 0.0, one["steps"])
         jobs, place = answer.column("job_id"), answer.columns.index("node")

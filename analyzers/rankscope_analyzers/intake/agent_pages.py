@@ -17,15 +17,15 @@ from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.text.name_lists import listed
 
 POLL_SECONDS = 3.0
-"""Time between two looks, as counters have to move before they say anything: agents read their
+"""Seconds between two looks, as counters have to change to be informative: agents read their
 sources every second."""
 
 STANDING_POLL_SECONDS = 1.0
-"""The same where no steps end any longer: what a job waits for moves no counters either."""
+"""The same if no steps end any longer: what a job waits for does not change counters either."""
 
 
 PAGE_SECONDS = 1.0
-"""How old what a page tells may be: agents read their sources every second."""
+"""Maximum age of a page's content: agents read their sources every second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class AgentPoll:
         pages: of those that answered.
         agents: the same agents by the node that they report on.
         failures: a sentence for each of the others.
-        errors: of those whose answers made something raise.
-        cpu_seconds: that asking took, on all threads.
+        errors: of those whose responses made an analyzer raise.
+        cpu_seconds: spent on requests, on all threads.
     """
 
     pages: tuple[Page, ...]
@@ -48,9 +48,9 @@ class AgentPoll:
 
 
 def poll(agents: Sequence[Agent]) -> AgentPoll:
-    """Ask every agent for its page; those that give none are named.
+    """Fetch every agent's page; agents without one are named.
 
-    If several claim to be of one node, none of them is believed.
+    If several claim to be on one node, none of them is trusted.
     """
     answers, cpu_seconds = _answers(agents)
     pages_by_node: dict[str, list[tuple[_NodePage, Agent]]] = defaultdict(list)
@@ -68,14 +68,14 @@ def poll(agents: Sequence[Agent]) -> AgentPoll:
 
 
 def pages(agents: Sequence[Agent]) -> tuple[list[Page], list[str]]:
-    """Return the agents' pages, and a sentence for each that gives none or is not believed."""
+    """Return the agents' pages, and a sentence for each agent without one or not trusted."""
     pages_by_node = poll(agents)
     return list(pages_by_node.pages), list(pages_by_node.failures)
 
 
 @dataclass(frozen=True, slots=True)
 class _NodePage:
-    """A page, and the node that its agent says it is of."""
+    """A page, and the node that its agent claims to be on."""
 
     page: Page
     node: str
@@ -93,7 +93,7 @@ def _failure(answer: str | AnalysisError) -> str:
 
 
 def _doubts(pages_by_node: Mapping[str, Sequence[tuple[_NodePage, Agent]]]) -> Iterator[str]:
-    """Return which agents are not who they say they are, or may not be."""
+    """Return the agents whose claimed node is wrong or doubtful."""
     for node, several in sorted(pages_by_node.items()):
         if len(several) > 1:
             sentence = (
@@ -106,7 +106,7 @@ def _doubts(pages_by_node: Mapping[str, Sequence[tuple[_NodePage, Agent]]]) -> I
 
 
 def _answers(agents: Sequence[Agent]) -> tuple[Sequence[tuple[_Answer, Agent]], float]:
-    """Ask each agent once, however often its address was given; return what CPU that took too."""
+    """Query each agent once, however often its address was given; return the CPU time as well."""
     once = list({_address(agent): agent for agent in agents}.values())
     with ThreadPoolExecutor(at_once(len(once))) as pool:
         found = list(pool.map(_isolated, once))
@@ -117,7 +117,7 @@ def _answers(agents: Sequence[Agent]) -> tuple[Sequence[tuple[_Answer, Agent]], 
 def _address(agent: Agent) -> str:
     try:
         return agent.base
-    except AgentError:  # it is no address, which is said when it is asked
+    except AgentError:  # not an address, which is reported when it is queried
         return agent.url
 
 
@@ -130,7 +130,7 @@ def _isolated(agent: Agent) -> tuple[_Answer, float]:
 def _page(agent: Agent) -> _NodePage | str:
     """Return an agent's page, or one sentence about why there is none.
 
-    It is of the node that the agent's pod is on, if that is known, whatever it says.
+    It belongs to the node that the agent's pod is on, if that is known, whatever it claims.
     """
     try:
         node = str(agent.json("/healthz").get("node", agent.url))
@@ -143,10 +143,10 @@ def _page(agent: Agent) -> _NodePage | str:
 def seconds_between(left: float) -> float:
     """Return the time from the first look to the second.
 
-    The second is to tell of the moment at which a job is called hung, if that is near.
+    If the moment is near at which a job is called hung, the second look is to see it.
 
     Args:
-        left: seconds until the jobs are called hung if they go on making no steps.
+        left: seconds until the jobs are called hung if they make no further step.
     """
     return min(POLL_SECONDS, max(STANDING_POLL_SECONDS, left + PAGE_SECONDS))
 

@@ -1,4 +1,4 @@
-"""Asks agents where the ranks stand that end no steps."""
+"""Queries agents for the state of ranks that end no steps."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ ANSWER_SECONDS = 20.0
 """Eight ranks that do not answer take an agent three seconds."""
 
 MAXIMUM_ANSWER_BYTES = 16 << 20
-"""A rank in 64 process groups with all that is kept of them has some 200 kB of JSON."""
+"""Bytes: a rank in 64 process groups with all that is kept of them has some 200 kB of JSON."""
 
 QUIET_SECONDS = 2.0
-"""Nodes all of whose ranks have ended a step less long ago are not asked."""
+"""Nodes all of whose ranks have ended a step more recently are not queried."""
 
 Stalls = Mapping[str, Sequence[RankStall]]
 """By job."""
 
 
 def from_agents(agents: Mapping[str, Agent], observed: Observed, job_id: str | None) -> Stalls:
-    """Return where ranks stand, of those that their node's page knows too.
+    """Return the state of ranks, of those that their node's page knows too.
 
     Args:
         agents: by the node that they report on.
         observed: their pages.
-        job_id: the job to ask for, None for all.
+        job_id: the job to query, None for all.
     """
     known = {
         (series.node, series.labels.get("job_id", ""), series.labels.get("rank", ""))
@@ -57,10 +57,10 @@ def quiet_seconds(observed: Observed, job_id: str | None) -> float | None:
 
     Args:
         observed: agents' pages.
-        job_id: whose ranks, None for those of all jobs.
+        job_id: the job, None for all jobs.
 
     Returns:
-        None where no rank that lives has ended one.
+        None if no live rank has ended one.
     """
     quiet = (seconds for _, seconds in _quiet_ranks(observed, job_id))
     return min(filter(math.isfinite, quiet), default=None)
@@ -73,7 +73,7 @@ def _quiet_nodes(observed: Observed, job_id: str | None) -> Sequence[str]:
 
 
 def _quiet_ranks(observed: Observed, job_id: str | None) -> Iterator[tuple[Series, float]]:
-    """Yield the live ranks, and for how long each has ended no step: without end before a first."""
+    """Yield the live ranks, and how long each has ended no step: infinity before its first."""
     made = {one.node: one.last for one in observed.of(agent_metrics.SNAPSHOT_TIMESTAMP)}
     ended = {_rank(one): one.last for one in observed.of(training.LAST_STEP_TIMESTAMP)}
     for series in observed.of(training.RANK_ALIVE):
@@ -87,7 +87,7 @@ def _rank(series: Series) -> tuple[str, str, str]:
 
 
 def _asked(agent: Agent, job_id: str | None) -> list[RankStall]:
-    """Return what an agent says; nothing of an older one, or where its answer cannot be read."""
+    """Return an agent's response; nothing from an older one, or if it cannot be read."""
     query = f"?{urlencode({'job': job_id})}" if job_id else ""
     try:
         answer = agent.json(f"/api/v1/stalls{query}", MAXIMUM_ANSWER_BYTES, ANSWER_SECONDS)

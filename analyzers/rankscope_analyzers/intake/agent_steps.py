@@ -48,9 +48,9 @@ from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 
 NARROWINGS = 6
-"""An agent sends half a million rows at most; agents of before cut them off after the first ranks.
-Asking again for a quarter of the time, six times, shrinks a week to two minutes; what is needed is
-the newest of all ranks."""
+"""An agent sends half a million rows at most; older agents cut them off after the first ranks.
+Querying again for a quarter of the time, six times, shrinks a week to two minutes; what is needed
+is the newest of all ranks."""
 
 
 def from_agents(
@@ -62,17 +62,17 @@ def from_agents(
     comparison_seconds: float = COMPARISON_SECONDS,
     context: PageContext = NO_CONTEXT,
 ) -> Read:
-    """Ask agents for the step records of their nodes and put them together by job.
+    """Query agents for the step records of their nodes and combine them by job.
 
     Args:
         urls: addresses of agents.
-        job_id: the job to ask for, None for all.
+        job_id: the job to query, None for all.
         since_unix_seconds: only steps that started later.
-        entry: what is shown to be let in.
-        history: what the same question was answered before.
+        entry: credentials.
+        history: the responses to earlier requests.
         comparison_seconds: how long comparing collectives may take; the more nodes there are, the
-            shorter is the time that is looked at.
-        context: what is known of the agents, and of ranks that are not to be believed.
+            shorter is the time that is compared.
+        context: what is known of the agents, and ranks that are not trusted.
 
     Raises:
         SourceError: no agent answered, or none that did has a step record.
@@ -122,7 +122,7 @@ def _none(urls: Sequence[str], job_id: str | None) -> str:
 def _missing(
     nodes: Sequence[_NodeAnswer], steps: pd.DataFrame, distrusted: _Refused, no_room: Notes
 ) -> Mapping[str, Sequence[str]]:
-    """Return sentences about ranks whose records are not believed, or lack, by job."""
+    """Return sentences about ranks whose records are not trusted, or missing, by job."""
     ranks = [rank for node in nodes for rank in node.ranks]
     return {
         str(name): (
@@ -147,9 +147,9 @@ def by_job(records: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
 
 @dataclass(frozen=True, slots=True)
 class _NodeAnswer:
-    """What an agent says; `start` are the first records of its ranks, at the first look alone.
+    """An agent's response; `start` are the first records of its ranks, only at the first look.
 
-    So are `beside`, spans of what its ranks did beside steps, with their jobs.
+    So are `beside`, spans of what its ranks did outside of steps, with their jobs.
     """
 
     agent: Agent
@@ -161,13 +161,13 @@ class _NodeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Ranks that are not believed: address of the agent, job and number of each."""
+    """Ranks that are not trusted: address of the agent, job and number of each."""
 
     ranks: frozenset[Source]
     notes: Notes
 
     def has(self, url: str, answer: Mapping[str, Any]) -> bool:
-        """Return True if what an agent says is about such a rank."""
+        """Return True if an agent's record is about such a rank."""
         return (url, str(answer.get("job_id")), str(answer.get("rank"))) in self.ranks
 
 
@@ -194,7 +194,7 @@ def _believed(
 
 
 def _without(node: _NodeAnswer, found: _Refused, placed: str | None) -> _NodeAnswer:
-    """Return an agent's answer without refused ranks; all on its node if an API server says so."""
+    """Return an agent's response without refused ranks; all on its node if that is known."""
     start = None if node.start is None else _believable(node.start, found, placed)
     ranks = [rank for rank in node.ranks if not found.has(node.agent.url, rank)]
     steps = _believable(node.steps, found, placed)
@@ -238,7 +238,7 @@ def _asked(
 def _ask(
     agent: Agent, job_id: str | None, oldest: float, history: StepHistory
 ) -> _NodeAnswer | str:
-    """Return what an agent says, or one sentence about why it says nothing."""
+    """Return an agent's response, or one sentence about why there is none."""
     try:
         ranks = [rank for rank in agent.json("/api/v1/ranks")["ranks"] if isinstance(rank, dict)]
         since, first_look = history.since(agent.url, ranks, oldest), not history.knows(agent.url)
@@ -283,7 +283,7 @@ def _start(agent: Agent, job_id: str | None, before_unix_seconds: float) -> Step
 def _beside(
     agent: Agent, job_id: str | None, since_unix_seconds: float
 ) -> Sequence[tuple[str, BesideSteps]]:
-    """Fetch what ranks did beside steps; nothing where that fails, as with older agents."""
+    """Fetch what ranks did outside of steps; nothing if that fails, as with older agents."""
     query = urlencode({"since": f"{since_unix_seconds:.6f}", **({"job": job_id} if job_id else {})})
     try:
         answer = agent.json(f"/api/v1/spans?{query}", MAXIMUM_ANSWER_BYTES, STEPS_SECONDS)
@@ -295,7 +295,7 @@ def _beside(
 def _spans_by_job(
     nodes: Sequence[_NodeAnswer], distrusted: _Refused
 ) -> Mapping[str, list[BesideSteps]]:
-    """Return spans by job, without those of ranks that are not believed."""
+    """Return spans by job, without those of ranks that are not trusted."""
     found: dict[str, list[BesideSteps]] = defaultdict(list)
     for node in nodes:
         for job, span in node.beside:
@@ -305,9 +305,9 @@ def _spans_by_job(
 
 
 def _world_sizes(nodes: Sequence[_NodeAnswer], known: StepHistory) -> Mapping[Any, int]:
-    """Return the size that jobs have by their living ranks, or by those of the last node's.
+    """Return the size of jobs by their living ranks, or by those that ended last.
 
-    A job that shrank has nodes on which all ranks ended and that know its former size only.
+    A job that shrank has nodes on which all ranks ended and which know only its former size.
     """
     alive: dict[str, set[int]] = defaultdict(set)
     ended: dict[str, tuple[float, set[int]]] = {}

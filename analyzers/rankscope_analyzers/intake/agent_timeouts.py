@@ -10,38 +10,38 @@ from collections.abc import Iterable, Mapping
 from rankscope_analyzers.intake.deadline import Deadline
 
 LATE_SECONDS = 1.5
-"""For an answer of an agent that was late, where hundreds were, and to connect to any of them: dead
-ones must not make every look long. A lost SYN is repeated after 1 s."""
+"""Seconds for a response of an agent that was late, if hundreds were, and to connect to any of
+them: dead ones must not make every look long. A lost SYN is repeated after 1 s."""
 
 SHARED_SECONDS = 6.0
-"""What all that were late may add to a look. So where they are few, one that is slow, as on a node
-without a free CPU, is observed again as soon as it answers within that."""
+"""Seconds that all late agents together may add to a look. If they are few, a slow one, as on a
+node without a free CPU, is observed again as soon as it answers within that time."""
 
 SHORTER = 0.6
-"""Of the time that an agent gets which was not late, as long as that is less."""
+"""Fraction of the time that an agent gets that was not late, as long as that is less."""
 
 FEWEST_AT_ONCE, MOST_AT_ONCE, ROUNDS = 64, 512, 4
-"""Agents that are asked at a time: a quarter of all, so that those that never answer delay others
-by one or two time-outs, however many there are."""
+"""Agents that are queried at a time: a quarter of all, so that those that never answer delay others
+by one or two timeouts, however many there are."""
 
 LARGE_AT_ONCE = 32
-"""The same for answers that may take megabytes each: enough for a rack, few enough for one
+"""The same for responses of possibly several megabytes: enough for a rack, few enough for one
 workstation's sockets and memory."""
 
 LARGE_ANSWERS = frozenset(
     f"/api/v1/{name}"
     for name in ("ranks", "steps", "step_starts", "spans", "stalls", "collectives")
 )
-"""Paths of these, and what is asked for along with them."""
+"""Paths of these, and paths that are requested along with them."""
 
 SHORT_TIMEOUTS = 9
-"""Questions that a late agent gets as little time for: what takes long for good reasons (a week of
-steps from a busy node) is waited for at every tenth look, and one that drips on purpose, and
-answers in between, costs no more of them."""
+"""Requests with this short time in a row for a late agent: responses that take long for good
+reasons (a week of steps from a busy node) are waited for at every tenth look, and an agent that is
+slow on purpose and answers in between costs no more."""
 
 
 def at_once(agents: int) -> int:
-    """Return how many of so many agents are asked at a time for an answer that is not large."""
+    """Return how many of `agents` agents are queried at a time for a response that is not large."""
     return max(FEWEST_AT_ONCE, min(MOST_AT_ONCE, agents // ROUNDS))
 
 
@@ -54,12 +54,12 @@ class AgentTimeouts:
         self._agents = 0
 
     def deadline(self, url: str, path: str, seconds: float, silence_seconds: float) -> Deadline:
-        """Return until when an answer has to be there.
+        """Return the time by which a response has to arrive.
 
         Args:
             url: the agent's address.
-            path: what is asked for, without its query.
-            seconds: for the whole answer, of an agent that was not late.
+            path: of the request, without its query.
+            seconds: for the whole response, of an agent that was not late.
             silence_seconds: for each wait for a byte, likewise.
         """
         left = self._short.get((url, path), 0)
@@ -72,10 +72,11 @@ class AgentTimeouts:
         return Deadline(min(seconds, max(LATE_SECONDS, share)), connect_seconds=LATE_SECONDS)
 
     def failed(self, url: str, path: str, deadline: Deadline) -> None:
-        """Note that no answer came; one that refused at once, or got little time, was not late."""
+        """Record a missing response; refusals and short timeouts do not count as late."""
         short = deadline.connect_seconds <= LATE_SECONDS
         if not short and deadline.passed > LATE_SECONDS:
-            # Of a rack that dies at once not all get their whole time again at the same look.
+            # If a rack dies at once, not all of its agents get the full time again at the same
+            # look.
             turn = zlib.crc32(url.encode()) % SHORT_TIMEOUTS
             self._short[url, path] = SHORT_TIMEOUTS + turn
 

@@ -1,6 +1,6 @@
 """Nodes whose clocks are minutes or hours off: their time stamps are converted to our time.
 
-Offsets of milliseconds, which matter within a step, are another subject: `clocks`.
+Offsets of milliseconds, which matter within a step, are the subject of `steps.clocks`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from rankscope_analyzers.steps.far_clocks import Apart
 from rankscope_analyzers.steps.job_records import JobRecords
 
 TOLERANCE_SECONDS = 60.0
-"""An agent's page may be a collection interval old, and a scrape another; clocks that a daemon
-keeps are apart by less than a second."""
+"""Seconds. An agent's page may be a collection interval old, and a scrape another; synchronised
+clocks differ by less than a second."""
 
 DATED = "_timestamp_seconds"
-"""How the names of series end whose values are Unix times."""
+"""Suffixes of the names of series whose values are Unix times."""
 
 
 def ahead(observed: Observed) -> Mapping[str, float]:
-    """Return by how many seconds nodes' clocks are ahead of ours, of those that are far off."""
+    """Return by how many seconds nodes' clocks are ahead of ours, for those that are far off."""
     found = {
         series.node: series.last - float(series.times[-1])
         for series in observed.of(metrics.SNAPSHOT_TIMESTAMP)
@@ -33,7 +33,7 @@ def ahead(observed: Observed) -> Mapping[str, float]:
 
 
 def of_series(observed: Observed, by_node: Mapping[str, float]) -> Observed:
-    """Return the series with what far-off nodes dated in our time."""
+    """Return the series with the times of far-off nodes converted to ours."""
     if not by_node:
         return observed
     moved = {node: _moved(observed.by_node[node], by) for node, by in by_node.items()}
@@ -50,7 +50,7 @@ def _moved(found: BySeriesName, by: float) -> BySeriesName:
 
 
 def of_records(job: JobRecords, by_node: Mapping[str, float]) -> JobRecords:
-    """Return step records with those of far-off nodes in our time."""
+    """Return step records with the times of far-off nodes converted to ours."""
     if not by_node:
         return job
     apart = Apart(nodes=by_node)

@@ -20,24 +20,24 @@ TIMEOUT_SECONDS = 20.0
 
 FORBIDDEN = 403
 MOST_EVENTS = 2000
-"""What keeps agents from starting is repeated every few minutes, on each node."""
+"""Seconds: an error that keeps agents from starting is repeated every few minutes, on each node."""
 
 
 class ClusterError(Exception):
-    """The cluster cannot be asked; the message says why."""
+    """The cluster cannot be queried; the message says why."""
 
 
 class ForbiddenError(ClusterError):
-    """The user may not ask for this."""
+    """The user may not read this."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """Which cluster to ask.
+    """The cluster to query.
 
     Args:
         context: of the kubeconfig; empty for the current one.
-        kubeconfig: the file; empty for the one that kubectl takes.
+        kubeconfig: the file; empty for the one that kubectl uses.
     """
 
     context: str = ""
@@ -45,7 +45,7 @@ class ClusterAccess:
 
     @property
     def chosen(self) -> bool:
-        """Whether the user named a cluster: then no other may be asked in its place."""
+        """Return True if the user named a cluster: then no other may replace it."""
         return bool(self.context or self.kubeconfig)
 
 
@@ -57,8 +57,7 @@ class NodeAgents(dict[str, str]):
     """The address of each node's agent, by node.
 
     Args:
-        doubts: sentences about nodes whose agent is unknown; they are left
-            out.
+        doubts: sentences about nodes whose agent is unknown; they are left out.
     """
 
     def __init__(self, addresses: Mapping[str, str], doubts: Sequence[str] = ()) -> None:
@@ -67,7 +66,7 @@ class NodeAgents(dict[str, str]):
 
     @property
     def nodes(self) -> Mapping[str, str]:
-        """The node of each address."""
+        """Return the node of each address."""
         return {url: node for node, url in self.items()}
 
 
@@ -77,17 +76,17 @@ def trusted_agents(
     timeout_seconds: float = TIMEOUT_SECONDS,
     access: ClusterAccess = CURRENT,
 ) -> NodeAgents:
-    """Return the address of each node's agent, by node, as those that may see what is shown.
+    """Return the address of each node's agent, by node, provided that they may see the credentials.
 
     Args:
         namespace: where to look, None for everywhere.
-        entry: what they are shown.
-        timeout_seconds: how long the API server has for its whole answer.
+        entry: the credentials.
+        timeout_seconds: for the API server's whole response.
         access: which cluster.
 
     Raises:
-        ClusterError: any pod with that label would be shown a token; there is no way to the API
-            server, or it refuses.
+        ClusterError: any pod with that label would be shown a token; the API server is not
+            accessible, or refuses.
     """
     if entry.shows and not namespace:
         raise ClusterError(
@@ -106,16 +105,16 @@ def agents_of_cluster(
     """Return the address of each node's agent, by node.
 
     Any pod may carry the agents' label. Of several on a node, those of one controller are an agent
-    that is being replaced; where there are more controllers, none is believed.
+    that is being replaced; if there are more controllers, none is trusted.
 
     Args:
-        namespace: where to look, None for everywhere, which takes a right to list all pods.
+        namespace: where to look, None for everywhere, which requires the right to list all pods.
         scheme: of the addresses.
-        timeout_seconds: how long the API server has for its whole answer.
+        timeout_seconds: for the API server's whole response.
         access: which cluster.
 
     Raises:
-        ClusterError: there is no way to the API server, or it refuses.
+        ClusterError: the API server is not accessible, or refuses.
     """
     by_node: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for pod in agent_pods(namespace, timeout_seconds, access):
@@ -136,14 +135,14 @@ def _name(pod: Mapping[str, Any], key: str = "name") -> str:
 
 
 def _controller(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what tells a pod's controller from others: it is unique in its namespace."""
+    """Return the identity of a pod's controller, which is unique in its namespace."""
     owners = pod.get("metadata", {}).get("ownerReferences") or ()
     uids = [str(owner.get("uid")) for owner in owners if owner.get("controller")]
     return _name(pod, "namespace"), uids[0] if uids else _name(pod)
 
 
 def _replaces(pod: Mapping[str, Any]) -> tuple[bool, bool, str]:
-    """Order the pods of one controller on a node: the one that stays last."""
+    """Sort key of the pods of one controller on a node: the last one is the one that stays."""
     metadata, conditions = pod.get("metadata", {}), pod.get("status", {}).get("conditions") or ()
     ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
     return not metadata.get("deletionTimestamp"), ready, str(metadata.get("creationTimestamp", ""))
@@ -154,33 +153,33 @@ def agent_pods(
     timeout_seconds: float = TIMEOUT_SECONDS,
     access: ClusterAccess = CURRENT,
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the agents' pods as JSON has them, those included that do not run.
+    """Return the agents' pods as JSON, including those that do not run.
 
     Args:
-        namespace: where to look, None for everywhere, which takes a right to list all pods.
-        timeout_seconds: how long the API server has for its whole answer.
+        namespace: where to look, None for everywhere, which requires the right to list all pods.
+        timeout_seconds: for the API server's whole response.
         access: which cluster.
 
     Raises:
-        ClusterError: there is no way to the API server, or it refuses.
+        ClusterError: the API server is not accessible, or refuses.
     """
     return _pods(namespace, access, timeout_seconds, label_selector=AGENT_SELECTOR)
 
 
 def pods_of(namespace: str, access: ClusterAccess = CURRENT) -> Sequence[Mapping[str, Any]]:
-    """Return all pods of a namespace as JSON has them.
+    """Return all pods of a namespace as JSON.
 
     Raises:
-        ClusterError: there is no way to the API server, or it refuses.
+        ClusterError: the API server is not accessible, or refuses.
     """
     return _pods(namespace, access)
 
 
 def placed_pod(wanted: str, access: ClusterAccess = CURRENT) -> Mapping[str, Any] | None:
-    """Return a pod (name or namespace/name) that is on a node; None where there is none.
+    """Return a pod (name or namespace/name) that is on a node; None if there is none.
 
     Raises:
-        ClusterError: there is no way to the API server, or it refuses.
+        ClusterError: the API server is not accessible, or refuses.
     """
     namespace, _, name = wanted.rpartition("/")
     try:
@@ -204,10 +203,10 @@ def _address(pod: Mapping[str, Any]) -> str:
 
 
 def warnings(namespace: str | None, access: ClusterAccess = CURRENT) -> Sequence[Mapping[str, Any]]:
-    """Return the events that warn of something, of a namespace or of all; none if they are hidden.
+    """Return the warning events of a namespace or of all; none if they are hidden.
 
     Raises:
-        ClusterError: there is no way to the API server.
+        ClusterError: the API server is not accessible.
     """
     method = "list_namespaced_event" if namespace else "list_event_for_all_namespaces"
     try:
@@ -234,7 +233,7 @@ def _pods(
 
 
 def configure(config: Any, access: ClusterAccess = CURRENT) -> None:
-    """Take the user's kubeconfig, or within a pod its service account if nothing was chosen.
+    """Load the user's kubeconfig, or within a pod its service account if nothing was chosen.
 
     The client's own choice between the two prints to standard output, which may be JSON.
 
@@ -250,10 +249,10 @@ def configure(config: Any, access: ClusterAccess = CURRENT) -> None:
 
 
 def impatient(client: Any) -> Any:
-    """Return a client that asks once and gives each answer one deadline, its `_request_timeout`.
+    """Return a client that sends a request once, with one deadline: its `_request_timeout`.
 
-    Three more times would make a minute of each timeout, and a server that drips would never meet
-    one.
+    Three retries would make a minute of each timeout, and a server that sends a byte at a time
+    would never reach it.
 
     Args:
         client: the module, once it is configured.
@@ -271,8 +270,8 @@ def configured_client(use: str, purpose: str, access: ClusterAccess, instead: st
     """Return Kubernetes' client, a module, once it is configured.
 
     Args:
-        use: what takes it, as the beginning of a sentence: `a lease needs`.
-        purpose: what there is no cluster for: `to ask for a lease`.
+        use: what needs it, as the beginning of a sentence: `a lease needs`.
+        purpose: what a missing cluster prevents: `to ask for a lease`.
         access: which cluster.
         instead: what the user can do without it, as the end of a sentence.
 
@@ -307,10 +306,10 @@ def core_api(access: ClusterAccess = CURRENT) -> Any:
 
 @contextmanager
 def refused(what: str) -> Iterator[None]:
-    """Turn what Kubernetes' client raises into a sentence.
+    """Convert errors of Kubernetes' client to messages.
 
     Args:
-        what: was asked for, as `verb list of pods in namespace team`.
+        what: the request, as `verb list of pods in namespace team`.
 
     Raises:
         ClusterError: the API server does not answer, or refuses.
@@ -334,13 +333,13 @@ def _items(
     timeout_seconds: float,
     **more: str | int,
 ) -> list[Any]:
-    """Call a method of the client that lists, and return the items as JSON has them."""
+    """Call a method of the client that lists, and return the items as JSON."""
     api = core_api(access)
     where = (namespace,) if namespace else ()
     kind = "events" if "event" in method else "pods"
     scope = f"namespace {namespace}" if namespace else "all namespaces"
     with refused(f"verb list of {kind} in {scope}"):
-        # Raw JSON: the typed models refuse pods that leave out what they want.
+        # Raw JSON: the typed models refuse pods that lack required fields.
         answer = getattr(api, method)(
             *where, **more, _preload_content=False, _request_timeout=timeout_seconds
         )

@@ -1,7 +1,7 @@
-"""One deadline for each answer of the API server, through Kubernetes' own client.
+"""One deadline for each response of the API server, through Kubernetes' own client.
 
-Its `_request_timeout` is one for connecting and for each read. This module is imported where the
-client is, for it needs urllib3.
+Its `_request_timeout` applies to connecting and to each read separately. This module is imported
+only along with the client, as it needs urllib3.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rankscope_analyzers.intake.deadline import Deadline, TimedSocket, TimedTlsS
 
 
 class _Timed:
-    """What connections have in common: `timeout` is for the whole answer."""
+    """The common part of connections: `timeout` applies to the whole response."""
 
     _asked = False
     _began: Deadline | None = None
@@ -34,7 +34,7 @@ class _Timed:
         return Deadline(float(seconds), connect_seconds=float(seconds))
 
     def request(self, *arguments: Any, **named: Any) -> None:
-        """Send a request; the time of its answer begins here, or with the connection."""
+        """Send a request; the time of its response begins here, or with the connection."""
         own = getattr(self, "sock", None)
         if self._asked and isinstance(own, TimedSocket | TimedTlsSocket):
             own.deadline = self._deadline()
@@ -50,7 +50,7 @@ class _SecureConnection(_Timed, HTTPSConnection):
     """With TLS; its context makes sockets that know deadlines."""
 
     def connect(self) -> None:
-        """Connect; the socket under TLS has the deadline of the one below it."""
+        """Connect; the TLS socket has the deadline of the one below it."""
         super().connect()
         if isinstance(self.sock, TimedTlsSocket):
             self.sock.deadline = self._began
@@ -65,14 +65,14 @@ class _SecurePool(urllib3.HTTPSConnectionPool):
 
 
 def bound(client: Any) -> None:
-    """Give each answer that a client waits for one deadline: the `_request_timeout` of its call.
+    """Give each response that a client waits for one deadline: the `_request_timeout` of its call.
 
     Args:
         client: a `kubernetes.client.ApiClient`.
     """
     manager = client.rest_client.pool_manager
     if type(manager) not in {urllib3.PoolManager, urllib3.ProxyManager}:
-        return  # a SOCKS proxy has connections of its own kind
+        return  # a SOCKS proxy has its own kind of connections
     settings = manager.connection_pool_kw
     context = create_urllib3_context(cert_reqs=settings.get("cert_reqs"))
     context.sslsocket_class = TimedTlsSocket

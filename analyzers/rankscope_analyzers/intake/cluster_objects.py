@@ -1,4 +1,4 @@
-"""Follows all objects of the cluster that say something of jobs: each kind by itself."""
+"""Follows all objects of the cluster that describe jobs: each kind separately."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class ClusterView:
     """What is known of a cluster at one moment.
 
     Args:
-        objects: jobs, and what says something of them.
-        gone: those that went since the last view.
+        objects: jobs, and objects that describe them.
+        gone: those deleted since the last view.
         pods: of jobs.
         conditions: of each resource, by its name in rules.
         followed: kinds (kind of the object) of which all objects are known.
         quotas: ResourceQuotas and ClusterQueues.
-        nodes: with what Events say of them; None while they are not known.
+        nodes: with notices from Events; None while they are unknown.
     """
 
     objects: Sequence[WorkloadState]
@@ -41,7 +41,7 @@ class ClusterView:
 
     @property
     def whole(self) -> bool:
-        """Whether each kind was read, or found not to be there, at least once.
+        """Return True if each kind was read, or found to be missing, at least once.
 
         Before that nothing is known: an object may be a part of one that is not known yet.
         """
@@ -53,8 +53,8 @@ class ClusterObjects:
 
     Args:
         api: of the cluster.
-        say: takes a sentence about what hides a kind of object.
-        class_labels: of jobs, that tell their class.
+        say: called with a sentence about what hides a kind of object.
+        class_labels: of jobs, with their class.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ClusterObjects:
             follower.start()
 
     def view(self) -> ClusterView:
-        """Return what is known now; what has gone is returned once."""
+        """Return what is known now; deleted objects are returned once."""
         objects: list[WorkloadState] = []
         gone: list[Gone[WorkloadState]] = []
         conditions: dict[str, Condition] = {}
@@ -96,7 +96,7 @@ class ClusterObjects:
         return ClusterView(objects, gone, pods_of_jobs, conditions, followed, quotas, machines)
 
     def _nodes_now(self, conditions: dict[str, Condition]) -> Sequence[NodeFacts] | None:
-        """Return the nodes, None while they are not known; note what hides them."""
+        """Return the nodes, None while they are unknown; record what hides them."""
         found, _, conditions[NODES.name] = self._nodes.held.take()
         events, _, conditions[EVENTS.name] = self._events.held.take()
         if conditions[NODES.name] not in {"followed", "failing"}:

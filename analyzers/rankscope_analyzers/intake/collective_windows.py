@@ -20,25 +20,26 @@ WINDOWS_SECONDS = 900.0
 collectives."""
 
 COMPARED_PER_SECOND = 3000.0
-"""Seconds of a node's windows that are fetched and compared in a second: fifteen minutes of a
+"""Seconds of a node's windows that are fetched and compared per second: fifteen minutes of a
 hundred nodes take half a minute."""
 
 SHORTEST_WINDOWS_SECONDS = 60.0
-"""Of less there may be no window at all: agents take one only as often as 1 % of a core allows."""
+"""Minimum length in seconds; a shorter time may hold no window: agents take one only as often as 1
+% of a core allows."""
 
 COMPARISON_SECONDS = 30.0
-"""Time that comparing collectives may take where somebody waits for the answer."""
+"""Seconds that comparing collectives may take if somebody waits for the answer."""
 
 MAXIMUM_ANSWER_BYTES = 512 << 20
 """Eight full rings of 65,536 records are about 80 MB of JSON."""
 
 STEPS_SECONDS = 60.0
-"""For all that an agent says of steps, and as much for its windows of collectives: 80 MB take a
-busy one some seconds to write."""
+"""Bytes of an agent's response about steps, and the same again for its windows of collectives: 80
+MB take a busy one some seconds to write."""
 
 
 class Newest(Protocol):
-    """Knows when the newest steps of agents began."""
+    """Provides when the newest steps of agents began."""
 
     def newest(self, url: str) -> Mapping[Any, float]:
         """Return when the newest step of each rank of an agent began."""
@@ -46,15 +47,15 @@ class Newest(Protocol):
 
 
 class Distrust(Protocol):
-    """Knows which ranks are not believed."""
+    """Decides which ranks are not trusted."""
 
     def has(self, url: str, answer: Mapping[str, Any]) -> bool:
-        """Return True if what an agent says is about such a rank."""
+        """Return True if an agent's record is about such a rank."""
         ...
 
 
 def length_of_windows(nodes: int, comparison_seconds: float) -> float:
-    """Return for how many seconds the windows of each node are compared.
+    """Return how many seconds of each node's windows are compared.
 
     Args:
         nodes: how many have windows to compare.
@@ -64,7 +65,7 @@ def length_of_windows(nodes: int, comparison_seconds: float) -> float:
 
 
 def unread(records: pd.DataFrame, nodes: int, length: float) -> Iterator[str]:
-    """Say that collectives of a job were not looked at, where they would have told anything."""
+    """Report that collectives of a job were not compared, if they would have been informative."""
     if length < SHORTEST_WINDOWS_SECONDS and lacks_sync(records):
         yield (
             f"windows of collectives of {nodes} nodes, which are more than can be compared in time:"
@@ -84,10 +85,10 @@ def windows_by_job(
 
     Args:
         blind: these agents.
-        job_id: the job to ask for, None for all.
-        oldest: Unix time from which on records are wanted at all.
+        job_id: the job to query, None for all.
+        oldest: Unix time of the oldest records that are wanted.
         length: seconds before an agent's newest step for which its windows are fetched.
-        known: what agents reported of their steps.
+        known: when the newest steps of agents began.
         distrusted: ranks whose windows are left out.
     """
     found: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
@@ -113,4 +114,4 @@ def _windows(agent: Agent, job_id: str | None, since: float) -> list[dict[str, A
         answer = agent.json(path, MAXIMUM_ANSWER_BYTES, STEPS_SECONDS)
         return [window for window in answer["windows"] if isinstance(window, dict)]
     except (AgentError, KeyError, TypeError):
-        return []  # older agents have no such page, and the records are worth more than it
+        return []  # older agents have no such page, and the records are more important

@@ -34,16 +34,17 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How a server is asked.
+    """How a server is accessed.
 
     Args:
         token_file: its first line is sent as bearer token; read for each request, because tokens
             are replaced.
-        ca_file: whose signature the server's certificate carries, None for the system's list.
-        cert_file: our own certificate, for servers that ask for one.
+        ca_file: certificates of the authorities that may have signed the server's, None for the
+            system's list.
+        cert_file: our own certificate, for servers that request one.
         key_file: its key.
-        server_name: the name that the server's certificate has to carry, where that is not the
-            host of its address: agents are asked by pod addresses that no certificate knows.
+        server_name: the name that the server's certificate must have, if that is not the host of
+            its address: agents are accessed by pod addresses, which are in no certificate.
     """
 
     token_file: Path | None = None
@@ -54,25 +55,24 @@ class Entry:
 
     @property
     def scheme(self) -> str:
-        """The scheme of an address that names none."""
+        """Return the scheme for addresses without one."""
         return "https" if self.ca_file or self.cert_file or self.server_name else "http"
 
     @property
     def shows(self) -> bool:
-        """Return True if anything is shown that others could use."""
+        """Return True if anything is sent that others could use."""
         return self.token_file is not None
 
     def open(self, request: Request, deadline: Deadline) -> HTTPResponse:
         """Send a request; a redirect is not followed, because it would take the token along.
 
         Args:
-            request: what is asked for.
-            deadline: for the whole answer, of which the caller reads the body.
+            request: to send.
+            deadline: for the whole response, whose body the caller reads.
 
         Raises:
             CredentialsError: a file cannot be used.
-            OSError: the server cannot be reached in time, or its certificate is not what it should
-                be.
+            OSError: the server cannot be reached in time, or its certificate is invalid.
         """
         token = self.token()
         if token:
@@ -81,7 +81,7 @@ class Entry:
         return cast("HTTPResponse", _opener_of(self).open(request))
 
     def token(self) -> str:
-        """Return the bearer token, empty where none is shown.
+        """Return the bearer token, empty if none is sent.
 
         Raises:
             CredentialsError: it cannot be read.
@@ -101,7 +101,7 @@ class Entry:
         return lines[0]
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return the settings for TLS, made anew only when a file is another one than before.
+        """Return the settings for TLS, created again only if a file has changed.
 
         Raises:
             CredentialsError: a file cannot be used.
@@ -117,13 +117,13 @@ class Entry:
 
 
 NONE = Entry()
-"""For servers that let everybody in."""
+"""For servers without access control."""
 
 ENTRIES_KEPT = 8
-"""Ways to be let in that a command uses at once: for agents, for Prometheus, for the API server."""
+"""Entries that a command uses at once: for agents, for Prometheus, for the API server."""
 
 CONTEXTS_KEPT = 4
-"""A command asks with one; a replaced certificate makes another."""
+"""TLS contexts: a command uses one; a replaced certificate makes another."""
 
 
 @lru_cache(CONTEXTS_KEPT)
@@ -134,7 +134,7 @@ def _context_of(
 
     Args:
         files: of an authority, of our certificate and of its key.
-        marks: what changes when one of these is replaced.
+        marks: values that change when one of these is replaced.
 
     Raises:
         OSError: a file cannot be used.
@@ -150,7 +150,7 @@ def _context_of(
 
 @lru_cache(ENTRIES_KEPT)
 def _opener_of(entry: Entry) -> OpenerDirector:
-    """Return what sends requests; making one takes longer than asking an agent over loopback."""
+    """Return an opener for requests; creating one takes longer than a request over loopback."""
     return build_opener(
         _NoRedirect(), _PlainHandler(), _NamedHandler(entry.tls_context, entry.server_name)
     )
@@ -168,7 +168,7 @@ class _NoRedirect(HTTPRedirectHandler):
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> None:
-        """Follow nothing; the answer then is an error with its status."""
+        """Follow no redirect; the response then is an error with its status."""
 
 
 class _PlainConnection(HTTPConnection):
@@ -181,12 +181,12 @@ class _PlainConnection(HTTPConnection):
 
 class _PlainHandler(HTTPHandler):
     def http_open(self, req: Request) -> HTTPResponse:
-        """Open a connection of ours."""
+        """Open a connection with a deadline."""
         return self.do_open(cast("Any", partial(_PlainConnection, deadline=_deadline_of(req))), req)
 
 
 class _NamedConnection(HTTPSConnection):
-    """A connection that ends by a deadline, with a name of our choice in the certificate."""
+    """A connection that ends by a deadline, and checks the certificate for a given name."""
 
     def __init__(
         self, host: str, *, deadline: Deadline, named: str, secured: ssl.SSLContext, **more: Any
@@ -209,7 +209,7 @@ class _NamedHandler(HTTPSHandler):
         self._name = name
 
     def https_open(self, req: Request) -> HTTPResponse:
-        """Open a connection of ours."""
+        """Open a connection with a deadline."""
         connect = partial(
             _NamedConnection, deadline=_deadline_of(req), named=self._name, secured=self._secured()
         )
@@ -217,7 +217,7 @@ class _NamedHandler(HTTPSHandler):
 
 
 def entry_of(options: argparse.Namespace) -> Entry:
-    """Return what the options say.
+    """Return the credentials in the options.
 
     Raises:
         CredentialsError: a certificate without its key, or the other way round.

@@ -1,8 +1,8 @@
-"""One deadline for a whole answer: name resolution, connecting, TLS, head and body.
+"""One deadline for a whole response: name resolution, connecting, TLS, head and body.
 
-A limit on each read is none for a peer that sends a byte at a time, be it of the status line, of
-the headers, of a chunk's size or of an endless row of `100 Continue`. Here each operation on the
-socket gets what is left of the whole, so that it does not matter what a library reads in which
+A limit on each read does not bound a peer that sends a byte at a time, be it of the status line, of
+the headers, of a chunk's size or of an endless series of `100 Continue`. Here each operation on the
+socket gets the rest of the whole time, so that it does not matter what a library reads in which
 pieces.
 """
 
@@ -19,19 +19,19 @@ from typing import Any
 
 CONNECT_SECONDS = 3.0
 """On the same cluster connecting takes milliseconds. Linux repeats a lost SYN after 1 s and after 3
-(TCP_TIMEOUT_INIT, doubled): one that was lost may be repeated, a dead node is not waited for."""
+(TCP_TIMEOUT_INIT, doubled): this allows for one repetition, but does not wait for a dead node."""
 
 Address = tuple[str, int]
 
 
 class Deadline:
-    """Until when an answer has to be there.
+    """The time by which a response has to arrive.
 
     Args:
-        seconds: for the whole answer, from now on.
+        seconds: for the whole response, from now on.
         silence_seconds: for each wait for a byte.
         connect_seconds: for each attempt to connect.
-        clock: gives monotonic seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Deadline:
 
     @property
     def passed(self) -> float:
-        """Seconds since it was set."""
+        """Return the seconds since it was set."""
         return self._clock() - self._began
 
     def missed(self, error: BaseException) -> str:
-        """Return in words what a server did that let an operation time out."""
+        """Describe how a server let an operation time out."""
         if self.passed >= self.seconds:
             return f"has not ended its answer in {self.seconds:g} s"
         return f"does not answer in time: {error}"
@@ -62,7 +62,7 @@ class Deadline:
         """Return the seconds that the next operation may take.
 
         Args:
-            most: however much is left; default: what a silence may last.
+            most: upper limit; default: `silence_seconds`.
 
         Raises:
             TimeoutError: none are left.
@@ -74,7 +74,7 @@ class Deadline:
 
 
 class _Timed:
-    """What a socket and a TLS socket have in common: each operation ends by the deadline."""
+    """The common part of a socket and a TLS socket: each operation ends by the deadline."""
 
     deadline: Deadline | None = None
 
@@ -104,7 +104,7 @@ class TimedSocket(_Timed, socket.socket):
 
 
 class TimedTlsSocket(_Timed, ssl.SSLSocket):
-    """The same under TLS; a context makes it that has it for `sslsocket_class`.
+    """The same under TLS, created by a context that has it as its `sslsocket_class`.
 
     OpenSSL's own loops, of a handshake or of a record, end with the timeout that is set (the
     deadline in Python's _ssl.c).
@@ -112,10 +112,10 @@ class TimedTlsSocket(_Timed, ssl.SSLSocket):
 
 
 def connect(address: Address, deadline: Deadline) -> TimedSocket:
-    """Return a socket that is connected to the first address of a host that can be reached.
+    """Return a socket that is connected to the first reachable address of a host.
 
     Raises:
-        OSError: none can be; TimeoutError if there was no time for it.
+        OSError: none is reachable; TimeoutError if there was no time for it.
     """
     problem: OSError | None = None
     for family, kind, protocol, _, socket_address in _resolve(address, deadline):
@@ -139,7 +139,7 @@ def secured(plain: socket.socket, context: ssl.SSLContext, name: str) -> ssl.SSL
     Args:
         plain: the connection, one of `connect`.
         context: one whose `sslsocket_class` is `TimedTlsSocket`.
-        name: that the certificate has to carry.
+        name: that the certificate must have.
     """
     deadline = plain.deadline if isinstance(plain, TimedSocket) else None
     if deadline is not None:
@@ -151,12 +151,12 @@ def secured(plain: socket.socket, context: ssl.SSLContext, name: str) -> ssl.SSL
 
 
 def bind(connection: HTTPConnection, deadline: Deadline) -> None:
-    """Have a connection of http.client connect, ask and read by a deadline."""
+    """Make a connection of http.client connect, send and read by a deadline."""
 
     def create(address: Address, *_: Any) -> socket.socket:
         return connect(address, deadline)
 
-    # The one place where http.client makes sockets, proxies' included, since Python 2.7.
+    # http.client creates all sockets here, proxies' included, since Python 2.7.
     connection._create_connection = create  # type: ignore[attr-defined]
 
 
@@ -169,7 +169,7 @@ def _resolve(address: Address, deadline: Deadline) -> list[Any]:
 
 
 def _looked_up(host: str, port: int, deadline: Deadline) -> list[Any]:
-    """Look a name up on a thread of its own: the C library takes as long as it likes for it."""
+    """Resolve a name in a separate thread: the C library's lookup has no time limit."""
     answer: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
 
     def look_up() -> None:

@@ -1,7 +1,7 @@
 """Ranks of a job whose transport variables differ: a common reason why jobs hang or are slow.
 
-Pure. One rank that lacks `NCCL_IB_HCA` or names another interface meets its peers over another
-network, or not at all.
+Pure. One rank that lacks `NCCL_IB_HCA` or names another interface connects to its peers over
+another network, or not at all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ on all ranks of a job (NCCL user guide, environment variables)."""
 OF_ONE_RANK = frozenset(
     ("NCCL_HOSTID", "NCCL_DEBUG_FILE", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE")
 )
-"""Variables that are meant to differ between ranks or nodes."""
+"""Variables that are expected to differ between ranks or nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class EnvironmentDifference:
 
     Args:
         values: each value with its ranks, the most common first; None for unset.
-        weight: fail where the variable decides how ranks meet, warn for others.
+        weight: fail if the variable decides how ranks connect, warn for others.
     """
 
     job_id: str
@@ -77,7 +77,7 @@ def of_listing(node: str, listing: Mapping[str, Any]) -> Iterator[RankEnvironmen
 
 
 def differences(ranks: Iterable[RankEnvironment]) -> Sequence[EnvironmentDifference]:
-    """Compare ranks within each job; what decides comes first, then by name."""
+    """Compare ranks within each job; decisive variables come first, then by name."""
     jobs: dict[str, list[RankEnvironment]] = defaultdict(list)
     for rank in ranks:
         jobs[rank.job_id].append(rank)

@@ -1,4 +1,4 @@
-"""What is known of an agent whose step records are followed, and where these go."""
+"""The state of an agent whose step records are followed, and where its records go."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rankscope_analyzers.intake.step_windows import JobWindow, Writer
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 
 AWAITED_SECONDS = 120.0
-"""Of an older agent, a rank that is so far behind its newest one is not asked for again."""
+"""For an older agent, a rank that is this far behind its newest one is not queried again."""
 
 MOST_RANKS = 1024
-"""Of an older agent that are remembered: as many as agents read rings."""
+"""Ranks of an older agent that are remembered: as many as agents read rings."""
 
 MOST_TIMINGS = 16
 """Names of timing sources that are read of one agent."""
@@ -31,9 +31,9 @@ class Route:
 
     Args:
         job_id: of their job.
-        rings: their places.
-        inside: (rings of the agent,) which they are.
-        window: of the job, once records went there.
+        rings: their indices.
+        inside: (rings of the agent,) True for these.
+        window: of the job, once records were added to it.
         writers: (rings of the agent,) numbers that the window gave them.
         timings: numbers that it gave timing sources, and NaN for all others.
     """
@@ -47,13 +47,13 @@ class Route:
 
     @classmethod
     def of(cls, job_id: str, rings: Sequence[int], count: int) -> Route:
-        """Return where these rings, of so many, lead."""
+        """Return the route of these rings, of `count` in all."""
         inside = np.zeros(count, dtype=np.bool_)
         inside[list(rings)] = True
         return cls(job_id, rings, inside, None, np.full(count, -1, dtype=np.int64), np.empty(0))
 
     def lead_to(self, window: JobWindow, columns: StepColumns, placed: str | None) -> None:
-        """Have records go to a window."""
+        """Send records to a window."""
         for index in self.rings:
             self.writers[index] = window.number(_writer(columns.rings[index], placed))
         names = columns.timing_sources[:MOST_TIMINGS]
@@ -63,22 +63,22 @@ class Route:
 
 @dataclass(slots=True)
 class FollowedAgent:
-    """What is known of one agent.
+    """The state of one agent.
 
     Args:
-        in_blocks: it sends columns; None until it has answered.
-        knows_shards: it can be asked for the jobs of one shard; older ones answer for all.
-        rings: that it told of last.
-        head: of its last answer, where it sends columns.
-        routes: where its records go, and by which rings and refusals that was found.
-        cursors: number of the record to ask for next, by ring.
+        in_blocks: True if it sends columns; None until it has answered.
+        knows_shards: True if it can be queried for the jobs of one shard; older ones return all.
+        rings: in its last response.
+        head: of its last response, if it sends columns.
+        routes: where its records go, and the rings and refusals from which that was derived.
+        cursors: number of the record to request next, by ring.
         newest: when the newest record of each ring began.
-        left_out: ranks of which it had no room for older records.
-        blind: its newest records lack sync time.
+        left_out: ranks whose older records did not fit.
+        blind: True if its newest records lack sync time.
         failure: why it did not answer last, empty if it did.
-        failures: in a row.
-        retry: monotonic time before which it is not asked again.
-        answered: monotonic time of its last answer; before the first, of when it was listed.
+        failures: consecutive ones.
+        retry: monotonic time before which it is not queried again.
+        answered: monotonic time of its last response; before the first, of when it was listed.
     """
 
     in_blocks: bool | None = None
@@ -102,13 +102,13 @@ class FollowedAgent:
         return self.in_blocks is not None
 
     def since(self, oldest: float) -> float:
-        """Return from when on an older agent is asked: the rank that is furthest behind decides."""
+        """Return the time from which on an older agent is queried: the slowest rank decides."""
         newest = max(self.newest.values(), default=oldest)
         awaited = [start for start in self.newest.values() if start >= newest - AWAITED_SECONDS]
         return max(oldest, min(awaited, default=oldest))
 
     def take(self, columns: StepColumns) -> None:
-        """Note what an agent told of its rings; JSON names those with new records alone."""
+        """Record an agent's rings; JSON names only those with new records."""
         if columns.in_blocks:
             self.rings, self.head = columns.rings, columns.head
         else:
@@ -119,7 +119,7 @@ class FollowedAgent:
 
 
 def _writer(ring: Ring, placed: str | None) -> Writer:
-    """Return whose records a ring has; without groups it is a data-parallel job's rank."""
+    """Return the writer of a ring's records; without groups it is a data-parallel job's rank."""
     groups = [_whole(ring.rank.get(name)) for name in ("dp_group", "tp_group", "pp_stage")]
     rank = int(ring.rank["rank"])
     dp_group, tp_group, pp_stage = (0, rank, 0) if None in groups else groups

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 def paused() -> Iterator[None]:
     """Do not search for cycles until the block ends.
 
-    The pages of 2,048 nodes are more than a million series. As they are made, Python walks over all
-    of them repeatedly and finds nothing, in a third of the time that all takes: nothing here
-    refers to itself, so that counting references frees it.
+    The pages of 2,048 nodes are more than a million series. While they are created, Python would
+    walk over all of them repeatedly and find nothing, in a third of the total time: nothing here
+    refers to itself, so that reference counting frees it.
     """
     searching = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""A job's pods, and the objects that own them, by the user's kubeconfig."""
+"""A job's pods, and the objects that own them, read with the user's kubeconfig."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rankscope_analyzers.workloads.kinds import KINDS, Kind
 MAX_PODS = 4096
 MAX_OWNERS = 16
 MOST_HOPS = 3
-"""From a pod to its Job, to the JobSet, to the TrainJob."""
+"""Levels from a pod: to its Job, to the JobSet, to the TrainJob."""
 
 READ_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobObjects:
-    """Objects as the API server gives them.
+    """Objects as the API server returns them.
 
     Args:
         pods: of the job.
@@ -34,7 +34,7 @@ class JobObjects:
 
 
 def read(job_id: str, access: ClusterAccess) -> JobObjects:
-    """Return what the API server tells of a job; what it refuses is told."""
+    """Return what the API server returns for a job; what it refuses is listed."""
     try:
         pods = pods_of_job(job_id, access)[:MAX_PODS]
         owners = _Owners(core_api(access), job_id.partition("/")[0])
@@ -61,7 +61,7 @@ class _Owners:
         self.failures: list[str] = []
 
     def follow(self, objects: Sequence[Mapping[str, Any]]) -> None:
-        """Read what owns these, and what owns that, as far as it is known to be of jobs."""
+        """Read the owners of these, and their owners, as far as they are known to be of jobs."""
         for _ in range(MOST_HOPS):
             before = set(self.found)
             for kind, version, name in sorted(set(_owners(objects)), key=str):

@@ -1,7 +1,7 @@
 """Whether ranks belong to the job that they name: claims of pods in other namespaces are rejected.
 
-Agents name the jobs of pods within their namespaces. Those of earlier versions did not, and one
-that was taken over need not: `pod_namespace` of a rank has to be that of its job. Outside of pods
+Agents name the jobs of pods within their namespaces. Those of earlier versions did not, and a
+compromised one need not: the `pod_namespace` of a rank has to be that of its job. Outside of pods
 there is no namespace and nothing to compare, unless the job is one of pods. Pure.
 """
 
@@ -22,30 +22,30 @@ from rankscope_analyzers.text import sanitize
 from rankscope_analyzers.text.name_lists import named, ranks_named
 
 OWNED = tuple(one for one in CATALOGUE if {"job_id", "pod_namespace"} <= set(one.labels))
-"""Series that say of which job and of which pod's namespace they are."""
+"""Series with their job and the namespace of their pod."""
 
 MOST_NOTES = 64
-"""Sentences about what is refused; invented names could make any number."""
+"""Sentences about what is refused; invented names could cause any number."""
 
 _RANK = re.compile(r"[0-9]{1,7}")
 
 Source = tuple[str, str, str]
-"""The source (a node, or an agent's address), and the rank of which job it reports on."""
+"""The source (a node, or an agent's address), and the job and rank that it reports on."""
 
 Notes = Mapping[str, Sequence[str]]
-"""Sentences about what of a job was refused, by the name of the job; those of jobs of which nothing
-is believed stand under the empty name."""
+"""Sentences about what was refused of a job, by the name of the job; those of jobs that are refused
+completely are under the empty name."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipClaim:
-    """A rank, as an agent has it.
+    """A rank, as an agent reports it.
 
     Args:
         source: the node, or the address of its agent.
-        rank: as text, since nothing is done with it but to compare.
-        namespace: of its pod, empty where it is in none or in an unknown one.
-        in_pod: it says that it is in a pod.
+        rank: as text, since it is only compared.
+        namespace: of its pod, empty if it is in none or in an unknown one.
+        in_pod: True if it claims to be in a pod.
     """
 
     source: str
@@ -56,7 +56,7 @@ class OwnershipClaim:
 
     @property
     def key(self) -> Source:
-        """What tells it from other ranks."""
+        """Return its identity."""
         return self.source, self.job_id, self.rank
 
 
@@ -74,14 +74,14 @@ def claims_of(source: str, ranks: Iterable[Mapping[str, Any]]) -> Iterator[Owner
 
 
 def refused(claims: Iterable[OwnershipClaim]) -> Sequence[OwnershipClaim]:
-    """Return the claims that are not believed."""
+    """Return the claims that are not trusted."""
     all_claims = list(claims)
     of_pods = {one.job_id for one in all_claims if _is_own(one)}
     return [one for one in all_claims if _is_foreign(one, of_pods)]
 
 
 def is_believed(job_id: str, namespace: object) -> bool:
-    """Return True if a process of a pod's namespace may be of a job, as far as that alone tells."""
+    """Return True if a process of a pod's namespace may belong to a job, from that alone."""
     return is_job_id(job_id) and (not namespace or namespace_of(job_id) == namespace)
 
 
@@ -92,19 +92,19 @@ def _is_own(one: OwnershipClaim) -> bool:
 def _is_foreign(one: OwnershipClaim, of_pods: set[str]) -> bool:
     if one.namespace or not is_job_id(one.job_id):
         return not is_believed(one.job_id, one.namespace)
-    # A job of pods has no ranks outside of them; agents before this one knew of some pods no name.
+    # A job of pods has no ranks outside of them; older agents knew no name for some pods.
     return one.job_id in of_pods and not one.in_pod
 
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What is known of agents beside what they say of ranks.
+    """What is known of agents apart from their reports on ranks.
 
     Args:
         names: the node of each, by its address.
-        placed: the node of each of which an API server tells it, whatever it calls itself.
-        refused: gives ranks that are not believed by what the agents' pages say, by node. Asked
-            only where an agent's answer does not tell the namespaces of its ranks.
+        placed: the node of each that an API server knows, whatever it claims.
+        refused: returns the ranks that are not trusted according to agents' pages, by node. Called
+            only if an agent's response lacks the namespaces of its ranks.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -117,7 +117,7 @@ NO_CONTEXT = PageContext()
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """What is left of series.
+    """The series that remain.
 
     Args:
         ranks: those that were refused, by node.
@@ -152,7 +152,7 @@ def _owned(observed: Observed) -> Iterator[Series]:
 
 def _claim(series: Series) -> OwnershipClaim:
     labels = series.labels
-    # Of the series about ranks and devices only the ranks' say whether they are in a pod.
+    # Of the series about ranks and devices only the ranks' show whether they are in a pod.
     is_rank = series.name == training.RANK_INFO.name
     return OwnershipClaim(
         series.node,
@@ -209,7 +209,7 @@ def _without(found: BySeriesName, rules: _Rules) -> BySeriesName:
 
 
 def notes(foreign: Iterable[OwnershipClaim], jobs: Collection[str]) -> Notes:
-    """Return a sentence for each job and namespace that claims it and may not.
+    """Return a sentence for each job and namespace that claims it without right.
 
     Args:
         foreign: the claims that are refused.

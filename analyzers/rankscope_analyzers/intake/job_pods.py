@@ -1,6 +1,6 @@
 """A job's pods and their logs, through the API server with the user's kubeconfig.
 
-Each log is copied to a file of its own first: merging reads all of them at once, and an API server
+Each log is first copied to a separate file: merging reads all of them at once, and an API server
 closes streams that are not read.
 """
 
@@ -37,15 +37,15 @@ JOB_LABELS = (
 JOB_VARIABLE = "RANKSCOPE_JOB_ID"
 
 MAX_LOG_BYTES = 1 << 30
-"""Most that is copied of one container's log; kubelets keep 50 MiB of it by default."""
+"""Bytes that are copied of one container's log; kubelets keep 50 MiB of it by default."""
 
 READ_SECONDS = 120.0
-"""How long the API server has for one log."""
+"""Seconds that the API server has for one log."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodLog:
-    """One log of a container: of the run that goes on, or of the one before it."""
+    """One log of a container: of the present run, or of the previous one."""
 
     namespace: str
     pod: str
@@ -54,7 +54,7 @@ class PodLog:
 
     @property
     def name(self) -> str:
-        """What the log is called."""
+        """Return the name of the log."""
         return f"{self.pod}/{self.container}{' (previous)' if self.previous else ''}"
 
 
@@ -62,7 +62,7 @@ def logs_of(job_id: str, access: ClusterAccess) -> Sequence[PodLog]:
     """Return the logs of all containers of a job's pods, of restarted ones the previous first.
 
     Args:
-        job_id: namespace/name, or the name of a pod in place of the job's.
+        job_id: namespace/name, or the name of a pod instead of the job's.
         access: to which cluster, and how.
 
     Raises:
@@ -74,10 +74,10 @@ def logs_of(job_id: str, access: ClusterAccess) -> Sequence[PodLog]:
 
 
 def pods_of_job(job_id: str, access: ClusterAccess) -> Sequence[Mapping[str, Any]]:
-    """Return the pods of a job as JSON has them, by their names.
+    """Return the pods of a job as JSON, by their names.
 
     Args:
-        job_id: namespace/name, or the name of a pod in place of the job's.
+        job_id: namespace/name, or the name of a pod instead of the job's.
         access: to which cluster, and how.
 
     Raises:
@@ -133,16 +133,16 @@ class Copied:
 def copied(
     logs: Sequence[PodLog], access: ClusterAccess, since_seconds: int | None, tail: int | None
 ) -> Iterator[Copied]:
-    """Copy logs into a directory that goes with the context.
+    """Copy logs into a directory that is deleted with the context.
 
     Args:
-        logs: which.
+        logs: to copy.
         access: to which cluster, and how.
         since_seconds: how far back; None for all.
-        tail: how many last lines of each; None for all.
+        tail: number of last lines of each; None for all.
 
     Raises:
-        ClusterError: there is no way to the API server.
+        ClusterError: the API server is not accessible.
     """
     api = core_api(access)
     with TemporaryDirectory(prefix="rankscope-logs-") as folder:
@@ -163,7 +163,7 @@ def copied(
 
 
 def _copy(api: Any, log: PodLog, path: Path, since_seconds: int | None, tail: int | None) -> bool:
-    """Copy one log; return whether it was cut off."""
+    """Copy one log; return True if it was cut off."""
     limits = {"since_seconds": since_seconds, "tail_lines": tail}
     answer = api.read_namespaced_pod_log(
         log.pod,

@@ -10,8 +10,8 @@ from rankscope_analyzers.intake.cluster import TIMEOUT_SECONDS, ClusterError, No
 from rankscope_analyzers.text import wording
 
 KNOWN_SECONDS = 10.0
-"""Patience with an API server while there are addresses to go on with: a third of the watch's
-interval. It lists thousands of pods in one or two seconds."""
+"""Seconds to wait for an API server while there are addresses to continue with: a third of the
+watch's interval. It lists thousands of pods in one or two seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Known:
     """Agents' addresses.
 
     Args:
-        addresses: by node, with what is doubtful about them.
-        stale: that they are old and why, as a sentence; empty where the cluster has just answered.
+        addresses: by node, with doubts about them.
+        stale: a sentence on their age and the reason; empty if the cluster has just answered.
     """
 
     addresses: NodeAgents
@@ -28,15 +28,15 @@ class Known:
 
 
 class KnownAgents:
-    """Asks the cluster for its agents, and remembers them.
+    """Queries the cluster for its agents, and remembers them.
 
     Args:
-        look_up: asks, for the seconds that it is given. Raises ClusterError where it gets no
+        look_up: queries, within the seconds that it is given. Raises ClusterError if it gets no
             answer.
-        vouched: whether an agent could show that it is one before it is shown anything: then an
-            address can be asked however old it is. Otherwise one that has fallen silent may by now
-            be that of any pod, and is not asked again until the cluster names it anew.
-        clock: seconds that only grow.
+        vouched: True if agents prove their identity before they receive anything: then an address
+            can be used however old it is. Otherwise the address of one that has fallen silent may
+            by now belong to any pod, and is not used again until the cluster lists it again.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class KnownAgents:
         self._known = Known(NodeAgents({}))
 
     def now(self) -> Known:
-        """Return the agents that the cluster names, or named when it last answered.
+        """Return the agents that the cluster lists, or listed when it last answered.
 
         Raises:
             ClusterError: it does not answer and never did.
@@ -72,7 +72,7 @@ class KnownAgents:
         return self._known
 
     def note_answers(self, addresses: Iterable[str]) -> None:
-        """Note who of those returned last has answered."""
+        """Record which of those returned last have answered."""
         if self._known.stale and not self._vouched:
             answered = set(addresses)
             known = self._known.addresses

@@ -1,6 +1,6 @@
-"""Asks the API server for JSON, through Kubernetes' own client.
+"""Queries the API server for JSON, through Kubernetes' own client.
 
-Raw, for its typed models refuse objects that leave out what they want, and take more memory.
+Raw, because its typed models refuse objects that lack required fields, and take more memory.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ PIECE = 1 << 16
 LONGEST_MESSAGE = 300
 
 CONNECTIONS = 32
-"""That are kept open: one for each kind of object that is followed."""
+"""Connections that are kept open: one for each kind of object that is followed."""
 
 OK = 200
 
 
 class NoAnswerError(Exception):
-    """The API server cannot be reached, or says nothing that makes sense; the message says why."""
+    """The API server cannot be reached, or its response is invalid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server answers.
+    """A response of the API server.
 
     Args:
         status: of HTTP.
-        body: the object, empty if it is none.
+        body: the object, empty if it is not one.
     """
 
     status: int
@@ -49,7 +49,7 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """What it says of a refusal, on one line."""
+        """Return the message of a refusal, on one line."""
         return visible(str(self.body.get("message", "")), LONGEST_MESSAGE)
 
 
@@ -57,20 +57,20 @@ class Api(Protocol):
     """Reads and writes JSON at paths of the API server. All methods raise NoAnswerError."""
 
     def get(self, path: str, query: Mapping[str, str], seconds: float) -> Answer:
-        """Return the answer to a request, all of which may take so many seconds."""
+        """Return the response to a request, which may take `seconds` in all."""
         ...
 
     def put(self, path: str, body: Mapping[str, Any], seconds: float) -> Answer:
-        """Replace an object; return the answer."""
+        """Replace an object; return the response."""
         ...
 
     def lines(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[Answer]:
-        """Yield the events of a watch as they come; one with another status is a refusal."""
+        """Yield the events of a watch as they arrive; one with another status is a refusal."""
         ...
 
 
 class KubernetesApi:
-    """The API server that kubeconfig or the service account of the pod names.
+    """The API server in the kubeconfig or of the pod's service account.
 
     Args:
         access: which cluster.
@@ -86,28 +86,28 @@ class KubernetesApi:
         pools.connection_pool_kw["maxsize"] = CONNECTIONS
 
     def get(self, path: str, query: Mapping[str, str], seconds: float) -> Answer:
-        """Return the answer to a request.
+        """Return the response to a request.
 
         Raises:
-            NoAnswerError: there is none, or it is no JSON.
+            NoAnswerError: there is none, or it is not JSON.
         """
         response = self._asked("GET", path, query, seconds)
         return Answer(int(response.status), _object(_whole(response)))
 
     def put(self, path: str, body: Mapping[str, Any], seconds: float) -> Answer:
-        """Replace an object; return the answer.
+        """Replace an object; return the response.
 
         Raises:
-            NoAnswerError: there is none: it may have been replaced or not.
+            NoAnswerError: there is none; the object may have been replaced or not.
         """
         response = self._asked("PUT", path, {}, seconds, dict(body))
         return Answer(int(response.status), _object(_whole(response)))
 
     def lines(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[Answer]:
-        """Yield the events of a watch as they come, until the server ends it.
+        """Yield the events of a watch as they arrive, until the server ends it.
 
         Raises:
-            NoAnswerError: the connection breaks, or what comes is no JSON.
+            NoAnswerError: the connection breaks, or what arrives is not JSON.
         """
         response = self._asked("GET", path, query, seconds)
         status = int(response.status)
@@ -128,7 +128,7 @@ class KubernetesApi:
         seconds: float,
         body: Any = None,
     ) -> Any:
-        """Return the response as urllib3 has it, of which nothing is read yet."""
+        """Return urllib3's response, of which nothing is read yet."""
         from kubernetes.client.exceptions import ApiException
         from kubernetes.config.config_exception import ConfigException
         from urllib3.exceptions import HTTPError
@@ -158,7 +158,7 @@ def _whole(response: Any) -> bytes:
             if len(found) > LARGEST_ANSWER:
                 raise NoAnswerError(f"the answer has more than {LARGEST_ANSWER} bytes")
     except NoAnswerError:
-        response.close()  # what is left of it would be taken for the next answer
+        response.close()  # the rest of it would be taken for the next response
         raise
     return bytes(found)
 

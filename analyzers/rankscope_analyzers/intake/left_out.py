@@ -1,7 +1,7 @@
-"""Records of live ranks that agents' answers lack, and why.
+"""Records of live ranks that are missing from agents' responses, and why.
 
-Namespaces, pods and rings share the room of an answer; and a rank whose clock is far behind its
-node's has no records of the time that is asked for.
+Namespaces, pods and rings share the space of a response; and a rank whose clock is far behind its
+node's has no records of the requested time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rankscope_analyzers.text.name_lists import ranks_named
 from rankscope_analyzers.text.wording import age, clock
 
 MEMBERS = ("job_id", "rank", "until_unix_seconds")
-"""What an agent says of a rank for whose older records an answer had no room."""
+"""What an agent reports of a rank whose older records did not fit into a response."""
 
 MOST_RANKS = 4096
 """Ranks that are taken from one agent: more than it reads rings of."""
@@ -25,7 +25,7 @@ LeftOut = Mapping[tuple[str, int], float]
 
 
 def read(listed: Any) -> LeftOut:
-    """Return the ranks that an answer names; agents of before name none."""
+    """Return the ranks that a response lists; older agents list none."""
     found: dict[tuple[str, int], float] = {}
     for one in listed[:MOST_RANKS] if isinstance(listed, list) else ():
         job, rank, until = map(one.get, MEMBERS) if isinstance(one, dict) else (None, None, None)
@@ -35,10 +35,10 @@ def read(listed: Any) -> LeftOut:
 
 
 def behind(ranks: Iterable[Mapping[str, Any]], job_id: str, present: Collection[Any]) -> list[str]:
-    """Say which ranks of a job have no records because of their clocks.
+    """Report which ranks of a job have no records because of their clocks.
 
     Args:
-        ranks: what agents say of theirs.
+        ranks: as agents report theirs.
         job_id: the job.
         present: ranks of it that have records.
     """
@@ -59,11 +59,11 @@ def behind(ranks: Iterable[Mapping[str, Any]], job_id: str, present: Collection[
 
 
 def notes(of_agents: Iterable[LeftOut], job_id: str | None) -> Mapping[str, Sequence[str]]:
-    """Say by job whose older records are missing.
+    """Report by job whose older records are missing.
 
     Args:
-        of_agents: what each of them had no room for.
-        job_id: the job that they were asked for, None for all.
+        of_agents: what did not fit, of each agent.
+        job_id: the requested job, None for all.
     """
     of_job: dict[str, dict[int, float]] = defaultdict(dict)
     for left_out in of_agents:

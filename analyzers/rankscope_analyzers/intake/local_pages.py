@@ -1,4 +1,4 @@
-"""Pages of agents that need no connection: kept in files, or printed once by this node's agent."""
+"""Pages of agents that need no connection: saved in files, or printed once by this node's agent."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ONCE = ("-m", "rankscope_agent", "--once")
 
 
 def of_files(paths: Sequence[str]) -> list[Page]:
-    """Return pages that were kept; each node is called like its file, without the suffix.
+    """Return saved pages; each node is named after its file, without the suffix.
 
     Raises:
-        AgentError: a file cannot be read, or holds no page.
+        AgentError: a file cannot be read, or does not hold a page.
     """
     return [_of_file(path) for path in paths]
 
@@ -41,15 +41,15 @@ def _of_file(path: str) -> Page:
     except OSError as error:
         raise AgentError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise AgentError(f"{path} is no agent's page: it is not UTF-8 text") from None
+        raise AgentError(f"{path} is not an agent's page: it is not UTF-8 text") from None
 
 
 def _page(node: str, text: str, source: str) -> Page:
     if len(text) > LARGEST_PAGE:
-        raise AgentError(f"{source} is no agent's page: it has more than {LARGEST_PAGE} characters")
+        raise AgentError(f"{source} is not an agent's page: it has over {LARGEST_PAGE} characters")
     if "\nrankscope_build_info{" not in f"\n{text}":
         raise AgentError(
-            f"{source} is no agent's page; rankscope-agent --once prints one on its node"
+            f"{source} is not an agent's page; rankscope-agent --once prints one on its node"
         )
     return Page(node, time.time(), text)
 

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from typing import BinaryIO, cast
 
 CHUNK_BYTES = 96 << 10
-"""Read at a time: well below the size from which malloc maps and faults in new pages for each
-buffer (128 KiB), which makes reading three times slower, and what a core's second-level cache
-holds."""
+"""Bytes read at a time: well below the size from which malloc maps and faults in new pages for each
+buffer (128 KiB), which makes reading three times slower, and small enough for a core's second-level
+cache."""
 
 GZIP_START = b"\x1f\x8b"
 
 UTF_16_STARTS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""How a text begins that PowerShell's redirection wrote."""
+"""Byte order marks of texts that PowerShell's redirection wrote."""
 
 
 class LogError(Exception):
@@ -25,7 +25,7 @@ class LogError(Exception):
 
 
 def chunks(name: str) -> Iterator[bytes]:
-    """Yield a log's bytes, as UTF-8 where it begins with another encoding's mark.
+    """Yield a log's bytes, as UTF-8 if it begins with another encoding's mark.
 
     Args:
         name: of the file; `-` is standard input.
@@ -78,7 +78,7 @@ def _opened(name: str) -> Iterator[BinaryIO]:
 
 
 def _inflated(source: BinaryIO, start: bytes) -> Generator[bytes, None, bool]:
-    """Yield what a gzip file holds, up to where it is cut off or damaged; return if it is whole.
+    """Yield the content of a gzip file, up to where it is cut off or damaged; return True if whole.
 
     Zeros after its end are padding, as tapes and block copies leave it.
     """
@@ -93,8 +93,8 @@ def _inflated(source: BinaryIO, start: bytes) -> Generator[bytes, None, bool]:
             yield text
         whole = inflate.eof
         data = inflate.unconsumed_tail or inflate.unused_data or source.read(CHUNK_BYTES)
-        # All was taken in, and there may be more to give out.
+        # All input was consumed, and there may be more output.
         more = bool(data) or (len(text) == CHUNK_BYTES and not whole)
-        if whole:  # files made of several members, as rotation appends them
+        if whole:  # files with several members, as rotation appends them
             inflate = zlib.decompressobj(wbits=31)
     return whole

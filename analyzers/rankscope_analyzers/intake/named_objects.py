@@ -1,4 +1,4 @@
-"""Reads objects of a cluster by their names: what is there, what is not, and what is not told."""
+"""Reads objects of a cluster by their names: which exist, which do not, and which are unknown."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rankscope_analyzers.intake.kubernetes_api import OK, Answer, Api, NoAnswerE
 from rankscope_analyzers.text.sanitize import name as shown_name
 
 Key = tuple[str, str, str]
-"""Kind, namespace (empty for what belongs to no namespace) and name."""
+"""Kind, namespace (empty for kinds without namespaces) and name."""
 
 NOT_FOUND = 404
 TIMEOUT_SECONDS = 20.0
 
 MOST_READ = 512
-"""Objects asked for one by one; a job names a few, however many pods it has."""
+"""Objects requested individually; a job names a few, however many pods it has."""
 
 MOST_NODES_ONE_BY_ONE = 32
-"""Of more nodes all are listed, which takes one request for each 250 of them."""
+"""With more nodes all are listed, which takes one request for each 250 of them."""
 
 NODES_OF_A_PAGE = 250
-"""A node's object has some 30 KiB, most of it names of images."""
+"""Bytes of a node's object: some 30 KiB, most of it names of images."""
 
 MOST_PAGES = 80
 SERVICES_OF_A_PAGE = 500
@@ -41,19 +41,19 @@ PATHS: Mapping[str, str] = {
     "/trainingruntimes/{name}",
     "ClusterTrainingRuntime": "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/{name}",
 }
-"""Where the API server has each kind that is read. Secrets are none of them."""
+"""The API path of each kind that is read. Secrets are not among them."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.:]{0,251}[a-z0-9])?")
 
 
 @dataclass(slots=True)
 class NamedObjects:
-    """Objects that were asked for.
+    """Objects that were requested.
 
     Args:
-        found: those that are there.
-        absent: those of which the API server says that they are not there.
-        unread: why others are not known.
+        found: those that exist.
+        absent: those that do not exist according to the API server.
+        unread: why others are unknown.
     """
 
     found: dict[Key, Mapping[str, Any]] = field(default_factory=dict)
@@ -61,11 +61,11 @@ class NamedObjects:
     unread: dict[Key, str] = field(default_factory=dict)
 
     def knows(self, key: Key) -> bool:
-        """Return True for what was asked for before."""
+        """Return True if it was requested before."""
         return key in self.found or key in self.absent or key in self.unread
 
     def read(self, api: Api, keys: Iterable[Key]) -> None:
-        """Ask for what was not asked for before; nodes all at once where they are many."""
+        """Request what was not requested before; nodes all at once if they are many."""
         wanted = [key for key in dict.fromkeys(keys) if not self.knows(key)]
         nodes = [key for key in wanted if key[0] == "Node"]
         if len(nodes) > MOST_NODES_ONE_BY_ONE:
@@ -85,7 +85,7 @@ class NamedObjects:
         self.ask(api, key, PATHS[kind].format(namespace=namespace, name=name))
 
     def ask(self, api: Api, key: Key, path: str) -> None:
-        """Read the object at a path; what is made of the answer stands under its key."""
+        """Read the object at a path; its value or absence is recorded under its key."""
         try:
             answer = api.get(path, {}, TIMEOUT_SECONDS)
         except NoAnswerError as error:
@@ -119,7 +119,7 @@ class NamedObjects:
         return keep
 
     def read_services(self, api: Api, namespace: str) -> str:
-        """Keep the services of a namespace; return why they are not all known, else nothing."""
+        """Record the services of a namespace; return why they are not all known, or ""."""
 
         def keep(one: Mapping[str, Any]) -> None:
             metadata = one.get("metadata")
@@ -133,7 +133,7 @@ class NamedObjects:
 
 
 def is_object_name(name: str) -> bool:
-    """Return True for what may stand in a path as the name of an object."""
+    """Return True for a valid name of an object in a path."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -144,7 +144,7 @@ def _is_one(namespace: str) -> bool:
 def _pages(
     api: Api, path: str, size: int, most: int, keep: Callable[[Mapping[str, Any]], None]
 ) -> str:
-    """Hand each object of a list over; return why not all of them were read, else nothing."""
+    """Pass each object of a list on; return why not all of them were read, else an empty text."""
     query = {"limit": str(size)}
     for _ in range(most):
         try:

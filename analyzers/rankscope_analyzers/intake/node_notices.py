@@ -1,7 +1,7 @@
-"""What nodes say that ends or harms the jobs on them: from an API server, or from Prometheus.
+"""Notices of nodes that end or harm the jobs on them: from an API server, or from Prometheus.
 
-Prometheus has it of a watch that follows the cluster's jobs (`--cluster-jobs`), by job. The API
-server has it of all nodes, as of now.
+Prometheus has those from a watch that follows the cluster's jobs (`--cluster-jobs`), by job. The
+API server has those of all nodes, as of now.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rankscope_analyzers.workloads.nodes import NodeFacts, with_events
 ABOUT = "notices of nodes"
 
 PAGE = "500"
-"""Objects of an answer: a node with its images is some 20 KB."""
+"""Bytes of a response: a node with its images is some 20 KB."""
 
 MOST_PAGES = 40
 ANSWER_SECONDS = 20.0
@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NodeNotices:
-    """Notices as series: the Unix time since when each holds, 0 where that is unknown.
+    """Notices as series: the Unix time since when each holds, 0 if unknown.
 
     Args:
-        series: those of a watch name the job, those of an API server do not.
+        series: those from a watch name the job, those from an API server do not.
         not_read: what could not be read, as sentences.
     """
 
@@ -48,7 +48,7 @@ class NodeNotices:
 
 
 def from_cluster(access: ClusterAccess, now: float) -> NodeNotices:
-    """Ask the API server that the user's kubeconfig names for all nodes."""
+    """Query the API server in the user's kubeconfig for all nodes."""
     try:
         return of_api(KubernetesApi(access), now)
     except ClusterError as error:
@@ -56,7 +56,7 @@ def from_cluster(access: ClusterAccess, now: float) -> NodeNotices:
 
 
 def of_api(api: Api, now: float) -> NodeNotices:
-    """Return the notices of all nodes as of now; what is refused is named.
+    """Return the notices of all nodes as of now; what is refused is listed.
 
     Args:
         api: of the cluster.
@@ -117,12 +117,12 @@ def _listed(
 def from_prometheus(
     server: Prometheus, job_id: str | None, since: float, now: float
 ) -> NodeNotices:
-    """Ask for what a watch has exported within the newest hour.
+    """Query for what a watch has exported within the newest hour.
 
     Args:
-        server: where to ask.
-        job_id: the job to ask for, None for all.
-        since: Unix time before which nothing is asked for.
+        server: to query.
+        job_id: the job to query, None for all.
+        since: Unix time before which nothing is requested.
         now: Unix time of the end.
     """
     start = max(since, now - LARGEST_WINDOW_SECONDS)

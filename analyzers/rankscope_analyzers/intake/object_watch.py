@@ -1,4 +1,4 @@
-"""Follows one kind of object of the cluster: a list, then what changes; says what hides it."""
+"""Follows one kind of object of the cluster: a list, then changes; reports what hides it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ PAGE = "100"
 with the process."""
 
 WATCH_SECONDS = (45, 75)
-"""Least and most that one watch lasts. Each ends soon, so that a connection whose other end is gone
-is noticed; the next one goes on from the same version."""
+"""Minimum and maximum length of one watch in seconds. Each ends soon, so that a dead connection is
+noticed; the next one continues from the same version."""
 
 SLACK_SECONDS = 10.0
-"""More than that after a watch should have ended, and its connection is dead."""
+"""This long after a watch should have ended, its connection is dead."""
 
 LIST_SECONDS = 60.0
 PAUSES = (1.0, 30.0)
-"""Least and most between two attempts after an error; each is twice the one before."""
+"""Minimum and maximum seconds between two attempts after an error; each is twice the one before."""
 
 REFUSED_SECONDS = 300.0
-"""Between two attempts for a kind that the cluster has not, or that may not be read."""
+"""Seconds between two attempts for a kind that the cluster lacks, or that may not be read."""
 
 OK, FORBIDDEN, NOT_FOUND, GONE = 200, 403, 404, 410
 
@@ -44,7 +44,7 @@ class Resource(Generic[T]):
     """A kind of object, and what is kept of each.
 
     Args:
-        plural: as paths call it.
+        plural: its name in paths.
         group: of the API, empty for the core.
         versions: of the group, the newest first.
         read: returns uid and value of an object, None for those that are not kept.
@@ -59,27 +59,27 @@ class Resource(Generic[T]):
 
     @property
     def chosen(self) -> dict[str, str]:
-        """What lists and watches ask for beside the path."""
+        """Return the query of lists and watches."""
         return {"fieldSelector": self.fields} if self.fields else {}
 
     @property
     def name(self) -> str:
-        """Its name in rules."""
+        """Return its name in rules."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, version: str) -> str:
-        """Return where the objects of all namespaces are."""
+        """Return the path of the objects of all namespaces."""
         start = f"/apis/{self.group}" if self.group else "/api"
         return f"{start}/{version}/{self.plural}"
 
 
 @dataclass(frozen=True, slots=True)
 class Gone(Generic[T]):
-    """An object that is no longer there.
+    """An object that no longer exists.
 
     Args:
-        value: the last that is known of it.
-        seen: its end was seen; otherwise it was missing from a later list.
+        value: the last known one.
+        seen: True if its end was seen; otherwise it was missing from a later list.
     """
 
     value: T
@@ -103,25 +103,25 @@ class Held(Generic[T]):
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self) -> tuple[dict[str, T], list[Gone[T]], Condition]:
-        """Return what is there, and what has gone since this was called last."""
+        """Return the present objects, and those that disappeared since the last call."""
         with self.lock:
             gone, self.gone = self.gone, []
             return dict(self.values), gone, self.condition
 
     def put(self, uid: str, value: T) -> None:
-        """Note an object as it is now, unless there are too many."""
+        """Record an object's present state, unless there are too many."""
         with self.lock:
             if uid in self.values or len(self.values) < MOST_HELD:
                 self.values[uid] = value
 
     def remove(self, uid: str, value: T) -> None:
-        """Note the end of an object, and how it looked then."""
+        """Record the end of an object, and its last state."""
         with self.lock:
             self.values.pop(uid, None)
             self._ended([Gone(value, seen=True)])
 
     def replace(self, values: dict[str, T]) -> None:
-        """Note all objects as a list has them."""
+        """Record all objects of a list."""
         with self.lock:
             missing = [Gone(one, False) for uid, one in self.values.items() if uid not in values]
             self.values = values
@@ -129,9 +129,9 @@ class Held(Generic[T]):
             self.condition = "followed"
 
     def become(self, condition: Condition) -> bool:
-        """Note why nothing is known; return whether that is new.
+        """Record why nothing is known; return True if that is new.
 
-        What may no longer be read is forgotten, and has not ended by that.
+        Objects that may no longer be read are forgotten, which does not mean that they ended.
         """
         with self.lock:
             new = self.condition != condition
@@ -145,16 +145,16 @@ class Held(Generic[T]):
 
 
 class StaleVersionError(Exception):
-    """What happened since a version is no longer known: the list has to be read again."""
+    """Changes since a version are no longer known: the list has to be read again."""
 
 
 class Follower(Generic[T]):
-    """Follows one kind of object in a thread of its own, until it is closed.
+    """Follows one kind of object in a separate thread, until it is closed.
 
     Args:
         api: of the cluster.
         resource: what to follow.
-        say: takes a sentence about what hides it, each one once.
+        say: called once with each sentence about what hides it.
     """
 
     def __init__(self, api: Api, resource: Resource[T], say: Callable[[str], None]) -> None:
@@ -166,12 +166,12 @@ class Follower(Generic[T]):
         self._version = resource.versions[0]
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start to follow."""
         name = f"objects-{self.resource.plural}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def close(self) -> None:
-        """Stop after the event that is under way."""
+        """Stop after the current event."""
         self._closing.set()
 
     def _run(self) -> None:
@@ -204,7 +204,7 @@ class Follower(Generic[T]):
         """List and watch until the list has to be read again; return a refusal if there is one.
 
         Raises:
-            NoAnswerError: nothing sensible is answered.
+            NoAnswerError: there is no valid response.
         """
         refused = Answer(NOT_FOUND, {})
         for version in self.resource.versions:
@@ -271,7 +271,7 @@ class Follower(Generic[T]):
                 yield found
 
     def _watched(self, version: str) -> str:
-        """Follow one watch to its end; return the version that it came to.
+        """Follow one watch to its end; return the version that it reached.
 
         Raises:
             StaleVersionError: the version is too old.
@@ -295,7 +295,7 @@ class Follower(Generic[T]):
         return version
 
     def _noted(self, event: Mapping[str, Any]) -> str:
-        """Note an event; return the version of its object."""
+        """Record an event; return the version of its object."""
         found = event.get("object")
         found = found if isinstance(found, Mapping) else {}
         kind = event.get("type")

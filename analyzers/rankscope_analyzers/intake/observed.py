@@ -20,7 +20,7 @@ class Series:
 
     Args:
         labels: without those that Prometheus adds.
-        times: (T,) Unix seconds, rising.
+        times: (T,) Unix seconds, ascending.
         values: (T,) finite or infinite values, none of them NaN.
     """
 
@@ -32,16 +32,16 @@ class Series:
 
     @property
     def last(self) -> float:
-        """The newest value."""
+        """Return the newest value."""
         return float(self.values[-1])
 
     @property
     def seconds(self) -> float:
-        """The time from the first value to the last, 0 with one value."""
+        """Return the time from the first value to the last in seconds, 0 with one value."""
         return float(self.times[-1] - self.times[0])
 
     def increase(self) -> float:
-        """Return by how much a counter grew, over resets; NaN with fewer than two values."""
+        """Return by how much a counter grew, across resets; NaN with fewer than two values."""
         if len(self.values) < 2:
             return float("nan")
         grown = np.diff(self.values)
@@ -57,7 +57,7 @@ class Series:
         return float(self.times[changed[0]]) if len(changed) else None
 
     def held_since(self) -> float | None:
-        """Return since when it has had its newest value, None if for as long as was looked at."""
+        """Return since when it has had its newest value, None if for as long as was observed."""
         other = np.flatnonzero(self.values != self.values[-1])
         return float(self.times[other[-1] + 1]) if len(other) else None
 
@@ -68,11 +68,11 @@ BySeriesName = Mapping[str, Sequence[Series]]
 
 @runtime_checkable
 class Dated(Protocol):
-    """Series of one node that need not all be looked at to see how new they are."""
+    """Series of one node whose age is known without looking at all of them."""
 
     @property
     def newest(self) -> float:
-        """Return when the newest value was read, 0 where there is none."""
+        """Return when the newest value was read, 0 if there is none."""
         ...
 
 
@@ -82,7 +82,7 @@ class Observed:
 
     Args:
         by_node: by node, by metric name.
-        source: how to find it again, for evidence: an agent's address or a query.
+        source: where to find it again, for evidence: an agent's address or a query.
     """
 
     by_node: Mapping[str, BySeriesName]
@@ -90,7 +90,7 @@ class Observed:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """The nodes that were read."""
+        """Return the nodes that were read."""
         return frozenset(self.by_node)
 
     def named(self, name: str) -> Iterator[Series]:
@@ -139,7 +139,7 @@ def _newest(found: BySeriesName) -> float:
 
 
 def gathered(series: Iterable[Series], source: str = "") -> Observed:
-    """Put series together by node and name."""
+    """Group series by node and name."""
     found: dict[str, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
     for one in series:
         found[one.node][one.name].append(one)

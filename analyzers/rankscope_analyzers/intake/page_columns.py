@@ -1,7 +1,7 @@
 """Agents' pages as columns: which series a page shows, and one number for each of them.
 
-The pages of 2,048 nodes have more than a million series, of which an analyzer looks at some: these
-become `Series` when they are asked for.
+The pages of 2,048 nodes have more than a million series, of which an analyzer reads some: these
+become `Series` when they are requested.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MAXIMUM_SERIES_OF_A_PAGE = 20_000
 """An agent shows 2,000 series by default; ten times that is not an agent's page."""
 
 SHARED_LABELS = 1 << 14
-"""Texts of labels whose meaning is remembered: those that are alike on all nodes of a kind, which
-are most of a page, and those of the nodes of a job, while it is judged."""
+"""Texts of labels that are kept parsed: those that are the same on all nodes of a kind, which are
+most of a page, and those of the nodes of a job, while it is judged."""
 
 SHAPES = 1 << 10
 """Kinds of pages, by the metrics that they show, and how many series of each."""
@@ -39,25 +39,25 @@ class Layout:
     """Which series a page shows.
 
     Args:
-        spans: where those of each metric stand, by its name; shared by the nodes of a kind.
-        texts: what stands between the braces of each series.
+        spans: index range of each metric's series, by its name; shared by the nodes of a kind.
+        texts: the text between the braces of each series.
     """
 
     spans: Mapping[str, slice]
     texts: tuple[str, ...]
 
     def of(self, name: str) -> tuple[str, ...]:
-        """Return what stands between the braces of the series of a metric."""
+        """Return the texts between the braces of the series of a metric."""
         span = self.spans.get(name)
         return () if span is None else self.texts[span]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What one page says.
+    """The values of one page.
 
     Args:
-        layout: of its series; the same object as that of the page before where they are the same.
+        layout: of its series; the same object as that of the previous page if they are the same.
         values: (len(layout.texts),) none of them NaN.
     """
 
@@ -68,8 +68,8 @@ class Column:
 def column(text: str, names: frozenset[str], before: Layout | None) -> Column:
     """Return the series of a page that have one of these names.
 
-    A line that is none of Prometheus' text format is skipped, of a series that a page shows twice
-    the second line, and of a page that is too long the rest.
+    Lines that are not in Prometheus' text format are skipped, as are further lines of a series that
+    a page shows twice, and the rest of a page that is too long.
 
     Args:
         text: of the page.
@@ -106,12 +106,12 @@ def _spans(counts: tuple[tuple[str, int], ...]) -> Mapping[str, slice]:
 
 
 class NodeSeries(Mapping[str, Sequence[Series]]):
-    """The series of one node by metric name, made when they are asked for.
+    """The series of one node by metric name, made when they are requested.
 
     Args:
         node: name of the node.
-        times: (T,) Unix seconds of its pages, rising.
-        columns: what each of these says; they need not show the same series.
+        times: (T,) Unix seconds of its pages, ascending.
+        columns: the values of each of these; they need not show the same series.
     """
 
     __slots__ = ("_columns", "_layouts", "_names", "_node", "_times")
@@ -145,7 +145,7 @@ class NodeSeries(Mapping[str, Sequence[Series]]):
 
     @property
     def newest(self) -> float:
-        """Return when the newest value was read, 0 where there is none."""
+        """Return when the newest value was read, 0 if there is none."""
         shown = (len(one.values) > 0 for one in self._columns)
         return max((float(self._times[at]) for at, some in enumerate(shown) if some), default=0.0)
 
@@ -186,9 +186,9 @@ def _number(text: str) -> float | None:
 
 @lru_cache(SHARED_LABELS)
 def labels(text: str) -> Mapping[str, str]:
-    """Return the labels of a series from what stands between its braces.
+    """Return the labels of a series from the text between its braces.
 
-    Names and values are interned: one GPU's stand in fifty series of its page.
+    Names and values are interned: those of one GPU occur in fifty series of its page.
     """
     return {sys.intern(name): sys.intern(_unescaped(value)) for name, value in _LABEL.findall(text)}
 

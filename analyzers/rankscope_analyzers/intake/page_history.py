@@ -1,7 +1,7 @@
 """Agents' pages of the last evaluations: every page is parsed once, on arrival.
 
-A page is as old as what it shows: between two pages of a node as much time has passed as between
-their snapshots, by the node's own clock, not as between the answers.
+A page is as old as what it shows: the time between two pages of a node is that between their
+snapshots, by the node's own clock, not that between the responses.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class _Taken:
     Args:
         look: number of the look that it was read at.
         time: Unix seconds when it was read.
-        taken: Unix seconds when its snapshot was taken, by the node's clock; None if it is silent.
-        column: what it says.
+        taken: Unix seconds when its snapshot was taken, by the node's clock; None if unknown.
+        column: its values.
     """
 
     look: int
@@ -79,7 +79,7 @@ class PageHistory:
         self.polls = 0
 
     def add(self, pages: Iterable[Page], oldest: float = -math.inf) -> tuple[AnalysisError, ...]:
-        """Take the pages of one look; of a node that answers no more the older ones stay a while.
+        """Add the pages of one look; those of a node that answers no more are kept a while.
 
         Args:
             pages: of all nodes that answered.
@@ -109,7 +109,7 @@ class PageHistory:
 
 
 def from_pages(pages: Iterable[Page], reads: Iterable[Metric], source: str = "") -> Observed:
-    """Put pages together, of any number of nodes and times."""
+    """Combine pages, of any number of nodes and times."""
     history = PageHistory(reads, polls=1)
     history.add(pages)
     return history.observed(source)
@@ -123,7 +123,7 @@ def _series(node: str, pages: Sequence[_Taken]) -> NodeSeries:
 
 
 def _moments(pages: Sequence[_Taken]) -> list[float]:
-    """Return how old pages are by our clock: answers are late by as much as the quickest was."""
+    """Return how old pages are by our clock: responses are late by as much as the quickest was."""
     known = ((page, page.taken) for page in pages if page.taken is not None)
     late = min((page.time - taken for page, taken in known), default=0.0)
     return [one.time if one.taken is None else one.taken + late for one in pages]

@@ -1,8 +1,8 @@
 """Reads series from Prometheus, or any server with its HTTP API, into a matrix.
 
-A range of thousands of series is tens of megabytes of JSON. Two things make it fast: the answer is
-asked for uncompressed, because the server spends five times as long on gzip as on the query, and
-numbers are read straight out of the bytes, without building a Python object for each.
+A range of thousands of series is tens of megabytes of JSON. Two things make reading it fast: the
+response is requested uncompressed, because the server spends five times as long on gzip as on the
+query, and numbers are parsed directly from the bytes, without a Python object for each.
 
 API: https://prometheus.io/docs/prometheus/latest/querying/api.
 """
@@ -28,20 +28,20 @@ TIMEOUT_SECONDS = 60.0
 """Prometheus ends its own queries after two minutes; a verdict is worth waiting for one."""
 
 WHOLE_ANSWER_SECONDS = 120.0
-"""For all of an answer: a gigabyte, at a tenth of what a network of 1 Gbit/s carries."""
+"""Seconds for a whole response: a gigabyte, at a tenth of the bandwidth of a 1 Gbit/s network."""
 
 MAXIMUM_ANSWER_BYTES = 1 << 30
-"""16,384 series of 360 points have 203 MB; five times that is no question of ours."""
+"""Bytes: 16,384 series of 360 points have 203 MB; five times that answers no query of ours."""
 
 MAXIMUM_POINTS = 11_000
-"""Points per series that Prometheus gives at most for one query."""
+"""Points per series that Prometheus returns at most for one query."""
 
 _SERIES, _VALUES, _END = b'{"metric":', b',"values":[', b"]]"
 _NOT_NUMBERS = b'"[]'
 
 
 class PrometheusError(Exception):
-    """The server gives no usable answer; the message says which and why."""
+    """The server sends no usable response; the message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Matrix:
     """Series over a common grid of moments.
 
     Args:
-        labels: N label sets, with `__name__` where the query kept it.
+        labels: N label sets, with `__name__` if the query kept it.
         times: (T,) Unix seconds, evenly spaced.
         values: (N, T) values, NaN where a series has none.
     """
@@ -65,7 +65,7 @@ class Prometheus:
 
     Args:
         url: its address.
-        entry: what is shown to be let in.
+        entry: credentials.
     """
 
     url: str
@@ -112,7 +112,7 @@ class Prometheus:
             "Accept-Encoding": "identity",
             "Content-Type": "application/x-www-form-urlencoded",
         }
-        # Posted, because queries outgrow what proxies take in a URL.
+        # Posted, because queries outgrow the URLs that proxies accept.
         data = urlencode(query).encode()
         request = Request(base + path, data=data, headers=headers)  # noqa: S310 - scheme is checked
         deadline = Deadline(WHOLE_ANSWER_SECONDS, TIMEOUT_SECONDS)
@@ -140,16 +140,16 @@ class Prometheus:
 
 
 def parse_matrix(body: bytes, times: Floats) -> Matrix:
-    """Read the answer to a range query onto a grid.
+    """Read the response to a range query onto a grid.
 
-    Points off the grid, as other servers may give them, go to the nearest moment of it.
+    Points off the grid, as other servers may return them, go to the nearest moment of it.
 
     Args:
         body: JSON as Prometheus writes it: no white space, `metric` before `values`.
         times: (T,) Unix seconds, evenly spaced.
 
     Raises:
-        PrometheusError: it is no matrix.
+        PrometheusError: it is not a matrix.
     """
     if not body.startswith(b'{"status":"success"') or b'"resultType":"matrix"' not in body[:4096]:
         raise PrometheusError(f"the answer is no matrix: {body[:200].decode('utf-8', 'replace')}")
@@ -165,7 +165,7 @@ def parse_matrix(body: bytes, times: Floats) -> Matrix:
 def _series(body: bytes) -> Iterator[tuple[Mapping[str, str], Floats]]:
     """Yield each series' labels and its numbers: moment, value, moment, value...
 
-    The marks cannot stand inside a label, where quotes are escaped, nor inside a number.
+    The markers cannot occur inside a label, where quotes are escaped, nor inside a number.
     """
     position = body.find(_SERIES)
     while position >= 0:
@@ -174,7 +174,7 @@ def _series(body: bytes) -> Iterator[tuple[Mapping[str, str], Floats]]:
         following = body.find(_SERIES, position + 1)
         if values < 0 or end < 0:
             if b'"histograms":' in body[position:]:
-                return  # native histograms alone: nothing of ours
+                return  # only native histograms, which we never query
             raise PrometheusError("the answer breaks off in the middle of a series")
         if 0 <= following < values:  # a series of native histograms, without values
             position = following
@@ -211,7 +211,7 @@ def _on_grid(numbers: Floats, times: Floats) -> Floats:
     step = times[1] - times[0] if len(times) > 1 else 1.0
     if len(values) == len(times) and abs(moments[0] - times[0]) < step / 2:
         return values
-    near = np.abs(moments - times[0]) <= step * len(times)  # which neither NaN nor infinity is
+    near = np.abs(moments - times[0]) <= step * len(times)  # NaN and infinity are not
     indices = np.rint((moments[near] - times[0]) / step).astype(int)
     inside = (indices >= 0) & (indices < len(times))
     row[indices[inside]] = values[near][inside]
@@ -219,7 +219,7 @@ def _on_grid(numbers: Floats, times: Floats) -> Floats:
 
 
 def _reason(error: HTTPError) -> str:
-    """Return what Prometheus says about a refused query, or the beginning of what another says."""
+    """Return Prometheus' reason for refusing a query, or the beginning of any other response."""
     body = error.read(4096)
     try:
         document: Any = untrusted_json.read(body)

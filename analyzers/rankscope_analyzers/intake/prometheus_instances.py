@@ -1,7 +1,7 @@
 """Which scraped agents (instances) represent which nodes, and which of them to reject.
 
-An agent that is replaced has another address, and so does one that takes another's name: the first
-begins where the other ends, the second speaks beside it.
+An agent that is replaced gets another address, as does one that claims another's name: the first
+begins when the other ends, the second reports at the same time.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from rankscope_analyzers.text.name_lists import listed
 from rankscope_analyzers.text.sanitize import name
 
 LARGEST_WINDOW_SECONDS = 3600.0
-"""How far back is looked for agents: what wears on the hour before tells what is wrong now."""
+"""How far back agents are searched: history from before that says nothing about what is wrong
+now."""
 
 STEP_SECONDS = 60.0
 
 LINGERING_SECONDS = 300.0
-"""How long Prometheus goes on giving the last value of a target that is gone, where it was not told
-that it is (--query.lookback-delta)."""
+"""How long Prometheus keeps returning the last value of a target that is gone, unless it was marked
+stale (--query.lookback-delta)."""
 
 Address = tuple[str, str]
-"""Cluster and node; several clusters in one Prometheus may have nodes of one name."""
+"""Cluster and node; several clusters in one Prometheus may have nodes of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Instances:
     """The agents that Prometheus scrapes.
 
     Args:
-        nodes: of each instance that is believed.
+        nodes: of each instance that is trusted.
         refused: the others.
         doubts: why, as sentences.
     """
@@ -54,13 +55,13 @@ def known(server: Prometheus, job_id: str | None, since: float, now: float) -> I
     """Return the agents with a rank or GPU of a job, or of any.
 
     Args:
-        server: where to ask.
+        server: to query.
         job_id: the job, None for all.
-        since: Unix time before which nothing is asked for.
+        since: Unix time before which nothing is requested.
         now: Unix time of the end.
 
     Raises:
-        SourceError: the server cannot be asked.
+        SourceError: the server cannot be queried.
     """
     try:
         addresses = _addresses(server, job_id, max(since, now - LARGEST_WINDOW_SECONDS), now)
@@ -102,10 +103,10 @@ def _believed(addresses: Mapping[str, Address], server: Prometheus, now: float) 
 
 
 def _seen(server: Prometheus, instances: Sequence[str], now: float) -> Mapping[str, Booleans]:
-    """Return at which minutes of the last hour each of these instances was there."""
+    """Return the minutes of the last hour at which each of these instances was present."""
     if not instances:
         return {}
-    # re.escape gives what RE2 reads; the selector's string takes Go's escapes, as JSON's are.
+    # re.escape writes what RE2 reads; the selector's string has Go's escapes, like JSON's.
     wanted = json.dumps("|".join(re.escape(one) for one in instances))
     query = f"group by (instance) ({agent.BUILD_INFO.name}{{instance=~{wanted}}})"
     found = server.range(query, now - LARGEST_WINDOW_SECONDS, now, STEP_SECONDS)
@@ -116,7 +117,7 @@ def _seen(server: Prometheus, instances: Sequence[str], now: float) -> Mapping[s
 
 
 def _at_once(several: Collection[str], seen: Mapping[str, Booleans]) -> frozenset[str]:
-    """Return the instances that were there beside another for longer than one can linger."""
+    """Return the instances that were present together for longer than a stale one lingers."""
     return frozenset(one for pair in _overlapping(several, seen) for one in pair)
 
 

@@ -15,11 +15,11 @@ from rankscope_analyzers.intake.prometheus_instances import LARGEST_WINDOW_SECON
 from rankscope_analyzers.steps.job_records import SourceError
 
 POINTS = 24
-"""Moments asked for. Two would do for counters; 512 nodes of 240 series have three million values
+"""Moments requested. Two would do for counters; 512 nodes of 240 series have three million values
 at 24, which is what a second of parsing allows."""
 
 SMALLEST_STEP_SECONDS = 15.0
-"""The usual scrape interval; asking for less repeats values."""
+"""The usual scrape interval; a shorter step repeats values."""
 
 NODES_PER_QUERY = 64
 """Instances named in one selector, so that queries stay a few kilobytes long."""
@@ -38,14 +38,14 @@ def from_prometheus(
     """Read the newest hour of nodes.
 
     Args:
-        server: where to ask.
-        nodes: the node of each instance that is asked for.
+        server: to query.
+        nodes: the node of each instance that is queried.
         metrics: series to read.
-        since: Unix time before which nothing is asked for.
+        since: Unix time before which nothing is requested.
         now: Unix time of the end.
 
     Raises:
-        SourceError: the server cannot be asked.
+        SourceError: the server cannot be queried.
     """
     start = max(since, now - LARGEST_WINDOW_SECONDS)
     step = max(SMALLEST_STEP_SECONDS, (now - start) / POINTS)
@@ -73,7 +73,7 @@ def _read(
     nodes: Mapping[str, str],
     window: tuple[float, float, float],
 ) -> Iterator[Series]:
-    # re.escape gives what RE2 reads; the selector's string takes Go's escapes, as JSON's are.
+    # re.escape writes what RE2 reads; the selector's string has Go's escapes, like JSON's.
     wanted = json.dumps("|".join(re.escape(one) for one in instances))
     query = f"{{__name__=~{json.dumps('|'.join(names))}, instance=~{wanted}}}"
     yield from _series(server.range(query, *window), nodes)

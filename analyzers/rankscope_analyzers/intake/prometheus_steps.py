@@ -1,7 +1,7 @@
 """Step records from Prometheus: mean times of each rank's steps between two scrapes.
 
 Counters of steps and seconds hold the mean of an interval exactly, whatever happened within it.
-What is shorter than an interval is averaged away; agents' own records show it.
+Anything shorter than an interval is averaged away; agents' own records show it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.steps.job_records import JobRecords, SourceError
 
 SMALLEST_INTERVAL_SECONDS = 15.0
-"""The usual scrape interval; asking for less repeats values."""
+"""The usual scrape interval; a shorter step repeats values."""
 
 LARGEST_COUNT = 720
-"""Intervals asked for: 16,384 ranks of seven counters are some 400 MB of JSON each at that."""
+"""Intervals requested: 16,384 ranks of seven counters are some 400 MB of JSON each at that
+number."""
 
 SETTLED_SECONDS = 5.0
-"""A sample is there so long after it was taken, at the latest: what was read then does not change.
-"""
+"""Seconds after which a sample is available at the latest: older results do not change."""
 
 COUNTERS: Mapping[str, Metric] = {
     "step_seconds": metrics.STEP_SECONDS,
@@ -43,10 +43,10 @@ COUNTERS: Mapping[str, Metric] = {
     "cpu_wait_seconds": metrics.CPU_WAIT_SECONDS,
     "samples": metrics.SAMPLES,
 }
-"""Columns of the trace contract and the counters that they are the increase of."""
+"""Columns of the trace contract and the counters whose increase they are."""
 
 STEPS = "steps"
-"""The counter that all others are divided by."""
+"""The counter that divides all others."""
 
 ALL_INSTANCES = Instances({})
 
@@ -74,18 +74,18 @@ def from_prometheus(
 ) -> tuple[JobRecords, ...]:
     """Read jobs' counters and turn them into records, one per rank and interval.
 
-    Intervals begin at multiples of their length, whenever they are asked for: who asks again gets
-    the same records, and newer ones.
+    Intervals begin at multiples of their length, whenever they are requested: a repeated request
+    returns the same records, and newer ones.
 
     Args:
-        server: where to ask.
-        job_id: the job to ask for, None for all.
-        since_unix_seconds: beginning of the time that is looked at.
+        server: to query.
+        job_id: the job to query, None for all.
+        since_unix_seconds: beginning of the time that is read.
         now_unix_seconds: its end.
         instances: what is known of the agents that are scraped.
 
     Raises:
-        SourceError: the server cannot be asked, or has no series of such a job.
+        SourceError: the server cannot be queried, or has no series of such a job.
     """
     length = now_unix_seconds - since_unix_seconds
     interval = max(SMALLEST_INTERVAL_SECONDS, length / LARGEST_COUNT)
@@ -159,10 +159,10 @@ class _Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Trust:
-    """Whose word counts.
+    """Whose reports are trusted.
 
     Args:
-        claims: those that are not believed.
+        claims: those that are not trusted.
         ranks: those of which every claim of their node is refused.
     """
 
@@ -174,12 +174,12 @@ class _Trust:
     def of(
         cls, instances: Instances, claims: set[OwnershipClaim], foreign: frozenset[OwnershipClaim]
     ) -> _Trust:
-        """Return whom to believe: all but foreign claims, and ranks that have no others."""
+        """Trust all but foreign claims, and ranks that have no others."""
         own = {one.key for one in claims.difference(foreign)}
         return cls(instances, foreign, frozenset(one.key for one in foreign) - own)
 
     def has(self, labels: Mapping[str, str]) -> bool:
-        """Return True if a series is to be believed."""
+        """Return True if a series is trusted."""
         if labels.get("instance", "") in self.instances.refused:
             return False
         claim = _claim(labels, self.instances)
@@ -201,14 +201,14 @@ def _claim(labels: Mapping[str, str], instances: Instances) -> OwnershipClaim:
 
 
 def _counter(server: Prometheus, metric: Metric, job_id: str | None, grid: _Grid) -> Matrix:
-    """Fetch a counter of each rank, as each agent tells it."""
+    """Fetch a counter of each rank, as each agent reports it."""
     query = f"max by (instance, job_id, rank) ({metric.name}{_selector(job_id)})"
     beyond = grid.interval / 4  # of the last moment, which rounding must not cut off
     return server.range(query, grid.moment(0), grid.moment(grid.count) + beyond, grid.interval)
 
 
 def _selector(job_id: str | None) -> str:
-    # PromQL's strings have the escapes of Go, of which those of JSON are a part.
+    # PromQL's strings have the escapes of Go, which include those of JSON.
     return "" if job_id is None else "{job_id=" + json.dumps(job_id) + "}"
 
 
@@ -274,7 +274,7 @@ def _records(
 
 
 def _means(totals: Floats | None, done: Floats, usable: Booleans) -> Floats:
-    """Return seconds per step of the usable intervals; NaN where they were not measured."""
+    """Return seconds per step of the usable intervals; NaN if they were not measured."""
     if totals is None:
         return np.full(int(usable.sum()), np.nan)
     return _increase(totals)[usable] / done[usable]
@@ -287,7 +287,7 @@ def _increase(totals: Floats) -> Floats:
 
 
 def _by_key(matrix: Matrix, trust: _Trust) -> Mapping[Key, Floats]:
-    """Return the counters by rank; of two agents that tell of a rank, the one that knows more."""
+    """Return the counters by rank; if two agents report a rank, from the one that knows more."""
     found: dict[Key, Floats] = {}
     for labels, row in zip(matrix.labels, matrix.values, strict=True):
         key = _key(labels)

@@ -12,22 +12,22 @@ from rankscope_analyzers.intake.observed import Series
 from rankscope_analyzers.numeric.arrays import Floats
 
 Thing = tuple[str, ...]
-"""What tells a thing from others: its values of some text columns."""
+"""The identity of an object: its values of some text columns."""
 
 
 def table(
     cells: Iterable[tuple[Thing, str, Series]], names: Sequence[str], time: str
 ) -> pd.DataFrame:
-    """Return the values of series by thing and moment.
+    """Return the values of series by object and moment.
 
     Args:
-        cells: a thing, a column, and a series that stands there; where a thing has several series
-            in one column these are added up.
-        names: text columns, one for each part of a thing.
+        cells: an object, a column, and a series for that cell; several series in one cell are
+            summed.
+        names: text columns, one for each part of an object's identity.
         time: name of the column of times, Unix seconds.
 
     Returns:
-        Columns of `names`, `time` and those of the cells, NaN where a thing has no value.
+        Columns of `names`, `time` and those of the cells, NaN where an object has no value.
     """
     things: dict[Thing, list[tuple[str, Series]]] = defaultdict(list)
     for thing, column, series in cells:
@@ -48,9 +48,9 @@ def table(
 
 
 def _moments(several: Sequence[Series]) -> Floats:
-    """Return the times at which any of a thing's series has a value, rising."""
+    """Return the times at which any of an object's series has a value, ascending."""
     first = several[0].times
-    if all(series.times is first for series in several):  # of one node's pages, as a rule
+    if all(series.times is first for series in several):  # usually from the pages of one node
         return first
     return np.unique(np.concatenate([series.times for series in several]))
 

@@ -1,7 +1,7 @@
-"""Reads the binary form of an agent's step records, which need not be one: pure.
+"""Reads the binary form of an agent's step records, without trusting it: pure.
 
-The form is that of `rankscope_agent.contract.step_blocks`. Nothing of an answer is believed before
-its lengths are checked; numbers are read where they lie, without a copy of each.
+The form is that of `rankscope_agent.contract.step_blocks`. Nothing of a response is used before its
+lengths are checked; numbers are read in place, without a copy of each.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 
 MOST_HEAD_BYTES = 4 << 20
-"""A thousand rings, of which each has a line of half a kilobyte."""
+"""Rings: a thousand, each with a line of half a kilobyte."""
 
 MOST_COLUMNS = 64
 MOST_ROWS = 1 << 20
 """Twice what an agent sends at once."""
 
 LARGEST_NUMBER = 1 << 62
-"""A ring that counts beyond it would be older than the universe."""
+"""A ring with a larger count would be older than the universe."""
 
 NEEDED = frozenset((form.RING_INDEX, form.TIMING_INDEX, *form.RECORD_NUMBERS[:3]))
 """Columns without which a row has no rank, no step or no time."""
@@ -39,12 +39,12 @@ _NAME = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A ring, as the head of an answer has it.
+    """A ring, from the head of a response.
 
     Args:
         name: of its file.
-        whole: its records are from `since` on: it is new, or its cursor was none of its own.
-        rank: what agents tell of a rank, as in /api/v1/ranks.
+        whole: True if its records begin at `since`: it is new, or its cursor was invalid.
+        rank: what agents report of a rank, as in /api/v1/ranks.
     """
 
     name: str
@@ -59,14 +59,14 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What an answer says before its records: mostly the same as the answer before.
+    """What precedes the records in a response: mostly the same as in the response before.
 
     Args:
-        text: that it was read from.
-        node: that the agent says it is on.
+        text: that it was parsed from.
+        node: that the agent claims to be on.
         columns: names of a row's numbers.
-        timing_sources: names that `timing` counts.
-        rings: all that the agent has, with or without new records.
+        timing_sources: names that `timing` indexes.
+        rings: all of the agent's, with or without new records.
     """
 
     text: bytes
@@ -78,16 +78,16 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class StepColumns:
-    """The records of one answer.
+    """The records of one response.
 
     Args:
-        head: what it says of them all.
-        next_numbers: of the record to ask for next, for each ring.
-        ring: (n,) of which ring each record is.
+        head: what describes all of them.
+        next_numbers: of the record to request next, for each ring.
+        ring: (n,) index of each record's ring.
         numbers: (n,) columns by name; NaN where a value is unknown.
-        truncated: there is more.
-        left_out: ranks of which the agent has older records, and had no room for them.
-        in_blocks: the agent sends columns.
+        truncated: True if there is more.
+        left_out: ranks of which the agent has older records that did not fit.
+        in_blocks: True if the agent sends columns.
     """
 
     head: Head
@@ -109,19 +109,19 @@ class StepColumns:
 
     @property
     def timing_sources(self) -> tuple[str, ...]:
-        """Return the names that the column `timing` counts."""
+        """Return the timing sources that the column `timing` indexes."""
         return self.head.timing_sources
 
 
 def parsed(data: bytes, before: Head | None = None) -> StepColumns:
-    """Return what an answer says.
+    """Return the content of a response.
 
     Args:
-        data: the answer.
-        before: what the same agent said last, which is not read again where it is the same.
+        data: the response.
+        before: the same agent's previous head, which is not parsed again if it is the same.
 
     Raises:
-        ValueError: it is no such answer, was cut off, or contradicts itself.
+        ValueError: it is not such a response, was cut off, or contradicts itself.
     """
     text, at = _head_text(data)
     head = before if before is not None and before.text == text else _head(text)
@@ -173,7 +173,7 @@ def _object(data: bytes, at: int, length: int) -> Mapping[str, Any]:
 
 
 def _table(data: bytes, at: int, columns: int) -> tuple[Floats, Mapping[str, Any]]:
-    """Return (columns, n) numbers of all blocks, and the tail behind them."""
+    """Return (columns, n) numbers of all blocks, and the tail after them."""
     blocks: list[Floats] = []
     total = 0
     while True:
@@ -231,7 +231,7 @@ def _ring(head: Any) -> Ring:
     if not isinstance(job_id, str) or not isinstance(node, str):
         raise ValueError("the name of a job or of a node is no text")
     for text in chain((job_id, node), (one for one in head.values() if isinstance(one, str))):
-        text.encode()  # half a surrogate pair, which JSON allows, cannot stand in a table
+        text.encode()  # half a surrogate pair, which JSON allows, cannot be stored in a table
     if not _is_count(rank, MAXIMUM_RANK):
         raise ValueError(f"a ring of job {job_id[:80]!a} has no rank")
     return Ring(name, bool(head.get("whole")), head)

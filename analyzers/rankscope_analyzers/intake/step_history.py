@@ -1,4 +1,4 @@
-"""Agents' step records across evaluations, so that each agent is asked only for new ones."""
+"""Agents' step records across evaluations, so that each agent is queried only for new ones."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from rankscope_analyzers.intake.left_out import LeftOut
 START = "t_start_unix_seconds"
 SYNC = "sync_seconds"
 AGENT = "agent"
-"""Column that tells of which agent a record is, by a number that `StepHistory` gives it."""
+"""Column with the agent of each record, as a number that `StepHistory` assigns."""
 
 KNOWN = frozenset((*STEP_COLUMNS, "tokens"))
 """Columns that are read; agents of later versions may have more."""
 
 PLAIN = frozenset((str, int, float, bool, type(None)))
-"""What may stand in a record."""
+"""Types of values in a record."""
 
 OWNER = frozenset(("job_id", "rank"))
 """Columns without which a record's rank is unknown."""
 
 LARGEST = 2**63 - 1
-"""Numbers beyond are in no record, and not all of them can be made floats."""
+"""Larger numbers are in no record, and not all of them can be converted to floats."""
 
 REREAD_POLLS = 20
-"""At every so many polls an agent is asked for everything: a node's clock may have been set back,
-so that its new records look old. Ten minutes at the watch's default interval."""
+"""Polls after which an agent is queried for everything: a node's clock may have been set back, so
+that its new records look old. Ten minutes at the watch's default interval."""
 
 _Rank = tuple[Hashable, Hashable]
 """Job and number of a rank, as an agent gives them."""
@@ -44,14 +44,14 @@ _Rank = tuple[Hashable, Hashable]
 
 @dataclass(frozen=True, slots=True)
 class StepAnswer:
-    """What an agent reported of its steps.
+    """An agent's response about its steps.
 
     Args:
         url: the agent's address.
         since: Unix time from which on these are all its records.
         columns: their names.
         rows: the records.
-        left_out: ranks of which the agent has more since then, and had no room for it.
+        left_out: ranks of which the agent has more since then that did not fit.
     """
 
     url: str
@@ -61,14 +61,14 @@ class StepAnswer:
     left_out: LeftOut = field(default_factory=dict)
 
     def column(self, name: str) -> list[Any]:
-        """Return the values of a column, none where it is missing."""
+        """Return the values of a column, none if it is missing."""
         if name not in self.columns:
             return []
         index = self.columns.index(name)
         return [row[index] for row in self.rows]
 
     def starts(self) -> Iterator[tuple[_Rank, float]]:
-        """Yield job and rank of each record that says when its step began, and when that was."""
+        """Yield job, rank and start of each record that has a start."""
         columns = (self.column(name) for name in ("job_id", "rank", START))
         for job, rank, start in zip(*columns, strict=False):
             if isinstance(start, int | float) and math.isfinite(start):
@@ -76,11 +76,11 @@ class StepAnswer:
 
 
 def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnswer:
-    """Return what an agent's answer says in the columns that are known here.
+    """Return an agent's response in the columns that are known here.
 
     Raises:
-        ValueError: a row is too long, too short or no row, or holds what no record does; a column
-            is there twice; records do not say of which job and rank they are.
+        ValueError: a row is too long, too short or not a row, or holds an invalid value; a column
+            occurs twice; records lack their job or rank.
         KeyError: there are no columns or no rows.
         TypeError: these are of a wrong type.
     """
@@ -99,7 +99,7 @@ def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnsw
     if any(type(value) is int and abs(value) > LARGEST for value in chain.from_iterable(rows)):
         raise ValueError(f"a number is larger than {LARGEST}")
     for text in {value for value in chain.from_iterable(rows) if type(value) is str}:
-        text.encode()  # half a surrogate pair, which JSON allows, cannot stand in a table
+        text.encode()  # half a surrogate pair, which JSON allows, cannot be stored in a table
     columns = tuple(names[index] for index in known)
     answer = StepAnswer(url, since, columns, rows, left_out.read(document.get("left_out")))
     if {type(job) for job in answer.column("job_id")} - {str}:
@@ -109,14 +109,14 @@ def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnsw
 
 @dataclass(slots=True)
 class _Agent:
-    """What is known of one agent.
+    """The state of one agent.
 
     Args:
         number: that its records carry.
-        polls: how often it answered, counted from a number of its own.
+        polls: how often it answered, counted from an individual offset.
         newest: when the newest step of each of its ranks began.
-        blind: whether its newest records lack sync time.
-        left_out: ranks of which it had no room for older records.
+        blind: True if its newest records lack sync time.
+        left_out: ranks whose older records did not fit.
     """
 
     number: int
@@ -136,19 +136,19 @@ class StepHistory:
         self._numbers = 0
 
     def since(self, url: str, ranks: Iterable[Mapping[str, Any]], oldest: float) -> float:
-        """Return from when on an agent's records are to be read anew.
+        """Return from when on an agent's records are to be read again.
 
         Args:
             url: the agent's address.
-            ranks: what it says of its ranks just now.
-            oldest: Unix time from which on records are wanted at all.
+            ranks: its present report on its ranks.
+            oldest: Unix time of the oldest records that are wanted.
         """
         agent = self._agents.get(url)
         if agent is None or agent.polls % REREAD_POLLS == 0 or not agent.newest:
             return oldest
         alive = [(rank.get("job_id"), rank.get("rank")) for rank in ranks if rank.get("alive")]
         if not all(rank in agent.newest for rank in alive):
-            return oldest  # how long a rank has been there without a record is unknown
+            return oldest  # how long a rank has existed without a record is unknown
         of_alive = (agent.newest[rank] for rank in alive)
         return max(oldest, min(of_alive, default=max(agent.newest.values())))
 
@@ -162,22 +162,22 @@ class StepHistory:
         return agent.newest if agent else {}
 
     def lacks_sync(self, url: str) -> bool:
-        """Return True if records that an agent sent last do not say how long a rank was in sync."""
+        """Return True if the records that an agent sent last lack the time in sync."""
         agent = self._agents.get(url)
         return agent is not None and agent.blind
 
     def left_out(self, url: str, oldest: float) -> LeftOut:
-        """Return the ranks of an agent of whose records since a moment not all are here."""
+        """Return the ranks of an agent whose records since a moment are incomplete here."""
         agent = self._agents.get(url)
         known = agent.left_out if agent else {}
         return {rank: until for rank, until in known.items() if until >= oldest}
 
     def add(self, answers: Sequence[StepAnswer], oldest: float) -> pd.DataFrame:
-        """Put what agents say now in the place of what it covers.
+        """Replace earlier records with what agents now report for the same time.
 
         Args:
             answers: one of each agent that answered.
-            oldest: Unix time from which on records are wanted at all.
+            oldest: Unix time of the oldest records that are wanted.
 
         Returns:
             The records of these agents; those of the others are kept for when they answer again.
@@ -210,10 +210,10 @@ class StepHistory:
                 self._records = self._records[~self._records[AGENT].isin(gone)]
 
     def _agent_number(self, answer: StepAnswer, oldest: float) -> int:
-        """Note when an agent's steps began; return its number."""
+        """Record when an agent's steps began; return its number."""
         agent = self._agents.get(answer.url)
         if agent is None:
-            # Agents take turns at being read anew: not all of them at one look.
+            # Complete reads of agents are staggered: not all of them at one look.
             turn = zlib.crc32(answer.url.encode()) % REREAD_POLLS
             agent = self._agents[answer.url] = _Agent(self._numbers, turn)
             self._numbers += 1
@@ -229,12 +229,12 @@ class StepHistory:
 
 
 def lacks_sync(records: pd.DataFrame) -> bool:
-    """Return True if any record does not say how long its rank was in sync, though others could."""
+    """Return True if any record lacks the time its rank was in sync, although others have it."""
     return SYNC in records.columns and bool(records[SYNC].isna().any())
 
 
 def table(answers: Sequence[StepAnswer]) -> pd.DataFrame:
-    """Return the records of some answers as one table, without columns where there are none."""
+    """Return the records of some responses as one table, without columns if there are none."""
     parts = [part for part in _tables(answers, range(len(answers))) if len(part)]
     return pd.concat(parts, ignore_index=True).drop(columns=AGENT) if parts else pd.DataFrame()
 

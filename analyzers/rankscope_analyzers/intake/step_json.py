@@ -1,4 +1,4 @@
-"""Turns the JSON of agents that send no columns into the same form: pure."""
+"""Converts the JSON of agents that send no columns to the same form: pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ OF_A_RANK = ("job_id", "rank", "node", "gpu", "dp_group", "tp_group", "pp_stage"
 
 
 def ranks_of(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return what /api/v1/ranks says.
+    """Return the ranks in /api/v1/ranks.
 
     Raises:
-        ValueError: it is no such answer.
+        ValueError: it is not such a response.
     """
     ranks = document.get("ranks")
     if not isinstance(ranks, list):
@@ -31,14 +31,14 @@ def ranks_of(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def columns_of(answer: StepAnswer, ranks: Sequence[Mapping[str, Any]]) -> StepColumns:
-    """Return the records of an answer, with a ring for each rank that they are of.
+    """Return the records of a response, with a ring for each of their ranks.
 
     Args:
         answer: of one agent.
-        ranks: what it tells of its ranks.
+        ranks: its report on its ranks.
 
     Raises:
-        ValueError: a rank is none.
+        ValueError: a rank is invalid.
     """
     reported = {(rank.get("job_id"), rank.get("rank")): rank for rank in ranks}
     writers = list(zip(*(_values(answer, name) for name in OF_A_RANK), strict=True))

@@ -1,7 +1,7 @@
-"""Follows the step records of many agents: each look asks for those that no earlier one got.
+"""Follows the step records of many agents: each look requests those that no earlier one got.
 
-Agents that send columns are asked by cursor, ring by ring; older ones, which send JSON, from the
-time of their newest record on. What an agent says of ranks that are not its own is left out.
+Agents that send columns are queried by cursor, ring by ring; older ones, which send JSON, from the
+time of their newest record on. Records about ranks that are not the agent's own are left out.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ from rankscope_analyzers.steps import beside_steps
 from rankscope_analyzers.steps.beside_steps import BesideSteps
 
 NEWCOMERS = 128
-"""Agents that are asked for the first time at one look: each tells of all the time that is kept,
-one or two megabytes, and all of a fleet would take gigabytes at once."""
+"""Agents that are queried for the first time at one look: each sends all the time that is kept, one
+or two megabytes, and all of a fleet would take gigabytes at once."""
 
 MOST_ANSWER_BYTES = 96 << 20
-"""Half a million rows of columns."""
+"""Bytes of half a million rows of columns."""
 
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 60.0
-"""An agent that cannot be reached is asked again so soon, and later each time."""
+"""Seconds after which an agent that cannot be reached is queried again, longer each time."""
 
 ROWS_PER_SECOND, MANY_ROWS = 4000.0, 20_000
-"""Of one agent: as many as eight ranks write with steps of 2 ms, and those of five seconds. After
-more it is asked later: pods that write faster keep it busy with answers, and its pages wait."""
+"""Records per second of one agent: as many as eight ranks write with steps of 2 ms, and those of
+five seconds. After more it is queried later: pods that write faster keep it busy with responses,
+and its pages wait."""
 
 JSON_TYPE = "application/json"
 BAD_REQUEST = 400
@@ -63,11 +64,11 @@ BAD_REQUEST = 400
 
 @dataclass(frozen=True, slots=True)
 class StreamLook:
-    """What one look found.
+    """The result of one look.
 
     Args:
-        answered: agents that answered, to this question or one before.
-        errors: of agents whose answers made something raise.
+        answered: agents that answered, to this request or an earlier one.
+        errors: of agents whose responses made something raise.
     """
 
     answered: int
@@ -78,14 +79,14 @@ class StepStream:
     """Follows agents; used by one thread.
 
     Args:
-        entry: what is shown to be let in.
-        seconds: how long records are kept, and how far back an agent is asked at first.
-        cautious: an agent that falls silent is not asked again before `renew`: its address may by
-            now be that of any pod, and what is shown to it could be used by others.
+        entry: credentials.
+        seconds: how long records are kept, and how far back an agent is queried at first.
+        cautious: True if an agent that falls silent is not queried again before `renew`: its
+            address may by now be that of any pod, which could use the credentials that it is sent.
         shard: of the jobs that are followed.
 
     Attributes:
-        records: of steps that were put to those of jobs.
+        records: number of step records that were added to jobs.
     """
 
     def __init__(
@@ -106,18 +107,18 @@ class StepStream:
         self.records = 0
 
     def look(self, urls: Sequence[str], now: float, wait_seconds: float) -> StreamLook:
-        """Ask all agents for what is new.
+        """Query all agents for what is new.
 
         Args:
             urls: of all agents; others are forgotten.
             now: Unix time.
-            wait_seconds: for those that answer in time as a rule.
+            wait_seconds: for those that usually answer in time.
 
         Raises:
             CredentialsError: a file of credentials cannot be used.
         """
         self._keep(urls)
-        # Those that answered since the last look are asked again at this one, not at the next.
+        # Agents that answered since the last look are queried again at this one, not at the next.
         late, errors = self._taken(self.connections.collect(), now)
         questions = dict(self._questions(now - self._seconds))
         punctual, more = self._taken(self.connections.ask(questions, wait_seconds), now)
@@ -127,7 +128,7 @@ class StepStream:
     def _taken(
         self, answers: Mapping[str, Answers], now: float
     ) -> tuple[frozenset[str], Sequence[AnalysisError]]:
-        """Take what agents answered; return which could be read, and what raised."""
+        """Read agents' responses; return which could be read, and errors."""
         found = {
             url: attempt("source", url, partial(self._read, url, given, now))
             for url, given in answers.items()
@@ -158,18 +159,18 @@ class StepStream:
         ]
 
     def renew(self) -> None:
-        """Note that the addresses of agents were just listed."""
+        """Record that the addresses of agents were just listed."""
         for agent in self.agents.values():
             if math.isinf(agent.retry):
                 agent.retry = 0.0
 
     def has(self, url: str, answer: Mapping[str, Any]) -> bool:
-        """Return True if what an agent says is about a rank that is not believed."""
+        """Return True if an agent's record is about a rank that is not trusted."""
         return (url, str(answer.get("job_id")), str(answer.get("rank"))) in self._refused
 
     @property
     def has_newcomers(self) -> bool:
-        """Return True if agents wait to be asked for the first time."""
+        """Return True if agents wait to be queried for the first time."""
         asked = self.connections.asked
         return any(
             not one.known and not one.failures and url not in asked
@@ -197,18 +198,18 @@ class StepStream:
                 yield url, _of_newcomer(oldest, self._only(agent))
 
     def _only(self, agent: FollowedAgent) -> Mapping[str, str]:
-        """Return the parameter that asks for the jobs of this shard, of agents that know it."""
+        """Return the parameter that selects the jobs of this shard, for agents that know it."""
         sharded = self._shard.total > 1 and agent.knows_shards
         return {PARAMETER: str(self._shard)} if sharded else {}
 
     def _read(self, url: str, given: Answers, now: float) -> StepColumns | None:
-        """Return the records that an agent sent; None if it sent none that can be read."""
+        """Read the records that an agent sent; return None if it sent none that can be read."""
         agent = self.agents[url]
         try:
             columns, more = self._columns(url, agent, given, now)
         except (AgentError, ValueError, KeyError, TypeError) as error:
             if self._only(agent) and isinstance(error, StatusError) and error.status == BAD_REQUEST:
-                agent.knows_shards = False  # it is older, and is asked for all jobs
+                agent.knows_shards = False  # it is older, and is queried for all jobs
                 return None
             _note_failure(agent, url, error)
             if self._cautious:
@@ -244,7 +245,7 @@ class StepStream:
         return step_json.columns_of(answer, ranks or [ring.rank for ring in agent.rings]), more
 
     def _introduce(self, url: str, more: Answers) -> None:
-        """Take what an agent tells once: first records of its ranks, and what they did beside."""
+        """Read what an agent sends once: first records of its ranks, and spans outside of steps."""
         for answer, take in zip(more, (self._take_start, self._take_beside), strict=False):
             if isinstance(answer, Answer):
                 try:
@@ -280,7 +281,7 @@ class StepStream:
         self.notes = notes(foreign, {one.job_id for one in claims.difference(foreign)})
 
     def _take(self, url: str, columns: StepColumns, now: float) -> None:
-        """Put an agent's records to those of their jobs, and move its cursors."""
+        """Add an agent's records to those of their jobs, and move its cursors."""
         agent = self.agents[url]
         if len(columns):
             sync = columns.numbers.get(SYNC)
@@ -318,7 +319,7 @@ class StepStream:
                 agent.newest[ring.name] = start
 
     def _routes(self, url: str, agent: FollowedAgent, columns: StepColumns) -> Sequence[Route]:
-        """Return where the records of an agent's rings go: to jobs that are believed."""
+        """Return where the records of an agent's rings go: to jobs that are trusted."""
         of = (columns.rings, self._refused)
         if agent.routed is not None and all(map(operator.is_, agent.routed, of)):
             return agent.routes
@@ -367,7 +368,7 @@ def _note_failure(agent: FollowedAgent, url: str, error: Exception) -> None:
             agent.failures -= 1
             return
         agent.in_blocks = None if agent.in_blocks else agent.in_blocks  # older than it was before
-    # Agents of a rack that failed at once are not all asked again at once.
+    # Agents of a rack that failed at once are not all queried again at once.
     turn = 1.0 + zlib.crc32(url.encode()) % 100 / 200
     wait = min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(agent.failures - 1, 5))
     agent.retry = time.monotonic() + (wait * turn if agent.failures > 1 else 0.0)

@@ -1,4 +1,4 @@
-"""The newest records of many jobs, in bounded memory: what reports take their figures from."""
+"""The newest records of many jobs, in bounded memory: the source of the figures in reports."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rankscope_analyzers.steps.records import CLOCK, TIMING, TIMINGS
 from rankscope_analyzers.steps.tables import ColumnTable
 
 MOST_RECORDS = 3 << 19
-"""Of all jobs: 96 steps of 16,384 ranks, or 24 minutes of 1,024 ranks that make one a second. A
-record takes about a hundred bytes."""
+"""Records of all jobs: 96 steps of 16,384 ranks, or 24 minutes of 1,024 ranks that make one a
+second. A record takes about a hundred bytes."""
 
 TIMING_INDEX = "timing"
 STEP = "step"
@@ -27,7 +27,7 @@ STEP = "step"
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Whose a record is: what does not change from one to the next."""
+    """The writer of a record: what does not change from one record to the next."""
 
     rank: int
     node: str
@@ -43,12 +43,12 @@ COLUMNS = (*NUMBERED[:1], "node", "gpu", *NUMBERED[1:])
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Records that came at one look.
+    """Records that arrived at one look.
 
     Args:
         arrived: Unix time of the look.
         writer: (n,) number of each record's writer.
-        numbers: (n,) columns; those of which nothing is known are left out.
+        numbers: (n,) columns; unknown ones are left out.
     """
 
     arrived: float
@@ -82,12 +82,12 @@ class JobWindow:
 
     @property
     def fresh(self) -> int:
-        """Return how many records came since `taken` was called last."""
+        """Return how many records arrived since `taken` was called last."""
         return self._fresh
 
     @property
     def newest_arrival(self) -> float:
-        """Return when records came last."""
+        """Return when records last arrived."""
         return self._chunks[-1].arrived if self._chunks else 0.0
 
     def number(self, writer: Writer) -> int:
@@ -109,7 +109,7 @@ class JobWindow:
         self._fresh += len(writer)
 
     def forget(self, before: float, most: int) -> None:
-        """Drop what came before a time, and the oldest records beyond so many; none that is fresh.
+        """Drop what arrived before a time, and the oldest records beyond a number, but none fresh.
 
         Args:
             before: Unix time.
@@ -121,18 +121,18 @@ class JobWindow:
             self._count -= len(self._chunks.popleft())
 
     def taken(self) -> None:
-        """Note that all fresh records were judged."""
+        """Record that all fresh records were judged."""
         self._fresh = 0
 
     def fresh_steps(self) -> int:
-        """Return of how many different steps the fresh records are."""
+        """Return the number of different steps among the fresh records."""
         return len(np.unique(_column(self._fresh_chunks(), STEP, unknown=-1.0)))
 
     def drop_fresh(self, most: int, most_steps: int) -> int:
-        """Drop the oldest fresh records beyond so many, or of more steps; return how many.
+        """Drop the oldest fresh records beyond a number of records or steps; return how many.
 
         Args:
-            most: records that may stay; of the oldest step that stays, all do.
+            most: records that may stay; all of the oldest step that stays do.
             most_steps: different steps that may stay.
         """
         chunks = self._fresh_chunks()
@@ -160,7 +160,7 @@ class JobWindow:
         return self._frame(list(self._chunks))
 
     def fresh_table(self) -> ColumnTable:
-        """Return the records that came since `taken` was called last."""
+        """Return the records that arrived since `taken` was called last."""
         chunks = self._fresh_chunks()
         writer = _writer(chunks)
         numbers = {name: _column(chunks, name) for name in _names(chunks)}
@@ -202,7 +202,7 @@ class JobWindow:
 
 
 def _stored(column: Floats) -> Floats:
-    """Return a column as it is kept: one number where all are equal, as attempts and sizes are."""
+    """Return a column in its stored form: one number if all are equal, as attempts are."""
     alike = bool((column == column[:1]).all())
     return np.broadcast_to(column[:1].copy(), len(column)) if alike else column
 
@@ -222,7 +222,7 @@ def _timing(numbers: Floats) -> Integers:
 
 
 def _column(chunks: Sequence[Chunk], name: str, unknown: float = math.nan) -> Floats:
-    """Return a column of several chunks, with a number where a value is not known."""
+    """Return a column of several chunks, with a given number where a value is unknown."""
     parts = [
         chunk.numbers[name] if name in chunk.numbers else np.full(len(chunk), np.nan)
         for chunk in chunks
@@ -242,7 +242,7 @@ class StepWindows:
 
     Args:
         seconds: how long records are kept.
-        most_records: of all jobs together; where there are more, each keeps an equal share.
+        most_records: of all jobs together; if there are more, each keeps an equal share.
     """
 
     def __init__(self, seconds: float, most_records: int = MOST_RECORDS) -> None:

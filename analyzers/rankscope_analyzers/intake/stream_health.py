@@ -1,7 +1,4 @@
-"""Which of the agents that are followed answer, and which ranks are not seen for those that do not.
-
-Pure.
-"""
+"""Which of the followed agents answer, and which ranks are unseen because theirs does not. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ SILENT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class StreamHealth:
-    """How the agents stand that are followed.
+    """The state of the followed agents.
 
     Args:
         answering: agents that answer.
         new: agents that have not answered yet, and were listed within the last minute.
-        silent: agents that do not answer, for over a minute.
-        silent_ranks: ranks that ran when their agent answered last, and it is silent since, by
-            job; 0 for jobs of which there are none. Canaries are left out.
+        silent: agents that have not answered for over a minute.
+        silent_ranks: ranks that ran when their agent last answered and that is now silent, by job;
+            0 for jobs without any. Canaries are left out.
     """
 
     answering: int
@@ -40,11 +37,11 @@ def of(
     own: Callable[[str], bool],
     now: float,
 ) -> StreamHealth:
-    """Return how agents stand.
+    """Return the state of agents.
 
     Args:
         agents: all that are followed, by address.
-        late: addresses of those whose answer is not there yet.
+        late: addresses of those whose response has not arrived yet.
         own: returns True for jobs that this watch follows.
         now: monotonic time, in seconds.
     """
@@ -61,5 +58,5 @@ def of(
 
 def _state(agent: FollowedAgent, late: bool, now: float) -> str:
     if now - agent.answered > SILENT_SECONDS and (late or agent.failure or not agent.known):
-        return "silent"  # others have answered, and are not asked for a while
+        return "silent"  # others have answered, and are not queried for a while
     return "answering" if agent.known else "new"

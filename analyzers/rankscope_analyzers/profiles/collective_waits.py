@@ -1,20 +1,20 @@
 """How long each rank waited for others in collectives, from the ranks' arrival times.
 
-In: launches of all ranks, as Flight Recorders have them. A rank that arrives at a collective waits
-until the last one has arrived too; a step's wait is the union of these intervals, since several
-collectives can be under way at once. What is transferred afterwards is not in it.
+Input: launches of all ranks, as Flight Recorders have them. A rank that arrives at a collective
+waits until the last one has arrived too; a step's wait is the union of these intervals, since
+several collectives can be under way at once. The transfer that follows is not included.
 
-A collective that does not block keeps its lateness for the next one: a rank that is 30 ms late at
-the first of ten buckets of gradients is 30 ms late at all of them, and its peers wait 30 ms, not
-300. So of a group's all-reduces only that counts by which the lateness falls until the next one, or
-until the step's end: that much was waited in between. The all-reduces of a tensor-parallel group do
-block, each of them.
+A collective that does not block passes its lateness on to the next one: a rank that is 30 ms late
+at the first of ten buckets of gradients is 30 ms late at all of them, and its peers wait 30 ms, not
+300. So of a group's all-reduces only the amount counts by which the lateness falls until the next
+one, or until the step's end: that much was waited in between. Each all-reduce of a tensor-parallel
+group does block.
 
-Two ways of knowing an arrival's lateness: from the launch times of hosts, which must be on one
-clock (`clocks`), or from durations on the device, where waiting for peers is part of a duration, so
-that the shortest one is the last to arrive and no clock is needed. On the device a group's
-collectives run one after the other, so that lateness is waited for once and waits are summed up.
-Where the host only queues collectives, its launch times tell nothing of the device's.
+There are two ways to determine an arrival's lateness: from the launch times of hosts, which must be
+on one clock (`clocks`), or from durations on the device, where waiting for peers is part of a
+duration, so that the shortest one is the last to arrive and no clock is needed. On the device a
+group's collectives run one after the other, so that lateness is waited for once and waits are
+summed up. If the host only queues collectives, its launch times say nothing about the device's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from rankscope_analyzers.numeric.intervals import covered, union
 from rankscope_analyzers.steps.clocks import ClockOffset
 
 PAIRING_SECONDS = 60.0
-"""Launches of one number further apart are not of one collective: a restarted rank counts anew."""
+"""Launches with the same number that are further apart are not of one collective: a restarted rank
+counts again from the start."""
 
 KEEPS_LATENESS = "all_reduce"
 """Operations that do not block by themselves where gradients are reduced: allreduce, coalesced or
@@ -53,7 +54,7 @@ class Waits:
     Args:
         table: columns rank, start (the record's own), waited in seconds, and timed, whether that
             was measured on the device.
-        late: seconds by which the host of each rank comes last to a step's collectives, by rank.
+        late: seconds by which the host of each rank is last at a step's collectives, by rank.
     """
 
     table: pd.DataFrame
@@ -61,23 +62,23 @@ class Waits:
 
 
 def lateness(launches: pd.DataFrame, offsets: Mapping[int, ClockOffset]) -> pd.DataFrame:
-    """Return launches with what their collective's other ranks tell of them.
+    """Return launches with what the other ranks of their collective show about them.
 
     Columns that are added: `waited`, how long the launch waited for its collective's last rank;
     `others`, how long the others of its collective did on average; `timed`, all its ranks were
-    measured on the device; `known`, `waited` can be relied on; `arrived`, `others` can.
+    measured on the device; `known`, `waited` is reliable; `arrived`, `others` is.
 
     Args:
         launches: `LAUNCH_COLUMNS`; time in Unix seconds of the rank's node, duration in seconds or
-            NaN where it was not measured, seq below 0 for what is no collective, and `enqueued`
-            where the host only queues a collective, so that its time is not the device's.
+            NaN if it was not measured, seq below 0 for entries that are not collectives, and
+            `enqueued` if the host only queues a collective, so that its time is not the device's.
         offsets: of the clocks of ranks' nodes; ranks that are not in it have none.
     """
     newest = ~launches.duplicated(["rank", *NUMBER], keep="last")
     found = launches.join(_paired(launches[(launches["seq"] >= 0) & newest], offsets))
     for name in ("timed", "known", "arrived"):
         found[name] = found[name].eq(True)
-    # What is coalesced has several entries of one number; a restarted rank counts anew.
+    # A coalesced operation has several entries with one number; a restarted rank counts again.
     again = launches.groupby(["rank", *NUMBER])["time"].transform("max") - launches["time"]
     found["known"] |= (launches["seq"] >= 0) & ~newest & (again < PAIRING_SECONDS)
     return found.fillna({"waited": 0.0, "others": 0.0})
@@ -123,7 +124,7 @@ def by_step(
     """Sum up the waits of each rank's steps that lie wholly in windows.
 
     Args:
-        found: what `lateness` returns.
+        found: the result of `lateness`.
         steps: columns rank, start and end of each step, on the clock of the rank's node.
         blocking: groups whose all-reduces block.
         windows: columns rank, begin and end, on that clock too.
@@ -151,7 +152,7 @@ def _inside(spans: Floats, windows: pd.DataFrame) -> Booleans:
 
 
 def _rank_waits(own: pd.DataFrame, spans: Floats, blocking: frozenset[str]) -> pd.DataFrame:
-    """Return for each step of a rank its wait and by how much it came last, and what is known."""
+    """Return for each step of a rank its wait, by how much it was last, and what is known."""
     times = own["time"].to_numpy(np.float64)
     step = np.searchsorted(spans[:, 0], times, side="right") - 1
     inside = (step >= 0) & (times < spans[np.maximum(step, 0), 1])
@@ -174,7 +175,7 @@ def _rank_waits(own: pd.DataFrame, spans: Floats, blocking: frozenset[str]) -> p
 
 
 def _on_device(own: pd.DataFrame, count: int) -> Floats:
-    """Return (count,) waits on the device: one after the other in a group, at once in several."""
+    """Return (count,) waits on the device: sequential in a group, concurrent across groups."""
     waits = np.zeros(count)
     for _, of_group in own.groupby("group"):
         summed = np.bincount(of_group["step"], weights=of_group["waited"], minlength=count)
@@ -183,7 +184,7 @@ def _on_device(own: pd.DataFrame, count: int) -> Floats:
 
 
 def _on_host(own: pd.DataFrame, spans: Floats, blocking: frozenset[str]) -> Floats:
-    """Return how long a rank's host waited in each step; what it waits for at once counts once."""
+    """Return how long a rank's host waited in each step; concurrent waits count once."""
     waited = own["waited"].to_numpy(np.float64)
     keeps = own["operation"].str.startswith(KEEPS_LATENESS) & ~own["group"].isin(blocking)
     groups, step = own["group"].to_numpy(), own["step"].to_numpy(np.int64)
@@ -194,7 +195,7 @@ def _on_host(own: pd.DataFrame, spans: Floats, blocking: frozenset[str]) -> Floa
 
 
 def _fallen(waited: Floats, step: Integers, group: Any, keeps: Booleans) -> Floats:
-    """Return of each wait the part that was really waited before the group's next collective."""
+    """Return for each wait the part that was really waited before the group's next collective."""
     fallen = waited.copy()
     for name in np.unique(group[keeps].astype(str)):
         rows = np.flatnonzero(keeps & (group == name))

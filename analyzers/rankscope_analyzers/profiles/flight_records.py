@@ -1,8 +1,9 @@
-"""Completes step records with wait times from Flight Recorders where probes measure none.
+"""Completes step records with wait times from Flight Recorders if probes measure none.
 
 Only steps that lie wholly in sampled windows of their rank, and all of whose collectives are known
-of all their ranks, get sync and compute. Of NCCL without durations they get none: a host launches
-collectives long before its device comes to them. What hosts do show, who of them is late, is said.
+on all their ranks, get sync and compute. With NCCL without durations they get none: a host launches
+collectives long before its device reaches them. What hosts do show, which of them is late, is
+reported.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ NS = 1e9
 US = 1e6
 
 BLOCKING_BACKEND = "gloo"
-"""Its hosts launch a collective when it is to begin; those of others queue it for the device."""
+"""Backend whose hosts launch a collective when it is to begin; those of others queue it for the
+device."""
 
 HOST_LATE_SHARE = 0.05
-"""Share of a step by which a host must come last before it is worth a sentence."""
+"""Fraction of a step by which a host must be last before it is reported."""
 
 MARGIN_SECONDS = 120.0
 """Windows this much older than the oldest record are of no use; clocks differ by less."""
 
 
 class WindowError(ValueError):
-    """Windows are not as agents send them; the message names what was seen."""
+    """Windows have another form than agents send; the message states what was seen."""
 
 
 def tables(windows: Sequence[Mapping[str, Any]]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -61,7 +63,7 @@ def _launches(window: Mapping[str, Any]) -> pd.DataFrame:
             "group": groups[np.asarray(window["group"], dtype=np.int64)],
             "operation": operations[np.asarray(window["operation"], dtype=np.int64)],
             "seq": np.asarray(window["seq"], dtype=np.int64),
-            # As integers to the microsecond: a float holds today's nanoseconds to 0.2 us only.
+            # As integers to the microsecond: a float holds today's nanoseconds only to 0.2 us.
             "time": np.asarray(window["time_ns"], dtype=np.int64) // 1000 / US,
             "duration": np.where(duration >= 0, duration / US, np.nan),
             "enqueued": window["backend"] != BLOCKING_BACKEND,
@@ -75,7 +77,7 @@ def complete(
     offsets: Mapping[int, ClockOffset],
     world_size: int,
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Fill in sync and compute where records have none; also return what to say about them.
+    """Fill in sync and compute if records have none; also return notes about them.
 
     Args:
         records: columns of the trace contract, of one job.
@@ -84,7 +86,7 @@ def complete(
         world_size: ranks that the job has.
 
     Raises:
-        WindowError: the windows are not as agents send them.
+        WindowError: the windows have another form than agents send.
     """
     blind = records["sync_seconds"].isna()
     launches, spans = tables(windows)

@@ -16,19 +16,19 @@ CHUNK_CHARACTERS = 1 << 20
 """Characters read at once: some thousand items, a negligible share of any machine's memory."""
 
 MAXIMUM_VALUE_CHARACTERS = 32 << 20
-"""Largest member or item taken: a profiler's list of all process groups of 16,384 ranks with
+"""Largest member or item accepted: a profiler's list of all process groups of 16,384 ranks with
 data, tensor and pipeline groups for each is about 20 MB."""
 
 _SPACE = " \t\r\n"
 
-# Names of kernels and call stacks hold tabs and line ends as they are.
+# Names of kernels and call stacks hold unescaped tabs and line ends.
 _DECODE = json.JSONDecoder(strict=False).raw_decode
 _DECODE_BOUNDED = json.JSONDecoder(strict=False, parse_int=bounded_number).raw_decode
 """Takes half as long again, and reads integers of more digits than Python converts."""
 
 
 class JsonStreamError(ValueError):
-    """The text is not the JSON that was expected; the message says at which character."""
+    """The text is not the expected JSON; the message gives the character's offset."""
 
 
 class JsonStream:
@@ -49,7 +49,7 @@ class JsonStream:
         self._ended = False
 
     def members(self, array: str) -> Iterator[tuple[str, Any]]:
-        """Yield each member's name and value; of the member `array` each item by itself.
+        """Yield each member's name and value; for the member `array` each item separately.
 
         Raises:
             JsonStreamError: it is not one whole JSON object, or too large.
@@ -93,7 +93,7 @@ class JsonStream:
         self._at += 1
 
     def _next(self) -> str:
-        """Return the next character that is no space, without taking it; empty at the end."""
+        """Return the next character that is not a space, without consuming it; empty at the end."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _SPACE:
                 self._at += 1
@@ -103,7 +103,7 @@ class JsonStream:
                 return ""
 
     def _value(self) -> Any:
-        """Take one value; what is cut by the end of the text read so far is tried again."""
+        """Consume one value; if the text read so far cuts it off, read on and retry."""
         self._next()
         while True:
             problem = "a value that is cut short"
@@ -114,7 +114,7 @@ class JsonStream:
             except RecursionError:
                 raise self._error("values nested too deeply", "a trace") from None
             else:
-                # A number that ends where the text does may go on behind it.
+                # A number that ends with the text may continue after it.
                 if end < len(self._text) or not self._more():
                     self._at = end
                     return value
@@ -123,7 +123,7 @@ class JsonStream:
                 raise self._error(problem, "a JSON value")
 
     def _more(self) -> bool:
-        """Read on; drop what has been taken.
+        """Read on; drop what has been consumed.
 
         Raises:
             JsonStreamError: there is more than may be read, or one value takes too much.
@@ -132,7 +132,7 @@ class JsonStream:
             return False
         if len(self._text) - self._at > MAXIMUM_VALUE_CHARACTERS:
             raise self._error("no end of a value", f"one within {MAXIMUM_VALUE_CHARACTERS}")
-        # Doubling what is held keeps the tries at a long value few.
+        # Doubling what is held keeps the retries for a long value few.
         held = self._text[self._at :]
         chunk = self._read(max(CHUNK_CHARACTERS, len(held)))
         self._left -= len(chunk)

@@ -3,15 +3,15 @@
 Steps are the profiler's own `ProfilerStep#N`, which `profiler.step()` ends; in a trace without them
 a step lasts from one end of the optimizer's `step()` to the next.
 
-With kernels in the trace, times are the device's. A step then lasts from the end of the last step's
-last kernel to that of its own; compute is the union of its kernels that exchange nothing, sync that
-of NCCL's and their like where none of those runs, and data the DataLoader's spans during which the
-device has nothing to do. A host runs ahead of its device, so its own spans say little of device
-time.
+With kernels in the trace, times are the device's. A step then lasts from the end of the previous
+step's last kernel to that of its own; compute is the union of its kernels that exchange nothing,
+sync that of kernels of NCCL and similar libraries while none of those runs, and data the
+DataLoader's spans during which the device is idle. A host runs ahead of its device, so its own
+spans say little about device time.
 
-Without kernels, times are the host's. Sync is where a gloo collective is under way, or an operator
-waits for one, while the thread of the steps neither computes nor loads; compute is all the rest.
-Python code that runs no operator while a collective is under way counts as sync.
+Without kernels, times are the host's. Sync is the time in which a gloo collective is under way, or
+an operator waits for one, while the thread of the steps neither computes nor loads; compute is the
+rest. Python code that runs no operator while a collective is under way counts as sync.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from rankscope_analyzers.steps.process_groups import Layout, layout
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 
 OPERATOR_GAP_MICROSECONDS = 100.0
-"""Python needs 10 to 60 us between two operators (seen in the trace of a gloo job). A wait for a
-peer that is shorter than this matters to no verdict."""
+"""Python needs 10 to 60 us between two operators (in the trace of a gloo job). A shorter wait for a
+peer matters to no verdict."""
 
 MAXIMUM_UNIX_NS = 4_102_444_800 * 10**9
-"""Start of the year 2100; a later time is no time."""
+"""Start of the year 2100; later times are invalid."""
 
 _SECONDS = 1e-6  # per microsecond
 _NODE_SIZE = 256  # as in ring files
@@ -43,7 +43,7 @@ _NOT_IN_NODES = re.compile(r"[^A-Za-z0-9._/:@-]")
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who wrote a trace; None, or for the node `unknown`, where it does not say."""
+    """The writer of a trace; None, or for the node `unknown`, if the trace does not name it."""
 
     rank: int | None
     world_size: int | None
@@ -55,10 +55,10 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class RankSteps:
-    """The steps of one rank, in order; times in seconds, NaN where they are not known.
+    """The steps of one rank, in order; times in seconds, NaN if unknown.
 
     Args:
-        timing_source: kernel, wall, or none where compute and waiting cannot be distinguished.
+        timing_source: kernel, wall, or none if compute and waiting cannot be distinguished.
         numbers: (n,) the profiler's step numbers.
         starts: (n,) Unix times.
     """
@@ -82,10 +82,10 @@ class _Windows:
 
 
 def writer(about: Mapping[str, Any]) -> Writer:
-    """Read who wrote a trace out of its members beside the events.
+    """Read the writer of a trace from its members other than events.
 
     Raises:
-        TraceError: a member says something that cannot be.
+        TraceError: a member has an impossible value.
     """
     job = about.get("distributedInfo")
     job = job if isinstance(job, Mapping) else {}
@@ -122,7 +122,7 @@ def rank_steps(trace: TraceSpans, by: Writer) -> RankSteps:
 
     Args:
         trace: all of the rank's trace.
-        by: who wrote it.
+        by: its writer.
     """
     on_device = len(trace.kernels) > 0
     windows = _windows(trace, on_device)
@@ -197,7 +197,7 @@ def _host_parts(trace: TraceSpans, windows: _Windows, by: Writer) -> _Parts:
     waits = union(trace.gloo.on(), trace.blocked.on(windows.thread))
     if by.world_size != 1 and (not len(waits) or "nccl" in by.backend):
         return "none", data, _unknown(windows), _unknown(windows)
-    # Only what meets a wait is bridged: anything else is compute with or without an operator.
+    # Only gaps next to a wait are bridged: any other gap is compute, with or without an operator.
     work = union(trace.work.on(windows.thread), bridging=OPERATOR_GAP_MICROSECONDS)
     occupied = union(work, loading)
     sync = covered(union(occupied, waits), windows.spans) - covered(occupied, windows.spans)

@@ -1,8 +1,8 @@
 """Reads directories of PyTorch profiler traces, one or more files per rank, as step records.
 
 File names are those that `torch.profiler.tensorboard_trace_handler` gives, and HTA reads: they end
-in `.json` or `.json.gz`. Which rank wrote one is said inside, by `distributedInfo`; only where that
-is missing the name is asked (`rank-3.json`). A file that cannot be used is named in a note.
+in `.json` or `.json.gz`. `distributedInfo` inside names the rank; only if that is missing the file
+name is used (`rank-3.json`). A file that cannot be used is named in a note.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rankscope_analyzers.steps.process_groups import Layout
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 
 MAXIMUM_CHARACTERS = 4 << 30
-"""Of one trace, decompressed: at 250 per event ten times what is kept of one."""
+"""Characters of one trace, decompressed: at 250 per event ten times what is kept of one."""
 
 MAXIMUM_FILES = 65_536
 """Four profiling cycles of 16,384 ranks."""
 
 NAMED_FILES = 8
-"""Files that are named one by one when they cannot be used; the rest is counted."""
+"""Files that are named individually if they cannot be used; the rest is counted."""
 
 _SUFFIXES = (".json", ".json.gz")
 _HOST_IN_NAME = re.compile(r"(.+)_\d{1,10}\.\d{1,20}\.pt\.trace\.json(?:\.gz)?")
@@ -85,7 +85,8 @@ def _job(directory: Path) -> JobRecords:
 def _useful(traces: Sequence[_Trace]) -> list[_Trace]:
     """Leave out what the profiler writes when a job ends soon after one of its cycles has begun.
 
-    Such a trace is of less than a step. It is known by having no times where others of its rank do.
+    Such a trace is of less than a step. It is recognised by having no times while others of its
+    rank do.
     """
     timed = {trace.rank for trace in traces if trace.steps.timing_source != "none"}
     return [
@@ -111,7 +112,7 @@ def _read(path: Path) -> _Trace | str:
         trace = _spans(path)
         by = writer(trace.about)
         host = _HOST_IN_NAME.fullmatch(path.name)
-        if by.node == "unknown" and host:  # older torch does not say it inside
+        if by.node == "unknown" and host:  # older torch does not record it inside
             by = replace(by, node=node_name(host[1]))
         named = _RANK_IN_NAME.search(path.name)
         rank = by.rank if by.rank is not None or not named else int(named[1])
@@ -143,9 +144,9 @@ def _spans(path: Path) -> TraceSpans:
 
 
 def _records(trace: _Trace) -> pd.DataFrame:
-    """Make rows of the trace contract."""
+    """Build rows of the trace contract."""
     steps = trace.steps
-    # Without telling groups all ranks are data-parallel, as in rings.
+    # Without groups all ranks are data-parallel, as in rings.
     rank_layout = trace.by.layout or Layout(dp_group=0, tp_group=trace.rank, pp_stage=0)
     return pd.DataFrame(
         {
@@ -166,7 +167,7 @@ def _records(trace: _Trace) -> pd.DataFrame:
 
 
 def _doubts(traces: Sequence[_Trace]) -> tuple[str, ...]:
-    """Return what the traces of one job cannot tell, or contradict each other in."""
+    """Return what the traces of one job lack, or where they contradict each other."""
     notes = []
     hosts = sum(trace.steps.timing_source == "none" for trace in traces)
     if hosts:

@@ -23,7 +23,7 @@ MAXIMUM_SPANS = 8_000_000
 refused, as half a trace would name the wrong rank."""
 
 MAXIMUM_MICROSECONDS = 4_102_444_800 * 1e6
-"""Start of the year 2100; a later time is no time."""
+"""Start of the year 2100; later times are invalid."""
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,12})")
 _LOADER = "enumerate(DataLoader)#"
@@ -37,7 +37,8 @@ _EXCHANGES = re.compile(
     # Experts' tokens, which wait for those of other ranks in one kernel.
     r"|deep_ep::|nvshmem"
 )
-"""Kernels in which a rank waits for others; taken for compute they would blame who waits."""
+"""Kernels in which a rank waits for others; counted as compute they would blame the waiting
+rank."""
 
 _BLOCKING = ("c10d::monitored_barrier_", "_c10d_functional::wait_tensor")
 # Operators of these namespaces launch or wait, or are autograd's frames around other operators.
@@ -90,10 +91,10 @@ class Spans:
 
 
 class TraceSpans:
-    """What one trace holds, filled by `take` member by member.
+    """The content of one trace, filled by `take` member by member.
 
     Attributes:
-        about: the members that say who wrote the trace.
+        about: the members that describe the writer of the trace.
         steps: the host's `ProfilerStep#N`.
         device_ends: when the last kernel of a step ended, by its number.
         optimizer: one span per step of the optimizer that was seen first.
@@ -102,7 +103,7 @@ class TraceSpans:
         blocked: operators that wait for other ranks.
         gloo: collectives under way.
         kernels: on a device, that compute.
-        exchanges: on a device, that wait for other ranks: NCCL's and their like.
+        exchanges: on a device, that wait for other ranks: those of NCCL and similar libraries.
     """
 
     def __init__(self) -> None:
@@ -117,7 +118,7 @@ class TraceSpans:
         self._kept = 0
 
     def take(self, member: str, value: Any) -> None:
-        """Take an event of `traceEvents`, or another member of the trace.
+        """Add an event of `traceEvents`, or another member of the trace.
 
         Raises:
             TraceError: there are more events than are kept of one trace.
@@ -138,10 +139,10 @@ class TraceSpans:
                 raise TraceError(f"holds more than {MAXIMUM_SPANS} spans; trace fewer steps")
 
     def _sort(self, category: str, name: str, begin: float, end: float, thread: int) -> bool:
-        """Keep an event if a step can be made of it; return True if so."""
+        """Keep an event if it is useful for steps; return True if so."""
         step = _STEP.fullmatch(name)
         if step and category == "gpu_user_annotation":
-            # Every stream has an annotation of its own.
+            # Every stream has a separate annotation.
             number = int(step[1])
             self.device_ends[number] = max(end, self.device_ends.get(number, end))
         elif step:

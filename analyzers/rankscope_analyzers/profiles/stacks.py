@@ -1,8 +1,8 @@
-"""Stacks of a job's ranks, put together where they are the same: the few that differ are suspects.
+"""Stacks of a job's ranks, grouped by equality: the few that differ are suspects.
 
-Of ranks that wait for each other most stand in the same collective. A rank that stands elsewhere
-did not come. Pure: from stacks to groups. Where no stack is that of more than half of the ranks
-whose stacks are known, none is suspected.
+Most of the ranks that wait for each other are in the same collective. A rank that is elsewhere did
+not arrive. Pure: from stacks to groups. If no stack is that of more than half of the ranks whose
+stacks are known, none is suspected.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Stack = tuple[Frame, ...]
 
 @dataclass(frozen=True, slots=True)
 class StackGroup:
-    """Ranks that stand in the same place.
+    """Ranks with the same stack.
 
     Args:
         stack: innermost first; empty for ranks that run no frame of Python.
-        parting: the outermost frame in which they are elsewhere than the majority; None for the
-            majority itself, without a majority, and where their stack ends before it differs.
-        suspect: the majority stands elsewhere.
+        parting: the outermost frame in which they differ from the majority; None for the majority
+            itself, without a majority, and if their stack ends before it differs.
+        suspect: True if the majority is elsewhere.
     """
 
     ranks: tuple[int, ...]
@@ -48,7 +48,7 @@ class GroupedStacks:
 
 
 def group(stacks: Mapping[int, Sequence[Frame]], ranks: Collection[int] = ()) -> GroupedStacks:
-    """Put ranks together whose stacks are the same in every function, file and line.
+    """Group ranks whose stacks are the same in every function, file and line.
 
     Args:
         stacks: by rank, innermost frame first.
@@ -70,7 +70,7 @@ def _group(stack: Stack, ranks: Sequence[int], majority: Stack | None) -> StackG
 
 
 def _parting(stack: Stack, other: Stack) -> Frame | None:
-    """Return the outermost frame of a stack that the other one does not have in its place."""
+    """Return the outermost frame of a stack that the other one lacks at that position."""
     for depth, frame in enumerate(reversed(stack)):
         if depth >= len(other) or other[len(other) - 1 - depth] != frame:
             return frame

@@ -34,8 +34,7 @@ _ENDS: Mapping[str, tuple[State, Outcome]] = {
 
 
 def ray_job(found: Fields) -> Progress:
-    """Return the progress of a RayJob, which ends with its deployment: failed attempts are retried.
-    """
+    """Return the progress of a RayJob, which ends with its deployment: failed tries repeat."""
     spec, status = within(found, "spec"), within(found, "status")
     state, outcome = _state(status)
     cause: Cause = ""

@@ -250,6 +250,27 @@ def test_a_hung_job_stays_with_all_its_ranks(tmp_path):
     hung.end()
 
 
+def test_running_jobs_come_first_on_the_page_and_of_ended_ones_the_latest(tmp_path):
+    clock = Clock()
+    rings = collector(tmp_path, clock)
+    jobs = ("a", "b", "c", "d")
+    writers = {one: RingWriter(tmp_path, f"{one}.ring", job_id=one) for one in jobs}
+    for writer in writers.values():
+        writer.step()
+        Page(rings)
+    for ended in ("a", "c"):
+        clock.now += 60
+        Page(rings)
+        writers.pop(ended).end()
+    orders = {
+        metric: [job for job, *_ in Page(rings).labels(metric)]
+        for metric in (metrics.STEP_LATENCY, metrics.STEPS)
+    }
+    assert set(map(tuple, orders.values())) == {("b", "d", "c", "a")}
+    for writer in writers.values():
+        writer.end()
+
+
 def test_records_written_just_before_the_end_are_counted(tmp_path):
     rings = collector(tmp_path)
     writer = RingWriter(tmp_path)

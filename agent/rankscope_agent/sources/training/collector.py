@@ -137,9 +137,7 @@ class TrainingCollector:
 
     def _samples(self) -> Iterator[Sample]:
         yield from self._own_samples()
-        # Jobs in the order in which they were first seen: newcomers cannot push others' series
-        # over the page's limit.
-        for job_id, job in self._jobs.items():
+        for job_id, job in sorted(self._jobs.items(), key=lambda one: _turn(one[1])):
             yield from self._job_samples(job_id, job)
 
     def _attempts(self) -> Mapping[str, int]:
@@ -343,6 +341,16 @@ class TrainingCollector:
             launcher=identity.launcher,
             timing_source=identity.timing_source,
         )
+
+
+def _turn(job: JobTotals) -> tuple[bool, float]:
+    """Return what sorts jobs for the page, whose limit cuts the last ones.
+
+    Running jobs keep the order in which they were first seen, so that newcomers cannot push their
+    series off the page. Ended ones follow, the latest first: others have been scraped more often.
+    """
+    runs = any(rank.alive for rank in job.ranks.values())
+    return not runs, 0.0 if runs else -job.active_unix_seconds
 
 
 def boot_unix_seconds(clock: Callable[[], float]) -> float:

@@ -82,7 +82,7 @@ LARGE = b"".join([gzip.compress(bytes(1 << 20))] * 200)
     [
         ("trace_0", b"nonsense", "no Flight Recorder dump"),
         ("trace_0", pickle.dumps(Attack()), "a pickle that is not read"),
-        ("trace_0", dump(version="3.0"), "only 2.x is read"),
+        ("trace_0", dump(version="3.0"), "expected 2.x"),
         ("trace", dump(), "does not end in its rank"),
         ("trace_9999999", dump(), "does not end in its rank"),
         ("trace_1795000000", dump(), "does not end in its rank"),

@@ -54,7 +54,7 @@ DENIED = "no data: /var/log/pods: permission denied"
         (Identity(0, "spc_t"), "CAP_DAC_READ_SEARCH: component tier-2)"),
         (Identity(0, "control_t"), "CAP_DAC_READ_SEARCH: component tier-2)"),
         (Identity(0, ""), "CAP_DAC_READ_SEARCH: component tier-2)"),
-        (Identity(65532, ""), "take root, and the agent runs as user 65532: base)"),
+        (Identity(65532, ""), "require root, but the agent runs as user 65532: base)"),
     ],
 )
 def test_what_is_denied_is_named_with_who_denies_it(agent, ending):

@@ -112,10 +112,10 @@ def test_each_shard_has_its_own_lease_and_state_whatever_their_number():
     ("words", "message"),
     [
         (["--shard=0"], "--shard goes with --total-shards"),
-        (["--total-shards=0"], "0/0 is no shard"),
+        (["--total-shards=0"], "0/0 is not a shard"),
         (["--total-shards=-2"], "no shard"),
         (["--total-shards=65"], "no shard"),
-        (["--total-shards=2", "--shard=2"], "2/2 is no shard"),
+        (["--total-shards=2", "--shard=2"], "2/2 is not a shard"),
         (["--total-shards=2", "--shard=x"], "invalid literal"),
         (["--total-shards=2", "--shard=0", "--publish-nodes"], "--publish-nodes goes with one"),
     ],

@@ -147,7 +147,7 @@ SMALL = Limits(data_bytes=100, values=20, memo=3, stack=10, total=12, opcodes=45
 BEYOND = {
     "102 bytes, at most 100": b"\x80\x02" + b"N0" * 49 + b"N.",
     "more than 20 values": b"\x80\x02" + b"N0" * 20 + b"N.",
-    "more than 3 values are remembered": b"\x80\x02Nq\x01q\x02q\x03q\x04.",
+    "more than 3 values in the memo": b"\x80\x02Nq\x01q\x02q\x03q\x04.",
     "more than 10 values at once": b"\x80\x02" + b"N" * 11 + b"0" * 10 + b".",
     "13 values in 1 levels, at most 12": b"\x80\x02](" + b"N" * 6 + b"e(" + b"N" * 6 + b"e.",
     "more than 45 opcodes": b"\x80\x02" * 45 + b"N.",

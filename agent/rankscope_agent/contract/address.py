@@ -1,4 +1,4 @@
-"""Listen addresses in the form that Prometheus' exporters use."""
+"""Listen addresses in the format of Prometheus exporters."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from dataclasses import dataclass
 
 AGENT_PORT = 9877
-"""Port that an agent listens on by default."""
+"""The default port of an agent."""
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\[\]:\s]*):(?P<port>[0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen; an empty `host` means every address, port 0 any free port."""
+    """The address to listen on; an empty `host` means every address, port 0 any free port."""
 
     host: str
     port: int
@@ -24,7 +24,7 @@ def parse_listen_address(text: str) -> ListenAddress:
     """Split `:9877`, `127.0.0.1:0` or `[::]:9877`.
 
     Raises:
-        ValueError: the text has another form, or the port is past 65535.
+        ValueError: the text has another format, or the port is above 65535.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65535:
@@ -33,7 +33,7 @@ def parse_listen_address(text: str) -> ListenAddress:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only processes of this network namespace reach a numeric address."""
+    """Return True if a numeric address is reachable only from within this network namespace."""
     address = ipaddress.ip_address(host.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback

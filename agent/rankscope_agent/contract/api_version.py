@@ -1,9 +1,9 @@
 """Which versions of agents and of their clients are compatible.
 
-The version counts changes of meaning: a member, a column or a series that goes, or says something
-else than before. What is added does not count, because readers leave out what they do not know, and
-do without what they miss. An agent keeps what readers of the version before need, so that agents
-and readers one version apart understand each other, whichever is newer.
+The version changes when a meaning changes: a member, a column or a series is removed or is given a
+different meaning. Additions do not change it, because readers ignore what they do not know and work
+without what is missing. An agent keeps what readers of the previous version need, so agents and
+readers that are one version apart understand each other, whichever is newer.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 API_VERSION = 1
 
 HEADER = "Rankscope-Api-Version"
-"""By which an agent states the version of each answer."""
+"""The header in which an agent states the version of each answer."""
 
 UNSTATED = 0
-"""The version of agents from before it was stated."""
+"""The version of agents that do not state one."""
 
 _MOST_DIGITS = 6
 
@@ -23,7 +23,7 @@ def stated_version(header: str | None) -> int:
     """Return the version that an answer's header states.
 
     Raises:
-        ValueError: it is no version.
+        ValueError: the header is not a number.
     """
     if header is None:
         return UNSTATED
@@ -33,7 +33,7 @@ def stated_version(header: str | None) -> int:
 
 
 def mismatch(theirs: int, ours: int = API_VERSION) -> str:
-    """Return why a reader of version `ours` cannot use an agent's answers, empty where it can."""
+    """Return why a reader of version `ours` cannot use an agent's answers; empty if it can."""
     if abs(theirs - ours) <= 1:
         return ""
     update = "update rankscope here" if theirs > ours else "update the agent"

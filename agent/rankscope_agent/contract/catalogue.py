@@ -25,11 +25,11 @@ SUBJECTS: tuple[ModuleType, ...] = (
     goodput,
     cluster_jobs,
 )
-"""The modules of the catalogue, in the order in which docs/metrics.md shows them."""
+"""The modules of the catalogue, in the order of docs/metrics.md."""
 
 
 def declared(subjects: Iterable[ModuleType]) -> Iterator[Metric]:
-    """Yield the metrics that modules declare, in their order."""
+    """Yield the metrics that the modules declare, in order of declaration."""
     for subject in subjects:
         yield from (value for value in vars(subject).values() if isinstance(value, Metric))
 

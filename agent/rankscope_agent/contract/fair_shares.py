@@ -1,8 +1,8 @@
-"""Who gets how much of what is bounded, and whose turn it is: pure.
+"""Fair shares of a limited resource, and fair scheduling of turns: pure.
 
-A holder is one of a group: a pod of a namespace, or a user of a machine. Groups share first, then
-the holders of each, so that neither many files of a pod nor many pods of a namespace leave others
-without a place.
+A holder belongs to a group: a pod to a namespace, or a user to a machine. Groups share first, then
+the holders of each group, so that neither many files of one pod nor many pods of one namespace
+crowd out others.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 Holder = tuple[str, str]
-"""The group, and who it is in it."""
+"""The group, and the holder within it."""
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")
 
 
 def allot(wanted: Mapping[Key, int], available: int) -> dict[Key, int]:
-    """Return how much each one may have: none more than others, while these lack some of it.
+    """Return each one's max-min fair allotment.
 
-    One that wants less than an equal part gets what it wants, and what it leaves goes to the others
-    (max-min fairness). Of what cannot be divided, the last ones in the mapping get more.
+    Whoever wants less than an equal part gets what it wants, and the remainder is divided among the
+    others. What cannot be divided evenly goes to the last ones in the mapping.
 
     Args:
         wanted: how much each one could use.
-        available: how much there is.
+        available: how much there is to share.
     """
     shares: dict[Key, int] = {}
     left = available
@@ -38,7 +38,7 @@ def allot(wanted: Mapping[Key, int], available: int) -> dict[Key, int]:
 
 
 def allot_to_holders(wanted: Mapping[Holder, int], available: int) -> dict[Holder, int]:
-    """Return how much each holder may have: shared by groups, then within each group."""
+    """Return each holder's allotment: shared among groups, then among the holders of each group."""
     groups: dict[str, dict[Holder, int]] = defaultdict(dict)
     for holder, amount in wanted.items():
         groups[holder[0]][holder] = amount
@@ -51,11 +51,11 @@ def allot_to_holders(wanted: Mapping[Holder, int], available: int) -> dict[Holde
 
 
 def allot_to_items(owned: Sequence[tuple[Holder, int]], available: int) -> list[int]:
-    """Return how much each item may have: shared by its holders, then among the items of each.
+    """Return each item's allotment: shared among holders, then among the items of each holder.
 
     Args:
-        owned: whose each item is, and how much it could use.
-        available: how much there is.
+        owned: the holder of each item, and how much the item could use.
+        available: how much there is to share.
     """
     items: dict[Holder, dict[int, int]] = defaultdict(dict)
     for number, (holder, amount) in enumerate(owned):
@@ -68,7 +68,7 @@ def allot_to_items(owned: Sequence[tuple[Holder, int]], available: int) -> list[
 
 
 def choose(items: Iterable[Item], holder: Callable[[Item], Holder], available: int) -> list[Item]:
-    """Return the items that fit, each holder's first ones within its share, in their order."""
+    """Return the items that fit: of each holder the first ones, in their original order."""
     owned = [(holder(item), item) for item in items]
     left = allot_to_holders(Counter(owner for owner, _ in owned), available)
     chosen = []
@@ -82,12 +82,12 @@ def choose(items: Iterable[Item], holder: Callable[[Item], Holder], available: i
 def take_turns(
     items: Iterable[Item], holder: Callable[[Item], Holder], serve: Callable[[Item], bool]
 ) -> None:
-    """Serve items in turns of their groups, in each group of its holders, until none wants more.
+    """Serve items round robin by group, then by holder, until none wants another turn.
 
     Args:
-        items: whom to serve; the order is that of the first turn.
-        holder: whose an item is.
-        serve: gives an item its turn and returns whether it wants another one.
+        items: what to serve, in the order of the first round.
+        holder: returns the holder of an item.
+        serve: gives an item its turn, and returns whether it wants another one.
     """
     groups: dict[str, dict[Holder, deque[Item]]] = {}
     for item in items:

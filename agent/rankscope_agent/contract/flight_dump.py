@@ -1,10 +1,9 @@
-"""Dumps of PyTorch's Flight Recorder: JSON or pickle of an untrusted writer, checked.
+"""Dumps of PyTorch's Flight Recorder: JSON or pickle from an untrusted writer, validated.
 
-torch writes pickles where a watchdog dumps by itself (`TORCH_FR_DUMP_TEMP_FILE`, or
-`TORCH_NCCL_DEBUG_INFO_TEMP_FILE`), and its worker server answers with JSON. Both hold the same: an
-object with `version` and `entries`, one for each collective
-(torch/csrc/distributed/c10d/FlightRecorder.hpp). Read as torch 2.13 with gloo writes it; fields
-that only NCCL fills are as its source has them.
+torch writes pickles when a watchdog dumps on its own (`TORCH_FR_DUMP_TEMP_FILE`, or
+`TORCH_NCCL_DEBUG_INFO_TEMP_FILE`); its worker server answers with JSON. Both contain an object with
+`version` and `entries`, one entry per collective (torch/csrc/distributed/c10d/FlightRecorder.hpp).
+The format is that of torch 2.13 with gloo; fields that only NCCL fills in follow torch's source.
 """
 
 from __future__ import annotations
@@ -20,36 +19,36 @@ from rankscope_agent.contract.pickle_limits import UnsafePickle
 from rankscope_agent.contract.printable import printable
 
 MAX_FILE_BYTES = 64 << 20
-"""Twice the largest that torch was seen to write: 20,000 entries with stacks of 20 frames."""
+"""Twice the largest dump that torch was seen to write: 20,000 entries with stacks of 20 frames."""
 
 MAX_ANSWER_BYTES = 4 << 20
 """Four times the 0.94 MB of the 2,000 entries that torch keeps by default, without stacks."""
 
 MAX_ANSWER_ENTRIES = 8_000
-"""As many as fit, at their usual 470 bytes, into MAX_ANSWER_BYTES."""
+"""As many entries, at their usual 470 bytes, as fit into MAX_ANSWER_BYTES."""
 
 VALUES_PER_ENTRY = 64
-"""Values, keys and brackets per entry of an answer: a whole one has about 30. Without a bound on
-them, 4 MiB of empty brackets would become 200 MB of objects."""
+"""Values, keys and brackets per entry of an answer: a complete entry has about 30. Without this
+limit, 4 MiB of empty brackets would become 200 MB of objects."""
 
 MAX_FRAMES = 64
-"""Frames kept of one stack; the outermost ones go."""
+"""Frames kept of one stack; the outermost ones are dropped."""
 
 MAX_TEXT = 256
-"""Characters kept of a frame's function or file, the end of a file's path."""
+"""Characters kept of a frame's function or file name; of a path, its end."""
 
 MAX_GROUPS = 10_000
 MAX_DIMENSIONS = 16
 MAX_TENSORS = 256
 
 LARGEST = 1 << 48
-"""Counts and sizes beyond it are in no dump."""
+"""No dump has counts or sizes above this."""
 
 LARGEST_NS = 4_102_444_800 * 10**9
-"""Start of the year 2100; a later time is no time."""
+"""Start of the year 2100; later times are rejected."""
 
 LONGEST_MS = 86_400_000.0
-"""A day: NCCL's watchdog ends collectives after ten minutes by default."""
+"""A day: NCCL's watchdog aborts collectives after ten minutes by default."""
 
 State = Literal["scheduled", "started", "completed"]
 
@@ -60,13 +59,13 @@ _NAME = re.compile(r"[A-Za-z0-9_.:>, \[\]-]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class DumpLimits:
-    """What is taken of one dump.
+    """Limits on one dump.
 
     Args:
-        size: bytes.
+        size: in bytes.
         entries: in its list.
-        values: of JSON: its commas and brackets are counted before they become objects.
-        pickles: it may be one.
+        values: of JSON: commas and brackets are counted before they become objects.
+        pickles: whether it may be a pickle.
     """
 
     size: int
@@ -79,11 +78,11 @@ FILE_LIMITS = DumpLimits(MAX_FILE_BYTES, 100_000, 4_000_000, pickles=True)
 ANSWER_LIMITS = DumpLimits(
     MAX_ANSWER_BYTES, MAX_ANSWER_ENTRIES, MAX_ANSWER_ENTRIES * VALUES_PER_ENTRY, pickles=False
 )
-"""What a worker server may answer: it writes no pickles there."""
+"""Limits on the answer of a worker server, which never sends pickles."""
 
 
 class DumpError(ValueError):
-    """A file that is no dump; the text says why, `reason` is of a closed vocabulary."""
+    """A file that is not a valid dump; the text says why, `reason` is one of `Reason`."""
 
     def __init__(self, reason: Reason, seen: str) -> None:
         super().__init__(seen)
@@ -92,7 +91,7 @@ class DumpError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame of a stack."""
+    """One frame of a stack."""
 
     function: str
     file: str
@@ -101,22 +100,22 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One collective or message as one rank has it.
+    """One collective or message as one rank recorded it.
 
     Args:
         record_id: number of the entry, counted from the start of the process.
         group: name of the process group, the same on all of its ranks.
-        description: what the group is for, such as default_pg.
+        description: the purpose of the group, such as default_pg.
         operation: such as `gloo:all_reduce` or `nccl:send 0->1`.
         sequence: number of the collective in its group; 0 for messages.
         message_sequence: number of the message.
-        operation_id: number among collectives and messages of the group.
-        created_ns: Unix time of the call; the two others as far as the device reports them.
-        duration_ms: on the device, waiting for peers included; None where it was not measured.
+        operation_id: number among the collectives and messages of the group.
+        created_ns: Unix time of the call; the other two times if the device reports them.
+        duration_ms: on the device, including the wait for peers; None if not measured.
         input_sizes: shapes of the tensors.
-        input_types: their types, such as Float.
-        frames: the stack of the call, innermost first; empty where it was not asked for.
-        retired: the recorder no longer watches it.
+        input_types: data types of the tensors, such as Float.
+        frames: the stack of the call, innermost first; empty if it was not requested.
+        retired: whether the recorder has stopped watching it.
     """
 
     record_id: int
@@ -143,14 +142,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class FlightDump:
-    """What a dump holds.
+    """The contents of a dump.
 
     Args:
-        groups: ranks of the process groups by name, where they are given.
-        entries: those that can be read, in the order of the dump.
-        skipped: entries that lack a field or contradict themselves.
-        unread_ns: Unix times of those of them that have one.
-        whole: nothing has been overwritten since the process began.
+        groups: ranks of the process groups by name, if given.
+        entries: the readable ones, in the order of the dump.
+        skipped: number of entries that lack a field or contradict themselves.
+        unread_ns: Unix times of the skipped entries that have one.
+        whole: whether nothing has been overwritten since the process began.
     """
 
     version: str
@@ -162,20 +161,20 @@ class FlightDump:
 
 
 def read(body: bytes, limits: DumpLimits = FILE_LIMITS) -> FlightDump:
-    """Read a dump, whichever of its two forms it has.
+    """Read a dump in either of its two formats.
 
     Raises:
-        DumpError: it is neither, of another version, or larger than any is.
+        DumpError: it has neither format, an unknown version, or is too large.
     """
     value = _decode(body, limits)
     if not isinstance(value, dict):
         raise DumpError("malformed", "no object")
     version = value.get("version")
     if not isinstance(version, str) or not version.startswith("2."):
-        raise DumpError("version", f"version {str(version)[:40]!r}, only 2.x is read")
+        raise DumpError("version", f"version {str(version)[:40]!r}, expected 2.x")
     entries = value.get("entries", [])
     if not isinstance(entries, list) or len(entries) > limits.entries:
-        raise DumpError("malformed", f"entries are no list of at most {limits.entries}")
+        raise DumpError("malformed", f"entries are not a list of at most {limits.entries}")
     found = [_entry_or_none(entry) for entry in entries]
     unread = [raw for raw, entry in zip(entries, found, strict=True) if entry is None]
     return FlightDump(
@@ -189,7 +188,7 @@ def read(body: bytes, limits: DumpLimits = FILE_LIMITS) -> FlightDump:
 
 
 def _times(entries: Iterable[Any]) -> Iterator[int]:
-    """Yield the times of entries that say no more than that."""
+    """Yield the times of entries of which nothing else can be read."""
     for entry in entries:
         with suppress(LookupError, TypeError, ValueError):
             yield _moment(entry["time_created_ns"])
@@ -202,10 +201,10 @@ def _decode(body: bytes, limits: DumpLimits) -> Any:
         try:
             return untrusted_pickle.loads(body)
         except UnsafePickle as error:
-            raise DumpError(error.reason, f"a pickle that is not read: {error}") from error
+            raise DumpError(error.reason, f"the pickle was refused: {error}") from error
     values = sum(body.count(mark) for mark in (b",", b"{", b"["))
     if values > limits.values:
-        raise DumpError("too_large", f"{values} values, a dump has fewer")
+        raise DumpError("too_large", f"{values} values, more than any dump has")
     try:
         return untrusted_json.read(body)
     except ValueError as error:
@@ -213,7 +212,7 @@ def _decode(body: bytes, limits: DumpLimits) -> Any:
 
 
 def _groups(value: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the groups' ranks; torch writes them as the text of a list."""
+    """Yield the ranks of each group, which torch writes as the text of a list."""
     groups = value.get("pg_config")
     if not isinstance(groups, dict) or len(groups) > MAX_GROUPS:
         return
@@ -235,7 +234,7 @@ def _entry(entry: Mapping[str, Any]) -> Entry:
     """Read one entry.
 
     Raises:
-        LookupError, TypeError, ValueError, OverflowError: a field is missing or cannot be true.
+        LookupError, TypeError, ValueError, OverflowError: a field is missing or implausible.
     """
     group, description = entry["process_group"]
     return Entry(
@@ -264,7 +263,7 @@ def _entry(entry: Mapping[str, Any]) -> Entry:
 
 def _number(value: Any, largest: int = LARGEST) -> int:
     if type(value) is not int or not 0 <= value <= largest:
-        raise ValueError(f"{str(value)[:40]} is no number of a dump")
+        raise ValueError(f"{str(value)[:40]} is not a plausible number")
     return value
 
 
@@ -273,7 +272,7 @@ def _moment(value: Any) -> int:
 
 
 def _time(value: Any) -> int | None:
-    """Read what may be unknown, which pickles write as None and JSON as 0."""
+    """Read a time that may be unknown, which pickles write as None and JSON as 0."""
     return None if value is None else _moment(value) or None
 
 
@@ -281,19 +280,19 @@ def _duration(value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not 0 <= float(value) <= LONGEST_MS:
-        raise ValueError(f"{str(value)[:40]} ms is no duration of a collective")
+        raise ValueError(f"{str(value)[:40]} ms is not a plausible duration of a collective")
     return float(value)
 
 
 def _flag(value: Any) -> bool:
     if type(value) is not bool:
-        raise ValueError("neither true nor false")
+        raise ValueError("expected true or false")
     return value
 
 
 def _state(value: Any) -> State:
     if value not in get_args(State):
-        raise ValueError("no state of a collective")
+        raise ValueError("unknown state of a collective")
     state: State = value
     return state
 
@@ -305,7 +304,7 @@ def _name(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a text without what a terminal would obey."""
+    """Return a text without characters that a terminal would interpret."""
     if not isinstance(value, str):
         raise TypeError("no text")
     return printable(value[-MAX_TEXT:])

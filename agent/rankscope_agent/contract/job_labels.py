@@ -12,14 +12,14 @@ DEFAULT_LABELS: Mapping[str, Sequence[str]] = {
     "owner": ("rankscope.io/owner", "owner", "user"),
     "team": ("rankscope.io/team", "team"),
 }
-"""Labels that are asked where the administrator names none: our own, then names in common use."""
+"""Labels that are read unless the administrator names others: our own, then names in common use."""
 
 
 def parse_job_labels(text: str) -> Mapping[str, Sequence[str]]:
-    """Read `project=LABEL,team=LABEL`; a fact named several times prefers the first of its labels.
+    """Read `project=LABEL,team=LABEL`; of a fact's labels, earlier ones take precedence.
 
     Raises:
-        ValueError: a part is no such pair.
+        ValueError: a part is not such a pair.
     """
     chosen: dict[str, list[str]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):

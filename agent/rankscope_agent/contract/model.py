@@ -1,7 +1,7 @@
 """The values exchanged by collectors, exposition, API and analyzers.
 
-This module is part of the agent's contract: it needs the standard library alone and holds no
-behaviour beyond checking itself.
+This module is part of the agent's contract: it needs only the standard library and has no behaviour
+except validation.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class HistogramValue:
-    """Cumulative bucket counts, as Prometheus wants them.
+    """Cumulative bucket counts as Prometheus expects them.
 
     Args:
-        buckets: pairs of (upper bound, observations <= that bound), bounds rising, without +Inf.
-        count: all observations, which is the +Inf bucket.
+        buckets: pairs of (upper bound, observations <= that bound), bounds ascending, without +Inf.
+        count: all observations, that is, the +Inf bucket.
         sum: sum of the observed values, in the metric's unit.
     """
 
@@ -41,7 +41,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric as the catalogue declares it; `name` carries unit and, for counters, `_total`."""
+    """A metric as declared in the catalogue; `name` has its unit and, for counters, `_total`."""
 
     name: str
     kind: Kind
@@ -49,10 +49,10 @@ class Metric:
     labels: tuple[str, ...] = ()
 
     def sample(self, value: float | HistogramValue, **labels: str) -> Sample:
-        """Give a sample of this metric.
+        """Return a sample of this metric.
 
         Raises:
-            ValueError: the labels are not exactly those that the catalogue declares.
+            ValueError: the labels are not exactly those declared in the catalogue.
         """
         if len(labels) != len(self.labels) or any(name not in labels for name in self.labels):
             raise ValueError(f"{self.name} takes labels {self.labels}, got {tuple(labels)}")
@@ -61,17 +61,17 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What one run of one collector gave.
+    """The result of one run of one collector.
 
     Args:
         collector: its name in the registry.
-        success: it ran to its end within its deadline and had its source.
-        duration_seconds: wall time of the run, or the time waited so far when it hangs.
-        samples: empty when `success` is false: values are dropped, never frozen.
-        failure: why `success` is false, as one sentence; empty otherwise.
-        last_success_unix_seconds: end of the last successful run, None before the first.
-        invalid: samples of this run that cannot stand on a page and were left out.
-        invalid_reason: what is wrong with the first of them, empty if there is none.
+        success: whether it finished within its deadline and had its source.
+        duration_seconds: wall time of the run, or the time waited so far if it hangs.
+        samples: empty if `success` is false: values are dropped, never frozen.
+        failure: why `success` is false, in one sentence; empty otherwise.
+        last_success_unix_seconds: end of the last successful run; None before the first.
+        invalid: number of samples of this run that were left out because they were invalid.
+        invalid_reason: what is wrong with the first of them; empty if there is none.
     """
 
     collector: str
@@ -86,9 +86,9 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything the agent knew about its node at one moment.
+    """Everything that the agent knew about its node at one time.
 
-    `simulated` says which node is made up, and is empty for the real one.
+    `simulated` describes the node if it is simulated, and is empty for a real one.
     """
 
     node: str
@@ -99,18 +99,18 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
-    """Who a rank is; None stands for unknown, never for zero.
+    """The identity of a rank; None stands for unknown, never for zero.
 
     Args:
         job_id: namespace/name, SLURM job id, torchelastic run id or `local/<hash>`.
         attempt: restarts that the launcher counted before this process.
-        timing_source: how compute and sync were distinguished: kernel, wall, host or none.
-        alive: the training process still holds its ring.
+        timing_source: how compute and sync were told apart: kernel, wall, host, sampled or none.
+        alive: whether the training process still holds its ring.
         dp_group: ranks that reduce the same gradient shard, pp_stage * TP + t.
         tp_group: ranks that share a layer, pp_stage * DP + d.
         pp_stage: pipeline stage.
         torch_version: of the process, empty if unknown; likewise the probe's.
-        pod_namespace: of the pod that it runs in, as Kubernetes has it; empty outside of pods.
+        pod_namespace: of the rank's pod, according to Kubernetes; empty outside of pods.
     """
 
     job_id: str
@@ -134,14 +134,14 @@ class RankIdentity:
     clock_ahead_seconds: float | None = None
 
     def left(self, world_size: int | None) -> bool:
-        """Return True if the rank is gone for good from a job that now has this many ranks."""
+        """Return True if the rank has left for good, given the job's current number of ranks."""
         if world_size is None or world_size == self.world_size:
             return False
         return self.rank >= world_size
 
 
 MAX_STEP_ROWS = 8 * 65_536
-"""Rows in one answer: what the rings of eight ranks hold."""
+"""Maximum rows of one answer: the contents of the rings of eight ranks."""
 
 STEP_COLUMNS: tuple[str, ...] = (
     "job_id",
@@ -172,13 +172,14 @@ STEP_COLUMNS: tuple[str, ...] = (
 )
 """Columns of a step record on the wire: those of the trace contract, between job and extras.
 
-Where `other_seconds` is known, data, compute, sync, other and CPU wait add up to the step; where it
-is not, compute holds what it would. `microbatches` counts the backward passes of the step. What of
-other was in checkpoints and evaluations that the probe marks is in the two columns behind. Of
-compute, the device's training stream stood `copies_seconds` at copies of other streams, and had no
-work queued for `host_late_seconds` at most; both are known where `timing_source` is `sampled`.
-The worker processes of its input loader need, side by side, `loader_seconds` for the batches of a
-step, whether it waits for them or not; not known of a loader without workers.
+If `other_seconds` is known, data, compute, sync, other and CPU wait add up to the step; if not,
+compute includes other. `microbatches` is the number of backward passes in the step. The two columns
+after it are the parts of other spent in checkpoints and evaluations that the probe marks. During
+`copies_seconds` of compute, the device's training stream waited for copies on other streams; for at
+most `host_late_seconds` it had no work queued; both are known if `timing_source` is `sampled`.
+`loader_seconds` is the time that the worker processes of the input loader, running in parallel,
+need for the batches of a step, whether or not the step waits for them; it is unknown for a loader
+without workers.
 """
 
 StepRow = tuple[str | int | float | None, ...]
@@ -187,9 +188,9 @@ StepRow = tuple[str | int | float | None, ...]
 FLAG_CLOSURE = 1 << 2  # forward and backward ran inside optimizer.step()
 FLAG_SKIPPED = 1 << 3  # the gradient scaler skipped the update
 FLAG_EVALUATION = 1 << 4  # batches were fetched without gradients during this step
-FLAG_FIRST = 1 << 5  # first record of its process: holds start-up work
-FLAG_CPU_WAIT = 1 << 6  # data and compute hold no time in which the thread waited for a CPU
-FLAG_SAMPLED = 1 << 7  # compute and sync are measured in some steps of this process only
+FLAG_FIRST = 1 << 5  # first record of its process: includes start-up work
+FLAG_CPU_WAIT = 1 << 6  # data and compute exclude time in which the thread waited for a CPU
+FLAG_SAMPLED = 1 << 7  # compute and sync are measured only in some steps of this process
 
 
 SPAN_COLUMNS: tuple[str, ...] = (
@@ -209,11 +210,12 @@ SPAN_COLUMNS: tuple[str, ...] = (
     "in_memory",
     "target",
 )
-"""Columns of a span on the wire: what a rank did beside steps, such as writing a checkpoint.
+"""Columns of a span on the wire: what a rank did besides steps, such as writing a checkpoint.
 
-`seconds` is null while it is open; `blocked_seconds` is what the step under way lost to it. `step`
-is the last one that ended before. `target` is a checksum of the path, by which ranks that write to
-one place are found. `kind` is one of `SPAN_KINDS`, `outcome` one of `SPAN_OUTCOMES`.
+`seconds` is null while it is open; `blocked_seconds` is the time it took from the current step.
+`step` is the last step that ended before it. `target` is a checksum of the path, by which ranks
+that write to the same path are recognised. `kind` is one of `SPAN_KINDS`, `outcome` one of
+`SPAN_OUTCOMES`.
 """
 
 SPAN_KINDS = (
@@ -225,29 +227,29 @@ SPAN_KINDS = (
     "rendezvous",
 )
 SPAN_OUTCOMES = ("open", "done", "failed", "interrupted")
-"""Interrupted means that its process has ended and its end was not written."""
+"""Interrupted means that the process exited without writing the end of the span."""
 
 SpanRow = tuple[str | int | float | bool | None, ...]
 """One span of one rank, in the order of `SPAN_COLUMNS`; None stands for unknown."""
 
 
 class SpanSource(Protocol):
-    """Who can say what ranks did beside steps."""
+    """Provides what ranks did besides steps."""
 
     def spans(self, jobs: Jobs, since_unix_seconds: float) -> Iterator[SpanRow]:
-        """Yield spans that began at or after a moment or are open, oldest first per rank."""
+        """Yield spans that began at or after a time or are still open, oldest first per rank."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RingHead:
-    """A ring of which records are read on from a number, or anew.
+    """A ring whose records are read from a record number on, or from a time on.
 
     Args:
-        name: of the file: another one of the same rank has another name.
-        identity: who writes it.
-        next_number: of the record from which on it is read.
-        whole: it is read from a moment on, as its reader does not follow it yet.
+        name: of the file; another file of the same rank has another name.
+        identity: of the rank that writes it.
+        next_number: of the record with which reading starts.
+        whole: whether it is read from a time on because its reader does not follow it yet.
     """
 
     name: str
@@ -258,12 +260,12 @@ class RingHead:
 
 @dataclass(frozen=True, slots=True)
 class RingBatch:
-    """Records of one ring that follow one another.
+    """Consecutive records of one ring.
 
     Args:
-        ring: its place among those that are read.
-        rows: may be none.
-        next_number: of the record behind them.
+        ring: its index among the rings that are read.
+        rows: possibly none.
+        next_number: of the record after them.
     """
 
     ring: int
@@ -273,10 +275,10 @@ class RingBatch:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Older records of a rank, for which an answer had no room.
+    """Older records of a rank that did not fit into an answer.
 
     Args:
-        until_unix_seconds: when the newest one of their steps began.
+        until_unix_seconds: when the newest of their steps began.
     """
 
     job_id: str
@@ -286,7 +288,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class FreshSteps:
-    """Rings, and their records as they are read; `left_out` grows meanwhile."""
+    """Rings, and their records while they are read; `left_out` grows during reading."""
 
     rings: tuple[RingHead, ...]
     batches: Iterator[RingBatch]
@@ -294,10 +296,10 @@ class FreshSteps:
 
 
 class StepSource(Protocol):
-    """Who can say which ranks run on this node and hand out their step records."""
+    """Provides the ranks that run on this node and their step records."""
 
     def ranks(self) -> tuple[RankIdentity, ...]:
-        """Return the ranks seen at the last look, ended ones included while they are kept."""
+        """Return the ranks seen by the last scan, including ended ones as long as they are kept."""
         ...
 
     def steps(
@@ -306,18 +308,18 @@ class StepSource(Protocol):
         since_unix_seconds: float,
         leave_out: Callable[[LeftOut], None] | None = None,
     ) -> Iterator[StepRow]:
-        """Yield the records of steps that started at or after a moment, oldest first per rank.
+        """Yield the records of steps that began at or after a time, oldest first per rank.
 
-        `leave_out` is told, meanwhile, of which ranks older ones had no room.
+        `leave_out` is called during iteration for each rank whose older records did not fit.
         """
         ...
 
     def starts(self, jobs: Jobs, before_unix_seconds: float) -> Iterator[StepRow]:
-        """Yield the first records of each process of each rank, of steps before a moment."""
+        """Yield the first records of each process of each rank, of steps before a time."""
         ...
 
     def fresh(
         self, jobs: Jobs, since_unix_seconds: float, cursors: Mapping[str, int]
     ) -> FreshSteps:
-        """Return the records from a number on, of rings that are not followed from a moment on."""
+        """Return records from the given numbers on; of rings not followed, from a time on."""
         ...

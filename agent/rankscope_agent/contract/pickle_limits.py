@@ -1,4 +1,4 @@
-"""What a pickle of an untrusted writer may take, and what is raised of one that takes more."""
+"""Limits on a pickle from an untrusted writer, and the errors raised for one that exceeds them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ MAX_PROTOCOL = 5
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a pickle may take.
+    """Limits on a pickle.
 
     Args:
         data_bytes: size of the pickle.
-        text_bytes: size of one text, or of one piece of bytes.
-        integer_bytes: width of an integer: 9 hold what 64 bits do with or without a sign.
-        values: values that are made, and references to earlier ones.
-        memo: values that are remembered.
-        stack: values that are open at once.
-        depth: how deeply containers stand in each other.
-        total: values as who walks the result meets them, those named twice counted twice.
-        opcodes: opcodes that are obeyed.
+        text_bytes: size of one string, or of one bytes object.
+        integer_bytes: width of an integer: 9 bytes hold any 64-bit integer, signed or unsigned.
+        values: values that are created, and references to earlier ones.
+        memo: values in the memo.
+        stack: values on the stack at a time.
+        depth: nesting depth of containers.
+        total: values met when walking the result; shared values count once per reference.
+        opcodes: opcodes that are executed.
     """
 
     data_bytes: int = 64 << 20
@@ -38,11 +38,11 @@ class Limits:
 
 
 USUAL = Limits()
-"""For a Flight Recorder's dump: 20,000 entries with stacks of 20 frames take half of it."""
+"""For a dump of the Flight Recorder: 20,000 entries with stacks of 20 frames use half of it."""
 
 
 class UnsafePickle(ValueError):  # noqa: N818 - what it is, not what went wrong
-    """A pickle that is not read; the text says why and where, `reason` is one of `Reason`."""
+    """A pickle that was refused; the text says why and where, `reason` is one of `Reason`."""
 
     def __init__(self, reason: Reason, seen: str) -> None:
         super().__init__(seen)

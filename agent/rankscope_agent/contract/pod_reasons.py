@@ -1,7 +1,7 @@
-"""The words for why pods wait, fail or are taken away: closed vocabularies, as they are labels.
+"""Why pods wait, fail or are evicted: closed vocabularies, because they are used as labels.
 
-They are those that `kubectl get pods` shows, so that people find them in Kubernetes' own manual;
-`Init:` stands before what happens to an init container.
+The words are those that `kubectl get pods` shows, so that people find them in Kubernetes' own
+documentation; `Init:` is prepended if it happens to an init container.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ IMAGE_PULL = "ImagePullBackOff"
 CREATING, INITIALIZING = "ContainerCreating", "PodInitializing"
 
 IMAGE_FAULTS = (IMAGE_PULL, "InvalidImageName", "ErrImageNeverPull")
-"""Waiting reasons of containers whose image does not come."""
+"""Waiting reasons of containers whose image cannot be pulled."""
 
 CREATION_FAULTS = ("CreateContainerConfigError", "CreateContainerError")
-"""Waiting reasons of containers that cannot be made: a secret, a config map or a volume is missing,
-or the runtime does not take what the pod asks for."""
+"""Waiting reasons of containers that cannot be created: a secret, a config map or a volume is
+missing, or the runtime rejects the pod's specification."""
 
 STARTING = (CREATING, INITIALIZING)
-"""Waiting reasons of each pod that starts."""
+"""Waiting reasons of every pod that starts."""
 
 WAITING: Mapping[str, str] = {
     **{reason: reason for reason in (CRASH_LOOP, *IMAGE_FAULTS, *CREATION_FAULTS, *STARTING)},
-    # The kubelet alternates between the failed pull and the pause after it: one state for people.
+    # The kubelet alternates between the failed pull and the back-off after it: to people, one
+    # state.
     **dict.fromkeys(
         ("ErrImagePull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"),
         IMAGE_PULL,
@@ -36,7 +37,7 @@ WAITING: Mapping[str, str] = {
     "RunContainerError": "RunContainerError",
 }
 """Reasons of waiting containers (kubelet pkg/kubelet/kuberuntime and pkg/kubelet/images/types.go),
-and what each of them is called here."""
+and the name of each of them here."""
 
 OOM_KILLED, ERROR = "OOMKilled", "Error"
 
@@ -60,18 +61,18 @@ POD_FAILURES: Mapping[str, str] = {
             *("DeadlineExceeded", "UnexpectedAdmissionError", "TopologyAffinityError"),
         )
     },
-    # What a kubelet that shuts its node down gracefully has written since Kubernetes 1.22.
+    # Written since Kubernetes 1.22 by a kubelet that shuts its node down gracefully.
     "Terminated": "NodeShutdown",
     "Shutdown": "NodeShutdown",
 }
 """Reasons of pods that failed as a whole (kubelet pkg/kubelet/{eviction,lifecycle,nodeshutdown});
-those that begin with OutOf name a resource that the node did not have."""
+those that begin with OutOf name a resource that the node lacked."""
 
 OUT_OF = "OutOf"
 OUT_OF_RESOURCE = "OutOfResource"
 
 PREEMPTIONS = (DISRUPTED, "Preempting")
-"""Reasons of pods that were taken away for others: no fault of theirs."""
+"""Reasons of pods that had to make way for others, through no fault of their own."""
 
 DISRUPTIONS = frozenset(
     (
@@ -84,7 +85,7 @@ DISRUPTIONS = frozenset(
 NO_FAULT = "completed"
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 SIGNALLED = 128
-"""Shells and runtimes add the number of the signal that ended a process to it."""
+"""Shells and runtimes add this to the number of the signal that ended a process."""
 
 _MAX_APPLICATION = 125
 _CLASSES: Mapping[int, str] = {
@@ -103,7 +104,7 @@ _MAX_SIGNAL = 64
 
 
 def exit_class(code: int) -> str:
-    """Return what kind of end an exit code is: by a signal, by the application, by the runtime."""
+    """Return whether an exit code stems from a signal, the application or the runtime."""
     found = _CLASSES.get(code)
     if found:
         return found
@@ -113,6 +114,6 @@ def exit_class(code: int) -> str:
 
 
 def with_init(reasons: Iterable[str]) -> tuple[str, ...]:
-    """Return reasons of containers, and the same of init containers."""
+    """Return the reasons of containers together with those of init containers."""
     chosen = tuple(reasons)
     return (*chosen, *(INIT + reason for reason in chosen))

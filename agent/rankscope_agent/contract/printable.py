@@ -1,9 +1,9 @@
-"""Texts of others without what a terminal would obey."""
+"""Sanitizes text written by others for terminals."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """Return a text with a space in place of each character that does not print."""
-    # Nearly every text prints as it is, and to see that takes a hundredth of the rest.
+    """Return a text in which each non-printable character is replaced by a space."""
+    # Nearly every text is printable, and checking that takes a hundredth of the time.
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

@@ -1,8 +1,8 @@
-"""What must not leave a node in what is kept of a job: credentials in environments and in texts.
+"""Removes credentials from environments and texts of a job before they leave the node.
 
-Not every secret can be recognized by its form. Of environments only variables are kept that are
-known to be none; in texts what stands behind a name that smells of one is replaced, and what has
-the form of a well-known kind of token.
+Not every secret can be recognised by its form. Of an environment, only variables known to be
+harmless are kept; in texts, values after a name that suggests a secret are replaced, and so are
+tokens of well-known formats.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ RANK_VARIABLES = frozenset(
         *("REPLICA_GROUP_ID", "NUM_REPLICA_GROUPS"),
     )
 )
-"""Variables by which launchers say who a process is."""
+"""Variables in which launchers store the identity of a process."""
 
 TRANSPORT_PREFIXES = ("NCCL_", "TORCH_NCCL_", "UCX_", "FI_")
-"""Families of variables that choose how ranks talk to one another."""
+"""Families of variables that configure how ranks communicate."""
 
 SECRET_NAME = re.compile(
     r"token|secret|passw|api[-_]?key|credential|access[-_]?key|private[-_]?key", re.IGNORECASE
 )
-"""What names of options and members hold that stand before a secret."""
+"""Parts of option and member names that precede a secret."""
 
 SECRET_VALUE = re.compile(
     r"(?:hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abp]-|AKIA|ASIA|eyJ)[A-Za-z0-9_\-.]{8,}"
     r"|://[^/\s:@]{0,64}:[^/\s@]{1,256}@"
 )
-"""Tokens by the way that their issuers begin them, JSON web tokens, and passwords in URLs."""
+"""Tokens with the prefixes that their issuers use, JSON web tokens, and passwords in URLs."""
 
 _SECRET_VARIABLE = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
 
@@ -60,23 +60,24 @@ _NAMED = re.compile(
     (?:"[^"]{1,4096}"|'[^']{1,4096}'|(?!\d{1,12}(?:[\s,;)]|$))[^\s,;&"']{4,4096})
     """
 )
-"""A name that smells of a secret and its value; counts, as in `tokens=4096`, are none."""
+"""A name that suggests a secret, and its value; counts, as in `tokens=4096`, are no secrets."""
 
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----.*", re.DOTALL)
 
 _SMELLS = ("token", "secret", "passw", "key", "credential", "authorization", "bearer")
-"""In small letters: what `_NAMED` finds nothing without, and what takes a fortieth of its time."""
+"""In lower case: a text without any of these cannot match `_NAMED`, and searching them takes a
+fortieth of the time."""
 
 
 def is_kept(name: str) -> bool:
-    """Return True if an environment variable may be kept; names that smell of secrets never are."""
+    """Return True if an environment variable may be kept; names that suggest secrets never are."""
     if name in RANK_VARIABLES:
         return True
     return name.startswith(TRANSPORT_PREFIXES) and not _SECRET_VARIABLE.search(name)
 
 
 def redacted_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return a command's arguments in which those that may be secrets are replaced."""
+    """Return a command's arguments with those that may be secrets replaced."""
     found: list[str] = []
     hide = False
     for text in arguments:
@@ -92,13 +93,13 @@ def redacted_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def redacted(text: str) -> str:
-    """Return a line in which what looks like a credential is replaced."""
+    """Return a line with whatever looks like a credential replaced."""
     if _may_name(text):
         text = _NAMED.sub(lambda match: f"{match[1]}{HIDDEN}", text)
     return _KEY_BLOCK.sub(HIDDEN, SECRET_VALUE.sub(HIDDEN, text))
 
 
 def _may_name(text: str) -> bool:
-    """Return False where no name smells; beyond ASCII a letter has more than two forms."""
+    """Return False if no name suggests a secret; non-ASCII letters may have several cases."""
     small = text.lower()
     return not text.isascii() or any(smell in small for smell in _SMELLS)

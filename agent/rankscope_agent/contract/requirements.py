@@ -1,4 +1,4 @@
-"""What a collector needs to see its source: the agent's identity and missing deployment parts."""
+"""What a collector needs to read its source: the agent's identity and missing deployment parts."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 
 UNCONFINED = ("spc_t", "control_t", "super_t", "unconfined_t", "unconfined_service_t")
-"""Types of processes that SELinux lets read all files: of super-privileged containers (Bottlerocket
-calls spc_t control_t), and those outside of containers."""
+"""SELinux types of processes that may read all files: super-privileged containers (Bottlerocket
+calls spc_t control_t), and processes outside of containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What decides on files that a process may read.
+    """The identity that decides which files a process may read.
 
     Args:
         user: its effective user id.
-        selinux: the type that SELinux confines it to, empty where there is no SELinux.
+        selinux: the type that SELinux confines it to; empty without SELinux.
     """
 
     user: int
@@ -27,7 +27,7 @@ class Identity:
 
 
 def identity(process: Path = Path("/proc/self")) -> Identity:
-    """Return who the agent is; a label has four parts or more only with SELinux."""
+    """Return the agent's identity; a label has four parts or more only with SELinux."""
     try:
         label = (process / "attr" / "current").read_text(encoding="utf-8", errors="replace")
     except OSError:  # a kernel without security modules refuses to read it
@@ -37,12 +37,12 @@ def identity(process: Path = Path("/proc/self")) -> Identity:
 
 
 def remedy_text(collector: str, failure: str = "", agent: Identity | None = None) -> str:
-    """Return what a collector takes as an end of a sentence, empty for one without needs.
+    """Return a collector's needs as the end of a sentence; empty for a collector without needs.
 
     Args:
-        collector: its name, or that of a part of its source.
-        failure: its message; what lets files be read is named where it was denied.
-        agent: who was denied, the running process unless given.
+        collector: its name, or the name of a part of its source.
+        failure: its message; if access was denied, what would allow it is added.
+        agent: the identity that was denied access; that of the running process by default.
     """
     seen = BY_COLLECTOR_OR_PART.get(collector)
     if seen is None:
@@ -52,9 +52,9 @@ def remedy_text(collector: str, failure: str = "", agent: Identity | None = None
 
 
 def _lets_read(agent: Identity) -> str:
-    """Name what stands between an agent and files that are there."""
+    """Name what an agent lacks to read existing files."""
     if agent.selinux and agent.selinux not in UNCONFINED:
         return f"; SELinux confines the agent as {agent.selinux}: component selinux"
     if agent.user != 0:
-        return f"; files of the host take root, and the agent runs as user {agent.user}: base"
-    return "; files that root may not read as such take CAP_DAC_READ_SEARCH: component tier-2"
+        return f"; files of the host require root, but the agent runs as user {agent.user}: base"
+    return "; files that plain root may not read require CAP_DAC_READ_SEARCH: component tier-2"

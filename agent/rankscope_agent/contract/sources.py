@@ -1,7 +1,7 @@
 """The sources of a node, one row each: collector, metrics and requirements.
 
-Registry, catalogue, series budget, requirements, the page and `rankscope doctor` read this table.
-It names collectors and imports none: only the registry does, when it makes one.
+Registry, catalogue, series budget, requirements, exposition and `rankscope doctor` read this table.
+It names collectors without importing them; only the registry does, when it creates one.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from rankscope_agent.contract.metrics import (
 )
 
 Shared = Literal["pods", "windows"]
-"""What collectors share: what is known of the node's pods, and the windows of collectives."""
+"""What collectors share: knowledge about the node's pods, and the windows of collectives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a source that may be missing by itself, and is reported by its own name.
+    """A part of a source that may be missing on its own and is reported under its own name.
 
     Args:
-        name: what /readyz and `rankscope doctor` call it.
-        needs: as of `Source`.
-        remedy: as of `Source`.
+        name: as shown by /readyz and `rankscope doctor`.
+        needs: as in `Source`.
+        remedy: as in `Source`.
     """
 
     name: str
@@ -59,16 +59,18 @@ class Source:
 
     Args:
         name: of its collector, in flags, variables, labels and messages.
-        create: dotted name of the function that makes its collector of the settings, and of what
-            it shares.
+        create: dotted name of the function that creates its collector from the settings and the
+            shared objects.
         metrics: the modules that declare its series.
-        importance: of its series where a page would have too many; the lowest number stays longest.
-        needs: what it takes of the node, and the kustomize component of daemonset/ that adds it.
-        remedy: what to do where it is not seen.
-        comes_with_jobs: it may be there only while a job runs (pods: its processes, on nodes
-            without a kubelet): when it goes, the job has ended, and it is not missed.
-        shares: what its collector knows together with others.
-        parts: what of it may be missing by itself.
+        importance: of its series when a page would have too many; the lowest number is kept
+            longest.
+        needs: what it requires of the node, and the kustomize component of daemonset/ that provides
+            it.
+        remedy: what to do if it is missing.
+        comes_with_jobs: it may exist only while a job runs (pods: its processes, on nodes without a
+            kubelet): its absence then means that the job has ended, and is not reported.
+        shares: which shared object its collector uses.
+        parts: parts of it that may be missing on their own.
     """
 
     name: str
@@ -82,8 +84,9 @@ class Source:
     parts: tuple[Part, ...] = ()
 
 
-# Importance: who holds what comes first, because everything else is joined with it; then what says
-# who is slow and what rules read (SUMMARY_IMPORTANCE), then why; what only describes comes last.
+# Importance: which rank holds what comes first, because everything else is joined with it; then
+# what tells which rank is slow and what rules read (SUMMARY_IMPORTANCE), then causes, and mere
+# descriptions last.
 SOURCES: tuple[Source, ...] = (
     Source(
         "pods",
@@ -258,13 +261,13 @@ SOURCES: tuple[Source, ...] = (
         " say where (--path.debugfs)",
     ),
 )
-"""All sources, in the order in which their series stand on the page."""
+"""All sources, in the order of their series on the page."""
 
 SUMMARY_IMPORTANCE = 40
-"""What `importance` is to a source, of what a node sums up of all of them."""
+"""The counterpart of `importance` for the node's summary of all sources."""
 
 BY_COLLECTOR_OR_PART: Mapping[str, Source | Part] = {
     **{source.name: source for source in SOURCES},
     **{part.name: part for source in SOURCES for part in source.parts},
 }
-"""What may be there or not: sources and parts of them, by name."""
+"""Names of everything that may be present or absent: sources and their parts."""

@@ -1,7 +1,7 @@
-"""Where a rank stands that ends no steps, and the JSON in which agents give it.
+"""The state of a rank that ends no steps, and the JSON in which agents report it.
 
-The collectives that it has launched come from PyTorch's Flight Recorder, its stack from its own
-interpreter, its state from the kernel. All but the last is the word of an untrusted process.
+Its launched collectives come from PyTorch's Flight Recorder, its stack from its own interpreter,
+its state from the kernel. All but the last are the word of an untrusted process.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rankscope_agent.contract.job_names import is_job_id
 from rankscope_agent.contract.printable import printable
 
 KEPT_CALLS = 8
-"""Newest collectives that are kept of a process group: ranks of a job that stands still are a few
-collectives apart, as frameworks launch no more than that ahead."""
+"""Newest collectives kept per process group: the ranks of a stalled job are at most a few
+collectives apart, because frameworks launch no further ahead."""
 
 MAX_PENDING = 32
-"""Collectives of a group that are kept as they are not done, the oldest first."""
+"""Unfinished collectives kept per group, oldest first."""
 
 MAX_GROUPS = 64
 MAX_WAITED_CALLS = KEPT_CALLS + MAX_PENDING
@@ -31,14 +31,14 @@ MAX_RANK = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One collective or message as its rank has it.
+    """One collective or message from the point of view of its rank.
 
     Args:
         operation: such as `gloo:all_reduce`.
-        sequence: number of the collective in its group, of a message among messages.
-        message: it is a message.
+        sequence: number of the collective in its group, or of the message among messages.
+        message: whether it is a message.
         shape: sizes and types of its tensors, as text: `10xFloat`.
-        done: the rank has it behind itself.
+        done: whether the rank has completed it.
     """
 
     operation: str
@@ -55,10 +55,10 @@ class GroupCalls:
 
     Args:
         name: the same on all of the group's ranks.
-        description: what it is for, such as `default_pg`.
-        ranks: of the group, where the recorder tells.
-        enqueued: number of the newest collective, 0 without any.
-        calls: the newest, and those that are not done; in the order of their launch.
+        description: the purpose of the group, such as `default_pg`.
+        ranks: of the group, if the recorder lists them.
+        enqueued: number of the newest collective; 0 if there is none.
+        calls: the newest ones and the unfinished ones, in order of launch.
     """
 
     name: str
@@ -70,21 +70,22 @@ class GroupCalls:
 
 @dataclass(frozen=True, slots=True)
 class RankStall:
-    """A rank that has ended no step for some time.
+    """A rank that has not ended a step for some time.
 
     Args:
-        taken_unix_seconds: when it was looked at, by its node's clock.
-        quiet_seconds: how long before that its newest step had ended, or its ring was made.
-        stepped: it had ended a step.
-        state: of its process, as in /proc/PID/stat; empty where it is not seen.
-        cpu_seconds: processor time that its process had used.
-        groups: what it has launched; empty where `recorder` says why.
-        recorder: why there is no Flight Recorder; empty where there is one.
-        stack: of its main thread, innermost first; empty where `no_stack` says why.
-        cpu_share: of a core that its process used, or one of its threads was ready to use, while it
-            was looked at; None where not seen.
-        span_ended_unix_seconds: when its newest checkpoint, evaluation or compilation ended, None
-            where none has.
+        taken_unix_seconds: when its state was read, by its node's clock.
+        quiet_seconds: how long before that its newest step ended or, without steps, its ring was
+            created.
+        stepped: whether it has ended any step.
+        state: of its process, as in /proc/PID/stat; empty if the process is not visible.
+        cpu_seconds: processor time that its process has used.
+        groups: what it has launched; empty if `recorder` says why.
+        recorder: why there is no data from the Flight Recorder; empty if there is.
+        stack: of its main thread, innermost frame first; empty if `no_stack` says why.
+        cpu_share: share of a core that its process used, or that one of its threads was runnable
+            for, while its state was read; None if not visible.
+        span_ended_unix_seconds: when its newest checkpoint, evaluation or compilation ended; None
+            if none has.
     """
 
     job_id: str
@@ -104,7 +105,7 @@ class RankStall:
 
 
 def groups_of(dump: FlightDump) -> tuple[GroupCalls, ...]:
-    """Return what a dump says of the process groups, of each the newest and the undone calls."""
+    """Return the newest and the unfinished calls of each process group of a dump."""
     entries: dict[str, list[Entry]] = {}
     for entry in dump.entries:
         entries.setdefault(entry.group, []).append(entry)
@@ -126,7 +127,7 @@ def _group(name: str, entries: Sequence[Entry], ranks: Sequence[int]) -> GroupCa
 
 
 def _done(entry: Entry) -> bool:
-    """Return True if a rank waits for a collective no longer; gloo never says "completed"."""
+    """Return True if a rank no longer waits for a collective; gloo never reports "completed"."""
     return entry.retired or entry.state == "completed"
 
 
@@ -147,7 +148,7 @@ def _shape(entry: Entry) -> str:
 
 
 def as_object(stall: RankStall) -> dict[str, Any]:
-    """Return a stall as an agent sends it."""
+    """Return a stall in the form that agents send."""
     return asdict(stall)
 
 
@@ -161,14 +162,14 @@ def readable(kept: Iterable[Mapping[str, Any]]) -> list[RankStall]:
 
 
 def read(kept: Mapping[str, Any]) -> RankStall:
-    """Read a stall as an agent sent it.
+    """Read a stall in the form that agents send.
 
     Raises:
-        LookupError, TypeError, ValueError: a member is missing, or cannot be true.
+        LookupError, TypeError, ValueError: a member is missing or implausible.
     """
     job_id, state = str(kept["job_id"]), str(kept["state"])
     if not is_job_id(job_id) or len(state) > 1:
-        raise ValueError("neither a job's name nor a state of a process")
+        raise ValueError("invalid job name or process state")
     size = kept["world_size"]
     return RankStall(
         job_id=job_id,
@@ -183,7 +184,7 @@ def read(kept: Mapping[str, Any]) -> RankStall:
         recorder=_text(kept["recorder"]),
         stack=tuple(_read_frame(one) for one in kept["stack"][:MAX_FRAMES]),
         no_stack=_text(kept["no_stack"]),
-        # Older agents leave them out.
+        # Older agents leave these out.
         cpu_share=_seconds_or_none(kept.get("cpu_share")),
         span_ended_unix_seconds=_seconds_or_none(kept.get("span_ended_unix_seconds")),
     )
@@ -216,13 +217,13 @@ def _read_frame(kept: Mapping[str, Any]) -> Frame:
 
 def _count(value: Any, limit: int) -> int:
     if type(value) is not int or not 0 <= value < limit:
-        raise ValueError(f"{str(value)[:40]} is no number from 0 to {limit}")
+        raise ValueError(f"{str(value)[:40]} is not a number from 0 to {limit}")
     return value
 
 
 def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{str(value)[:40]} is no time")
+        raise ValueError(f"{str(value)[:40]} is not a time")
     return float(value)
 
 

@@ -1,8 +1,8 @@
-"""Stacks of a Python process's threads, as its `faulthandler` writes them: text in, frames out.
+"""Stacks of a Python process's threads as `faulthandler` writes them: text in, frames out.
 
-torch's worker server answers so under `dump_traceback` (torch 2.13): the thread that answers comes
-first, the one in which the program began comes last (Python/traceback.c, dump_traceback_threads).
-The text is that of an untrusted process.
+This is what torch's worker server answers under `dump_traceback` (torch 2.13): the answering thread
+comes first, the one in which the program started comes last (Python/traceback.c,
+dump_traceback_threads). The text is that of an untrusted process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FRAME = re.compile(r'^  File "([^"\n]*)", line (\d{1,9}) in ([^\n]*)$')
 
 
 def main_thread(text: str) -> tuple[Frame, ...]:
-    """Return the frames of the program's own thread, innermost first; none where there are none."""
+    """Return the frames of the main thread, innermost first; empty if there are none."""
     frames: list[Frame] = []
     for line in text.splitlines():
         if _THREAD.match(line):
@@ -31,5 +31,5 @@ def main_thread(text: str) -> tuple[Frame, ...]:
 
 
 def _shown(text: str) -> str:
-    """Return the end of a text, without what a terminal would obey."""
+    """Return the end of a text, without characters that a terminal would interpret."""
     return printable(text[-MAX_TEXT:])

@@ -1,9 +1,10 @@
-"""Pickles of untrusted writers, read without pickle: plain values come out, and nothing is called.
+"""Reads pickles of untrusted writers without `pickle`: yields plain values and calls nothing.
 
-A machine for a whitelist of opcodes. Those that name, build or call an object are refused, and so
-is whatever passes a bound, before memory is spent on it: a pickle of nine bytes can announce an
-integer of 4 GB, and sixty opcodes a list of 2^60 elements by naming one list twice in the next.
-Opcodes: CPython's Modules/_pickle.c and Lib/pickletools.py; protocols 0 and 1 as text are refused.
+A stack machine with a whitelist of opcodes. Opcodes that name, build or call an object are refused,
+and so is whatever exceeds a limit, before memory is spent on it: a pickle of nine bytes can
+announce an integer of 4 GB, and sixty opcodes can build a list of 2^60 elements by putting one list
+twice into the next. Opcodes: CPython's Modules/_pickle.c and Lib/pickletools.py; the text opcodes
+of protocols 0 and 1 are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def loads(data: bytes, limits: Limits = USUAL) -> Any:
     """Return the value of a pickle: None, bool, int, float, str, bytes, list, tuple, dict or set.
 
     Raises:
-        UnsafePickle: it takes other opcodes, breaks their grammar, or passes a limit.
+        UnsafePickle: it uses other opcodes, violates their grammar, or exceeds a limit.
     """
     if len(data) > limits.data_bytes:
         raise UnsafePickle("too_large", f"{len(data)} bytes, at most {limits.data_bytes} are read")
@@ -35,7 +36,7 @@ def loads(data: bytes, limits: Limits = USUAL) -> Any:
 
 
 class Mark:
-    """The place on the stack at which a container's elements begin."""
+    """The position on the stack at which a container's elements begin."""
 
 
 MARK: Final = Mark()
@@ -43,7 +44,7 @@ MARK: Final = Mark()
 
 @dataclass(slots=True)
 class _Size:
-    """What a container holds, as who walks it meets it, and how deep it is."""
+    """The number of values met when walking a container, and its nesting depth."""
 
     total: int = 1
     depth: int = 1
@@ -51,11 +52,11 @@ class _Size:
 
 @dataclass(slots=True)
 class Machine:
-    """A stack and a memo, and the place in the data.
+    """A stack, a memo, and a position in the data.
 
-    A container may be changed only while it is on top of the stack and in no other one; what is in
-    another one is finished. So its size is known when it is put there, and no container can hold
-    itself.
+    A container may be changed only while it is on top of the stack and inside no other container;
+    once inside another one, it is final. So its size is known when it is inserted, and no container
+    can contain itself.
     """
 
     data: bytes
@@ -69,7 +70,7 @@ class Machine:
     kept: list[Any] = field(default_factory=list)
 
     def run(self) -> Any:
-        """Obey opcodes until the last one, and return what is left."""
+        """Execute opcodes until the last one, and return what is left."""
         data, end, actions = self.data, len(self.data), self.actions()
         for _ in range(self.limits.opcodes):
             place = self.place
@@ -87,27 +88,27 @@ class Machine:
         raise self.error("too_large", f"more than {self.limits.opcodes} opcodes")
 
     def actions(self) -> Mapping[int, Action]:
-        """Return what is obeyed, by the number of the opcode."""
+        """Return what each opcode does, by its number."""
         return PLAIN_ACTIONS
 
     def key(self, value: Any) -> Any:
-        """Return a value as a key of a dictionary or an element of a set."""
+        """Return a value for use as a key of a dictionary or an element of a set."""
         if type(value) not in KEYS:
             raise self.error("refused_opcode", f"{type(value).__name__} as a key")
         return value
 
     def result(self) -> Any:
-        """Return the one value that is left."""
+        """Return the only value left."""
         if len(self.stack) != 1 or self.stack[0] is MARK:
             raise self.error("malformed", f"{len(self.stack)} values are left at the end, not one")
         return self.stack[0]
 
     def error(self, reason: Reason, seen: str) -> UnsafePickle:
-        """Return an error that names the place."""
+        """Return an error that states the position."""
         return UnsafePickle(reason, f"at byte {self.place}: {seen}")
 
     def take(self, count: int) -> bytes:
-        """Return the next bytes."""
+        """Consume the next bytes."""
         begin, end = self.place, self.place + count
         if end > len(self.data):
             left = len(self.data) - begin
@@ -116,18 +117,18 @@ class Machine:
         return self.data[begin:end]
 
     def number(self, width: int, *, signed: bool = False) -> int:
-        """Return the next bytes as a little-endian number."""
+        """Consume the next bytes as a little-endian number."""
         return int.from_bytes(self.take(width), "little", signed=signed)
 
     def sized(self, width: int, limit: int) -> bytes:
-        """Return bytes behind their length, which is looked at before they are."""
+        """Consume bytes preceded by their length, which is checked first."""
         length = self.number(width)
         if length > limit:
             raise self.error("too_large", f"{length} bytes in one value, at most {limit} are read")
         return self.take(length)
 
     def push(self, value: Any) -> None:
-        """Put a value on the stack."""
+        """Push a value onto the stack."""
         self.made += 1
         if self.made > self.limits.values:
             raise self.error("too_large", f"more than {self.limits.values} values")
@@ -136,19 +137,19 @@ class Machine:
         self.stack.append(value)
 
     def push_container(self, value: Any, parts: tuple[Any, ...] = ()) -> None:
-        """Put a new container with its elements on the stack."""
-        self.kept.append(value)  # its id names it for as long as the machine runs
+        """Push a new container with its elements onto the stack."""
+        self.kept.append(value)  # its id identifies it for as long as the machine runs
         self.sizes[id(value)] = _Size()
         self.grow(value, parts)
         self.push(value)
 
     def grow(self, container: Any, parts: tuple[Any, ...]) -> None:
-        """Note that a container gets these elements."""
+        """Record that a container receives these elements."""
         size = self.sizes[id(container)]
         for part in parts:
             inner = self.sizes.get(id(part)) if isinstance(part, CONTAINERS) else None
             if part is container:
-                raise self.error("malformed", "a container is put into itself")
+                raise self.error("malformed", "a container is inserted into itself")
             if inner is not None:
                 self.finished.add(id(part))
             size.total += inner.total if inner else 1
@@ -161,53 +162,53 @@ class Machine:
             )
 
     def pop(self) -> Any:
-        """Take the last value."""
+        """Pop the last value."""
         if not self.stack or self.stack[-1] is MARK:
-            raise self.error("malformed", "a value is wanted, and there is none")
+            raise self.error("malformed", "expected a value, but the stack is empty")
         return self.stack.pop()
 
     def pop_mark(self) -> tuple[Any, ...]:
-        """Take the values above the last mark, and the mark."""
+        """Pop the values above the last mark, and the mark."""
         for index in range(len(self.stack) - 1, -1, -1):
             if self.stack[index] is MARK:
                 parts = tuple(self.stack[index + 1 :])
                 del self.stack[index:]
                 return parts
-        raise self.error("malformed", "a mark is wanted, and there is none")
+        raise self.error("malformed", "expected a mark, but there is none")
 
     def discard(self) -> None:
-        """Throw the last value away, or the last mark."""
+        """Discard the last value, or the last mark."""
         if self.stack and self.stack[-1] is MARK:
             self.stack.pop()
         else:
             self.pop()
 
     def duplicate(self) -> None:
-        """Put the last value on the stack again."""
+        """Push the last value again."""
         value = self.pop()
         self.stack.append(value)
         self.push(value)
 
     def top(self, kind: type) -> Any:
-        """Return the container on top, which nothing else may hold yet."""
+        """Return the container on top, which must not be inside another one yet."""
         if not self.stack or type(self.stack[-1]) is not kind:
-            raise self.error("malformed", f"no {kind.__name__} is there to be filled")
+            raise self.error("malformed", f"there is no {kind.__name__} to fill")
         if id(self.stack[-1]) in self.finished:
-            raise self.error("malformed", f"a {kind.__name__} is filled that another one holds")
+            raise self.error("malformed", f"a {kind.__name__} inside another container is filled")
         return self.stack[-1]
 
     def remember(self, key: int) -> None:
-        """Keep the last value under a number."""
+        """Store the last value in the memo."""
         if not self.stack or self.stack[-1] is MARK:
-            raise self.error("malformed", "nothing is there to be remembered")
+            raise self.error("malformed", "there is no value for the memo")
         if len(self.memo) >= self.limits.memo and key not in self.memo:
-            raise self.error("too_large", f"more than {self.limits.memo} values are remembered")
+            raise self.error("too_large", f"more than {self.limits.memo} values in the memo")
         self.memo[key] = self.stack[-1]
 
     def recall(self, key: int) -> None:
-        """Put a value on the stack that is kept under a number."""
+        """Push a value from the memo."""
         if key not in self.memo:
-            raise self.error("malformed", f"nothing was remembered as {key}")
+            raise self.error("malformed", f"the memo has no entry {key}")
         self.push(self.memo[key])
 
 
@@ -219,7 +220,7 @@ Action = Callable[[Any], None]
 def _protocol(machine: Machine) -> None:
     version = machine.number(1)
     if version > MAX_PROTOCOL:
-        raise machine.error("malformed", f"protocol {version}, at most {MAX_PROTOCOL} is known")
+        raise machine.error("malformed", f"protocol {version}, at most {MAX_PROTOCOL} is supported")
 
 
 def _frame(machine: Machine) -> None:
@@ -241,7 +242,7 @@ def _text(width: int) -> Action:
         try:
             machine.push(body.decode("utf-8", "surrogatepass"))
         except UnicodeDecodeError as error:
-            raise machine.error("malformed", f"no text: {error.reason}") from error
+            raise machine.error("malformed", f"invalid text: {error.reason}") from error
 
     return action
 
@@ -320,7 +321,7 @@ def _pop_mark(machine: Machine) -> None:
 
 
 KEYS = (str, int, bool, bytes, type(None))
-"""Types of keys: comparing them takes no time, unlike tuples of tuples; floats may be NaN."""
+"""Types of keys: comparing them is cheap, unlike nested tuples; floats may be NaN."""
 
 ACTIONS: Mapping[bytes, Action] = {
     b"\x80": _protocol,
@@ -363,13 +364,13 @@ ACTIONS: Mapping[bytes, Action] = {
     b"h": _get(1),
     b"j": _get(4),
 }
-"""What is obeyed by default: opcodes that make plain values."""
+"""The default actions: opcodes that create plain values."""
 
 STOP = ord(".")
 
 
 def by_number(actions: Mapping[bytes, Action]) -> Mapping[int, Action]:
-    """Return a table as the machine looks it up."""
+    """Return a table in the form in which the machine looks opcodes up."""
     return {code[0]: action for code, action in actions.items()}
 
 

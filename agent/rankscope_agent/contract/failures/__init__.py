@@ -1,1 +1,1 @@
-"""Why an attempt of a job failed, by its logs: pure, from lines to one cause and one rank."""
+"""Why an attempt of a job failed, according to its logs: pure, from lines to one cause and rank."""

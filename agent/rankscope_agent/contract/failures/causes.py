@@ -1,4 +1,4 @@
-"""The causes of failed attempts: the one vocabulary that logs, metrics and reports share."""
+"""The causes of failed attempts: the vocabulary that logs, metrics and reports share."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ NONE = "none"
 
 CAUSES: Mapping[str, str] = {
     USER_EXCEPTION: "the training program raised an exception",
-    EXIT_CODE: "the training program ended itself with an exit code, without an exception",
+    EXIT_CODE: "the training program exited with an exit code, without an exception",
     NATIVE_CRASH: "native code crashed: segmentation fault, abort, bus error",
     CUDA_ERROR: "a CUDA call failed",
     GPU_OOM: "the GPU's memory was full",
     HOST_OOM: "the node's or the container's memory (or /dev/shm) was full",
-    KILLED: "the process was killed by SIGKILL, and these logs do not tell by whom",
+    KILLED: "the process was killed by SIGKILL, and these logs do not show by whom",
     NCCL_ERROR: "NCCL failed on this rank itself",
     COLLECTIVE_TIMEOUT: "a collective did not end in time, for an unknown reason",
     RENDEZVOUS: "the ranks did not find each other",
@@ -52,13 +52,13 @@ CAUSES: Mapping[str, str] = {
     DEADLINE: "the job's time limit was reached",
     CANCELLED: "the job was cancelled",
     NODE_LOST: "the node went away",
-    UNKNOWN: "the logs do not tell",
+    UNKNOWN: "the logs do not show why",
     NONE: "the logs show no failure",
 }
-"""Every cause, with what it means."""
+"""Every cause and what it means."""
 
 ACTIONS: Mapping[str, str] = {
-    USER_EXCEPTION: "Mend the program; the last line of its traceback says where.",
+    USER_EXCEPTION: "Fix the program; the last line of its traceback says where.",
     EXIT_CODE: "Read what the rank printed last; its program decided to end.",
     NATIVE_CRASH: "Look for a core dump or rerun with PYTHONFAULTHANDLER=1; update the extension.",
     CUDA_ERROR: "Look for an Xid of that GPU: rankscope explain kernel-log; without one it is the"

@@ -1,8 +1,8 @@
-"""Reads errors that a program or launcher reports in one line, without a traceback around it.
+"""Reads errors that a program or launcher reports in one line, without a traceback.
 
-Loggers, collectors of logs and people leave tracebacks out. Such a line makes a cause likely and
-proves nothing: programs survive errors that they log. What is an error and of no known kind is
-returned as such, to be quoted.
+Loggers, log collectors and people leave tracebacks out. Such a line makes a cause likely but proves
+nothing: programs survive errors that they log. An error of no known kind is returned as such, so
+that it can be quoted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.messages import USER, Meaning, classify, classify_exit
 
 UNEXPLAINED = Meaning(causes.UNKNOWN, certain=False)
-"""An error that no wording here explains."""
+"""An error that matches no known message."""
 
 STRONG = frozenset(
     {
@@ -30,11 +30,11 @@ STRONG = frozenset(
         causes.NCCL_ERROR,
     }
 )
-"""Causes whose wordings are so much their own that a line needs no level to be believed."""
+"""Causes whose messages are distinctive enough to be believed without an error level."""
 
 _NAME = r"(?:[A-Za-z_]\w{0,60}\.){0,12}[A-Z]\w{0,80}(?:Error|Exception|Interrupt)"
 _RAISED = re.compile(rf"(?:Uncaught |Unhandled )?(?:exception: )?{_NAME}(?::(?: |$)|$)")
-"""An exception's last line, at the beginning of a line."""
+"""The last line of an exception, if it starts the line."""
 
 _NAMED = re.compile(rf"(?:^|[\s:|\])\"'-]){_NAME}: ?")
 _LOUD = re.compile(
@@ -43,7 +43,7 @@ _LOUD = re.compile(
     r"|(?:^|: |\] |- )(?:[Ff]atal [Ee]rror|[Ee]rror|[Ff]atal): (?![-+]?\d)"
     r"|\blevel(?:name)?\"?[=:] ?\"?(?:error|fatal|critical)\b|NCCL WARN |^\s*what\(\): ",
 )
-"""A level, as loggers, glog and compilers write it; NCCL warns of nothing that is no error."""
+"""A level as written by loggers, glog and compilers; NCCL's warnings are all errors."""
 
 _SURVIVED = re.compile(
     r"\bWARN(?:ING)?\b|^\[?W\d{4} |\[W(?:\d{4} [\d:.]{8,20})? ?[\w/]{1,60}\.(?:cpp|cc|cu|py):\d+\]"
@@ -51,14 +51,14 @@ _SURVIVED = re.compile(
     r"|\b(?:[Rr]etr(?:y|ies|ied|ying)|[Ii]gnor(?:e|ed|ing)|[Ss]kipp(?:ed|ing)|[Ff]alling back"
     r"|[Ff]allback|[Rr]ecover(?:ed|ing)|attempt \d{1,6} ?(?:of|/))\b|will try again"
 )
-"""The program went on, by its own words."""
+"""The program continued, by its own account."""
 
 _HARMLESS = re.compile(
     r"Attempting to register factory for plugin cu|computation_placer already registered"
     r"|Unable to register cu\w+ factory|Could not load dynamic library 'libnvinfer"
     r"|TF-TRT Warning|failed call to cuInit: UNKNOWN ERROR \(303\)"
 )
-"""What TensorFlow and XLA print as errors wherever they are imported beside PyTorch."""
+"""What TensorFlow and XLA print as errors whenever they are imported along with PyTorch."""
 
 _RANK = re.compile(r"\b[Rr]ank[ _:=#]{0,2}(\d{1,7})\b")
 _WHAT = re.compile(r"^\s*what\(\): ")
@@ -69,9 +69,9 @@ class Complaint:
     """An error in one line.
 
     Args:
-        meaning: what it means, None if no wording here explains it.
-        rank: who it is about by its own words, None where it does not say.
-        survived: the program says that it went on.
+        meaning: what it means; None if it matches no known message.
+        rank: the rank that it names; None if it names none.
+        survived: whether the program says that it continued.
     """
 
     meaning: Meaning | None
@@ -80,7 +80,7 @@ class Complaint:
 
 
 def read_complaint(text: str) -> Complaint | None:
-    """Read a line outside of tracebacks; None if it reports no error."""
+    """Read a line outside of tracebacks; return None if it reports no error."""
     if _HARMLESS.search(text):
         return None
     nccl_warns = "NCCL WARN " in text
@@ -127,11 +127,11 @@ _ENDED = re.compile(
 
 
 _CHILD = re.compile(rb"(?:Error|Exception): (?:subprocess\.)?CalledProcessError: ")
-"""A compiler or the like that a program ran: its exit code is not the training program's."""
+"""A compiler or similar that a program ran: its exit code is not that of the training program."""
 
 
 def read_echo(words: bytes) -> Meaning | None:
-    """Read how a launcher says that some process ended, without which; None if it says no such."""
+    """Read a launcher's report that some process ended; None if the line is no such report."""
     if _CHILD.search(words):
         return None
     died = _DIED.search(words)

@@ -1,4 +1,4 @@
-"""Reads torchelastic's error files and what torchrun copies to /dev/termination-log: JSON.
+"""Reads torchelastic's error files and the copy that torchrun writes to /dev/termination-log: JSON.
 
 torch/distributed/elastic/multiprocessing/errors/error_handler.py writes
 `{"message": {"message": "ValueError: ..", "extraInfo": {"py_callstack": .., "timestamp": ..}}}`.
@@ -15,12 +15,12 @@ from rankscope_agent.contract.failures.signs import MAX_TEXT
 from rankscope_agent.contract.failures.tracebacks import ParsedError, read
 
 MAX_FILE_BYTES = 4 << 20
-"""Largest error file read: its traceback has at most 1,000 frames of some hundred bytes."""
+"""Largest error file that is read: a traceback has at most 1,000 frames of some hundred bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorFile:
-    """What one error file says; time is Unix time, exit code as torchrun counts it."""
+    """The contents of an error file; time is Unix time, exit code as in torchrun."""
 
     found: ParsedError
     time: float | None
@@ -28,7 +28,7 @@ class ErrorFile:
 
 
 def parse(text: bytes) -> ErrorFile | None:
-    """Read an error file; None for what is none."""
+    """Read an error file; return None for anything else."""
     if text.lstrip()[:1] != b"{" or len(text) > MAX_FILE_BYTES:
         return None
     try:
@@ -57,6 +57,6 @@ def _read(message: str, extra: dict[str, Any]) -> ErrorFile:
 
 
 def _seconds(value: object) -> float | None:
-    """Return the time of an error file, which is printed as a text of whole seconds."""
+    """Return the time of an error file, which is written as a string of whole seconds."""
     text = str(value)
     return float(text) if text.isdecimal() and len(text) < 16 else None

@@ -1,7 +1,7 @@
 """Finds signs of failure in the logs of a job, chunk by chunk: bytes in, `FailureSigns` out.
 
-Nothing here concludes anything (that is `verdict`). A chunk without any of a few words is passed
-over unless a traceback is open.
+This module draws no conclusions (`verdict` does). A chunk that contains none of a few words is
+skipped unless a traceback is open.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from rankscope_agent.contract.log_text.prefixes import MAX_RANK, Prefix, split
 
 @dataclass(frozen=True, slots=True)
 class FailureLimits:
-    """How much is kept of one job.
+    """Limits on what is kept of one job.
 
     Args:
-        signs: by default a line of its launcher and a traceback for each of 8,192 ranks.
+        signs: the default allows for a launcher's line and a traceback for each of 8,192 ranks.
         writers: distinguished in one log.
-        error_files: whether a log may be an error file, which is kept whole to be read at its end.
+        error_files: whether a log may be an error file, which is kept in full and read at its end.
     """
 
     signs: int = 20_000
@@ -53,16 +53,17 @@ class FailureLimits:
 
 
 WHOLE_JOB = FailureLimits()
-"""Of all logs of the largest jobs, read in one go."""
+"""For all logs of the largest jobs, read in one go."""
 
 MAX_LINE = 4096
-"""Bytes of a line that are looked at."""
+"""Bytes of a line that are examined."""
 
 MAX_ESCAPED = 256 << 10
-"""Bytes looked at of a line with a whole traceback in it, as loggers that write JSON leave it."""
+"""Bytes examined of a line that contains a whole traceback, as written by loggers that emit
+JSON."""
 
 MAX_SILENCE = 20_000
-"""Lines after which a traceback ends that has no end: those of 64 ranks with 300 lines each."""
+"""Lines after which an unfinished traceback is ended: those of 64 ranks with 300 lines each."""
 
 MARKS = (
     b"Traceback (most",
@@ -124,11 +125,11 @@ MARKS = (
     b"Xid",
     b"cache blocks",
 )
-"""Parts of every line that means something."""
+"""Substrings of which every meaningful line contains at least one."""
 
 _INTEREST = re.compile(b"|".join(re.escape(mark) for mark in MARKS))
 _AGENT_END = re.compile(rb"(\d{0,10}) ?\S{0,200}failed \(exitcode: -?\d{1,4}\) local_rank: ")
-"""What torchrun's agent (a process with a number) says once an attempt."""
+"""A line that torchrun's agent (a process with a number) prints once per attempt."""
 _FILE_RANK = re.compile(r"(?:^|[/_.-])rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _FILE_ATTEMPT = re.compile(r"attempt_(\d{1,6})/(\d{1,7})/(?:stdout|stderr|error)[^/]*$")
 _SPAWNED = re.compile(rb"-- Process (\d{1,7}) terminated with the following error:")
@@ -138,9 +139,9 @@ class FailureLog:
     """Reads one log of a job.
 
     Args:
-        source: its name, which may tell the rank: rank3.log, attempt_0/3/stderr.log.
-        signs: where to put what is found, shared by all logs of the job.
-        limits: how much of it to keep.
+        source: its name, which may indicate the rank: rank3.log, attempt_0/3/stderr.log.
+        signs: where signs are added, shared by all logs of the job.
+        limits: limits on what is kept.
     """
 
     def __init__(self, source: str, signs: FailureSigns, limits: FailureLimits = WHOLE_JOB) -> None:
@@ -162,7 +163,7 @@ class FailureLog:
         self._first = (len(signs.signs), len(signs.ends))
 
     def feed(self, text: bytes) -> None:
-        """Take in whole plain lines."""
+        """Process complete plain lines."""
         if self._line == 0 and self._limits.error_files and text.lstrip()[:1] == b"{":
             self._whole = text[: error_files.MAX_FILE_BYTES + 1]
         elif self._whole and len(self._whole) <= error_files.MAX_FILE_BYTES:
@@ -175,10 +176,10 @@ class FailureLog:
             self._line += 1
             if self._is_open() or _INTEREST.search(line):
                 self._read(line[: MAX_ESCAPED if is_escaped(line) else MAX_LINE])
-        self._line -= 1  # what follows the last line end is no line of its own
+        self._line -= 1  # the empty part after the last line end is not a line
 
     def finish(self) -> None:
-        """Take in that the log is at its end."""
+        """Process the end of the log."""
         for reader, location in self._readers.values():
             self._add(reader.finish(), location)
         self._readers.clear()
@@ -193,7 +194,7 @@ class FailureLog:
         self._split_attempts()
 
     def _split_attempts(self) -> None:
-        """Tell attempts apart by the lines with which an agent ended all but the last of them."""
+        """Separate attempts by the lines with which an agent ends all but the last of them."""
         limits = max(self._agent_ends.values(), key=len, default=[])[:-1]
         if not limits:
             return
@@ -207,7 +208,7 @@ class FailureLog:
         self._signs.attempts = max(self._signs.attempts, self._attempt + len(limits))
 
     def _close_old(self) -> None:
-        """End tracebacks whose writers have been silent for long."""
+        """End the tracebacks of writers that have long been silent."""
         for writer in list(self._open):
             reader, location = self._readers[writer]
             if location.line < self._line - MAX_SILENCE:
@@ -238,7 +239,7 @@ class FailureLog:
         self._read_line(words, location, text)
 
     def _read_traceback(self, prefix: Prefix, location: SignLocation, text: str) -> bool:
-        """Take in a line; return True if it belongs to its writer's traceback."""
+        """Process a line; return True if it belongs to its writer's traceback."""
         known = self._readers.get(prefix.writer)
         starts = "Traceback (most recent call last):" in text
         if known is None:
@@ -275,7 +276,7 @@ class FailureLog:
         self._read_complaint(text, location, message)
 
     def _read_complaint(self, text: str, location: SignLocation, message: str) -> None:
-        """Read an error that a single line reports."""
+        """Read an error reported in a single line."""
         complaint = read_complaint(text)
         if complaint is None:
             return
@@ -320,13 +321,13 @@ class FailureLog:
         text: str,
         why: Meaning | None = None,
     ) -> None:
-        """Take note of a process's end; `why` is what else its line means."""
+        """Record the end of a process; `why` is what else its line means."""
         rank, local, code = end
         at = replace(location, rank=rank, local=local)
         kind: Kind = "exit"
         meaning = classify_exit(code)
         if meaning.cause == causes.KILLED and why is not None and why.certain:
-            meaning, kind = why, "platform"  # as Slurm says who killed it
+            meaning, kind = why, "platform"  # as Slurm reports who killed it
         self._add_sign(FailureSign(kind, meaning, at, text[:MAX_TEXT], exit_code=code))
 
     def _add_sign(self, sign: FailureSign) -> None:
@@ -336,7 +337,7 @@ class FailureLog:
             self._signs.beyond_limits += 1
 
     def _end(self, end: RankEnd | None) -> None:
-        """Keep an entry of torchrun's table, with the exception that it shows."""
+        """Keep an entry of torchrun's table, with the exception that it quotes."""
         if end is None or end.rank is None:
             return
         if len(self._signs.ends) >= self._limits.signs:

@@ -1,6 +1,6 @@
-"""What single messages mean: a table from wordings to causes, each with its source.
+"""The meaning of single messages: a table from patterns to causes, each with its source.
 
-A victim's message tells that somebody else failed: a connection closed, a collective without an
+A victim's message shows that another rank failed: a closed connection, a collective without an
 answer, a signal from the launcher.
 """
 
@@ -15,12 +15,12 @@ from rankscope_agent.contract.failures import causes
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a message says.
+    """The meaning of a message.
 
     Args:
         cause: one of `causes.CAUSES`.
-        victim: its writer was hit by another's failure.
-        certain: the message proves the cause, instead of making it likely.
+        victim: whether its writer was hit by another rank's failure.
+        certain: whether the message proves the cause, instead of making it likely.
     """
 
     cause: str
@@ -32,7 +32,7 @@ USER = Meaning(causes.USER_EXCEPTION)
 LAUNCHER = Meaning(causes.NONE)
 """A launcher's own exception: it repeats that one of its processes failed."""
 
-# A KeyError of os.environ names the variable alone.
+# A KeyError of os.environ contains only the variable's name.
 _NAMED_CREDENTIAL = (
     r"KeyError: '[A-Z0-9_]{0,60}(?:TOKEN|API_KEY|SECRET|PASSWORD|ACCESS_KEY)[A-Z0-9_]{0,60}'"
 )
@@ -120,13 +120,13 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         r"^(?:ConnectionResetError|BrokenPipeError|EOFError|ConnectionAbortedError)\b",
         Meaning(causes.UNKNOWN, victim=True, certain=False),
     ),
-    # --- memory of the host, as Ray's monitor says it
+    # --- host memory, as Ray's monitor reports it
     (
         r"ray\.exceptions\.OutOfMemoryError|killed due to (?:the node running low on memory|memory "
         r"pressure)|[Ee]xceeded (?:job |step )?memory limit(?! at some point)",
         Meaning(causes.HOST_OOM),
     ),
-    # --- memory of the GPU, before other CUDA errors
+    # --- GPU memory, before other CUDA errors
     (
         r"No available memory for the cache blocks|"
         r"Free memory on device .{0,120} is less than desired|"
@@ -138,7 +138,7 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         r"CUDA_ERROR_OUT_OF_MEMORY",
         Meaning(causes.GPU_OOM),
     ),
-    # --- memory of the host
+    # --- host memory
     (
         r"^MemoryError\b|DefaultCPUAllocator: (?:can't|not enough)|Cannot allocate memory|"
         r"\[enforce fail at alloc_cpu|std::bad_alloc|unable to mmap \d+ bytes",
@@ -186,7 +186,7 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         r"Triton Error \[CUDA\]|illegal memory access|NVRM: Xid \(",
         Meaning(causes.CUDA_ERROR),
     ),
-    # --- finding each other
+    # --- rendezvous
     (
         r"Rendezvous\w*Error|RendezvousTimeout|DistNetworkError|DistStoreError|"
         r"The (?:client|server) (?:network )?socket has (?:failed|timed out)|"
@@ -202,7 +202,7 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         r"DEADLINE_EXCEEDED: Barrier timed out",
         Meaning(causes.COLLECTIVE_TIMEOUT, victim=True),
     ),
-    # --- what the image lacks
+    # --- missing from the image
     (
         r"^(?:ModuleNotFoundError|ImportError)\b|cannot open shared object file|undefined symbol|"
         r"version `GLIBC\w*_[\d.]+' not found|PackageNotFoundError|DistributionNotFound",
@@ -237,19 +237,19 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     ),
 )
 EXCEPTIONS = tuple((re.compile(pattern, re.MULTILINE), meaning) for pattern, meaning in _EXCEPTIONS)
-"""Exceptions by their last line and what follows it; the first that fits counts."""
+"""Exceptions by their last line and what follows it; the first match counts."""
 
 
 _INNER = re.compile(r"[:(] ?(?=(?:[A-Za-z_]\w{0,60}\.){0,12}[A-Z]\w{0,80}Error\b)")
 
 MAX_INNER = 4
-"""Exceptions looked at that another one's text names: wrappers wrap one, rarely two."""
+"""Exceptions examined that the text of another one names: wrappers wrap one, rarely two."""
 
 
 def classify(text: str) -> Meaning:
-    """Return what an exception's text means; the program's own if no other wording is known.
+    """Return what an exception's text means; the program's own if no known pattern matches.
 
-    Where a wrapper's or a logger's words say nothing, those of the exception within them count.
+    If the words of a wrapper or logger mean nothing, those of the exception inside count.
     """
     inner = itertools.islice(_INNER.finditer(text), MAX_INNER)
     for part in (text, *(text[match.end() :] for match in inner)):
@@ -266,7 +266,8 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
         rb"oom[-_]kill:constraint=|"
         rb"\bOOMKilled\b|\bOOM-killed\b|Detected \d+ oom[-_]kill event|task \d+: Out Of Memory|"
         rb"oom_kill event in StepId|"
-        # Without `at some point`, which old Slurm says of steps that swapped and went on as well.
+        # Without `at some point`, which old Slurm versions also print for steps that swapped and
+        # continued.
         rb"slurmstepd: error: .{0,60}[Ee]xceeded (?:job |step )?memory limit(?! at some point)",
         Meaning(causes.HOST_OOM),
     ),
@@ -325,7 +326,7 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
         rb"(?:[Rr]eason|phase)\W{1,4}Evicted\b|^Evicted\W*$|The node was low on resource",
         Meaning(causes.PREEMPTED),
     ),
-    # --- what could not even start
+    # --- failures to start
     (
         rb"executable file not found in \$PATH|: command not found$|"
         rb"can't open file .{1,400}No such file or directory|"
@@ -341,12 +342,12 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
         rb"Caught signal 11 \(Segmentation fault|Signal: Segmentation fault \(11\)",
         Meaning(causes.NATIVE_CRASH),
     ),
-    # --- PyTorch's watchdog, printed by ranks that wait
+    # --- PyTorch's watchdog, printed by waiting ranks
     (
         rb"Watchdog caught collective operation timeout",
         Meaning(causes.COLLECTIVE_TIMEOUT, victim=True),
     ),
-    # --- the launcher was told to end
+    # --- the launcher was told to exit
     (
         rb"Received (?:15|Signals\.SIGTERM) death signal, shutting down workers",
         Meaning(causes.PREEMPTED, certain=False),
@@ -358,11 +359,11 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
     (rb"^(?:\S{1,80}: line \d+: +\d+ )?Killed\b(?: |$)", Meaning(causes.KILLED, certain=False)),
 )
 LINES = tuple((re.compile(pattern), meaning) for pattern, meaning in _LINES)
-"""Lines that mean something outside of tracebacks."""
+"""Meaningful lines outside of tracebacks."""
 
 
 def classify_line(words: bytes) -> Meaning | None:
-    """Return what a line outside of tracebacks means, None if nothing."""
+    """Return what a line outside of tracebacks means; None if nothing."""
     for pattern, meaning in LINES:
         if pattern.search(words):
             return meaning
@@ -380,11 +381,11 @@ SIGNALS = {
     11: Meaning(causes.NATIVE_CRASH),
     15: Meaning(causes.PREEMPTED, victim=True),
 }
-"""What the signal that ended a process means. The sender of a SIGKILL is not recorded; launchers
-end the others of a job with SIGTERM."""
+"""The meaning of the signal that ended a process. The sender of a SIGKILL is not recorded;
+launchers end the other processes of a job with SIGTERM."""
 
 
 def classify_exit(code: int) -> Meaning:
-    """Return what an exit code means; below 0 it is a signal, as above 128 in shells."""
+    """Return what an exit code means; below 0 it is a signal, as it is above 128 in shells."""
     number = -code if code < 0 else code - 128 if 128 < code <= 160 else 0
     return SIGNALS.get(number, Meaning(causes.EXIT_CODE))

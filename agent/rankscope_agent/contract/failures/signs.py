@@ -1,4 +1,4 @@
-"""What logs show of a failure, one sign at a time, before anything is concluded."""
+"""Signs of failure found in logs, before any conclusion is drawn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_TEXT = 400
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 MAX_QUOTED = 32
-"""Lines quoted that nothing here explains; what is beyond them is counted."""
+"""Unexplained lines that are quoted; further ones are counted."""
 
 Kind = Literal["exception", "exit", "platform", "complaint", "survived", "echo"]
 
@@ -25,11 +25,11 @@ class SignLocation:
 
     Args:
         source: name of the log.
-        line: its line, counted from 1; 0 where that means nothing.
-        attempt: how often the job had been restarted before.
-        rank: who showed it, None where that is not known.
-        local: the rank counts within its node only.
-        time: Unix time, None where none is printed.
+        line: its line number, from 1; 0 if that has no meaning.
+        attempt: number of restarts of the job before it.
+        rank: the rank that showed it; None if unknown.
+        local: whether the rank is a local rank of its node.
+        time: Unix time; None if none is printed.
     """
 
     source: str
@@ -45,12 +45,12 @@ class FailureSign:
     """One sign of a failure.
 
     Args:
-        kind: an exception, a process's end as its launcher tells it, a word of the platform, an
-            error in one line, one that the program survived by its own words, or a launcher's
-            echo that some process ended.
-        text: the line that says it; of an exception the last line of its traceback.
-        frame: the innermost frame of an exception, empty without one.
-        exit_code: of the end of a process, below 0 for a signal.
+        kind: an exception, the end of a process as reported by its launcher, a message of the
+            platform, an error in one line, one that the program says it survived, or a launcher's
+            report that some process ended.
+        text: the line that shows it; for an exception the last line of its traceback.
+        frame: the innermost frame of an exception; empty without one.
+        exit_code: of an ended process; negative for a signal.
     """
 
     kind: Kind
@@ -63,7 +63,7 @@ class FailureSign:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A line that reports an error of no known kind, and how many lines were like it."""
+    """A line that reports an error of no known kind, and the number of similar lines."""
 
     source: str
     line: int
@@ -73,11 +73,12 @@ class Quote:
 
 @dataclass(slots=True)
 class RankEnd:
-    """How torchrun says that one rank ended.
+    """How torchrun reports the end of one rank.
 
     Args:
-        root: it is what torchrun takes for the root cause, which it is not always.
-        ended_at: when, by its node's clock, as seconds that compare with those of other ranks only.
+        root: whether torchrun considers it the root cause, which is not always right.
+        ended_at: when it ended, by its node's clock, in seconds comparable only with those of other
+            ranks.
     """
 
     source: str
@@ -93,14 +94,13 @@ class RankEnd:
 
 @dataclass(slots=True)
 class FailureSigns:
-    """Everything seen in the logs of one job.
+    """Everything found in the logs of one job.
 
     Args:
-        ranks: ranks that spoke or were named.
-        attempts: the highest number of an attempt.
-        quotes: lines that report an error and are of no known kind, by what they say apart from
-            numbers.
-        beyond_limits: signs that were left out for lack of room.
+        ranks: ranks that wrote something or were named.
+        attempts: the highest attempt number.
+        quotes: lines that report an error of no known kind, by their text without numbers.
+        beyond_limits: number of signs left out because a limit was reached.
     """
 
     signs: list[FailureSign] = field(default_factory=list)
@@ -111,7 +111,7 @@ class FailureSigns:
     beyond_limits: int = 0
 
     def quote(self, source: str, line: int, text: str) -> None:
-        """Keep a line that nothing explains; those that differ in numbers alone count as one."""
+        """Keep an unexplained line; lines that differ only in numbers count as one."""
         like = _NUMBER.sub("0", text[:MAX_TEXT])
         known = self.quotes.get(like)
         if known is not None:

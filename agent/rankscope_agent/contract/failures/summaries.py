@@ -1,7 +1,7 @@
-"""Reads what launchers say when a job has ended: torchrun's table, and single lines of others.
+"""Reads what launchers print when a job has ended: torchrun's table, and single lines of others.
 
 torch/distributed/elastic/multiprocessing/errors/__init__.py writes the table; its `Root Cause` is
-the failure with the earliest time stamp, which is a victim where the first to fail left none.
+the failure with the earliest time stamp, which is a victim if the first rank to fail wrote none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXIT = re.compile(r"(-?\d{1,4}) \(pid: ")
 
 
 class TableReader:
-    """Reads torchrun's table out of the lines of one writer.
+    """Reads torchrun's table from the lines of one writer.
 
     Args:
         source: name of the log.
@@ -39,11 +39,11 @@ class TableReader:
 
     @property
     def is_open(self) -> bool:
-        """Return True if the lines that come belong to a table."""
+        """Return True if the following lines belong to a table."""
         return self._in_table
 
     def feed(self, words: str, attempt: int) -> RankEnd | None:
-        """Take in a line; return the entry that it shows to have ended."""
+        """Process a line; return the entry that it completes."""
         section = _SECTION.match(words)
         if section is not None:
             self._root, self._in_table = section[1] == "Root Cause", True
@@ -63,7 +63,7 @@ class TableReader:
         return None
 
     def finish(self, *, keep_open: bool = False) -> RankEnd | None:
-        """Return the entry that was being read, if it says who ended."""
+        """Return the entry being read, if it says which rank ended."""
         entry, self._entry, self._in_table = self._entry, None, keep_open
         return entry if entry is not None and entry.rank is not None else None
 
@@ -71,7 +71,7 @@ class TableReader:
 def _take(entry: RankEnd, words: str) -> None:
     field = _FIELD.match(words)
     if entry.lines or field is None:
-        # A traceback goes on to the end of its entry, and stands two columns to the right.
+        # A traceback continues to the end of its entry and is indented by two more columns.
         if entry.lines and len(entry.lines) < MAX_TABLE_LINES:
             entry.lines.append(words.removeprefix("  "))
         return
@@ -130,7 +130,7 @@ _SIGNAL_NAMES = {
     "Out Of Memory": -9,
 }
 _ENDS = (
-    # torch/distributed/elastic/multiprocessing/api.py: of one local rank
+    # torch/distributed/elastic/multiprocessing/api.py: a local rank
     (
         re.compile(
             rb"failed \(exitcode: (?P<code>-?\d{1,4})\) local_rank: (?P<local>\d{1,7}) \(pid: "
@@ -153,7 +153,7 @@ _ENDS = (
         ),
         False,
     ),
-    # src/srun/libsrun/launch.c: of one task
+    # src/srun/libsrun/launch.c: a task
     (
         re.compile(
             rb"srun: error: \S{1,255}: task (?P<rank>\d{1,7}): (?:Exited with exit code "
@@ -165,7 +165,7 @@ _ENDS = (
 
 
 def read_end(words: bytes) -> tuple[int, bool, int] | None:
-    """Read a launcher's line: rank, whether that counts on its node only, exit code."""
+    """Read a launcher's line: rank, whether it is a local rank, exit code."""
     for pattern, local in _ENDS:
         match = pattern.search(words)
         if match is None:

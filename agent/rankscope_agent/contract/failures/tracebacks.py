@@ -1,4 +1,4 @@
-"""Reads Python's tracebacks line by line, chained ones and those of loader workers included."""
+"""Reads Python's tracebacks line by line, including chained ones and those of loader workers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rankscope_agent.contract.failures.signs import MAX_TEXT
 
 START = "Traceback (most recent call last):"
 
-CUT_OFF = "a traceback that the log does not show to its end"
+CUT_OFF = "a traceback of which the log lacks the end"
 
 MAX_FRAMES = 4000
 """Lines of one traceback: Python stops at 1,000 frames of two to four lines."""
 
 TAGGED_CONTEXT = 40
-"""Lines read after an exception of a writer with a tag of its own: messages of NCCL and CUDA have
-up to 20."""
+"""Lines read after an exception of a writer with its own tag: messages of NCCL and CUDA have up to
+20."""
 
 UNTAGGED_CONTEXT = 3
-"""The same without a tag, where the next line may be of anybody."""
+"""The same without a tag, where the next line may come from any writer."""
 
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,200}(?::(?: |$)|$)")
 _FRAME = re.compile(r'\s*File "([^"\n]{1,400})", line (\d{1,9})(?:, in (\S{1,200}))?')
@@ -30,14 +30,14 @@ _LINKS = {
     "During handling of the above exception, another exception occurred:": False,
 }
 _LOADING = re.compile(r", in _?load_(?:optimizer_)?(?:state_dict|checkpoint)$")
-"""Frames whose own exceptions are about what a checkpoint holds."""
+"""Frames whose own exceptions concern the contents of a checkpoint."""
 
 _LAUNCHER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|={20}|-{20}")
 
 
 @dataclass(slots=True)
 class Raised:
-    """One exception of a chain, with the lines after it that may belong to its message."""
+    """One exception of a chain, with the following lines that may belong to its message."""
 
     line: str
     frame: str
@@ -45,7 +45,7 @@ class Raised:
     explains_next: bool = False
 
     def meaning(self) -> Meaning:
-        """Return what it says; the lines after it count only where its own does not tell."""
+        """Return its meaning; the lines after it count only if its own text has none."""
         own = classify(self.line)
         if own.cause == causes.USER_EXCEPTION and self.context:
             own = classify("\n".join([self.line, *self.context]))
@@ -56,7 +56,7 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class ParsedError:
-    """A whole traceback: what it means, its last line, and its innermost frame."""
+    """A complete traceback: its meaning, last line and innermost frame."""
 
     meaning: Meaning
     text: str
@@ -67,7 +67,7 @@ class TracebackReader:
     """Reads the lines of one writer.
 
     Args:
-        tagged: the tag belongs to this writer alone.
+        tagged: whether the tag belongs to this writer alone.
     """
 
     def __init__(self, *, tagged: bool) -> None:
@@ -81,16 +81,16 @@ class TracebackReader:
 
     @property
     def is_open(self) -> bool:
-        """Return True if more lines may belong to a traceback."""
+        """Return True if more lines may belong to the current traceback."""
         return self._in_frames or bool(self._chain)
 
     @property
     def is_fresh(self) -> bool:
-        """Return True if the first exception of a traceback is being read."""
+        """Return True while the first exception of a traceback is being read."""
         return self._in_frames and not self._chain
 
     def feed(self, words: str) -> ParsedError | None:
-        """Take in a line; return the traceback that it shows to have ended."""
+        """Process a line; return the traceback that it shows to be complete."""
         begin = words.find(START)
         if begin >= 0:
             return self._begin(words, begin)
@@ -102,7 +102,7 @@ class TracebackReader:
         return self._read_after(words)
 
     def finish(self) -> ParsedError | None:
-        """Return the traceback that was open, also one that was cut off after some frames."""
+        """Return the open traceback, even if it was cut off after some frames."""
         chain, self._chain = self._chain, []
         cut_off = self._in_frames and not chain and bool(self._frame)
         self._in_frames, self._linked = False, None
@@ -152,7 +152,7 @@ class TracebackReader:
 
 
 def _found(chain: list[Raised]) -> ParsedError:
-    """Say what a chain means: its last exception, unless one that explains it says more."""
+    """Return the meaning of a chain: of its last exception, unless another explains more."""
     last = chain[-1]
     meaning = last.meaning()
     for raised in reversed(chain[:-1]):
@@ -168,19 +168,19 @@ _ESCAPED_FRAME = b"\\n  File "
 
 
 def is_escaped(line: bytes) -> bool:
-    """Return True if a traceback stands in one line, with its line ends written as escapes."""
+    """Return True if a traceback is contained in one line, with its line ends escaped."""
     return _ESCAPED_FRAME in line
 
 
 def unescaped(line: str) -> list[str]:
-    """Return the lines of a traceback that a logger wrote into a text of JSON or `repr`."""
+    """Return the lines of a traceback that a logger wrote into a JSON string or a `repr`."""
     begin = max(0, line.find(START))
     text = line[begin:].replace('\\\\"', '"').replace('\\"', '"')
     return text.replace("\\n", "\n").rstrip("\n\"', }]").split("\n")
 
 
 def read(lines: list[str]) -> ParsedError | None:
-    """Return the traceback in a text that holds one alone."""
+    """Return the traceback in a text that contains nothing else."""
     reader = TracebackReader(tagged=True)
     found = None
     for line in lines:

@@ -1,7 +1,7 @@
-"""Says which rank of an attempt failed first and why, from signs: pure.
+"""Determines which rank of an attempt failed first and why, from signs: pure.
 
-A rank is a victim if all it says is that another one went away, or if its launcher ended it. Who
-is left is compared by the times that launchers print, else by the order in one log.
+A rank is a victim if it only reports that another one went away, or if its launcher ended it. The
+remaining ranks are ordered by the times that launchers print, or else by their order in one log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rankscope_agent.contract.failures.signs import (
 )
 
 FROM_OUTSIDE = frozenset({causes.PREEMPTED, causes.CANCELLED, causes.DEADLINE, causes.NODE_LOST})
-"""Causes that hit all ranks alike: what comes after them is their consequence."""
+"""Causes that hit all ranks alike: what follows them is their consequence."""
 
 KILLED_TEXT = "ended by signal {number}"
 EXITED_TEXT = "ended with exit code {number}"
@@ -29,18 +29,19 @@ EXITED_TEXT = "ended with exit code {number}"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A rank that failed by itself.
+    """A rank that failed on its own.
 
     Args:
-        rank: None where the logs do not tell.
-        certain: the cause is proven, not only likely.
-        text: the last line of its traceback, or what else says it.
+        rank: None if the logs do not show it.
+        certain: whether the cause is proven, not only likely.
+        text: the last line of its traceback, or whatever else shows the failure.
         frame: innermost frame of the traceback.
-        exit_code: below 0 for a signal.
-        root: torchrun takes it for the root cause.
-        weak: nothing but its exit code indicates it.
-        ended_at: when it ended by its launcher, in seconds that compare within the job only.
-        local: its rank counts within its node, as nothing translates it.
+        exit_code: negative for a signal.
+        root: whether torchrun considers it the root cause.
+        weak: whether its exit code is the only indication.
+        ended_at: when it ended according to its launcher, in seconds comparable only within the
+            job.
+        local: whether its rank is local to its node because nothing maps it to a global one.
     """
 
     rank: int | None
@@ -60,7 +61,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A rank that another's failure took along, and how that showed."""
+    """A rank that went down because of another one's failure, and how that showed."""
 
     rank: int | None
     why: str
@@ -71,9 +72,9 @@ class Attempt:
     """One attempt of the job.
 
     Args:
-        first: who failed first; None where that is not known.
-        others: who failed by themselves as well.
-        silent: ranks between 0 and the highest seen of which nothing is known.
+        first: the rank that failed first; None if unknown.
+        others: other ranks that failed on their own.
+        silent: ranks from 0 to the highest seen that left no trace.
     """
 
     number: int
@@ -85,7 +86,7 @@ class Attempt:
 
 
 def decide(signs: FailureSigns) -> tuple[Attempt, ...]:
-    """Return a verdict on each attempt that failed, the newest last."""
+    """Return a verdict on each failed attempt, the newest last."""
     failed = {s.location.attempt for s in signs.signs if s.kind != "survived"}
     numbers = sorted(failed | {end.attempt for end in signs.ends})
     return tuple(_attempt(signs, number) for number in numbers)
@@ -96,14 +97,14 @@ TIERS: tuple[frozenset[Kind], ...] = (
     frozenset({"exception", "exit", "platform", "complaint"}),
     frozenset({"exception", "exit", "platform", "complaint", "echo"}),
 )
-"""Signs that are believed together; weaker ones count only where stronger ones name no one."""
+"""Signs that are considered together; weaker ones count only if stronger ones name no rank."""
 
 SURVIVED: frozenset[Kind] = frozenset({"exception", "platform", "complaint", "echo", "survived"})
-"""Signs that are believed where something failed and nothing else says why."""
+"""Signs that count if something failed and nothing else shows why."""
 
 
 def _attempt(signs: FailureSigns, number: int) -> Attempt:
-    """Judge by the strongest signs that say who failed."""
+    """Judge by the strongest signs that name a failed rank."""
     best = _judged(signs, number, TIERS[0])
     for kinds in TIERS[1:]:
         if best.first is not None and not best.first.weak and best.cause != causes.UNKNOWN:
@@ -117,7 +118,7 @@ def _attempt(signs: FailureSigns, number: int) -> Attempt:
 
 
 def _with_survived(signs: FailureSigns, number: int, known: Attempt) -> Attempt:
-    """Explain a failure of no known cause by what the program reported to have survived."""
+    """Explain a failure of unknown cause by errors that the program reported to have survived."""
     if known.first is None or known.cause != causes.UNKNOWN:
         return known
     with_more = _judged(signs, number, SURVIVED)
@@ -125,9 +126,9 @@ def _with_survived(signs: FailureSigns, number: int, known: Attempt) -> Attempt:
 
 
 def _adds(echoed: Attempt, known: Attempt) -> bool:
-    """Return True if a launcher's echo says more than is known: who was killed first."""
+    """Return True if a launcher's report adds information: which rank was killed first."""
     if known.first is not None or echoed.first is None:
-        return False  # of a rank that ended for no known reason the launcher says no more
+        return False  # about a rank that ended for no known reason the launcher has nothing to add
     return not known.victims or echoed.cause in KILLS
 
 
@@ -166,7 +167,7 @@ def _ranks(failures: Iterable[Failure]) -> set[int | None]:
 def _by_rank(
     signs: Iterable[FailureSign], ends: Iterable[RankEnd]
 ) -> dict[int | None, list[FailureSign]]:
-    """Sort signs by global rank; torchrun's table translates local ones."""
+    """Sort signs by global rank; torchrun's table maps local ranks to global ones."""
     globally = {(end.source, end.local_rank): end.rank for end in ends}
     seen: dict[int | None, list[FailureSign]] = defaultdict(list)
     for sign in signs:
@@ -181,7 +182,7 @@ def _by_rank(
 def _sort(
     seen: dict[int | None, list[FailureSign]], ends: dict[int | None, RankEnd]
 ) -> tuple[list[Failure], list[Victim]]:
-    """Tell those who failed from those whom they took along."""
+    """Separate the ranks that failed from those they took down."""
     failures: list[Failure] = []
     victims: list[Victim] = []
     for rank in sorted({*seen, *ends}, key=lambda rank: (rank is None, rank or 0)):
@@ -201,7 +202,7 @@ def _sort(
 
 
 def _weight(sign: FailureSign) -> tuple[bool, bool, int]:
-    """Order the signs of one rank: exceptions, certain ones first, then as they came."""
+    """Order the signs of one rank: exceptions, then certain signs, then as they came."""
     return sign.kind != "exception", not sign.meaning.certain, sign.location.line
 
 
@@ -230,7 +231,7 @@ def _sort_by_exit(
     failures: list[Failure],
     victims: list[Victim],
 ) -> None:
-    """Judge a rank of which only its end is known."""
+    """Judge a rank of which only the end is known."""
     relevant = next((s for s in signs if s.exit_code is not None), None)
     code = end.exit_code if end and end.exit_code is not None else relevant and relevant.exit_code
     if not code:
@@ -247,7 +248,7 @@ def _sort_by_exit(
 
 
 def _sign_of(end: RankEnd | None, meaning: Meaning) -> FailureSign | None:
-    """Make a sign of torchrun's table alone."""
+    """Create a sign from torchrun's table alone."""
     if end is None:
         return None
     location = SignLocation(end.source, 0, end.attempt, end.rank, False, None)
@@ -263,13 +264,13 @@ def _exit_text(code: int) -> str:
 
 
 def _explained(failures: list[Failure]) -> list[Failure]:
-    """Leave out what only says that something failed, where others say what."""
+    """Leave out signs that only say that something failed if others say what."""
     known = [failure for failure in failures if failure.cause != causes.UNKNOWN]
     return known or failures
 
 
 def _without_aftermath(failures: list[Failure], ends: Sequence[RankEnd]) -> list[Failure]:
-    """Leave out crashes on the way out: of ranks that had reported before why they end."""
+    """Leave out crashes during exit: of ranks that had already reported why they end."""
     crashed = sum(classify_exit(end.exit_code or 0).cause == causes.NATIVE_CRASH for end in ends)
     kept = []
     for failure in failures:
@@ -281,7 +282,7 @@ def _without_aftermath(failures: list[Failure], ends: Sequence[RankEnd]) -> list
 
 
 def _join_nameless(failures: list[Failure]) -> list[Failure]:
-    """Give messages without a rank to ranks of which only a fitting end is known."""
+    """Assign messages without a rank to ranks of which only a matching end is known."""
     nameless = [f for f in failures if f.rank is None]
     named = sorted((f for f in failures if f.rank is not None), key=lambda f: (not f.root, f.rank))
     joined = []
@@ -298,7 +299,7 @@ def _join_nameless(failures: list[Failure]) -> list[Failure]:
                 root=failure.root,
             )
         joined.append(failure)
-    # A shell's `Killed` says again what the launcher has said.
+    # A shell's `Killed` repeats what the launcher has reported.
     known = {f.cause for f in joined}
     for failure in nameless:
         is_known = failure.cause in known or (failure.cause == causes.KILLED and known & KILLS)
@@ -312,10 +313,10 @@ def _join_nameless(failures: list[Failure]) -> list[Failure]:
 def _join_nameless_victims(
     failures: list[Failure], victims: list[Victim]
 ) -> tuple[list[Failure], list[Victim]]:
-    """Give victims' messages without a rank to ranks of which no more than their end is known.
+    """Assign victims' messages without a rank to ranks of which only the end is known.
 
-    Those that their launcher ended come first: only messages beyond their number can be of a rank
-    that ended by itself.
+    Ranks that their launcher ended come first: only messages beyond their number can belong to a
+    rank that ended on its own.
     """
     nameless = [v for v in victims if v.rank is None]
     named = [v for v in victims if v.rank is not None]
@@ -328,7 +329,7 @@ def _join_nameless_victims(
 
 
 def _fits(nameless: Failure, ended: Failure) -> bool:
-    """Return True if a message without a rank may be of a rank that ended in a certain way."""
+    """Return True if a message without a rank may be from a rank that ended in a certain way."""
     if nameless.cause in FROM_OUTSIDE:
         return False
     by_signal = ended.cause != causes.EXIT_CODE
@@ -337,13 +338,13 @@ def _fits(nameless: Failure, ended: Failure) -> bool:
 
 
 SIGNALLED = frozenset({causes.NATIVE_CRASH})
-"""Causes that end a process by a signal."""
+"""Causes that end a process with a signal."""
 
 KILLS = frozenset({causes.HOST_OOM, causes.KILLED})
-"""What a process that ends by SIGKILL may have ended for, with who killed it and without."""
+"""Possible reasons for the end of a process by SIGKILL, with the sender known and unknown."""
 
-FULL = frozenset({causes.GPU_OOM, *KILLS})
-"""Causes that stop a program in the middle of whatever it does."""
+OUT_OF_MEMORY = frozenset({causes.GPU_OOM, *KILLS})
+"""Causes that stop a program at any point."""
 
 SIGNAL_NAMES = {
     1: "SIGHUP",
@@ -362,29 +363,29 @@ Key = tuple[float, ...]
 
 
 def _order(failures: Sequence[Failure]) -> Callable[[Failure], Key]:
-    """Choose by what failures can be compared: the first that all of them have."""
+    """Return the first sort key that all failures have."""
     if all(f.ended_at is not None for f in failures):
         return lambda f: (f.ended_at or 0.0, not f.root, f.line)
     if all(f.time is not None for f in failures):
         return lambda f: (f.time or 0.0, not f.root, f.line)
     if len({f.source for f in failures}) == 1:
-        # What is only known from how it ended is told at the end of a log.
-        full = any(f.cause in FULL for f in failures)
+        # Failures known only from how the process ended are reported at the end of a log.
+        full = any(f.cause in OUT_OF_MEMORY for f in failures)
         return lambda f: (f.weak, full and _is_of_a_handler(f), f.line)
     return lambda f: (f.weak, not f.certain, f.cause in FROM_OUTSIDE, not f.root, f.line)
 
 
 def _is_of_a_handler(failure: Failure) -> bool:
-    """Return True for a name that is not bound, of a writer without a rank.
+    """Return True for a NameError, UnboundLocalError or the like of a writer without a rank.
 
-    Where memory was full before a name was bound, what the program does on its way out fails for
-    the lack of that name; of several ranks without tags, that may be printed first.
+    If memory ran out before a name was bound, the program's clean-up fails for lack of that name;
+    with several ranks without tags, that error may be printed first.
     """
     return failure.rank is None and failure.text.startswith(("NameError", "UnboundLocalError"))
 
 
 def _cause_of_victims(seen: Mapping[int | None, Sequence[FailureSign]]) -> str:
-    """Return the conclusion where all writers are victims."""
+    """Return the conclusion if all writers are victims."""
     causes_seen = {sign.meaning.cause for signs in seen.values() for sign in signs}
     if causes.COLLECTIVE_TIMEOUT in causes_seen:
         return causes.COLLECTIVE_TIMEOUT

@@ -1,1 +1,1 @@
-"""What stands around a program's own words in any log: frames of pipelines, launchers' prefixes."""
+"""What surrounds a program's own words in a log: frames of pipelines and prefixes of launchers."""

@@ -1,8 +1,8 @@
-"""Takes off what log pipelines wrap around a program's lines, chunk by chunk, in bounded memory.
+"""Removes what log pipelines wrap around a program's lines, chunk by chunk, in bounded memory.
 
-Most wrappers only put something in front of a line, which the parser of lines skips by itself. Here
-are those that change the text: Docker's JSON, the CRI's partial lines, terminal colours, CR LF, and
-what web pages escape.
+Most wrappers only prepend something to a line, which the parser of lines skips by itself. This
+module handles those that change the text: Docker's JSON, the CRI's partial lines, terminal colours,
+CR LF, and HTML escapes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.log_text.prefixes import CRI_STREAM, RFC3339
 
 MAX_PENDING_BYTES = 1 << 20
-"""Longest text without a line end that is kept: NCCL writes lines of at most 1 KiB, the CRI cuts at
-16 KiB; what grows beyond is no log line and is handed on as it is."""
+"""Longest text without a line end that is kept: NCCL writes lines of at most 1 KiB, the CRI splits
+at 16 KiB; anything longer is no log line and is passed on as it is."""
 
 MAX_PARTIAL_BYTES = 64 << 10
-"""Longest line put together from CRI parts: four of the 16 KiB that container runtimes cut at."""
+"""Longest line joined from CRI parts: four of the 16 KiB at which container runtimes split."""
 
 DOCKER_START = b'{"log":"'
 OBJECT_START = b'{"'
-"""A line of a logger that writes JSON."""
+"""A line written by a logger that emits JSON."""
 
 ESCAPE = b"\x1b"
 
@@ -33,7 +33,7 @@ ENTITIES = (
     (b"&#x27;", b"'"),
     (b"&amp;", b"&"),
 )
-"""What a page's source has for characters of a log that was copied from it; `&` comes last."""
+"""HTML escapes in a log that was copied from a page's source; `&` comes last."""
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 # kubelet cri-client/pkg/logs/logs.go parseCRILog: time, stream, tags (the first is P or F), text.
@@ -42,42 +42,42 @@ _CRI_START = re.compile(RFC3339 + rb" " + CRI_STREAM)
 _CRI_PARTIALS = (b" stdout P", b" stderr P")
 
 HOP_BYTES = 256
-"""Text for which one hop from a `P` to the next is made: looking at one costs a sixth of a
-microsecond, in which the marks are looked for in some 250 bytes."""
+"""Bytes of text per jump from one `P` to the next: checking one costs a sixth of a microsecond, in
+which the marks are searched for in some 250 bytes."""
 
 
 class Unframer:
-    """Turns chunks of a log into whole plain lines.
+    """Turns chunks of a log into complete plain lines.
 
     Args:
-        max_pending: bytes of a line without an end that are kept.
+        max_pending: bytes kept of a line without an end.
     """
 
     def __init__(self, max_pending: int = MAX_PENDING_BYTES) -> None:
         self._max_pending = max_pending
         self.oversized = 0
-        """Texts without a line end that were handed on in pieces."""
+        """Number of texts without a line end that were passed on in pieces."""
         self._pending = b""
         self._partials: dict[bytes, bytes] = {}
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes taken in that are not handed on yet, as their line has no end."""
+        """Number of bytes held back because their line has no end yet."""
         return len(self._pending)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return the whole lines there are now, each with its line end."""
+        """Return the lines that are complete by now, each with its line end."""
         end = chunk.rfind(b"\n") + 1
         if not end or len(chunk) - end >= self._max_pending:
             return self._feed_unended(self._pending + chunk)
-        # Copied once: that is most of what framing costs.
+        # Copied only once: the copy is most of the cost of framing.
         text = b"".join((self._pending, memoryview(chunk)[:end]))
         self._pending = chunk[end:]
         return self._plain(text)
 
     def _feed_unended(self, data: bytes) -> bytes:
-        """Keep a line that has no end yet, or hand it on if it is too long for one."""
-        # A progress bar goes on for hours without a line end, and overwrites itself instead.
+        """Keep a line that has no end yet, or pass it on if it is too long for a line."""
+        # A progress bar can continue for hours without a line end, overwriting itself.
         end = (data.rfind(b"\n") + 1) or (data.rfind(b"\r", 0, -1) + 1)
         if not end and len(data) < self._max_pending:
             self._pending = data
@@ -89,14 +89,14 @@ class Unframer:
         return self._plain(data[:end])
 
     def finish(self) -> bytes:
-        """Return what is left when nothing more comes."""
+        """Return what is left at the end of the log."""
         rest = self._plain(self._pending) + b"".join(self._partials.values())
         self._pending = b""
         self._partials.clear()
         return rest
 
     def _plain(self, text: bytes) -> bytes:
-        """Return the text without its wrapping; a log has one kind, so its first line tells."""
+        """Return the text without its wrapping; the first line shows which kind the log has."""
         if text.startswith(DOCKER_START):
             text = b"".join(_from_docker(line) for line in text.splitlines(keepends=True))
         elif b"NCCL" in text and (text.startswith(OBJECT_START) or b"\n" + OBJECT_START in text):
@@ -113,7 +113,7 @@ class Unframer:
         return text
 
     def _join(self, line: bytes) -> bytes:
-        """Hold back a part of a CRI line; hand on a whole one with the parts before it."""
+        """Hold back a part of a CRI line; return a complete one joined with the parts before it."""
         match = _CRI_LINE.match(line)
         if match is None:
             return line
@@ -127,7 +127,7 @@ class Unframer:
 
 
 def _has_partials(text: bytes) -> bool:
-    """Look for a partial line's tag: for its `P` first, which is rare and quick to find."""
+    """Look for the tag of a partial line, by its `P`, which is rare and quick to find."""
     index = -1
     for _ in range(len(text) // HOP_BYTES):
         index = text.find(b"P", index + 1)
@@ -140,7 +140,7 @@ def _has_partials(text: bytes) -> bool:
 
 
 def _from_docker(line: bytes) -> bytes:
-    """Return the text of a line of Docker's json-file driver, any other line as it is."""
+    """Return the text of a line of Docker's json-file driver; any other line unchanged."""
     if not line.startswith(DOCKER_START):
         return line
     try:
@@ -151,7 +151,7 @@ def _from_docker(line: bytes) -> bytes:
 
 
 def _from_object(line: bytes) -> bytes:
-    """Return what NCCL says within a line of JSON, under any key; any other line as it is."""
+    """Return what NCCL printed within a line of JSON, under any key; any other line unchanged."""
     if b"NCCL" not in line or not line.startswith(OBJECT_START):
         return line
     try:

@@ -1,8 +1,8 @@
 """Prefixes that launchers, runtimes and log pipelines put before a line, and their time stamps.
 
-Each is declared here once, as a pattern without groups of its own; parsers put together what they
-need of them. `split` takes them off a line and says who wrote it; unlike elsewhere the white space
-behind them counts there: it tells frames of a traceback from its last line.
+Each is declared here once, as a pattern without groups; parsers combine those that they need.
+`split` removes them from a line and returns its writer; it keeps the white space after them, which
+distinguishes frames of a traceback from its last line.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 MAX_RANK = 1 << 20
-"""Ranks at and above this are garbage: 64 times the largest jobs known."""
+"""Ranks at or above this are garbage: 64 times the largest known jobs."""
 
 DATE_TIME = rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d"
-"""`2026-02-15T17:37:45`, with slashes or a blank as some frameworks write it."""
+"""`2026-02-15T17:37:45`, with slashes or a space as some frameworks write it."""
 
 RFC3339 = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
-"""The time of a CRI line, of kubectl logs --timestamps and of journalctl's form `short-iso`."""
+"""The time of a CRI line, of kubectl logs --timestamps and of journalctl's format `short-iso`."""
 
 STREAM = rb"std(?:out|err)"
-"""A stream's name, in several prefixes."""
+"""The name of a stream, in several prefixes."""
 
 CRI_STREAM = STREAM + rb" [PF](?::\S{0,64})? "
 """The stream and the tags of a CRI line, the first of which is P (partial) or F (full): kubelet
@@ -31,40 +31,40 @@ KUBECTL = rb"\[pod/[^\]\n]{1,200}\]"
 """kubectl logs --prefix."""
 
 SERVICE, SERVICE_END = rb"[a-z][\w.-]{1,100}", rb" {1,20}\| "
-"""docker compose: the service's name, and what follows it."""
+"""docker compose: the service's name, and the separator."""
 
 RAY = rb"\([A-Za-z_]\w{0,60} pid=\d{1,10}[^)\n]{0,80}\)"
-"""Ray: the actor's or task's name, its process and perhaps its node's address."""
+"""Ray: the name of the actor or task, its process and possibly its node's address."""
 
 MPI_JOB, MPI_STREAM = rb"\[\d{1,10},", rb"\]<" + STREAM + rb">:"
-"""Open MPI's --tag-output: job and stream; the rank stands between the two."""
+"""Open MPI's --tag-output: job and stream, with the rank between them."""
 
 PYTORCH, TAG_END = rb"\[rank", rb"\]:"
 """PyTorch's exception hook since 2.2, and torchrun: a global rank follows, then `TAG_END`."""
 
 TORCHRUN_ROLE = rb"[a-zA-Z_]{1,40}"
-"""torchrun --tee: the role after a bracket; a rank of the node follows, then `TAG_END`."""
+"""torchrun --tee: the role after a bracket; a local rank follows, then `TAG_END`."""
 
 RANK = rb"\d{1,7}"
 """A rank in a prefix."""
 
 HOST = rb"[\w.-]{1,255}"
-"""A host's name."""
+"""A host name."""
 
 PROGRAM = rb"[\w.@-]{1,255}\[\d{1,10}\]: "
 """A program and its process, as syslog and journald write them."""
 
 SYSLOG_TIME = rb"[A-Z][a-z]{2} {1,2}[\d ]{0,3}[\d:.]{2,16}"
-"""`Feb 15 17:37:45`, perhaps with a fraction: no year and no zone, so that it tells no time."""
+"""`Feb 15 17:37:45`, optionally with a fraction: without year and zone, so not a usable time."""
 
 ISO_TIME = DATE_TIME + rb"\S{0,32}"
-"""A time with its fraction and zone, in any of their forms."""
+"""A time with its fraction and zone, in any of these formats."""
 
 QUOTED = rb"> "
-"""A line of a log that was quoted in a mail or in a ticket."""
+"""A quoted line, in a mail or a ticket."""
 
 WRITER = HOST + rb" " + PROGRAM
-"""What follows the time in syslog files and in journalctl's forms `short` and `short-iso`."""
+"""What follows the time in syslog files and in journalctl's formats `short` and `short-iso`."""
 
 _PREFIX = re.compile(
     rb"(?P<stamp>" + RFC3339 + rb") (?:" + CRI_STREAM + rb"|" + WRITER + rb")?"
@@ -87,13 +87,13 @@ _STAMP = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What stands before a line's own words.
+    """The part of a line before its own words.
 
     Args:
-        writer: tells the writers of one log apart.
-        rank: the rank that a tag names, None without one.
-        local: the tag counts ranks of its node only.
-        time: Unix time of the line, None where it has none.
+        writer: distinguishes the writers of one log.
+        rank: the rank that a tag names; None without one.
+        local: whether the tag contains a local rank of its node.
+        time: Unix time of the line; None if it has none.
     """
 
     writer: bytes
@@ -106,7 +106,7 @@ NO_PREFIX = Prefix(b"", None, False, None)
 
 
 def split(line: bytes) -> tuple[Prefix, bytes]:
-    """Return what stands before a line's own words, and these with their indentation."""
+    """Return a line's prefix, and its own words with their indentation."""
     offset, end = 0, 0
     found: dict[str, bytes] = {}
     for _ in range(MAX_PREFIXES):
@@ -124,7 +124,7 @@ def split(line: bytes) -> tuple[Prefix, bytes]:
 
 
 def _rank(found: dict[str, bytes]) -> tuple[int | None, bool]:
-    """Return the rank by the surest tag, and whether that counts within its node only."""
+    """Return the rank from the most reliable tag, and whether it is a local rank."""
     for name in ("rank", "mpi", "local", "task"):
         if name in found and int(found[name]) < MAX_RANK:
             return int(found[name]), name == "local"
@@ -132,9 +132,9 @@ def _rank(found: dict[str, bytes]) -> tuple[int | None, bool]:
 
 
 def unix_seconds(text: bytes) -> float | None:
-    """Return the first time in a text as Unix seconds, None without one.
+    """Return the first time in a text as Unix seconds; None without one.
 
-    Without a zone it is taken for UTC: good for differences within one log alone.
+    Without a zone, UTC is assumed, which is good for differences within one log only.
     """
     match = _STAMP.search(text)
     if match is None:
@@ -149,7 +149,7 @@ def unix_seconds(text: bytes) -> float | None:
 
 
 def _offset(zone: bytes | None) -> int:
-    """Return the seconds by which a zone is ahead of UTC."""
+    """Return the number of seconds by which a zone is ahead of UTC."""
     if zone is None or zone == b"Z":
         return 0
     digits = zone[1:].replace(b":", b"")

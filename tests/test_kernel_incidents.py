@@ -208,7 +208,7 @@ OF_GROUP = "Memory cgroup out of memory: Killed process 71 (python) total-vm:1kB
 def test_a_log_that_ends_before_the_kill_still_says_that_memory_ran_out():
     verdict = verdict_of(SEARCH)
     assert (verdict.cause, verdict.action) == ("host_memory", "restart_app")
-    assert "whom it cost is cut off" in verdict.incidents[0].summary
+    assert "the log lacks the victim" in verdict.incidents[0].summary
 
 
 @pytest.mark.parametrize(("kill", "cause"), [(KILL, "host_memory"), (OF_GROUP, "app")])
@@ -231,7 +231,7 @@ def test_who_asked_for_memory_and_whom_it_cost_are_one_incident(kill, cause):
 )
 def test_who_asked_for_memory_is_named_without_what_stands_before(before):
     summary = verdict_of(f"{before}{SEARCH}").incidents[0].summary
-    assert summary == "the node's memory: python found none left; whom it cost is cut off"
+    assert summary == "the node's memory: python found none left; the log lacks the victim"
 
 
 STUCK = "watchdog: BUG: soft lockup - CPU#17 stuck for 2690s! [ksoftirqd/17:113]"

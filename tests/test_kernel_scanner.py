@@ -11,7 +11,7 @@ from kernel_text import log_of, xid
 from rankscope_agent.contract.kernel import scanner
 from rankscope_agent.contract.kernel.log import KernelLog, read
 from rankscope_agent.contract.kernel.matcher import RULES, shape
-from rankscope_agent.contract.kernel.scanner import Screen
+from rankscope_agent.contract.kernel.scanner import LineFilter
 from test_kernel_events import LINES
 
 MAX_SHAPES_BYTES = 2 << 20
@@ -62,8 +62,8 @@ def test_what_is_remembered_of_shapes_is_bounded_and_forgetting_loses_no_event(m
 
 
 def test_shapes_that_never_come_again_are_forgotten():
-    screen = Screen()
+    line_filter = LineFilter()
     size = 1 << 16
     for number in range(3 * MAX_SHAPES_BYTES // size):
-        assert screen.telling([b"x" * (size - 10) + b"%10d" % number]) == {}
-        assert screen.remembered_bytes <= MAX_SHAPES_BYTES + size
+        assert line_filter.relevant([b"x" * (size - 10) + b"%10d" % number]) == {}
+        assert line_filter.remembered_bytes <= MAX_SHAPES_BYTES + size

@@ -1,7 +1,7 @@
 """Kernel log lines about PCIe, network adapters and links: pure patterns and their meaning.
 
 Formats: drivers/pci/pcie/aer.c, mlx5 core (cmd.c, health.c, events.c), net/sched/sch_generic.c,
-bonding, and the drivers' own words for a link that comes or goes.
+bonding, and the messages of drivers about links that go down or come up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NONFATAL = r"(?:Uncorrectable|Uncorrected) \(Non-Fatal\)"
 
 
 def _aer_prefix(severity: str) -> re.Pattern[str]:
-    """The port's announcement, in the words before and since kernel 6: device after from or `:`."""
+    """Return the port's announcement, as before and since kernel 6: device after `from` or `:`."""
     return re.compile(
         rf"\S{{1,40}} {_ADDRESS}: AER: (?:Multiple )?{severity} error(?: message)? received"
         rf"(?: from|:) (?P<pci>{_ADDRESS})"
@@ -26,7 +26,7 @@ def _aer_prefix(severity: str) -> re.Pattern[str]:
 
 
 def _aer_detail(severity: str) -> re.Pattern[str]:
-    """The device's own line; older kernels write `severity=`, newer ones may not."""
+    """Return the device's own line; older kernels write `severity=`, newer ones may not."""
     return re.compile(
         rf"\S{{1,40}} (?P<pci>{_ADDRESS}): (?:AER: )?PCIe Bus Error: (?:severity=)?{severity},"
     )
@@ -56,7 +56,8 @@ RULES: tuple[Rule, ...] = (
         ),
         plain("pcie_unrecovered", "pcie", "investigate", "error"),
     ),
-    # drivers/pci/pcie/dpc.c: the port has cut off what is behind it after an uncorrectable error.
+    # drivers/pci/pcie/dpc.c: the port disconnected the devices below it after an uncorrectable
+    # error.
     Rule(
         "DPC: containment event",
         re.compile(rf"pcieport (?P<pci>{_ADDRESS}): DPC: containment event"),
@@ -72,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"pciehp.{0,60}?[Ss]lot\((?P<device>[\w-]{1,16})\): Link Down"),
         plain("pcie_link_down", "pcie", "investigate", "error"),
     ),
-    # wait_func and wait_func_handle_exec_timeout: the adapter's firmware answers no more.
+    # wait_func and wait_func_handle_exec_timeout: the adapter's firmware no longer answers.
     Rule(
         MLX,
         re.compile(_MLX + rf"wait_func\w*:\d+:{_PID} .*(?:No done completion|Will cause a leak)"),
@@ -89,7 +90,7 @@ RULES: tuple[Rule, ...] = (
         plain("nic_firmware_fault", "network_nic", "reboot_node", "error"),
         also="health",
     ),
-    # mlx5_load_one and the kernel's driver core: the adapter is not there for the whole boot.
+    # mlx5_load_one and the kernel's driver core: the adapter is missing for the whole boot.
     *(
         Rule(
             MLX,
@@ -120,14 +121,14 @@ RULES: tuple[Rule, ...] = (
         ),
         plain("software_rdma_error", "network_nic", "investigate", "error"),
     ),
-    # Reading registers that a function may not read, as monitoring does: harmless.
+    # Access to registers that a function may not read, as monitoring does: harmless.
     Rule(
         MLX,
         re.compile(_MLX + rf"mlx5_cmd_(?:out_err|check):\d+:{_PID} .*failed, status"),
         plain("nic_command_refused", "benign", "none", "info"),
         also="mlx5_cmd_",
     ),
-    # An event for a queue that is already gone: harmless.
+    # An event for a queue that no longer exists: harmless.
     Rule(
         MLX,
         re.compile(_MLX + rf"rsc_event_notifier:\d+:{_PID} Async event for bogus resource"),
@@ -172,7 +173,7 @@ RULES: tuple[Rule, ...] = (
         plain("port_state", "benign", "none", "info"),
         also=": Port:  Link ",
     ),
-    # sch_generic.c: the adapter has sent nothing of its queue for seconds; two wordings.
+    # sch_generic.c: the adapter has not sent anything from its queue for seconds; two wordings.
     Rule(
         "NETDEV WATCHDOG: ",
         re.compile(r"NETDEV WATCHDOG: (?P<device>\S{1,40}) \(\S*\): transmit queue \d+ timed out"),
@@ -225,7 +226,7 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"(?P<device>\S{1,40}): (?:now running )?without any active interface!"),
         plain("link_down", "network_link", "check_cable", "error"),
     ),
-    # Drivers differ: `eth1: Link down`, `eth2: NIC Link is Down`, `igb: eth0 NIC Link is Down`.
+    # Formats vary: `eth1: Link down`, `eth2: NIC Link is Down`, `igb: eth0 NIC Link is Down`.
     *(
         Rule(
             f"{link}{down}", _link(down), plain("link_down", "network_link", "check_cable", "error")
@@ -239,4 +240,4 @@ RULES: tuple[Rule, ...] = (
         for up in ("Up", "up")
     ),
 )
-"""What is read of devices' lines."""
+"""The rules for lines about devices."""

@@ -1,4 +1,4 @@
-"""One event of the kernel log, as stated by a line, and the kinds of events."""
+"""An event of the kernel log, as one line states it, and the kinds of events."""
 
 from __future__ import annotations
 
@@ -63,29 +63,28 @@ Kind = Literal[
 ]
 
 MAX_TEXT = 400
-"""Characters of a line that an event keeps: register words of an NVLink 5 error end before 250."""
+"""Characters of a line kept in an event: the register words of an NVLink 5 error end before 250."""
 
 _PCI = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
 
 
 @dataclass(frozen=True, slots=True)
 class KernelEvent:
-    """What one line says.
+    """The contents of one line.
 
     Args:
-        text: the message without what stood before it, cut to `MAX_TEXT`, control characters
-            taken out.
+        text: the message without its prefix, cut to `MAX_TEXT`, control characters removed.
         code: Xid or SXid.
         pci: `domain:bus:device` in lower case, as the driver writes it; None if not printed.
-        pid: process that the line names, None if it names none; 0 if it prints 0.
-        comm: name of that process, 15 characters at most.
-        device: what else the event is about: a port, disk, bridge, memory module, server.
-        previous: Xid that the line calls its cause.
-        count: events that the line reports, one unless it has a number of its own.
-        detail: the line adds to another one of the same event, and counts only without that.
-        follow_up: what to do next, a few words.
+        pid: the process that the line names; None if it names none, 0 if it prints 0.
+        comm: name of that process, at most 15 characters.
+        device: any other subject of the event: a port, disk, bridge, memory module or server.
+        previous: the Xid that the line gives as its cause.
+        count: number of events that the line reports: one unless it states a number.
+        detail: whether the line adds to another line of the same event and counts only without it.
+        follow_up: what to do next, in a few words.
         cgroup: memory cgroup that ran out of memory.
-        victim: memory cgroup of the process that was killed for it.
+        victim: memory cgroup of the process that was killed.
     """
 
     kind: Kind
@@ -107,12 +106,12 @@ class KernelEvent:
 
 
 def clean(text: str) -> str:
-    """Return a message without what a terminal would obey, and of bounded length."""
+    """Return a message of bounded length without characters that a terminal would interpret."""
     return printable(text[:MAX_TEXT]).strip()
 
 
 def pci_address(text: str) -> str | None:
-    """Return `0000:3b:00` for any way to write a PCI address, None if it is none or blanked out."""
+    """Return `0000:3b:00` for any notation of a PCI address; None if it is invalid or masked."""
     match = _PCI.fullmatch(text.strip())
     if match is None:
         return None

@@ -12,12 +12,12 @@ from rankscope_agent.contract.kernel.rule import Rule, plain
 
 MCE, NVME = "[Hardware Error]: ", "nvme nvme"
 _COMM = r"\((?P<comm>.{0,64}?)\)(?:,| |$)"
-# A process's name that begins a message: behind what any format of the log puts before it.
+# A process name that begins a message: after whatever the log's format prepends.
 _WHO = (
     r"(?:^|(?<=\] )|(?<=: )|(?<=;)|(?<=:\d\d ))"
     r"(?P<comm>[^\s\]](?:(?!\] |: |;|\d\dT\d\d:).){0,63}?)"
 )
-# What stands before a path's first slash is no name that a container gave: names have no slash.
+# Text before a path's first slash cannot be a container-chosen name: names contain no slash.
 _PATH = r"/[^,]{0,512}"
 _DISK = r"(?P<device>[\w!/.-]{1,32})"
 
@@ -25,7 +25,7 @@ _DISK_ERROR = plain("disk_error", "storage", "drain", "error")
 _FS_ERROR = plain("filesystem_error", "storage", "drain", "error")
 
 RULES: tuple[Rule, ...] = (
-    # The one that asked for memory; whom it costs stands in a later line, which may be cut off.
+    # The process that requested memory; the victim is in a later line, which may be cut off.
     Rule(
         " invoked oom-killer: ",
         re.compile(_WHO + r" invoked oom-killer: gfp_mask="),
@@ -46,7 +46,7 @@ RULES: tuple[Rule, ...] = (
         ),
         plain("oom_kill", "host_memory", "restart_app", "error"),
     ),
-    # Kernels before 5.0 tell the groups in a line of their own, without the process.
+    # Kernels before 5.0 print the cgroups in a separate line, without the process.
     Rule(
         " killed as a result of limit of /",
         re.compile(
@@ -78,7 +78,7 @@ RULES: tuple[Rule, ...] = (
         ),
         plain("hung_task", "host_kernel", "reboot_node", "error"),
     ),
-    # sched_show_task since 5.11, of a task in uninterruptible sleep: after INFO, or by SysRq alone.
+    # sched_show_task since 5.11, of a task in uninterruptible sleep: after INFO, or by SysRq only.
     Rule(
         "state:D stack:",
         re.compile(r"task:(?P<comm>\S.{0,63}?) {1,16}state:D stack:.{0,34}pid:(?P<pid>\d{1,9})"),
@@ -97,7 +97,7 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"Watchdog detected hard LOCKUP on cpu \d+"),
         plain("hard_lockup", "host_kernel", "reboot_node", "fatal"),
     ),
-    # Either its begin or its end may be cut off.
+    # Either its beginning or its end may be cut off.
     *(
         Rule(
             needle,
@@ -128,7 +128,7 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"general protection fault[,:] .{0,80}\[#\d+\]"),
         plain("kernel_fault", "host_kernel", "reboot_node", "fatal"),
     ),
-    # arch/x86/mm/fault.c and traps.c; a program that breaks by itself.
+    # arch/x86/mm/fault.c and traps.c; a program that crashes by itself.
     Rule(
         "]: segfault at  ip  sp ",
         re.compile(
@@ -160,7 +160,7 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"mce: \[Hardware Error\]: Machine check events logged"),
         plain("machine_check", "host_memory", "investigate", "warn"),
     ),
-    # mm/memory-failure.c: a page with an uncorrectable error; and reports of the firmware (APEI).
+    # mm/memory-failure.c: a page with an uncorrectable error; and firmware reports (APEI).
     Rule(
         "Memory failure: ",
         re.compile(r"Memory failure: 0x[0-9a-f]+: (?:Killing|recovery action|.{0,60}unhandlable)"),
@@ -237,7 +237,7 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"nvme (?P<device>nvme\d+): I/O .{0,80}timeout"),
         plain("nvme_timeout", "storage", "drain", "error"),
     ),
-    # drivers/nvme/host/tcp.c, rdma.c and multipath.c: a disk that stands behind a network.
+    # drivers/nvme/host/tcp.c, rdma.c and multipath.c: a disk attached over a network.
     Rule(
         NVME,
         re.compile(
@@ -277,4 +277,4 @@ RULES: tuple[Rule, ...] = (
         plain("network_storage_silent", "storage", "investigate", "error"),
     ),
 )
-"""What is read of the host's own lines."""
+"""The rules for lines about the host itself."""

@@ -1,4 +1,4 @@
-"""Groups events beside GPU events into incidents, one per device, disk, process or host. Pure."""
+"""Groups non-GPU events into incidents, one per device, disk, process or host. Pure."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from rankscope_agent.contract.kernel.log import BOOT_SECONDS, TRACED, Seen
 from rankscope_agent.contract.kernel.vocabulary import SEVERITIES, Action, Cause, stronger
 
 BRING_UP_SECONDS = 300.0
-"""Links that go down and come up this soon after boot are being configured."""
+"""Links that go down and come up this soon after boot are still being configured."""
 
 FLAPS = 3
-"""Times that a link came up from which on it must have been down in between: drivers say it twice
+"""If a link came up this many times, it must have been down in between: drivers report it twice
 when an interface is configured."""
 
 STORAGE_MODULES = frozenset(
     {"nfs", "nfsv4", "sunrpc", "lustre", "ptlrpc", "ceph", "fuse", "ext4", "jbd2", "xfs", "btrfs"}
     | {"mmfs26", "mmfslinux", "nvme", "nvme_core", "dm_mod", "beegfs", "wekafsio", "cifs"}
 )
-"""Modules in a hung task's stack that say what it waits for: its disk or file server."""
+"""Modules in a hung task's stack which show that it waits for a disk or file server."""
 
 DEVICE_MODULES = frozenset({"nvidia", "nvidia_uvm", "nvidia_modeset", "amdgpu", "i915"})
-"""Modules in a hung task's stack that say it waits in a GPU's driver."""
+"""Modules in a hung task's stack which show that it waits in a GPU driver."""
 
 ADAPTER_MODULES = frozenset({"mlx5_core", "mlx5_ib", "ib_core", "bnxt_en", "bnxt_re", "ice", "ena"})
-"""Modules in a hung task's stack that say it waits in a network adapter's driver."""
+"""Modules in a hung task's stack which show that it waits in the driver of a network adapter."""
 
 SOFTWARE_RDMA_MODULES = frozenset({"rdma_rxe", "siw"})
-"""Modules that do RDMA in software, over any Ethernet adapter."""
+"""Modules that implement RDMA in software, over any Ethernet adapter."""
 
 KINDS: Mapping[Kind, tuple[str, str]] = {
     "sxid": ("NVSwitch {pci}", "NVSwitch error {code}"),
@@ -54,7 +54,7 @@ KINDS: Mapping[Kind, tuple[str, str]] = {
     "link_down": ("link {device}", "it went down"),
     "oom_kill": ("process {comm}", "killed for lack of memory"),
     "oom_scope": ("process {comm}", "killed for lack of memory"),
-    "oom_search": ("the node's memory", "{comm} found none left; whom it cost is cut off"),
+    "oom_search": ("the node's memory", "{comm} found none left; the log lacks the victim"),
     "hung_task": ("the kernel", "a task hangs in the kernel ({comm})"),
     "soft_lockup": ("the kernel", "a CPU was stuck ({comm})"),
     "hard_lockup": ("the kernel", "a CPU was stuck with interrupts off"),
@@ -73,23 +73,23 @@ KINDS: Mapping[Kind, tuple[str, str]] = {
     "gpu_memory_full": ("GPU memory", "programs ask for more than there is left; harmless"),
     "driver_mismatch": ("the GPU driver", "library and kernel module are of different versions"),
 }
-"""Whom an event is about, and what happened."""
+"""The subject of an event, and what happened to it."""
 
 _DISK = re.compile(r"(?:nvme\d+|(?:[svh]|xv)d[a-z]+|mmcblk\d+)")
 FABRIC_MEMBERS = 2
-"""Switches or GPUs that report errors together, from which on the fabric is the cause."""
+"""If this many switches or GPUs report errors together, the fabric is the cause."""
 
 MERGED_SENTENCES = 2
-"""Incidents quoted in the summary of the one that explains them; its events name them all."""
+"""Incidents quoted in the summary of the one that explains them; its events include all of them."""
 
 FABRIC_EFFECTS: frozenset[Cause] = frozenset({"app", "gpu_memory", "nvlink_fabric"})
-"""What an error of the fabric looks like on a GPU: refused accesses, poisoned data, dead links."""
+"""Symptoms on a GPU of a fabric error: refused accesses, poisoned data, dead links."""
 
 NETWORK: frozenset[Kind] = frozenset({"nic_transmit_timeout", "nic_command_timeout", "link_down"})
 
 
 def host_incidents(seen: Sequence[Seen]) -> Iterator[Incident]:
-    """Yield an incident for each subject among events that are not on GPUs."""
+    """Yield one incident for each subject of the non-GPU events."""
     groups: dict[str, list[Seen]] = {}
     for one in _without_bring_up(tuple(_with_flaps(seen))):
         if one.event.cause != "benign" and one.event.kind in KINDS:
@@ -108,7 +108,7 @@ def _subject(one: Seen) -> str:
 
 
 def _with_flaps(seen: Iterable[Seen]) -> Iterator[Seen]:
-    """Turn links that came up again and again into ones that went down, logged or not."""
+    """Turn links that came up repeatedly into links that went down, logged or not."""
     for one in seen:
         if one.event.kind == "link_up" and one.count >= FLAPS:
             event = replace(
@@ -124,7 +124,7 @@ def _with_flaps(seen: Iterable[Seen]) -> Iterator[Seen]:
 
 
 def _without_bring_up(seen: Sequence[Seen]) -> Iterator[Seen]:
-    """Leave out links that went down and came up while the node booted."""
+    """Leave out links that went down and came up again while the node booted."""
     up = {s.event.device: s for s in seen if s.event.kind in {"link_up", "port_state"}}
     for one in seen:
         back = up.get(one.event.device) if one.event.kind == "link_down" else None
@@ -164,7 +164,7 @@ def _incident(subject: str, events: tuple[Seen, ...]) -> Incident:
 
 
 def _waiting_for(events: Iterable[Seen], cause: Cause) -> Cause:
-    """Say by the modules in stack traces what the kernel was busy with."""
+    """Infer from the modules in stack traces what the kernel was waiting for."""
     modules = {module for one in events for module in one.modules}
     if modules & STORAGE_MODULES:
         return "storage"
@@ -176,11 +176,11 @@ def _waiting_for(events: Iterable[Seen], cause: Cause) -> Cause:
 
 
 def settled(gpus: Sequence[Incident], hosts: Sequence[Incident]) -> tuple[Incident, ...]:
-    """Put together what explains one another across GPUs and host.
+    """Merge incidents of GPUs and host that explain one another.
 
-    A file server does not answer over a network that fails; tasks hang on disks that fail, or in
-    the GPU's driver when its programs were being removed; programs that were killed for lack of
-    memory leave clean-up codes on their GPU.
+    A file server does not answer over a failing network; tasks hang on failing disks, or in the GPU
+    driver while its programs are being removed; programs killed for lack of memory leave clean-up
+    codes on their GPU.
     """
     kept = _with_fabric([*gpus, *hosts])
     network = _first(kept, lambda one: one.root.event.kind in NETWORK)
@@ -206,9 +206,9 @@ def settled(gpus: Sequence[Incident], hosts: Sequence[Incident]) -> tuple[Incide
 
 
 def _with_fabric(incidents: list[Incident]) -> list[Incident]:
-    """Take GPUs that fault while their switches report errors into the fabric's incident.
+    """Merge GPUs that fault while their switches report errors into the fabric's incident.
 
-    One switch and one GPU may be a program that died; several of either are not.
+    One switch and one GPU may be explained by a program that died; several of either may not.
     """
     switches = [
         one for one in incidents if one.root.event.kind == "sxid" and one.severity != "info"
@@ -237,7 +237,7 @@ def _first(incidents: Iterable[Incident], wanted: Callable[[Incident], bool]) ->
 
 
 def _comes_of_network(one: Incident) -> bool:
-    """Return True for a silent file server, and for a CPU that is stuck in an adapter's driver."""
+    """Return True for a silent file server, and for a CPU stuck in the driver of an adapter."""
     return one.root.event.kind == "network_storage_silent" or (
         one.cause == "network_nic" and one.root.event.kind in TRACED
     )
@@ -248,14 +248,14 @@ def _is_hang(one: Incident) -> bool:
 
 
 def _is_only_of(one: Incident, pids: set[int]) -> bool:
-    """Return True if an incident is that of a program's own fault, and of these processes alone."""
+    """Return True if an incident is a program's own fault and involves only these processes."""
     return one.cause == "app" and {seen.event.pid for seen in one.events} <= pids
 
 
 def _merge(
     incidents: Sequence[Incident], into: Incident, wanted: Callable[[Incident], bool]
 ) -> list[Incident]:
-    """Return the incidents with those that are wanted taken into one of them."""
+    """Return the incidents, with the selected ones merged into one of them."""
     taken = [one for one in incidents if one is not into and wanted(one)]
     action: Action = into.action
     events = into.events

@@ -1,8 +1,8 @@
 """Groups events into incidents: one per GPU and root cause, one per device; each has one action.
 
-An Xid rarely comes alone. Codes that name the Xid which caused them follow it; programs on a GPU
-that is lost fault (13, 31, 43, 45); the driver says what it wants (154). All of that is the
-same incident as its root. Pure: from events to incidents.
+An Xid rarely comes alone. It is followed by codes that name it as their cause; programs on a lost
+GPU fault (13, 31, 43, 45); the driver recommends an action (154). All of these belong to the
+incident of their root. Pure: from events to incidents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rankscope_agent.contract.kernel.xid import (
 )
 
 CHAIN_SECONDS = 300.0
-"""What follows a root within this time on the same GPU belongs to it: GSP timeouts repeat every 45
+"""Events within this time after a root on the same GPU belong to it: GSP timeouts repeat every 45
 seconds, and a trainer's peers give up after minutes. Without times, order alone decides."""
 
 ROOT_ORDER: tuple[Cause, ...] = (
@@ -35,12 +35,12 @@ ROOT_ORDER: tuple[Cause, ...] = (
     "driver",
     "app",
 )
-"""Which cause explains the others on one GPU: what is off the bus cannot answer its driver, whose
-channels then fail, whose programs then fault."""
+"""Order in which causes on one GPU explain others: a GPU off the bus cannot answer its driver,
+whose channels then fail, followed by its programs."""
 
 GSP_TIMEOUTS = 3
-"""Unanswered calls from which on the GPU's system processor is dead: they come 45 seconds apart, so
-it was silent for more than a minute."""
+"""After this many unanswered calls the GPU's system processor is considered dead: they come 45
+seconds apart, so it was silent for more than a minute."""
 
 GPU_KINDS = frozenset(
     {
@@ -60,21 +60,21 @@ GPU_KINDS = frozenset(
 
 
 FIRMWARE_KINDS = frozenset({"gpu_firmware_no_start", "gpu_firmware_crash", "gpu_firmware_missing"})
-"""What happens to a GPU's system processor, whose firmware counts as driver."""
+"""Events of a GPU's system processor, whose firmware counts as part of the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What went wrong once, as far as one log shows.
+    """Something that went wrong once, as far as one log shows.
 
     Args:
         cause: where it comes from.
         action: what to do first.
         severity: that of its worst event.
-        subject: who it is about, `GPU 0000:3b:00` or `disk nvme0n1`.
-        summary: one sentence.
+        subject: what it concerns, such as `GPU 0000:3b:00` or `disk nvme0n1`.
+        summary: in one sentence.
         root: the event that explains the others.
-        events: all of them, in the order in which they came.
+        events: all of its events, in chronological order.
     """
 
     cause: Cause
@@ -87,13 +87,13 @@ class Incident:
 
 
 def gpu_incidents(seen: Sequence[Seen]) -> Iterator[Incident]:
-    """Yield the incidents of each GPU among its events, in the order of their roots."""
+    """Yield the incidents of each GPU from its events, in the order of their roots."""
     groups: dict[str | None, list[Seen]] = {}
     named = [one for one in seen if one.event.pci is not None and one.event.cause != "app"]
     for one in seen:
         groups.setdefault(_gpu_of(one, named), []).append(one)
     for pci, events in groups.items():
-        left = _Left(events)
+        left = _UnassignedEvents(events)
         for root in sorted(events, key=_rank):
             members = left.take(root)
             if members:
@@ -101,9 +101,9 @@ def gpu_incidents(seen: Sequence[Seen]) -> Iterator[Incident]:
 
 
 def _gpu_of(one: Seen, named: Sequence[Seen]) -> str | None:
-    """Return the GPU of an event, the one that is named nearest by where the line names none.
+    """Return the GPU of an event; if the line names none, the GPU named nearest to it.
 
-    The driver leaves the address out while it starts a GPU or dumps its firmware.
+    The driver omits the address while it starts a GPU or dumps its firmware.
     """
     if one.event.pci is not None or one.event.kind == "xid" or not named:
         return one.event.pci
@@ -112,7 +112,7 @@ def _gpu_of(one: Seen, named: Sequence[Seen]) -> str | None:
 
 
 def _distance(one: Seen, other: Seen) -> tuple[float, int]:
-    """Return how far events are apart, in seconds where they have times, and in order."""
+    """Return the distance of two events, in seconds if they have times, and in order."""
     first, last = _span(one)
     begin, end = _span(other)
     apart = 0.0
@@ -121,15 +121,15 @@ def _distance(one: Seen, other: Seen) -> tuple[float, int]:
     return apart, abs(one.order - other.order)
 
 
-class _Left:
-    """Events of a GPU that are in no incident yet, found by their time.
+class _UnassignedEvents:
+    """Events of a GPU that belong to no incident yet, indexed by time.
 
-    A log may hold thousands of programs' faults on one GPU: going through all of them for each root
+    A log may contain thousands of program faults on one GPU: scanning all of them for each root
     would take minutes.
     """
 
     def __init__(self, events: Sequence[Seen]) -> None:
-        self._left = set(events)
+        self._unassigned = set(events)
         timed: list[tuple[float, float, Seen]] = []
         self._untimed: list[Seen] = []
         for one in events:
@@ -148,13 +148,13 @@ class _Left:
                 self._followers.setdefault(one.event.previous, []).append(one)
 
     def take(self, root: Seen) -> tuple[Seen, ...]:
-        """Return the root's incident in order, and nothing if the root is in another one."""
-        if root not in self._left:
+        """Return the root's incident in order; empty if the root is already in another one."""
+        if root not in self._unassigned:
             return ()
         named = self._followers.get(root.event.code or 0, ())
-        near = {one for one in self._near(root) if one in self._left and _belongs(one, root)}
-        members = {root, *near, *(one for one in named if one in self._left)}
-        self._left -= members
+        near = {one for one in self._near(root) if one in self._unassigned and _belongs(one, root)}
+        members = {root, *near, *(one for one in named if one in self._unassigned)}
+        self._unassigned -= members
         return tuple(sorted(members, key=lambda one: one.order))
 
     def _near(self, root: Seen) -> Iterator[Seen]:
@@ -165,28 +165,28 @@ class _Left:
             for one_first, one_last, one in self._timed[begin:end]:
                 if one_first <= last + CHAIN_SECONDS and one_last >= first - CHAIN_SECONDS:
                     yield one
-        else:  # without times they are near
+        else:  # without times all are near
             yield from (one for _, _, one in self._timed)
         yield from self._untimed
 
 
 def for_fabric(cause: Cause, severity: Severity, action: Action) -> Action:
-    """Return what a broken NVLink asks for: GPUs that are linked are reset together, idle."""
+    """Return the action for a broken NVLink: linked GPUs are reset together, while idle."""
     grave = SEVERITIES.index(severity) >= SEVERITIES.index("error")
     return "drain" if cause == "nvlink_fabric" and grave and action == "reset_gpu" else action
 
 
 def _rank(one: Seen) -> tuple[bool, bool, int, bool, int]:
-    """Order candidates for the root: what is known to follow others comes last."""
+    """Sort candidates for the root: those known to be consequences come last."""
     event = one.event
     follows = event.kind == "xid" and event.code in {*CLEAN_UP, RECOVERY_CHANGED}
     slight = SEVERITIES.index(event.severity) < SEVERITIES.index("error")
-    dump = event.kind == "gpu_firmware_crash"  # is printed around the Xid that says why
+    dump = event.kind == "gpu_firmware_crash"  # is printed along with the Xid that gives the reason
     return follows, slight, ROOT_ORDER.index(event.cause), dump, one.order
 
 
 def _belongs(one: Seen, root: Seen) -> bool:
-    """Return True if an event on the root's GPU is part of its incident, as it was near in time."""
+    """Return True if an event near in time on the root's GPU is part of its incident."""
     event = one.event
     if one.event.kind == "xid" and event.code in CLEAN_UP:
         return True
@@ -198,7 +198,7 @@ def _belongs(one: Seen, root: Seen) -> bool:
 
 
 def _is_grave(root: Seen) -> bool:
-    """Return True if the root makes programs and the driver fail and is no mere warning."""
+    """Return True if the root makes programs and the driver fail and is more than a warning."""
     grave = SEVERITIES.index(root.event.severity) >= SEVERITIES.index("error")
     return grave and root.event.cause != "app"
 
@@ -227,9 +227,9 @@ def _gpu_incident(pci: str | None, root: Seen, members: tuple[Seen, ...]) -> Inc
 
 
 def _stopped_by_firmware(members: Sequence[Seen]) -> bool:
-    """Return True if a GPU could not be initialised as its system processor did not start.
+    """Return True if a GPU failed to initialise because its system processor did not start.
 
-    One whose own firmware did not boot before is broken hardware.
+    If its own firmware failed to boot before that, the hardware is broken.
     """
     kinds = {one.event.kind for one in members}
     return bool(kinds & FIRMWARE_KINDS) and "gpu_boot_failure" not in kinds
@@ -240,7 +240,7 @@ def _lacks_firmware(members: Sequence[Seen]) -> bool:
 
 
 def _gpu_action(root: Seen, members: Sequence[Seen]) -> Action:
-    """The driver's own advice (154) if it gives one; else what the root's kind of fault asks for.
+    """Return the driver's own advice (154) if given, else what the root's kind of fault needs.
 
     A GPU whose driver could not recover from a PCIe error needs a reset to work again.
     """
@@ -260,13 +260,13 @@ def _gpu_action(root: Seen, members: Sequence[Seen]) -> Action:
 
 
 def _dead_firmware(members: Iterable[Seen]) -> bool:
-    """Return True if the GPU's system processor stays silent: a reset goes through it."""
+    """Return True if the GPU's system processor stays silent: a reset would need it."""
     silent = (one.count for one in members if one.event.kind == "xid" and one.event.code in GSP)
     return sum(silent) >= GSP_TIMEOUTS
 
 
 def gpu_text(root: Seen) -> str:
-    """Say in words what an event on a GPU is."""
+    """Describe an event on a GPU in words."""
     event = root.event
     if event.kind == "xid" and event.code is not None:
         who = f" in {event.comm}" if event.comm and event.cause == "app" else ""
@@ -313,7 +313,7 @@ PHRASES = {
 
 
 def on_gpus(seen: Iterable[Seen]) -> tuple[tuple[Seen, ...], tuple[Seen, ...]]:
-    """Part events on GPUs from all others; PCIe errors of a GPU are its own."""
+    """Separate events on GPUs from all others; PCIe errors of a GPU count as its own."""
     events = tuple(seen)
     gpus = {one.event.pci for one in events if one.event.kind in GPU_KINDS or _names_driver(one)}
     gpus.discard(None)

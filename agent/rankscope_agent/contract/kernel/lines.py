@@ -1,8 +1,8 @@
-"""The prefixes of messages in the many formats of kernel logs, and who wrote a message.
+"""The prefixes of messages in the many formats of kernel logs, and the writer of a message.
 
-dmesg, its options, journald, syslog, /dev/kmsg and klogctl all put something else in front. That is
-not parsed (dates come in any language); it only tells kernel lines from those of programs, which
-may say whatever they like, and gives the seconds since boot where they are printed.
+dmesg, its options, journald, syslog, /dev/kmsg and klogctl each prepend something else. These
+prefixes are not parsed (dates come in any language); they only distinguish the kernel's lines from
+those of programs, which may contain anything, and give the seconds since boot if printed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import re
 from rankscope_agent.contract.log_text.prefixes import ISO_TIME, SYSLOG_TIME
 
 MAX_LINE = 2048
-"""Bytes of a line that are looked at: the kernel's own records end at 1,024 (LOG_LINE_MAX)."""
+"""Bytes of a line that are examined: the kernel's own records end at 1,024 (LOG_LINE_MAX)."""
 
 MAX_PREFIX = 200
-"""Longest text before a message: dates, host names of up to 64 characters and tags."""
+"""Longest prefix of a message: dates, host names of up to 64 characters and tags."""
 
-# `2026-..T..Z host tag: `, `Feb 15 17:37:45 host tag: `, with a level before the tag perhaps.
+# `2026-..T..Z host tag: `, `Feb 15 17:37:45 host tag: `, optionally with a level before the tag.
 _SYSLOG = re.compile(
     rf"\s*(?:<\d*>\d? ?)?(?:{SYSLOG_TIME.decode()}|{ISO_TIME.decode()})"
     r" \S{1,64} (?:[A-Z]{3,8} )?(?P<tag>[\w./@-]{1,64})(?:\[\d*\])?: "
@@ -34,13 +34,13 @@ _UPTIME = re.compile(r"\[ {0,12}(\d{1,10}\.\d{1,9})\]")
 _KMSG_TIME = re.compile(r"\d{1,10},\d{1,20},(\d{1,18}),")
 
 FACILITY_BITS = 3
-"""A record's priority is its facility, shifted by three, and its level (sys/syslog.h)."""
+"""A record's priority is its facility, shifted left by three, plus its level (sys/syslog.h)."""
 
 
 def is_kernel(prefix: str) -> bool:
-    """Return True if what stands before a message leaves it to the kernel, not to a program.
+    """Return True if a message's prefix shows that the kernel, not a program, wrote it.
 
-    Facility 0 is the kernel's: programs that write to /dev/kmsg or syslog cannot take it.
+    Facility 0 is the kernel's: programs that write to /dev/kmsg or syslog cannot use it.
     """
     if not prefix or _STAMP.fullmatch(prefix):
         return True
@@ -59,7 +59,7 @@ def is_kernel(prefix: str) -> bool:
 
 
 def uptime_seconds(line: str) -> float | None:
-    """Return the seconds since boot that a line begins with, None if it has none."""
+    """Return the seconds since boot at the beginning of a line; None if there are none."""
     start = line[:MAX_PREFIX]
     record = _KMSG_TIME.match(start)
     if record is not None:

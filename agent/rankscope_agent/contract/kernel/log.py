@@ -13,33 +13,39 @@ from rankscope_agent.contract.kernel.events import KernelEvent, Kind
 from rankscope_agent.contract.kernel.lines import MAX_LINE, MAX_PREFIX, is_kernel, uptime_seconds
 from rankscope_agent.contract.kernel.matcher import match, rules_for, shape
 from rankscope_agent.contract.kernel.rule import Rule
-from rankscope_agent.contract.kernel.scanner import BOOT, DENSE, Screen, grouping, may_begin_boot
+from rankscope_agent.contract.kernel.scanner import (
+    BOOT,
+    DENSE,
+    LineFilter,
+    grouping,
+    may_begin_boot,
+)
 from rankscope_agent.contract.kernel.vocabulary import stronger
 from rankscope_agent.contract.kernel.xid import RECOVERY_CHANGED
 
 MAX_SEEN = 20_000
-"""Different events kept: a node of eight GPUs with a thousand processes each, for two codes."""
+"""Distinct events kept: a node of eight GPUs with a thousand processes each, for two codes."""
 
 MAX_KNOWN_LINES = 50_000
-"""Messages remembered with what they state: some 15 MB."""
+"""Messages remembered along with their meaning: some 15 MB."""
 
 TRACE_LINES = 64
-"""Lines of a stack trace that are looked at: the kernel prints at most that many frames."""
+"""Lines of a stack trace that are examined: the kernel prints at most this many frames."""
 
 _NAMED_BEFORE: frozenset[Kind] = frozenset({"gpu_fallen_off_bus", "gpu_probe_failure"})
-"""What a line says of a GPU that an earlier one named."""
+"""Kinds of lines that concern the GPU named by an earlier line."""
 
 TRACED: frozenset[Kind] = frozenset(
     {"hung_task", "soft_lockup", "hard_lockup", "cpu_stall", "kernel_fault"}
 )
 
-# __schedule+0x291/0x8a0 or, of a module, amdgpu_cs_ioctl+0x60/0x60 [amdgpu]
+# __schedule+0x291/0x8a0, or amdgpu_cs_ioctl+0x60/0x60 [amdgpu] in a module
 _FRAME_MODULE = re.compile(rb"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(\w{1,56})\]")
 _FRAME = b"+0x"
 _BOOT_LINE = re.compile(rb"([^\n]{0,200}?)\b" + BOOT + rb"\d")
 
 BOOT_SECONDS = 1e9
-"""What is added to seconds since boot for each boot that a log has seen: longer than any lasts."""
+"""Added to the seconds since boot for each boot that a log contains: longer than any boot lasts."""
 
 _KERNEL_FIELDS = {"_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel"}
 
@@ -48,17 +54,17 @@ Key = tuple[Kind, int | None, str | None, int | None, str, str, str, bool]
 
 @dataclass(slots=True, eq=False)
 class Seen:
-    """An event, and how often and when it was seen; each is itself alone.
+    """An event with its number and times of occurrence; compared by identity.
 
     Args:
-        event: the first occurrence, with the strongest action of all; of Xid 154 the last one's.
-        count: events, as their lines count them.
-        order: position among the log's different events.
-        first_line: the line it was first seen in, cut to `MAX_LINE`.
-        last_line: the line it was last seen in.
-        modules: kernel modules in the stack traces behind it.
-        boots: in which of the log's boots it was first and last seen.
-        times: when it was first and last seen, if known otherwise than by the lines.
+        event: the first occurrence, with the strongest action of all; for Xid 154 the last one's.
+        count: number of events, as stated by their lines.
+        order: position among the log's distinct events.
+        first_line: the line of its first occurrence, cut to `MAX_LINE`.
+        last_line: the line of its last occurrence.
+        modules: kernel modules in the stack traces after it.
+        boots: the boots, by number, in which it first and last occurred.
+        times: when it first and last occurred, if known from elsewhere than the lines.
     """
 
     event: KernelEvent
@@ -72,9 +78,9 @@ class Seen:
 
     @property
     def first_seconds(self) -> float | None:
-        """When it was first seen, in seconds since the log's first boot began or so, if it says.
+        """Seconds from the start of the log's first boot to the first occurrence, if printed.
 
-        Of a later boot `BOOT_SECONDS` is added for each one before it.
+        For later boots `BOOT_SECONDS` is added for each earlier one.
         """
         if self.times is not None:
             return self.times[0]
@@ -82,31 +88,31 @@ class Seen:
 
     @property
     def last_seconds(self) -> float | None:
-        """When it was last seen, likewise."""
+        """The same for the last occurrence."""
         if self.times is not None:
             return self.times[1]
         return _seconds(self.last_line, self.boots[1])
 
     def again(self, line: bytes, boot: int) -> None:
-        """Note a later line."""
+        """Record a further occurrence."""
         self.last_line = line
         if self.boots[1] != boot:
             self.boots = (self.boots[0], boot)
 
 
 class KernelLog:
-    """Takes a log piece by piece.
+    """Reads a log piece by piece.
 
     Args:
-        max_seen: different events kept.
+        max_seen: distinct events kept.
     """
 
     def __init__(self, max_seen: int = MAX_SEEN) -> None:
         self._max_seen = max_seen
         self.beyond_limits = 0
-        """Events that were not kept, as `max_seen` others are there already."""
+        """Number of events that were not kept because there were `max_seen` others already."""
         self._seen: dict[Key, Seen] = {}
-        self._screen = Screen()
+        self._line_filter = LineFilter()
         self._known: dict[bytes, Seen | None] = {}
         self._trace: Seen | None = None
         self._trace_left = 0
@@ -119,26 +125,26 @@ class KernelLog:
         return tuple(self._seen.values())
 
     def feed(self, text: bytes) -> None:
-        """Read whole lines."""
+        """Read complete lines."""
         shapes = shape(text).split(b"\n")
-        telling = self._screen.telling(shapes)
-        if not telling and not self._trace_left:
+        relevant = self._line_filter.relevant(shapes)
+        if not relevant and not self._trace_left:
             return
         lines = text.split(b"\n")
         if not lines[-1]:
             lines.pop()
         self._follow_trace(lines, 0)
-        numbers = list(compress(range(len(lines)), map(telling.__contains__, shapes)))
-        page = _Page(text, lines, shapes, telling, numbers)
-        boots = may_begin_boot(telling)
+        numbers = list(compress(range(len(lines)), map(relevant.__contains__, shapes)))
+        page = _Page(text, lines, shapes, relevant, numbers)
+        boots = may_begin_boot(relevant)
         if len(numbers) > DENSE * len(lines) and not boots:
             self._read_groups(page)
         else:
             self._read_lines(page, boots)
 
     def _read_lines(self, page: _Page, boots: bool) -> None:
-        """Read line by line; a boot may begin among them."""
-        pattern = grouping(page.telling)
+        """Read line by line; a new boot may begin among the lines."""
+        pattern = grouping(page.relevant)
         for number in page.numbers:
             line = page.lines[number][:MAX_LINE]
             if boots and _begins_boot(line):
@@ -147,19 +153,19 @@ class KernelLog:
             found = pattern.match(line)
             part = found[1] if found is not None else line
             if self._known.get(part, found) is None:
-                continue  # it is known to state nothing
+                continue  # known to state nothing
             seen = self._count(line, part, page.rules(number))
             if seen is not None and seen.event.kind in TRACED:
                 self._begin_trace(seen, page.lines, number)
 
     def _read_groups(self, page: _Page) -> None:
-        """Count equal messages at once; read those that are not known, one by one."""
-        parts = grouping(page.telling).findall(page.text)
+        """Count equal messages at once; read unknown ones one by one."""
+        parts = grouping(page.relevant).findall(page.text)
         lines = page.lines
         if len(page.numbers) < len(lines):
             parts = [parts[number] for number in page.numbers]
             lines = [lines[number] for number in page.numbers]
-        last_lines = dict(zip(parts, lines, strict=False))  # an empty part follows the last line
+        last_lines = dict(zip(parts, lines, strict=False))  # the last part is empty
         counts = Counter(parts)
         new: set[bytes] = set()
         for part, line in last_lines.items():
@@ -186,7 +192,7 @@ class KernelLog:
             seen.again(line[:MAX_LINE], self._boot)
 
     def _count(self, line: bytes, part: bytes, rules: tuple[Rule, ...]) -> Seen | None:
-        """Read a line, or know it by the part that tells its event, and count it."""
+        """Count the event of a line, which is read unless its identifying part is known."""
         seen = self._known[part] if part in self._known else self._read(line, part, rules)
         if seen is not None:
             seen.count += seen.event.count
@@ -221,12 +227,12 @@ class KernelLog:
         return seen
 
     def _begin_trace(self, seen: Seen, lines: list[bytes], start: int) -> None:
-        """Follow the stack trace behind an event, whose own line may name the first frame."""
+        """Follow the stack trace after an event, whose own line may name the first frame."""
         self._trace, self._trace_left = seen, TRACE_LINES
         self._follow_trace(lines, start)
 
     def _follow_trace(self, lines: list[bytes], start: int) -> None:
-        """Note the modules in what is left of a stack trace, over the ends of texts."""
+        """Collect the modules in the remaining stack trace, which may continue in the next text."""
         if self._trace is None or not self._trace_left:
             return
         followed = lines[start : start + self._trace_left]
@@ -246,20 +252,20 @@ class _Page:
     Args:
         text: all of it.
         lines: its lines.
-        shapes: theirs.
-        telling: the rules for each of the shapes whose lines may state something.
+        shapes: the shape of each line.
+        relevant: the rules for the shapes whose lines may state something.
         numbers: of the lines that have such a shape.
     """
 
     text: bytes
     lines: list[bytes]
     shapes: list[bytes]
-    telling: Mapping[bytes, tuple[Rule, ...]]
+    relevant: Mapping[bytes, tuple[Rule, ...]]
     numbers: list[int]
 
     def rules(self, number: int) -> tuple[Rule, ...]:
         """Return the rules for a line."""
-        return self.telling[self.shapes[number]]
+        return self.relevant[self.shapes[number]]
 
 
 def _seconds(line: bytes, boot: int) -> float | None:
@@ -273,11 +279,11 @@ def _begins_boot(line: bytes) -> bool:
 
 
 def read(line: bytes, rules: tuple[Rule, ...] | None = None) -> KernelEvent | None:
-    """Return the event of one line, also of one that `journalctl -o json` wrote.
+    """Return the event of one line, which may be one that `journalctl -o json` wrote.
 
     Args:
         line: the line.
-        rules: what it may obey, if that is known.
+        rules: the candidate rules, if known.
     """
     text = line.decode(errors="replace")
     message = _journal_message(text) if text.startswith('{"') else text
@@ -285,13 +291,13 @@ def read(line: bytes, rules: tuple[Rule, ...] | None = None) -> KernelEvent | No
 
 
 def _in_context(event: KernelEvent) -> bool:
-    """Return True if a line must be read each time: its meaning depends on the lines around it."""
+    """Return True if a line must be read each time because its meaning depends on nearby lines."""
     recovery = event.kind == "xid" and event.code == RECOVERY_CHANGED
     return recovery or event.kind == "gpu_named" or event.kind in _NAMED_BEFORE
 
 
 def _journal_message(text: str) -> str:
-    """Return the message of a journal entry in JSON, an empty text if a program wrote it."""
+    """Return the message of a JSON journal entry; empty if a program wrote it."""
     try:
         entry = untrusted_json.read(text)
     except ValueError:
@@ -310,7 +316,7 @@ def _key(event: KernelEvent) -> Key:
 
 
 def merged(first: KernelEvent, later: KernelEvent) -> KernelEvent:
-    """Return the first of two like events with what the later one adds."""
+    """Return the first of two equal events, with what the later one adds."""
     if first.code == RECOVERY_CHANGED and first.kind == "xid":
         return later
     whole = (
@@ -326,7 +332,7 @@ def merged(first: KernelEvent, later: KernelEvent) -> KernelEvent:
 
 
 def counted(seen: tuple[Seen, ...]) -> Iterator[Seen]:
-    """Yield events without the details of those that are there themselves."""
+    """Yield events, leaving out details whose event is present itself."""
     whole = {_subject(one.event) for one in seen if not one.event.detail}
     for one in seen:
         if not one.event.detail or _subject(one.event) not in whole:
@@ -334,6 +340,6 @@ def counted(seen: tuple[Seen, ...]) -> Iterator[Seen]:
 
 
 def _subject(event: KernelEvent) -> tuple[Kind, int | None, str | None]:
-    """Return what a detail shares with its event; switches print their details out of order."""
+    """Return what a detail and its event share; switches print their details out of order."""
     kind = "oom_kill" if event.kind == "oom_scope" else event.kind
     return kind, event.code, event.pci if kind == "sxid" else None

@@ -13,14 +13,14 @@ from rankscope_agent.contract.kernel.rule import Rule
 RULES: tuple[Rule, ...] = (*nvidia.RULES, *devices.RULES, *host.RULES)
 """All rules, in the order in which they are tried."""
 
-# Capitals, and small letters that tell needles apart and are no hexadecimal digits. They are a
-# quarter of a log, and lines that differ in nothing but numbers are alike in them.
+# Capitals, and the lower-case letters that distinguish needles and are no hexadecimal digits. They
+# are a quarter of a log, and lines that differ only in numbers have the same ones.
 CAPITALS, OTHERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"ghklmpuvwxy:/!\n"
 _IDLE = bytes(set(range(256)) - set(CAPITALS + OTHERS))
 
 
 def shape(text: bytes) -> bytes:
-    """Return what is left of lines without numbers and without the letters that tell little."""
+    """Return lines reduced to the letters that distinguish needles, without numbers."""
     return text.translate(None, _IDLE)
 
 
@@ -32,29 +32,29 @@ _NEEDLES = frozenset(needle for needle, _, _ in _SHAPED)
 NEEDLE_SHAPES: tuple[bytes, ...] = tuple(
     sorted(one for one in _NEEDLES if not any(other in one for other in _NEEDLES - {one}))
 )
-"""One of these is in the shape of every line that states an event."""
+"""At least one of these is in the shape of every line that states an event."""
 
 
 def rules_for(shaped: bytes) -> tuple[Rule, ...]:
-    """Return the rules that a line of this shape may obey; none if it states nothing."""
+    """Return the candidate rules for a line of this shape; none if it cannot state an event."""
     return tuple(
         rule for needle, also, rule in _SHAPED if needle in shaped and (not also or also in shaped)
     )
 
 
 def match(line: str, rules: Sequence[Rule]) -> KernelEvent | None:
-    """Return the event that a line states, whatever stands before the message.
+    """Return the event that a line states, whatever precedes the message.
 
-    A line that a program wrote states none, nor one that only looks alike.
+    A line written by a program states none, nor does one that only looks similar.
 
     Args:
         line: the line.
-        rules: the rules that it may obey, in the order of `RULES`.
+        rules: the candidate rules, in the order of `RULES`.
     """
     of_nvidia = NVRM in line
     for rule in rules:
         if of_nvidia and rule.needle != NVRM:
-            continue  # what this driver says is its own matter, whatever words stand in it
+            continue  # what this driver prints is its own business, whatever words it contains
         found = rule.pattern.search(line)
         if found is not None:
             return rule.build(found) if is_kernel(line[: found.start()]) else None

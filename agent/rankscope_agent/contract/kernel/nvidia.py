@@ -1,7 +1,7 @@
 """Lines of NVIDIA's kernel driver and of NVSwitch: pure, from a message to an event.
 
-Formats: kernel_rc.c and gpu.c of the open kernel modules (595.45.04), and lines as administrators
-posted them. What the driver says of GPUs that do not start is in `nvidia_start`.
+Formats: kernel_rc.c and gpu.c of the open kernel modules (595.45.04), and lines posted by
+administrators. Messages about GPUs that do not start are in `nvidia_start`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rankscope_agent.contract.kernel.xid import (
 )
 
 # NVRM: Xid (PCI:0000:3b:00 GPU-I:05 GPU-CI:00): 94, pid=7194, name=python, text; very old drivers
-# leave out `PCI:`, those of some generations pid or name. The name may hold commas and brackets.
+# omit `PCI:`, some generations omit pid or name. The name may contain commas and brackets.
 _XID = re.compile(
     r"NVRM: Xid \((?:PCI:)?(?P<pci>[^()\s]{0,40})(?: GPU-C?I:\d{1,3}){0,2}\): (?P<code>\d{1,4}),"
     r"(?: pid=(?P<pid>[^,]{0,32})(?:,|$))?(?: name=(?P<comm>.{0,16}?)(?:, |$))?(?P<rest>.*)"
@@ -44,14 +44,14 @@ _RESET = re.compile(r"NVRM: .*\bNV_ERR_RESET_REQUIRED\b")
 _TRAINING = re.compile(
     r"NVRM: .*knvlink(?:DiscoverPostRxDetLinks|UpdatePostRxDetectLinkMask)\w*:.*failed"
 )
-# A GPU's memory is full; its programs cope or end, the hardware is well.
+# A GPU's memory is full; its programs cope or exit, the hardware is fine.
 _VA_SPACE = re.compile(r"NVRM: dmaAllocMapping\w*: can't alloc VA space")
 _NVKMS = re.compile(r"\[drm:nv_drm_\w+(?: \[\w+\])?\] \*ERROR\* .*Failed to allocate NVKMS memory")
 _MISMATCH = re.compile(r"NVRM: API mismatch: the client has (?:the )?version")
 
 
 def _int(text: str | None) -> int | None:
-    """Read a pid: `1234`, `'1234'`; `<unknown>` and what was blanked out are none."""
+    """Read a pid: `1234` or `'1234'`; None for `<unknown>` and masked ones."""
     digits = (text or "").strip().strip("'\"")
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
@@ -78,14 +78,14 @@ def _xid(match: re.Match[str]) -> KernelEvent:
 
 
 def _recovery(event: KernelEvent, rest: str) -> KernelEvent:
-    """154: the number says what to do, its name differs from driver to driver."""
+    """Read Xid 154: the number gives the action, its name differs between drivers."""
     match = _RECOVERY.search(rest)
     action = RECOVERY_ACTIONS.get(int(match[2], 16)) if match else None
     return replace(event, action=action) if action else event
 
 
 def _containment(event: KernelEvent, rest: str) -> KernelEvent:
-    """94 and 95: RST asks for a reset of the GPU, D-RST for a drain and a reset."""
+    """Read Xid 94 and 95: RST asks for a reset of the GPU, D-RST for a drain and a reset."""
     match = _CONTAINMENT.search(rest)
     if match is None:
         return event
@@ -96,7 +96,7 @@ def _containment(event: KernelEvent, rest: str) -> KernelEvent:
 
 
 def _link(event: KernelEvent, rest: str) -> KernelEvent:
-    """144 to 150: unit, sub-code and status decide."""
+    """Read Xid 144 to 150: unit, sub-code and status decide."""
     found = nvlink5.read(rest)
     if found is None:
         return event
@@ -142,4 +142,4 @@ RULES: tuple[Rule, ...] = (
     Rule("NVKMS", _NVKMS, plain("gpu_memory_full", "app", "none", "info")),
     Rule(NVRM, _MISMATCH, plain("driver_mismatch", "driver", "reboot_node", "error")),
 )
-"""What is read of the driver's lines, the most frequent first."""
+"""The rules for the driver's lines, the most frequent first."""

@@ -1,8 +1,8 @@
-"""Lines of NVIDIA's driver about GPUs that it cannot start, and about a system processor that died.
+"""Lines of NVIDIA's driver about GPUs that it cannot start, and about dead system processors.
 
-Formats: nv-pci.c and nv.c of the open kernel modules (595.45.04) for what happens when the driver
-is loaded, osinit.c for RmInitAdapter, kernel_gsp.c and kernel_falcon.c for what is printed around
-a crash of the GPU's system processor: hundreds of lines, of which a log often keeps the end alone.
+Formats: nv-pci.c and nv.c of the open kernel modules (595.45.04) for the loading of the driver,
+osinit.c for RmInitAdapter, kernel_gsp.c and kernel_falcon.c for what is printed around a crash of
+the GPU's system processor: hundreds of lines, of which a log often keeps only the end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_START = re.compile(
     _INDEX + r"(?:RmInitAdapter: Cannot initialize GSP firmware RM"
     r"|_?kgspBootGspRm: (?:unexpected WPR2|\(the GPU is likely in a bad state))"
 )
-# One entry of the history of calls: -1   76   GSP_RM_CONTROL   4126 0x..2080a026 0x..0214 ...
+# One entry of the call history: -1   76   GSP_RM_CONTROL   4126 0x..2080a026 0x..0214 ...
 _CRASH = re.compile(
     _INDEX + r"(?:kflcnCoreDump\w{0,40}:|_?kgspLog(?:Xid|Rpc)\w{0,40}:|.{0,60}\bGSP task exception"
     r"|\s*RISC-V (?:CSR|GPR) State|\s*Reported by libos|.{0,60}\bGSP RPC (?:buffer|history)"
@@ -59,7 +59,7 @@ NO_FIRMWARE = "install the firmware that belongs to the loaded driver's version"
 
 
 def _then(build: Builder, follow_up: str) -> Builder:
-    """Return a builder whose events say what to do next."""
+    """Return a builder whose events state what to do next."""
 
     def with_follow_up(match: re.Match[str]) -> KernelEvent:
         return replace(build(match), follow_up=follow_up)
@@ -93,4 +93,4 @@ RULES: tuple[Rule, ...] = (
     Rule("Direct firmware load for nvidia", _NO_FIRMWARE, _then(_FIRMWARE_MISSING, NO_FIRMWARE)),
     Rule(NVRM, _NO_IMAGE, _then(_FIRMWARE_MISSING, NO_FIRMWARE)),
 )
-"""What is read of such lines, what names its GPU first."""
+"""The rules for such lines, those that name their GPU first."""

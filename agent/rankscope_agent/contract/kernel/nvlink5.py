@@ -1,9 +1,9 @@
 """Decodes Xids 144 to 150 (NVLink 5): pure, from unit and status words to a rule.
 
-A line names its unit and six words. Bits 20 to 25 of the first are the sub-code, the second is the
-error status: of most units a set of bits, of some a number. The rules are those of NVIDIA's Xid
-catalogue (sheet of NVLink 5 resolutions, October 2025); what it does not list falls back on the
-severity that the line prints.
+A line names its unit and six words. Bits 20 to 25 of the first word are the sub-code; the second
+word is the error status: for most units a set of bits, for some a number. The rules are those of
+NVIDIA's Xid catalogue (sheet of NVLink 5 resolutions, October 2025); for what it does not list, the
+severity that the line prints decides.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VENDOR, CABLES, PEER, SOFTWARE, HOST = (
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one status of one unit means: whether the link or GPU is lost, what to do, then what."""
+    """The meaning of one status of one unit: whether link or GPU is lost, and what to do."""
 
     fatal: bool
     action: Action
@@ -40,7 +40,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class LinkError:
-    """What an NVLink 5 line says; `link` is -1 when it is not about one link."""
+    """The contents of an NVLink 5 line; `link` is -1 if it does not concern a single link."""
 
     unit: str
     link: int
@@ -49,7 +49,7 @@ class LinkError:
 
 HARMLESS = Rule(False, "none")
 WATCHED = Rule(False, "none", VENDOR)
-PROGRAM = Rule(False, "restart_app")  # the catalogue leaves these to Xid 154, if it comes
+PROGRAM = Rule(False, "restart_app")  # the catalogue leaves these to Xid 154, if it follows
 RESET = Rule(True, "reset_gpu", VENDOR)
 
 _BUFFER = {0x1: HARMLESS, 0x2: WATCHED, 0x4: RESET, 0x80000000: WATCHED}
@@ -89,7 +89,7 @@ BIT_RULES: Mapping[str, Mapping[int, Rule]] = {
     "TREX": {0x1: WATCHED, 0x80000000: WATCHED},
     "NVLPW": {0x80000000: WATCHED},
 }
-"""By unit and bit of the error status; of several bits the worst one holds."""
+"""By unit and bit of the error status; of several bits the worst one counts."""
 
 _LINK_LOST = Rule(True, "reset_gpu")
 _LINK_NOISE = Rule(True, "reset_gpu", CABLES)
@@ -118,7 +118,7 @@ NUMBER_RULES: Mapping[str, Mapping[int, Rule]] = {
 
 
 def read(message: str) -> LinkError | None:
-    """Return what the message of an Xid 144 to 150 says, None if it is cut off or of other form."""
+    """Return the meaning of the message of an Xid 144 to 150; None if it is malformed."""
     match = _LINE.search(message)
     if match is None:
         return None
@@ -146,7 +146,7 @@ def _rule(unit: str, subcode: int, status: int) -> Rule | None:
 
 
 def _bits(unit: str, status: int) -> Iterator[Rule]:
-    """Yield the rules of the bits that are set; pipes are printed as TLW_RX_PIPE0, NVLPW_CTRL."""
+    """Yield the rules of the bits that are set; pipes are printed as TLW_RX_PIPE0 or NVLPW_CTRL."""
     name = next((known for known in BIT_RULES if unit.startswith(known)), "")
     for bit, rule in BIT_RULES.get(name, {}).items():
         if status & bit:

@@ -1,4 +1,4 @@
-"""How a kind of line is recognised: a literal, a pattern, and what a match becomes."""
+"""How a kind of line is recognised: a literal, a pattern, and the event built from a match."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankscope_agent.contract.kernel.vocabulary import Action, Cause, Severity
 Builder = Callable[[re.Match[str]], KernelEvent]
 
 MAX_NUMBER_DIGITS = 9
-"""Digits of a count that is taken from a line: more are no count."""
+"""Maximum digits of a count that is read from a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,12 @@ class Rule:
     """One kind of line.
 
     Args:
-        needle: text that every such line holds, without what varies: decimal and hexadecimal
-            numbers are left out, so what stands around one may be written as if it were not there.
-        pattern: matches from the message's first word on.
-        build: makes the event.
-        also: another such text, before or after.
+        needle: text that every such line contains, without the varying parts: decimal and
+            hexadecimal numbers are omitted, so the text around a number is written as if the number
+            were not there.
+        pattern: matches from the first word of the message.
+        build: creates the event.
+        also: another such text, before or after the needle.
     """
 
     needle: str
@@ -36,7 +37,7 @@ class Rule:
 def plain(
     kind: Kind, cause: Cause, action: Action, severity: Severity, detail: bool = False
 ) -> Builder:
-    """Return a builder that takes its parts from groups of their names, those that there are."""
+    """Return a builder that takes its fields from the groups of the same names."""
 
     def build(match: re.Match[str]) -> KernelEvent:
         groups = match.groupdict()

@@ -1,7 +1,7 @@
-"""Finds the lines of a log that may state an event, and the part of a line that identifies it.
+"""Finds the lines of a log that may state an event, and the part that identifies each line.
 
-A log is huge and says little: what is looked at are the shapes of lines, of which a log has few
-different ones. Whether lines of a shape may state an event is found out once.
+A log is huge and says little: only the shapes of lines are examined, of which a log has few
+distinct ones. Whether lines of a shape may state something is determined once per shape.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from rankscope_agent.contract.kernel.nvidia import REFINEMENTS
 from rankscope_agent.contract.kernel.rule import Rule
 
 MAX_SHAPES_BYTES = 2 << 20
-"""Shapes that are remembered: about 100,000, ten MB with what Python adds. A node's log has some
-thousand."""
+"""Size of the shapes that are remembered: about 100,000, ten MB including Python's overhead. A
+node's log has a few thousand."""
 
 BOOT = b"Linux version "
 """In the first line of every boot: Linux version 6.1.0-18-amd64 (debian-kernel@...) ..."""
@@ -24,16 +24,16 @@ _BOOT_SHAPE = shape(BOOT)
 _LOOKED_FOR = tuple(
     (needle, needle.translate(None, OTHERS)) for needle in (*NEEDLE_SHAPES, _BOOT_SHAPE)
 )
-"""Needles with their capitals: most of those that a text lacks, its capitals lack already."""
+"""Needles with their capitals: if a text lacks a needle, it mostly lacks its capitals already."""
 
-# What stands before a message in logs of the kernel alone: dmesg, journald and syslog with their
-# tag `kernel:`, /dev/kmsg with facility 0. Anything else stays part of the message.
+# What precedes a message in logs of the kernel alone: dmesg, journald and syslog with their tag
+# `kernel:`, /dev/kmsg with facility 0. Anything else stays part of the message.
 _PREFIX = (
     rb"(?:\[[\w .:+\x80-\xff-]{1,40}\] |[0-7],\d{1,20},\d{1,20},[^;\n]{0,40};|"
     rb"(?:[A-Z][a-z]{2} [ \d]\d [\d:.]{8,15}|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,32}) [\w.-]{1,64}"
     rb" kernel: (?:\[[ \d.]{1,20}\] )?|)"
 )
-# Of most Xids, all that counts ends with the pid: channel and register words differ in each line.
+# For most Xids, everything relevant ends with the pid: channel and register words vary by line.
 _DETAILED = b"|".join(b"%d," % code for code in sorted(REFINEMENTS))
 _XID_PREFIX = rb"NVRM: Xid \([^)\n]{0,60}\): (?!" + _DETAILED + rb")\d+, (?:pid=[^,\n]{0,32},|)"
 
@@ -42,14 +42,14 @@ SHORT = re.compile(_PREFIX + rb"(" + _XID_PREFIX + rb"|[^\n]*)[^\n]*\n?")
 _CHAINED = shape(b"previous Xid ")
 
 DENSE = 0.4
-"""Share of lines that may state something from which grouping equal messages is cheaper than going
-from line to line (measured: between 0.3 and 0.6)."""
+"""Share of possibly relevant lines from which on grouping equal messages is cheaper than reading
+line by line (measured: between 0.3 and 0.6)."""
 
 
 def grouping(shapes: Iterable[bytes]) -> re.Pattern[bytes]:
-    """Return the pattern that matches a line; its first group is the part that tells the event.
+    """Return the pattern for a line; its first group is the part that identifies the event.
 
-    Where Xids name the one that caused them, that is the whole message.
+    For Xids that name the one that caused them, that is the whole message.
 
     Args:
         shapes: of the lines that may state something.
@@ -57,47 +57,47 @@ def grouping(shapes: Iterable[bytes]) -> re.Pattern[bytes]:
     return WHOLE if any(_CHAINED in one for one in shapes) else SHORT
 
 
-class Screen:
-    """Tells which lines may state something by their shapes, and remembers it."""
+class LineFilter:
+    """Selects the lines that may state something by their shapes, and remembers the result."""
 
     def __init__(self) -> None:
-        self._idle: set[bytes] = set()
-        self._telling: dict[bytes, tuple[Rule, ...]] = {}
+        self._irrelevant: set[bytes] = set()
+        self._relevant: dict[bytes, tuple[Rule, ...]] = {}
         self.remembered_bytes = 0
-        """Size of the shapes that are remembered."""
+        """Total size of the remembered shapes."""
 
-    def telling(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[Rule, ...]]:
-        """Return those of the shapes whose lines may state something, with the rules for them.
+    def relevant(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[Rule, ...]]:
+        """Return the shapes whose lines may state something, each with its candidate rules.
 
-        A shape without a rule is that of a boot's first line.
+        A shape without a rule is that of the first line of a boot.
         """
         if self.remembered_bytes > MAX_SHAPES_BYTES:
-            self._idle.clear()
-            self._telling.clear()
+            self._irrelevant.clear()
+            self._relevant.clear()
             self.remembered_bytes = 0
         different = set(shapes)
-        rest = different - self._idle
+        rest = different - self._irrelevant
         if not rest:
             return {}
-        unknown = {one for one in rest if one not in self._telling}
+        unknown = {one for one in rest if one not in self._relevant}
         if unknown:
             self._learn(unknown)
-        return {one: self._telling[one] for one in rest if one in self._telling}
+        return {one: self._relevant[one] for one in rest if one in self._relevant}
 
     def _learn(self, unknown: set[bytes]) -> None:
         together = b"\n".join(unknown)
         self.remembered_bytes += len(together)
-        telling = {}
+        relevant = {}
         for one in _holding_needles(together):
             rules = rules_for(one)
             if rules or _BOOT_SHAPE in one:
-                telling[one] = rules
-        self._telling |= telling
-        self._idle |= unknown.difference(telling)
+                relevant[one] = rules
+        self._relevant |= relevant
+        self._irrelevant |= unknown.difference(relevant)
 
 
 def _holding_needles(shapes: bytes) -> set[bytes]:
-    """Return those lines of a text of shapes in which a needle stands."""
+    """Return those lines of a text of shapes that contain a needle."""
     capitals = shapes.translate(None, OTHERS)
     found = set()
     for needle, its_capitals in _LOOKED_FOR:
@@ -111,5 +111,5 @@ def _holding_needles(shapes: bytes) -> set[bytes]:
 
 
 def may_begin_boot(shapes: Iterable[bytes]) -> bool:
-    """Return True if lines of one of these shapes may be the first of a boot."""
+    """Return True if lines of one of these shapes may begin a boot."""
     return any(_BOOT_SHAPE in one for one in shapes)

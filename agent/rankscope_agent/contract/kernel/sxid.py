@@ -1,14 +1,14 @@
-"""The known SXid codes of NVSwitch, and which of them take the fabric down.
+"""The known SXid codes of NVSwitch, and which of them take down the fabric.
 
-Codes and their three classes are those of NVIDIA's fabric manager user guide. The line says by
-itself whether this occurrence was fatal; the table bounds what may become a label, and speaks where
-only the tail of a line is left.
+Codes and their three classes are those of NVIDIA's fabric manager user guide. Each line states
+whether the occurrence was fatal; the table limits what may become a label, and decides if only the
+end of a line is left.
 """
 
 from __future__ import annotations
 
 ALWAYS_FATAL = frozenset({10003, 12020, 22003, 22011, *range(23001, 23018)})
-"""Every one takes the switch's links down: GPUs and switches are to be reset together."""
+"""Each of these takes the switch's links down: GPUs and switches must be reset together."""
 
 MAY_BE_FATAL = frozenset(
     {
@@ -23,7 +23,7 @@ MAY_BE_FATAL = frozenset(
         *(24004, 24005, 24006, 24007),
     }
 )
-"""Fatal or not by circumstance."""
+"""Fatal or not depending on the circumstances."""
 
 CORRECTED = frozenset(
     {
@@ -33,9 +33,9 @@ CORRECTED = frozenset(
         *(24001, 24002, 24003),
     }
 )
-"""The hardware repaired it: single-bit errors and repeated packets."""
+"""Repaired by the hardware: single-bit errors and repeated packets."""
 
 OTHERS = frozenset({11004, 12028, 19084, 20012, 22013})
-"""Not fatal, but a program on a GPU may have died of it."""
+"""Not fatal, but may have killed a program on a GPU."""
 
 KNOWN = ALWAYS_FATAL | MAY_BE_FATAL | CORRECTED | OTHERS

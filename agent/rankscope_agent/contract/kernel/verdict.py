@@ -23,16 +23,16 @@ CAUSE_ORDER: tuple[Cause, ...] = (
     "host_memory",
     "app",
 )
-"""Of incidents that are as bad, the one whose cause may have made the others."""
+"""Of equally severe incidents, the one whose cause may have led to the others."""
 
 
 MAX_NAMED = 8
-"""Subjects of further incidents that the summary names: the GPUs of a node."""
+"""Subjects of further incidents named in the summary: the GPUs of a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a log comes down to; `benign` and `none` if nothing went wrong."""
+    """The conclusion of a log; `benign` and `none` if nothing went wrong."""
 
     cause: Cause
     action: Action
@@ -41,7 +41,7 @@ class Verdict:
 
 
 def judge(seen: Sequence[Seen]) -> Verdict:
-    """Return the conclusion of a log's events, with its incidents, what matters most first."""
+    """Return the conclusion from a log's events, with its incidents, the most important first."""
     gpu_events, others = on_gpus(counted(tuple(seen)))
     found = settled(tuple(gpu_incidents(gpu_events)), tuple(host_incidents(others)))
     incidents = tuple(sorted(found, key=_importance))

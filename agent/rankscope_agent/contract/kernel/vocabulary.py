@@ -18,7 +18,7 @@ Cause = Literal[
     "network_link",
     "benign",
 ]
-"""Where a kernel event comes from; the firmware of a GPU's system processor counts as driver."""
+"""Where a kernel event originates; the firmware of a GPU's system processor counts as driver."""
 
 Action = Literal[
     "none",
@@ -30,10 +30,10 @@ Action = Literal[
     "reboot_node",
     "drain",
 ]
-"""What to do first, the gentlest first: of two actions for one cause the later one holds."""
+"""What to do first, from gentle to drastic: of two actions for one cause the later one applies."""
 
 Severity = Literal["info", "warn", "error", "fatal"]
-"""How much is lost: nothing, perhaps something later, one program's work, the GPU or node."""
+"""How much is lost: nothing, possibly something later, one program's work, the GPU or node."""
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)

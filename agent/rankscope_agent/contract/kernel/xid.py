@@ -1,11 +1,11 @@
 """The meaning of NVIDIA's Xid codes for on-call engineers: cause, severity, first action.
 
 Codes 1 to 176 are those of NVIDIA's Xid catalogue (October 2025) and of nverror.h in driver 595.
-The actions are the catalogue's immediate actions, in this project's words. Codes that it only lists
-as unused are "retired", with what older documents said about them.
+The actions are the catalogue's immediate actions, in this project's words. Codes that it lists only
+as unused are "retired", with their meaning in older documents.
 
-A code alone is the beginning: 94 and 95 carry bits, 144 to 150 sub-codes, and 154 a number that
-decide more precisely (`rankscope_agent.contract.kernel`).
+For some codes, the rest of the line decides: 94 and 95 carry bits, 144 to 150 sub-codes, and 154 a
+number (`rankscope_agent.contract.kernel`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Literal
 from rankscope_agent.contract.kernel.vocabulary import Action, Cause, Severity
 
 Application = Literal["no", "maybe", "yes"]
-"""Whether a program's own fault is a likely reason."""
+"""Whether a program's own fault is a likely cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Codes that are alike in all that matters; `texts` say in a few words what each one is."""
+    """Codes that share everything relevant; `texts` describe each one in a few words."""
 
     cause: Cause
     severity: Severity
@@ -36,10 +36,10 @@ class XidCode:
     """One Xid code.
 
     Args:
-        cause: where it comes from.
+        cause: where it originates.
         severity: how much is lost.
-        application: whether a program's own fault is likely.
-        action: what to do first when the code is all there is.
+        application: whether a program's own fault is a likely cause.
+        action: what to do first if only the code is known.
         text: what happened, in a few words.
     """
 
@@ -312,19 +312,20 @@ XIDS: Mapping[int, XidCode] = {
 """Every known code."""
 
 ROW_REMAP = (63, 156)
-"""Recorded replacements of bad memory, which wait for a reset: at the job's next boundary."""
+"""Recorded replacements of bad memory, which take effect after a reset: at the job's next
+boundary."""
 
 CLEAN_UP = (43, 45)
-"""Codes that follow what went wrong before: alone they say little."""
+"""Codes that follow an earlier fault: alone they say little."""
 
 GSP = (119, 120)
-"""The GPU's system processor is silent or failed."""
+"""The GPU's system processor is silent or has failed."""
 
 CONTAINMENT = (94, 95)
-"""Codes whose line says whether a reset (RST) or a drain and reset (D-RST) is needed."""
+"""Codes whose line states whether a reset (RST) or a drain and reset (D-RST) is needed."""
 
 NVLINK5 = range(144, 151)
-"""Codes whose line carries a unit, a severity, a link and register words."""
+"""Codes whose line contains a unit, a severity, a link and register words."""
 
 RECOVERY_CHANGED = 154
 """The driver's own advice."""
@@ -339,11 +340,12 @@ RECOVERY_ACTIONS: Mapping[int, Action] = {
     6: "reset_gpu",
     7: "reboot_node",
 }
-"""Xid 154's number, which is NVML's nvmlDeviceGpuRecoveryAction: none, GPU reset, reboot, drain
-P2P, drain and reset, recover IMEX, bus reset, system reboot. The names beside it vary by driver."""
+"""The number in Xid 154, which is NVML's nvmlDeviceGpuRecoveryAction: none, GPU reset, reboot,
+drain P2P, drain and reset, recover IMEX, bus reset, system reboot. The printed names vary by
+driver."""
 
 
 def describe(code: int) -> XidCode:
-    """Return what is known of a code; an unknown one calls for a look, no more."""
+    """Return what is known of a code; an unknown one only calls for an investigation."""
     known = XIDS.get(code)
     return known or XidCode(code, "driver", "warn", "maybe", "investigate", "not in the catalogue")

@@ -1,7 +1,7 @@
-"""What NVIDIA's Xid catalogue says to do about each code, in its own words: immediately, and then.
+"""The actions in NVIDIA's Xid catalogue for each code, in its own words: immediate and follow-up.
 
-This project's own first action (`xid.XidCode.action`) is one word for all codes and lines; where
-a code alone leaves several readings, the catalogue's pair says which ones there are.
+This project's own first action (`xid.XidCode.action`) is one word for all codes and lines; if a
+code alone is ambiguous, the catalogue's pair shows the possible readings.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 CATALOGUE = "NVIDIA Xid catalogue of 2025-10-29"
-"""The edition that the pairs are of; codes above 161 have no published actions in it."""
+"""The edition that the pairs are taken from; it publishes no actions for codes above 161."""
 
 
 class Published(NamedTuple):
-    """What the catalogue says to do about a code; the second is empty where it gives one alone."""
+    """The catalogue's actions for a code; the second is empty if it lists only one."""
 
     immediate: str
     investigatory: str

@@ -1,7 +1,7 @@
 """Reads lines about channels that name no connection, and connections that name no channel.
 
-`16 coll channels, 0 nvls channels, ..` says how many there are; excerpts and tutorials also show
-connections without their head.
+`16 coll channels, 0 nvls channels, ..` gives their number; excerpts and tutorials also show
+connections without their prefix.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _CHANNELS = re.compile(
 )
 
 MAX_LOOSE_CHANNELS = 8
-"""Numbers of channels kept of a process without a known communicator: a job has few groups."""
+"""Channel counts kept of a process without a known communicator: a job has few groups."""
 
 
 def read_channels(facts: Facts, limits: Limits, thread: Thread, info: bytes) -> int:
-    """Take in a line; return the connections that it adds to the thread's, 0 or 1."""
+    """Read a line; return the number of connections that it adds to the thread, 0 or 1."""
     text = info.decode(errors="replace").rstrip()
     match = _CHANNELS.match(text)
     if match is None:
@@ -39,7 +39,7 @@ def read_channels(facts: Facts, limits: Limits, thread: Thread, info: bytes) -> 
 
 
 def give_channels(thread: Thread, member: Member) -> None:
-    """Give a member what its thread logged of channels, before 2.18.3 ahead of its name."""
+    """Assign a thread's channels to a member; before 2.18.3 they are printed ahead of its name."""
     if thread.channels is not None:
         member.coll_channels, member.nvls_channels = thread.channels
         thread.channels = None

@@ -1,4 +1,4 @@
-"""Puts the members of each communicator together, from facts that processes gave one by one."""
+"""Combines the members of each communicator from facts that processes reported one by one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rankscope_agent.contract.nccl.facts import MAX_RANK, Edges, Facts, Member, 
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """One communicator as its members' processes describe it.
+    """One communicator as described by the processes of its members.
 
     Args:
-        name: its commId where NCCL prints one, else what comes nearest.
-        linked: the name is certain; else members of several communicators may be in here.
-        edges: connections by transport, those of threads that must be its own included.
+        name: its commId if NCCL prints one, else the closest equivalent.
+        linked: whether the name is certain; otherwise several communicators may be mixed.
+        edges: connections by transport, including those of threads that must belong to it.
         local_pairs: pairs of ranks connected without a network.
     """
 
@@ -28,51 +28,51 @@ class Communicator:
 
     @property
     def nranks(self) -> int | None:
-        """Its size, the largest that a member claims; None where none was printed in whole."""
+        """Its size, the largest that a member states; None if none was printed in full."""
         return max((m.nranks for m in self.members if m.nranks is not None), default=None)
 
     @property
     def nodes(self) -> int | None:
-        """On how many nodes NCCL says it is (2.20.3 on); NVLink domains count as one."""
+        """Its number of nodes according to NCCL (from 2.20.3); an NVLink domain counts as one."""
         return max((m.nodes for m in self.members if m.nodes is not None), default=None)
 
     @property
     def nodes_seen(self) -> int | None:
-        """On how many nodes it is: what NCCL says, else the hosts of its ranks if all are known."""
+        """Its number of nodes: as printed by NCCL, else by the hosts of its ranks if all known."""
         whole = len(self.members) == len(self.ranks) == self.nranks
         named = whole and all(member.process.host for member in self.members)
         return self.nodes or (len(self.hosts) if named else None)
 
     @property
     def mnnvl(self) -> bool:
-        """Return True if NVLink reaches over nodes."""
+        """Return True if NVLink spans several nodes."""
         return any(m.mnnvl for m in self.members) or any(t.is_fabric for t in self.edges)
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Ranks that are known to be in it."""
+        """Ranks known to belong to it."""
         return tuple(sorted({m.rank for m in self.members}))
 
     @property
     def complete_ranks(self) -> tuple[int, ...]:
-        """Ranks that finished their initialisation."""
+        """Ranks that completed their initialisation."""
         return tuple(sorted({m.rank for m in self.members if m.complete}))
 
     @property
     def stuck_ranks(self) -> tuple[int, ...]:
-        """Ranks that began their initialisation and did not finish it by the end of the log."""
+        """Ranks that began their initialisation and did not complete it by the end of the log."""
         complete = set(self.complete_ranks)
         return tuple(sorted({m.rank for m in self.members if m.started} - complete))
 
     @property
     def channels(self) -> tuple[int, ...]:
-        """Numbers of channels for collectives that its members print; there should be one."""
+        """The channel counts for collectives that its members print; there should be only one."""
         known = {m.coll_channels for m in self.members if m.coll_channels is not None}
         return tuple(sorted(known))
 
     @property
     def comparable(self) -> bool:
-        """Return True if its name is certain or no rank occurs twice: its members are of one."""
+        """Return True if its name is certain or its ranks are unique: it is one communicator."""
         return self.linked or len(self.members) == len(self.ranks)
 
     @property
@@ -87,12 +87,12 @@ class Communicator:
 
 
 def network_of(member: Member) -> str:
-    """Return the network a member's communicator uses, as printed; empty if it was not."""
+    """Return the network of a member's communicator, as printed; empty if not printed."""
     return member.network or member.process.network
 
 
 def communicators(facts: Facts) -> tuple[tuple[Communicator, ...], tuple[Edges, ...]]:
-    """Return the communicators, and the connections that belong to none of them for certain."""
+    """Return the communicators, and the connections that cannot be assigned to any of them."""
     members: dict[str, list[Member]] = defaultdict(list)
     by_process: dict[tuple[str, int], list[Member]] = defaultdict(list)
     for member in facts.all_members():
@@ -112,9 +112,9 @@ def communicators(facts: Facts) -> tuple[tuple[Communicator, ...], tuple[Edges, 
 
 
 def _owner(edges: Edges, members: Sequence[Member]) -> Member | None:
-    """Return the member whose connections these must be: the only one of its process that fits.
+    """Return the member that must own these connections: the only one of its process that fits.
 
-    Since 2.22.3 connections are made when first used, by threads of their own.
+    Since 2.22.3 connections are made on first use, by separate threads.
     """
     if len(edges.owners) != 1:
         return None
@@ -128,8 +128,8 @@ def _communicator(name: str, members: Sequence[Member], lazy: Iterable[Edges]) -
     pairs: dict[Transport, set[int]] = defaultdict(set)
     for part in (*(m.edges for m in members), *lazy):
         for transport, codes in part.pairs.items():
-            # A member's lazy connections repeat those of its start; beyond a limit none are told
-            # apart.
+            # A member's lazy connections repeat those of its start; above a limit they are not
+            # deduplicated.
             edges[transport] += part.counts[transport] - len(codes & pairs[transport])
             pairs[transport] |= codes
     linked = all(member.linked for member in members)
@@ -143,7 +143,7 @@ def local_pairs(pairs: Mapping[Transport, Iterable[int]]) -> frozenset[tuple[int
 
 
 def connects_all(pairs: Iterable[tuple[int, int]], nranks: int | None) -> bool:
-    """Return True if pairs of ranks connect all ranks of a communicator with one another."""
+    """Return True if the pairs connect all ranks of a communicator, directly or indirectly."""
     neighbours: dict[int, set[int]] = defaultdict(set)
     for source, target in pairs:
         neighbours[source].add(target)

@@ -1,7 +1,7 @@
-"""Reads how NCCL up to 2.3 names communicators: `comm 0x7f12 rank 0 nranks 4` and no more.
+"""Reads how NCCL up to 2.3 names communicators: `comm 0x7f12 rank 0 nranks 4` and nothing else.
 
-From 2.4 on more follows on such a line, without which it was cut off; before, no line says when
-initialisation ends. Pure.
+From 2.4 on more text follows, without which the line was cut off; before, no line marks the end of
+initialisation. Pure.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ _HOST = re.compile(rb"([\w.-]{1,255}):\d{1,10}:\d{1,10} \[-?\d{1,10}\] (?:NCCL )
 _HOST_BYTES = 300
 
 MAX_LINES = 4096
-"""Lines that are looked at: jobs of that time had fewer ranks."""
+"""Lines that are examined: jobs of that time had fewer ranks."""
 
 
 class EarlyCommunicator(NamedTuple):
-    """The largest communicator of a log of NCCL up to 2.3.
+    """The largest communicator in a log of NCCL up to 2.3.
 
     Args:
-        size: its ranks, 0 where there is none.
-        one_host: all of its ranks are here, of one host, and no communicator has another size.
+        size: its number of ranks; 0 if there is none.
+        one_host: whether all of its ranks are present, on one host, and no other communicator has
+            another size.
     """
 
     size: int
@@ -34,10 +35,10 @@ class EarlyCommunicator(NamedTuple):
 
 
 def early_communicator(text: bytes) -> EarlyCommunicator:
-    """Return the largest communicator that is named so.
+    """Return the largest communicator named in this form.
 
     Args:
-        text: whole lines.
+        text: complete lines.
     """
     ranks: set[int] = set()
     sizes: set[int] = set()

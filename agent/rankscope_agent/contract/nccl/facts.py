@@ -1,7 +1,7 @@
-"""What an NCCL log says, as facts: processes, communicators' members, edges, warnings.
+"""The facts in an NCCL log: processes, members of communicators, edges, warnings.
 
-The parser adds to these and the verdict reads them. Every collection has a bound, given by
-`Limits`: anyone who can write a log chooses the text.
+The parser adds facts and the verdict reads them. Every collection has a limit, given by `Limits`,
+because anyone who can write to a log chooses its text.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import NamedTuple
 from rankscope_agent.contract.nccl.watchdog import MAX_EVENTS, WatchdogFacts
 
 MAX_NAME = 64
-"""Longest network, device or version name kept: the longest known (`AWS Libfabric`,
-`2.29.7+cuda12.9`, fused device names) have below 40 characters."""
+"""Longest name of a network, device or version that is kept: the longest known ones (`AWS
+Libfabric`, `2.29.7+cuda12.9`, fused device names) have fewer than 40 characters."""
 
 MAX_EXAMPLE = 400
-"""Length of a warning kept as its example; NCCL's own lines end at 1,024 bytes."""
+"""Characters of a warning kept as its example; NCCL's own lines end at 1,024 bytes."""
 
 MAX_RANK = 1 << 20
-"""Ranks at and above this are garbage: 64 times the largest jobs known (16,384 GPUs)."""
+"""Ranks at or above this are garbage: 64 times the largest known jobs (16,384 GPUs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is remembered of one log or one job's logs.
+    """Limits on what is remembered of one log or of one job's logs.
 
     Args:
         members: ranks in communicators.
         threads: threads that printed something.
-        edges: distinct connections not yet summed up, over all members.
+        edges: distinct connections not yet counted, over all members.
         warning_codes: kinds of warnings.
         settings: NCCL_... variables, over all processes.
         watchdog_events: timeouts and states of PyTorch's watchdogs, each.
@@ -45,9 +45,9 @@ class Limits:
 
 
 class Transport(NamedTuple):
-    """How data goes: `NET/IB`, `P2P/IPC` or so as NCCL prints it, with GPUDirect RDMA or not.
+    """The transport of a connection, such as `NET/IB` or `P2P/IPC`, with or without GPUDirect RDMA.
 
-    It is a key of many dictionaries; a dataclass would take its hash in Python.
+    A named tuple because it is the key of many dictionaries; a dataclass would hash in Python.
     """
 
     name: str
@@ -56,31 +56,31 @@ class Transport(NamedTuple):
 
     @property
     def is_net(self) -> bool:
-        """Return True if it leaves the node through a network."""
+        """Return True if data leaves the node through a network."""
         return self.name.startswith(("NET/", "COLLNET/"))
 
     @property
     def is_fabric(self) -> bool:
-        """Return True if it goes over NVLink between nodes, which NCCL counts as one."""
+        """Return True if it is NVLink between nodes, which NCCL counts as one node."""
         return self.name == "P2P/MNNVL"
 
     @property
     def is_shared_memory(self) -> bool:
-        """Return True if it goes through host memory inside the node."""
+        """Return True if it uses host memory within the node."""
         return self.name.startswith("SHM")
 
 
 @dataclass(slots=True)
 class Edges:
-    """Connections of one member, or of a thread of which no member is known.
+    """Connections of one member, or of a thread whose member is unknown.
 
     Args:
-        distinct: as printed, until they are summed up.
+        distinct: as printed, until they are counted.
         counts: distinct connections by transport.
-        pairs: these connections, as `pair_code` writes them, so that each counts once.
+        pairs: these connections, as `pair_code` encodes them, so that each counts once.
         owners: ranks that printed their connections here.
         highest_rank: highest rank at either end.
-        ring_size: ranks in a printed ring, 0 where none was.
+        ring_size: number of ranks in a printed ring; 0 if none was printed.
     """
 
     distinct: set[bytes] = field(default_factory=set)
@@ -92,13 +92,13 @@ class Edges:
 
 
 def pair_code(source: int, target: int) -> int:
-    """Write a pair of ranks as one number, half as large as a tuple of two."""
+    """Encode a pair of ranks as one number, half as large as a tuple of two."""
     return source * MAX_RANK + target
 
 
 @dataclass(slots=True)
 class Process:
-    """One process; host is empty where the prefix is missing from its lines."""
+    """One process; the host is empty if its lines lack the prefix."""
 
     host: str
     pid: int
@@ -112,13 +112,14 @@ class Process:
 
 @dataclass(slots=True)
 class Member:
-    """One rank of one communicator, as its own process reports it.
+    """One rank of one communicator, as reported by its own process.
 
     Args:
-        group: what its communicator is known by across processes: its commId where that is
-            printed, else what comes nearest; `linked` says that it is known for certain.
-        gpu: PCI address of its GPU as the start of its initialisation has it.
-        one_process: its communicator was made by `ncclCommInitAll`, of one process's GPUs.
+        group: identifies its communicator across processes: the commId if printed, else the closest
+            equivalent; `linked` states whether it is certain.
+        gpu: PCI address of its GPU, as printed at the start of its initialisation.
+        one_process: whether `ncclCommInitAll` created its communicator from the GPUs of one
+            process.
     """
 
     process: Process
@@ -142,7 +143,7 @@ class Member:
 
 @dataclass(slots=True)
 class WarningCount:
-    """One kind of warning: how often it came, and the first that came."""
+    """One kind of warning: how often it occurred, and its first occurrence."""
 
     count: int
     example: str
@@ -150,27 +151,27 @@ class WarningCount:
 
 @dataclass(slots=True)
 class Facts:
-    """Everything logged so far.
+    """All facts read so far.
 
     Args:
-        members: by process and pointer, the newest that has that pointer.
-        past_members: those whose pointer another communicator of the process has by now.
+        members: by process and pointer, the newest with that pointer.
+        past_members: those whose pointer has been reused for another communicator of the process.
         loose_edges: connections of threads whose communicator is not known (yet).
         ib_errors: completion errors by device and status.
-        tagged_ranks: ranks named by launchers' tags and by PyTorch's.
-        comm_ranks: ranks named by communicators' lines, those about their end included.
-        largest_comm: ranks of the largest communicator named by these, 0 before the first.
-        world_size: ranks of the job by other writers of its log, 0 where none says it.
-        one_host: all ranks of the job are on one host, by the table of nccl-tests, or by what NCCL
-            up to 2.3 says.
-        stated_version: NCCL's version by others, such as vLLM, empty where they say none.
-        group_size: ranks of the largest communicator by calls and connections, 0 likewise.
+        tagged_ranks: ranks in tags of launchers and of PyTorch.
+        comm_ranks: ranks in lines about communicators, including those about their end.
+        largest_comm: ranks of the largest communicator in these lines; 0 before the first.
+        world_size: ranks of the job according to other writers of its log; 0 if none states it.
+        one_host: whether all ranks of the job are on one host, according to the table of nccl-tests
+            or to NCCL up to 2.3.
+        stated_version: NCCL's version according to others, such as vLLM; empty if none states it.
+        group_size: ranks of the largest communicator in calls and connections; 0 if none states it.
         headless: connections printed without their ranks, by transport.
-        loose_channels: numbers of channels that processes without a known communicator print.
-        informed: there are lines of the INFO level.
-        settings: NCCL_... variables kept, over all processes.
-        unparsed: records that look like known ones and cannot be read.
-        beyond_limits: facts that were left out for lack of room.
+        loose_channels: channel counts printed by processes without a known communicator.
+        informed: whether there are lines of level INFO.
+        settings: number of NCCL_... variables kept, over all processes.
+        unparsed: records that look like known ones but cannot be read.
+        beyond_limits: facts left out because a limit was reached.
     """
 
     processes: dict[tuple[str, int], Process] = field(default_factory=dict)

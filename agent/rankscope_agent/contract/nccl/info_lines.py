@@ -1,6 +1,6 @@
-"""NCCL's INFO lines that say something: how each begins and who reads it, declared once.
+"""NCCL's meaningful INFO lines: how each begins and which function reads it, declared once.
 
-`lines.SCAN` selects records by the beginnings, the parser reads them by `info_line`.
+`lines.SCAN` selects records by these beginnings, and the parser reads them by `info_line`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rankscope_agent.contract.nccl.facts import Process
 Subject = Literal["communicator", "timings", "channels", "collnet", "process", "nothing"]
 
 Reader = Callable[[Process, str], tuple[str, ...]]
-"""Notes what a line says about a process; returns the codes of warnings that it amounts to."""
+"""Records what a line says about a process; returns the codes of the warnings that it implies."""
 
 
 class InfoLine(NamedTuple):
@@ -23,8 +23,8 @@ class InfoLine(NamedTuple):
 
     Args:
         begins: its first characters.
-        goes_on: pattern of what follows them.
-        subject: what it is about; the parser reads all but those about a process.
+        goes_on: pattern of what follows the first characters.
+        subject: what the line is about; the parser reads all lines but those about a process.
         read: reads a line about a process.
     """
 
@@ -60,13 +60,13 @@ INFO_LINES: tuple[InfoLine, ...] = (
 )
 
 BEGINNINGS = b"|".join(re.escape(line.begins) + line.goes_on for line in INFO_LINES)
-"""A pattern of how they begin."""
+"""A pattern of all beginnings."""
 
 _START_LENGTH = 4
 
 
 def _by_start() -> Mapping[bytes, Sequence[InfoLine]]:
-    """Sort the kinds by their first characters: so the last one is found as fast as the first."""
+    """Index the kinds by first character, so that the last one is found as fast as the first."""
     found: dict[bytes, list[InfoLine]] = {}
     for line in INFO_LINES:
         found.setdefault(line.begins[:_START_LENGTH], []).append(line)
@@ -78,7 +78,7 @@ _UNSPELLED = _BY_START[b""]
 
 
 def info_line(text: bytes) -> InfoLine | None:
-    """Return the kind of a line that `BEGINNINGS` matches; None for what is left of a torn one."""
+    """Return the kind of a line that `BEGINNINGS` matches; None for the rest of a torn line."""
     for line in _BY_START.get(text[:_START_LENGTH], _UNSPELLED):
         if text.startswith(line.begins):
             return line

@@ -1,7 +1,7 @@
-"""How many ranks a job has by others that write into the same log: launchers, PyTorch, NCCL's RAS.
+"""The number of ranks of a job according to others that write into its log.
 
-They count where NCCL's own lines about communicators are missing: at WARN level, or in an excerpt.
-Pure: from text to numbers.
+These are launchers, PyTorch and NCCL's RAS. They count if NCCL's own lines about communicators are
+missing: at level WARN, or in an excerpt. Pure: from text to numbers.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import re
 from collections.abc import Iterator
 
 MAX_SIZE = 1 << 20
-"""Sizes above this are garbage: 64 times the largest jobs known."""
+"""Sizes above this are garbage: 64 times the largest known jobs."""
 
 OPENING_BYTES = 256 << 10
-"""How much of a log is looked at: commands and process groups stand at its beginning, and excerpts
-are smaller than that."""
+"""How much of a log is examined: commands and process groups are printed at its beginning, and
+excerpts are smaller."""
 
 NEAR = 600
-"""Bytes within which two flags belong to one command, which may go over several lines."""
+"""Two flags this close belong to one command, which may span several lines."""
 
 MAX_MATCHES = 1000
-"""Places at which a word is looked at: a head of 256 KiB has some 1,500 lines."""
+"""Occurrences of a word that are examined: the first 256 KiB have some 1,500 lines."""
 
 _NUMBER = rb"['\"]?[ \t]{0,16}(?:[=:]|is\b|of\b)?[ \t]{0,16}['\"]?(\d{1,7})\b"
 _OF_THE_JOB = (b"dist_", b"distributed_", b"global_")
-"""What stands before it in DeepSpeed, fairseq and others, and still means the job."""
+"""Words that precede it in DeepSpeed, fairseq and others and do not change its meaning."""
 
 _OF_A_GROUP = re.compile(rb"(?:[A-Za-z]P |[Ll]ocal[ _-]|[\w-])\Z")
-"""What stands before a size of something else than the job: `DP world size`, `local_world_size`."""
+"""Words that precede a size other than the job's: `DP world size`, `local_world_size`."""
 
 _MPI = rb"[^\n]{0,400}?(?<=\s)(?:-np|-n|--np|--n|-c|--num-proc)[ =](\d{1,7})\b"
 
@@ -39,7 +39,7 @@ def _words(*pairs: tuple[bytes, bytes]) -> Words:
 
 
 _JOB = _words(
-    # PyTorch and what stands on it, Megatron's `using world size: 16`
+    # PyTorch and frameworks based on it, Megatron's `using world size: 16`
     (b"world_size", _NUMBER),
     (b"world size", _NUMBER),
     (b"World size", _NUMBER),
@@ -63,7 +63,7 @@ _JOB = _words(
     (b"srun ", rb"[^\n]{0,400}?(?:(?<=\s)-n ?|--ntasks[ =])(\d{1,7})\b"),
     (b"SLURM_NTASKS=", rb"(\d{1,7})\b"),
 )
-"""Words that the job's size follows, and the pattern of both."""
+"""Words that are followed by the job's size, each with the pattern of both."""
 
 _GROUP = _words(
     (b"nranks=", rb"(\d{1,7})\b"),  # NCCL's calls
@@ -71,7 +71,7 @@ _GROUP = _words(
     (b"NCCL INFO rank ", rb"\d{1,7} nranks (\d{1,7})\b"),  # up to NCCL 2.3
     (b"initialization options: size: ", rb"(\d{1,7})\b"),  # PyTorch's process groups
 )
-"""The same of a communicator, where it stands outside the lines about communicators."""
+"""The same for a communicator, outside the lines about communicators."""
 
 _PER_NODE = re.compile(
     rb"(?:--nproc[_-]per[_-]node|--num_gpus|nproc_per_node)[ =:]{1,12}(\d{1,5})\b"
@@ -80,24 +80,24 @@ _NODES = re.compile(rb"(?:--nnodes|--num_nodes|max_nodes)[ =:]{1,12}(\d{1,6})(?!
 _PER_NODE_WORDS = (b"nproc", b"--num_gpus")
 
 _PARALLEL = re.compile(rb"tensor_parallel_size=(\d{1,5}), pipeline_parallel_size=(\d{1,5})")
-"""vLLM's engine: it has no other ranks."""
+"""vLLM's engine: there are no other ranks."""
 
 _ENGINE = re.compile(
     rb".{0,3000}?tensor_parallel_size\s{0,4}=(\d{1,5})"
     rb"(?:,\s{1,4}pipeline_parallel_size\s{0,4}=(\d{1,5}))?",
     re.DOTALL,
 )
-"""What follows its name; terminals break the line of a thousand characters, and early versions have
-no pipelines."""
+"""The text after its name; terminals wrap the line of a thousand characters, and early versions
+have no pipeline parallelism."""
 
 _ENGINES = 16
-"""Engines looked at: a log has few."""
+"""Engines that are examined: a log has few."""
 
 _USED_VERSION = re.compile(rb"using nccl==(\d{1,2}\.\d{1,3}\.\d{1,3})\b")
-"""vLLM and SGLang ask the library that they loaded."""
+"""The line in which vLLM and SGLang print the version of the loaded library."""
 
 _RAY_RANK = re.compile(rb"\bworld_rank=(\d{1,7})\b")
-"""Ray lists the workers that it started."""
+"""The line in which Ray lists the workers that it started."""
 
 # nccl-tests: #  Rank  0 Group  0 Pid  25 on  node-a device  0 [0x10] NVIDIA A100
 _TEST_RANK = re.compile(rb"# {1,4}Rank {1,8}(\d{1,7}) [^\n]{0,120}\bdevice\b")
@@ -116,32 +116,32 @@ _RAS_WORDS = (b"Ranks", b"RUNNING")
 
 
 def world_size(text: bytes) -> int:
-    """Return the largest size of a job that a text states, 0 if it states none.
+    """Return the largest job size that a text states; 0 if it states none.
 
     Args:
-        text: whole lines.
+        text: complete lines.
     """
     return max((size for size in _sizes(text) if size <= MAX_SIZE), default=0)
 
 
 def group_size(text: bytes) -> int:
-    """Return the largest size of a communicator that calls and connections state, else 0.
+    """Return the largest communicator size in calls and connections; 0 if there is none.
 
     Args:
-        text: whole lines.
+        text: complete lines.
     """
     found = (size for word, pattern in _GROUP for size in _after(word, pattern, text))
     return max((size for size in found if size <= MAX_SIZE), default=0)
 
 
 def stated_version(text: bytes) -> str:
-    """Return NCCL's version as others than NCCL state it, empty where none does."""
+    """Return NCCL's version as stated by others than NCCL; empty if none does."""
     match = _USED_VERSION.search(text) if b"using nccl==" in text else None
     return match[1].decode() if match else ""
 
 
 def on_one_host(text: bytes) -> bool:
-    """Return True if the table of nccl-tests names one host for all of several ranks."""
+    """Return True if the table of nccl-tests shows a single host for several ranks."""
     rows = _TEST_HOST.findall(text) if b"Rank " in text else []
     ranks = {int(rank) for rank, _ in rows}
     whole = len(ranks) == len(rows) > 1 and ranks == set(range(len(rows)))
@@ -149,7 +149,7 @@ def on_one_host(text: bytes) -> bool:
 
 
 def _sizes(text: bytes) -> Iterator[int]:
-    """Yield every size; a word is looked for before its pattern, which is slow."""
+    """Yield every size; each word is searched before its pattern, which is slow."""
     for word, pattern in _JOB:
         yield from _after(word, pattern, text)
     if any(word in text for word in _PER_NODE_WORDS):
@@ -167,7 +167,7 @@ def _sizes(text: bytes) -> Iterator[int]:
 
 
 def _after(word: bytes, pattern: re.Pattern[bytes], text: bytes) -> Iterator[int]:
-    """Yield the numbers behind a word that stands by itself."""
+    """Yield the numbers after a word that stands by itself."""
     index = -1
     for _ in range(MAX_MATCHES):
         index = text.find(word, index + 1)
@@ -179,14 +179,14 @@ def _after(word: bytes, pattern: re.Pattern[bytes], text: bytes) -> Iterator[int
 
 
 def _is_of_a_group(word: bytes, before: bytes) -> bool:
-    """Return True if what stands before a word makes it that of a part of the job."""
+    """Return True if the text before a word limits it to a part of the job."""
     if not word[:1].isalpha() or before.endswith(_OF_THE_JOB):
         return False
     return _OF_A_GROUP.search(before) is not None
 
 
 def _engines(text: bytes) -> Iterator[int]:
-    """Yield the ranks of vLLM's engines."""
+    """Yield the numbers of ranks of vLLM's engines."""
     index = -1
     for _ in range(_ENGINES):
         index = text.find(b"LLM engine ", index + 1)
@@ -198,7 +198,7 @@ def _engines(text: bytes) -> Iterator[int]:
 
 
 def _products(text: bytes) -> Iterator[int]:
-    """Yield nodes times processes of a node, of flags that stand near each other."""
+    """Yield nodes times processes per node, from flags that are close to each other."""
     nodes = [(match.start(), int(match[1])) for match in _NODES.finditer(text)][:MAX_MATCHES]
     for match in _PER_NODE.finditer(text):
         for index, count in nodes:

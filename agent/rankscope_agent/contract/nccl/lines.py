@@ -1,8 +1,8 @@
-"""The lines of NCCL 2.3 to 2.32 (and RCCL), each as a value: pure bytes to values.
+"""The lines of NCCL 2.3 to 2.32 (and RCCL), each as a value: pure, from bytes to values.
 
-`SCAN` finds every record that matters in a chunk. It begins with a literal, for which CPython's
-`re` has a loop of its own, many times faster than a pattern that begins with the host; the prefix
-is then found by looking back. Formats follow NVIDIA/nccl src/debug.cc (prefixes), init.cc,
+`SCAN` finds every relevant record in a chunk. It begins with a literal, for which CPython's `re`
+has a dedicated loop, many times faster than a pattern that begins with the host; the prefix is then
+found by searching backwards. Formats follow NVIDIA/nccl src/debug.cc (prefixes), init.cc,
 transport/net.cc, p2p.cc, shm.cc and coll_net.cc of the tags v2.3.5 to v2.30.7.
 """
 
@@ -25,27 +25,27 @@ from rankscope_agent.contract.nccl.facts import MAX_NAME, MAX_RANK, Edges, Trans
 from rankscope_agent.contract.nccl.info_lines import BEGINNINGS
 
 MAX_EDGE_TRANSPORTS = 32
-"""Transports distinguished for one member: NCCL has below ten, times GPUDirect and direction."""
+"""Transports distinguished per member: NCCL has fewer than ten, times GPUDirect and direction."""
 
 MAX_KNOWN_TRANSPORTS = 1024
-"""Texts of transports whose meaning is remembered: a node has below a hundred (adapters times
-GPUDirect and direction); a text has at most 256 bytes."""
+"""Cached meanings of transport texts: a node has fewer than a hundred (adapters times GPUDirect and
+direction); a text has at most 256 bytes."""
 
 MAX_KNOWN_ENDS = 256
-"""Ends of communicators' lines whose meaning is remembered: one for each GPU of a node, event and
+"""Cached meanings of the ends of lines about communicators: one for each GPU of a node, event and
 communicator; an end has at most 1024 bytes."""
 
 MAX_PAIRS = 4096
-"""Connections distinguished for each member and transport: rings and trees make below a hundred.
-Further ones count as often as they are summed up."""
+"""Connections distinguished per member and transport: rings and trees make fewer than a hundred.
+Further ones are counted again each time they are summed up."""
 
 CONNECTION, INFO, WARNING, BARE = 1, 2, 3, 4
-"""Groups of `SCAN`, of which a match has exactly one: what it found."""
+"""The groups of `SCAN`, exactly one of which takes part in a match: what was found."""
 
 SCAN = re.compile(
-    # 2.28 on some lines begin with the rank, which stands in them again
+    # from 2.28 on some lines begin with the rank, which they then repeat
     rb"NCCL(?: INFO (?:\[Rank \d{1,8}\] )?(?:"
-    # CONNECTION, or, (with Channel) the order of a ring; Ring 00 : 7 -> 0 -> 1 is left out
+    # CONNECTION, or (with Channel) the order of a ring; Ring 00 : 7 -> 0 -> 1 is not matched
     rb"(?:Channel \d+(?:/\d+)? : |Ring \d+ : (?=\S+ -> \S+ [^-]))([^\n]{1,256})|"
     rb"((?:" + BEGINNINGS + rb")[^\n]{0,1024})"  # INFO
     rb")| (WARN [^\n]{0,1024})"  # WARNING
@@ -54,23 +54,24 @@ SCAN = re.compile(
 )
 
 HOP_BYTES = 512
-"""Text for which one hop from a letter to the next is made: a hop costs a quarter of a microsecond,
-in which the pattern alone gets over some 600 bytes."""
+"""Bytes of text per jump from one letter to the next: a jump costs a quarter of a microsecond, in
+which the pattern alone covers some 600 bytes."""
 
 FIRST_HOPS = 8
-"""Hops in any text, however short."""
+"""Jumps allowed in any text, however short."""
 
 SAMPLE_BYTES = 1024
-"""Beginning of a text that tells which letter is rarer: some lines. Counting takes a nanosecond for
-four bytes; a wrong choice costs nothing but time."""
+"""Bytes at the beginning of a text that decide which letter is rarer: some lines. Counting takes a
+nanosecond for four bytes; a wrong choice only costs time."""
 
 
 def records(text: bytes) -> Iterator[re.Match[bytes]]:
-    """Yield what `SCAN.finditer` yields, faster in text of which little is NCCL's.
+    """Yield what `SCAN.finditer` yields, but faster in text with few lines of NCCL.
 
-    `re` looks at every byte; `bytes.find` for one character is memchr(3), which is some ten times
-    faster. Of NCCL's name `L` is rare in what most trainers print (`INFO` has an N, `CUDA` a C),
-    `C` where they print `Loss` and `LR`. In text that is full of both the pattern goes on alone.
+    `re` examines every byte; `bytes.find` for one character is memchr(3), which is some ten times
+    faster. Of the letters in NCCL's name, `L` is rare in what most trainers print (`INFO` has an N,
+    `CUDA` a C), and `C` where they print `Loss` and `LR`. In text that is full of both, the pattern
+    continues alone.
     """
     find, match_at = text.find, SCAN.match
     letter, offset = b"L", 3
@@ -89,26 +90,26 @@ def records(text: bytes) -> Iterator[re.Match[bytes]]:
 
 
 TOKEN = re.compile(rb"(?:^|[^\w.-])([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,10}\] $")
-"""host:pid:tid [cudaDev] at the end of what precedes `NCCL INFO` (debug.cc:330-355)."""
+"""host:pid:tid [cudaDev] at the end of the text before `NCCL INFO` (debug.cc:330-355)."""
 
 WARN_PREFIX = re.compile(
     rb"(?:^|[^\w.-])([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,10}\] [^\n]*$"
 )
-"""The same before `NCCL WARN`, where file, line and function of NCCL or a plugin follow."""
+"""The same before `NCCL WARN`, where file, line and function in NCCL or a plugin follow."""
 
 MPI_TAG = re.compile(MPI_JOB + rb"(" + RANK + rb")" + MPI_STREAM)
-"""Open MPI's tag of a global rank."""
+"""Open MPI's tag with a global rank."""
 
 TORCH_TAG = re.compile(
     rb"^(?:[^\n]{0,200}\s)?" + PYTORCH + rb"(" + RANK + rb")" + TAG_END, re.MULTILINE
 )
-"""PyTorch's and torchrun's tag of a global rank."""
+"""PyTorch's and torchrun's tag with a global rank."""
 
 EVENT_END = re.compile(rb"(?<=- Init )(?:START|COMPLETE)")
-"""The end of a communicator's line, which nothing can have cut short."""
+"""The end of a line about a communicator, after which nothing can have been cut off."""
 
 LEFT_OUT = b" [repeated "
-"""Begins what Ray adds to a line which it does not print for other processes."""
+"""Begins what Ray appends to a line that other processes printed as well."""
 
 _COMM = re.compile(
     rb"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8})(?= |$)"
@@ -129,7 +130,7 @@ _EDGE = re.compile(
 )
 _NET_TAIL = re.compile(
     rb"NET/([^/\n]{1,64})/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?(?:\(PCI\))?(?:/Shared)?"
-    rb"(?=[\s\"'`*\\,;<)\]]|$)"  # what quotes a line may follow it
+    rb"(?=[\s\"'`*\\,;<)\]]|$)"  # whatever quotes a line may append text
 )
 _LOCAL_TAIL = re.compile(
     rb"(P2P/(?:direct pointer|[\w/]+)(?:/read)?(?:/CE)?|SHM/[\w/-]{1,40}|direct shared memory)"
@@ -141,12 +142,12 @@ _COLLNET = re.compile(r"CollNet \d+/\d+ : (\d{1,8}) \[(send|receive)\] via COLLN
 
 
 class CommLine(NamedTuple):
-    """A line about one rank of one communicator; what it does not say is None or empty.
+    """A line about one rank of one communicator; what it lacks is None or empty.
 
     Args:
-        event: START, COMPLETE, DESTROYED, or empty for a line that only describes.
-        split: parent pointer, child count and colour of a communicator without an id of its own.
-        gpu: PCI address of the rank's GPU, as NCCL writes it.
+        event: START, COMPLETE, DESTROYED, or empty for a purely descriptive line.
+        split: parent pointer, child count and colour of a communicator without its own id.
+        gpu: PCI address of the rank's GPU, as NCCL prints it.
     """
 
     pointer: str
@@ -161,7 +162,7 @@ class CommLine(NamedTuple):
 
 
 def parse_comm(text: bytes) -> CommLine | None:
-    """Read a communicator's line, cut off or whole; None if it is none or claims nonsense."""
+    """Read a line about a communicator, even if cut off; None if it is another line or nonsense."""
     match = _COMM.match(text)
     if match is None:
         return None
@@ -176,8 +177,8 @@ def parse_comm(text: bytes) -> CommLine | None:
 def _parse_rest(
     rest: bytes,
 ) -> tuple[str, tuple[str, str, str] | None, str, int | None, bool, str]:
-    """Read what follows the ranks; it is alike for GPUs in the same place of all nodes."""
-    # A search that cannot succeed costs more than looking for its word.
+    """Read the text after the ranks, which is the same for corresponding GPUs of all nodes."""
+    # A search that cannot succeed costs more than a search for its keyword.
     comm_id = _COMM_ID.search(rest) if b" commId " in rest else None
     parent = _PARENT.search(rest) if b" parent " in rest else None
     nodes = _NODES.search(rest) if b" nNodes " in rest else None
@@ -203,12 +204,12 @@ def _event(rest: bytes) -> str:
         return "START"
     if b"Init COMPLETE" in rest:
         return "COMPLETE"
-    # `Abort COMPLETE` and `Destroy COMPLETE` end alike and mean the opposite.
+    # `Abort COMPLETE` and `Destroy COMPLETE` have the same end but mean the opposite.
     return "DESTROYED" if b"Destroy " in rest or b"Abort " in rest else ""
 
 
 def parse_timings(text: str) -> tuple[int, int, dict[str, float]] | None:
-    """Read `Init timings`: rank, nranks and seconds by phase (2.22.3 on)."""
+    """Read `Init timings`: rank, nranks and seconds by phase (from 2.22.3)."""
     match = _TIMINGS.match(text)
     if match is None:
         return None
@@ -223,7 +224,7 @@ def parse_timings(text: str) -> tuple[int, int, dict[str, float]] | None:
 
 @lru_cache(maxsize=MAX_KNOWN_TRANSPORTS)
 def parse_transport(text: bytes, direction: bytes) -> Transport | None:
-    """Read what follows `via ` in a connection's line; None for what NCCL does not print."""
+    """Read the text after `via ` in a connection's line; None if NCCL never prints such text."""
     net = _NET_TAIL.match(text)
     local = _LOCAL_TAIL.match(text)
     if net:
@@ -236,7 +237,7 @@ def parse_transport(text: bytes, direction: bytes) -> Transport | None:
 
 
 def connection_of(info: bytes) -> bytes | None:
-    """Return the connection in a line that lacks its `Channel`, or None.
+    """Return the connection in a line that lacks its `Channel`; None if there is none.
 
     `NCCL INFO 0 : 3[3] -> 4[4] [send] via NET/IB/0` and `NCCL INFO 3[3] -> 4[4] via P2P/IPC`.
     """
@@ -262,11 +263,11 @@ def parse_collnet(text: str) -> tuple[int, Transport] | None:
 
 
 def sum_up(edges: Edges, limit: int = MAX_PAIRS) -> int:
-    """Turn distinct edges into counts; return how many texts were no connection at all.
+    """Turn distinct edges into counts; return the number of texts that were not connections.
 
     Args:
         edges: as printed.
-        limit: how many are remembered for each transport, to be known again.
+        limit: how many are remembered per transport, so that repetitions are recognised.
     """
     garbage = 0
     by_tail: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
@@ -277,9 +278,9 @@ def sum_up(edges: Edges, limit: int = MAX_PAIRS) -> int:
             by_tail.setdefault((tail, direction), []).append((int(source), int(target)))
         elif ring := _RING.match(text):
             size = len(ring[1].split())
-            if size > 1 or text.startswith(b" "):  # ranks of a ring are padded, of a cut line not
+            if size > 1 or text.startswith(b" "):  # padded in a ring, not in a truncated line
                 edges.ring_size = max(edges.ring_size, size)
-        elif not text.endswith(b"..."):  # a ring's order, cut at 128 characters
+        elif not text.endswith(b"..."):  # the order of a ring, truncated at 128 characters
             garbage += 1
     edges.distinct = set()
     for (tail, direction), pairs in by_tail.items():
@@ -290,9 +291,9 @@ def sum_up(edges: Edges, limit: int = MAX_PAIRS) -> int:
 
 
 def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]], limit: int) -> bool:
-    """Add connections over a transport, each pair of ranks once; return True if there are any.
+    """Count connections over a transport, each pair of ranks once; return True if there are any.
 
-    Beyond the transports that are distinguished nothing is added.
+    Transports beyond the limit are not counted.
     """
     highest = max(map(max, pairs))
     if highest >= MAX_RANK:

@@ -1,6 +1,6 @@
 """Reads NCCL's and PyTorch's log lines, chunk by chunk, in bounded memory: bytes in, facts out.
 
-Nothing here concludes anything (that is `verdict`), opens a file or knows the time.
+This module draws no conclusions (`verdict` does), opens no files and does not know the time.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from rankscope_agent.contract.nccl.watchdog import DESYNC
 from rankscope_agent.contract.nccl.writers import Thread, Writers, line_of
 
 CONTEXT_BYTES = 4096
-"""What is looked at after an exception: its `Last error:` and the desync report are in there."""
+"""Bytes examined after an exception: they contain its `Last error:` and the desync report."""
 
 MAX_CONTEXTS = 100_000
-"""Exceptions whose surroundings are looked at: more than the ranks of the largest jobs."""
+"""Exceptions whose surroundings are examined: more than the ranks of the largest jobs."""
 
 _VERSION = re.compile(rb"NCCL version (\d[\w.+-]{0,40})")
 _LAST_ERROR = re.compile(rb"Last error:\s*\n?(?:\[?rank\d+\]?:\s*)?([^\n]{1,1024})")
@@ -55,8 +55,8 @@ class NcclLog:
     """The incremental parser of one log, or of all logs of one job.
 
     Args:
-        limits: how much to remember.
-        facts: what an earlier parser of the same logs found.
+        limits: limits on what is remembered.
+        facts: the facts found by an earlier parser of the same logs.
     """
 
     def __init__(self, limits: Limits | None = None, facts: Facts | None = None) -> None:
@@ -77,7 +77,7 @@ class NcclLog:
         self._opening_left = OPENING_BYTES
 
     def feed(self, lines: bytes) -> int:
-        """Take in whole plain lines, as `Unframer` gives them; return the records found."""
+        """Process complete plain lines, as from `Unframer`; return the number of records."""
         if self._open_context:
             self._open_context = False
             self._read_context(lines[:CONTEXT_BYTES])
@@ -89,7 +89,7 @@ class NcclLog:
         return found
 
     def _read_opening(self, lines: bytes) -> None:
-        """Look at the log's beginning for what others say of the job."""
+        """Search the beginning of the log for what others state about the job."""
         opening = lines[: self._opening_left]
         self._opening_left -= len(opening)
         self.facts.world_size = max(self.facts.world_size, world_size(opening))
@@ -108,11 +108,11 @@ class NcclLog:
 
     @property
     def threads(self) -> int:
-        """How many threads are known."""
+        """Number of known threads."""
         return len(self._writers.threads)
 
     def sum_up(self) -> None:
-        """Count the edges gathered so far; the same ones seen again later count again."""
+        """Count the edges gathered so far; the same edges count again if seen later."""
         facts = self.facts
         loose = itertools.chain.from_iterable(facts.loose_edges.values())
         for edges in itertools.chain((m.edges for m in facts.all_members()), loose):
@@ -121,10 +121,10 @@ class NcclLog:
         self._new_edges = 0
 
     def _scan(self, text: bytes, *, torn: bool) -> int:
-        """Read every record; `torn` says that the text begins in the middle of a line."""
+        """Read every record; `torn` states that the text begins in the middle of a line."""
         found = 0
-        # What precedes the records of the last writer, and its thread: the next chunk mostly
-        # goes on with it.
+        # The prefix of the last writer's records, and its thread: the next chunk mostly continues
+        # with it.
         last, thread = (None, None) if torn else self._last_writer
         size = len(last or b"")
         for match in records(text):
@@ -146,7 +146,7 @@ class NcclLog:
         return found
 
     def _read_connection(self, thread: Thread, match: re.Match[bytes]) -> None:
-        """Remember a connection; it is read when it is summed up."""
+        """Remember a connection, which is parsed when edges are counted."""
         connection = match[CONNECTION]
         if b" NCCL " in connection:
             self._read_fused(thread, match)
@@ -155,9 +155,9 @@ class NcclLog:
             self._new_edges += 1
 
     def _read_fused(self, thread: Thread, match: re.Match[bytes]) -> None:
-        """Read a record that another writer's record runs into, then that one.
+        """Read a record that another writer's record interrupts, then the interrupting one.
 
-        What it overwrote is cut off; of a connection nothing is left to be sure of.
+        What was overwritten is lost; a connection cannot be recovered reliably.
         """
         if match.lastindex == INFO:
             info = match[INFO]
@@ -201,7 +201,7 @@ class NcclLog:
             self._read_collnet(thread, text)
 
     def _read_process(self, thread: Thread, text: str, read: Reader) -> None:
-        """Read what concerns a process rather than a communicator."""
+        """Read a line about a process rather than a communicator."""
         process, facts = thread.process, self.facts
         if text.startswith("NCCL_") and facts.settings >= self.limits.settings:
             facts.beyond_limits += 1
@@ -234,7 +234,7 @@ class NcclLog:
             self._begin_or_end(thread, member, line.event)
 
     def _begin_or_end(self, thread: Thread, member: Member, event: str) -> None:
-        """Note Init START or COMPLETE and whose connections the thread prints from here on."""
+        """Record Init START or COMPLETE, and which member owns the thread's next connections."""
         member.network = member.network or thread.process.network
         if event == "START":
             self._forget_predecessor(member)
@@ -265,14 +265,14 @@ class NcclLog:
         self._starting[slot] = member
         if former is None or former.complete or former.process is member.process:
             return
-        if former.group == member.group:  # two at a time, as a wrong launcher starts them
+        if former.group == member.group:  # two at a time, as a misconfigured launcher starts them
             return
         key = (former.process.host, former.process.pid, former.pointer)
         if self.facts.members.get(key) is former:
             del self.facts.members[key]
 
     def _member(self, process: Process, line: CommLine) -> Member | None:
-        """Return the member a line is about; None if it cannot be kept."""
+        """Return the member that a line is about; None if it cannot be kept."""
         members = self.facts.members
         key = (process.host, process.pid, line.pointer)
         known = members.get(key)
@@ -281,7 +281,7 @@ class NcclLog:
                 known.group, known.linked = line.comm_id, True
             known.nranks = known.nranks or line.nranks
             return known
-        # Without an event and the nodes, a line was cut off before it names which group it is of.
+        # Without an event and the nodes, the line was cut off before the name of its group.
         named = line.event or (line.nranks is not None and line.nodes is not None)
         if line.event == "DESTROYED" or not named:
             return None
@@ -296,7 +296,7 @@ class NcclLog:
         return made
 
     def _group(self, process: Process, line: CommLine) -> tuple[str, bool]:
-        """Name the communicator a member is of, and whether other processes call it the same."""
+        """Name a member's communicator, and state whether other processes use the same name."""
         if line.comm_id:
             return line.comm_id, True
         if line.split is not None:
@@ -364,12 +364,12 @@ class NcclLog:
         self._read_around(text, match.end())
 
     def _read_around(self, text: bytes, end: int) -> None:
-        """Look at the lines after a warning or an exception, which may not have come yet."""
+        """Read the lines after a warning or an exception, which may not have arrived yet."""
         if self._contexts >= MAX_CONTEXTS:
             return
         self._contexts += 1
         after = text[end : end + CONTEXT_BYTES]
-        # What follows the next record is looked at when that one is read.
+        # What follows the next record is examined when that record is read.
         self._open_context = len(after) < CONTEXT_BYTES and b"NCCL" not in after
         self._read_context(after.split(b"NCCL", 1)[0])
 
@@ -386,7 +386,7 @@ class NcclLog:
 
 
 def _same(member: Member, line: CommLine) -> bool:
-    """Return True if a line is about the member that had its pointer last."""
+    """Return True if a line is about the last member that had its pointer."""
     if line.rank != member.rank or (line.nranks or member.nranks) != (member.nranks or line.nranks):
         return False
     return not (line.comm_id and member.linked and line.comm_id != member.group)

@@ -1,4 +1,4 @@
-"""What NCCL's INFO lines say about a process: network, versions, settings, signs of trouble."""
+"""What NCCL's INFO lines say about a process: network, versions, settings, signs of problems."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rankscope_agent.contract.nccl.facts import MAX_NAME, Process
 from rankscope_agent.contract.nccl.warnings import TOPOLOGY_FILE, classify
 
 MAX_ENVIRONMENT = 64
-"""Settings kept for a process; NCCL knows some 250, of which the largest recipes set below 40."""
+"""Settings kept of a process; NCCL has some 250, of which the largest recipes set fewer than 40."""
 
 MAX_VALUE = 200
 
-# Signs, as the verdict asks for them.
+# Signs that the verdict queries.
 NO_IB_DEVICE = "no_ib_device"
 IB_DEVICE = "ib_device"
 SOCKET_DEVICE = "socket_device"
@@ -22,27 +22,27 @@ NO_P2P = "no_p2p"
 NVSWITCH = "nvswitch"
 
 VENDOR_TOPOLOGIES = ("/opt/amazon/", "/opt/aws-ofi-nccl/", "/opt/microsoft/", "/usr/local/gib/")
-"""Where cloud images keep the topology files that their own machines need: the EFA plugin and the
-images of Azure and Google Cloud set NCCL_TOPO_FILE to these by themselves."""
+"""Directories in which cloud images keep the topology files for their own machines: the EFA plugin
+and the images of Azure and Google Cloud set NCCL_TOPO_FILE to these by themselves."""
 
 _NETWORK = re.compile(r"Using (?:internal )?[nN]etwork ([^\"'`*\\,;<)\]]+)")
 _VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,40})")
 _ENVIRONMENT = re.compile(r"(NCCL_\w{1,60}) set (?:by environment )?to (.*)")
 _BOOTSTRAP_TIME = re.compile(r"Bootstrap timings total (\d{1,9}\.\d{1,9})")
-# `NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:..`; the list is empty where there is no adapter.
+# `NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:..`; the list is empty if there is no adapter.
 _IB_DEVICES = re.compile(r"NET/IB : Using\s*\[\d+\]")
 _ASSIGNED = re.compile(r"Assigned NET plugin (.+) to comm")
 _INIT_FAILED = re.compile(r"Failed to initialize NET plugin (.+)")
-# Up to 2.3, whose files end in .cu, the bootstrap goes through the same file.
+# Up to 2.3, whose source files end in .cu, the bootstrap uses the same file.
 _BACK_TRACE = re.compile(r"transport/(net_ib|net_socket)\b(?!\.cu\b)\S* ?(?:\([^)]*\) )?-> [1-7]\b")
 
 
 def read_environment(process: Process, text: str) -> tuple[str, ...]:
-    """Note a setting of the process's environment."""
+    """Record a setting of the process's environment."""
     match = _ENVIRONMENT.match(text)
     if match is None:
         return ()
-    # Numbers end with a dot of the sentence, texts do not (param.cc).
+    # Numbers are followed by the full stop of the sentence, texts are not (param.cc).
     value = match[2].strip()[:MAX_VALUE]
     if value.endswith(".") and re.fullmatch(r"-?\d+\.", value):
         value = value[:-1]
@@ -52,20 +52,20 @@ def read_environment(process: Process, text: str) -> tuple[str, ...]:
 
 
 def read_version(process: Process, text: str) -> tuple[str, ...]:
-    """Note the version, as NCCL 2.22 and later print it."""
+    """Record the version, as printed by NCCL 2.22 and later."""
     version = _VERSION.match(text)
     process.version = version[1] if version else process.version
     return ()
 
 
 def _topology(path: str) -> tuple[str, ...]:
-    """A topology file of one's own replaces what NCCL would find, silently."""
+    """Record a custom topology file, which silently replaces what NCCL would detect."""
     own = path and not path.startswith(VENDOR_TOPOLOGIES) and "virtualTopology" not in path
     return (TOPOLOGY_FILE,) if own else ()
 
 
 def read_net(process: Process, text: str) -> tuple[str, ...]:
-    """Note which adapters NCCL's own network found, and a plugin without any."""
+    """Record the adapters found by NCCL's own network, and a plugin without any."""
     if text.startswith("NET/IB : No device found"):
         process.signs.add(NO_IB_DEVICE)
     elif _IB_DEVICES.match(text):
@@ -79,7 +79,7 @@ def read_net(process: Process, text: str) -> tuple[str, ...]:
 
 
 def read_failure(process: Process, text: str) -> tuple[str, ...]:
-    """Note a plugin or a library that could not be used."""
+    """Record a plugin or library that could not be used."""
     failed = _INIT_FAILED.match(text)
     if failed and failed[1].strip() not in {"IB", "Socket"}:
         process.signs.add(PLUGIN_FAILED)
@@ -89,7 +89,7 @@ def read_failure(process: Process, text: str) -> tuple[str, ...]:
 
 
 def read_back_trace(process: Process, text: str) -> tuple[str, ...]:
-    """A back-trace through a transport's file names the transport the data was on."""
+    """Record the transport of the data, from a back-trace through that transport's file."""
     match = _BACK_TRACE.match(text)
     if match:
         process.error_transports.add("NET/IB" if match[1] == "net_ib" else "NET/Socket")
@@ -97,7 +97,7 @@ def read_back_trace(process: Process, text: str) -> tuple[str, ...]:
 
 
 def read_network(process: Process, text: str) -> tuple[str, ...]:
-    """Note the network that the process uses."""
+    """Record the network that the process uses."""
     match = _NETWORK.match(text) or _ASSIGNED.match(text)
     if match:
         process.network = match[1].strip()[:MAX_NAME]
@@ -105,7 +105,7 @@ def read_network(process: Process, text: str) -> tuple[str, ...]:
 
 
 def read_bootstrap(process: Process, text: str) -> tuple[str, ...]:
-    """Note how long the bootstrap took, or that it had no interface."""
+    """Record how long the bootstrap took, or that it had no interface."""
     time = _BOOTSTRAP_TIME.match(text)
     if time:
         process.bootstrap_seconds = float(time[1])
@@ -113,7 +113,7 @@ def read_bootstrap(process: Process, text: str) -> tuple[str, ...]:
 
 
 def read_peers(process: Process, text: str) -> tuple[str, ...]:
-    """Note what GPUs can do among each other, and peers that RAS declares dead."""
+    """Record which features GPUs can use among each other, and peers that RAS declares dead."""
     if text.startswith("Could not enable P2P"):
         process.signs.add(NO_P2P)
     elif text.startswith("NVLS multicast support is available"):
@@ -122,5 +122,5 @@ def read_peers(process: Process, text: str) -> tuple[str, ...]:
 
 
 def read_topology(process: Process, text: str) -> tuple[str, ...]:
-    """Note a topology file that replaces what NCCL would find."""
+    """Record a topology file that replaces what NCCL would detect."""
     return _topology(text.removeprefix("Loading topology file").strip())

@@ -1,8 +1,8 @@
-"""What an NCCL log proves: the network that carries the data, GPUDirect, who is missing.
+"""What an NCCL log proves: the network that carries the data, GPUDirect, missing ranks.
 
-Pure. The rule throughout: only connections (and errors of the data path) prove a transport;
-what the log cannot tell is None, never a guess. `Using network Socket` alone proves nothing: NCCL
-prints it on every machine without an RDMA adapter, on single nodes and NVLink domains too.
+Pure. One rule holds throughout: only connections (and errors of the data path) prove a transport;
+what the log does not show is None, never a guess. `Using network Socket` alone proves nothing: NCCL
+prints it on every machine without an RDMA adapter, including single nodes and NVLink domains.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rankscope_agent.contract.nccl.facts import Edges, Facts, Process, Transport
 SOCKET = "NET/Socket"
 
 _LATE = re.compile(r"2\.(?:2[7-9]|[3-9]\d)\b")
-"""Versions that initialise sockets beside the network they choose."""
+"""Versions that initialise sockets in addition to the network they choose."""
 
-# Reasons; a closed vocabulary, as they are labels.
+# Reasons; a closed vocabulary, because they are labels.
 FORCED = "forced_by_environment"
 PLUGIN_FAILED = "plugin_failed"
 VERBS_MISSING = "verbs_library_missing"
@@ -41,7 +41,7 @@ SOCKET_SELECTED = "socket_selected_no_connection_seen"
 NO_CONNECTION = "no_connection_seen"
 NO_NETWORK_LINE = "no_network_line"
 COMMUNICATOR, RING, OTHERS = "communicator", "ring", "others"
-"""Who says how many ranks there are."""
+"""The sources of the number of ranks."""
 
 REASONS: tuple[str, ...] = (
     FORCED,
@@ -62,13 +62,13 @@ REASONS: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class NetworkVerdict:
-    """What carries data between nodes; None stands for what the log cannot tell.
+    """The network that carries data between nodes; None stands for what the log does not show.
 
     Args:
-        socket_fallback: data between nodes goes over TCP sockets.
+        socket_fallback: whether data between nodes uses TCP sockets.
         reason: one of `REASONS`.
-        gdr: GPUs and network adapters exchange data directly, at least in part.
-        gdr_missing: connections over RDMA networks without GPUDirect.
+        gdr: whether GPUs and network adapters exchange data directly, at least in part.
+        gdr_missing: number of connections over RDMA networks without GPUDirect.
         transports: of the connections between nodes, and of errors on the data path.
     """
 
@@ -89,15 +89,15 @@ class CommunicatorVerdict:
 
 @dataclass(frozen=True, slots=True)
 class JobVerdict:
-    """What a job's logs prove.
+    """What the logs of a job prove.
 
     Args:
-        nranks: size of the largest communicator (or printed ring); where none was printed, of the
-            job by other writers of its log; None where it is unknown.
-        nranks_from: who says so: `communicator`, `ring` or `others`.
-        world_size: of the job by other writers of its log.
-        ranks_seen: ranks of communicators' lines; where there are none, those of launchers' tags;
-            where there are none of these either, owners of connections.
+        nranks: size of the largest communicator (or printed ring); if none was printed, of the job
+            according to other writers of its log; None if unknown.
+        nranks_from: the source of `nranks`: `communicator`, `ring` or `others`.
+        world_size: of the job according to other writers of its log.
+        ranks_seen: ranks in lines about communicators; without any, those in tags of launchers;
+            without any of these, owners of connections.
         net_selected: the network that most processes selected, as printed.
         connections: distinct connections by transport, in all communicators.
     """
@@ -115,7 +115,7 @@ class JobVerdict:
 
 
 def judge(facts: Facts) -> JobVerdict:
-    """Say what the facts prove; they must have been summed up."""
+    """Judge the facts, whose edges must have been counted."""
     found, loose = communicators(facts)
     judged = tuple(CommunicatorVerdict(c, _judge_communicator(c)) for c in found)
     connections: Counter[Transport] = Counter()
@@ -163,7 +163,7 @@ def _judge_job(
         elif fallback is None and _is_on_one_host(facts, judged):
             fallback, reason = False, SINGLE_NODE
     elif fallback is False and any(c.network.reason == SOCKET_SELECTED for c in judged):
-        # Connections are made when first used (2.22.3 on): this one's are probably yet to come.
+        # Connections are made on first use (from 2.22.3): this one's are probably yet to come.
         fallback, reason = None, SOCKET_SELECTED
     if fallback is None and not judged and any(p.network for p in facts.processes.values()):
         reason = NO_CONNECTION
@@ -172,9 +172,10 @@ def _judge_job(
 
 
 def _on_the_data_path(process: Process) -> set[str]:
-    """Return the transports of errors; a verbs plugin's errors are worded as those of NCCL's own.
+    """Return the transports of errors on the data path.
 
-    `IBext_v8` and its like are NCCL's IB transport, built apart.
+    `IBext_v8` and the like are NCCL's IB transport in a separate plugin, whose errors are worded
+    like those of NCCL itself.
     """
     own = f"NET/{process.network}" if process.network.startswith("IB") else "NET/IB"
     return {own if name == "NET/IB" else name for name in process.error_transports}
@@ -189,7 +190,7 @@ def _fallback(names: Iterable[str], processes: Sequence[Process]) -> tuple[bool 
 
 
 def _cause(processes: Sequence[Process]) -> str:
-    """Say why NCCL took sockets: what was asked for first, then what failed, then what lacks."""
+    """Return why NCCL uses sockets: a setting first, then a failure, then something missing."""
     if any(_forced(process.environment) for process in processes):
         return FORCED
     signs = {sign for process in processes for sign in process.signs}
@@ -212,7 +213,7 @@ def _forced(environment: Mapping[str, str]) -> bool:
 
 
 def _without_connections(communicator: Communicator) -> tuple[bool | None, str]:
-    """Judge a communicator of which no connection over a network was printed."""
+    """Judge a communicator without any printed connection over a network."""
     nranks = communicator.nranks
     if nranks == 1:
         return False, SINGLE_RANK
@@ -221,7 +222,7 @@ def _without_connections(communicator: Communicator) -> tuple[bool | None, str]:
         return False, SINGLE_NODE
     if communicator.nodes is None and _on_one_host(communicator):
         return False, SINGLE_NODE
-    # A clique of several hosts needs none either where NVLink connects all of its ranks.
+    # Nor does a clique of several hosts need one if NVLink connects all of its ranks.
     one_domain = communicator.nodes is None or communicator.mnnvl
     if one_domain and connects_all(communicator.local_pairs, nranks):
         return False, LOCAL_ONLY
@@ -232,9 +233,9 @@ def _without_connections(communicator: Communicator) -> tuple[bool | None, str]:
 
 
 def _on_one_host(communicator: Communicator) -> bool:
-    """Return True if every rank is here once and names the same host.
+    """Return True if every rank occurs exactly once, all on the same host.
 
-    A rank that comes twice is one of two communicators of that size, of which neither is whole.
+    A rank that occurs twice belongs to one of two communicators of that size, both incomplete.
     """
     members = communicator.members
     whole = len(members) == len(communicator.ranks) == communicator.nranks
@@ -245,10 +246,10 @@ def _on_one_host(communicator: Communicator) -> bool:
 def _closed_on_one_host(
     facts: Facts, judged: Sequence[CommunicatorVerdict], loose: Sequence[Edges]
 ) -> bool:
-    """Return True if connections within a host make a whole ring, as large as any group.
+    """Return True if connections within a host form a complete ring, as large as any group.
 
-    A ring goes through every rank: one that closes without a network needs none. The threads that
-    print the connections may be of no communicator that the log shows.
+    A ring passes through every rank: one that closes without a network needs none. The threads that
+    print the connections may belong to no communicator in the log.
     """
     hosts = {process.host for process in facts.processes.values() if process.host}
     if len(hosts) > 1 or any((c.communicator.nodes or 1) > 1 for c in judged):
@@ -264,7 +265,7 @@ def _closed_on_one_host(
 
 
 def _is_on_one_host(facts: Facts, judged: Sequence[CommunicatorVerdict]) -> bool:
-    """Return True if the benchmark that made the log names one host, and nothing indicates more."""
+    """Return True if the benchmark that wrote the log names one host and nothing contradicts it."""
     hosts = {process.host for process in facts.processes.values() if process.host}
     several = any((c.communicator.nodes or 1) > 1 for c in judged)
     return facts.one_host and len(hosts) <= 1 and not several
@@ -282,7 +283,7 @@ def _all_local(judged: Sequence[CommunicatorVerdict]) -> tuple[bool | None, str]
 
 
 def _gdr(connections: Mapping[Transport, int], names: set[str]) -> tuple[bool | None, int]:
-    """Return whether GPUDirect RDMA is used, and how many RDMA connections lack it."""
+    """Return whether GPUDirect RDMA is used, and the number of RDMA connections without it."""
     rdma = {t: n for t, n in connections.items() if t.is_net and t.name != SOCKET}
     missing = sum(count for transport, count in rdma.items() if not transport.gdr)
     if rdma:
@@ -291,7 +292,7 @@ def _gdr(connections: Mapping[Transport, int], names: set[str]) -> tuple[bool | 
 
 
 def _largest(facts: Facts, loose: Sequence[Edges]) -> tuple[int | None, str | None]:
-    """Return the largest number of ranks that is said, and by whom, NCCL's own word first."""
+    """Return the largest stated number of ranks and its source, NCCL's own statements first."""
     rings = max((edges.ring_size for edges in loose), default=0)
     stated = ((facts.largest_comm, COMMUNICATOR), (rings, RING))
     others = ((facts.group_size, OTHERS), (facts.world_size, OTHERS))
@@ -312,6 +313,6 @@ def _net_selected(facts: Facts) -> str | None:
     signs = {sign for process in facts.processes.values() for sign in process.signs}
     if nccl_signs.IB_DEVICE in signs:
         return "IB"
-    # Before 2.6.4 no line names the choice; until 2.26 sockets are only looked at as the last one.
+    # Before 2.6.4 no line names the choice; up to 2.26 sockets are only tried last.
     late = _LATE.match(facts.version) is not None
     return "Socket" if nccl_signs.SOCKET_DEVICE in signs and not late else None

@@ -1,6 +1,6 @@
-"""Codes for what NCCL's WARN lines say, from NCCL 2.3 to 2.32: pure text to code.
+"""Codes for NCCL's WARN lines, from NCCL 2.3 to 2.32: pure, from text to code.
 
-The vocabulary is closed, so that a code can be a label. Lines were taken from the WARN calls of
+The vocabulary is closed, so that a code can be a label. The patterns follow the WARN calls of
 NVIDIA/nccl (src/transport/net_ib.cc, net_socket.cc, misc/socket.cc, init.cc, proxy.cc, shm.cc) and
 of aws-ofi-nccl.
 """
@@ -30,13 +30,13 @@ WORK_COMPLETION = {
     21: "GENERAL",
 }
 
-# These are compiled when they are first used: most logs have no warning, and compiling them takes
-# longer than reading the log of a small job.
+# Compiled on first use: most logs have no warnings, and compiling takes longer than reading the log
+# of a small job.
 _COMPLETION = (
     r"Got completion (?:from peer \S{1,80} )?with (?:error |status=)(?:\w{1,40}\()?(\d{1,4})"
 )
 _HCA = r"\bhca ([\w.:+-]{1,40})"
-# `NET/IB : mlx5_0:1 Got async event : port error`; an active port is news, not an error.
+# `NET/IB : mlx5_0:1 Got async event : port error`; an active port is no error.
 _ASYNC_ERROR = (
     r"NET/IB ?: ([\w.+-]{1,40}):\d{1,3} "
     r".*(?:(async fatal) event|async (?:error )?event ?: ?(port error))"
@@ -97,7 +97,7 @@ CODES: frozenset[str] = frozenset(
         "TORCH_WATCHDOG_STUCK",
     }
 )
-"""Every code there is; `CUDA_FAILURE_<number>` alone carries a number besides."""
+"""Every code; only `CUDA_FAILURE_<number>` contains a number in addition."""
 
 _DATA_PATH: tuple[tuple[str, str], ...] = (
     ("IB_WC_", "NET/IB"),
@@ -110,13 +110,13 @@ _DATA_PATH: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """What a warning means.
+    """The meaning of a warning.
 
     Args:
         code: one of `CODES`, or `CUDA_FAILURE_<number>`.
-        transport: the transport that data was on when it failed, empty where that is not given.
-        status: of an InfiniBand completion error or asynchronous event, its name in small letters.
-        device: the adapter, `unknown` where it is not printed.
+        transport: the transport in use when it failed; empty if not printed.
+        status: the name, in lower case, of an InfiniBand completion error or asynchronous event.
+        device: the adapter; `unknown` if not printed.
     """
 
     code: str
@@ -126,7 +126,7 @@ class Warned:
 
 
 def classify(text: str) -> Warned:
-    """Return what a warning's text means."""
+    """Return the meaning of a warning's text."""
     completion = re.search(_COMPLETION, text)
     if completion is not None:
         return _completion_error(int(completion[1]), text)
@@ -150,7 +150,7 @@ def _completion_error(status: int, text: str) -> Warned:
 
 
 def label(code: str) -> str:
-    """Return the code as a label, of which there are only as many as `CODES` has."""
+    """Return the code as a label, of which there are only as many as in `CODES`."""
     if code in CODES:
         return code
     return "CUDA_FAILURE" if code.startswith("CUDA_FAILURE_") else OTHER

@@ -1,8 +1,8 @@
-"""What PyTorch's ProcessGroupNCCL says when collectives do not end: pure lines to values.
+"""What PyTorch's ProcessGroupNCCL prints when collectives do not end: pure, lines to values.
 
-Wordings are those of PyTorch 1.10 to 2.12 (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp and
-TraceUtils.h). One timeout is printed three or four times by every rank that waits; here it counts
-once for each rank.
+Messages are those of PyTorch 1.10 to 2.12 (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp and
+TraceUtils.h). Every waiting rank prints a timeout three or four times; here it counts once per
+rank.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from rankscope_agent.contract.log_text.prefixes import PYTORCH, RANK
 
 MAX_EVENTS = 65_536
-"""Timeouts and states remembered: four for each rank of the largest jobs known."""
+"""Timeouts and states remembered: four for each rank of the largest known jobs."""
 
 MAX_OPERATION = 40
 """Longest name of an operation kept; PyTorch's longest is `ALLGATHER_INTO_TENSOR_COALESCED`."""
@@ -23,7 +23,9 @@ DESYNC = "TORCH_DESYNC"
 EXCEPTION = "TORCH_NCCL_EXCEPTION"
 STUCK = "TORCH_WATCHDOG_STUCK"
 
-# Patterns are compiled when they are first used: most logs have nothing for them.
+# Patterns are compiled on first use: most logs match none of them.\n\n[rank3]: is the global rank
+# (from 2.2); [Rank 3] and [PG ID 0 PG GUID 0(default_pg) Rank 3] are ranks in the group, which for
+# the default group (id 0) are global ranks as well.
 #
 # [rank3]: is the global rank (2.2 on); [Rank 3] and [PG ID 0 PG GUID 0(default_pg) Rank 3] are
 # ranks in the group, and of the default group (id 0) the global one as well.
@@ -48,7 +50,7 @@ _ENDED = rb"watchdog thread terminated with exception|raised the following async
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """One collective that one rank gave up on; numbers of elements are None where not printed."""
+    """One collective that one rank gave up on; element counts are None if not printed."""
 
     rank: int | None
     group: str
@@ -62,7 +64,7 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """How far one rank of a group had come: numbers of its last collectives."""
+    """How far one rank of a group had got: the numbers of its last collectives."""
 
     rank: int
     group: str
@@ -72,7 +74,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """A rank that PyTorch's desync report names; `missing` is the collective it did not join."""
+    """A rank named by PyTorch's desync report; `missing` is the collective it did not join."""
 
     rank: int
     finished: int | None
@@ -81,11 +83,11 @@ class Culprit:
 
 @dataclass(slots=True)
 class WatchdogFacts:
-    """What the watchdogs of a job logged; keys make each event count once.
+    """The messages of a job's watchdogs; keys make each event count once.
 
     Args:
         earlier: timeouts of earlier attempts by operation, which are only counted.
-        limit: how much is kept of each kind.
+        limit: how much of each kind is kept.
     """
 
     timeouts: dict[tuple[int | None, str, int, str], Timeout] = field(default_factory=dict)
@@ -99,7 +101,7 @@ class WatchdogFacts:
     limit: int = MAX_EVENTS
 
     def read(self, line: bytes) -> tuple[str, ...]:
-        """Take in a line; return the codes of what is new in it."""
+        """Read a line; return the codes of what is new in it."""
         rank, group = _writer(line)
         if rank is not None and len(self.ranks) < self.limit:
             self.ranks.add(rank)
@@ -116,7 +118,7 @@ class WatchdogFacts:
         return tuple(codes)
 
     def read_report(self, text: bytes) -> bool:
-        """Take in a desync report; return True if it names a rank for the first time."""
+        """Read a desync report; return True if it names a rank for the first time."""
         before = len(self.culprits)
         for ranks, finished, missing, unfinished in re.findall(_CULPRIT, text):
             for rank in re.findall(rb"\d{1,7}", ranks)[: self.limit]:
@@ -155,7 +157,7 @@ class WatchdogFacts:
 
 
 def _writer(line: bytes) -> tuple[int | None, str]:
-    """Return the rank that a line is of and the id of its group, empty where it is not printed."""
+    """Return the rank of a line's writer and the id of its group; empty if not printed."""
     whole = re.search(_GLOBAL_RANK, line)
     inside = re.search(_GROUP_RANK, line)
     group = inside[1].decode() if inside and inside[1] else ""

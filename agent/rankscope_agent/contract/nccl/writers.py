@@ -1,4 +1,4 @@
-"""Tells by the text before `NCCL INFO` which thread of which process speaks, within bounds."""
+"""Identifies by the text before `NCCL INFO` which thread of which process wrote a record."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from rankscope_agent.contract.nccl.facts import Edges, Facts, Limits, Member, Pr
 from rankscope_agent.contract.nccl.lines import MPI_TAG, TOKEN
 
 MAX_TOKEN = 320
-"""Bytes by which a thread is known again: its host (below 256), three numbers and brackets."""
+"""Bytes that identify a thread: its host (below 256), three numbers and brackets."""
 
 MAX_PREFIX = 1024
-"""Bytes looked at before a record for who prints it: NCCL's and launchers' prefixes have below 400.
-Without this bound a long line of many records would be read again for each of them."""
+"""Bytes examined before a record to find its writer: the prefixes of NCCL and launchers have fewer
+than 400. Without this limit a long line of many records would be read again for each of them."""
 
 MAX_PREFIXES, MAX_PREFIX_SIZES = 256, 4
-"""Texts before records that are known again at once, and their lengths: a node has some dozens of
-threads, whose numbers have few lengths."""
+"""Cached prefixes of records, and their lengths: a node has some dozens of threads, whose numbers
+have few lengths."""
 
 
 class Thread:
-    """One thread that printed something: its process and the communicator it names.
+    """One thread that printed something: its process and the communicator that it names.
 
     Args:
-        process: whose it is.
-        channels: channels it printed, for collectives and NVLS, until it says of what communicator.
-        lazy: where its connections go while no communicator of it is being initialised.
+        process: the process that it belongs to.
+        channels: channel counts it printed, for collectives and NVLS, until it names the
+            communicator.
+        lazy: where its connections are kept while none of its communicators is being initialised.
     """
 
     __slots__ = ("channels", "lazy", "member", "process", "sink")
@@ -40,7 +41,7 @@ class Writers:
 
     Args:
         facts: where processes and connections of threads are kept.
-        limits: how many.
+        limits: limits on their numbers.
     """
 
     def __init__(self, facts: Facts, limits: Limits) -> None:
@@ -54,10 +55,10 @@ class Writers:
         self._edge_sets = sum(map(len, facts.loose_edges.values()))
 
     def of_record(self, text: bytes, start: int, *, torn: bool) -> tuple[bytes | None, Thread]:
-        """Return the thread of the record at `start`, and the text by which it is known again.
+        """Return the thread of the record at `start`, and the text that identifies it in the cache.
 
-        That begins one character before its first word: what ends alike is another's. None where
-        there is no such character.
+        The text begins one character before the thread's first word, because another prefix may
+        have the same end. None if there is no such character.
         """
         for size in self._prefix_sizes:
             prefix = text[start - size : start]
@@ -73,12 +74,12 @@ class Writers:
         if not begin:
             return None, thread
         prefix = text[begin - 1 : start]
-        if token in self.threads:  # what is beyond the limits is counted each time
+        if token in self.threads:  # what exceeds the limits is counted each time
             self._remember(prefix, thread)
         return prefix, thread
 
     def _remember(self, prefix: bytes, thread: Thread) -> None:
-        """Keep what precedes a thread's records: those of a node mostly take turns in its log."""
+        """Cache the prefix of a thread's records: threads of a node mostly alternate in its log."""
         size = len(prefix)
         if size not in self._prefix_sizes:
             if len(self._prefix_sizes) >= MAX_PREFIX_SIZES:
@@ -89,7 +90,7 @@ class Writers:
         self._prefixes[prefix] = thread
 
     def thread(self, token: bytes, *, torn: bool) -> Thread:
-        """Make known a thread by the text before its `NCCL INFO`."""
+        """Return the thread identified by the text before its `NCCL INFO`, adding it if new."""
         self._facts.informed = True
         token = token[-MAX_TOKEN:]
         tag = MPI_TAG.search(token)
@@ -106,7 +107,7 @@ class Writers:
         return thread
 
     def _host(self, name: str, torn: bool) -> str:
-        """Return the host's name without what a torn line left before it."""
+        """Return the host name without what a torn line left before it."""
         if torn and name not in self._hosts:
             glued = [host for host in self._hosts if host and name.endswith(host)]
             if glued:
@@ -116,7 +117,7 @@ class Writers:
         return name
 
     def process(self, host: str, pid: int) -> Process:
-        """Return a process; where there is no room for it, the unknown one (no host, pid 0)."""
+        """Return a process; beyond the limit, the unknown one (no host, pid 0)."""
         processes = self._facts.processes
         known = processes.get((host, pid))
         if known is None:
@@ -136,19 +137,19 @@ class Writers:
         thread.sink = thread.lazy
 
     def _new_edges(self, process: Process) -> Edges:
-        """Return a place for connections of a thread that has no communicator (yet)."""
+        """Return a new collection for connections of a thread that has no communicator (yet)."""
         self._edge_sets += 1
         edges_of_process = self._facts.loose_edges.setdefault((process.host, process.pid), [])
         edges_of_process.append(Edges())
         return edges_of_process[-1]
 
     def tag(self, rank: int) -> None:
-        """Note a rank that a launcher names."""
+        """Record a rank that a launcher names."""
         if len(self._facts.tagged_ranks) < self.limits.members:
             self._facts.tagged_ranks.add(rank)
 
 
 def line_of(text: bytes, start: int) -> int:
-    """Return where the line of the record at `start` begins, or what of it is looked at."""
+    """Return the start of the line of the record at `start`, or of the part that is examined."""
     nearest = max(0, start - MAX_PREFIX)
     return max(nearest, text.rfind(b"\n", nearest, start) + 1)

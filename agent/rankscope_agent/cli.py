@@ -42,15 +42,15 @@ log = logging.getLogger(__name__)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 WATCH_SECONDS = 1.0
-"""How often the main thread looks for runs past their deadline, to log them: as often as
-collectors run by default."""
+"""How often the main thread checks for runs past their deadline, to log them: the default interval
+of collectors."""
 
 
 KEPT_OUT = (
     "PYTHONPATH of the pod's containers begins with the probe's folder; what an image sets itself"
     " is not kept, because it cannot be known here: repeat it in the pod's env if imports fail"
 )
-"""Said where it happens, in the log of the pod's init container."""
+"""Printed to the log of the pod's init container, where it applies."""
 
 
 def main(
@@ -63,11 +63,11 @@ def main(
     Args:
         argv: arguments without the program's name, those of the process by default.
         environ: environment variables, those of the process by default.
-        collectors: every collector that there is to choose from, by default all of the registry.
+        collectors: all available collectors, by default those of the registry.
 
     Returns:
-        The exit code: 0 after `--once` and after a stop signal, 1 when the settings cannot be used
-        or the address cannot be listened on.
+        The exit code: 0 after `--once` and after a stop signal, 1 if the settings are invalid
+        or the agent cannot listen on its address.
     """
     arguments = sys.argv[1:] if argv is None else argv
     variables = os.environ if environ is None else environ
@@ -95,7 +95,7 @@ def main(
 
 @contextlib.contextmanager
 def _simulated(config: Config) -> Iterator[Config]:
-    """Give the settings, with a sysfs of made-up RDMA ports if a node is to be simulated."""
+    """Return the settings, with a sysfs of simulated RDMA ports if a node is to be simulated."""
     if config.simulate is None:
         yield config
         return
@@ -119,21 +119,21 @@ def _copy_probe(target: Path) -> int:
 
 
 def _print_once(registry: Registry) -> int:
-    """Print the page after one run of every collector, whatever came of it."""
+    """Print the page after one run of every collector, whatever its outcome."""
     page = render(registry.run_once(), TEXT, max_series=None)
     try:
         sys.stdout.write(page.decode())
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough; let the exit not try again
+    except BrokenPipeError:  # the reader is gone: do not flush again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def _guard(config: Config) -> Guard:
-    """Return who may ask for what.
+    """Return the access rules.
 
     Raises:
-        ValueError: a file of passwords or tokens cannot be used.
+        ValueError: a file of passwords or tokens is invalid.
     """
     settings = AccessSettings(
         config.web_config_file, config.token_file, config.insecure_api, config.protect_metrics
@@ -148,7 +148,7 @@ def _serve(
     windows: FlightWindows,
     disabled: Sequence[str],
 ) -> int:
-    """Serve until a stop signal comes."""
+    """Serve until a stop signal arrives."""
     try:
         guard = _guard(config)
     except ValueError as error:
@@ -198,21 +198,21 @@ def _serve(
 
 
 def _stop_signal(seconds: float = WATCH_SECONDS) -> signal.Signals | None:
-    """Wait for a signal that ends the agent; None if none comes in time.
+    """Wait for a signal that ends the agent; return None if none arrives in time.
 
-    A process that was stopped, as by a debugger or SIGSTOP, until after the wait's end gets
-    whatever lay in memory for an answer: Modules/signalmodule.c leaves its loop without a signal
-    when the time is over after EINTR, and returns a siginfo that nothing has written.
+    If the process was stopped, by a debugger or SIGSTOP, until after the end of the wait, the
+    result is uninitialised memory: when the time is over after EINTR, Modules/signalmodule.c leaves
+    its loop without a signal and returns a siginfo that was never written.
     """
     caught = signal.sigtimedwait(STOP_SIGNALS, seconds)
     return next((one for one in STOP_SIGNALS if caught and caught.si_signo == one), None)
 
 
 def _health(config: Config, alive: Callable[[], bool]) -> contextlib.AbstractContextManager[object]:
-    """Return what answers liveness probes within a block; without an address nothing does.
+    """Return the server of the block's liveness probes; without an address there is none.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: listening on the address fails.
     """
     if config.health is None:
         return contextlib.nullcontext()
@@ -228,10 +228,10 @@ def _no_address(listen: ListenAddress | None, error: OSError, flag: str) -> str:
 
 @contextlib.contextmanager
 def _held_back(signals: Sequence[signal.Signals]) -> Iterator[None]:
-    """Keep signals for `sigtimedwait`, in this thread and those it starts.
+    """Block signals for `sigtimedwait`, in this thread and those it starts.
 
-    A handler would run between any two instructions of the main thread, and could not even set an
-    event that the main thread waits for without the risk of a deadlock.
+    A handler could run between any two instructions of the main thread, and could not safely set an
+    event that the main thread waits for: that might deadlock.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:

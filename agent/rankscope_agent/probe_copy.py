@@ -8,24 +8,24 @@ PACKAGE = Path(__file__).parent
 
 
 class ProbeCopyError(Exception):
-    """The probe is not there or cannot be written; the message says which and why."""
+    """The probe is missing or cannot be written; the message says which and why."""
 
 
 def copy_probe(target: Path, package: Path = PACKAGE) -> int:
-    """Copy what belongs on a trainer's PYTHONPATH; return the number of files.
+    """Copy the files that belong on a trainer's PYTHONPATH; return their number.
 
     Args:
-        target: the folder to fill, made if missing.
-        package: where this package lies; an installed one has the folder inside, a checkout
-            beside it.
+        target: the directory to fill, created if missing.
+        package: the directory of this package; an installed package contains the probe, a checkout
+            has it next to the package.
 
     Raises:
-        ProbeCopyError: there is no probe, or the folder cannot be written.
+        ProbeCopyError: there is no probe, or the directory cannot be written.
     """
     folders = (package / "probe", package.parent / "probe")
     source = next((folder for folder in folders if (folder / "rankscope_probe.py").is_file()), None)
     if source is None:
-        raise ProbeCopyError(f"no probe beside {package}: install rankscope again")
+        raise ProbeCopyError(f"no probe next to {package}: install rankscope again")
     files = [source / "rankscope_probe.py", *sorted(source.glob("rankscope_probe-*.dist-info/*"))]
     try:
         _make_readable(target)
@@ -35,14 +35,14 @@ def copy_probe(target: Path, package: Path = PACKAGE) -> int:
             copy.write_bytes(file.read_bytes())
             copy.chmod(0o644)
     except OSError as error:
-        raise ProbeCopyError(f"{target} cannot be written: {error.strerror}") from None
+        raise ProbeCopyError(f"cannot write {target}: {error.strerror}") from None
     return len(files)
 
 
 def _make_readable(folder: Path) -> None:
-    """Make a folder that any user may read, whatever our umask; one that is there stays as it is.
+    """Create a directory that any user may read, whatever our umask; keep an existing one as is.
 
-    The trainer may be any user, and a volume's root need not be ours to change.
+    The trainer may run as any user, and a volume's root need not be ours to change.
     """
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Reads the agent's settings from flags and environment variables, as declared by `Config`.
 
-A flag beats its environment variable, which beats the default; there is no configuration file.
+A flag overrides its environment variable, which overrides the default; there is no configuration
+file.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ PROGRAM = "rankscope-agent"
 
 
 class UsageError(Exception):
-    """A flag or variable cannot be used; the argument is one sentence for the user."""
+    """A flag or variable is invalid; the argument is one sentence for the user."""
 
 
 def collector_variable(name: str) -> str:
-    """Name the environment variable that switches a collector on or off."""
+    """Return the environment variable that switches a collector on or off."""
     return f"RANKSCOPE_COLLECTOR_{name.upper()}"
 
 
@@ -41,14 +42,14 @@ Each flag has the environment variable named in brackets; the flag wins."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse that raises instead of leaving the process with its own exit code."""
+    """argparse that raises instead of exiting the process."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {PROGRAM} --help lists the flags")
 
 
 def build_parser(collectors: Sequence[str], version: str) -> argparse.ArgumentParser:
-    """Make the command line's parser; what it leaves None comes from the environment."""
+    """Return the command line parser; values that it leaves None come from the environment."""
     parser = _Parser(
         prog=PROGRAM,
         description="Serves what this node knows about its training ranks to Prometheus.",
@@ -95,7 +96,7 @@ def _resolve(
     environ: Mapping[str, str],
     default: str,
 ) -> Any:
-    """Read the first text there is: flag, variables in order (an empty one is unset), default."""
+    """Return the first text that is set: flag, variables in order (empty is unset), default."""
     named = [(flag, given), *((name, environ.get(name) or None) for name in variables)]
     origin, text = next(((n, t) for n, t in named if t is not None), (flag, default))
     try:
@@ -112,11 +113,11 @@ def parse_config(
     Args:
         argv: arguments without the program's name.
         environ: environment variables.
-        collectors: names that the registry has, all switched on by default.
-        version: what `--version` prints.
+        collectors: the names in the registry, all switched on by default.
+        version: the text that `--version` prints.
 
     Raises:
-        UsageError: a flag is unknown or a value cannot be used.
+        UsageError: a flag is unknown or a value is invalid.
         SystemExit: `--help` or `--version` was asked for and printed.
     """
     given = vars(build_parser(collectors, version).parse_args(argv))

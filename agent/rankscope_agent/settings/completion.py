@@ -13,7 +13,7 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 
 class _PrintCompletion(argparse.Action):
-    """Prints the completion script of the parser for a shell, and ends the process."""
+    """Prints the parser's completion script for a shell and exits."""
 
     def __call__(
         self,
@@ -22,7 +22,7 @@ class _PrintCompletion(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        # Imported here, so that an agent that serves does not carry it.
+        # Imported here so that a serving agent does not load it.
         script = importlib.import_module("shtab").complete(parser, shell=values)
         sys.stdout.write(f"{script}\n")
         parser.exit()

@@ -14,15 +14,15 @@ the counters of 16 RDMA ports. Services often start with a soft limit of 1,024."
 SHARES: Mapping[str, float] = MappingProxyType(
     {"rdma": 0.25, "training": 0.2, "nccl_log": 0.1, "netdev": 0.1, "nccl_inspector": 0.05}
 )
-"""What part of all descriptors a source may keep. The rest is for connections, 288 at most, and for
-what is open for a moment: no source's many files may keep another from looking."""
+"""The share of all descriptors that one source may keep. The rest is for connections, at most 288,
+and for files that are open briefly: no source's many files may prevent another from reading."""
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Failures that say nothing of the file that was to be opened."""
+"""Errors that say nothing about the file being opened."""
 
 
 def allow_descriptors(wanted: int = WANTED) -> int:
-    """Raise this process' soft limit of descriptors, as far as it may; return what it is then."""
+    """Raise this process's soft limit of descriptors as far as allowed; return the result."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     reachable = wanted if hard == unlimited else min(wanted, hard)
@@ -33,11 +33,11 @@ def allow_descriptors(wanted: int = WANTED) -> int:
 
 
 def share(source: str) -> int:
-    """Return how many descriptors a source may keep open."""
+    """Return the number of descriptors that a source may keep open."""
     return int(allow_descriptors() * SHARES[source])
 
 
 def raise_if_exhausted(error: OSError) -> None:
-    """Raise an error that tells nothing of a file, before its absence is concluded from it."""
+    """Raise an error that says nothing about a file, before the file is taken to be missing."""
     if error.errno in EXHAUSTED:
         raise error

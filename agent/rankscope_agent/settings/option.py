@@ -1,4 +1,4 @@
-"""How a setting is declared: once, as a field of `Config`, with its command line option."""
+"""Declares a setting once, as a field of `Config`, with its command line option."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _KEY = "option"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A setting: its flag, its variables in falling order, how its text is read, what it is.
+    """A setting: its flag, its variables by precedence, its parser and its description.
 
-    `default` is text, read like a given value; None says that the default is found at run time.
-    A `switch` may be given without a value, which then is 1.
+    `default` is text, parsed like a given value; None means that the default is determined at run
+    time. A `switch` may be given without a value, which then is 1.
     """
 
     flag: str
@@ -29,7 +29,7 @@ class Option:
 
 
 def variable_of(flag: str) -> str:
-    """Name the environment variable of a flag: RANKSCOPE_PATH_PROCFS of --path.procfs."""
+    """Return the environment variable of a flag: RANKSCOPE_PATH_PROCFS for --path.procfs."""
     name = flag.lstrip("-").replace(".", "_").replace("-", "_").upper()
     return f"RANKSCOPE_{name}"
 
@@ -44,16 +44,16 @@ def option(
     variables: tuple[str, ...] = (),
     switch: bool = False,
 ) -> Value:
-    """Declare a field of a dataclass as a setting; what `parse` returns is the field's type.
+    """Declare a dataclass field as a setting; its type is what `parse` returns.
 
     Args:
-        flag: on the command line.
-        parse: reads its text, and raises ValueError with what was expected.
-        default: text used where nothing is given; None if it is found at run time.
-        metavar: what --help calls its value.
-        purpose: what --help says of it.
-        variables: its environment variables, the first one wins; by default the flag's own.
-        switch: it may be given without a value.
+        flag: its name on the command line.
+        parse: parses its text; raises ValueError with what was expected.
+        default: text used if none is given; None if determined at run time.
+        metavar: the placeholder for its value in --help.
+        purpose: its description in --help.
+        variables: its environment variables by precedence; by default the one of the flag.
+        switch: whether it may be given without a value.
     """
     named = variables or (variable_of(flag),)
     declared = Option(flag, named, parse, default, metavar, purpose, switch)
@@ -61,5 +61,5 @@ def option(
 
 
 def options_of(settings: type[Any]) -> dict[str, Option]:
-    """Return the options that a dataclass declares, by field and in their order."""
+    """Return the options that a dataclass declares, by field, in order of declaration."""
     return {each.name: each.metadata[_KEY] for each in fields(settings) if _KEY in each.metadata}

@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from typing import Literal
 
 MAX_GPUS = 16
-"""GPUs of one simulated node; as many as the largest real ones."""
+"""GPUs of one simulated node: as many as the largest real nodes have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A kind of GPU and the node around it.
+    """A kind of GPU and its node.
 
     Args:
-        name: what the driver calls it.
-        memory_mib: memory of the GPU in MiB, `reserved_mib` of it the driver's.
+        name: the driver's name for it.
+        memory_mib: memory of the GPU in MiB, of which the driver reserves `reserved_mib`.
         sm_mhz: highest SM clock; `memory_mhz` that of memory.
-        limit_watts: the board's power limit, and what it draws under load.
+        limit_watts: the board's power limit; the next field is its draw under load.
         idle_celsius: core temperature without load.
         load_celsius: core temperature under load.
-        slowdown_celsius: core temperature at which the clock is held down.
-        hbm: memory has a temperature sensor, and rows can be remapped.
-        links: NVLinks, `link_bytes` each can carry in a second and direction.
-        architecture: decides what the driver can say: GPM activity and the state of the NVLink
+        slowdown_celsius: core temperature at which the clock is throttled.
+        hbm: whether memory has a temperature sensor and rows can be remapped.
+        links: number of NVLinks; each carries `link_bytes` per second and direction.
+        architecture: decides what the driver reports: GPM activity and the state of the NVLink
             fabric from Hopper on, temperature margin and PCIe counters from Ada on.
-        ports: RDMA adapters of the node, and their rate.
+        ports: number of RDMA adapters of the node; the next field is their rate.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Model:
 
 
 # Clocks, limits, memory and loads of H100, H200 and L40S are those that nvidia-smi shows on such
-# cards under load (drivers 590 and 595); those of the A100 are of NVIDIA's data sheet.
+# cards under load (drivers 590 and 595); those of the A100 come from NVIDIA's data sheet.
 MODELS: Mapping[str, Model] = {
     "h100": Model(
         name="NVIDIA H100 80GB HBM3",
@@ -143,22 +143,22 @@ MODELS: Mapping[str, Model] = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with the GPUs or ports that a scenario is about; the defaults are healthy.
+    """The faults of a scenario's GPUs or ports; the defaults are healthy.
 
     Args:
-        clock: SM clock as a share of what it would be.
+        clock: SM clock as a share of its normal value.
         power_limit: enforced limit as a share of the board's default.
         heat: degrees above what the load explains.
         reasons: bits of the clock event mask.
-        event_fields: fields of clock event time that count, all of the time.
-        lost: falls off the bus; every call says so.
-        hangs: one call never returns.
-        ecc: corrected memory errors a second; some are not corrected.
-        link_errors: one NVLink errs, this often a second.
-        reloads: the driver is away for a while, again and again.
+        event_fields: fields of clock event time that increase all of the time.
+        lost: whether it has fallen off the bus; every call then returns that error.
+        hangs: whether one call never returns.
+        ecc: corrected memory errors per second; some are uncorrectable.
+        link_errors: errors per second of one NVLink.
+        reloads: whether the driver is repeatedly away for a while.
         xid: reported once, at the start.
-        congested: RDMA port waits for its switch and has to send slower.
-        flaps: RDMA port goes down and comes back.
+        congested: whether an RDMA port waits for its switch and has to send more slowly.
+        flaps: whether an RDMA port goes down and comes back.
     """
 
     clock: float = 1.0
@@ -189,22 +189,22 @@ SCENARIOS: Mapping[str, Fault] = {
     "congestion": Fault(congested=True),
     "flap": Fault(flaps=True),
 }
-"""What can be wrong, by the name it is asked for with."""
+"""The available faults by name."""
 
 EVERY = -1
-"""A target that means all GPUs or ports."""
+"""A target that stands for all GPUs or ports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A node that was asked for.
+    """The requested simulation of a node.
 
     Args:
-        text: how it was asked for.
+        text: as it was requested.
         model: key of `MODELS`.
         count: number of GPUs.
-        mig: the GPUs are partitioned.
-        faults: pairs of scenario and the index of the GPU or port that it is about.
+        mig: whether the GPUs are partitioned.
+        faults: pairs of scenario and the index of its GPU or port.
     """
 
     text: str
@@ -223,12 +223,12 @@ _FAULT = re.compile(r"(?P<name>[a-z0-9-]+)(?:@(?P<at>[0-9]{1,3}|all))?")
 
 
 def parse_simulation(text: str) -> Simulation | None:
-    """Read `MODELxCOUNT[-mig][:SCENARIO[@INDEX|@all][+SCENARIO...]]`; empty is no simulation.
+    """Read `MODELxCOUNT[-mig][:SCENARIO[@INDEX|@all][+SCENARIO...]]`; empty means no simulation.
 
-    A scenario without an index is about GPU 5, or the last one if there are fewer.
+    A scenario without an index applies to GPU 5, or to the last one if there are fewer.
 
     Raises:
-        ValueError: there is no such model or scenario, or the number of GPUs cannot be.
+        ValueError: the model or scenario is unknown, or the number of GPUs is out of range.
     """
     if not text:
         return None

@@ -1,7 +1,7 @@
-"""A user's own pattern of lines about steps: what it may be, so that no line takes it long.
+"""Validates a user's own pattern for lines about steps, so that no line takes it long to match.
 
-The pattern is an administrator's, the lines are anybody's. A regular expression that backtracks can
-take years for a line made for it; this bounds how, and how often, one may.
+The pattern comes from an administrator, the lines from anybody. A regular expression that
+backtracks can take years for a crafted line; this module limits how, and how often, one may.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ GROUPS = frozenset(
         *("samples_per_second", "tokens_per_second"),
     )
 )
-"""Names of groups, and so what a line may say."""
+"""Permitted names of groups: the values that a line may contain."""
 
 MAX_PATTERN = 400
-"""Characters: the longest of our own have below 250."""
+"""Characters of a pattern: the longest of our own have fewer than 250."""
 
 LEAST_WORDS = 3
-"""Characters that every line begins with that matches: they are what a log is searched for."""
+"""Minimum number of plain characters with which every matching line begins: logs are searched for
+them."""
 
 MAX_LINE = 512
-"""Bytes of a line behind these words that are matched."""
+"""Bytes of a line after these characters that are matched."""
 
 MOST_TRIES = 200_000_000
-"""Ways in which all repetitions of a pattern can share a line, if none excludes another: those of
-three of any number, or of one and five numbers of up to twelve digits. The worst line that was
-found for such a pattern took 0.4 s."""
+"""Ways in which all repetitions of a pattern can divide a line if none excludes another: those of
+three of any number, or of one and five numbers of up to twelve digits. The worst line found for
+such a pattern took 0.4 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepPattern:
-    """A pattern that is taken.
+    """A validated pattern.
 
     Args:
-        mark: what every line holds that it matches, at its begin.
-        expression: what is matched there.
+        mark: the beginning of every matching line.
+        expression: what is matched from there.
     """
 
     mark: bytes
@@ -54,7 +55,7 @@ def parse_step_pattern(text: str) -> StepPattern | None:
     r"""Read a pattern such as `step=(?P<step>\d+) .*loss=(?P<loss>\S+)`; an empty text is None.
 
     Raises:
-        ValueError: it is no regular expression, or one that is not taken; says why.
+        ValueError: it is not a regular expression, or not a permitted one; the message says why.
     """
     if not text:
         return None
@@ -64,7 +65,7 @@ def parse_step_pattern(text: str) -> StepPattern | None:
         expression = re.compile(text.encode())
         parsed = _parser().parse(text.encode())
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
     named = set(expression.groupindex)
     if named - GROUPS or not named & {"step", "loss"}:
         known = ", ".join(sorted(GROUPS))
@@ -80,12 +81,12 @@ def parse_step_pattern(text: str) -> StepPattern | None:
 
 
 def _parser() -> Any:
-    """Return the parser behind `re`, which has moved."""
+    """Return the parser behind `re`, which has moved between versions."""
     return importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
 def _mark(parsed: Any) -> bytes:
-    """Return the plain characters that a pattern begins with."""
+    """Return the plain characters with which a pattern begins."""
     mark = bytearray()
     for operation, argument in parsed:
         if str(operation) != "LITERAL":
@@ -95,29 +96,29 @@ def _mark(parsed: Any) -> bytes:
 
 
 def _repeats(parsed: Any, *, inside: bool) -> Iterator[tuple[int, int]]:
-    """Yield the least and the largest number of each repetition.
+    """Yield the minimum and the maximum number of each repetition.
 
     Raises:
-        ValueError: one is inside of another, or it holds what looks around or back.
+        ValueError: one is inside another, or the pattern contains lookarounds or back-references.
     """
     for operation, argument in parsed:
         name = str(operation)
         if name in ("MAX_REPEAT", "MIN_REPEAT"):
             least, most, body = argument
             if inside:
-                raise ValueError("repetitions inside of others are not taken")
+                raise ValueError("expected no repetitions inside others")
             yield least, min(int(most), MAX_LINE)
             yield from _repeats(body, inside=most > 1)
         elif name == "SUBPATTERN":
             yield from _repeats(argument[-1], inside=inside)
         elif name == "BRANCH":
             if inside:
-                raise ValueError("alternatives inside of repetitions are not taken")
+                raise ValueError("expected no alternatives inside repetitions")
             yield 1, len(argument[1])
             for branch in argument[1]:
                 yield from _repeats(branch, inside=inside)
         elif name not in ("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT"):
-            raise ValueError("a pattern holds characters, classes, groups, | and repetitions alone")
+            raise ValueError("expected only characters, classes, groups, | and repetitions")
 
 
 def _check_ways(repeats: list[tuple[int, int]], text: str) -> None:

@@ -1,6 +1,6 @@
-"""Series of `rankscope watch --cluster-jobs`: how each job of the cluster does, and how jobs ended.
+"""Series of `rankscope watch --cluster-jobs`: each job's state, and how jobs ended.
 
-A job's own series end an hour after it; what is summed up is kept by class and namespace.
+A job's own series end an hour after it; totals are kept by class and namespace.
 """
 
 from __future__ import annotations

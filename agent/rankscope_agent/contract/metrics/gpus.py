@@ -1,7 +1,7 @@
 """Series about GPUs, the same from NVML, dcgm-exporter and a simulation.
 
-Every GPU series carries `gpu` (the driver's index), `uuid` and `pci`; what else there is to know
-about a GPU stands on `rankscope_gpu_info`. Names are free of any vendor's.
+Every GPU series carries `gpu` (the driver's index), `uuid` and `pci`; everything else about a GPU
+is on `rankscope_gpu_info`. No name is specific to a vendor.
 """
 
 from __future__ import annotations

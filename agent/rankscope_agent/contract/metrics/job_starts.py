@@ -1,11 +1,11 @@
-"""Series about how long jobs take to start: their pods by the watch, their processes by agents."""
+"""Series about how long jobs take to start: pods as seen by the watch, processes by agents."""
 
 from __future__ import annotations
 
 from rankscope_agent.contract.model import Metric
 
 PROCESS_PHASES = ("launch", "process", "rendezvous", "nccl_init", "first_step")
-"""Phases that agents tell, in their order; those before them are told by the watch."""
+"""Phases reported by agents, in order; the watch reports those before them."""
 
 JOB_STARTUP = Metric(
     "rankscope_job_startup_seconds",

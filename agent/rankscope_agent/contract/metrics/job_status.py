@@ -1,4 +1,4 @@
-"""Series about how a job does: its pods' waits, failures, restarts and preemptions on a node."""
+"""Series about a job's state: its pods' waits, failures, restarts and preemptions on a node."""
 
 from __future__ import annotations
 

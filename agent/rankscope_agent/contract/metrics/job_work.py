@@ -1,6 +1,6 @@
-"""Series about how much jobs compute: tokens, and what is known of their models.
+"""Series about the work of jobs: tokens, and what is known about their models.
 
-Each is of one node: `rankscope watch` puts them together (docs/goodput.md).
+Each concerns one node; `rankscope watch` combines them (docs/goodput.md).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.model import Metric
 
-# A process has no job_id there: its pod and its rank in the largest communicator say who it is.
+# A process has no job_id there: its pod and its rank in the largest communicator identify it.
 INSPECTOR_RANK = ("pod_uid", "world_rank", "op", "timing_source")
 INSPECTOR_GPU = ("uuid", "op", "scope")
 

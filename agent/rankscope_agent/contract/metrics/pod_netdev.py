@@ -1,6 +1,6 @@
-"""Series of network interfaces inside training pods, in network namespaces of their own.
+"""Series of network interfaces in the network namespaces of training pods.
 
-They carry the job, empty where it is not known: an MTU is compared between the pods of a job.
+They carry the job, empty if unknown: MTUs are compared between the pods of a job.
 """
 
 from __future__ import annotations

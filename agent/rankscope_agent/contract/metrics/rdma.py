@@ -21,10 +21,10 @@ RETRANSMISSION_EVENTS = (
     "rcvd_seq_err",
     "rcvd_rnr_err",
 )
-"""Drivers' names for packets that were lost and sent again."""
+"""Drivers' names for packets that were lost and retransmitted."""
 
 TIMEOUT_EVENTS = ("local_ack_timeout_err", "retrans_timeout_events", "roce_adp_retrans_to")
-"""Of these, losses that were missed by timeout only."""
+"""Those of them that were detected by timeout only."""
 
 LINK_ERRORS = (
     "symbol_error",
@@ -39,7 +39,7 @@ LINK_ERRORS = (
     "rx_pcs_symbol_err_phy",
     "rx_discards_phy",
 )
-"""Ports' and drivers' names for errors of the link itself."""
+"""Names used by ports and drivers for errors of the link itself."""
 
 DEVICE_INFO = Metric(
     "rankscope_rdma_device_info",

@@ -1,4 +1,4 @@
-"""Series about ranks whose processes wait for a CPU, as observed by the node."""
+"""Series about ranks whose processes wait for a CPU, as observed by the agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series about the node's clients of parallel file systems, as their kernel modules count."""
+"""Series about the node's clients of parallel file systems, as counted by their kernel modules."""
 
 from __future__ import annotations
 

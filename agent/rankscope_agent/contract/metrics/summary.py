@@ -1,7 +1,7 @@
-"""Series that summarise the node's other series: per job, and what has problems.
+"""Series that summarise the node's other series: per job, and per problem.
 
 Rules over a whole fleet read these: one series per job and node instead of one per rank or GPU, and
-none at all for what is in order. Series of the second kind appear once there is something to tell.
+none for what is in order. Series of the second kind appear only when there is a problem.
 """
 
 from __future__ import annotations

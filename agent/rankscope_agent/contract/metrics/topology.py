@@ -1,4 +1,4 @@
-"""Series about how the parts of a node are wired."""
+"""Series about how the devices of a node are connected."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a node knows of a job that stands still, read on request and kept before it is gone."""
+"""What a node knows about a stalled job, read on request and saved before it is lost."""

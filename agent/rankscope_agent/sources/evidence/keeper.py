@@ -1,7 +1,7 @@
-"""Takes the evidence of jobs that stand on this node by itself, before anybody ends them.
+"""Saves the evidence of stalled jobs on this node unasked, before anybody ends them.
 
-Once for each time that a job stands, and once an hour for each job: what is asked costs a rank less
-than a millisecond of its interpreter, and a healthy one is not asked at all.
+This happens once per stall, and at most once an hour per job: a query takes less than a millisecond
+of a rank's interpreter, and a healthy rank is not queried at all.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ log = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 LOOK_SECONDS = 10.0
 PAUSE_SECONDS = 3600.0
-"""Between two takings of one job."""
+"""Minimum time between two saves of one job."""
 
 APART_SECONDS = 5.0
-"""Between two pages, and two reports of RAS: counts that move show that something goes on."""
+"""Time between two pages, and between two reports of RAS: counts that change show that something is
+still going on."""
 
 MAX_JOBS = 256
 
 
 class HangKeeper:
-    """Looks for jobs that stand and keeps what is known of them.
+    """Looks for stalled jobs and saves what is known about them.
 
     Args:
         node: name of this node.
-        standing: finds them.
-        evidence: what the node knows of a job.
+        standing: finds stalled jobs.
+        evidence: what the node knows about a job.
         page: returns the agent's page as Prometheus reads it.
-        kept: where it is kept.
-        clock: gives the Unix time in seconds.
+        kept: where evidence is saved.
+        clock: returns the Unix time in seconds.
         apart: seconds between the first and the second look.
     """
 
@@ -66,7 +67,7 @@ class HangKeeper:
         self._at: dict[str, float] = {}
 
     def look(self) -> None:
-        """Take the evidence of the jobs for which it is due."""
+        """Save the evidence of the jobs for which it is due."""
         now = self._clock()
         for one in self._standing.at(now):
             if self._is_due(one, now):
@@ -110,27 +111,27 @@ class HangKeeper:
         taken["ras_again"] = self._isolated("ras", again)
         taken["steps"] = self._isolated("steps", steps)
         if self._kept.put(name, taken):
-            log.warning("job %s makes no steps: kept what is known as %s", one.job_id, name)
+            log.warning("job %s makes no steps: saved its evidence as %s", one.job_id, name)
 
     def _isolated(self, name: str, look: Callable[[], Any]) -> Any:
-        """Return one part, or why there is none: one's failure is not that of the others."""
+        """Return one part, or why there is none: a failure must not affect the other parts."""
         try:
             return look()
         except Exception as error:
-            log.exception("evidence of %s cannot be taken", name)
+            log.exception("cannot read evidence of %s", name)
             return {"not_read": f"{type(error).__name__}: {str(error)[:100]}"}
 
     def run(self) -> None:
-        """Look again and again until `stop`."""
+        """Look repeatedly until `stop`."""
         while not self._ended.wait(LOOK_SECONDS):
             self._look_safely()
 
     def _look_safely(self) -> None:
         try:
             self.look()
-        except Exception:  # the next look may be better, and the agent does without this one
-            log.exception("looking for jobs that stand failed")
+        except Exception:  # the next look may succeed, and the agent works without this one
+            log.exception("looking for stalled jobs failed")
 
     def stop(self) -> None:
-        """Have `run` return."""
+        """Make `run` return."""
         self._ended.set()

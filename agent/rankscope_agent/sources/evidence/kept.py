@@ -1,7 +1,7 @@
-"""Evidence of jobs that stood on this node, kept within a quota after their processes are gone.
+"""Evidence of jobs that stalled on this node, kept within a quota after their processes are gone.
 
-Files lie in the agent's own directory of state, which no job can write; where that cannot be
-written, the newest are held in memory until the agent ends.
+The files are in the agent's own state directory, which no job can write; if that is not writable,
+the newest are held in memory until the agent exits.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ FOLDER = "hangs"
 MAX_KEPT = 16
 MAX_KEPT_BYTES = 32 << 20
 MAX_HELD_BYTES = 4 << 20
-"""Of all that is kept on disk and in memory: one of 8 ranks takes some 100 kB compressed."""
+"""Limit on all saved evidence, on disk and in memory: that of 8 ranks takes some 100 kB
+compressed."""
 
 MAX_ONE_BYTES = 4 << 20
 MAX_TEXT_BYTES = 64 << 20
-"""Most that one may unpack to: a file that was damaged or exchanged is not trusted either."""
+"""Limit on the unpacked size: a file that was damaged or replaced is not trusted either."""
 
 NAME = re.compile(r"\d{10,12}-[0-9a-f]{8}")
 ENDING = ".json.gz"
 
 
 class KeptEvidence:
-    """What was kept, by name; may be used by any thread.
+    """Saved evidence by name; may be used by any thread.
 
     Args:
-        directory: the agent's directory of state.
+        directory: the agent's state directory.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -48,10 +49,10 @@ class KeptEvidence:
         self._complained = False
 
     def put(self, name: str, evidence: Mapping[str, Any]) -> bool:
-        """Keep evidence under a name; return False where it is larger than may be kept."""
+        """Save evidence under a name; return False if it is too large."""
         packed = gzip.compress(json.dumps(evidence, allow_nan=False).encode(), 6)
         if len(packed) > MAX_ONE_BYTES:
-            log.warning("evidence of a hang is not kept: %d bytes", len(packed))
+            log.warning("evidence of a hang is not saved: %d bytes are too many", len(packed))
             return False
         with self._lock:
             try:
@@ -62,14 +63,14 @@ class KeptEvidence:
         return True
 
     def names(self) -> Sequence[str]:
-        """Return the names of all that is kept, the oldest first."""
+        """Return the names of all saved evidence, oldest first."""
         with self._lock:
             return sorted(
                 {*self._held, *(path.name.removesuffix(ENDING) for path in self._files())}
             )
 
     def get(self, name: str) -> Mapping[str, Any] | None:
-        """Return what is kept under a name, None where nothing readable is."""
+        """Return the evidence saved under a name; None if there is none that can be read."""
         if not NAME.fullmatch(name):
             return None
         with self._lock:
@@ -90,13 +91,13 @@ class KeptEvidence:
     def _hold(self, name: str, packed: bytes, error: OSError) -> None:
         if not self._complained:
             self._complained = True
-            log.warning("%s cannot be written (%s): held in memory", self._folder, error.strerror)
+            log.warning("cannot write %s (%s): held in memory", self._folder, error.strerror)
         self._held[name] = packed
         while sum(map(len, self._held.values())) > MAX_HELD_BYTES or len(self._held) > MAX_KEPT:
             del self._held[min(self._held)]
 
     def _files(self) -> list[Path]:
-        """Return the files that are kept, the oldest first; names begin with their time."""
+        """Return the saved files, oldest first; names begin with their time."""
         if self._folder.is_symlink():
             return []
         found = (path for path in self._folder.glob(f"*{ENDING}"))
@@ -119,14 +120,14 @@ def _read(path: Path) -> bytes | None:
 
 
 def _unpacked(packed: bytes) -> bytes:
-    """Unpack what is kept.
+    """Unpack saved evidence.
 
     Raises:
-        ValueError: it is larger than any is.
-        OSError, EOFError: it is damaged, or cut off.
+        ValueError: it is too large.
+        OSError, EOFError: it is damaged or cut off.
     """
     with gzip.GzipFile(fileobj=io.BytesIO(packed)) as source:
         text = source.read(MAX_TEXT_BYTES + 1)
     if len(text) > MAX_TEXT_BYTES:
-        raise ValueError("larger than any is")
+        raise ValueError("too large")
     return text

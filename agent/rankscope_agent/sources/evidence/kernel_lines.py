@@ -1,4 +1,4 @@
-"""The kernel's messages since a moment, read anew from the ring or the journal."""
+"""The kernel's messages since a given time, reread from the ring buffer or the journal."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rankscope_agent.sources.kernel_log.records import Batch
 from rankscope_agent.sources.kernel_log.ways import Opener
 
 KEPT_LINES = 2000
-"""The newest: an hour of a link that flaps."""
+"""The newest lines only: an hour of a flapping link."""
 
 MAX_LINE = 1024
 
 
 def kernel_lines(ways: Sequence[Opener], since_unix_seconds: float) -> dict[str, Any]:
-    """Return the kernel's lines since a moment, with their times, and why there are none.
+    """Return the kernel's lines since a time, each with its time, and why there are none.
 
-    Each begins with its Unix time by the node's clock of now, from which that of the kernel's
-    records may have moved by what the clock was set.
+    Each begins with its Unix time by the node's current clock, which may have been adjusted since
+    the record was written.
     """
     booted = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
     refusals = []
@@ -35,7 +35,7 @@ def kernel_lines(ways: Sequence[Opener], since_unix_seconds: float) -> dict[str,
 
 
 def _read(opener: Opener) -> tuple[str, Batch] | str:
-    """Return a way's name and all that it gives, or why it gives nothing."""
+    """Return the name of a log source and its lines, or why it provides none."""
     try:
         source = opener()
         try:

@@ -1,7 +1,7 @@
-"""The last lines of each rank in the logs that an agent may read, without what looks like secrets.
+"""The last lines of each rank in the logs that an agent may read, with secrets redacted.
 
-A container's log holds the lines of all its ranks: launchers put a rank's number before its lines,
-and lines without one are taken together.
+A container's log holds the lines of all its ranks: launchers put the rank before each line, and
+lines without one are kept together.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from rankscope_agent.sources.nccl_log.segments import LogRejectedError, open_log
 from rankscope_agent.sources.nccl_log.streams import LogLocation, pattern_logs, pod_logs
 
 KEPT_LINES = 200
-"""Of each rank in each log."""
+"""Lines of each rank in each log."""
 
 MAX_READ_BYTES = 2 << 20
-"""Read of the end of one log: 200 lines of 8 ranks are some 300 kB."""
+"""Bytes read from the end of one log: 200 lines of 8 ranks are some 300 kB."""
 
 MAX_LOGS = 64
 MAX_LINE = 2048
 """Characters kept of a line."""
 
 MAX_RANKS = 256
-"""Ranks distinguished in one log; the lines of further ones are taken with those of none."""
+"""Ranks distinguished in one log; the lines of further ones are kept with those without a rank."""
 
 
 class LogTails:
     """Finds the logs of jobs on a node and reads their ends.
 
     Args:
-        pods: the kubelet's directory of logs.
-        patterns: further logs, whose jobs are unknown.
+        pods: the kubelet's directory of container logs.
+        patterns: patterns of further logs, whose jobs are unknown.
     """
 
     def __init__(self, pods: Path, patterns: Collection[Path]) -> None:
@@ -51,7 +51,7 @@ class LogTails:
 
         Args:
             pod_uids: the job's pods on this node.
-            outside: take logs outside of pods as well, as only this job runs there.
+            outside: whether to include logs outside of pods, because only this job runs there.
         """
         return [_tail(one) for one in list(self._locations(pod_uids, outside=outside))[:MAX_LOGS]]
 
@@ -75,11 +75,11 @@ def _tail(location: LogLocation) -> dict[str, Any]:
 
 
 def _end_of(path: Path) -> bytes:
-    """Return the end of a log, from a line's begin.
+    """Return the end of a log, from the beginning of a line.
 
     Raises:
-        OSError: it is gone, or cannot be read.
-        LogRejectedError: it is no regular file.
+        OSError: it is gone or cannot be read.
+        LogRejectedError: it is not a regular file.
     """
     descriptor = open_log(path)
     try:
@@ -92,7 +92,7 @@ def _end_of(path: Path) -> bytes:
 
 
 def last_lines(data: bytes, kept: int = KEPT_LINES) -> list[str]:
-    """Return the last lines of each rank in a log's end, in its order, redacted."""
+    """Return the last lines of each rank in the end of a log, in their order, redacted."""
     framing = Unframer()
     lines: dict[int | None, deque[tuple[int, str]]] = defaultdict(lambda: deque(maxlen=kept))
     for number, raw in enumerate((framing.feed(data) + framing.finish()).split(b"\n")):

@@ -1,7 +1,8 @@
-"""The parts of a node's evidence of a job, each bounded and each by itself.
+"""The parts of a node's evidence about a job, each limited in size and read independently.
 
-In the order in which they vanish: what RAS reports, where ranks stand, their processes, the
-kernel's log, the ends of logs. One part's failure costs that part, and says so.
+They are read in the order in which they would be lost: what RAS reports, the state of ranks, their
+processes, the kernel's log, the ends of logs. If reading one part fails, that part says so and the
+others are not affected.
 """
 
 from __future__ import annotations
@@ -30,34 +31,34 @@ from rankscope_agent.sources.training.ring_rows import NS, RingAnswer
 
 Part = Literal["ras", "stalls", "processes", "kernel", "logs"]
 PARTS: tuple[Part, ...] = get_args(Part)
-"""What can be asked for, what vanishes first before the rest."""
+"""The available parts, the most volatile first."""
 
 MAX_RANKS = 64
 BEFORE_SECONDS = 600.0
-"""The kernel's log is included from so long before the job's processes began on."""
+"""The kernel's log is included from this long before the job's processes began."""
 
 KEPT_STEPS = 500
 STEPS_SECONDS = 3600.0
-"""Of each rank so many newest records of steps are kept, none of longer before the last one."""
+"""Newest step records kept per rank, from this long before its last step at most."""
 
 KNOWN_SECONDS = 5.0
-"""For so long the parts of one question go by one look at the rings: which processes made them and
-when does not change, and what does is read from the processes themselves."""
+"""For this long, the parts of one request use the same scan of the rings: which processes created
+them and when does not change, and what does change is read from the processes themselves."""
 
 _RANK = STEP_COLUMNS.index("rank")
 
 
 class NodeEvidence:
-    """What a node knows of a job that stands; may be asked by any thread.
+    """What a node knows about a stalled job; may be queried by any thread.
 
     Args:
         rings: the node's rings.
-        stalls: where ranks stand.
+        stalls: reads the state of ranks.
         procfs: the node's procfs.
         ras: NCCL's RAS.
-        kernel: ways to the kernel's log.
-        logs: ends of logs.
-        clock: gives the Unix time in seconds.
+        kernel: sources of the kernel's log.
+        logs: reads the ends of logs.
+        clock: returns the Unix time in seconds.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class NodeEvidence:
         }
 
     def part(self, name: Part, job_id: str) -> Mapping[str, Any]:
-        """Return one part of what is known of a job.
+        """Return one part of the evidence about a job.
 
         Raises:
             OSError: the node's procfs cannot be read.
@@ -95,7 +96,7 @@ class NodeEvidence:
         return {"taken_unix_seconds": self._clock(), name: self._looks[name](job_id)}
 
     def steps(self, job_id: str, until_unix_seconds: float) -> Mapping[str, Any]:
-        """Return the newest records of a job's steps, of each rank on this node.
+        """Return the newest step records of a job, for each rank on this node.
 
         Args:
             job_id: the job.
@@ -115,7 +116,7 @@ class NodeEvidence:
         return list({ring.identity.rank: ring for ring in rings}.values())[:MAX_RANKS]
 
     def _all(self) -> Sequence[RingAnswer]:
-        """Return the rings of all jobs as they are now, or were a moment ago."""
+        """Return the rings of all jobs, from a recent scan."""
         at, rings = self._known
         if not 0 <= self._clock() - at < KNOWN_SECONDS:
             rings = self._rings.rings_of(None)
@@ -139,7 +140,7 @@ class NodeEvidence:
         return kernel_lines(self._kernel, began - BEFORE_SECONDS if began else 0.0)
 
     def _tails(self, job_id: str) -> list[dict[str, Any]]:
-        self._known = -math.inf, ()  # a job that began just now may have written into these logs
+        self._known = -math.inf, ()  # a job that began just now may have written to these logs
         pods = {ring.directory.pod_uid for ring in self._newest(job_id)}
         others = {
             ring.identity.job_id
@@ -150,12 +151,12 @@ class NodeEvidence:
 
 
 def _finite(value: Any) -> Any:
-    """Return a value of a record, None where it is a number that JSON does not have."""
+    """Return a value of a record; None for a number that JSON lacks."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def node_evidence(config: Config, rings: RingStepSource, stalls: StallSource) -> NodeEvidence:
-    """Return what the node of these settings knows of jobs."""
+    """Return the evidence reader of a node with these settings."""
     boot = config.procfs / "sys" / "kernel" / "random" / "boot_id"
     return NodeEvidence(
         rings,

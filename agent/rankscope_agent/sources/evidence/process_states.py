@@ -1,8 +1,8 @@
-"""What the kernel tells of a rank's process and its threads, as far as the agent may read it.
+"""What the kernel shows about a rank's process and threads, as far as the agent may read it.
 
-State, memory and threads are for everybody (proc(5)); where a thread sleeps in the kernel
-(`wchan`, `stack`) and its system call take the right to trace it, which agents mostly lack. What
-may not be read is said, and nothing else is left out for it.
+State, memory and threads are public (proc(5)); the place in the kernel where a thread sleeps
+(`wchan`, `stack`) and its system call require the right to trace it, which agents usually lack.
+What may not be read is reported as such, without affecting anything else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rankscope_agent.sources.stalls.process import parse
 
 MAX_STATUS_BYTES = 16 << 10
 MAX_THREADS = 512
-"""Threads listed for one process; a rank with its libraries has some 100 to 300."""
+"""Threads listed per process; a rank with its libraries has some 100 to 300."""
 
 KEPT_FIELDS = frozenset(
     (
@@ -37,36 +37,38 @@ KEPT_FIELDS = frozenset(
         *("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches", "TracerPid", "NSpid"),
     )
 )
-"""Fields of /proc/PID/status that tell something of a process that stands."""
+"""Fields of /proc/PID/status that are relevant to a stalled process."""
 
 ASLEEP = frozenset("SD")
-"""States of threads that sleep somewhere, which the kernel shows to those that may trace them."""
+"""States of threads that sleep in the kernel, which shows where to processes that may trace
+them."""
 
 ASKED_IN_VAIN = 3
-"""Sleeping threads of which the kernel may not tell where: one may have woken up meanwhile."""
+"""After this many sleeping threads without a wait channel no more are read; one may have woken up
+meanwhile."""
 
 TRACED = ("wchan", "stack", "syscall")
-"""Files of a process that take the right to trace it (PTRACE_MODE_READ_FSCREDS and above)."""
+"""Files of a process that require the right to trace it (PTRACE_MODE_READ_FSCREDS and above)."""
 
 NO_PROCESS = (
-    "no process that the agent sees holds the rank's ring: it has ended, or runs in another PID"
+    "no process visible to the agent holds the rank's ring: it has ended, or runs in another PID"
     " namespace than the agent, which needs hostPID"
 )
 
 
 def process_state(procfs: Path, pid: int | None) -> dict[str, Any]:
-    """Return what is known of a process, with why the rest is not.
+    """Return what is known about a process, and why the rest is not.
 
     Args:
         procfs: the node's procfs.
-        pid: of the process as the procfs counts; None where none is seen.
+        pid: of the process, as numbered in that procfs; None if it is not visible.
     """
     if pid is None:
         return {"not_seen": NO_PROCESS}
     place = procfs / str(pid)
     status = read_text(place / "status", MAX_STATUS_BYTES)
     if not status:
-        return {"pid": pid, "not_seen": "its process has ended, or may not be looked at"}
+        return {"pid": pid, "not_seen": "its process has ended, or may not be read"}
     known, refused = _traced(place)
     threads, more = _threads(place / "task")
     return {
@@ -86,7 +88,7 @@ def _fields(status: str) -> dict[str, str]:
 
 
 def _traced(place: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the files that take a right, and why those are missing that may not be read."""
+    """Return the files that require the right to trace, and why unreadable ones are missing."""
     known, refused = {}, {}
     for name in TRACED:
         text, why = _read(place / name)
@@ -94,7 +96,7 @@ def _traced(place: Path) -> tuple[dict[str, str], dict[str, str]]:
             refused[name] = why
         else:
             known[name] = text
-    if known.get("wchan") == "0":  # what the kernel says to those who may not know, too
+    if known.get("wchan") == "0":  # what the kernel also returns to readers without the right
         refused["wchan"] = (
             "the kernel shows no wait channel: it runs, or the agent may not trace it"
         )
@@ -110,10 +112,10 @@ def _read(path: Path) -> tuple[str, str]:
 
 
 def _threads(tasks: Path) -> tuple[list[dict[str, str]], int]:
-    """Return the threads of a process with their states, and how many were left out.
+    """Return the threads of a process with their states, and the number of those left out.
 
-    A rank has tens of them: paths are put together as text, which takes a third of what `Path`
-    does, and where the kernel does not tell of a few where they sleep, it is not asked any more.
+    A rank has tens of them: paths are built as strings, which takes a third of the time that `Path`
+    takes, and after a few sleeping threads without a wait channel no more wait channels are read.
     """
     names, more = names_in(tasks, MAX_THREADS)
     found, folder, untold = [], str(tasks), 0

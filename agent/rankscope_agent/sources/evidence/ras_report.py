@@ -1,4 +1,4 @@
-"""What NCCL's RAS reports now, as it reports it: asked once in a while, however many ask."""
+"""The current report of NCCL's RAS, queried at most once in a while, however many ask for it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.sources.nccl_ras.client import RasError, ask
 
 QUERY_SECONDS = 5.0
-"""Time that a question may take: NCCL's own client waits as long for the collection."""
+"""Time allowed for a query: NCCL's own client waits as long for the collection."""
 
 KEPT_SECONDS = 3.0
-"""All ranks of the job answer each question: two in a row are some seconds apart."""
+"""Minimum time between two queries, because all ranks of the job answer each of them."""
 
-OFF = "RAS is not asked; --nccl.ras-address localhost:28028 makes it be"
+OFF = "RAS is not queried; enable it with --nccl.ras-address localhost:28028"
 
 
 class RasReports:
-    """Asks RAS; may be used by any thread.
+    """Queries RAS; may be used by any thread.
 
     Args:
-        address: where RAS listens, None if it is not to be asked.
-        clock: gives the Unix time in seconds.
+        address: where RAS listens; None if it is not to be queried.
+        clock: returns the Unix time in seconds.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which jobs of this node stand still, by its rings alone: pure but for looking at them."""
+"""Finds the stalled jobs of this node from its rings alone: pure except for reading them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankscope_agent.sources.training.ring_rows import RingAnswer
 from rankscope_agent.sources.training.span_source import RingSpanSource
 
 STANDS_SECONDS = 60.0
-"""As long as a job is given before it is called hung, by default."""
+"""Time without steps after which a job is considered hung, by default."""
 
 STANDS_STEPS = 5.0
 FIRST_STEP_SECONDS = 600.0
@@ -19,10 +19,11 @@ LONGEST_SPAN_SECONDS = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A job whose live ranks on this node all stand.
+    """A job all of whose live ranks on this node are stalled.
 
     Args:
-        since_unix_seconds: when the newest of their steps ended, or the newest ring was made.
+        since_unix_seconds: when the newest of their steps ended or, without steps, the newest ring
+            was created.
     """
 
     job_id: str
@@ -30,11 +31,11 @@ class Standing:
 
 
 class StandingJobs:
-    """Looks for jobs that stand.
+    """Looks for stalled jobs.
 
     Args:
         rings: the node's rings.
-        spans: what ranks do beside steps.
+        spans: what ranks do besides steps.
     """
 
     def __init__(self, rings: RingStepSource, spans: RingSpanSource) -> None:
@@ -42,7 +43,7 @@ class StandingJobs:
         self._spans = spans
 
     def at(self, now: float) -> Iterator[Standing]:
-        """Yield the jobs that stand at a moment."""
+        """Yield the jobs that are stalled at a given time."""
         jobs: dict[str, dict[int, RingAnswer]] = {}
         for ring in self._rings.rings_of(None):
             if ring.identity.alive:
@@ -53,7 +54,7 @@ class StandingJobs:
                 yield Standing(job_id, since)
 
     def _busy(self, ranks: Mapping[int, RingAnswer], now: float) -> bool:
-        """Return True if a rank is in a checkpoint or the like, or was a moment ago."""
+        """Return True if a rank is in a checkpoint or the like, or was shortly before."""
         for ring in ranks.values():
             for span in self._spans.of_ring(ring):
                 began = span.start_unix_ns / 1e9

@@ -1,9 +1,9 @@
 """When the ranks on this node launched which collectives, from PyTorch's Flight Recorder.
 
-Probes in jobs of several processes have torch's worker server listen beside their rings. Where a
-rank's records do not tell waiting from computing, this collector asks there now and then, in
-windows that together cost 1 % of a core, and keeps what it hears for `/api/v1/collectives`. Who
-waited for whom takes the ranks of all nodes, which a node does not see: that is for analyzers.
+In jobs of several processes, probes make torch's worker server listen next to their rings. If a
+rank's records do not separate waiting from computing, this collector queries the server now and
+then, in windows that together cost 1 % of a core, and keeps the answers for `/api/v1/collectives`.
+Which rank waited for which can only be determined from all nodes; analyzers do that.
 """
 
 from __future__ import annotations
@@ -47,33 +47,34 @@ from rankscope_agent.sources.training.naming import JobNames
 log = logging.getLogger(__name__)
 
 FIND_SECONDS = 5.0
-"""Pause between looks for sockets, as between the looks for pods' rings."""
+"""Time between scans for sockets, as between scans for the rings of pods."""
 
 RUN_SECONDS = 6.0
-"""How long one run may ask: it ends before a collector's deadline of ten seconds, whichever rank
+"""Maximum duration of one run: it ends before a collector's deadline of ten seconds, even if a rank
 hangs."""
 
 FIRST_PAUSE_SECONDS = 30.0
 LAST_PAUSE_SECONDS = 3600.0
-"""A socket of which nothing came is left alone for so long, doubled each time."""
+"""Pause after a failed query of a socket, doubled each time."""
 
 MAX_SOCKETS = 256
-"""Sockets asked at most: 32 nodes' worth of eight ranks, for machines that run small tests."""
+"""Maximum number of sockets queried: 32 nodes' worth of eight ranks, for machines that run small
+tests."""
 
 
 def create(config: Config, pods: PodDirectory, windows: FlightWindows) -> FlightRecorderCollector:
-    """Make the collector; what it hears goes into `windows`."""
+    """Create the collector; its answers are stored in `windows`."""
     return FlightRecorderCollector(config.ring_dir, config.kubelet, windows, pods, time.time)
 
 
 @dataclass(frozen=True, slots=True)
 class RankSocket:
-    """A worker server's socket, and the rank that its ring names.
+    """A worker server's socket, and the rank according to its ring.
 
     Args:
-        owner: user who must own it; None in a pod's volume, where users may be mapped.
-        began_ns: Unix time at which the ring was made.
-        holder: who takes a place with it.
+        owner: the user who must own it; None in a pod's volume, where users may be mapped.
+        began_ns: Unix time at which the ring was created.
+        holder: whose share it counts in.
     """
 
     directory: RingDirectory
@@ -87,7 +88,7 @@ class RankSocket:
 
 @dataclass(slots=True)
 class _SocketState:
-    """How a socket has done: its cost, its pause after failures, and until when it is left."""
+    """The record of a socket: its cost, its pause after failures, and the end of that pause."""
 
     cost_seconds: float = ASSUMED_SECONDS
     pause_seconds: float = 0.0
@@ -95,14 +96,14 @@ class _SocketState:
 
 
 class FlightRecorderCollector:
-    """Asks worker servers within a budget.
+    """Queries worker servers within a budget.
 
     Args:
-        ring_dir: the node's own directory of rings.
-        kubelet: the kubelet's directory, under which pods have theirs.
+        ring_dir: the node's own ring directory.
+        kubelet: the kubelet's directory, which contains those of pods.
         windows: where windows are kept.
-        names: what the jobs of pods are called.
-        clock: gives the Unix time in seconds.
+        names: the names of the jobs of pods.
+        clock: returns the Unix time in seconds.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class FlightRecorderCollector:
         self._covered_ns: Counter[tuple[str, int]] = Counter()
 
     def collect(self) -> Iterator[Sample]:
-        """Yield what asking came to.
+        """Yield the results of the queries.
 
         Raises:
             NoData: no live rank has a worker server, and none had.
@@ -152,7 +153,7 @@ class FlightRecorderCollector:
         return self._states.setdefault(socket, _SocketState())
 
     def _find(self, now: float) -> None:
-        """List the sockets of live ranks, and forget those that are gone."""
+        """Return the sockets of live ranks, and forget those that are gone."""
         directories = list(own_directories(self._ring_dir))
         with suppress(OSError):
             directories += pod_directories(self._kubelet)
@@ -198,7 +199,7 @@ class FlightRecorderCollector:
             os.close(ring.descriptor)
 
     def _ask(self, ready: Sequence[RankSocket], now: float) -> None:
-        """Ask one rank after the other, for as long as a run may last."""
+        """Query one rank after another, for as long as a run may last."""
         deadline = time.monotonic() + RUN_SECONDS
         for socket in ready:
             left = deadline - time.monotonic()
@@ -213,16 +214,17 @@ class FlightRecorderCollector:
                 state.left_until = now + FIND_SECONDS
             except FlightError as error:
                 self._note_failure(socket, state, error, now)
-            # Waiting for a dump is what the rank spends on it, or an idle wait: never less.
+            # The rank spends the wait for a dump on producing it, or the wait is idle: an upper
+            # bound.
             state.cost_seconds = time.monotonic() - began
             self._budget.spend(state.cost_seconds)
 
     def _pull(self, socket: RankSocket, seconds: float) -> None:
-        """Fetch and keep what one rank has recorded.
+        """Fetch and store what one rank has recorded.
 
         Raises:
             FileNotFoundError: the socket is gone.
-            FlightError: nothing came of it.
+            FlightError: the query failed.
         """
         dumps: list[bytes] = []
         asked_ns = round(self._clock() * NS)
@@ -262,24 +264,24 @@ class FlightRecorderCollector:
 
 
 def _lacks_sync(ring: OpenRing) -> bool:
-    """Return True unless a rank's newest step tells waiting from computing."""
+    """Return True unless a rank's newest step separates waiting from computing."""
     capacity = ring.header.capacity
     record = read_record(ring.descriptor, newest_seq(ring.descriptor, capacity), capacity)
     return record is None or not record.flags & TIMING_MASK
 
 
 def _fullest(bodies: Sequence[bytes]) -> Launches:
-    """Return the dump with entries: a process may have the recorders of two backends.
+    """Return the dump that has entries: a process may have the recorders of two backends.
 
     Raises:
-        FlightError: there is none. A recorder that is off, or of another backend than the job's, is
-            empty too, and a rank with one is no rank that is waited for.
+        FlightError: there is none. A recorder that is off, or belongs to another backend than the
+            job's, is empty too, which must not look like a rank that launched nothing.
     """
     if not bodies:
-        raise FlightError("no_recorder", "serves no Flight Recorder, as older torch does on gloo")
+        raise FlightError("no_recorder", "serves no Flight Recorder, like older torch on gloo")
     dump = max((read_launches(body) for body in bodies), key=lambda dump: len(dump.launches))
     if not dump.launches:
         raise FlightError(
-            "empty", "has recorded no collective; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 switches it on"
+            "empty", "has recorded no collective; enable it with TORCH_NCCL_TRACE_BUFFER_SIZE=2000"
         )
     return dump

@@ -1,4 +1,4 @@
-"""Why nothing came of a rank's worker server."""
+"""Why a rank's worker server could not be queried."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
 class FlightError(Exception):
-    """Nothing came of a socket; `reason` is one of `REASONS`, the text says what was seen."""
+    """A socket could not be queried; `reason` is one of `REASONS`, the text says what was seen."""
 
     def __init__(self, reason: Reason, seen: str) -> None:
         super().__init__(seen)

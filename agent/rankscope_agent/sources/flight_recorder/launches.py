@@ -1,4 +1,4 @@
-"""The launches of a rank's collectives, from what its Flight Recorder holds. Pure."""
+"""The launches of a rank's collectives, from a dump of its Flight Recorder. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rankscope_agent.contract.flight_dump import ANSWER_LIMITS, DumpError, Entry
 from rankscope_agent.sources.flight_recorder.failures import FlightError
 
 MESSAGES = -1
-"""Instead of a number: a rank waits for messages too, but a Flight Recorder does not say how long,
-and that of gloo has no entries for them, but counts them in the `op_id` of what comes next. Entries
-that contradict themselves count as such: what they were is unknown, and there was something."""
+"""Used instead of a sequence number: a rank waits for messages too, but a Flight Recorder does not
+record how long, and that of gloo has no entries for them, only counting them in the `op_id` of the
+next entry. Entries that contradict themselves count as messages: something unknown was launched."""
 
 
 class Launch(NamedTuple):
     """One collective of one rank, or messages between two ranks.
 
-    `seq` numbers the group's collectives, alike on all of its ranks; it is `MESSAGES` for messages
-    before the time. `duration_us` is the time on the device, waiting for peers included, -1 where
-    it was not measured.
+    `seq` numbers the group's collectives, identically on all of its ranks; it is `MESSAGES` for
+    messages before `time_ns`. `duration_us` is the time on the device, including the wait for
+    peers; -1 if not measured.
     """
 
     group: str
@@ -33,13 +33,14 @@ class Launch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """What a Flight Recorder holds.
+    """The contents of a Flight Recorder.
 
     Args:
-        backend: "gloo", "nccl" or another word before the operations' colon; empty with no entry.
+        backend: "gloo", "nccl" or another word before the colon of the operations; empty without
+            entries.
         launches: in order of their time.
-        whole: nothing has been overwritten since the process began.
-        skipped: entries that contradict themselves, and are launches of unknown length at most.
+        whole: whether nothing has been overwritten since the process began.
+        skipped: number of entries that contradict themselves: at most launches of unknown length.
     """
 
     backend: str
@@ -49,19 +50,19 @@ class Launches:
 
 
 def read_launches(body: bytes) -> Launches:
-    """Read what a worker server answered.
+    """Read the answer of a worker server.
 
     Raises:
-        FlightError: it is no dump of a known version, or larger than any is.
+        FlightError: it is not a dump of a known version, or it is too large.
     """
     return launches_of(read_answer(body))
 
 
 def read_answer(body: bytes) -> FlightDump:
-    """Read the dump that a worker server answered with, which is JSON.
+    """Read the dump in a worker server's answer, which is JSON.
 
     Raises:
-        FlightError: it is no dump of a known version, or larger than any is.
+        FlightError: it is not a dump of a known version, or it is too large.
     """
     try:
         return flight_dump.read(body, ANSWER_LIMITS)
@@ -71,7 +72,7 @@ def read_answer(body: bytes) -> FlightDump:
 
 
 def launches_of(dump: FlightDump) -> Launches:
-    """Return the launches that a dump is of."""
+    """Return the launches in a dump."""
     unread = [Launch("unread", "unread", MESSAGES, at, -1) for at in dump.unread_ns]
     launches = [*_launches(dump.entries), *unread]
     launches.sort(key=lambda launch: launch.time_ns)
@@ -90,7 +91,7 @@ def _launches(entries: Sequence[Entry]) -> Iterator[Launch]:
 
 def _launch(entry: Entry) -> tuple[str, Launch]:
     """Return the backend and the launch of one entry."""
-    # Behind the space of a message stands who sends to whom.
+    # In a message's name, a space is followed by sender and receiver.
     name = entry.operation.partition(" ")[0] if entry.is_message else entry.operation
     backend, _, operation = name.partition(":")
     return backend, Launch(
@@ -103,12 +104,12 @@ def _launch(entry: Entry) -> tuple[str, Launch]:
 
 
 def _messages_before(entry: Entry, launch: Launch, unrecorded: dict[str, int]) -> bool:
-    """Return True if a group's operations since its last entry are more than its entries.
+    """Return True if a group's operations since its last entry outnumber its entries.
 
     Args:
-        entry: of the dump.
-        launch: what it says.
-        unrecorded: operations without an entry so far, by group.
+        entry: an entry of the dump.
+        launch: the launch read from it.
+        unrecorded: number of operations without an entry so far, by group.
     """
     surplus = entry.operation_id - launch.seq
     before = unrecorded.setdefault(launch.group, surplus)

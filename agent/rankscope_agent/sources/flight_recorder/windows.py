@@ -1,7 +1,7 @@
 """Stores sampled windows of each rank's collectives in bounded memory.
 
-A window says from when to when every launch of its rank is in it. Between windows nothing is known:
-what was launched there has been overwritten before anybody looked.
+Within the time of a window, every launch of its rank is recorded. Between windows nothing is known:
+what was launched there was overwritten before anyone read it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ MAX_LAUNCHES = 512_000
 """Launches kept of all ranks together, 15 MB: those of eight ranks in 32 windows of 2,000."""
 
 KEPT_SECONDS = 3600.0
-"""How long windows stay: as far back as a diagnosis looks by default."""
+"""How long windows are kept: as far back as a diagnosis looks by default."""
 
 NS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """All collectives that one process launched in a time, in columns.
+    """All collectives that one process launched within a time range, in columns.
 
     Args:
         begin_ns: Unix time from which on none is missing.
         end_ns: Unix time until which none is missing.
-        groups: names of process groups, which `group` gives by index.
-        operations: names of operations, which `operation` gives by index.
-        duration_us: on the device, -1 where it was not measured.
+        groups: names of process groups, which `group` indexes.
+        operations: names of operations, which `operation` indexes.
+        duration_us: on the device; -1 if not measured.
     """
 
     job_id: str
@@ -50,7 +50,7 @@ class Window:
 
 
 class FlightWindows:
-    """The windows of a node; any thread may ask while one adds."""
+    """The windows of a node; any thread may read while another adds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,17 +61,17 @@ class FlightWindows:
     def add(
         self, job_id: str, rank: int, process_began_ns: int, asked_ns: int, dump: Launches
     ) -> Window | None:
-        """Keep what a dump adds to the windows that are there; None if that is nothing.
+        """Store what a dump adds to the existing windows; return None if it adds nothing.
 
         Args:
             job_id: the rank's job.
             rank: its number in the job.
-            process_began_ns: Unix time since which the rank's process writes its ring.
-            asked_ns: Unix time at which the dump was asked for.
-            dump: what the process then had recorded.
+            process_began_ns: Unix time since which the rank's process has written its ring.
+            asked_ns: Unix time at which the dump was requested.
+            dump: what the process had recorded by then.
         """
         began_ns, reached_ns = self._reached.get((job_id, rank), (process_began_ns, 0))
-        if began_ns != process_began_ns:  # another process is the rank now
+        if began_ns != process_began_ns:  # the rank is another process now
             reached_ns = 0
         begin_ns = process_began_ns if dump.whole else _oldest(dump, asked_ns)
         begin_ns = max(begin_ns, reached_ns)
@@ -87,7 +87,7 @@ class FlightWindows:
         return window
 
     def since(self, job_id: str | None, since_unix_seconds: float) -> tuple[Window, ...]:
-        """Return the windows that end after a moment, of one job or all, oldest first."""
+        """Return the windows that end after a given time, of one job or all, oldest first."""
         with self._lock:
             windows = tuple(self._windows)
         return tuple(
@@ -108,10 +108,10 @@ class FlightWindows:
 
 
 def _oldest(dump: Launches, asked_ns: int) -> int:
-    """Return when the oldest entry was made, after which nothing is missing.
+    """Return the time of the oldest entry, after which nothing is missing.
 
-    Entries are made by several threads, so that their order is that of their time but for
-    microseconds: the moment of the oldest itself is left out.
+    Entries are made by several threads, so they are in order of time except for microseconds: the
+    exact time of the oldest is therefore excluded.
     """
     return dump.launches[0].time_ns + 1 if dump.launches else asked_ns
 

@@ -1,8 +1,8 @@
 """Fetches the Flight Recorder of one rank from torch's worker server, which is not trusted.
 
-The socket lies in a directory that its owner may change at any moment. It is taken by a descriptor
-that follows no link, and connected to through that very descriptor, so that what was checked is
-what answers. The time and the size of an answer are bounded.
+The socket is in a directory that its owner may change at any time. It is opened by a descriptor
+that follows no link, and connected to through that same descriptor, so that the socket that was
+checked is the one that answers. The duration and the size of an answer are limited.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from rankscope_agent.contract.flight_dump import MAX_ANSWER_BYTES
 from rankscope_agent.sources.flight_recorder.failures import FlightError, Reason
 
 HANDLERS = ("dump_nccl_trace_json", "fr_trace_json")
-"""Handlers that dump a Flight Recorder as JSON, that of NCCL first; a server of a torch with both
-has an empty one where the other backend is used."""
+"""Handlers that dump a Flight Recorder as JSON, NCCL's first; if torch has both, the one of the
+backend not in use is empty."""
 
 STACKS = "dump_traceback"
-"""Handler that writes the stacks of all threads, for which it takes the interpreter's lock."""
+"""Handler that writes the stacks of all threads, for which it acquires the interpreter's lock."""
 
 QUERY = "includecollectives=true&onlyactive=false"
-"""Of NCCL's handler: with the collectives, those that are done included. The other takes none."""
+"""Query of NCCL's handler: include collectives, also completed ones. The other takes no query."""
 
 PULL_SECONDS = 2.0
-"""A dump of 2,000 entries took 0.14 to 0.19 s on a busy machine, and stops nothing meanwhile."""
+"""A dump of 2,000 entries took 0.14 to 0.19 s on a busy machine, and blocks nothing meanwhile."""
 
 MAX_HEADER_BYTES = 16 << 10
 MAX_LIST_BYTES = 64 << 10
@@ -44,12 +44,12 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,12})\r\n", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Whom to ask.
+    """The socket to query.
 
     Args:
         directory: descriptor of the socket's directory.
-        name: the socket's name there.
-        owner: user who must own the socket and must have made its server; None for anybody.
+        name: the socket's name in it.
+        owner: user who must own the socket and must run its server; None for any user.
     """
 
     directory: int
@@ -64,18 +64,18 @@ def fetch(
     parts: Callable[[bytes], None],
     seconds: float = PULL_SECONDS,
 ) -> None:
-    """Hand each dump that the server behind a socket has to `parts`.
+    """Pass each dump of the server behind a socket to `parts`.
 
     Args:
         directory: descriptor of the socket's directory.
-        name: the socket's name there.
-        owner: user who must own the socket and must have made its server; None for anybody.
-        parts: takes a dump.
-        seconds: how long all of it may take.
+        name: the socket's name in it.
+        owner: user who must own the socket and must run its server; None for any user.
+        parts: receives each dump.
+        seconds: time limit for everything.
 
     Raises:
-        FileNotFoundError: there is no such socket.
-        FlightError: it cannot be used, or does not answer as a worker server does.
+        FileNotFoundError: the socket does not exist.
+        FlightError: it is unusable, or does not answer like a worker server.
     """
     wanted = [(handler, QUERY) for handler in HANDLERS]
     for body in ask(Question(directory, name, owner), wanted, seconds):
@@ -83,16 +83,16 @@ def fetch(
 
 
 def ask(question: Question, handlers: Sequence[tuple[str, str]], seconds: float) -> Iterator[bytes]:
-    """Yield what the server behind a socket answers under those of the handlers that it has.
+    """Yield the answers of the server behind a socket to those of the handlers that it has.
 
     Args:
-        question: whom to ask.
+        question: the socket to query.
         handlers: their names, each with its query.
-        seconds: how long all of it may take.
+        seconds: time limit for everything.
 
     Raises:
-        FileNotFoundError: there is no such socket.
-        FlightError: it cannot be used, or does not answer as a worker server does.
+        FileNotFoundError: the socket does not exist.
+        FlightError: it is unusable, or does not answer like a worker server.
     """
     deadline, owner = time.monotonic() + seconds, question.owner
     with _Descriptor(question.directory, question.name) as path_fd:
@@ -113,14 +113,14 @@ def _handlers(body: bytes) -> frozenset[str]:
     try:
         names = untrusted_json.read(body)
     except ValueError as error:
-        raise FlightError("malformed", f"no JSON: {error}") from error
+        raise FlightError("malformed", f"not JSON: {error}") from error
     if not isinstance(names, list):
-        raise FlightError("malformed", "handlers are no list")
+        raise FlightError("malformed", "handlers are not a list")
     return frozenset(name for name in names if isinstance(name, str))
 
 
 class _Descriptor:
-    """A descriptor of a directory entry itself, whatever it is, that cannot be read from."""
+    """A descriptor of a directory entry itself, of whatever type, which cannot be read from."""
 
     def __init__(self, directory: int, name: str) -> None:
         self._directory = directory
@@ -137,10 +137,10 @@ class _Descriptor:
 
 
 def _check_socket(path_fd: int, owner: int | None) -> None:
-    """Refuse what is no socket, or not the owner's own.
+    """Reject anything that is not a socket, or not the owner's own.
 
     Raises:
-        FlightError: it is so.
+        FlightError: it is rejected.
     """
     status = os.fstat(path_fd)
     if stat.S_ISLNK(status.st_mode):
@@ -148,16 +148,16 @@ def _check_socket(path_fd: int, owner: int | None) -> None:
     if not stat.S_ISSOCK(status.st_mode):
         raise FlightError("not_socket", "is not a socket")
     if status.st_nlink != 1:
-        raise FlightError("not_socket", f"has {status.st_nlink} names; another may be its real one")
+        raise FlightError("not_socket", f"has {status.st_nlink} names; another may be the real one")
     if owner is not None and status.st_uid != owner:
         raise FlightError("owner", f"belongs to user {status.st_uid}, its ring to {owner}")
 
 
 def _ask(path_fd: int, order: str, limit: int, owner: int | None, deadline: float) -> bytes:
-    """Send one request over a connection of its own and return the body of its answer.
+    """Send one request over a separate connection and return the body of its answer.
 
     Raises:
-        FlightError: no whole answer of at most `limit` bytes came before the deadline.
+        FlightError: no complete answer of at most `limit` bytes arrived before the deadline.
     """
     request = (
         f"{order} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -172,11 +172,11 @@ def _ask(path_fd: int, order: str, limit: int, owner: int | None, deadline: floa
         except TimeoutError as error:
             raise FlightError("timeout", "does not answer in time") from error
         except PermissionError as error:
-            raise FlightError("permission", "may not be connected to by the agent") from error
+            raise FlightError("permission", "refuses connections from the agent") from error
         except OSError as error:
-            # A full backlog of a non-blocking connect: the server does not accept.
+            # A full backlog on a non-blocking connect: the server does not accept.
             reason: Reason = "timeout" if error.errno == errno.EAGAIN else "refused"
-            raise FlightError(reason, f"cannot be talked to: {error.strerror}") from error
+            raise FlightError(reason, f"cannot be queried: {error.strerror}") from error
 
 
 def _wait_no_longer(connection: socket.socket, deadline: float) -> None:
@@ -218,14 +218,14 @@ def _receive(connection: socket.socket, received: bytearray, most: int, deadline
 
 
 def _length(header: bytes, limit: int) -> int:
-    """Return the length that an answer's head gives.
+    """Return the length in the header of an answer.
 
     Raises:
-        FlightError: the answer is none, reports a failure, or is longer than `limit`.
+        FlightError: the answer is malformed, reports a failure, or is longer than `limit`.
     """
     status, length = _STATUS.match(header), _LENGTH.search(header)
     if status is None or length is None:
-        raise FlightError("http", f"no answer with a length: {header[:60]!r}")
+        raise FlightError("http", f"expected an answer with a length, got {header[:60]!r}")
     if status[1] != b"200":
         raise FlightError("http", f"answers with status {status[1].decode()}")
     if int(length[1]) > limit:

@@ -128,6 +128,6 @@ def test_a_probe_that_cannot_be_copied_is_said_in_one_sentence(tmp_path):
         env=agent_environment(),
     )
     assert done.returncode == 1
-    assert done.stderr.startswith(f"rankscope-agent: {tmp_path}/file cannot be written: ")
-    with pytest.raises(ProbeCopyError, match="no probe beside"):
+    assert done.stderr.startswith(f"rankscope-agent: cannot write {tmp_path}/file: ")
+    with pytest.raises(ProbeCopyError, match="no probe next to"):
         copy_probe(tmp_path, tmp_path / "nowhere")

@@ -69,7 +69,7 @@ class NcclRasCollector:
             RasError: what answers is not RAS, or reports more than is taken.
         """
         if self._address is None:
-            raise NoData("RAS is not asked; --nccl.ras-address localhost:28028 makes it be")
+            raise NoData("RAS is not queried; enable it with --nccl.ras-address localhost:28028")
         now = self._clock()
         if not 0 <= now - self._asked < self._interval:
             self._asked = now

@@ -1,7 +1,7 @@
-"""The collector interface, and the one place where a collector's exceptions are caught.
+"""The collector interface, and the only place where a collector's exceptions are caught.
 
-A collector reads one source and yields samples. It raises `NoData` when the source is not there
-and lets every other error out: `scrape` turns both into a `Scrape` that says so.
+A collector reads one source and yields samples. It raises `NoData` if the source does not exist and
+lets every other error propagate: `scrape` turns both into a `Scrape` that describes them.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from rankscope_agent.contract.model import Sample, Scrape
 log = logging.getLogger(__name__)
 
 MAX_SAMPLES = 200_000
-"""Samples taken from one run: a hundred times the page's default limit, some 50 MB of memory. What
-a collector that never stops yielding would cost beyond it could not be served anyway."""
+"""Samples accepted from one run: a hundred times the page's default limit, some 50 MB of memory.
+More than this, from a collector that never stops yielding, could not be served anyway."""
 
 MAX_FAILURE_CHARACTERS = 500
-"""Length of a failure's text: errors may quote input, which others wrote and can be of any size."""
+"""Maximum length of a failure's text: errors may quote input, which others wrote and which can be
+of any size."""
 
 
 ABSENT = "no data: "  # how the failure of a collector without its source begins
 
 
 def lacks_source(failure: str) -> bool:
-    """Return True if a run failed for lack of its source, and not for an error."""
+    """Return True if a run failed because its source is missing, not because of an error."""
     return failure.startswith(ABSENT)
 
 
 class NoData(Exception):  # noqa: N818 - an absent source is a state, not an error
-    """The source is not there on this node; the argument says which and why."""
+    """The source does not exist on this node; the argument says which one and why."""
 
 
 class Incomplete(Exception):  # noqa: N818 - what could be read goes on the page
-    """A run read some of its source and not the rest; the run counts as failed.
+    """A run read only a part of its source; the run counts as failed.
 
     Args:
-        samples: what could be read, which stays on the page.
+        samples: what could be read, which is still served.
         reason: what could not be read, and why.
     """
 
@@ -50,20 +51,20 @@ class Incomplete(Exception):  # noqa: N818 - what could be read goes on the page
 
 
 class Collector(Protocol):
-    """One source of samples; called by one thread only, again and again."""
+    """One source of samples; called repeatedly, by one thread only."""
 
     def collect(self) -> Iterable[Sample]:
-        """Yield what the source says now.
+        """Yield the current state of the source.
 
         Raises:
-            NoData: the source does not exist here.
+            NoData: the source does not exist on this node.
             Incomplete: a part of it could not be read.
         """
         ...
 
 
 def scrape(name: str, collector: Collector, last_success: float | None) -> Scrape:
-    """Run a collector once and describe what happened, whatever it raises."""
+    """Run a collector once and return the outcome, whatever it raises."""
     begin = time.monotonic()
     failure = ""
     samples: tuple[Sample, ...] = ()
@@ -75,9 +76,9 @@ def scrape(name: str, collector: Collector, last_success: float | None) -> Scrap
     except Incomplete as gap:
         samples, failure = _take(gap.samples), str(gap)[:MAX_FAILURE_CHARACTERS]
         log_failure(name, failure)
-    except PermissionError as error:  # of the deployment, not of the collector: no traceback
+    except PermissionError as error:  # a fault of the deployment: no traceback
         failure = f"{ABSENT}{error.filename}: permission denied"[:MAX_FAILURE_CHARACTERS]
-        log.debug("collector %s may not read its source: %s", name, error)
+        log.debug("collector %s is denied access to its source: %s", name, error)
     except Exception as error:  # noqa: BLE001 - the isolation that the page stands on
         failure = f"{type(error).__name__}: {error}"[:MAX_FAILURE_CHARACTERS]
         log_failure(name, failure, traceback=True)
@@ -93,9 +94,9 @@ def scrape(name: str, collector: Collector, last_success: float | None) -> Scrap
 
 
 def log_failure(name: str, failure: str, *, what: str = "failed", traceback: bool = False) -> None:
-    """Log a collector's failure, or what else is wrong with its samples.
+    """Log a collector's failure, or a problem with its samples.
 
-    The record carries name and failure, so that a handler can thin out repetitions.
+    The record carries name and failure, so that a handler can reduce repetitions.
     """
     log.error(
         "collector %s %s: %s",
@@ -108,7 +109,7 @@ def log_failure(name: str, failure: str, *, what: str = "failed", traceback: boo
 
 
 def _take(samples: Iterable[Sample]) -> tuple[Sample, ...]:
-    """Exhaust a collector's samples within the memory it may use.
+    """Return all samples of a collector, up to a limit.
 
     Raises:
         ValueError: there are more than `MAX_SAMPLES`.

@@ -1,7 +1,7 @@
 """Small kernel files (sysfs, procfs): read once, or repeatedly through an open descriptor.
 
-Reading by `pread` on a kept descriptor costs a quarter of opening the file each time. A file that
-was replaced or removed is noticed by `is_stale`.
+Reading by `pread` on an open descriptor costs a quarter of opening the file each time. `is_stale`
+detects files that were replaced or removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rankscope_agent.settings.file_descriptors import raise_if_exhausted
 
-# Sysfs files are regular; whatever else lies there (a pipe, a link elsewhere) is not followed.
+# Sysfs files are regular; anything else there (a pipe, a link to elsewhere) is not followed.
 FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 MAX_TEXT_BYTES = 4096
@@ -26,7 +26,7 @@ def read_bytes(path: Path | str, limit: int = MAX_TEXT_BYTES) -> bytes:
     """Return the first bytes of a file.
 
     Raises:
-        OSError: it is not there, is a link, or cannot be read.
+        OSError: it does not exist, is a link, or cannot be read.
     """
     descriptor = os.open(path, FLAGS)
     try:
@@ -40,10 +40,10 @@ def read_bytes(path: Path | str, limit: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def read_text(path: Path | str, limit: int = MAX_TEXT_BYTES) -> str:
-    """Return a file's text without the white space around it, empty where it cannot be read.
+    """Return a file's text without surrounding white space; empty if it cannot be read.
 
     Raises:
-        OSError: there is no descriptor left to look at it, which says nothing of the file.
+        OSError: no descriptor is left to open it, which says nothing about the file.
     """
     try:
         return read_bytes(path, limit).decode("utf-8", "replace").strip()
@@ -53,22 +53,22 @@ def read_text(path: Path | str, limit: int = MAX_TEXT_BYTES) -> str:
 
 
 def read_number(path: Path) -> int | None:
-    """Return the whole number that a file holds, None where there is none or it is negative.
+    """Return the whole number in a file; None if there is none or it is negative.
 
     Raises:
-        OSError: there is no descriptor left to look at it.
+        OSError: no descriptor is left to open it.
     """
     text = read_text(path, 64)
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def names_in(folder: Path, limit: int) -> tuple[list[str], int]:
-    """Return the names in a folder in natural order, and how many there are beyond the limit.
+    """Return the names in a directory in natural order, and the number beyond the limit.
 
-    A folder that is absent, no folder, or a loop of links has none.
+    A path that is missing, not a directory, or a loop of links has none.
 
     Raises:
-        OSError: there is no descriptor left to look at it.
+        OSError: no descriptor is left to open it.
     """
     try:
         with os.scandir(folder) as entries:
@@ -90,7 +90,7 @@ def _part(text: str) -> tuple[int, str]:
 
 
 def resolved(path: Path) -> Path | None:
-    """Return where links lead, None where they lead nowhere or in a circle."""
+    """Return the target of links; None if they lead nowhere or in a circle."""
     try:
         return path.resolve(strict=True)
     except (OSError, RuntimeError):

@@ -1,1 +1,1 @@
-"""The GPUs of this node: readings and their sources."""
+"""The GPUs of this node: what is read of them, and from where."""

@@ -1,4 +1,4 @@
-"""Which NVIDIA GPUs the kernel shows, without a call of their driver's library."""
+"""The NVIDIA GPUs that the kernel lists, without a call to the driver's library."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pathlib import Path
 from rankscope_agent.sources.kernel_files import read_text
 
 NVIDIA_PROC = "driver/nvidia/gpus"
-"""The driver's list of its GPUs in procfs, a directory each."""
+"""The driver's list of its GPUs in procfs, one directory each."""
 
 PCI_DEVICES = "bus/pci/devices"
 
 NVIDIA_VENDOR = "0x10de"
 
 DISPLAY_CLASS = "0x03"
-"""First byte of a display controller's PCI class: VGA (0x0300) and 3D (0x0302), which data center
-GPUs are. A GPU's audio and USB functions have other classes."""
+"""First byte of a display controller's PCI class: VGA (0x0300) and 3D (0x0302), the class of data
+center GPUs. A GPU's audio and USB functions have other classes."""
 
 
 def short_pci(bus_id: str) -> str:
-    """Write `00000000:3B:00.0` as the kernel does, without the function: `0000:3b:00`."""
+    """Convert `00000000:3B:00.0` to the kernel's notation without the function: `0000:3b:00`."""
     domain, bus, rest = bus_id.lower().split(":")
     return f"{domain[-4:]:0>4}:{bus}:{rest.split('.')[0]}"
 
 
 def gpus_of_driver(procfs: Path) -> frozenset[str] | None:
-    """Return the PCI addresses in the driver's list, None where that is not there."""
+    """Return the PCI addresses in the driver's list; None if there is no list."""
     try:
         names = [entry.name for entry in (procfs / NVIDIA_PROC).iterdir()]
     except OSError:
@@ -34,7 +34,7 @@ def gpus_of_driver(procfs: Path) -> frozenset[str] | None:
 
 
 def gpus_on_bus(sysfs: Path) -> frozenset[str]:
-    """Return the PCI addresses of NVIDIA's GPUs that sysfs lists, none where there is no sysfs."""
+    """Return the PCI addresses of NVIDIA's GPUs in sysfs; empty without a sysfs."""
     try:
         devices = list((sysfs / PCI_DEVICES).iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""Counts failed calls to the driver's library by call and code."""
+"""Counts failed calls to the driver's library by call and error code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankscope_agent.sources.gpus.nvml import NvmlError, code_name
 
 
 class CallErrors:
-    """Shared by all threads that make calls; calls and codes are of bounded vocabularies."""
+    """Shared by all threads that make calls; calls and codes come from closed vocabularies."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +24,7 @@ class CallErrors:
             self._counts[error.call, code_name(error.code)] += 1
 
     def samples(self) -> Iterator[Sample]:
-        """Yield what was counted so far."""
+        """Yield the counts so far."""
         with self._lock:
             counts = dict(self._counts)
         for labels, count in sorted(counts.items()):

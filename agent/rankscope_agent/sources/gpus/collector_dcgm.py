@@ -1,7 +1,7 @@
 """The node's GPUs as exported by dcgm-exporter, for agents without access to GPUs.
 
-The endpoint is somebody else's: it may hang, be slow on purpose, or answer with anything. A page is
-fetched within one deadline for all of it, and is taken for what `gpus.dcgm` can read in it.
+The endpoint is not trusted: it may hang, be slow on purpose, or answer with anything. A page must
+arrive within one deadline, and only what `gpus.dcgm` can read in it is used.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus.dcgm import DcgmPage
 
 FETCH_SECONDS = 5.0
-"""Time between two fetches: dcgm-exporter itself looks at the GPUs every 30 s unless configured
-otherwise, so that more would only cost it CPU time. What was fetched stands until then."""
+"""Time between two fetches: dcgm-exporter itself reads the GPUs every 30 s unless configured
+otherwise, so fetching more often would only cost CPU time. The last page is served until then."""
 
 TIMEOUT_SECONDS = 4.0
-"""For connecting and for the whole page: shorter than the time between two fetches."""
+"""Time limit for connecting and for the whole page: shorter than the time between two fetches."""
 
 MAX_PAGE_BYTES = 8 << 20
-"""A node of 8 GPUs of 7 MIG devices each has some 2 MB with every field that there is."""
+"""Maximum size of a page: a node of 8 GPUs of 7 MIG devices each has some 2 MB with all fields."""
 
 CHUNK_BYTES = 65536
 
 STALE_SECONDS = 150.0
-"""Time without a change of a GPU's energy counter after which its values are old: five times the
-30 s between dcgm-exporter's own looks. A GPU that answers has used energy in any second. Exporters
-go on showing the last values of a GPU whose driver hangs."""
+"""Time without a change of a GPU's energy counter after which its values are stale: five times the
+30 s between dcgm-exporter's own readings. A GPU that answers uses energy every second. Exporters
+keep showing the last values of a GPU whose driver hangs."""
 
 
 GpuLabels = tuple[str, ...]
@@ -44,19 +44,19 @@ GpuLabels = tuple[str, ...]
 
 
 class EndpointError(Exception):
-    """The endpoint does not answer as a dcgm-exporter does; the argument says how."""
+    """The endpoint does not answer like a dcgm-exporter; the argument says how it differs."""
 
 
 def create(config: Config) -> DcgmCollector:
-    """Make the collector of a dcgm-exporter.
+    """Create the collector of a dcgm-exporter.
 
     Raises:
-        NoData: no address was given, or the GPUs are made up.
+        NoData: no address was given, or the GPUs are simulated.
     """
     if config.simulate is not None:
-        raise NoData("the node is simulated, and its GPUs with it")
+        raise NoData("the node and its GPUs are simulated")
     if not config.dcgm_url:
-        raise NoData("no --dcgm.url is given, so the GPUs are read with NVML")
+        raise NoData("--dcgm.url is not set, so the GPUs are read with NVML")
     timeout = min(TIMEOUT_SECONDS, config.deadline_seconds / 2)
     return DcgmCollector(config.dcgm_url, timeout, time.monotonic)
 
@@ -66,8 +66,8 @@ class DcgmCollector:
 
     Args:
         url: its address.
-        timeout_seconds: for all of one fetch.
-        clock: monotonic time in seconds.
+        timeout_seconds: limit for a whole fetch.
+        clock: returns monotonic time in seconds.
     """
 
     def __init__(self, url: str, timeout_seconds: float, clock: Callable[[], float]) -> None:
@@ -79,11 +79,11 @@ class DcgmCollector:
         self._energy: dict[GpuLabels, tuple[object, float]] = {}
 
     def collect(self) -> Sequence[Sample]:
-        """Return the endpoint's last answer.
+        """Return the endpoint's latest answer.
 
         Raises:
             NoData: it shows no GPU.
-            EndpointError: it answers with something else than such a page.
+            EndpointError: the answer is not such a page.
             OSError: it cannot be reached.
         """
         now = self._clock()
@@ -107,7 +107,7 @@ class DcgmCollector:
         return (*known, *current)
 
     def _old(self, samples: Iterable[Sample]) -> frozenset[GpuLabels]:
-        """Return the GPUs whose energy counter stands still."""
+        """Return the GPUs whose energy counter has stopped."""
         now = self._clock()
         before, self._energy = self._energy, {}
         for sample in samples:
@@ -121,10 +121,10 @@ class DcgmCollector:
 
 
 def fetch_text(url: str, timeout_seconds: float) -> str:
-    """Fetch a page of text within a deadline for all of it.
+    """Fetch a page of text within one deadline.
 
     Raises:
-        EndpointError: the answer is an error, a redirection, HTML, too long or too late.
+        EndpointError: the answer is an error, a redirect, HTML, too long or too late.
         OSError: there is no answer.
     """
     parts = urlsplit(url)
@@ -139,8 +139,8 @@ def fetch_text(url: str, timeout_seconds: float) -> str:
             except (OSError, http.client.HTTPException) as error:
                 if not late.is_set() and not isinstance(error, TimeoutError):
                     raise
-                late.set()  # the socket's own timeout is of the same length
-            # The end of a connection that we have cut looks like the end of the page.
+                late.set()  # the socket's own timeout has the same length
+            # The end of a connection that we shut down looks like the end of the page.
             if late.is_set():
                 raise EndpointError(f"{url} sends its page too slowly")
             return text
@@ -152,9 +152,9 @@ def fetch_text(url: str, timeout_seconds: float) -> str:
 
 @contextmanager
 def _ended_after(connected: socket.socket, seconds: float) -> Iterator[threading.Event]:
-    """Cut a connection after some time, whatever is sent on it; give what says that it was cut.
+    """Shut down a connection after some time, even while receiving; yield an event set then.
 
-    A socket's own timeout is for each piece, and who sends a byte a second never meets it.
+    A socket's own timeout applies to each piece, and never fires if a byte arrives every second.
     """
     late = threading.Event()
 
@@ -174,10 +174,10 @@ def _ended_after(connected: socket.socket, seconds: float) -> Iterator[threading
 
 
 def _answer(connection: http.client.HTTPConnection, path: str, url: str) -> str:
-    """Ask for a page.
+    """Request a page.
 
     Raises:
-        EndpointError: the answer is none.
+        EndpointError: the answer is not a page.
         OSError: the connection broke.
         http.client.HTTPException: the answer is not HTTP.
     """

@@ -1,6 +1,6 @@
-"""The node's GPUs through NVIDIA's management library, or a simulated node.
+"""The node's GPUs, read with NVIDIA's management library, or those of a simulated node.
 
-Calls of the driver are made by threads that may hang; what does not come back in time is left off
+Driver calls are made by threads, because they may hang; what does not return in time is left off
 the page. See `gpus.session`.
 """
 
@@ -17,20 +17,20 @@ from rankscope_agent.sources.gpus.nvml import DRIVER_NOT_LOADED, LIBRARY_NOT_FOU
 from rankscope_agent.sources.gpus.session import Session
 
 TIMEOUT_SECONDS = 2.0
-"""How long a run waits for the driver: a thousand times what a GPU's calls take when it is well."""
+"""How long a run waits for the driver: a thousand times what the calls of a healthy GPU take."""
 
 ABSENT = {
-    LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 is not here: no NVIDIA driver, or it is not mounted",
+    LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 not found: no NVIDIA driver, or it is not mounted",
     DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
 }
-"""Answers of a machine without GPUs, or a container that was not given any."""
+"""Answers on a machine without GPUs, or in a container that was given none."""
 
 
 def create(config: Config) -> NvmlCollector:
-    """Make the collector of the node's GPUs.
+    """Create the collector of the node's GPUs.
 
     Raises:
-        NoData: the GPUs are read elsewhere, or there is nothing to read them with.
+        NoData: the GPUs are read elsewhere, or the library is missing.
     """
     if config.simulate is None and config.dcgm_url:
         raise NoData(f"the GPUs are read from dcgm-exporter, as --dcgm.url is {config.dcgm_url}")
@@ -66,11 +66,12 @@ class NvmlCollector:
         self._silence = ""
 
     def collect(self) -> Iterable[Sample]:
-        """Return what is known of each GPU.
+        """Return what is known about each GPU.
 
         Raises:
-            NoData: there is no driver here.
-            NvmlError: the library cannot be used, such as after a driver upgrade without reload.
+            NoData: there is no driver.
+            NvmlError: the library is unusable, for instance after a driver upgrade without a
+                reload.
             Incomplete: the driver has not answered since the library was opened.
         """
         try:
@@ -84,7 +85,7 @@ class NvmlCollector:
         return samples
 
     def _described_silence(self) -> str:
-        """Say since when the driver has not answered; the same words for as long as it lasts."""
+        """Say since when the driver has not answered, in the same words for as long as it lasts."""
         seconds = self._session.silent_seconds
         if seconds is None:
             self._silence = ""

@@ -1,12 +1,12 @@
-"""Converts dcgm-exporter's samples into ours: same names and units as with NVML.
+"""Converts dcgm-exporter's samples to ours: same names and units as with NVML.
 
-Names are those of DCGM 4.6 and those from before. Traps that the tables below know:
+Names are those of DCGM 4.6 and of earlier versions. The tables below account for these pitfalls:
 
-- 4.6 renamed the utilisations to RATIO and left them at 0 to 100; those of PROF fields are 0 to 1.
-- What is not known is a huge number: one of DCGM's blanks.
-- On a partitioned GPU, values of the whole GPU come once per instance; they are counted once.
-- The same series comes once per pod where several share a GPU.
-- Times of *_VIOLATION are in nanoseconds or microseconds, depending on whom one asks; they are left
+- 4.6 renamed the utilisations to RATIO but left them at 0 to 100; those of PROF fields are 0 to 1.
+- An unknown value is a huge number: one of DCGM's blanks. - On a partitioned GPU, values of the
+whole GPU appear once per instance; they are counted once. - The same series appears once per pod if
+several share a GPU. - Times of *_VIOLATION are in nanoseconds or microseconds, depending on whom
+one asks; they are left
   out, and those of the newer fields that have their unit in the name are taken.
 """
 
@@ -37,22 +37,23 @@ from rankscope_agent.sources.gpus.readings import (
 MEBI = float(1 << 20)
 
 MAX_GPUS = 64
-"""GPUs taken from one page; a node has at most 16. More are no node's."""
+"""GPUs read from one page; a node has at most 16. A page with more is not from one node."""
 
 MAX_INSTANCES = 16
 """MIG devices of one GPU; there are at most 7 at a time."""
 
 SMALLEST_BLANK = 140737488355328.0
-"""DCGM's blank for floating point numbers (dcgm_structs.h); those after it say why it is blank."""
+"""DCGM's blank for floating point numbers (dcgm_structs.h); the following values encode the
+reason."""
 
 INT32_BLANKS = range(0x7FFFFFF0, 0x80000000)
 INT64_BLANK = float(0x7FFFFFFFFFFFFFF0)
-"""Blanks for whole numbers; the 64-bit ones are 2^63 once they were printed as floats."""
+"""Blanks for whole numbers; the 64-bit ones are 2^63 after being printed as floats."""
 
 DEV, PROF = "DCGM_FI_DEV_", "DCGM_FI_PROF_"
 
 Target = tuple[Metric, tuple[str, ...], float]
-"""Metric, its labels beyond the GPU's, and what the value is multiplied with."""
+"""Metric, its labels in addition to the GPU's, and the factor for its value."""
 
 GPU_FIELDS: Mapping[str, Target] = {
     "SM_CLOCK": (metrics.GPU_CLOCK, ("sm",), MEGA),
@@ -168,12 +169,13 @@ INSTANCE_METRICS: Mapping[Metric, Metric] = {
     metrics.GPU_MEMORY_FREE: metrics.MIG_MEMORY_FREE,
     metrics.GPU_SM_ACTIVE: metrics.MIG_SM_ACTIVE,
 }
-"""What is the instance's own on a series that names one."""
+"""Quantities that belong to the instance on a series that names one."""
 
 GRAPHICS = ("graphics",)
 
 ONLY_INSTANCE = frozenset(ACTIVITY_FIELDS.values())
-"""Instance's own as well, and without a metric of ours: neither can it pass for the GPU's."""
+"""These belong to the instance as well but have no metric of ours: they must not pass for the
+GPU's."""
 
 REASON_FIELDS = frozenset({"CLOCK_THROTTLE_REASONS", "CLOCKS_EVENT_REASONS"})
 RECOVERY_FIELDS = frozenset({"GET_GPU_RECOVERY_ACTION", "GPU_RECOVERY_ACTION"})
@@ -188,7 +190,7 @@ UNKNOWN = "unknown"
 
 
 class DcgmPage:
-    """One page turned into samples.
+    """Converts one page to samples.
 
     Args:
         text: the page.
@@ -196,7 +198,7 @@ class DcgmPage:
 
     def __init__(self, text: str) -> None:
         self.ignored: Counter[str] = Counter()
-        """Samples that were not taken over, by reason."""
+        """Samples that were not converted, by reason."""
         self._identities: dict[str, Identity] = {}
         self._found: dict[tuple[str, str, tuple[str, ...]], Sample] = {}
         self._instances: set[tuple[str, str]] = set()
@@ -210,11 +212,11 @@ class DcgmPage:
 
     @property
     def gpus(self) -> tuple[Identity, ...]:
-        """The GPUs that the page tells about."""
+        """The GPUs on the page."""
         return tuple(self._identities.values())
 
     def samples(self) -> Iterator[Sample]:
-        """Yield what was taken over, and how much was not."""
+        """Yield the converted samples, and the number of the others."""
         for identity in self._identities.values():
             yield from info_samples(identity, "")
         for (_, key, extra), sample in self._found.items():
@@ -224,7 +226,7 @@ class DcgmPage:
             yield metrics.DCGM_SERIES_IGNORED.sample(count, reason=reason)
 
     def _take(self, sample: PageSample) -> str:
-        """Take over a sample; return why not, or an empty text."""
+        """Convert a sample; return why it was rejected, or an empty text."""
         if not sample.name.startswith((DEV, PROF)):
             return "not_dcgm"
         if _is_blank(sample.value):
@@ -264,7 +266,7 @@ class DcgmPage:
         return ""
 
     def _identify(self, labels: Mapping[str, str]) -> str:
-        """Return the key of the GPU that labels name, an empty text if they name none."""
+        """Return the key of the GPU that labels name; empty if they name none."""
         gpu, uuid = labels.get("gpu", ""), labels.get("UUID", "")
         if not _INDEX.fullmatch(gpu) or (uuid and not _UUID.fullmatch(uuid)):
             return ""
@@ -290,7 +292,7 @@ def _text(value: str) -> str:
 
 
 def _instance(labels: Mapping[str, str]) -> tuple[str, str, str]:
-    """Return the labels of a MIG device; dcgm-exporter names GPU instances only."""
+    """Return the labels of a MIG device; dcgm-exporter only names GPU instances."""
     number, profile = labels["GPU_I_ID"], labels.get("GPU_I_PROFILE", "")
     return (
         number if _INDEX.fullmatch(number) else UNKNOWN,
@@ -328,14 +330,14 @@ def _reasons(mask: float) -> Iterator[Value]:
 
 
 def _is_blank(value: float) -> bool:
-    """Return True if a value is one of DCGM's, or no number at all."""
+    """Return True if a value is one of DCGM's blanks, or not a number at all."""
     if not math.isfinite(value) or value >= INT64_BLANK:
         return True
     return SMALLEST_BLANK <= value < SMALLEST_BLANK + 16 or value in INT32_BLANKS
 
 
 def _is_usable(metric: Metric, value: float) -> bool:
-    """Return True if a value can be what it says it is."""
+    """Return True if a value is plausible for its metric."""
     if metric in {metrics.GPU_TEMPERATURE, metrics.GPU_TEMPERATURE_MARGIN}:
         return -100 <= value <= 200
     if metric.name.endswith("_ratio"):

@@ -1,7 +1,7 @@
 """Parses the text of a dcgm-exporter page into samples; `dcgm` interprets them.
 
-What users' exporters send is looser than the format: labels may be separated by a comma and a
-space, names by more than one blank, samples need not follow their headers.
+The output of exporters in use is looser than the format: labels may be separated by a comma and a
+space, names by several spaces, and samples need not follow their headers.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 MAX_LINES = 50_000
-"""Lines looked at: 16 GPUs of 7 MIG devices and 100 fields are 11,200."""
+"""Lines that are read: 16 GPUs of 7 MIG devices with 100 fields make 11,200."""
 
 MAX_LINE_CHARACTERS = 4096
-"""A longer line is none of dcgm-exporter's, whose labels are names and identifiers."""
+"""A longer line is not from dcgm-exporter, whose labels are names and identifiers."""
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(.*)\})?\s+(\S+)(?:\s+-?[0-9]+)?\s*")
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
@@ -31,7 +31,7 @@ class PageSample:
 
 
 def parse_page(text: str) -> Iterator[PageSample | None]:
-    """Yield the samples of a page, and None for each line that is none and no comment either."""
+    """Yield the samples of a page, and None for each line that is neither sample nor comment."""
     for number, line in enumerate(text.splitlines()):
         if number >= MAX_LINES:
             return
@@ -54,7 +54,7 @@ def _sample(line: str) -> PageSample | None:
 
 
 def _labels(text: str) -> dict[str, str] | None:
-    """Return the labels, None if the text holds anything else."""
+    """Return the labels; None if the text contains anything else."""
     labels = {}
     at = 0
     text = text.strip()

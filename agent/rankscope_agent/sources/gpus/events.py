@@ -25,20 +25,21 @@ from rankscope_agent.sources.gpus.nvml import (
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.5
-"""One wait for events; the thread looks this often whether the session is over."""
+"""Duration of one wait for events, after which the thread checks whether the session is over."""
 
 FAILURE_PAUSE_SECONDS = 5.0
-"""Pause after a failed wait, so that a driver that fails at once is not asked in a loop."""
+"""Pause after a failed wait, so that a driver that fails immediately is not called in a tight
+loop."""
 
 MAX_XID = 1000
-"""Highest Xid taken as a label: NVIDIA's catalogue ends below 200."""
+"""Highest Xid used as a label: NVIDIA's catalogue ends below 200."""
 
 MAX_XIDS = 16
-"""Distinct Xids of one GPU that have series; a GPU that reports more is counted as `other`."""
+"""Distinct Xids of one GPU that have series; further ones are counted as `other`."""
 
 
 class EventCounts:
-    """What was reported since the agent's start; kept over sessions, by uuid."""
+    """Events since the agent's start; kept across sessions, by uuid."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -49,7 +50,7 @@ class EventCounts:
         self._identities: dict[tuple[str, str], Identity] = {}
 
     def add(self, identity: Identity, event: Event) -> None:
-        """Count an event of a GPU."""
+        """Count an event on a GPU."""
         key = identity.uuid, identity.pci
         with self._lock:
             self._identities[key] = identity
@@ -64,7 +65,7 @@ class EventCounts:
             self._times[(*key, code)] = self._clock()
 
     def samples(self) -> Iterator[Sample]:
-        """Yield the counts, and when each Xid came last."""
+        """Yield the counts, and the time of the last occurrence of each Xid."""
         with self._lock:
             xids = {key: dict(codes) for key, codes in self._xids.items()}
             times, events = dict(self._times), dict(self._events)
@@ -94,12 +95,13 @@ class EventThread:
         self._errors = errors
         self._stop = threading.Event()
         self.looked = threading.Event()
-        """Set once the first wait has ended: what was pending at the start is counted then."""
+        """Set when the first wait has ended: events that were pending at the start are counted by
+        then."""
         self._thread = threading.Thread(target=self._run, name="gpu-events", daemon=True)
         self._thread.start()
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Ask the thread to end; return whether it did."""
+        """Ask the thread to end; return whether it has ended."""
         self._stop.set()
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
@@ -113,7 +115,7 @@ class EventThread:
             self.looked.set()
 
     def _wait(self) -> bool:
-        """Take one event; return whether to wait for more."""
+        """Wait for one event; return whether to wait for more."""
         try:
             event = self._nvml.wait_event(WAIT_SECONDS)
         except NvmlError as error:

@@ -1,7 +1,7 @@
 """Implements the interface of `nvml` with NVIDIA's library, through nvidia-ml-py.
 
-Structures of the library are turned into plain numbers here, and nothing else is decided. Whether
-the installed library knows a call is found out by making it.
+This module converts the library's structures to plain numbers and decides nothing else. Whether the
+installed library supports a call is determined by making the call.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from rankscope_agent.sources.gpus.nvml import (
     NvmlError,
 )
 
-"""Below procfs: one directory per GPU that the driver has, named by its PCI address."""
+"""Below procfs: one directory per GPU of the driver, named by its PCI address."""
 
 MAX_MIG_DEVICES = 7
-"""nvmlDeviceGetMaxMigDeviceCount on every GPU so far."""
+"""The result of nvmlDeviceGetMaxMigDeviceCount on every GPU so far."""
 
 VALUE_MEMBERS: Mapping[int, str] = {
     0: "dVal",
@@ -42,7 +42,7 @@ VALUE_MEMBERS: Mapping[int, str] = {
     5: "siVal",
     6: "usVal",
 }
-"""nvmlValueType_t and the member of the union that holds such a value."""
+"""nvmlValueType_t, and the member of the union that holds such a value."""
 
 
 class NvidiaLibrary:
@@ -50,8 +50,8 @@ class NvidiaLibrary:
 
     Args:
         pynvml: the module nvidia-ml-py.
-        procfs: where the node's /proc is.
-        sysfs: where the node's /sys is.
+        procfs: the node's /proc.
+        sysfs: the node's /sys.
     """
 
     def __init__(self, pynvml: Any, procfs: Path, sysfs: Path) -> None:
@@ -76,7 +76,8 @@ class NvidiaLibrary:
         devices, self._devices = self._devices, []
         for device in devices:
             device.free()
-        # What cannot be given back must not keep the session open: the next would not be a new one.
+        # A failure to release something must not keep the session open: the next one would not be
+        # new.
         with suppress(self._pynvml.NVMLError):
             if event_set is not None:
                 self._pynvml.nvmlEventSetFree(event_set)
@@ -84,7 +85,7 @@ class NvidiaLibrary:
             self._pynvml.nvmlShutdown()
 
     def count(self) -> int:
-        """Return how many GPUs there are."""
+        """Return the number of GPUs."""
         with self._errors("count"):
             return int(self._pynvml.nvmlDeviceGetCount())
 
@@ -98,7 +99,7 @@ class NvidiaLibrary:
         return device
 
     def bound(self) -> frozenset[str] | None:
-        """Return the PCI addresses in the driver's list, None where that is not there."""
+        """Return the PCI addresses in the driver's list; None if there is no list."""
         return gpus_of_driver(self._procfs)
 
     def on_bus(self) -> frozenset[str]:
@@ -106,7 +107,7 @@ class NvidiaLibrary:
         return gpus_on_bus(self._sysfs)
 
     def wait_event(self, timeout_seconds: float) -> Event | None:
-        """Wait for an event; registers at the first call of a session."""
+        """Wait for an event; the first call of a session registers for them."""
         with self._errors("events"):
             if self._event_set is None:
                 self._event_set = self._register()
@@ -118,10 +119,10 @@ class NvidiaLibrary:
         return None
 
     def _register(self) -> Any:
-        """Register each GPU for the wanted events that it supports.
+        """Register each GPU for those of the wanted events that it supports.
 
         One unsupported bit would make the whole registration fail, and one GPU that refuses must
-        not cost the events of the others.
+        not cost the other GPUs their events.
         """
         module = self._pynvml
         event_set = module.nvmlEventSetCreate()
@@ -146,16 +147,16 @@ class NvidiaLibrary:
 
 @contextmanager
 def errors_of(pynvml: Any, call: str) -> Iterator[None]:
-    """Turn the library's errors into ours; a call that it does not have is unsupported.
+    """Convert the library's errors to ours; a missing call counts as unsupported.
 
     Raises:
-        NvmlError: the library answered with an error, or does not have the call.
+        NvmlError: the library returned an error, or lacks the call.
     """
     try:
         yield
     except pynvml.NVMLError as error:
         raise NvmlError(int(error.value), call) from None
-    except AttributeError:  # an nvidia-ml-py from before the call, or a structure of it
+    except AttributeError:  # nvidia-ml-py is older than the call or a structure of it
         raise NvmlError(FUNCTION_NOT_FOUND, call) from None
 
 
@@ -170,7 +171,7 @@ class NvidiaDevice:
         self._activity: dict[int | None, _Activity] = {}
 
     def identity(self) -> Identity:
-        """Return who it is; serial and VBIOS are left empty where the GPU does not say."""
+        """Return its identity; serial and VBIOS are empty if the GPU does not report them."""
         module, handle = self._pynvml, self._handle
         with errors_of(module, "identity"):
             uuid = _text(module.nvmlDeviceGetUUID(handle))
@@ -192,19 +193,19 @@ class NvidiaDevice:
             return ""
 
     def fields(self, requests: Sequence[FieldRequest]) -> Sequence[FieldValue]:
-        """Return an answer for each request."""
+        """Return the answer to each request."""
         with errors_of(self._pynvml, "fields"):
             answers = self._pynvml.nvmlDeviceGetFieldValues(self._handle, list(requests))
         return [_field(answer) for answer in answers]
 
     def utilization(self) -> tuple[int, int]:
-        """Return per cent of time with a kernel, and with memory traffic."""
+        """Return the percentages of time with a running kernel, and with memory traffic."""
         with errors_of(self._pynvml, "utilization"):
             rates = self._pynvml.nvmlDeviceGetUtilizationRates(self._handle)
             return int(rates.gpu), int(rates.memory)
 
     def memory(self) -> tuple[int, int]:
-        """Return total and used bytes; the first version counts the driver's own as used."""
+        """Return total and used bytes; version 1 of the call includes the driver's own memory."""
         module = self._pynvml
         with errors_of(module, "memory"):
             info = module.nvmlDeviceGetMemoryInfo(self._handle, version=module.nvmlMemory_v2)
@@ -221,7 +222,7 @@ class NvidiaDevice:
             return int(self._pynvml.nvmlDeviceGetMaxClockInfo(self._handle, domain))
 
     def clock_event_reasons(self) -> int:
-        """Return the mask of reasons; drivers before 535 know it by another name."""
+        """Return the mask of reasons; drivers before 535 use another name for it."""
         module = self._pynvml
         with errors_of(module, "clock_event_reasons"):
             try:
@@ -242,12 +243,12 @@ class NvidiaDevice:
             return int(self._pynvml.nvmlDeviceGetEnforcedPowerLimit(self._handle))
 
     def temperature(self) -> int:
-        """Return degrees of the core."""
+        """Return the core temperature in degrees Celsius."""
         with errors_of(self._pynvml, "temperature"):
             return int(self._pynvml.nvmlDeviceGetTemperature(self._handle, 0))
 
     def temperature_margin(self) -> int:
-        """Return degrees left until slowdown."""
+        """Return the degrees Celsius left until slowdown."""
         with errors_of(self._pynvml, "temperature_margin"):
             return int(self._pynvml.nvmlDeviceGetMarginTemperature(self._handle))
 
@@ -260,14 +261,14 @@ class NvidiaDevice:
             return bool(status.bThresholdExceeded)
 
     def pcie_link(self) -> tuple[int, int]:
-        """Return generation and width now."""
+        """Return the current generation and width."""
         module = self._pynvml
         with errors_of(module, "pcie_link"):
             generation = module.nvmlDeviceGetCurrPcieLinkGeneration(self._handle)
             return int(generation), int(module.nvmlDeviceGetCurrPcieLinkWidth(self._handle))
 
     def pcie_link_max(self) -> tuple[int, int]:
-        """Return generation and width that GPU and slot can do."""
+        """Return the generation and width that GPU and slot support."""
         module = self._pynvml
         with errors_of(module, "pcie_link_max"):
             generation = module.nvmlDeviceGetMaxPcieLinkGeneration(self._handle)
@@ -284,7 +285,7 @@ class NvidiaDevice:
             return int(self._pynvml.nvmlDeviceGetNvLinkErrorCounter(self._handle, link, counter))
 
     def fabric(self) -> tuple[int, int, int]:
-        """Return state, status and health; of the second version of the structure, from 535 on."""
+        """Return state, status and health, from version 2 of the structure, available since 535."""
         module = self._pynvml
         with errors_of(module, "fabric"):
             info = module.c_nvmlGpuFabricInfo_v2_t()
@@ -292,19 +293,19 @@ class NvidiaDevice:
             return int(info.state), int(info.status), int(info.healthMask)
 
     def mig_enabled(self) -> bool:
-        """Return True if the GPU is partitioned now."""
+        """Return True if the GPU is currently partitioned."""
         with errors_of(self._pynvml, "mig_enabled"):
             return bool(self._pynvml.nvmlDeviceGetMigMode(self._handle)[0])
 
     def mig_instances(self) -> Sequence[MigInstance]:
-        """Return the MIG devices that exist; numbers without one answer as not found."""
+        """Return the existing MIG devices; unused indices return not found."""
         found = []
         for number in range(MAX_MIG_DEVICES):
             with errors_of(self._pynvml, "mig_instances"):
                 try:
                     handle = self._pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self._handle, number)
                 except self._pynvml.NVMLError as error:
-                    if error.value in {2, 6}:  # invalid argument, not found
+                    if error.value in {2, 6}:  # returns invalid argument, not not found
                         continue
                     raise
                 found.append(self._mig_instance(handle))
@@ -324,7 +325,7 @@ class NvidiaDevice:
         )
 
     def activity(self, metrics: Sequence[int], gpu_instance: int | None) -> Mapping[int, float]:
-        """Return GPM metrics in per cent since the last such call, nothing at the first."""
+        """Return GPM metrics in percent since the previous call; empty at the first call."""
         with errors_of(self._pynvml, "activity"):
             if gpu_instance not in self._activity:
                 if not self._pynvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
@@ -333,13 +334,13 @@ class NvidiaDevice:
             return self._activity[gpu_instance].read(self._handle, gpu_instance)
 
     def free(self) -> None:
-        """Give back what the library has allocated for this GPU; nothing is read of it any more."""
+        """Free what the library has allocated for this GPU, which is not read any more."""
         while self._activity:
             self._activity.popitem()[1].free()
 
 
 class _Activity:
-    """Two GPM samples taken in turns, and the request that compares them."""
+    """Two GPM samples used alternately, and the request that compares them."""
 
     def __init__(self, pynvml: Any, metrics: Sequence[int]) -> None:
         self._pynvml = pynvml
@@ -354,7 +355,7 @@ class _Activity:
         self._primed = False
 
     def read(self, handle: Any, gpu_instance: int | None) -> Mapping[int, float]:
-        """Take a sample and compare it with the one before."""
+        """Take a sample and compare it with the previous one."""
         if gpu_instance is None:
             self._pynvml.nvmlGpmSampleGet(handle, self._spare)
         else:
@@ -370,7 +371,7 @@ class _Activity:
         return {int(at.metricId): float(at.value) for at in answers if at.nvmlReturn == SUCCESS}
 
     def free(self) -> None:
-        """Give both samples back."""
+        """Free both samples."""
         for sample in (self._spare, self._newest):
             with suppress(self._pynvml.NVMLError):
                 self._pynvml.nvmlGpmSampleFree(sample)
@@ -386,10 +387,10 @@ def _field(answer: Any) -> FieldValue:
 
 
 def _text(value: str | bytes) -> str:
-    """Read a text of the library; older modules give bytes."""
+    """Read a text of the library; older versions of the module return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _address(handle: Any) -> int | None:
-    """Return what a handle points to, which is the same for each handle of a GPU."""
+    """Return the address in a handle, which is the same for every handle of a GPU."""
     return ctypes.cast(handle, ctypes.c_void_p).value

@@ -1,8 +1,8 @@
-"""Single NVLinks of a GPU: series only for links with errors, links that are down or underused.
+"""Single NVLinks of a GPU: series only for links that are down, underused or have errors.
 
-What all links do together is on `rankscope_gpu_nvlink_*` every run. Single links are looked at
-more rarely, as there are 18 of them, and each of a GPU's links does the same when nothing is wrong:
-behind NVSwitches, traffic is spread evenly over them.
+The total of all links is on `rankscope_gpu_nvlink_*` in every run. Single links are read more
+rarely: there are 18 of them, and they all look the same if nothing is wrong, because NVSwitches
+spread traffic evenly over them.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from rankscope_agent.sources.gpus.nvml import (
 from rankscope_agent.sources.gpus.readings import KIBI, Value
 
 PERIOD_SECONDS = 10.0
-"""Time between two looks at single links: a link that fails does so for longer, and a hundred calls
-each second would be a hundred times the driver's lock."""
+"""Time between two readings of single links: a failure lasts longer than this, and a hundred calls
+a second would take the driver's lock as often."""
 
 DEVIATING_SHARE = 0.5
-"""A link that carries less than half of its median sibling: a bad link that is retried all along.
-More than twice as much is no fault of that link, and not looked for."""
+"""A link is underused if it carries less than half as much as its median sibling: a bad link that
+keeps retrying. Carrying more than twice as much is not a fault of the link, and is not reported."""
 
 QUIET_BYTES = 10e6
-"""Traffic of the median link between two looks, below which shares are chance: 1 MB a second."""
+"""Traffic of the median link between two readings below which shares are random: 1 MB a second."""
 
 BYTE_FIELDS: Sequence[tuple[int, int, float]] = ((138, 139, KIBI), (202, 204, 1.0))
-"""Fields of sent and received data, and their unit: of generations 2 to 4, and of the fifth."""
+"""Fields of sent and received data, and their unit: for generations 2 to 4, and for generation
+5."""
 
 
 class NvlinkReader:
-    """Looks at the links of one GPU; called by one thread only."""
+    """Reads the links of one GPU; called by one thread only."""
 
     def __init__(self) -> None:
         self._due = 0.0
@@ -48,15 +49,16 @@ class NvlinkReader:
         self._bytes: Mapping[int, float] = {}
 
     def read(self, device: Device, now: float, *, erring: bool) -> tuple[Value, ...]:
-        """Return what is to say about links.
+        """Return the samples about links.
 
         Args:
             device: the GPU.
             now: monotonic time in seconds.
-            erring: the links together have counted errors, so that it is worth to ask each.
+            erring: whether the links together have counted errors, so that reading each is
+                worthwhile.
 
         Raises:
-            NvmlError: the GPU has no links, or does not answer about them.
+            NvmlError: the GPU has no links, or does not report them.
         """
         if now >= self._due:
             self._due = now + PERIOD_SECONDS
@@ -95,7 +97,7 @@ class NvlinkReader:
 
 
 def _states(device: Device) -> Iterator[tuple[int, bool]]:
-    """Yield the links that exist, and whether they are up."""
+    """Yield the existing links, and whether each is up."""
     for link in range(MAX_NVLINKS):
         is_up = _state(device, link)
         if is_up is None:
@@ -121,7 +123,7 @@ def _errors(device: Device, links: Mapping[int, bool]) -> Iterator[Value]:
 
 
 def _count(device: Device, link: int, counter: int) -> int:
-    """Return an error counter, 0 where the link does not have it."""
+    """Return an error counter; 0 if the link lacks it."""
     try:
         return device.nvlink_errors(link, counter)
     except NvmlError as error:
@@ -131,7 +133,7 @@ def _count(device: Device, link: int, counter: int) -> int:
 
 
 def _traffic(device: Device, links: Sequence[int]) -> Mapping[int, float]:
-    """Return bytes sent and received by link, of those that say so."""
+    """Return bytes sent and received by link, for links that report them."""
     for sent, received, unit in BYTE_FIELDS:
         answers = device.fields([(field, link) for link in links for field in (sent, received)])
         pairs = zip(links, answers[::2], answers[1::2], strict=True)

@@ -1,8 +1,8 @@
 """The calls to NVIDIA's management library that the agent makes, as Protocols.
 
-The real library and the simulated node stand behind them. Units are NVML's own; `readings` turns
-them into ours. Calls that hold the driver up are left out on purpose: PCIe throughput samples for
-20 ms per counter, and lists of processes take milliseconds under the driver's lock.
+The real library and the simulated node implement them. Units are NVML's own; `readings` converts
+them to ours. Calls that block the driver are left out on purpose: PCIe throughput takes 20 ms of
+sampling per counter, and lists of processes take milliseconds under the driver's lock.
 
 Numbers and meanings are those of nvml.h and nvidia-ml-py 13.615.
 """
@@ -59,23 +59,23 @@ CODE_NAMES: Mapping[int, str] = {
     29: "invalid_state",
     999: "unknown",
 }
-"""Names of NVML's return codes; what is not here is `other`, so that labels stay bounded."""
+"""Names of NVML's return codes; all others are `other`, so that labels stay bounded."""
 
 UNSUPPORTED_CODES: Mapping[int, str] = {
-    2: "unsupported",  # a driver that is older than the field or structure asked for
+    2: "unsupported",  # the driver is older than the requested field or structure
     3: "unsupported",
     4: "no_permission",
     13: "unsupported",
     25: "unsupported",
     26: "unsupported",
 }
-"""Answers that will be the same next time, and what the agent calls them."""
+"""Answers that will not change, and what the agent calls them."""
 
 GONE_CODES = frozenset({GPU_IS_LOST, 28})
-"""Answers about a GPU that is no longer on the bus."""
+"""Answers for a GPU that is no longer on the bus."""
 
 CLOSED_CODES = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH})
-"""Answers that make every handle worthless: the driver was unloaded or replaced."""
+"""Answers that invalidate every handle: the driver was unloaded or replaced."""
 
 CLOCK_SM = 1
 CLOCK_MEMORY = 2
@@ -84,10 +84,10 @@ NVLINK_COUNTERS: Mapping[int, str] = {0: "replay", 1: "recovery", 2: "crc_flit",
 """nvmlNvLinkErrorCounter_t."""
 
 MAX_NVLINKS = 18
-"""Links of one GPU up to Blackwell; NVML 13 reserves 36 numbers."""
+"""Links of one GPU up to Blackwell; NVML 13 reserves 36 indices."""
 
 ALL_LINKS = 2**32 - 1
-"""The scope of a field value that asks for the sum over all NVLinks (UINT_MAX in nvml.h)."""
+"""The scope of a field value for the sum over all NVLinks (UINT_MAX in nvml.h)."""
 
 EVENT_XID = 8
 EVENT_NAMES: Mapping[int, str] = {
@@ -100,15 +100,15 @@ EVENT_NAMES: Mapping[int, str] = {
     16384: "gpu_unavailable",
     32768: "recovery_action",
 }
-"""nvmlEventType*: what is registered for beside Xids. Clock, power and single ECC errors are not:
-they come in numbers, and counters have them."""
+"""nvmlEventType*: the events registered for in addition to Xids. Clock, power and single ECC errors
+are left out: they are frequent, and counters cover them."""
 
 FieldRequest = tuple[int, int]
-"""Field id and scope; the scope is a link's number, `ALL_LINKS`, or 0 where there is none."""
+"""Field id and scope; the scope is a link's index, `ALL_LINKS`, or 0 if there is none."""
 
 
 class NvmlError(Exception):
-    """A call was answered with something else than success."""
+    """A call returned something other than success."""
 
     def __init__(self, code: int, call: str) -> None:
         super().__init__(f"{call}: {code_name(code)} ({code})")
@@ -117,13 +117,13 @@ class NvmlError(Exception):
 
 
 def code_name(code: int) -> str:
-    """Name a return code with a word of a bounded vocabulary."""
+    """Return a return code's name from a closed vocabulary."""
     return CODE_NAMES.get(code, "other")
 
 
 @dataclass(frozen=True, slots=True)
 class FieldValue:
-    """Answer to one field request: a return code of its own and, if that is success, a number."""
+    """The answer to one field request: its own return code and, on success, a number."""
 
     code: int
     value: float
@@ -131,11 +131,11 @@ class FieldValue:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a GPU is, as known at its first sight; unknown parts are empty.
+    """The identity of a GPU, as known when it was first seen; unknown parts are empty.
 
     Args:
         gpu: the driver's index, as nvidia-smi shows it.
-        pci: domain, bus and device as in `0000:3b:00`.
+        pci: domain, bus and device, as in `0000:3b:00`.
     """
 
     gpu: str
@@ -155,7 +155,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """A MIG device: its instances' numbers, its profile such as `1g.10gb`, its memory in bytes."""
+    """A MIG device: its instances' ids, its profile such as `1g.10gb`, its memory in bytes."""
 
     gpu_instance: int
     compute_instance: int
@@ -174,18 +174,18 @@ class Event:
 
 
 class Device(Protocol):
-    """One GPU; every method may raise `NvmlError` or not return at all."""
+    """One GPU; every method may raise `NvmlError` or never return."""
 
     def identity(self) -> Identity:
-        """Return who it is."""
+        """Return its identity."""
         ...
 
     def fields(self, requests: Sequence[FieldRequest]) -> Sequence[FieldValue]:
-        """Return an answer for each request, in their order, from one call."""
+        """Return the answer to each request, in order, from one call."""
         ...
 
     def utilization(self) -> tuple[int, int]:
-        """Return per cent of time with a kernel, and with memory traffic."""
+        """Return the percentages of time with a running kernel, and with memory traffic."""
         ...
 
     def memory(self) -> tuple[int, int]:
@@ -213,11 +213,11 @@ class Device(Protocol):
         ...
 
     def temperature(self) -> int:
-        """Return degrees of the core."""
+        """Return the core temperature in degrees Celsius."""
         ...
 
     def temperature_margin(self) -> int:
-        """Return degrees left until slowdown."""
+        """Return the degrees Celsius left until slowdown."""
         ...
 
     def sram_threshold_exceeded(self) -> bool:
@@ -225,11 +225,11 @@ class Device(Protocol):
         ...
 
     def pcie_link(self) -> tuple[int, int]:
-        """Return generation and width now."""
+        """Return the current generation and width."""
         ...
 
     def pcie_link_max(self) -> tuple[int, int]:
-        """Return generation and width that GPU and slot can do."""
+        """Return the generation and width that GPU and slot support."""
         ...
 
     def nvlink_active(self, link: int) -> bool:
@@ -245,31 +245,31 @@ class Device(Protocol):
         ...
 
     def mig_enabled(self) -> bool:
-        """Return True if the GPU is partitioned now."""
+        """Return True if the GPU is currently partitioned."""
         ...
 
     def mig_instances(self) -> Sequence[MigInstance]:
-        """Return the MIG devices that exist."""
+        """Return the existing MIG devices."""
         ...
 
     def activity(self, metrics: Sequence[int], gpu_instance: int | None) -> Mapping[int, float]:
-        """Return GPM metrics in per cent since the last such call, nothing at the first."""
+        """Return GPM metrics in percent since the previous call; empty at the first call."""
         ...
 
 
 class Nvml(Protocol):
-    """The library; one session at a time. Every method may raise `NvmlError` or not return."""
+    """The library; one session at a time. Every method may raise `NvmlError` or never return."""
 
     def open(self) -> None:
         """Start a session."""
         ...
 
     def close(self) -> None:
-        """End the session; all devices of it are worthless then."""
+        """End the session, which invalidates all of its devices."""
         ...
 
     def count(self) -> int:
-        """Return how many GPUs there are in this session."""
+        """Return the number of GPUs in this session."""
         ...
 
     def device(self, index: int) -> Device:
@@ -279,18 +279,18 @@ class Nvml(Protocol):
     def wait_event(self, timeout_seconds: float) -> Event | None:
         """Wait for an event of any GPU of this session; called by one thread only.
 
-        The first call registers for them, where the driver supports that.
+        The first call registers for events, if the driver supports that.
         """
         ...
 
     def bound(self) -> frozenset[str] | None:
-        """Return PCI addresses of the GPUs that the driver has now, None where that is unknown.
+        """Return the PCI addresses of the GPUs that the driver has now; None if unknown.
 
-        It changes when a GPU is plugged, given to a virtual machine, or the driver is reloaded,
-        of which a session itself learns nothing.
+        They change when a GPU is plugged in or given to a virtual machine, or when the driver is
+        reloaded, none of which a session notices.
         """
         ...
 
     def on_bus(self) -> frozenset[str]:
-        """Return PCI addresses of the GPUs on this node's bus, whether a driver has them or not."""
+        """Return the PCI addresses of the GPUs on the node's bus, with or without a driver."""
         ...

@@ -1,4 +1,4 @@
-"""Reads everything about one GPU in one run, and remembers what it does not support."""
+"""Reads everything about one GPU per run, and remembers what it does not support."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from rankscope_agent.sources.gpus.readings import (
 )
 
 MIG_PERIOD_SECONDS = 10.0
-"""Time between two looks at the partitioning, which people change by hand."""
+"""Time between two checks of the partitioning, which people change manually."""
 
 SM_ACTIVE_ID = 2  # NVML_GPM_METRIC_SM_UTIL
 
 PASSING_CODES = frozenset({NOT_FOUND, NOT_READY, SUCCESS})
-"""Answers that mean that there is nothing to say just now, and are no error."""
+"""Answers which mean that there is currently nothing to report, and are not errors."""
 
 
 class GpuReader:
@@ -53,9 +53,9 @@ class GpuReader:
 
     Args:
         device: the GPU.
-        identity: who it is.
+        identity: of the GPU.
         errors: where failed calls are counted.
-        clock: monotonic time in seconds.
+        clock: returns monotonic time in seconds.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class GpuReader:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin to ask for everything again."""
+        """Forget what is unsupported, so that everything is requested again."""
         self._readings = list(self._calls)
         self._fields = list(FIELDS)
         self._ask_recovery = True
@@ -90,12 +90,12 @@ class GpuReader:
         """Return the GPU's samples.
 
         Raises:
-            NvmlError: the GPU is lost, or the session is over; other failures cost their own
-                samples only.
+            NvmlError: the GPU is lost, or the session is over; other failures only cost their own
+                samples.
         """
         self._look_at_mig()
         found: dict[tuple[str, tuple[str, ...]], tuple[Metric, float]] = {}
-        # Fields first: they tell whether links have erred, and hold every counter.
+        # Fields first: they show whether links have errors, and contain every counter.
         for metric, extra, value in self._values():
             key = metric.name, extra
             if value not in BLANKS and key not in found:
@@ -120,7 +120,7 @@ class GpuReader:
     def _take(
         self, call: Callable[[], Iterable[Value]], reading: Reading | None = None
     ) -> tuple[Value, ...]:
-        """Make a call; a failure is counted, and remembered if it will always be the same."""
+        """Make a call; count a failure, and remember it if it is permanent."""
         try:
             return tuple(call())
         except NvmlError as error:
@@ -130,10 +130,10 @@ class GpuReader:
             return ()
 
     def _note(self, error: NvmlError, reading: Reading | None) -> None:
-        """Keep what a failure says.
+        """Record a failure.
 
         Raises:
-            NvmlError: the error, if nothing more can be asked.
+            NvmlError: the error, if no further call makes sense.
         """
         if error.code in GONE_CODES | CLOSED_CODES:
             raise error
@@ -178,7 +178,7 @@ class GpuReader:
             yield from self._recovery(answers[-1].code, answers[-1].value)
 
     def _fields_refused(self, code: int) -> None:
-        """Ask for no field any longer if the driver does not know them at all."""
+        """Stop requesting fields if the driver does not support them at all."""
         if code in UNSUPPORTED_CODES:
             self._refuse([field.metric for field in self._fields], code)
             self._refuse((metrics.GPU_RECOVERY_ACTION,), code)
@@ -226,7 +226,7 @@ class GpuReader:
         yield from self._links.read(device, self._clock(), erring=self._links_err)
 
     def _look_at_mig(self) -> None:
-        """Find out how the GPU is partitioned; a change changes what it supports."""
+        """Read how the GPU is partitioned; a change also changes what it supports."""
         now = self._clock()
         if now < self._mig_due:
             return
@@ -257,7 +257,7 @@ class GpuReader:
 
 
 def _reading_name(metric: str, partly: Collection[str | None]) -> str:
-    """Name what is missing: the group if nothing of it is there, else the metric alone."""
+    """Return the name of what is missing: the group if all of it is missing, else the metric."""
     group = GROUPS.get(metric)
     if group is None or group in partly:
         return metric.removeprefix("rankscope_gpu_")
@@ -281,7 +281,7 @@ def _activity(device: Device) -> Iterator[Value]:
 
 
 def info_samples(identity: Identity, mig: str) -> Iterator[Sample]:
-    """Return who a GPU is, which is known as long as the agent has once seen it."""
+    """Return the identity of a GPU, which stays known once the agent has seen it."""
     labels = (
         *identity.labels,
         identity.vendor,

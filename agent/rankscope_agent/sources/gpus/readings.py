@@ -1,4 +1,4 @@
-"""Readings of a GPU: tables from NVML calls and field values to our metrics and units."""
+"""Tables that map NVML calls and field values of a GPU to our metrics and units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.gpus.nvml import ALL_LINKS, CLOCK_MEMORY, CLOCK_SM, Device
 
 Value = tuple[Metric, tuple[str, ...], float]
-"""A metric, its labels beyond those of the GPU, and the value in the metric's unit."""
+"""A metric, its labels in addition to those of the GPU, and the value in the metric's unit."""
 
 MEGA = 1e6
 MILLI = 1e-3
@@ -19,25 +19,26 @@ PERCENT = 0.01
 KIBI = 1024.0
 
 BLANKS = frozenset({2**32 - 1, 2**64 - 1, 2**63 - 1})
-"""All ones: what a field reads as whose register could not be read."""
+"""All ones: the value of a field whose register could not be read."""
 
 MAX_PCIE_LANES = 32
-"""Wider links do not exist; after a bus loss the width reads 63."""
+"""Wider links do not exist; after the GPU has fallen off the bus the width reads 63."""
 
 MAX_TEMPERATURE = 200
-"""No GPU reports more and lives; sentinels such as 255 and 511 do."""
+"""No working GPU reports more; sentinels such as 255 and 511 do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field value and what becomes of it.
+    """A field value and its conversion.
 
     Args:
         id: NVML_FI_DEV_* number.
-        labels: values of the metric's labels beyond the GPU's.
-        scale: raw unit to the metric's unit.
+        labels: values of the metric's labels in addition to the GPU's.
+        scale: factor from the raw unit to the metric's unit.
         scope: `ALL_LINKS` for sums over NVLinks.
-        if_nonzero: export it only from the first value above 0 on; rare errors cost no series.
+        if_nonzero: whether it is exported only once its value has exceeded 0, so that rare errors
+            take no series.
     """
 
     id: int
@@ -84,7 +85,7 @@ FIELDS: tuple[Field, ...] = (
     Field(45, metrics.GPU_NVLINK_ERRORS, ("crc_data",), if_nonzero=True),
     Field(52, metrics.GPU_NVLINK_ERRORS, ("replay",), if_nonzero=True),
     Field(59, metrics.GPU_NVLINK_ERRORS, ("recovery",), if_nonzero=True),
-    # The fifth generation counts anew, and answers to the fields above as not supported.
+    # The fifth generation has separate counters, and returns not supported for the fields above.
     Field(202, metrics.GPU_NVLINK_TRANSMIT, (), 1.0, ALL_LINKS),
     Field(204, metrics.GPU_NVLINK_RECEIVE, (), 1.0, ALL_LINKS),
     Field(208, metrics.GPU_NVLINK_ERRORS, ("receive",), 1.0, ALL_LINKS),
@@ -100,7 +101,8 @@ FIELDS: tuple[Field, ...] = (
     Field(214, metrics.GPU_NVLINK_ERRORS, ("recovery_failed",), 1.0, ALL_LINKS, if_nonzero=True),
     Field(221, metrics.GPU_NVLINK_ERRORS, ("symbol",), 1.0, ALL_LINKS, if_nonzero=True),
 )
-"""Read every run in one call. Of two fields of the same series the first that answers counts."""
+"""Read in every run, in one call. Of two fields of the same series, the first that answers
+counts."""
 
 RECOVERY_FIELD = 230
 RECOVERY_ACTIONS: Mapping[int, str] = {
@@ -121,7 +123,7 @@ CLOCK_EVENT_BITS: Mapping[int, str] = {
     64: "hw_thermal_slowdown",
     128: "hw_power_brake",
 }
-"""nvmlClocksEventReason bits that are exported as 0 or 1 always."""
+"""nvmlClocksEventReason bits that are always exported, as 0 or 1."""
 
 RARE_CLOCK_EVENT_BITS: Mapping[int, str] = {
     1: "idle",
@@ -132,7 +134,7 @@ RARE_CLOCK_EVENT_BITS: Mapping[int, str] = {
     512: "board_limit",
     1024: "reliability",
 }
-"""Bits that are exported from the first time on that they were seen."""
+"""Bits that are exported once they have been seen."""
 
 ACTIVITY_METRICS: Mapping[int, Metric] = {
     2: metrics.GPU_SM_ACTIVE,
@@ -146,8 +148,7 @@ INSTEAD: Mapping[str, str] = {
     metrics.GPU_RETIRED_PENDING.name: metrics.GPU_REMAP_PENDING.name,
     metrics.GPU_MEMORY_ACTIVITY.name: metrics.GPU_DRAM_ACTIVE.name,
 }
-"""Metrics that are not missed where the other one is there; they are not called unsupported
-then."""
+"""A metric is not reported as unsupported if the other one of its pair exists."""
 
 GROUPS: Mapping[str, str] = {
     metric.name: group
@@ -175,8 +176,8 @@ GROUPS: Mapping[str, str] = {
     }.items()
     for metric in members
 }
-"""What is called unsupported together, so that a card without NVLink says so once and not four
-times; every other metric is called by its own name."""
+"""Metrics that are reported as unsupported together, so that a card without NVLink says so once and
+not four times; every other metric is reported by its own name."""
 
 FABRIC_STATES: Mapping[int, str] = {1: "not_started", 2: "in_progress", 3: "completed"}
 
@@ -188,15 +189,15 @@ FABRIC_CHECKS: Sequence[tuple[str, int, int]] = (
 )
 """Name, shift and mask in the health mask; a value of 1 is true, 2 false, 0 not checked."""
 
-CONFIGURATION_SHIFT, CONFIGURATION_MASK = 8, 15  # 0 not checked, 1 none, more: what is wrong
+CONFIGURATION_SHIFT, CONFIGURATION_MASK = 8, 15  # 0 not checked, 1 none, above 1: what is wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One call and what becomes of it.
+    """One call and its conversion.
 
     Args:
-        metrics: what it gives, so that a refused one is known as unsupported.
+        metrics: the metrics that it yields, so that a refused call makes them unsupported.
         take: makes the call; may raise `NvmlError`.
     """
 
@@ -291,4 +292,4 @@ READINGS: tuple[Reading, ...] = (
     Reading((metrics.GPU_PCIE_GENERATION_MAX, metrics.GPU_PCIE_WIDTH_MAX), _pcie_max),
     Reading((metrics.GPU_FABRIC_STATE,), _fabric),
 )
-"""Calls that are made every run, one value or a few each."""
+"""Calls made in every run, each yielding one or a few values."""

@@ -1,9 +1,9 @@
 """The GPUs of this node during the agent's life: found, read, lost and found again.
 
-A session is what lies between opening the driver's library and closing it. A GPU that falls off the
-bus, a driver that is reloaded, a GPU that is plugged in: all of them end in a new session. Who a
-GPU is, is kept from when it was first seen; a lost one can no longer be asked. From its first call
-on, each GPU has a thread of its own, so that one that hangs is the only one without values.
+A session lasts from opening the driver's library to closing it. A GPU that falls off the bus, a
+reloaded driver, a GPU that is plugged in: each of them leads to a new session. The identity of a
+GPU is kept from when it was first seen, because a lost one can no longer be queried. From its first
+call on, each GPU has its own thread, so that if one hangs, only its own values are missing.
 """
 
 from __future__ import annotations
@@ -31,44 +31,45 @@ from rankscope_agent.sources.gpus.worker import Hung, Worker
 log = logging.getLogger(__name__)
 
 REOPEN_SECONDS = 5.0
-"""Time from a loss to the first attempt to open the library again: a driver reload takes some."""
+"""Time from a loss to the first attempt to reopen the library: a driver reload takes a while."""
 
 MAX_REOPEN_SECONDS = 600.0
-"""Longest time between attempts. They double: a GPU off the bus seldom comes back by itself, and
-each attempt closes the session of the healthy ones."""
+"""Longest time between attempts. It doubles each time: a GPU off the bus seldom comes back by
+itself, and each attempt closes the session of the healthy ones."""
 
 MAX_CLOSED_SECONDS = 60.0
-"""Longest time between attempts while no session is open, which then disturb nothing: the driver
-may be installed long after the agent."""
+"""Longest time between attempts while no session is open, when they disturb nothing: the driver may
+be installed long after the agent."""
 
 HEALTHY_SECONDS = 60.0
-"""A session without a loss for so long makes the next loss the first one again."""
+"""After a session without losses for this long, the next loss counts as the first one again."""
 
 BOUND_SECONDS = 5.0
-"""Time between two looks at which GPUs the driver has: one directory."""
+"""Time between two checks of the driver's list of GPUs, which read one directory."""
 
 EVENT_STOP_SECONDS = 2.0
-"""Patience with the thread of events: four of its waits."""
+"""Time to wait for the event thread to end: four of its waits."""
 
 FIRST_EVENTS_SECONDS = 0.2
-"""Patience with events that were pending when a session began, to have them on its first page."""
+"""Time to wait for events that were pending when a session began, so that they are on its first
+page."""
 
 SILENT_SECONDS = 30.0
-"""A library that takes longer to open hangs. Opening takes a second a GPU where no process keeps
-the driver's state, and the largest machines hold 16."""
+"""Time after which opening the library counts as hung. Opening takes a second per GPU if no process
+keeps the driver's state, and the largest machines have 16."""
 
 MAX_GPUS = 64
-"""GPUs taken from one driver; the largest machines hold 16. What is beyond it is not looked at."""
+"""GPUs read from one driver; the largest machines have 16. Further ones are not read."""
 
 
 @dataclass(slots=True)
 class Gpu:
-    """A GPU of the running session; without a reader it cannot be read, or does not answer yet.
+    """A GPU of the current session; without a reader it cannot be read, or has not answered yet.
 
     Args:
-        identity: who it is, or was the last time; a placeholder if that is unknown.
-        reader: set by the worker's thread once the GPU has identified itself.
-        refusal: code of what it answered to that question, 0 for none.
+        identity: its current or last known identity; a placeholder if unknown.
+        reader: set by the worker's thread after the GPU has identified itself.
+        refusal: the error code that it returned instead of its identity; 0 for none.
     """
 
     index: int
@@ -80,14 +81,14 @@ class Gpu:
 
 
 class Session:
-    """Reads all GPUs; used by one thread only, which calls of the driver never hold up for long.
+    """Reads all GPUs; used by one thread only, which driver calls never block for long.
 
     Args:
         nvml: the library.
-        timeout_seconds: how long one run waits for the GPUs, all together.
-        opening_seconds: how long the run that opens the library waits for that, which takes a
-            second a GPU where no process keeps the driver's state.
-        clock: monotonic time in seconds.
+        timeout_seconds: how long one run waits for all GPUs together.
+        opening_seconds: how long the first run waits for the library to open, which takes a second
+            per GPU if no process keeps the driver's state.
+        clock: returns monotonic time in seconds.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Session:
         self._healthy_since = self._clock()
 
     def read(self) -> Iterator[Sample]:
-        """Yield the samples of all GPUs there are or were.
+        """Yield the samples of all current and former GPUs.
 
         Raises:
             NvmlError: the library cannot be opened, and no GPU has been seen yet.
@@ -143,11 +144,11 @@ class Session:
 
     @property
     def silent_seconds(self) -> float | None:
-        """How long the library has been opening without an answer, None if it is not."""
+        """Seconds since the library began to open without answering; None if it is not opening."""
         return None if self._opening_since is None else self._clock() - self._opening_since
 
     def _never_seen(self) -> Iterator[Sample]:
-        """Describe the GPUs that the kernel shows and a library that hangs has never named."""
+        """Describe GPUs that the kernel lists but a hung library has never named."""
         if (self.silent_seconds or 0.0) < SILENT_SECONDS:
             return
         named = {identity.pci for identity in self._known.values()}
@@ -191,7 +192,7 @@ class Session:
         return (*state, *samples)
 
     def _failed(self, gpu: Gpu, error: NvmlError) -> tuple[Sample, ...]:
-        """Note a GPU that could not be read at all; return what is still known about it."""
+        """Record a GPU that could not be read at all; return what is still known about it."""
         self._errors.add(error)
         if error.code in GONE_CODES | CLOSED_CODES:
             self._plan_reopening()
@@ -213,19 +214,19 @@ class Session:
         self._healthy_since = now
 
     def _follow(self) -> None:
-        """Open a new session if one is due or the driver has other GPUs than before."""
+        """Open a new session if one is due or the driver's list of GPUs has changed."""
         now = self._clock()
         if now >= self._bound_due and self._opening_since is None:
             self._bound_due = now + BOUND_SECONDS
             bound = self._nvml.bound()
             if bound != self._bound:
-                log.info("the driver has other GPUs now: %s", sorted(bound or ()))
+                log.info("the driver's list of GPUs has changed: %s", sorted(bound or ()))
                 self._bound = bound
                 self._reopen_due = now
         if self._reopen_due is None or now < self._reopen_due:
             return
         if any(gpu.worker.busy for gpu in self._gpus):
-            return  # closing the library under a call that hangs could crash the agent
+            return  # closing the library during a hung call could crash the agent
         self._reopen()
 
     def _reopen(self) -> None:
@@ -242,7 +243,7 @@ class Session:
         try:
             count = self._opener.answer(patience)
         except Hung:
-            return  # asked again each run; meanwhile every GPU is unresponsive
+            return  # retried in every run; meanwhile every GPU is unresponsive
         except NvmlError as error:
             self._opening_since, self._reopen_due = None, None
             self._failure = error
@@ -269,10 +270,10 @@ class Session:
         return min(self._nvml.count(), MAX_GPUS)
 
     def _look(self, gpu: Gpu) -> tuple[Sample, ...]:
-        """Ask a GPU who it is; runs in its own thread, which may hang.
+        """Read a GPU's identity; runs in its own thread, which may hang.
 
         Raises:
-            NvmlError: it does not say.
+            NvmlError: it does not return its identity.
         """
         device = self._nvml.device(gpu.index)
         gpu.identity = device.identity()
@@ -280,7 +281,7 @@ class Session:
         return ()
 
     def _begin(self, count: int) -> None:
-        """Take over a new session: ask all GPUs at once who they are."""
+        """Begin a new session: request the identities of all GPUs at once."""
         now = self._clock()
         self._failure = None
         self._opened += 1
@@ -295,7 +296,7 @@ class Session:
         for gpu in self._gpus:
             self._identify_gpu(gpu, end)
         closed = [gpu.refusal for gpu in self._gpus if gpu.refusal in CLOSED_CODES]
-        if closed:  # the driver went away again
+        if closed:  # the driver has disappeared again
             self._failure = NvmlError(closed[0], "identity")
             self._gpus = tuple(gpu for gpu in self._gpus if gpu.worker.busy)
             return
@@ -306,7 +307,7 @@ class Session:
         self._events.looked.wait(FIRST_EVENTS_SECONDS)
 
     def _identify_gpu(self, gpu: Gpu, end: float) -> None:
-        """Wait for who a GPU is; one that hangs may still say so later."""
+        """Wait for a GPU's identity; one that hangs may still return it later."""
         try:
             gpu.worker.answer(end - self._clock())
         except Hung:
@@ -318,7 +319,7 @@ class Session:
                 self._plan_reopening()
 
     def _take_over(self) -> None:
-        """Register the GPUs that have identified themselves, also those that took long."""
+        """Register the GPUs that have identified themselves, including late ones."""
         for gpu in self._gpus:
             if gpu.reader is None and not gpu.refusal:
                 self._identify_gpu(gpu, self._clock())
@@ -328,7 +329,7 @@ class Session:
                 self._lost.discard(_key(gpu.identity))
 
     def _report_unidentified(self) -> None:
-        """Take a GPU that does not say who it is for the one that had its index before."""
+        """Assume that a GPU without an identity is the one that had its index before."""
         seen = {_key(identity) for identity in self._identities.values()}
         away = {at.gpu: at for key, at in self._known.items() if key not in seen}
         for gpu in self._gpus:
@@ -336,15 +337,15 @@ class Session:
                 gpu.identity = away.get(str(gpu.index), gpu.identity)
 
     def _report_missing(self) -> None:
-        """Note the known GPUs that this session does not have."""
+        """Record the known GPUs that are missing from this session."""
         present = {_key(gpu.identity) for gpu in self._gpus}
         self._lost |= self._known.keys() - present
         for key, identity in tuple(self._known.items()):
             if self._bound is not None and identity.pci not in self._bound:
-                # Taken from the driver on purpose: a GPU off the bus stays in its list.
+                # Deliberately removed from the driver: a GPU off the bus stays in its list.
                 del self._known[key]
                 self._lost.discard(key)
-        # One that has said who it is in an earlier session will do so again.
+        # A GPU that identified itself in an earlier session will do so again.
         refusing = [gpu for gpu in self._gpus if gpu.refusal and _key(gpu.identity) in self._known]
         if self._lost or refusing or any(gpu.lost for gpu in self._gpus):
             self._plan_reopening()

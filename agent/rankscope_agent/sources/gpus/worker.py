@@ -1,7 +1,7 @@
-"""A thread that makes the driver calls of one GPU, so that a hanging call blocks nothing else.
+"""A thread that makes the driver calls of one GPU, so that a hung call blocks nothing else.
 
-A call into the driver cannot be cancelled. The thread that made it is left to wait, and its GPU is
-unresponsive until the call comes back; what it then brings is old and thrown away.
+A call into the driver cannot be cancelled. The thread that made it keeps waiting, and its GPU is
+unresponsive until the call returns; its result is then outdated and discarded.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ BROKEN_CALL: tuple[type[Exception], ...] = (
     ValueError,
     ctypes.ArgumentError,
 )
-"""What a library of another version than the one we know may end in; it costs one GPU's values."""
+"""Exceptions that an incompatible version of the library may cause; they cost one GPU's values."""
 
 
 class Hung(Exception):  # noqa: N818 - a state of the driver, as NoData is one of a source
-    """The call has not returned in time, or an earlier one still has not."""
+    """The call has not returned in time, or an earlier one has still not returned."""
 
 
 class Worker(Generic[T]):
-    """Runs calls one after the other in a thread of its own; asked by one thread only."""
+    """Runs calls one after another in its own thread; used by one thread only."""
 
     def __init__(self, name: str) -> None:
         self._wanted: SimpleQueue[Callable[[], T] | None] = SimpleQueue()
@@ -60,11 +60,11 @@ class Worker(Generic[T]):
             self._wanted.put(call)
 
     def answer(self, timeout_seconds: float) -> T:
-        """Wait for what the call that was asked for returns; may be called again after `Hung`.
+        """Wait for the result of the started call; may be called again after `Hung`.
 
         Raises:
             Hung: it does not return in time.
-            NvmlError: the call raised that, or something that it should not.
+            NvmlError: the call raised it, or an unexpected exception.
         """
         if not self._asked:
             raise Hung
@@ -78,11 +78,11 @@ class Worker(Generic[T]):
         return result
 
     def stop(self) -> None:
-        """End the thread once it has nothing to do."""
+        """End the thread once it is idle."""
         self._wanted.put(None)
 
     def _discard(self) -> None:
-        """Throw away what came too late."""
+        """Discard a late result."""
         while self._outstanding and not self._done.empty():
             self._done.get()
             self._outstanding -= 1

@@ -1,4 +1,4 @@
-"""The state of the kernel's clock, read by adjtimex(2), which needs no privilege to read."""
+"""The state of the kernel's clock, read by adjtimex(2), which requires no privilege for reading."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STA_UNSYNC = 0x0040
 STA_NANO = 0x2000
 TIME_ERROR = -1
 
-# modes, offset, freq, maxerror, esterror, status: the head of struct timex (linux/timex.h).
+# modes, offset, freq, maxerror, esterror, status: the beginning of struct timex (linux/timex.h).
 _HEADER = struct.Struct("@Illlli")
 TIMEX_BYTES = 256  # the struct has 208
 
@@ -21,9 +21,9 @@ class ClockState:
     """How far the clock may be off.
 
     Args:
-        offset_seconds: what is still to be corrected.
-        max_error_seconds: bound of its error.
-        synchronized: somebody disciplines it.
+        offset_seconds: the correction that is still to be applied.
+        max_error_seconds: upper bound of its error.
+        synchronized: whether it is being disciplined.
     """
 
     offset_seconds: float
@@ -39,10 +39,10 @@ def parse_timex(data: bytes) -> ClockState:
 
 
 def read_clock() -> ClockState:
-    """Ask the kernel.
+    """Query the kernel.
 
     Raises:
-        OSError: a sandbox does not let us.
+        OSError: a sandbox forbids it.
     """
     buffer = ctypes.create_string_buffer(TIMEX_BYTES)
     library = ctypes.CDLL(None, use_errno=True)

@@ -1,7 +1,7 @@
 """The node under a training job: pressure, memory, disks, clock, errors, and its training pods.
 
-Counters here move slowly beside a step, so the node is looked at every few seconds, and pods and
-file systems more rarely still; between two looks the last values stand.
+These counters change slowly compared to a step, so the node is read every few seconds, and pods and
+file systems more rarely; in between, the last values are served.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from rankscope_agent.sources.pid_namespace import shows_node_processes
 from rankscope_agent.sources.pods.directory import PodDirectory
 
 LOOK_SECONDS = 5.0
-"""How often the node is looked at: three times in the shortest usual scrape interval (15 s)."""
+"""Time between two readings of the node: a third of the shortest usual scrape interval (15 s)."""
 
 POD_SECONDS = 30.0
-"""How often pods, their processes and file systems are looked for."""
+"""Time between two scans for pods, their processes and file systems."""
 
-MAX_MOUNTSTATS_BYTES = 4 << 20  # of some 1,000 NFS mounts
+MAX_MOUNTSTATS_BYTES = 4 << 20  # some 1,000 NFS mounts
 
 NODE_PROCESS = 1
 
 
 def create(config: Config, directory: PodDirectory) -> HostCollector:
-    """Make the collector of the node."""
+    """Create the collector of the node."""
     return HostCollector(
         config.procfs,
         config.sysfs,
@@ -49,15 +49,15 @@ def create(config: Config, directory: PodDirectory) -> HostCollector:
 
 
 class HostCollector:
-    """Looks at the node.
+    """Reads the node.
 
     Args:
         procfs: the node's procfs.
         sysfs: the node's sysfs.
         kubelet: the kubelet's directory.
-        members: gives the uids of pods that belong to jobs.
-        clock: gives seconds that never go back.
-        whole_node: process 1 of this procfs is the node's.
+        members: returns the uids of pods that belong to jobs.
+        clock: returns monotonic seconds.
+        whole_node: whether process 1 of this procfs is the node's.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class HostCollector:
         self._slow_samples: tuple[Sample, ...] = ()
 
     def collect(self) -> Sequence[Sample]:
-        """Return what is known of the node.
+        """Return what is known about the node.
 
         Raises:
             NoData: there is no procfs.
@@ -111,7 +111,7 @@ class HostCollector:
             yield from pod_samples.group_samples(group)
 
     def _seek(self) -> None:
-        """Find the training pods, and look at what is slow to look at."""
+        """Find the training pods, and read what is slow to read."""
         self._uids = frozenset((*training_volumes(self._kubelet), *self._members()))
         self._pods = self._groups.find(self._uids)
         self._slow_samples = tuple(self._look_slowly())

@@ -1,7 +1,8 @@
-"""Pure parser of /proc/PID/mountstats: NFS mounts, per operation.
+"""Pure parser of /proc/PID/mountstats: NFS mounts, by operation.
 
-Format: rpc_print_iostats in the kernel's net/sunrpc/stats.c. Each operation has its count, how
-often it was transmitted, timed out, bytes out and in, and milliseconds queued, on the wire, in all.
+Format: rpc_print_iostats in the kernel's net/sunrpc/stats.c. Each operation has its count, number
+of transmissions and timeouts, bytes sent and received, and milliseconds queued, on the wire, and in
+total.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _POD = re.compile(r"/pods/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/")
 
 @dataclass(frozen=True, slots=True)
 class NfsTotals:
-    """What was asked of a server in one kind of operation."""
+    """The totals of one kind of operation on a server."""
 
     operations: int
     retransmissions: int
@@ -46,7 +47,7 @@ Totals = Mapping[tuple[str, str], NfsTotals]
 def parse_mountstats(text: str) -> Totals:
     """Return the totals by pod (empty for the node's own mounts) and kind of operation.
 
-    Mounts of one export share their counters: within a pod each export counts once.
+    Mounts of one export share their counters: each export counts once per pod.
     """
     sums: dict[tuple[str, str], NfsTotals] = {}
     seen: set[tuple[str, str]] = set()

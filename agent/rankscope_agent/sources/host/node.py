@@ -21,21 +21,21 @@ from rankscope_agent.sources.kernel_files import names_in, read_number, read_tex
 
 RESOURCES = ("cpu", "memory", "io", "irq")
 
-MAX_TABLE_BYTES = 1 << 18  # softnet_stat has some 120 bytes for each CPU, vmstat 5 KB
+MAX_TABLE_BYTES = 1 << 18  # softnet_stat has some 120 bytes per CPU, vmstat 5 KB
 
 MAX_DEVICES = 64
-"""Memory controllers and NVMe controllers looked at; the largest nodes have some 30."""
+"""Memory controllers and NVMe controllers that are read; the largest nodes have some 30."""
 
 NVME_STATES = ("live", "dead")
 
 NVME_EVENTS = ("reset_count", "command_error_count", "command_retries_count")
-"""Counters that newer kernels have beside a controller's state."""
+"""Counters that newer kernels provide along with a controller's state."""
 
 _SEVERITIES = (("ce_count", "corrected"), ("ue_count", "uncorrected"))
 
 
 def pressure(procfs: Path) -> Iterator[Sample]:
-    """Yield pressure stall information of the resources that the kernel tells it of."""
+    """Yield pressure stall information of the resources for which the kernel provides it."""
     for resource in RESOURCES:
         for kind, seconds in parse_pressure(read_text(procfs / "pressure" / resource)).items():
             if (resource, kind) != ("cpu", "full"):  # always 0 for a whole node
@@ -43,7 +43,7 @@ def pressure(procfs: Path) -> Iterator[Sample]:
 
 
 def memory(procfs: Path) -> Iterator[Sample]:
-    """Yield memory and those killed for lack of it."""
+    """Yield memory use, and the number of processes killed for lack of memory."""
     sizes = parse_meminfo(read_text(procfs / "meminfo"))
     for name, metric in (
         ("MemAvailable", metrics.MEMORY_AVAILABLE),
@@ -57,7 +57,7 @@ def memory(procfs: Path) -> Iterator[Sample]:
 
 
 def tasks(procfs: Path) -> Iterator[Sample]:
-    """Yield how near the node is to its most tasks."""
+    """Yield the number of tasks and its limit."""
     count = parse_tasks(read_text(procfs / "loadavg"))
     limits = (read_number(procfs / "sys" / "kernel" / name) for name in ("pid_max", "threads-max"))
     known = [limit for limit in limits if limit]
@@ -66,7 +66,7 @@ def tasks(procfs: Path) -> Iterator[Sample]:
 
 
 def received_packets(procfs: Path) -> Iterator[Sample]:
-    """Yield what CPUs dropped of received packets; the table is that of the node in every pod."""
+    """Yield received packets dropped by CPUs; the table is the node's, in every pod."""
     found = parse_softnet(read_text(procfs / "net" / "softnet_stat", MAX_TABLE_BYTES))
     if found is not None:
         yield Sample(metrics.SOFTNET_DROPPED, (), found[0])
@@ -84,7 +84,7 @@ def boot(procfs: Path) -> Iterator[Sample]:
 
 
 def memory_errors(sysfs: Path) -> Iterator[Sample]:
-    """Yield what memory controllers counted, where the kernel has a driver for them."""
+    """Yield the counts of memory controllers, if the kernel has a driver for them."""
     root = sysfs / "devices" / "system" / "edac" / "mc"
     sums: Counter[str] = Counter()
     for name in names_in(root, MAX_DEVICES)[0]:
@@ -115,7 +115,7 @@ def nvme(sysfs: Path) -> Iterator[Sample]:
 
 
 def clock() -> Iterator[Sample]:
-    """Yield the state of the clock, nothing where a sandbox does not let us ask."""
+    """Yield the state of the clock; nothing if a sandbox forbids reading it."""
     try:
         state = read_clock()
     except OSError:
@@ -128,15 +128,15 @@ def clock() -> Iterator[Sample]:
 def file_systems(kubelet: Path) -> Iterator[Sample]:
     """Yield the use of the file system of pods' ephemeral storage, else of our own root.
 
-    A container's root lies on the node's file system for images, which is the same one or fills up
-    alike.
+    A container's root is on the node's file system for images, which is usually the same one or
+    fills up in the same way.
     """
     for name, path in (("kubelet", kubelet), ("root", Path("/"))):
         try:
             state = os.statvfs(path)
         except OSError:
             continue
-        usable = state.f_blocks - state.f_bfree + state.f_bavail  # without what only root may use
+        usable = state.f_blocks - state.f_bfree + state.f_bavail  # excluding root's reserve
         if usable:
             yield Sample(metrics.DISK_USED, (name,), 1 - state.f_bavail / usable)
         if state.f_files:

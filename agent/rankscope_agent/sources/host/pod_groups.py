@@ -1,4 +1,4 @@
-"""The cgroups of training pods, found once and read repeatedly (cgroup version 2)."""
+"""The cgroups of training pods, located once and read repeatedly (cgroup version 2)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rankscope_agent.sources.kernel_files import names_in, read_text
 from rankscope_agent.sources.pods.directory import PodDirectory
 
 MAX_PODS = 64
-"""Training pods followed: a node has one for each GPU at most, and some that ended."""
+"""Training pods followed: a node has one per GPU at most, and some that have ended."""
 
-MAX_ENTRIES = 4096  # looked at in one folder
+MAX_ENTRIES = 4096  # entries read in one directory
 
 MAX_DEPTH = 5
-"""Folders from the root to a pod: kubelet.slice, kubelet-kubepods.slice, its class, the pod."""
+"""Directories from the root to a pod: kubelet.slice, kubelet-kubepods.slice, its class, the pod."""
 
 _POD = re.compile(
     r".*pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"
@@ -32,14 +32,14 @@ class PodGroup:
     path: Path
 
     def text(self, name: str) -> str:
-        """Return a file of the cgroup, empty where it cannot be read."""
+        """Return a file of the cgroup; empty if it cannot be read."""
         return read_text(self.path / name, 1 << 16)
 
     def process(self) -> int | None:
-        """Return a process of its largest container, None where processes cannot be seen.
+        """Return a process of its largest container; None if processes are not visible.
 
-        The pod's own sandbox has one process and its own limits; the trainer is not that one. In
-        a PID namespace other than the node's all are 0.
+        The pod's own sandbox has one process with its own limits; it is not the trainer. In a PID
+        namespace other than the node's, all PIDs are 0.
         """
         best: list[str] = []
         for container in self._containers():
@@ -65,14 +65,14 @@ def training_volumes(kubelet: Path) -> Iterator[str]:
 
 
 def members_of_jobs(directory: PodDirectory) -> Iterator[str]:
-    """Yield the uids of this node's pods that belong to jobs and run."""
+    """Yield the uids of this node's running pods that belong to jobs."""
     for pod in directory.pods():
         if not pod.ended and directory.member(pod) is not None:
             yield pod.uid
 
 
 class PodGroups:
-    """Finds pods' cgroups below a root.
+    """Locates the cgroups of pods below a root.
 
     Args:
         root: where cgroup version 2 is mounted.
@@ -83,7 +83,7 @@ class PodGroups:
         self._found: Mapping[str, PodGroup] = {}
 
     def find(self, uids: Iterable[str]) -> tuple[PodGroup, ...]:
-        """Return the groups of these pods, those that are there."""
+        """Return the groups of these pods, as far as they exist."""
         wanted = sorted(set(uids))[:MAX_PODS]
         known = {uid: group for uid, group in self._found.items() if group.path.is_dir()}
         if any(uid not in known for uid in wanted):

@@ -22,7 +22,7 @@ from rankscope_agent.sources.kernel_files import read_text
 
 SHM = "dev/shm"
 
-MAX_MOUNTINFO_BYTES = 1 << 20  # of some 5,000 mounts
+MAX_MOUNTINFO_BYTES = 1 << 20  # some 5,000 mounts
 
 IO: tuple[tuple[str, Metric, str], ...] = (
     ("rbytes", metrics.POD_IO_BYTES, "read"),
@@ -33,7 +33,7 @@ IO: tuple[tuple[str, Metric, str], ...] = (
 
 
 def group_samples(group: PodGroup) -> Iterator[Sample]:
-    """Yield what a pod's cgroup counts."""
+    """Yield the counters of a pod's cgroup."""
     counts = parse_io(group.text("io.stat"))
     for name, metric, direction in IO:
         if name in counts:
@@ -60,13 +60,13 @@ def _throttling(group: PodGroup) -> Iterator[Sample]:
 
 
 def process_samples(procfs: Path, uid: str, process: int) -> Iterator[Sample]:
-    """Yield what one of a pod's processes (1: the node's) may lock, and its shared memory."""
+    """Yield the limit of locked memory and the shared memory of a process (1: the node's)."""
     process_directory = procfs / str(process)
     limit = parse_memlock(read_text(process_directory / "limits"))
     if limit is not None:
         yield Sample(metrics.MEMLOCK, (uid,), limit)
     mount = find_mount(read_text(process_directory / "mountinfo", MAX_MOUNTINFO_BYTES), f"/{SHM}")
-    # Only a tmpfs is asked: one that a pod mounted from elsewhere may never answer.
+    # Only a tmpfs is queried: a file system that a pod mounted from elsewhere may never answer.
     if mount is None or mount.kind != "tmpfs":
         return
     size: int | None = mount.size_bytes
@@ -82,9 +82,10 @@ def process_samples(procfs: Path, uid: str, process: int) -> Iterator[Sample]:
 
 
 def _state(process_directory: Path, device: str) -> os.statvfs_result | None:
-    """Return the state of a file system, None where that is another one or may not be looked at.
+    """Return the state of a file system; None if it is another one or access is denied.
 
-    Other processes' roots may be closed to us; our own /dev/shm is the node's if we run there.
+    We may be denied access to the roots of other processes; our own /dev/shm is the node's if we
+    run there.
     """
     try:
         found = process_directory.stat().st_dev
@@ -95,7 +96,7 @@ def _state(process_directory: Path, device: str) -> os.statvfs_result | None:
 
 
 def nfs_samples(totals: Totals, uids: frozenset[str]) -> Iterator[Sample]:
-    """Yield what NFS mounts of these pods and of the node itself did."""
+    """Yield the operations of NFS mounts of these pods and of the node itself."""
     for (pod, kind), total in totals.items():
         if pod and pod not in uids:
             continue

@@ -21,7 +21,7 @@ _SOFTNET_COLUMNS = 3  # processed, dropped, time_squeeze: softnet_seq_show in ne
 
 
 def parse_pressure(text: str) -> Mapping[str, float]:
-    """Read a pressure file: seconds waited by kind (some, full)."""
+    """Read a pressure file: seconds waited, by kind (some, full)."""
     found = (_PRESSURE.fullmatch(line.strip()) for line in text.splitlines())
     return {match[1]: int(match[2]) * MICROSECONDS for match in found if match}
 
@@ -72,18 +72,18 @@ def parse_memlock(text: str) -> float | None:
 
 
 def parse_tasks(text: str) -> int | None:
-    """Return how many tasks there are by /proc/loadavg."""
+    """Return the number of tasks in /proc/loadavg."""
     match = _LOADAVG.match(text)
     return int(match[1]) if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A mount as /proc/PID/mountinfo has it.
+    """A mount in /proc/PID/mountinfo.
 
     Args:
         device: number of its file system, `0:25`.
-        size_bytes: the largest size of a tmpfs, None where it is not limited by number.
+        size_bytes: the maximum size of a tmpfs; None if it is not limited in bytes.
     """
 
     kind: str
@@ -92,7 +92,7 @@ class Mount:
 
 
 def find_mount(mountinfo: str, point: str) -> Mount | None:
-    """Return what is mounted at a place; of several the last one hides the others."""
+    """Return what is mounted at a path; of several mounts the last one hides the others."""
     found = None
     for line in mountinfo.splitlines():
         before, separator, after = line.partition(" - ")

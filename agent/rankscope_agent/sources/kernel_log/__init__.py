@@ -1,1 +1,1 @@
-"""Reads the running kernel's log from where the node offers it; `contract.kernel` parses it."""
+"""Reads the running kernel's log from the node's sources; `contract.kernel` parses it."""

@@ -1,7 +1,7 @@
 """What the kernel reports: Xids, lost GPUs, PCIe, adapters, memory, disks, hung tasks, reboots.
 
-The log is read from /dev/kmsg where the agent may, else by syslog(2), else from journald's files.
-After a restart reading goes on where it ended in this boot, so nothing is counted twice or missed.
+The log is read from /dev/kmsg if permitted, else by syslog(2), else from journald's files. After a
+restart reading continues where it ended in this boot, so nothing is counted twice or missed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Mapping[str, float] = {"kmsg": 1.0, "syslog": 5.0, "journal": 5.0}
-"""How often a source is looked at: a look at kmsg costs one read, at the others more."""
+"""Time between two readings of a source: for kmsg a reading takes one call, for the others more."""
 
 GPU_SECONDS = 60.0
-"""How often the driver is asked which GPUs there are."""
+"""Time between two readings of the driver's list of GPUs."""
 
 SAVE_SECONDS = 10.0
-"""How often the state is written: what is known of the last moments of a boot that ends."""
+"""Time between two writes of the state, which holds the last known moments of a boot."""
 
 MAX_STATE_BYTES = 4 << 20
 STATE_FILE = "kernel_log.json"
@@ -48,17 +48,17 @@ STATE_FILE = "kernel_log.json"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What else the collector asks the node; roots and clocks.
+    """What else the collector reads on the node; paths and clocks.
 
     Args:
         procfs: the node's procfs.
-        pstore: where the kernel leaves the log of a crash.
-        wtmp: where systemd notes shutdowns.
-        state_file: where to go on after a restart.
-        clock: gives Unix time in seconds.
-        uptime: gives seconds since boot, by the clock of the kernel's records.
+        pstore: where the kernel stores the log of a crash.
+        wtmp: where systemd records shutdowns.
+        state_file: where reading continues after a restart.
+        clock: returns Unix time in seconds.
+        uptime: returns seconds since boot, by the clock of the kernel's records.
         keeps_state: whether the state file is written, or only read.
-        pod_of: gives the UID of the pod that a process is in, empty where it is unknown.
+        pod_of: returns the UID of the pod of a process; empty if unknown.
     """
 
     procfs: Path
@@ -71,12 +71,12 @@ class Node:
     pod_of: Callable[[int | None], str] = lambda _: ""
 
     def boot(self) -> str:
-        """Return the running kernel's boot id, empty if it cannot be read."""
+        """Return the running kernel's boot id; empty if it cannot be read."""
         return read_text(self.procfs / "sys" / "kernel" / "random" / "boot_id")
 
 
 def create(config: Config, directory: PodDirectory) -> KernelLogCollector:
-    """Make the collector of the kernel's log."""
+    """Create the collector of the kernel's log."""
     pod_of = partial(
         pod_of_process,
         config.procfs,
@@ -97,11 +97,12 @@ def create(config: Config, directory: PodDirectory) -> KernelLogCollector:
 
 
 class KernelLogCollector:
-    """Follows the kernel's log and counts what it says.
+    """Follows the kernel's log and counts its events.
 
     Args:
-        openers: ways to read the log, the best one first; each raises OSError if it cannot.
-        node: the node around it.
+        openers: functions that open a source of the log, the best one first; each raises OSError if
+            it cannot.
+        node: the other data of the node.
     """
 
     def __init__(self, openers: Sequence[Callable[[], Source]], node: Node) -> None:
@@ -110,7 +111,7 @@ class KernelLogCollector:
         self._boot = node.boot()
         self._source: Source | None = None
         self._cursors: dict[str, dict[str, int]] = {}
-        self._seconds = -1.0  # of the last record read in this boot, from whichever source
+        self._seconds = -1.0  # of the last record read in this boot, from any source
         self._tally = Tally()
         self._gpus: Mapping[str, GpuName] = {}
         self._looked = self._asked = self._saved = float("-inf")
@@ -118,10 +119,10 @@ class KernelLogCollector:
         self._restore()
 
     def collect(self) -> Iterator[Sample]:
-        """Yield what the log says by now.
+        """Yield the counts so far.
 
         Raises:
-            NoData: no way to read it is open to the agent.
+            NoData: the agent has access to no source of the log.
         """
         now = self._node.clock()
         source = self._source or self._open()
@@ -144,12 +145,12 @@ class KernelLogCollector:
             if self._source is not None:
                 return self._source
         raise NoData(
-            "no kernel log: /dev/kmsg, syslog(2) and the journal are closed to the agent"
+            "no kernel log: the agent has no access to /dev/kmsg, syslog(2) or the journal"
             f" ({'; '.join(refusals)})"
         )
 
     def _look(self, source: Source, now: float) -> None:
-        # A source that was not read before offers again what another one gave.
+        # A source that was not read before offers again what another one has already provided.
         known = -1.0 if source.name in self._cursors else self._seconds
         try:
             batch = source.read(self._cursors.get(source.name, {}))
@@ -176,7 +177,7 @@ class KernelLogCollector:
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            log.warning("cannot go on from %s (%s)", self._node.state_file, error)
+            log.warning("cannot continue from %s (%s)", self._node.state_file, error)
             self._tally, self._cursors, self._seconds, self._gpus = Tally(), {}, -1.0, {}
 
     def _take(self, state: dict[str, Any]) -> None:
@@ -198,7 +199,7 @@ class KernelLogCollector:
         self._tally.reboot_times[reason,] = self._node.clock() - self._node.uptime()
 
     def _save(self, now: float) -> None:
-        """Write the state beside the old one, then put it in its place."""
+        """Write the state to a temporary file, then rename it."""
         state = {
             "boot": self._boot,
             "alive_unix_seconds": now,
@@ -222,7 +223,7 @@ class KernelLogCollector:
 
 
 def _opened(opener: Callable[[], Source], refusals: list[str]) -> Source | None:
-    """Return the source, or None with one more refusal."""
+    """Return the source, or None and add a refusal."""
     try:
         return opener()
     except OSError as error:

@@ -13,20 +13,20 @@ from rankscope_agent.sources.kernel_files import names_in, read_text
 MAX_GPUS = 64
 UUID_FIELD = "GPU UUID:"
 
-# The driver writes question marks for a GPU that it could not ask.
+# The driver writes question marks for a GPU that it could not query.
 _UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
 class GpuName:
-    """A GPU's labels; `gpu` is its index by PCI address, as NVML and nvidia-smi number GPUs."""
+    """A GPU's labels; `gpu` is its index by PCI address, the numbering of NVML and nvidia-smi."""
 
     gpu: str
     uuid: str
 
 
 def gpu_names(procfs: Path) -> Mapping[str, GpuName]:
-    """Return the node's GPUs by `domain:bus:device`; none where the driver is not loaded."""
+    """Return the node's GPUs by `domain:bus:device`; empty if the driver is not loaded."""
     folder = procfs / "driver" / "nvidia" / "gpus"
     names, _ = names_in(folder, MAX_GPUS)
     known = sorted((pci, name) for name in names if (pci := pci_address(name)) is not None)
@@ -37,9 +37,9 @@ def gpu_names(procfs: Path) -> Mapping[str, GpuName]:
 
 
 def remembered(known: Mapping[str, GpuName], seen: Mapping[str, GpuName]) -> Mapping[str, GpuName]:
-    """Return the names of GPUs, of those too that the driver lists no longer or cannot ask.
+    """Return the names of GPUs, including those that the driver no longer lists or cannot query.
 
-    What is lost keeps its name, and so do the others: without it they would be counted differently.
+    A lost GPU keeps its index, and so do the others, which would be renumbered without it.
     """
     new = {
         pci: name

@@ -1,9 +1,9 @@
 """Reads kernel messages from journald's files: needs only read access to /var/log/journal.
 
 The format is that of https://systemd.io/JOURNAL_FILE_FORMAT: a header, then objects, of which entry
-arrays lead to entries and these to data. Files are only read, and never trusted: every offset and
-size is checked. Messages that journald compressed (from 512 bytes on by default) are not read; the
-kernel's lines that matter are shorter.
+arrays point to entries and these to data. Files are only read, and never trusted: every offset and
+size is checked. Messages compressed by journald (from 512 bytes on by default) are not read; the
+relevant lines of the kernel are shorter.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ COMPRESSED = 0x07  # OBJECT_COMPRESSED_XZ, _LZ4 and _ZSTD
 DATA, ENTRY, ENTRY_ARRAY = 1, 3, 6
 
 HEADER_BYTES = 240
-ENTRY_BYTES = 64  # of an entry without fields
+ENTRY_BYTES = 64  # an entry without fields
 MAX_ITEMS = 64  # fields of an entry; the kernel's have about 20
 MAX_ARRAY_ITEMS = 1 << 22
 MAX_BACKLOG = 20_000
-"""Entries read of a file that was never read: some 0.3 s of CPU, and days of a quiet node."""
+"""Entries read from a new file: some 0.3 s of CPU, and days of a quiet node."""
 
 MAX_ENTRIES = 2_000
-"""Entries read at one look and file: some 30 ms of CPU."""
+"""Entries read per file in one reading: some 30 ms of CPU."""
 
 MAX_FILES = 64
 KERNEL = b"_TRANSPORT=kernel"
@@ -37,12 +37,12 @@ MESSAGE = b"MESSAGE="
 
 
 class JournalError(ValueError):
-    """A file is no journal, or is damaged where it is read."""
+    """A file is not a journal, or is damaged where it is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a journal's header says that matters here."""
+    """The relevant parts of a journal's header."""
 
     file_id: str
     compact: bool
@@ -51,11 +51,11 @@ class Header:
 
 
 class JournalFile:
-    """One file, open for one look.
+    """One file, opened for one reading.
 
     Raises:
         OSError: it cannot be opened.
-        JournalError: it is no journal.
+        JournalError: it is not a journal.
     """
 
     def __init__(self, path: Path) -> None:
@@ -74,7 +74,7 @@ class JournalFile:
         os.close(self._descriptor)
 
     def messages(self, skip: int, boot: str, limit: int) -> Iterator[Record | None]:
-        """Yield for each entry after the first `skip` its record, None if it is not the kernel's.
+        """Yield a record for each entry after the first `skip`; None if it is not the kernel's.
 
         Raises:
             JournalError: it is damaged.
@@ -91,20 +91,20 @@ class JournalFile:
     def _read_header(self) -> Header:
         data = self._bytes(0, HEADER_BYTES)
         if not data.startswith(SIGNATURE):
-            raise JournalError("has no journal's signature")
+            raise JournalError("lacks a journal's signature")
         flags = struct.unpack_from("<I", data, 12)[0]
         entries, first_array = (struct.unpack_from("<Q", data, at)[0] for at in (152, 176))
         return Header(data[24:40].hex(), bool(flags & COMPACT), entries, first_array)
 
     def _object(self, offset: int, kind: int) -> tuple[int, int]:
-        """Return flags and size of an object of the expected kind."""
+        """Return flags and size of an object of the expected type."""
         found, flags, size = struct.unpack("<BB6xQ", self._bytes(offset, 16))
         if found != kind or size < 16:
             raise JournalError(f"has object {found} of {size} bytes at {offset}, expected {kind}")
         return flags, size
 
     def _entries(self, skip: int, limit: int) -> Iterator[int]:
-        """Yield offsets of entries; arrays double in size, so passing over them is cheap."""
+        """Yield offsets of entries; arrays double in size, so skipping them is cheap."""
         array, left = self.header.first_array, min(limit, self.header.entries - skip)
         while array and left > 0:
             _, size = self._object(array, ENTRY_ARRAY)
@@ -143,7 +143,7 @@ class JournalFile:
         return None
 
     def _is_kernel(self, items: list[int]) -> bool:
-        """Equal fields are stored once: after the first one, its place tells."""
+        """Return True if an entry is the kernel's: equal fields are stored once, at one offset."""
         if self._kernel_at:
             return self._kernel_at in items
         found = next((item for item in items if self._payload(item, KERNEL) == b""), 0)
@@ -151,7 +151,7 @@ class JournalFile:
         return bool(found)
 
     def _payload(self, offset: int, start: bytes) -> bytes | None:
-        """Return what follows the start in a data object, None if it begins otherwise."""
+        """Return what follows the prefix in a data object; None if it begins otherwise."""
         flags, size = self._object(offset, DATA)
         at = 72 if self.header.compact else 64
         length = min(size - at, len(start) + MAX_TEXT_BYTES)
@@ -163,10 +163,10 @@ class JournalFile:
 
 
 class JournalSource:
-    """The journals below a directory, of which one machine's are read.
+    """The journals below a directory, which may be of several machines; only this boot is read.
 
     Args:
-        folder: journald's directory, which has one directory for each machine id.
+        folder: journald's directory, which has one subdirectory per machine id.
         boot: the running kernel's boot id: messages of earlier boots are not read.
 
     Raises:
@@ -189,7 +189,7 @@ class JournalSource:
     def read(self, cursor: Mapping[str, int]) -> Batch:
         """Return the kernel's messages in entries that were not read yet.
 
-        A file that is damaged gives what it can, and is counted.
+        A damaged file is read as far as possible, and counted.
         """
         records: list[Record] = []
         after: dict[str, int] = {}
@@ -228,4 +228,4 @@ class JournalSource:
         after[file.header.file_id] = done
 
     def close(self) -> None:
-        """Files are closed after each look."""
+        """Do nothing: files are closed after each reading."""

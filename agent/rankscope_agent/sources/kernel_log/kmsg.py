@@ -1,7 +1,7 @@
 """Reads /dev/kmsg: sequence numbers ensure that no record is read twice or missed.
 
-Opening it takes CAP_SYSLOG (kernel.dmesg_restrict) and the device itself, which containers have
-only if they are privileged. Reading changes nothing; the agent never writes to it.
+Opening it requires CAP_SYSLOG (kernel.dmesg_restrict) and the device itself, which only privileged
+containers have. Reading changes nothing; the agent never writes to it.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from pathlib import Path
 from rankscope_agent.sources.kernel_log.records import Batch, Record, parse_kmsg
 
 READ_BYTES = 16 << 10
-"""Larger than any record: the kernel's text and keys end at 8 KiB; a smaller buffer gets EINVAL."""
+"""Larger than any record: the kernel's text and keys end at 8 KiB; smaller buffers cause EINVAL."""
 
 MAX_RECORDS = 20_000
-"""Records taken in one look: a full ring of a megabyte has some 10,000."""
+"""Records read in one go: a full ring of a megabyte has some 10,000."""
 
 
 def open_kmsg(path: Path) -> int:
-    """Return a descriptor of the device at its oldest record.
+    """Return a descriptor of the device, positioned at its oldest record.
 
     Raises:
-        OSError: it is not there or may not be read.
+        OSError: it does not exist or may not be read.
     """
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 class KmsgSource:
-    """The ring, by an open descriptor; each record comes with one read.
+    """The ring buffer, read through an open descriptor; each read returns one record.
 
     Args:
-        descriptor: what `open_kmsg` gave.
-        read: os.read, or what stands for it.
+        descriptor: as returned by `open_kmsg`.
+        read: os.read or a substitute.
 
     Raises:
         OSError: the device may be opened, but not read.
@@ -48,7 +48,7 @@ class KmsgSource:
         self._peeked = self._read()
 
     def read(self, cursor: Mapping[str, int]) -> Batch:
-        """Return the records behind the cursor's sequence number.
+        """Return the records after the cursor's sequence number.
 
         Raises:
             OSError: the device fails.
@@ -69,14 +69,14 @@ class KmsgSource:
         return Batch(found, {"sequence": last}, lost)
 
     def close(self) -> None:
-        """Let go of the device."""
+        """Close the device."""
         os.close(self._descriptor)
 
     def _read(self) -> bytes:
-        """Return the next record, nothing at the end of the ring.
+        """Return the next record; empty at the end of the ring.
 
-        EPIPE says that records were overwritten: the next read gives the oldest that is left, and
-        the gap in the sequence numbers says how many are gone.
+        EPIPE means that records were overwritten: the next read returns the oldest remaining one,
+        and the gap in the sequence numbers shows how many are gone.
         """
         data = self._read_unless_overrun()
         while data is None:

@@ -12,7 +12,7 @@ REASONS: tuple[Reason, ...] = ("clean", "crashed", "unexpected", "unknown")
 
 RECORD_BYTES = 384  # struct utmp of <bits/utmp.h>, the same on 32 and 64 bits
 TAIL_RECORDS = 512
-"""Records looked at: some weeks of logins on a busy node, read at each boot once."""
+"""Records that are read: some weeks of logins on a busy node, read once per boot."""
 
 RUN_LEVEL = 1
 SHUTDOWN = b"shutdown"
@@ -24,11 +24,11 @@ MAX_DUMPS = 1024
 
 
 def ended(pstore: Path, wtmp: Path, since_unix_seconds: float) -> Reason:
-    """Return how the boot ended that was last seen alive at a time.
+    """Return how the boot ended that was last known to be running at a given time.
 
-    A dump in pstore that is newer than that is of a crash: the kernel writes it as it dies. Systemd
-    writes a `shutdown` record to wtmp when the node goes down in order; where that file is not
-    readable, nothing can be told.
+    A newer dump in pstore stems from a crash: the kernel writes it as it dies. Systemd writes a
+    `shutdown` record to wtmp at an orderly shutdown; if that file is not readable, the end is
+    unknown.
     """
     if _has_dump(pstore, since_unix_seconds):
         return "crashed"
@@ -51,7 +51,7 @@ def _has_dump(pstore: Path, since: float) -> bool:
 
 
 def last_shutdown(wtmp: Path) -> float | None:
-    """Return when the node last went down in order; 0 if never, None if that is not to be known."""
+    """Return the time of the last orderly shutdown; 0 if there was none, None if unknown."""
     try:
         descriptor = os.open(wtmp, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -65,7 +65,7 @@ def last_shutdown(wtmp: Path) -> float | None:
     finally:
         os.close(descriptor)
     if not data:
-        return None  # emptied by rotation, or never written: it says nothing
+        return None  # emptied by rotation, or never written: inconclusive
     last = 0.0
     for at in range(0, len(data) - RECORD_BYTES + 1, RECORD_BYTES):
         user = data[at + 44 : at + 76].split(b"\0", 1)[0]

@@ -1,8 +1,9 @@
-"""Records of the kernel's ring buffer as its interfaces write them: pure, from bytes to records.
+"""Records of the kernel's ring buffer as its interfaces return them: pure, from bytes to records.
 
-/dev/kmsg (Documentation/ABI/testing/dev-kmsg) gives one record per read: priority, sequence number
-and microseconds since boot, flags, then the text; lines after it that begin with a space are
-`KEY=value`. syslog(2) gives lines `<priority>[seconds.microseconds] text` and no sequence numbers.
+/dev/kmsg (Documentation/ABI/testing/dev-kmsg) returns one record per read: priority, sequence
+number and microseconds since boot, flags, then the text; the following lines that begin with a
+space are `KEY=value`. syslog(2) returns lines `<priority>[seconds.microseconds] text` without
+sequence numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 FACILITY_BITS = 3
-"""A priority is a facility, shifted by three, and a level; the kernel's facility is 0."""
+"""A priority is a facility, shifted left by three, plus a level; the kernel's facility is 0."""
 
 MAX_TEXT_BYTES = 4096
 """Longest text of a record: four times the kernel's own limit (LOG_LINE_MAX)."""
@@ -31,7 +32,7 @@ class Record:
     """One message of the kernel.
 
     Args:
-        position: where it stands, rising: a sequence number, or microseconds since boot.
+        position: its ascending position: a sequence number, or microseconds since boot.
         seconds: when it was written, in seconds since boot.
         text: the message; empty if a program wrote it.
     """
@@ -42,7 +43,7 @@ class Record:
 
 
 def parse_kmsg(data: bytes) -> Record | None:
-    """Return the record that one read of /dev/kmsg gave, None if it is garbage."""
+    """Return the record from one read of /dev/kmsg; None if it is garbage."""
     match = _KMSG.match(data)
     if match is None:
         return None
@@ -52,7 +53,7 @@ def parse_kmsg(data: bytes) -> Record | None:
 
 
 def parse_klog(data: bytes) -> Iterator[Record]:
-    """Yield the records of a ring as syslog(2) writes it; what has no time stamp is left out."""
+    """Yield the records of a ring in syslog(2)'s format, except those without a time stamp."""
     for line in data.split(b"\n"):
         match = _KLOG.match(line)
         if match is not None:
@@ -64,12 +65,12 @@ def parse_klog(data: bytes) -> Iterator[Record]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one look at a source gave.
+    """The result of one reading of a source.
 
     Args:
         records: new ones, in order.
-        cursor: where to go on, as the source wants it back.
-        lost: records that were overwritten before they could be read, as far as that is known.
+        cursor: where to continue, in the form that the source expects.
+        lost: records known to have been overwritten before they could be read.
     """
 
     records: Sequence[Record]

@@ -19,7 +19,7 @@ NO_NAME = GpuName("", "")
 
 
 def samples(tally: Tally, gpus: Mapping[str, GpuName]) -> Iterator[Sample]:
-    """Yield what was counted; GPUs that the driver no longer lists keep their address alone."""
+    """Yield the counts; GPUs that the driver no longer lists keep only their address."""
     yield from _gpu_samples(tally, gpus)
     for key, count in tally.sxids.items():
         yield Sample(metrics.SXID_ERRORS, key, count)

@@ -1,7 +1,7 @@
 """Reads the kernel's ring buffer by syslog(2): needs CAP_SYSLOG but no device, and removes nothing.
 
-Records have no sequence numbers there, so time stamps tell what is new; of records with one time
-stamp, their number.
+Its records have no sequence numbers, so new ones are recognised by their time stamps, and of those
+with the same time stamp, by their number.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ READ_ALL = 3  # SYSLOG_ACTION_READ_ALL of include/linux/syslog.h
 SIZE_BUFFER = 10  # SYSLOG_ACTION_SIZE_BUFFER
 
 MAX_RING_BYTES = 32 << 20
-"""Largest ring read: log_buf_len is 128 KiB to some megabytes on large machines."""
+"""Largest ring that is read: log_buf_len is 128 KiB to some megabytes on large machines."""
 
 Call = Callable[[int, int], bytes]
-"""klogctl(3): takes an action and the size of a buffer, and gives what was written to it."""
+"""klogctl(3): takes an action and the size of a buffer; returns what was written to it."""
 
 
 def klogctl(action: int, size: int) -> bytes:
@@ -40,10 +40,10 @@ def klogctl(action: int, size: int) -> bytes:
 
 
 class SyslogCallSource:
-    """The ring, read whole at each look.
+    """The ring buffer, read in full each time.
 
     Args:
-        call: klogctl, or what stands for it.
+        call: klogctl or a substitute.
 
     Raises:
         OSError: the ring may not be read.
@@ -57,7 +57,7 @@ class SyslogCallSource:
         self._call(READ_ALL, 1)
 
     def read(self, cursor: Mapping[str, int]) -> Batch:
-        """Return the records after the cursor's time stamp, and further ones of the same.
+        """Return the records after the cursor's time stamp, and further ones with the same stamp.
 
         Raises:
             OSError: the call fails.
@@ -82,9 +82,9 @@ class SyslogCallSource:
         return Batch(found, {"microseconds": last, "taken": taken}, lost)
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
 
 def _lost(oldest: int | None, last: int | None) -> int:
-    """Return 1 if the ring has turned over since the last look: at least one record is gone."""
+    """Return 1 if the ring has wrapped since the last reading: at least one record is gone."""
     return int(oldest is not None and last is not None and oldest > last)

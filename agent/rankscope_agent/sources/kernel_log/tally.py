@@ -14,20 +14,20 @@ from rankscope_agent.contract.kernel.xid import XIDS
 
 VERSION = 3
 BEFORE_PODS = 2
-"""Version that did not say when a pod was hit, so that it is unknown which to forget."""
+"""A version that did not record when a pod was hit, so that it is unknown which one to forget."""
 
 MAX_SUBJECTS = 64
-"""Devices, disks or pods counted by name: a node has fewer; others share one name."""
+"""Devices, disks or pods counted by name: a node has fewer; further ones share one name."""
 
 MAX_VICTIMS = 256
-"""Processes whose memory cgroup is remembered until the line that says they were killed."""
+"""Processes whose memory cgroup is remembered until the line that reports their death."""
 
 MAX_PODS = 32
 """Pods whose killed or crashed processes are counted: four jobs on each of eight GPUs. Pods come
-and go, so that one more takes the place of the one that was hit longest ago."""
+and go, so a further one replaces the one that was hit longest ago."""
 
 POD_EVENTS: frozenset[Kind] = frozenset(("oom_kill", "user_fault"))
-"""What ends a process of one pod and says nothing about others on the node."""
+"""Events that end a process of one pod and say nothing about others on the node."""
 
 OTHER = "other"
 UNKNOWN = "unknown"
@@ -54,27 +54,27 @@ Name = tuple[str, ...]
 
 
 class StateError(ValueError):
-    """The text is no state of this version."""
+    """The text is not a state of this version."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was counted so far; each key is made of bounded names.
+    """The counts so far; each key consists of bounded names.
 
     Args:
         xids: by PCI address, code, severity and action.
         sxids: by PCI address, code and severity.
         gpus: other events on GPUs, by PCI address and kind.
         pcie: AER errors by PCI address and severity.
-        adapters: unanswered commands by the adapter's PCI address.
+        adapters: unanswered commands by PCI address of the adapter.
         disks: errors by disk.
         ooms: killed processes by scope and pod.
         pod_times: Unix time of the last event of `POD_EVENTS`, by kind, scope and pod.
         kinds: events by kind.
-        reboots: boots by how the one before ended.
-        xid_times: Unix time of the last one, by the same names; `sxid_times` alike.
+        reboots: boots by how the previous one ended.
+        xid_times: Unix time of the last one, by the same names; likewise `sxid_times`.
         kind_times: Unix time of the last event, by kind.
-        reboot_times: Unix time of the last boot, by how the one before ended.
+        reboot_times: Unix time of the last boot, by how the previous one ended.
         lost: records that could not be read.
     """
 
@@ -101,9 +101,9 @@ class Tally:
         """Count an event.
 
         Args:
-            event: what a line states.
-            unix_seconds: when.
-            pod_uid: of the process that it names, where that is known otherwise; empty if not.
+            event: the event stated by a line.
+            unix_seconds: its time.
+            pod_uid: of the process that it names, if known from elsewhere; empty if not.
         """
         if event.kind == "gpu_named":
             self._named = event.pci
@@ -179,26 +179,27 @@ class Tally:
         self.ooms = Counter({name: n for name, n in self.ooms.items() if name[1] != gone})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts as JSON-ready values."""
+        """Return the counts as values for JSON."""
         maps = {name: [[*key, n] for key, n in getattr(self, name).items()] for name in _FIELDS}
         times = {name: [[*key, at] for key, at in getattr(self, name).items()] for name in _TIMES}
         return {"version": VERSION, "lost": self.lost, **maps, **times}
 
 
 def pod_of_cgroup(path: str) -> str:
-    """Return the UID of the pod whose group a path leads through; empty if through none's.
+    """Return the UID of the pod whose group is on a path; empty if there is none.
 
-    The outermost counts. Static pods have the 32 hex digits of their configuration's hash.
+    The outermost one counts. The UID of a static pod consists of the 32 hex digits of its
+    configuration's hash.
     """
     found = _POD.search(path)
     return found[1].replace("_", "-") if found else ""
 
 
 def from_json(state: Mapping[str, Any]) -> Tally:
-    """Return the counts that `Tally.to_json` wrote.
+    """Return the counts written by `Tally.to_json`.
 
     Raises:
-        StateError: it did not write this.
+        StateError: they were not written by it.
     """
     if state.get("version") == BEFORE_PODS:
         state = {**state, "version": VERSION, "ooms": [], "pod_times": []}

@@ -1,4 +1,4 @@
-"""The ways to a node's kernel log: the device, the system call, journald's files."""
+"""The sources of a node's kernel log: the device, the system call, journald's files."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from rankscope_agent.sources.kernel_log.syslog_call import SyslogCallSource
 
 
 class Source(Protocol):
-    """One way to read the kernel's log."""
+    """One source of the kernel's log."""
 
     @property
     def name(self) -> str:
-        """What it is called on the page."""
+        """Return its name on the page."""
         ...
 
     def read(self, cursor: Mapping[str, int]) -> Batch:
-        """Return what is new since a cursor, an empty one standing for everything there is."""
+        """Return what is new since a cursor; an empty cursor stands for the whole log."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
         ...
 
 
 Opener = Callable[[], Source]
-"""Opens a way; raises OSError where it is closed."""
+"""Opens a source; raises OSError if access is denied."""
 
 
 def openers(kmsg: Path, system_logs: Path, boot: Callable[[], str]) -> Sequence[Opener]:
-    """Return the ways to the kernel's log, the best one first.
+    """Return the sources of the kernel's log, the best one first.
 
     Args:
         kmsg: the kernel's log device.
         system_logs: the node's logs, with journald's directory.
-        boot: gives the running kernel's boot id.
+        boot: returns the running kernel's boot id.
     """
     return (
         lambda: KmsgSource(open_kmsg(kmsg)),

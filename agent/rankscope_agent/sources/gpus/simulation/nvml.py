@@ -30,27 +30,28 @@ from rankscope_agent.sources.gpus.simulation.physics import State
 DRIVER = "590.48.01"
 MEBI = 1 << 20
 MIG_DEVICES = 7
-"""Of the smallest profile, an eighth of the memory each."""
+"""Instances of the smallest profile, with an eighth of the memory each."""
 
 BAD_LINK = 3
-"""The NVLink that errs where one does."""
+"""The index of the NVLink with errors, if any."""
 
 BAD_LINK_TRAFFIC = 0.3
-"""What that link still carries, of what its siblings do."""
+"""The share of its siblings' traffic that this link still carries."""
 
 NANO = 10**9
 STORM_EVENT = 512
 NAMESPACE = uuid.UUID("6f1d7c1e-3a52-5b0e-9d0f-72616e6b7363")
-"""Of the made-up UUIDs: the same GPU of the same simulated node has the same one each time."""
+"""Namespace of the generated UUIDs: the same GPU of the same simulated node always has the same
+one."""
 
 
 class SimulatedNvml:
-    """A library; see `gpus.nvml.Nvml`.
+    """A simulated library; see `gpus.nvml.Nvml`.
 
     Args:
         simulation: the node.
-        clock: gives the time in seconds.
-        node: name of the node, which tells its GPUs' UUIDs from those of others.
+        clock: returns the time in seconds.
+        node: name of the node, which makes its GPUs' UUIDs differ from those of others.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class SimulatedNvml:
         self._pending = _events(simulation)
         self._lock = threading.Lock()
         self._stuck = threading.Event()
-        self._quiet = threading.Event()  # never set: a wait that can be cut short by nothing
+        self._quiet = threading.Event()  # never set: makes a wait that nothing can cut short
         gpus = range(simulation.count)
         self._reloads = any(fault.reloads for at in gpus for fault in simulation.fault(at))
 
@@ -81,7 +82,7 @@ class SimulatedNvml:
         self._stuck.wait()
 
     def check(self, call: str) -> None:
-        """Stand for the driver.
+        """Check whether the driver is loaded.
 
         Raises:
             NvmlError: it is being reloaded.
@@ -97,7 +98,7 @@ class SimulatedNvml:
         """End the session."""
 
     def count(self) -> int:
-        """Return how many GPUs there are."""
+        """Return the number of GPUs."""
         self.check("count")
         return self.simulation.count
 
@@ -107,15 +108,15 @@ class SimulatedNvml:
         return SimulatedDevice(self, index, self._node)
 
     def bound(self) -> frozenset[str] | None:
-        """Return the GPUs that the driver has, which are all."""
+        """Return the GPUs of the driver: all of them."""
         return frozenset(pci_address(index) for index in range(self.simulation.count))
 
     def on_bus(self) -> frozenset[str]:
-        """Return the GPUs on the bus, which are all."""
+        """Return the GPUs on the bus: all of them."""
         return self.bound() or frozenset()
 
     def wait_event(self, timeout_seconds: float) -> Event | None:
-        """Return the next event, each once; wait if there is none."""
+        """Return the next event, each one once; wait if there is none."""
         self.check("events")
         with self._lock:
             if self._pending:
@@ -125,7 +126,7 @@ class SimulatedNvml:
 
 
 def _events(simulation: Simulation) -> list[Event]:
-    """Return what the driver has to report when it is asked first."""
+    """Return the events that the driver reports at the first call."""
     found = []
     for index in range(simulation.count):
         for fault in simulation.fault(index):
@@ -137,7 +138,7 @@ def _events(simulation: Simulation) -> list[Event]:
 
 
 def pci_address(index: int) -> str:
-    """Return where a simulated GPU sits: one behind each PCIe switch of a usual board."""
+    """Return the address of a simulated GPU: one behind each PCIe switch of a usual board."""
     return f"0000:{0x1B + 0x10 * index & 0xFF:02x}:00"
 
 
@@ -164,7 +165,7 @@ class SimulatedDevice:
         self._seen: set[int | None] = set()
 
     def _state(self, call: str) -> State:
-        """Return what the GPU does now.
+        """Return the current state of the GPU.
 
         Raises:
             NvmlError: it is lost, or the driver is away.
@@ -179,7 +180,7 @@ class SimulatedDevice:
             raise NvmlError(NOT_SUPPORTED, call)
 
     def identity(self) -> Identity:
-        """Return who it is; a GPU that is lost could still be asked that before."""
+        """Return its identity; a lost GPU could still be queried before."""
         self._library.check("identity")
         index = self._index
         return Identity(
@@ -193,7 +194,7 @@ class SimulatedDevice:
         )
 
     def fields(self, requests: Sequence[FieldRequest]) -> Sequence[FieldValue]:
-        """Return an answer for each request."""
+        """Return the answer to each request."""
         state = self._state("fields")
         known = self._field_values(state)
         answers = []
@@ -238,7 +239,7 @@ class SimulatedDevice:
         return errors | {197: moved * 0.3, 198: moved}
 
     def _link_field(self, state: State, field: int, scope: int) -> float | None:
-        """Return traffic in KiB or errors of links, None for fields about something else."""
+        """Return traffic in KiB or errors of links; None for other fields."""
         links = self._model.links
         if not links or field not in {38, 45, 52, 59, 138, 139}:
             return None
@@ -262,7 +263,7 @@ class SimulatedDevice:
         return int(rate * part[NVLINK_COUNTERS[counter]] * state.fault_seconds)
 
     def utilization(self) -> tuple[int, int]:
-        """Return per cent of time with a kernel, and with memory traffic."""
+        """Return the percentages of time with a running kernel, and with memory traffic."""
         state = self._state("utilization")
         self._needs(not self._simulation.mig, "utilization")
         return state.utilization, round(physics.DRAM_SHARE * state.busy)
@@ -301,13 +302,13 @@ class SimulatedDevice:
         return round(self._state("power_limit").limit_watts * 1000)
 
     def temperature(self) -> int:
-        """Return degrees of the core."""
+        """Return the core temperature in degrees Celsius."""
         if any(fault.hangs for fault in self._faults):
             self._library.wait_stuck()
         return round(self._state("temperature").celsius)
 
     def temperature_margin(self) -> int:
-        """Return degrees left until slowdown."""
+        """Return the degrees Celsius left until slowdown."""
         state = self._state("temperature_margin")
         self._needs(self._model.architecture != "ampere", "temperature_margin")
         return round(self._model.slowdown_celsius - state.celsius)
@@ -318,12 +319,12 @@ class SimulatedDevice:
         return False
 
     def pcie_link(self) -> tuple[int, int]:
-        """Return generation and width now."""
+        """Return the current generation and width."""
         self._state("pcie_link")
         return self._model.pcie_generation, 16
 
     def pcie_link_max(self) -> tuple[int, int]:
-        """Return generation and width that GPU and slot can do."""
+        """Return the generation and width that GPU and slot support."""
         self._state("pcie_link_max")
         return self._model.pcie_generation, 16
 
@@ -338,7 +339,7 @@ class SimulatedDevice:
         return self._link_errors(self._state("nvlink_errors"), link, counter)
 
     def fabric(self) -> tuple[int, int, int]:
-        """Return a registration that is complete; this generation makes no health checks."""
+        """Return a completed registration; this generation has no health checks."""
         self._state("fabric")
         self._needs(self._model.architecture == "hopper", "fabric")
         return 3, SUCCESS, 0
@@ -360,7 +361,7 @@ class SimulatedDevice:
         ]
 
     def activity(self, metrics: Sequence[int], gpu_instance: int | None) -> Mapping[int, float]:
-        """Return GPM metrics in per cent, nothing at the first call."""
+        """Return GPM metrics in percent; empty at the first call."""
         state = self._state("activity")
         self._needs(self._model.architecture == "hopper", "activity")
         self._needs(self._simulation.mig is (gpu_instance is not None), "activity")

@@ -1,7 +1,7 @@
 """The state of a simulated GPU: a function of time, its model and its faults.
 
-The GPUs train together. One that is slowed down is waited for: its peers' tensor cores and power
-fall with its clock, while their utilisation stays, as waiting in a collective is a kernel too.
+The GPUs train together. A slowed one makes the others wait: its peers' tensor activity and power
+fall with its clock, while their utilisation stays, because waiting in a collective is a kernel too.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ from dataclasses import dataclass
 from rankscope_agent.settings.simulation import MODELS, Fault, Model, Simulation
 
 UPTIME_SECONDS = 3600.0
-"""How long the node has been training when the simulation begins: counters have values already."""
+"""How long the node has been training when the simulation begins, so that counters are not 0."""
 
 FAULT_SECONDS = 600.0
-"""How long a fault has been there when the simulation begins, so that one page shows it."""
+"""How long a fault has lasted when the simulation begins, so that a single page shows it."""
 
 IDLE_WATTS = 70.0
-"""What an H100 and an H200 draw without work."""
+"""Power that an H100 or H200 draws without load."""
 
 MEMORY_COOLER = 5.0
 """Degrees by which memory is cooler than the core under load."""
 
 TENSOR_SHARE, SM_SHARE, DRAM_SHARE = 62.0, 88.0, 41.0
-"""Per cent of a well-tuned training step in which each part works."""
+"""Percentage of a well-tuned training step in which each unit is active."""
 
 NVLINK_SHARE = 0.22
-"""Part of the links' bandwidth that gradient exchange takes over time."""
+"""Share of the links' bandwidth that gradient exchange uses on average."""
 
 PCIE_BYTES = 1.2e9
-"""Bytes a second of input batches and checkpoints."""
+"""Bytes per second of input batches and checkpoints."""
 
 UNCORRECTED_PART = 0.002
-"""Part of the memory errors of an ECC storm that cannot be corrected."""
+"""Share of the memory errors of an ECC storm that are uncorrectable."""
 
 RELOAD_AFTER, RELOAD_LASTS, RELOAD_PERIOD = 5.0, 10.0, 60.0
-"""Seconds from the start to the first reload of the driver, how long it lasts, and the period."""
+"""Seconds from the start to the first reload of the driver, its duration, and the period."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A GPU at a moment.
+    """The state of a GPU at one time.
 
     Args:
         seconds: since the driver was loaded.
-        fault_seconds: of these, those with the fault.
+        fault_seconds: of these, the seconds with the fault.
         clock_mhz: SM clock.
-        tensor: per cent of time the tensor cores work.
-        busy: share of what the GPU could do that it does, for its counters.
+        tensor: percentage of time in which the tensor cores are active.
+        busy: achieved share of the possible work, for its counters.
     """
 
     seconds: float
@@ -69,12 +69,12 @@ def ripple(seconds: float, index: int) -> float:
 
 
 def away(elapsed: float) -> bool:
-    """Return True if the driver is being reloaded, of a node whose driver is."""
+    """Return True while the driver is being reloaded, on a node whose driver is."""
     return (elapsed - RELOAD_AFTER) % RELOAD_PERIOD < RELOAD_LASTS and elapsed >= RELOAD_AFTER
 
 
 def loaded_seconds(elapsed: float) -> float:
-    """Return how long the driver has been there, of a node whose driver is reloaded."""
+    """Return how long the driver has been loaded, on a node whose driver is reloaded."""
     since_end = (elapsed - RELOAD_AFTER) % RELOAD_PERIOD - RELOAD_LASTS
     if elapsed < RELOAD_AFTER + RELOAD_LASTS:
         return UPTIME_SECONDS + min(elapsed, RELOAD_AFTER)
@@ -82,7 +82,7 @@ def loaded_seconds(elapsed: float) -> float:
 
 
 def pace(simulation: Simulation) -> float:
-    """Return the speed of the slowest GPU, which is that of all."""
+    """Return the speed of the slowest GPU, which determines the speed of all."""
     return min(
         (fault.clock for index in range(simulation.count) for fault in simulation.fault(index)),
         default=1.0,
@@ -90,7 +90,7 @@ def pace(simulation: Simulation) -> float:
 
 
 def state(simulation: Simulation, index: int, elapsed: float) -> State:
-    """Return what a GPU does.
+    """Return the state of a GPU.
 
     Args:
         simulation: the node.
@@ -105,13 +105,13 @@ def state(simulation: Simulation, index: int, elapsed: float) -> State:
     clock = min((fault.clock for fault in faults), default=1.0)
     limit = model.limit_watts * min((fault.power_limit for fault in faults), default=1.0)
     together = pace(simulation)
-    busy = together / clock  # of the time in which it could work
+    busy = together / clock  # share of the time in which it could be active
     wave = ripple(elapsed, index)
     mean_watts = min(_watts(model, clock, busy), limit)
     return State(
         seconds=seconds,
         fault_seconds=min(seconds, FAULT_SECONDS + elapsed),
-        clock_mhz=round(model.sm_mhz * clock / 15) * 15,  # clocks come in steps of 15 MHz
+        clock_mhz=round(model.sm_mhz * clock / 15) * 15,  # clocks change in steps of 15 MHz
         watts=min(mean_watts + 6 * wave, limit),
         joules=mean_watts * seconds,
         limit_watts=limit,
@@ -123,7 +123,11 @@ def state(simulation: Simulation, index: int, elapsed: float) -> State:
 
 
 def _watts(model: Model, clock: float, busy: float) -> float:
-    """Dynamic power falls faster than the clock, as voltage falls with it; waiting takes less."""
+    """Return the power draw.
+
+    Dynamic power falls faster than the clock, because voltage falls with it; waiting takes less
+    power.
+    """
     dynamic = model.load_watts - IDLE_WATTS
     return IDLE_WATTS + dynamic * clock**2 * (0.4 + 0.6 * busy)
 

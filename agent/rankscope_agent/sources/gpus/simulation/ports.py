@@ -1,7 +1,7 @@
-"""The RDMA ports of a simulated node, as a sysfs tree whose counters increase while the agent runs.
+"""The RDMA ports of a simulated node: a sysfs tree whose counters increase while the agent runs.
 
-A reader of the kernel's tree can read this one: files are of the same names and forms, and are
-written in place, as readers keep them open.
+A reader of the kernel's tree can read this one: files have the same names and formats, and are
+written in place, because readers keep them open.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from rankscope_agent.sources.gpus.simulation.nvml import pci_address
 
 PREFIX = "rankscope-simulated-"
 LOCK = ".lock"
-"""File in the tree that its agent has locked: a tree without an agent would stay in memory."""
+"""File in the tree that its agent has locked: otherwise a tree whose agent was killed would never
+be removed from memory."""
 
 UPDATE_SECONDS = 1.0
 """Time between two updates of the counters: as often as they are read."""
 
 MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - a directory of random name is made in it
-"""Where the tree lies if it can: on a disk, hundreds of small files a second would wear it."""
+"""Location of the tree if it exists: on a disk, hundreds of small writes per second would wear
+it."""
 
 WORD_BYTES = 4
 """port_xmit_data and port_rcv_data count words of four bytes."""
@@ -37,25 +39,25 @@ PACKET_BYTES = 4096 + 58
 """A full RoCE or InfiniBand packet with its headers."""
 
 TRAFFIC_SHARE = 0.3
-"""Part of a port's rate that gradient exchange takes over time."""
+"""Share of a port's rate that gradient exchange uses on average."""
 
 WAIT_TICKS, CONGESTED_WAIT_TICKS = 1_500, 9_000_000
-"""Ticks a second in which a port cannot send, without and with congestion."""
+"""Ticks per second in which a port cannot send, without and with congestion."""
 
 CONGESTED_SHARE = 0.45
-"""What a congested port still carries, of what the others do."""
+"""Share of the other ports' traffic that a congested port still carries."""
 
 CONGESTION_PACKETS = 5200
-"""Congestion notifications a second that a congested port takes part in."""
+"""Congestion notifications per second of a congested port."""
 
 FLAP_PERIOD, FLAP_DOWN = 30.0, 6.0
-"""Seconds from one loss of a flapping link to the next, and how long it is down each time."""
+"""Seconds from one loss of a flapping link to the next, and the duration of each loss."""
 
 STORAGE_PORT = 2
-"""Place of the adapter that is for storage and not for a GPU, where there is one more than GPUs."""
+"""Index of the adapter for storage, if there is one more adapter than GPUs."""
 
 MODULES = {"nvidia/taint": "OE\n", "nvidia_peermem/version": "590.48.01\n"}
-"""Drivers by which adapters reach GPUs' memory: the open one, and the module for it."""
+"""Drivers by which adapters access GPU memory: the open driver's, and the separate module."""
 
 COUNTERS_AT_ZERO = (
     "VL15_dropped",
@@ -81,12 +83,12 @@ HARDWARE_COUNTERS_AT_ZERO = (
     "rp_cnp_ignored",
     "rx_icrc_encapsulated",
 )
-"""Files that mlx5 has and that stay at zero here."""
+"""Files of mlx5 that stay at zero here."""
 
 
 @contextlib.contextmanager
 def simulated_sysfs(simulation: Simulation) -> Iterator[Path]:
-    """Give the root of a sysfs with the node's RDMA ports, kept up to date until the end."""
+    """Yield the root of a sysfs with the node's RDMA ports, which is updated until the end."""
     memory = MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK) else None
     remove_abandoned(Path(memory or tempfile.gettempdir()))
     with (
@@ -107,7 +109,7 @@ def simulated_sysfs(simulation: Simulation) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with the process, however that ends."""
+    """Hold a lock that is released when the process ends, however it ends."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,9 +119,9 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove trees of agents that were killed: our own, and no longer locked."""
+    """Remove trees of killed agents: owned by us and no longer locked."""
     for folder in parent.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # it is in use, or somebody else has just removed it
+        with contextlib.suppress(OSError):  # it is in use, or was just removed by another process
             _remove_unlocked(folder)
 
 
@@ -140,7 +142,7 @@ class PortTree:
     Args:
         root: an empty directory, which becomes the sysfs.
         simulation: the node.
-        clock: gives the time in seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, root: Path, simulation: Simulation, clock: Callable[[], float]) -> None:
@@ -158,7 +160,7 @@ class PortTree:
             self._put(root / "module" / name, text)
 
     def write(self) -> None:
-        """Bring every file up to date."""
+        """Update every file."""
         elapsed = self._clock() - self._begin
         for port in range(self._model.ports):
             folder = self._root / "class/infiniband" / f"mlx5_{port}" / "ports/1"
@@ -166,7 +168,7 @@ class PortTree:
                 self._put(folder / name, text)
 
     def _adapter(self, port: int) -> None:
-        """Make what does not change: who the adapter is and where it sits."""
+        """Write what does not change: the adapter's identity and location."""
         device = self._root / "class/infiniband" / f"mlx5_{port}"
         address = f"0000:{0x1D + 0x10 * port & 0xFF:02x}:00"
         gpu = served_gpu(self._simulation, port)
@@ -185,7 +187,7 @@ class PortTree:
         (device / "device").symlink_to(pci)
 
     def _device_folder(self, address: str, bus: str, index: int) -> Path:
-        """Make a PCI device; the halves of a node hang on a socket each."""
+        """Create a PCI device; each half of a node is attached to its own socket."""
         folder = self._root / "devices" / bus / f"{address}.0"
         half = max(1, self._simulation.count // 2)
         self._put(folder / "numa_node", f"{min(1, index // half)}\n")
@@ -209,9 +211,10 @@ class PortTree:
 
 
 def served_gpu(simulation: Simulation, port: int) -> int | None:
-    """Return the GPU that shares a PCIe switch with an adapter, None for one that is for storage.
+    """Return the GPU that shares a PCIe switch with an adapter; None for a storage adapter.
 
-    Boards with fewer adapters than GPUs have them elsewhere: they serve no GPU in particular.
+    On boards with fewer adapters than GPUs, adapters are attached elsewhere and serve no particular
+    GPU.
     """
     ports = MODELS[simulation.model].ports
     if ports < simulation.count:
@@ -223,7 +226,7 @@ def served_gpu(simulation: Simulation, port: int) -> int | None:
 
 
 def _bus(gpu: int) -> str:
-    """Return the path of the switch that a GPU is behind."""
+    """Return the path of the switch above a GPU."""
     address = pci_address(gpu)
     root = f"{address[:5]}{int(address[5:7], 16) - 1:02x}"
     return f"pci{root}/{root}:01.0"
@@ -234,7 +237,7 @@ def port_files(simulation: Simulation, port: int, elapsed: float) -> Mapping[str
 
     Args:
         simulation: the node.
-        port: place of the adapter on it.
+        port: index of the adapter on it.
         elapsed: seconds since the simulation began.
     """
     model = MODELS[simulation.model]
@@ -272,7 +275,7 @@ def _counters(simulation: Simulation, model: Model, port: int, elapsed: float) -
         "unicast_xmit_packets": packets,
         "unicast_rcv_packets": packets,
         "port_xmit_wait": int(waited),
-        "link_downed": min(losses, 255),  # eight bits wide, and stays there
+        "link_downed": min(losses, 255),  # eight bits wide, and saturates
         "link_error_recovery": min(losses, 255),
         "symbol_error": losses * 40,
         "port_rcv_errors": losses * 3,
@@ -295,7 +298,7 @@ def _counters(simulation: Simulation, model: Model, port: int, elapsed: float) -
 
 
 def _bytes(simulation: Simulation, model: Model, port: int) -> float:
-    """Return bytes a second of a healthy port; the storage adapter only sees checkpoints."""
+    """Return the bytes per second of a healthy port; a storage adapter only carries checkpoints."""
     rate = float(model.port_rate.split()[0]) * 1e9 / 8
     if model.ports > simulation.count and port == STORAGE_PORT:
         return rate * TRAFFIC_SHARE / 20

@@ -209,7 +209,7 @@ def test_without_the_library_there_is_no_gpu_here(tmp_path):
     with loaded(None) as module:
         if module_loads(module):
             pytest.skip("this machine has NVIDIA's library")
-        with pytest.raises(NoData, match=r"libnvidia-ml\.so\.1 is not here"):
+        with pytest.raises(NoData, match=r"libnvidia-ml\.so\.1 not found"):
             NvmlCollector(NvidiaLibrary(module, tmp_path, tmp_path), 1.0, 1.0).collect()
 
 

@@ -71,7 +71,7 @@ def test_what_it_found_outlives_the_agent() -> None:
 @pytest.mark.parametrize(
     ("pattern", "why"),
     [
-        (r"step (?P<step>\d+", "no regular expression"),
+        (r"step (?P<step>\d+", "not a regular expression"),
         (r"step (\d+)", "a group named step or loss"),
         (r"step (?P<step>\d+) (?P<epoch>\d+)", "others of loss"),
         (r"step (?P<seconds>\d+)", "a group named step or loss"),

@@ -1,7 +1,7 @@
 """Durations and bandwidth of collectives, measured by NCCL Inspector in training processes.
 
-Inspector is a profiler plugin of NCCL 2.28 and newer that users switch on. Its JSON files have each
-operation of each process; its Prometheus files (2.30 and newer) have means for every GPU.
+Inspector is a profiler plugin of NCCL 2.28 and newer that users switch on. Its JSON files contain
+each operation of each process; its Prometheus files (2.30 and newer) contain means per GPU.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rankscope_agent.sources.nccl_inspector.follower import InspectorFollower
 from rankscope_agent.sources.pods.directory import PodDirectory
 
 CPU_SHARE = 0.02
-"""Share of a core that reading may take: a job with 300 collectives a step and eight ranks writes
+"""Share of a core that reading may use: a job with 300 collectives per step and eight ranks writes
 some 2,400 records a second, which take about that much."""
 
 RESCAN_SECONDS = 5.0
-"""How often files are looked for; Inspector writes its Prometheus files every 30 s at most."""
+"""Time between two scans for files; Inspector writes its Prometheus files every 30 s at most."""
 
 
 def create(config: Config, pods: PodDirectory) -> NcclInspectorCollector:
-    """Make the collector of Inspector's files."""
+    """Create the collector of Inspector's files."""
     budget = CPU_SHARE * config.interval_seconds
     follower = InspectorFollower(
         config.kubelet,
@@ -39,11 +39,11 @@ def create(config: Config, pods: PodDirectory) -> NcclInspectorCollector:
 
 
 class NcclInspectorCollector:
-    """Follows Inspector's files and exports what they say.
+    """Follows Inspector's files and exports their contents.
 
     Args:
         follower: reads them.
-        clock: gives the Unix time in seconds.
+        clock: returns the Unix time in seconds.
     """
 
     def __init__(self, follower: InspectorFollower, clock: Callable[[], float]) -> None:
@@ -53,10 +53,10 @@ class NcclInspectorCollector:
         self._there = False
 
     def collect(self) -> Iterator[Sample]:
-        """Yield what Inspector wrote by now.
+        """Yield what Inspector has written so far.
 
         Raises:
-            NoData: there is no directory of Inspector.
+            NoData: no directory of Inspector exists.
         """
         now = self._clock()
         if not 0 <= now - self._scanned < RESCAN_SECONDS:

@@ -14,18 +14,18 @@ from pathlib import Path
 from rankscope_agent.sources.training.files import RingDirectory, pod_directories
 
 POD_FOLDER = "nccl-inspector"
-"""Folder in a pod's `rankscope` volume, beside its rings."""
+"""Directory in a pod's `rankscope` volume, next to its rings."""
 
 MAX_DIRECTORIES = 256
 MAX_NAMES = 4096
-"""Names looked at in one directory."""
+"""Names read in one directory."""
 
 LOG_NAME = re.compile(r"[\w.-]{1,200}-pid\d{1,10}\.log")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file as its directory lists it: how many names it has, and whose it is."""
+    """A file as listed in its directory: its number of links and its owner."""
 
     name: str
     inode: tuple[int, int]
@@ -34,10 +34,10 @@ class Entry:
 
 
 def directories(kubelet: Path, patterns: tuple[Path, ...]) -> Iterator[RingDirectory]:
-    """Yield the directories that may be there, pods' own ones and those given.
+    """Yield the directories that may exist: those of pods and the configured ones.
 
     Raises:
-        OSError: the kubelet's directory of pods is there and cannot be read.
+        OSError: the kubelet's directory of pods exists but cannot be read.
     """
     for volume in pod_directories(kubelet)[:MAX_DIRECTORIES]:
         yield RingDirectory(volume.root, (*volume.parts, POD_FOLDER), volume.pod_uid)
@@ -66,7 +66,7 @@ def list_files(directory: int) -> list[Entry]:
         for entry in islice(entries, MAX_NAMES):
             try:
                 status = entry.stat(follow_symlinks=False)
-            except OSError:  # gone since it was listed
+            except OSError:  # removed since it was listed
                 continue
             if stat.S_ISREG(status.st_mode):
                 inode = (status.st_dev, status.st_ino)
@@ -75,10 +75,9 @@ def list_files(directory: int) -> list[Entry]:
 
 
 def open_file(directory: int, name: str) -> int | None:
-    """Open a regular file of one name and return its descriptor; None if it is something else.
+    """Open a regular file with a single link; return its descriptor, None for anything else.
 
-    O_PATH takes hold of a file without opening it, so that a device that is put in its place is not
-    touched.
+    O_PATH refers to a file without opening it, so that a device put in its place is not touched.
     """
     try:
         handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
@@ -86,7 +85,7 @@ def open_file(directory: int, name: str) -> int | None:
         return None
     try:
         status = os.fstat(handle)
-        # Of one with several names others may stand anywhere, and each would be read.
+        # If a file has several links, others may be anywhere, and each would be read.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             return None
         return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

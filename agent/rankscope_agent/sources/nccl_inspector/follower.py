@@ -1,6 +1,6 @@
-"""Follows Inspector's files of a node within bounds: JSON files on and on, Prometheus files anew.
+"""Follows the node's Inspector files within limits: JSON incrementally, Prometheus files whole.
 
-JSON files grow by 200 to 500 bytes an operation and are never rotated, so that what cannot be read
+JSON files grow by 200 to 500 bytes per operation and are never rotated, so whatever cannot be read
 in time is skipped and counted.
 """
 
@@ -39,10 +39,11 @@ MAX_LINE = 64 << 10
 """Longest line kept: verbose ones have some 20 KiB for 32 channels."""
 
 MAX_LAG = 4 << 20
-"""Bytes that may wait in one file: what comes in about ten seconds at 1,000 operations a second."""
+"""Bytes that may be pending in one file: about ten seconds of output at 1,000 operations a
+second."""
 
 SCAN_SECONDS = 0.1
-"""CPU time that looking for files may take: 2 % of the five seconds between two looks."""
+"""CPU time that a scan for files may take: 2 % of the five seconds between two scans."""
 
 MAX_COUNTED = 4096
 """Counters kept: 256 processes with up to sixteen operations."""
@@ -50,9 +51,9 @@ MAX_COUNTED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose counters these are: the pod (empty outside of pods) and the rank in it.
+    """The owner of counters: the pod (empty outside of pods) and the rank in it.
 
-    The rank is that in the process's largest communicator, which is the job's own rank.
+    The rank is that in the process's largest communicator, which is the rank in the job.
     """
 
     pod_uid: str
@@ -61,7 +62,7 @@ class Owner:
 
 @dataclass(slots=True)
 class Totals:
-    """What was read of one operation of one rank."""
+    """The totals of one operation of one rank."""
 
     operations: int = 0
     seconds: float = 0.0
@@ -70,7 +71,7 @@ class Totals:
 
 @dataclass(slots=True)
 class LogFile:
-    """One JSON file under an open descriptor."""
+    """One JSON file with its open descriptor."""
 
     descriptor: int
     pod_uid: str
@@ -84,7 +85,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class LeftAt:
-    """How far a file was read that gave up its place, and what was known of its writer."""
+    """The position in a file that is no longer followed, and what was known about its writer."""
 
     offset: int
     rank: int | None
@@ -93,11 +94,11 @@ class LeftAt:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What a directory held when it was last changed.
+    """The contents of a directory when it last changed.
 
     Args:
         stamp: inode and times of the directory.
-        linked: files with several names, which are not read.
+        linked: number of files with several links, which are not read.
     """
 
     stamp: tuple[int, int, int]
@@ -123,7 +124,7 @@ def _listed(descriptor: int, stamp: tuple[int, int, int]) -> _Listing:
 
 
 def file_limit() -> int:
-    """Return how many JSON files may be followed at a time."""
+    """Return the number of JSON files that may be followed at a time."""
     return min(MAX_FILES, share("nccl_inspector"))
 
 
@@ -132,12 +133,12 @@ class InspectorFollower:
 
     Args:
         kubelet: the kubelet's directory.
-        patterns: further directories; the last part of a path may hold wildcards.
+        patterns: further directories; the last part of a path may contain wildcards.
         cpu_clock: CPU seconds of the calling thread.
         budget_seconds: CPU time that one reading may take.
-        held: gives the UUIDs of a pod's GPUs, None where they are unknown.
-        namespace_of: gives the namespace of a pod, empty where it is unknown.
-        timer: gives seconds that never go back.
+        held: returns the UUIDs of a pod's GPUs; None if they are unknown.
+        namespace_of: returns the namespace of a pod; empty if unknown.
+        timer: returns monotonic seconds.
     """
 
     def __init__(
@@ -172,22 +173,22 @@ class InspectorFollower:
 
     @property
     def files(self) -> int:
-        """How many files are read."""
+        """The number of files that are read."""
         return len(self._logs) + self._speeds.files
 
     @property
     def refused(self) -> int:
-        """How many files are not read as they are links, or report on others' GPUs."""
+        """The number of files not read because they are links or report on others' GPUs."""
         return self._linked + self._speeds.refused
 
     def rescan(self, now: float) -> bool:
-        """Look for files that came or went; say if there is a directory for them.
+        """Scan for files that appeared or disappeared; return whether there is any directory.
 
-        Directories are looked at anew only when they have changed, and no more of them than the
-        budget of a rescan allows; the others are taken to be as they were.
+        Only directories that have changed are read again, as far as the budget of a scan allows;
+        the others are assumed to be unchanged.
 
         Raises:
-            OSError: the kubelet's directory of pods is there and cannot be read.
+            OSError: the kubelet's directory of pods exists but cannot be read.
         """
         in_time = time_left(self._cpu_clock, SCAN_SECONDS, self._timer)
         before, self._listings = self._listings, {}
@@ -201,7 +202,7 @@ class InspectorFollower:
                 if known is not None:
                     self._listings[directory] = known
                 continue
-            with suppress(OSError, RingError):  # not there, or not to be read
+            with suppress(OSError, RingError):  # it does not exist, or may not be read
                 self._listings[directory] = self._look(directory, known)
         self._choose()
         self._linked = sum(listing.linked for listing in self._listings.values())
@@ -215,7 +216,7 @@ class InspectorFollower:
         """List a directory if it has changed.
 
         Raises:
-            OSError: it is not there, or cannot be read.
+            OSError: it does not exist or cannot be read.
             RingError: a part of its path is a link.
         """
         with open_directory(directory) as descriptor:
@@ -224,7 +225,7 @@ class InspectorFollower:
             return known if known and known.stamp == stamp else _listed(descriptor, stamp)
 
     def _choose(self) -> None:
-        """Share out the places: close files that are gone or give theirs up, and open new ones."""
+        """Divide the limit: close files that are gone or exceed their share, and open new ones."""
         found = [
             (directory, entry) for directory, one in self._listings.items() for entry in one.logs
         ]
@@ -246,7 +247,7 @@ class InspectorFollower:
         return holder_of(directory, self._namespace_of(directory.pod_uid), entry.user)
 
     def _follow(self, directory: RingDirectory, entry: Entry) -> None:
-        """Begin to follow a file, where an earlier look at it ended."""
+        """Begin to follow a file, from where it was last read."""
         with suppress(OSError, RingError), open_directory(directory) as folder:
             descriptor = open_file(folder, entry.name)
             if descriptor is not None:
@@ -258,9 +259,10 @@ class InspectorFollower:
                 self._logs[entry.inode] = log
 
     def read(self, now: float) -> None:
-        """Read on in all files, beginning with another one each time, within the budget.
+        """Read on in all files, starting with a different one each time, within the budget.
 
-        What one reading takes beyond it, as of a large file, is taken off the next ones.
+        If one reading exceeds it, for instance with a large file, the excess is deducted from the
+        next ones.
         """
         self._credit = min(self._budget, self._credit + self._budget)
         began = self._cpu_clock()
@@ -297,13 +299,13 @@ class InspectorFollower:
         return bool(data)
 
     def _keep_up(self, log: LogFile, size: int) -> None:
-        """Begin anew in a file that was emptied; skip what is too much to be read in time."""
+        """Restart in a file that was truncated; skip what is too much to be read in time."""
         if size < log.offset:
             log.offset, log.pending = 0, b""
         if size - log.offset > MAX_LAG:
             begin = size - READ_BYTES
             self.skipped_bytes += begin - log.offset
-            # What follows is the rest of a line, which is no JSON and counts as such.
+            # What follows is the rest of a line, which is not valid JSON and is counted as such.
             log.offset, log.pending = begin, b""
 
     def _take(self, log: LogFile, line: bytes) -> None:
@@ -318,7 +320,7 @@ class InspectorFollower:
             self.unparsed += 1
 
     def _end(self, log: LogFile) -> None:
-        """Close a file; its counts stay, as counters must not fall."""
+        """Close a file; its counts stay, because counters must not decrease."""
         os.close(log.descriptor)
         if log.rank is None:
             return
@@ -327,7 +329,7 @@ class InspectorFollower:
             _merge(self._ended.setdefault(owner, {}), log.totals)
 
     def _make_room(self, pod_uid: str) -> bool:
-        """Forget a rank of the pod that has most, if that has two more than this one."""
+        """Forget a rank of the pod with the most ranks, if it has two more than this one."""
         ranks = Counter(owner.pod_uid for owner in self._ended)
         largest = max(ranks, key=lambda uid: ranks[uid])
         if ranks[largest] < ranks[pod_uid] + 2:
@@ -336,7 +338,7 @@ class InspectorFollower:
         return True
 
     def totals(self) -> Iterator[tuple[Owner, str, str, Totals]]:
-        """Yield what was read: owner, operation, timing source, totals."""
+        """Yield the results: owner, operation, timing source, totals."""
         summed: dict[Owner, dict[tuple[str, str], Totals]] = {}
         for owner, known in self._ended.items():
             _merge(summed.setdefault(owner, {}), known)
@@ -348,7 +350,7 @@ class InspectorFollower:
                 yield owner, operation, source, totals
 
     def speeds(self) -> Iterator[tuple[str, Speed]]:
-        """Yield what Prometheus files say: UUID of the GPU, speed of an operation on it."""
+        """Yield the contents of Prometheus files: UUID of the GPU, speed of an operation on it."""
         return self._speeds.speeds()
 
     def close(self) -> None:

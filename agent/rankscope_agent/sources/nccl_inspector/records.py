@@ -12,13 +12,13 @@ from typing import Any
 from rankscope_agent.contract import untrusted_json
 
 MAX_RANK = 1 << 20
-"""Ranks at and above this are garbage: 64 times the largest jobs known (16,384 GPUs)."""
+"""Ranks at or above this are garbage: 64 times the largest known jobs (16,384 GPUs)."""
 
 MAX_MICROSECONDS = 86_400_000_000
-"""Longest operation believed: a day."""
+"""Longest operation accepted: a day."""
 
 MAX_BYTES = 1 << 48
-"""Largest message believed."""
+"""Largest message accepted."""
 
 OPERATIONS = frozenset(
     {
@@ -38,8 +38,8 @@ OPERATIONS = frozenset(
 """Operations by NCCL's own names (src/enqueue.cc ncclFuncToString); all others share `other`."""
 
 TIMING = {"kernel_gpu": "kernel", "kernel_cpu": "kernel", "collective_cpu": "host"}
-"""Inspector's sources of time in the words of docs/timing_sources.md: begin and end of the kernel,
-by the GPU's clock or as the host saw them, or what the host saw of the whole call."""
+"""Inspector's timing sources in the terms of docs/timing_sources.md: beginning and end of the
+kernel, by the GPU's clock or as seen by the host, or the whole call as seen by the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Record:
     """One operation of one rank.
 
     Args:
-        rank: in its communicator.
+        rank: rank in its communicator.
         operation: one of `OPERATIONS`, or `other`.
         timing_source: kernel or host.
-        seconds: from the begin of its kernel, which waits for peers, to its end.
+        seconds: from the beginning of its kernel, which waits for peers, to its end.
         size: bytes of the message.
     """
 
@@ -64,18 +64,18 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Operations of one communicator that Inspector overwrote before it wrote them."""
+    """Number of operations of one communicator that Inspector overwrote before writing them."""
 
     operations: int
 
 
 def operation(name: object) -> str:
-    """Return a name that may be a label."""
+    """Return a name that is usable as a label."""
     return name if isinstance(name, str) and name in OPERATIONS else "other"
 
 
 def parse(line: bytes) -> Record | Dropped | None:
-    """Read a line; None for what is none of Inspector's or claims nonsense."""
+    """Read a line; return None if it is not Inspector's or implausible."""
     try:
         document = untrusted_json.read(line)
     except ValueError:
@@ -95,7 +95,7 @@ def _record(header: Any, perf: dict[str, Any], kind: str) -> Record | None:
         return None
     rank, nranks = _whole(header.get("rank"), MAX_RANK), _whole(header.get("n_ranks"), MAX_RANK)
     took = perf.get(f"{kind}_exec_time_us")
-    if isinstance(took, float) and 0 <= took <= MAX_MICROSECONDS:  # seen beside whole ones
+    if isinstance(took, float) and 0 <= took <= MAX_MICROSECONDS:  # floats occur, too
         took = round(took)
     took = _whole(took, MAX_MICROSECONDS)
     size = _whole(perf.get(f"{kind}_msg_size_bytes"), MAX_BYTES)
@@ -115,7 +115,7 @@ def _dropped(stats: dict[str, Any]) -> Dropped | None:
 
 
 def _whole(value: object, limit: int) -> int | None:
-    """Return a whole number from 0 to a limit; JSON's true and false are none."""
+    """Return a whole number from 0 to a limit; JSON's true and false are rejected."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limit:
         return value
     return None

@@ -1,7 +1,7 @@
-"""Inspector's Prometheus files of a node: one per GPU, read anew when they change, within a budget.
+"""Inspector's Prometheus files of a node: one per GPU, reread when they change, within a budget.
 
-A file is named after the GPU that it reports on, by its writer: one in a pod's volume is
-believed of the GPUs that the pod holds.
+A file is named after the GPU that it reports on, by its writer: a file in a pod's volume is only
+accepted for GPUs that the pod holds.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from rankscope_agent.sources.training.files import RingDirectory, open_directory
 from rankscope_agent.sources.training.format import RingError
 
 MAX_GPU_FILES = 64
-"""Files read: those of the GPUs of the largest nodes sold, four times over."""
+"""Files that are read: four times as many as the largest nodes on the market have GPUs."""
 
 MAX_TEXTFILE_BYTES = 4 << 20
-"""Largest file read."""
+"""Largest file that is read."""
 
 STALE_SECONDS = 600.0
-"""Age at which a file is of a job that has ended: Inspector writes it every 30 s by default, and
-removes it at its end unless it is killed."""
+"""Age at which a file belongs to a job that has ended: Inspector writes it every 30 s by default,
+and removes it at exit unless it is killed."""
 
 
 @dataclass(slots=True)
 class _GpuFile:
-    """One file as it stood when it was last read; `written` tells when it is another one."""
+    """One file as it was last read; `written` shows whether it has been replaced."""
 
     directory: RingDirectory
     name: str
@@ -38,26 +38,26 @@ class _GpuFile:
 
 
 class GpuSpeeds:
-    """What Prometheus files say, by GPU.
+    """The contents of Prometheus files, by GPU.
 
     Args:
-        held: gives the UUIDs of a pod's GPUs, None where they are unknown.
+        held: returns the UUIDs of a pod's GPUs; None if they are unknown.
     """
 
     def __init__(self, held: Callable[[str], Collection[str] | None]) -> None:
         self.refused = 0
-        """Files that report on GPUs that their pods do not hold, or that are too many."""
+        """Number of files that report on GPUs not held by their pods, or that exceed the limit."""
         self._held = held
         self._files: dict[str, _GpuFile] = {}
         self._turn = 0
 
     @property
     def files(self) -> int:
-        """How many files have something to say."""
+        """The number of files with contents."""
         return sum(bool(file.speeds) for file in self._files.values())
 
     def take(self, found: dict[RingDirectory, list[Entry]]) -> None:
-        """Take the files that there are now; of two for one GPU the first permitted one counts."""
+        """Take over the current files; of two for one GPU the first permitted one counts."""
         before, self._files, self.refused = self._files, {}, 0
         for directory, entries in found.items():
             held = self._held(directory.pod_uid) if directory.pod_uid else None
@@ -75,7 +75,7 @@ class GpuSpeeds:
                 self._files[uuid] = known if known and same else _GpuFile(directory, entry.name)
 
     def read(self, now: float, has_time: Callable[[], bool]) -> None:
-        """Read what has changed, beginning with another file each time, while there is time."""
+        """Read what has changed, starting with a different file each time, while there is time."""
         files = list(self._files.values())
         self._turn += 1
         start = self._turn % len(files) if files else 0
@@ -92,7 +92,7 @@ class GpuSpeeds:
 
 
 def _read(file: _GpuFile, now: float) -> None:
-    """Read a file if it is another one than before; one that cannot be read says nothing."""
+    """Read a file if it has been replaced; one that cannot be read has no contents."""
     try:
         with open_directory(file.directory) as directory:
             descriptor = open_file(directory, file.name)

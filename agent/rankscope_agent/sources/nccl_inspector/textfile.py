@@ -1,10 +1,10 @@
 """Parses Inspector's Prometheus files: pure.
 
-One file per GPU, named after its UUID and written anew every 30 s or more (NVIDIA/nccl
+There is one file per GPU, named after its UUID and rewritten every 30 s or more (NVIDIA/nccl
 plugins/profiler/inspector/inspector_prom.cc, NCCL 2.30 and newer). Each value is a mean over the
-operations of one communicator, range of sizes and algorithm since the last writing; how many they
-were is not said, so that means cannot be put together. Before (ext-profiler/inspector) it is the
-one operation that the communicator did last, with its own size.
+operations of one communicator, size range and algorithm since the previous write; their number is
+not given, so means cannot be combined. Earlier versions (ext-profiler/inspector) report only the
+last operation of a communicator, with its own size.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ FILE_NAME = re.compile(
 )
 
 MAX_LINES = 20_000
-"""Lines read of one file: some 50 of each of a few hundred communicators."""
+"""Lines read of one file: some 50 for each of a few hundred communicators."""
 
 MAX_BYTES_PER_SECOND = 1e14
-"""Largest bandwidth believed: fifty times that of NVLink 5."""
+"""Largest bandwidth accepted: fifty times that of NVLink 5."""
 
 _LINE = re.compile(
     r"(nccl_(?:p2p_)?bus_bandwidth_gbs|nccl_collective_exec_time_microseconds|"
@@ -35,13 +35,13 @@ _UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How an operation went lately on one GPU, by its largest messages.
+    """The recent speed of an operation on one GPU, for its largest messages.
 
     Args:
-        scope: inter_node or intra_node, by the nodes of the communicator.
-        size: lower end of the range of sizes, in bytes.
-        seconds: mean time of one, None if that was not printed.
-        bytes_per_second: bus bandwidth, None if that was not printed.
+        scope: inter_node or intra_node, depending on the nodes of the communicator.
+        size: lower end of the size range, in bytes.
+        seconds: mean duration; None if not printed.
+        bytes_per_second: bus bandwidth; None if not printed.
     """
 
     operation: str
@@ -52,16 +52,16 @@ class Speed:
 
 
 def gpu_uuid(name: str) -> str | None:
-    """Return the UUID of a file's GPU as NVML writes it; None for another file."""
+    """Return the UUID of a file's GPU in NVML's notation; None for other files."""
     match = FILE_NAME.fullmatch(name)
     return f"GPU-{match[1]}" if match else None
 
 
 def parse(text: str) -> tuple[Speed, ...]:
-    """Return one speed for each operation and scope: that of its largest messages.
+    """Return one speed per operation and scope: that of its largest messages.
 
-    Large messages show the links; the time of small ones is latency. Where several communicators
-    have such, the slowest counts.
+    Large messages show the links; the duration of small ones is latency. If several communicators
+    have messages of that size, the slowest counts.
     """
     found: dict[tuple[str, str], dict[str, tuple[int, float]]] = {}
     for line in text.splitlines()[:MAX_LINES]:
@@ -106,7 +106,7 @@ def _size(labels: dict[str, str]) -> int:
 
 
 def _number(text: str) -> float | None:
-    """Return a value above 0; Inspector prints 0 where it measured nothing."""
+    """Return a value above 0; Inspector prints 0 if it measured nothing."""
     try:
         value = float(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""What NCCL, PyTorch's watchdog, frameworks and ranks that fail log, in pods' logs and other files.
+"""What NCCL, PyTorch's watchdog, frameworks and failing ranks log, in pods' logs and other files.
 
-After a restart of the agent reading goes on where it ended, with what was known by then.
+After a restart of the agent, reading continues where it ended, with what was known by then.
 """
 
 from __future__ import annotations
@@ -30,24 +30,26 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 log = logging.getLogger(__name__)
 
 CPU_SHARE = 0.05
-"""Share of a core that reading may take: what a flood costs at most. A quiet node's logs cost a
-tenth of a per cent; a job's start of some ten thousand lines is read within a few runs."""
+"""Share of a core that reading may use: the most that a flood of lines can cost. A quiet node's
+logs take a tenth of a percent; the ten thousand or so lines of a job's start are read within a few
+runs."""
 
 RESCAN_SECONDS = 5.0
-"""How often logs are looked for: the kubelet rotates every ten seconds at most."""
+"""Time between two scans for logs: the kubelet rotates every ten seconds at most."""
 
 SAVE_SECONDS = 30.0
-"""How often the state is written, if anything was read: what a killed agent reads again. The kernel
-takes milliseconds to replace a file, ten times what following quiet logs takes in a second."""
+"""Time between two writes of the state, if anything was read: what a killed agent reads again. The
+kernel takes milliseconds to replace a file, ten times what following quiet logs takes per
+second."""
 
 MAX_STATE_BYTES = 64 << 20
-"""Largest state read: 64 pods of a megabyte each."""
+"""Largest state that is read: 64 pods of a megabyte each."""
 
 STATE_FILE = "nccl_logs.json"
 
 
 def create(config: Config, directory: PodDirectory) -> NcclLogCollector:
-    """Make the collector of the node's logs."""
+    """Create the collector of the node's logs."""
     budget = CPU_SHARE * config.interval_seconds
     own = OwnLines(config.step_pattern)
     follower = NcclFollower(config.pod_logs, config.nccl_logs, time.thread_time, budget, own=own)
@@ -56,13 +58,13 @@ def create(config: Config, directory: PodDirectory) -> NcclLogCollector:
 
 
 class NcclLogCollector:
-    """Follows logs and says what they prove.
+    """Follows logs and exports what they prove.
 
     Args:
         follower: reads the logs.
         sysfs: the node's sysfs, for its RDMA ports.
-        state_file: where to go on after a restart.
-        clock: gives the Unix time in seconds.
+        state_file: where reading continues after a restart.
+        clock: returns the Unix time in seconds.
         directory: the node's pods.
     """
 
@@ -88,10 +90,10 @@ class NcclLogCollector:
         self._restore()
 
     def collect(self) -> Iterator[Sample]:
-        """Yield what the logs prove by now.
+        """Yield what the logs have proved so far.
 
         Raises:
-            NoData: there is no directory of pods' logs, and no file is given by flag.
+            NoData: the directory of pods' logs does not exist, and no files are configured.
         """
         now = self._clock()
         if not 0 <= now - self._scanned < RESCAN_SECONDS:
@@ -144,18 +146,18 @@ class NcclLogCollector:
                 text = source.read(MAX_STATE_BYTES + 1)
             state = untrusted_json.read(text)
             if not isinstance(state, dict):
-                raise StateError("is no object")
+                raise StateError("is not an object")
             self._follower.restore(state)
             self._failures.restore(state.get("failures", ()))
         except FileNotFoundError:
             return
         except (OSError, TypeError, ValueError, StateError) as error:
             log.warning(
-                "cannot go on from %s (%s); reading all logs again", self._state_file, error
+                "cannot continue from %s (%s); reading all logs again", self._state_file, error
             )
 
     def _save(self) -> None:
-        """Write the state beside the old one, then put it in its place."""
+        """Write the state to a temporary file, then rename it."""
         state = self._follower.state()
         if state is None:
             return
@@ -175,7 +177,7 @@ class NcclLogCollector:
 
 
 def rdma_devices(sysfs: Path) -> tuple[frozenset[str], bool]:
-    """Return the node's RDMA devices, and whether a port of one of them is active."""
+    """Return the node's RDMA devices, and whether any of them has an active port."""
     root = sysfs / "class" / "infiniband"
     try:
         devices = frozenset(device.name for device in root.iterdir())

@@ -1,8 +1,8 @@
-"""Finds failures in one pod's logs while they grow, with the parser of `explain job-log`.
+"""Finds failures in the growing logs of one pod, with the parser of `explain job-log`.
 
-That parser is slow. It gets only what stands around marks that ordinary lines do not have, and so
-much of it. What it finds is told once the end of a process, of its container or of steps confirms
-it: programs log exceptions that they survive.
+That parser is slow, so it only receives a limited amount of text around marks that ordinary lines
+lack. A failure it finds is reported once the end of a process, of its container or of steps
+confirms it, because programs also log exceptions that they survive.
 """
 
 from __future__ import annotations
@@ -17,55 +17,58 @@ from rankscope_agent.contract.failures.verdict import Attempt, decide
 
 MARKS = (
     b"Traceback (most recent call last)",
-    b"failed (exitcode: ",  # torchrun's agent, once for each attempt
+    b"failed (exitcode: ",  # torchrun's agent, once per attempt
     b"Fatal Python error",
-    b"terminat",  # called by C++, and what mpirun, hydra and spawn say of processes
+    b"terminat",  # called by C++; and what mpirun, hydra and spawn print about processes
     b"Segmentation fault",
     b"core dumped",
     b": error: ",  # srun and slurmstepd
     b"exits with return code",  # DeepSpeed's launcher
     b" Killed ",  # a shell of its child
 )
-"""One of these stands beside every failure that ends a process, and seldom anywhere else. Each
-costs a quarter of a millisecond of CPU for each megabyte; long ones cost least."""
+"""At least one of these accompanies every failure that ends a process, and they rarely occur
+elsewhere. Each takes a quarter of a millisecond of CPU per megabyte; long ones take least."""
 
 MAX_PIECES = 64
-"""Marks after which steps are counted anew within one reading (64 KiB): four of 16 ranks each."""
+"""Marks after which steps are counted again within one reading (64 KiB): four for each of 16
+ranks."""
 
 LIMITS = FailureLimits(signs=512, writers=256, error_files=False)
-"""Of one pod: a traceback and its launcher's word for each of 16 ranks, sixteen times."""
+"""Signs kept of one pod: a traceback and its launcher's line for each of 16 ranks, sixteen
+times."""
 
 TAIL_BYTES = 4096
-"""Kept of what stands before a mark: C++ and CUDA say why before they abort."""
+"""Bytes kept of the text before a mark: C++ and CUDA print the reason before they abort."""
 
 WINDOW_BYTES = 256 << 10
-"""Read after a mark: tracebacks of 16 ranks of 4 KiB each, and what NCCL and gloo say meanwhile."""
+"""Bytes read after a mark: tracebacks of 16 ranks of 4 KiB each, and what NCCL and gloo print
+meanwhile."""
 
 ROOM_BYTES, ROOM_BYTES_PER_SECOND = 1 << 20, 16 << 10
-"""What the parser reads of one pod at once, and goes on reading: a pod that logs one exception
-after the other takes a few thousandths of a core."""
+"""Bytes that the parser reads of one pod at once, and their rate: a pod that logs one exception
+after another takes a few thousandths of a core."""
 
 QUIET_SECONDS = 5.0
-"""How long nothing must be added to a failure for it to be judged: launchers look at their
-processes several times a second, and tell of all of them at once."""
+"""Time without additions to a failure after which it is judged: launchers check their processes
+several times a second, and report all of them at once."""
 
 SURVIVED_LINES = 3
-"""Lines about steps after an exception that prove it to be survived: a step that was under way when
-a rank failed may print one or two."""
+"""Lines about steps after an exception which prove that it was survived: a step in progress when a
+rank failed may print one or two."""
 
 STALLED_SECONDS, STALLED_STEPS = 120.0, 10.0
-"""How long neither a step nor any other line must come for steps to have stopped."""
+"""Time without lines about steps, and without any other line, after which steps have stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenFailure:
-    """One attempt's failure as one pod's logs tell it.
+    """The failure of one attempt according to one pod's logs.
 
     Args:
-        cause: of `contract.failures.causes`.
-        rank: who failed first; None where the logs do not tell.
+        cause: one of `contract.failures.causes`.
+        rank: the rank that failed first; None if the logs do not show it.
         at: Unix time.
-        own: the pod's ranks failed by themselves, not for another rank that went away.
+        own: whether the pod's ranks failed on their own, not because another rank went away.
     """
 
     cause: str
@@ -76,11 +79,11 @@ class SeenFailure:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a pod's logs say of its steps.
+    """What a pod's logs show about its steps.
 
     Args:
-        lines: about steps, so far.
-        step_seconds: how long one takes; 0 where that is not known.
+        lines: number of lines about steps so far.
+        step_seconds: duration of a step; 0 if unknown.
     """
 
     lines: int
@@ -89,7 +92,7 @@ class Progress:
 
 @dataclass(slots=True)
 class _Reading:
-    """One log: its last lines, and the parser while it reads."""
+    """One log: its last lines, and its parser while it is reading."""
 
     tail: bytes = b""
     parser: FailureLog | None = None
@@ -101,7 +104,7 @@ class PodFailures:
 
     def __init__(self) -> None:
         self.ranks: Mapping[int, int] = {}
-        """The pod's ranks by those within the node, where processes tell."""
+        """The pod's ranks by local rank, if processes show them."""
         self._logs: dict[str, _Reading] = {}
         self._signs = FailureSigns()
         self._room = float(ROOM_BYTES)
@@ -114,20 +117,20 @@ class PodFailures:
 
     @property
     def marked_at(self) -> float | None:
-        """When the newest mark that is not judged yet was read; None where there is none."""
+        """Unix time at which the newest mark not yet judged was read; None if there is none."""
         return self._marked
 
     @property
     def has_news(self) -> bool:
-        """Whether `settle` has something to tell at once."""
+        """Whether `settle` has something to report immediately."""
         return bool(self._found)
 
     def feed(self, log: str, text: bytes, now: float) -> None:
-        """Take in whole lines of a log.
+        """Process complete lines of a log.
 
         Args:
-            log: tells the pod's logs apart.
-            text: whole lines.
+            log: distinguishes the pod's logs.
+            text: complete lines.
             now: when they were read.
         """
         reading = self._logs.setdefault(log, _Reading())
@@ -143,12 +146,12 @@ class PodFailures:
             reading.parser.feed(text)
 
     def mark(self, log: str, now: float, progress: Progress) -> None:
-        """Note that what comes next of a log begins with a mark.
+        """Record that the next lines of a log begin with a mark.
 
         Args:
-            log: as of `feed`.
-            now: the time.
-            progress: what was logged of steps before.
+            log: as in `feed`.
+            now: the Unix time.
+            progress: the steps logged before.
         """
         if self._marked is None:
             self._first_marked = now
@@ -163,7 +166,7 @@ class PodFailures:
         reading.left = WINDOW_BYTES
 
     def end(self) -> None:
-        """Take in that a container has ended and was started again."""
+        """Record that a container has ended and was restarted."""
         if self._marked is not None:
             self._next(proven_only=False)
 
@@ -173,10 +176,10 @@ class PodFailures:
         """Yield the failures that are confirmed by now, each once.
 
         Args:
-            now: the time.
-            progress: what was logged of steps so far.
-            ended: a container of the pod failed since.
-            alive: the pod is known not to have ended.
+            now: the Unix time.
+            progress: the steps logged so far.
+            ended: whether a container of the pod has failed since.
+            alive: whether the pod is known not to have ended.
         """
         if self._marked is not None and (ended or now - self._marked >= QUIET_SECONDS):
             stopped = alive and self._stopped(now, progress)
@@ -186,7 +189,7 @@ class PodFailures:
             yield _seen(attempt, min(read_at, now), now)
 
     def _next(self, *, proven_only: bool, keep: bool = False) -> None:
-        """Judge what was found, and begin anew unless it may still be confirmed."""
+        """Judge what was found, and start over unless it may still be confirmed."""
         for reading in self._logs.values():
             self._close(reading)
         proven = bool(self._signs.ends) or any(s.kind == "exit" for s in self._signs.signs)
@@ -218,7 +221,7 @@ class PodFailures:
 
 
 def pieces(text: bytes) -> Iterator[tuple[bool, bytes]]:
-    """Yield the lines in pieces that begin with a mark's line, and whether they do."""
+    """Yield the lines in pieces, each beginning with a mark's line, and whether it does."""
     marks = [mark for mark in MARKS if mark in text]
     if not marks:
         yield False, text
@@ -247,10 +250,10 @@ def _seen(attempt: Attempt, read_at: float, now: float) -> SeenFailure:
 
 
 def _translate(signs: FailureSigns, ranks: Mapping[int, int]) -> None:
-    """Give signs whose rank counts within the node the rank in the job, where that is known.
+    """Map local ranks of signs to ranks in the job, where known.
 
-    That one of unknown rank ended with code 1 says no more than the exceptions of others, of whom
-    it may be one.
+    The report that a local rank ended with code 1 adds nothing to the exceptions of other ranks, of
+    which it may be one.
     """
     translated = []
     spoken = any(sign.kind != "exit" for sign in signs.signs)

@@ -1,6 +1,6 @@
-"""Follows the logs of a node's pods and stores their facts about NCCL and steps, within bounds.
+"""Follows the logs of a node's pods and stores their facts about NCCL and steps, within limits.
 
-Each log is read once. Two parsers per pod take the logs of all its containers, one for NCCL's words
+Each log is read once. Two parsers per pod read the logs of all its containers, one for NCCL's lines
 and one for lines about steps; logs outside of pods share a pair.
 """
 
@@ -39,27 +39,27 @@ from rankscope_agent.sources.run_time import time_left
 log = logging.getLogger(__name__)
 
 MAX_JOBS = 64
-"""Pods with words of NCCL that are remembered at a time: four for each GPU of the largest nodes."""
+"""Pods with lines of NCCL that are remembered at a time: four per GPU of the largest nodes."""
 
 MAX_PENDING = 64 << 10
-"""Bytes kept of a line without an end, for each log: the CRI cuts lines at 16 KiB."""
+"""Bytes kept of a line without an end, per log: the CRI splits lines at 16 KiB."""
 
 
 MAX_BYTES = 16 << 20
-"""What the facts of all pods may take: a third of what the agent as a whole may (48 MiB)."""
+"""Memory that the facts of all pods may use: a third of the whole agent's limit (48 MiB)."""
 
 DRAIN_READS = 64
-"""Readings (4 MiB in all) that the log of a container that ended is given to come to its end."""
+"""Readings (4 MiB in all) within which the log of an ended container must be finished."""
 
 
 @dataclass(slots=True)
 class Following:
-    """A log and what takes off its wrapping.
+    """A log, and the framing that unwraps it.
 
     Args:
-        at_end: it was read to its end, so that what comes next is new.
-        behind: the last run did not get to its end.
-        spoke: NCCL spoke in it.
+        at_end: whether it was read to its end, so that what comes next is new.
+        behind: whether the last run did not reach its end.
+        spoke: whether it contains lines of NCCL.
     """
 
     stream: LogStream
@@ -70,7 +70,7 @@ class Following:
 
 
 def stream_limit() -> int:
-    """Return how many logs may be followed at a time, each with all of its files."""
+    """Return the number of logs that may be followed at a time, each with all of its files."""
     return min(MAX_STREAMS, share("nccl_log") // MAX_SEGMENTS)
 
 
@@ -79,11 +79,11 @@ class NcclFollower:
 
     Args:
         pods: the kubelet's directory of logs.
-        patterns: further logs; the last part of a path may hold wildcards.
+        patterns: further logs; the last part of a path may contain wildcards.
         cpu_clock: CPU seconds of the calling thread.
         budget_seconds: CPU time that one reading may take.
-        timer: gives seconds that never go back.
-        own: the user's pattern of lines about steps.
+        timer: returns monotonic seconds.
+        own: the user's pattern for lines about steps.
     """
 
     def __init__(
@@ -113,39 +113,39 @@ class NcclFollower:
 
     @property
     def logs(self) -> int:
-        """How many logs are followed."""
+        """The number of logs being followed."""
         return len(self._followed)
 
     def pods(self) -> Iterator[PodLogs]:
-        """Yield all pods of which any log was read."""
+        """Yield all pods of which any log has been read."""
         return iter(self._jobs.values())
 
     def departed(self) -> Sequence[PodLogs]:
-        """Return the pods that went since this was last asked."""
+        """Return the pods that have gone since the previous call."""
         gone, self._departed = self._departed, []
         return gone
 
     def jobs(self) -> Iterator[PodLogs]:
-        """Yield the pods in whose logs NCCL spoke."""
+        """Yield the pods whose logs contain lines of NCCL."""
         return (job for job in self._jobs.values() if job.has_content)
 
     def stepping_jobs(self, now: float) -> Iterator[PodLogs]:
-        """Yield the pods in whose logs there are lines about steps."""
+        """Yield the pods whose logs contain lines about steps."""
         for job in self._jobs.values():
             job.steps.sum_up(now)
             if job.steps.has_content:
                 yield job
 
     def lag_bytes(self) -> int:
-        """Return the bytes that the last run left unread."""
+        """Return the number of bytes that the last run left unread."""
         return sum(one.stream.left() for one in self._followed.values() if one.behind)
 
     def lag_lines(self) -> int:
-        """Return about how many lines these are."""
+        """Return an estimate of the number of these lines."""
         return sum(one.stream.left_lines() for one in self._followed.values() if one.behind)
 
     def rescan(self, now: float) -> bool:
-        """Find logs that appeared, went or were rotated; return True if any can be followed.
+        """Find logs that appeared, disappeared or were rotated; return True if there are any.
 
         Args:
             now: the Unix time.
@@ -177,14 +177,14 @@ class NcclFollower:
             yield from pattern_logs(pattern)
 
     def _forget_gone(self, locations: Mapping[Path, LogLocation]) -> None:
-        """Forget where logs were left off whose container is gone."""
+        """Forget the positions in logs whose container is gone."""
         there = {path.parent for path in locations}
         self._resume = {path: left for path, left in self._resume.items() if path.parent in there}
 
     def _chosen(self, locations: Collection[LogLocation]) -> Sequence[LogLocation]:
-        """Return the logs to follow: shared by namespaces and pods, of each those it has already.
+        """Return the logs to follow: shared by namespaces and pods, of each first the current ones.
 
-        A log that gives up its place is read on from there once there is room again.
+        A log that is dropped continues from its position once there is room again.
         """
         known_first = sorted(locations, key=lambda one: one.path not in self._followed)
         chosen = choose(known_first, lambda one: one.owner.holder, self._most)
@@ -199,7 +199,7 @@ class NcclFollower:
         return chosen
 
     def _follow(self, location: LogLocation, now: float) -> None:
-        """Begin to follow a log, or see whether one that is followed was rotated."""
+        """Begin to follow a log, or check whether a followed one was rotated."""
         try:
             followed = self._followed.get(location.path)
             if followed is not None:
@@ -218,7 +218,7 @@ class NcclFollower:
         )
 
     def _resume_former(self, location: LogLocation, now: float) -> None:
-        """Finish the log of a container that was started again while no agent ran."""
+        """Finish the log of a container that was restarted while no agent was running."""
         formers = [path for path in self._resume if path.parent == location.path.parent]
         for path in formers if location.owner != NO_POD else ():
             if path != location.path:
@@ -227,7 +227,7 @@ class NcclFollower:
                 self._end(path)
 
     def _take_leave(self, path: Path, now: float) -> None:
-        """Read what a container wrote before it was started again, and forget the state it left."""
+        """Read what a container wrote before its restart, and forget the state that it left."""
         followed = self._followed[path]
         in_time = time_left(self._cpu_clock, self._budget, self._timer)
         for _ in range(DRAIN_READS):
@@ -248,7 +248,7 @@ class NcclFollower:
         self.skipped_bytes += followed.stream.skipped_bytes
 
     def read(self, now: float) -> None:
-        """Read on in all logs, beginning with another one each time, within the time budget."""
+        """Read on in all logs, starting with a different one each time, within the time budget."""
         in_time = time_left(self._cpu_clock, self._budget, self._timer)
         followed = list(self._followed.values())
         for one in followed:
@@ -265,9 +265,9 @@ class NcclFollower:
         self._bound()
 
     def _bound(self) -> None:
-        """Keep all pods together within bounds: the one that takes most is given no more.
+        """Keep all pods within the limit together: the largest one receives nothing more.
 
-        Of namespaces first, so that many pods of one do not count as so many small ones.
+        Namespaces are compared first, so that many small pods of one do not escape the limit.
         """
         growing = [job for job in self._jobs.values() if not job.full]
         if growing and sum(job.weight for job in self._jobs.values()) > MAX_BYTES:
@@ -300,7 +300,7 @@ class NcclFollower:
         return followed.behind
 
     def _job(self, owner: PodIdentity) -> PodLogs | None:
-        """Return the pod's facts; None where there is no room for one more pod."""
+        """Return the pod's facts; None if there is no room for another pod."""
         job = self._jobs.get(owner)
         if job is None:
             if len(self._jobs) >= MAX_JOBS and not self._make_room(owner):
@@ -309,7 +309,7 @@ class NcclFollower:
         return job
 
     def _make_room(self, newcomer: PodIdentity) -> bool:
-        """Forget a silent pod, else the newest one of a namespace that has two more than this."""
+        """Forget a silent pod, else the newest one of a namespace with two more than this one."""
         silent = [
             name
             for name, known in self._jobs.items()
@@ -324,12 +324,12 @@ class NcclFollower:
         return True
 
     def total_skipped_bytes(self) -> int:
-        """Return the bytes that were rotated away unread."""
+        """Return the number of bytes that were rotated away unread."""
         open_ones = (followed.stream.skipped_bytes for followed in self._followed.values())
         return self.skipped_bytes + sum(open_ones)
 
     def state(self) -> dict[str, Any] | None:
-        """Return where to continue after a restart; None while that is not known."""
+        """Return where to continue after a restart; None while unknown."""
         positions: dict[str, Any] = {
             str(path): [list(left.inode), left.offset, list(left.done), has_content]
             for path, (left, has_content) in self._resume.items()
@@ -353,7 +353,7 @@ class NcclFollower:
         return {"version": nccl_state.VERSION, "logs": positions, "jobs": jobs, "steps": steps}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, before the first rescan.
+        """Continue from a state, before the first scan.
 
         Raises:
             rankscope_agent.sources.nccl_log.state.StateError: it is not one of this version.

@@ -1,4 +1,4 @@
-"""How long NCCL took to make the communicators of a pod's newest processes, by its log; pure.
+"""How long NCCL took to create the communicators of a pod's newest processes: pure.
 
 Source: `Init timings` of NCCL 2.22.3 and newer (src/init.cc), one line for each communicator.
 """
@@ -10,14 +10,14 @@ from collections import defaultdict
 from rankscope_agent.contract.nccl.facts import Facts
 
 _Key = tuple[str, int]
-"""A process: its host, and its number there."""
+"""A process: its host, and its PID there."""
 
 
 def init_seconds(facts: Facts) -> float | None:
-    """Return the time of the process that took longest, None where no log says any.
+    """Return the time of the process that took longest; None if no log shows one.
 
     Of several processes of one rank of the largest communicator, as a launcher starts them one
-    after the other, the last counts.
+    after another, the last one counts.
     """
     members = list(facts.all_members())
     largest = max((member.nranks or 0 for member in members), default=0)

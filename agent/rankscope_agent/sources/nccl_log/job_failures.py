@@ -1,4 +1,4 @@
-"""The failures of each job on this node, put together from the logs of its pods."""
+"""The failures of each job on this node, combined from the logs of its pods."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.placement import place_ranks
 
 MAX_JOBS = 64
-"""Jobs with failures that are remembered, those that failed last."""
+"""Jobs with failures that are remembered, the most recent failures first."""
 
 MAX_FAILURES = 2
-"""Attempts reported for each job: that which failed last, and the one before it."""
+"""Attempts reported per job: the one that failed last, and the one before it."""
 
 INCIDENT_SECONDS = 120.0
-"""Failures that close to each other are of one attempt: launchers give ranks half a minute to end,
-and starting again takes as long."""
+"""Failures this close together belong to one attempt: launchers give ranks half a minute to exit,
+and a restart takes as long."""
 
 KEPT_SECONDS = 3600.0
-"""How long a job without pods is reported: as long as what happened to its pods is."""
+"""How long a job without pods is reported: as long as the events of its pods are."""
 
 CLOCK_SECONDS = 60.0
-"""How much earlier than its words Kubernetes may say that a container ended: its times are of whole
-seconds and of other clocks."""
+"""How much earlier than in its log Kubernetes may date the end of a container: its times are in
+whole seconds and by other clocks."""
 
 
 @dataclass(slots=True)
 class _Job:
-    """What is known of one job; the failures are in the order of time."""
+    """What is known about one job; failures are in chronological order."""
 
     failures: list[SeenFailure]
     present: float
@@ -44,7 +44,7 @@ class JobFailures:
     """All jobs of the node.
 
     Args:
-        directory: tells which job a pod belongs to, and how its pods do.
+        directory: provides the job of a pod, and the state of its pods.
     """
 
     def __init__(self, directory: PodDirectory) -> None:
@@ -56,11 +56,11 @@ class JobFailures:
         self._view = directory.view
 
     def update(self, pods: Iterable[PodLogs], departed: Sequence[PodLogs], now: float) -> None:
-        """Take what logs tell by now.
+        """Take over the current results from logs.
 
         Args:
-            pods: those whose logs are there.
-            departed: those that went since the last time.
+            pods: pods with logs.
+            departed: pods that have gone since the previous call.
             now: the Unix time.
         """
         present = list(pods)
@@ -78,7 +78,7 @@ class JobFailures:
         self._jobs = {job: known for job, known in kept if now - known.present < KEPT_SECONDS}
 
     def samples(self) -> Iterator[Sample]:
-        """Yield the series of all jobs that failed."""
+        """Yield the series of all jobs with failures."""
         for job, known in self._jobs.items():
             labels: dict[tuple[str, str, str], float] = {}
             for seen in known.failures:
@@ -90,17 +90,17 @@ class JobFailures:
                 )
 
     def state(self) -> list[Any]:
-        """Return what is known, as JSON can hold it."""
+        """Return the state as values for JSON."""
         return [
             [job, known.present, [[f.cause, f.rank, f.at, f.own] for f in known.failures]]
             for job, known in self._jobs.items()
         ]
 
     def restore(self, state: Iterable[Any]) -> None:
-        """Go on from a state.
+        """Continue from a state.
 
         Raises:
-            ValueError: it is none; likewise TypeError.
+            ValueError: it is not a valid state; likewise TypeError.
         """
         for job, present, failures in state:
             seen = [SeenFailure(*values) for values in failures]
@@ -127,15 +127,15 @@ class JobFailures:
                 self._take(job, seen, now)
 
     def _note_ranks(self) -> None:
-        """Note ranks by those within the node; processes that are gone keep theirs.
+        """Record ranks by local rank; processes that are gone keep theirs.
 
-        Logs outside of pods are those of the job whose ranks run there, if it is one alone.
+        Logs outside of pods belong to the job whose ranks run there, if there is only one.
         """
         view = self._directory.view
         if view is self._view:
             return
         self._view = view
-        placed = place_ranks(view, self._directory)  # without those that may not have their name
+        placed = place_ranks(view, self._directory)  # without those that may not use their job name
         own = {one.job_id for one in placed if one.job_id and not one.pod_uid}
         if own - {self._outside}:
             self._outside = own.pop() if len(own) == 1 else ""
@@ -159,5 +159,5 @@ class JobFailures:
 
 
 def _order(seen: SeenFailure) -> tuple[bool, bool, float]:
-    """Order what pods say of one attempt: who failed by itself, and knows why, and was first."""
+    """Order the failures of one attempt: own ones, known causes, and earlier ones first."""
     return not seen.own, seen.cause == causes.UNKNOWN, seen.at

@@ -1,11 +1,11 @@
-"""Estimates how much memory the facts of a pod's logs take: pure."""
+"""Estimates the memory used by the facts of a pod's logs: pure."""
 
 from __future__ import annotations
 
 from rankscope_agent.contract.nccl.facts import Edges, Facts
 
-# Bytes for each, as tracemalloc counts them on CPython 3.11, rounded up to what the longest texts
-# that are kept make of them.
+# Bytes for each, as measured by tracemalloc on CPython 3.11, rounded up for the longest texts that
+# are kept.
 THREAD_BYTES = 1200
 PROCESS_BYTES = 1200
 SETTING_BYTES = 400
@@ -17,7 +17,7 @@ RANK_BYTES = 64
 
 
 def estimated_bytes(facts: Facts, threads: int) -> int:
-    """Return about how many bytes facts take, and the threads that a parser knows."""
+    """Return the estimated bytes of facts and of the threads that a parser knows."""
     members = list(facts.all_members())
     loose = [edges for several in facts.loose_edges.values() for edges in several]
     dog = facts.watchdog
@@ -35,5 +35,5 @@ def estimated_bytes(facts: Facts, threads: int) -> int:
 
 
 def _pairs(edges: Edges) -> int:
-    """Return the connections distinguished, one more for each transport."""
+    """Return the number of distinct connections, plus one per transport."""
     return sum(len(codes) + 1 for codes in edges.pairs.values())

@@ -1,4 +1,4 @@
-"""Facts about NCCL and steps from the logs of one pod, within bounds."""
+"""Facts about NCCL and steps from the logs of one pod, within limits."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from rankscope_agent.sources.nccl_log.step_lines.values import NCCL
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 
 POD_LIMITS = Limits(members=4096, threads=4096, edges=4000, settings=8192, watchdog_events=4096)
-"""Remembered of one pod: 16 ranks with 256 communicators each."""
+"""Limits per pod: 16 ranks with 256 communicators each."""
 
 MAX_POD_BYTES = 4 << 20
-"""What these may take in all: three times what 16 ranks with 40 communicators each take."""
+"""Total memory of these: three times what 16 ranks with 40 communicators each need."""
 
 VERDICT_SECONDS = 5.0
-"""How often the verdict on a pod is made anew while its logs grow: several times within any
-scrape interval in use, and a fifth of the cost of doing it each second."""
+"""How often the verdict on a pod is renewed while its logs grow: several times within any usual
+scrape interval, at a fifth of the cost of doing it every second."""
 
 
 class PodLogs:
-    """What the logs of one pod contained; times are Unix seconds, None before the first.
+    """The contents of one pod's logs; times are Unix seconds, None before the first.
 
     Args:
         owner: the pod.
-        facts: what an earlier run of the agent found.
-        own: the user's pattern of lines about steps.
+        facts: found by an earlier run of the agent.
+        own: the user's pattern for lines about steps.
     """
 
     def __init__(self, owner: PodIdentity, facts: Facts, own: OwnLines | None = None) -> None:
@@ -42,9 +42,9 @@ class PodLogs:
         self.last_line: float | None = None
         self.last_warning: float | None = None
         self.weight = 0
-        """About the bytes that it takes, as of the last verdict."""
+        """Estimated size in bytes, at the last verdict."""
         self.full = False
-        """Nothing new is remembered any longer."""
+        """Whether nothing new is remembered any longer."""
         self._parser = NcclLog(POD_LIMITS, facts)
         self._verdict: JobVerdict | None = None
         self._grew = True
@@ -57,25 +57,25 @@ class PodLogs:
 
     @property
     def has_content(self) -> bool:
-        """Return True if NCCL or its watchdog logged anything."""
+        """Return True if NCCL or its watchdog has logged anything."""
         facts = self.facts
         return bool(facts.processes or facts.warnings or facts.version or facts.members)
 
     @property
     def progress(self) -> Progress:
-        """How many lines there were about steps, and how long one takes."""
+        """Return the number of lines about steps, and the duration of a step."""
         known = [one for name, one in self.steps.facts.frameworks.items() if name != NCCL]
         slowest = max((one.step_seconds or 0.0 for one in known), default=0.0)
         return Progress(sum(one.lines for one in known), slowest)
 
     def feed(self, text: bytes, now: float, *, fresh: bool, log: str = "") -> bool:
-        """Take in whole lines; return whether NCCL spoke in them.
+        """Process complete lines; return whether any is NCCL's.
 
         Args:
             text: the lines.
             now: the Unix time.
-            fresh: they were written since the last reading.
-            log: tells the pod's logs apart.
+            fresh: whether they were written since the previous reading.
+            log: distinguishes the pod's logs.
         """
         for marked, piece in pieces(text):
             if marked:
@@ -92,7 +92,7 @@ class PodLogs:
         return True
 
     def verdict(self, now: float) -> JobVerdict:
-        """Return what the logs prove by now, or did a moment ago."""
+        """Return what the logs prove, as of now or shortly before."""
         late = not 0 <= now - self._judged < VERDICT_SECONDS
         if self._verdict is None or (self._grew and late):
             self.sum_up()
@@ -101,7 +101,7 @@ class PodLogs:
         return self._verdict
 
     def sum_up(self) -> None:
-        """Count the connections gathered so far, and see how much room all takes."""
+        """Count the connections gathered so far, and estimate the memory used."""
         self._parser.sum_up()
         self.weight = estimated_bytes(self.facts, self._parser.threads)
         if self.weight > MAX_POD_BYTES:
@@ -113,7 +113,7 @@ class PodLogs:
         self._parser.stop_growing()
 
     def begin_anew(self) -> None:
-        """Forget the job's state, as its container was started again; go on counting."""
+        """Forget the job's state because its container was restarted; keep the counters."""
         old = self.facts
         earlier = Counter(old.watchdog.earlier)
         earlier.update(timeout.operation for timeout in old.watchdog.timeouts.values())

@@ -1,7 +1,8 @@
 """Reads one log file incrementally: plain or gzip, still growing or rotated.
 
-Files are opened without following a link and only if they are regular, as others may write their
-directory. The descriptor is kept, so that a file that is renamed or removed is read to its end.
+Files are opened without following links and only if they are regular, because others may write to
+their directory. The descriptor is kept, so that a file that is renamed or removed is read to its
+end.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import zlib
 from pathlib import Path
 
 READ_BYTES = 64 << 10
-"""Read at a time: below malloc's threshold for mapping pages anew (128 KiB), and small enough that
-a run's time budget is kept to within a millisecond or two."""
+"""Bytes read at a time: below malloc's threshold for mapping new pages (128 KiB), and small enough
+to keep a run's time budget to within a millisecond or two."""
 
 
 class LogRejectedError(Exception):
-    """A file is not read; `reason` is one of `REASONS`."""
+    """A file that is not read; `reason` is one of `REASONS`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -25,19 +26,18 @@ class LogRejectedError(Exception):
 
 
 REASONS = ("symlink", "not_regular", "permission", "unreadable", "too_many")
-"""Why files are left out. `symlink` is what cri-dockerd puts in place of logs: they lie under
-/var/lib/docker/containers, which the agent does not see."""
+"""Why files are left out. `symlink` is what cri-dockerd creates in place of logs: the logs are in
+/var/lib/docker/containers, which the agent cannot see."""
 
 
 def open_log(path: Path) -> int:
     """Open a regular file for reading and return its descriptor.
 
-    O_PATH takes hold of a file without opening it, so that a device that is put in its place is not
-    touched.
+    O_PATH refers to a file without opening it, so that a device put in its place is not touched.
 
     Raises:
         FileNotFoundError: it is gone.
-        LogRejectedError: it is something else, or may not be read.
+        LogRejectedError: it is not a regular file, or may not be read.
     """
     try:
         handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -61,12 +61,12 @@ def open_log(path: Path) -> int:
 
 
 class Segment:
-    """One file under an open descriptor, read from an offset on.
+    """One file with its open descriptor, read from an offset on.
 
     Args:
         descriptor: of the file; closed by `close`.
         offset: bytes of the file that were read before.
-        compressed: the file is gzip.
+        compressed: whether the file is gzip.
     """
 
     def __init__(self, descriptor: int, offset: int, *, compressed: bool) -> None:
@@ -75,7 +75,7 @@ class Segment:
         self.offset = offset
         self.compressed = compressed
         self.skipped_bytes = 0
-        """Bytes behind damage in an archive."""
+        """Number of bytes after damage in an archive."""
         self._descriptor = descriptor
         self._inflate = zlib.decompressobj(wbits=31) if compressed else None
         self._rest = b""
@@ -85,17 +85,17 @@ class Segment:
         os.close(self._descriptor)
 
     def left(self) -> int:
-        """Return the bytes of the file that are not read yet.
+        """Return the number of bytes of the file that have not been read yet.
 
         Raises:
-            OSError: the file system cannot say.
+            OSError: the file system does not report its size.
         """
         return max(0, os.fstat(self._descriptor).st_size - self.offset)
 
     def left_lines(self) -> int:
-        """Return about how many line ends are not read yet, none in an archive.
+        """Return an estimate of the line ends that have not been read yet; 0 in an archive.
 
-        They are counted in what comes next, and taken to be as frequent in the rest.
+        They are counted in the next part, and extrapolated to the rest.
 
         Raises:
             OSError: the file cannot be read.
@@ -110,7 +110,7 @@ class Segment:
         return os.fstat(self._descriptor).st_size < self.offset
 
     def read(self) -> bytes:
-        """Return the next bytes of the log, none at the end for now.
+        """Return the next bytes of the log; empty at the end for now.
 
         Raises:
             OSError: the file cannot be read.
@@ -122,7 +122,7 @@ class Segment:
         return self._read_compressed(self._inflate)
 
     def _read_compressed(self, inflate: zlib._Decompress) -> bytes:
-        """Return the next inflated bytes; a damaged or cut off file ends where it is damaged."""
+        """Return the next inflated bytes; a damaged or truncated file ends where it is damaged."""
         data = self._rest
         if not data:
             data = os.pread(self._descriptor, READ_BYTES, self.offset)

@@ -1,7 +1,7 @@
 """The series of one job's NCCL logs: pure, from facts and verdict to samples.
 
 Names that a log can choose (networks, devices, operations, codes) become labels only if they are
-known ones; all others share one.
+known; all others share one label.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rankscope_agent.contract.nccl.warnings import label
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 
 EXPECTED = "expected"
-"""Reason of a socket fallback where neither the node nor the pod has an active RDMA port: nothing
-else was there. A pod may have an adapter of its own that the node does not see; NCCL names it."""
+"""Reason of a socket fallback if neither the node nor the pod has an active RDMA port: there was
+nothing else. A pod may have its own adapter that the node does not see; NCCL then names it."""
 
 NETWORKS = frozenset(
     {
@@ -39,7 +39,7 @@ NETWORKS = frozenset(
         *(f"IBext_v{version}" for version in range(4, 13)),
     }
 )
-"""Networks that NCCL and the plugins in use call themselves."""
+"""Names that NCCL and the plugins in use give their networks."""
 
 OPERATIONS = frozenset(
     {
@@ -80,14 +80,14 @@ _PLAIN_VERSION = re.compile(r"\d{1,2}\.\d{1,3}\.\d{1,3}(\+cuda\d{1,2}\.\d{1,2})?
 def job_samples(
     owner: PodIdentity, facts: Facts, verdict: JobVerdict, devices: Set[str], *, rdma_active: bool
 ) -> Iterator[Sample]:
-    """Yield the series of one pod's (or of the node's own) logs.
+    """Yield the series of the logs of one pod (or of the node itself).
 
     Args:
-        owner: whose logs they are.
-        facts: what the logs say.
-        verdict: what that proves.
-        devices: the node's RDMA devices, which are the only ones to become labels.
-        rdma_active: the node has an RDMA port that is up.
+        owner: the owner of the logs.
+        facts: the contents of the logs.
+        verdict: what they prove.
+        devices: the node's RDMA devices; only these become labels.
+        rdma_active: whether the node has an active RDMA port.
     """
     pod = (owner.namespace, owner.name)
     own = any(IB_DEVICE in process.signs for process in facts.processes.values())
@@ -117,7 +117,7 @@ def _bounded(name: str, known: Set[str]) -> str:
 
 
 def _plugin(net: str) -> str:
-    """Return whether a network comes with NCCL or from a plugin."""
+    """Return whether a network is built into NCCL or provided by a plugin."""
     if net in {"IB", "Socket"}:
         return "internal"
     return "unknown" if net == "unknown" else "external"
@@ -156,7 +156,7 @@ def _communicator_samples(pod: tuple[str, str], verdict: JobVerdict) -> Iterator
 
 
 def _channels(judged: tuple[CommunicatorVerdict, ...]) -> frozenset[int]:
-    """Return the numbers of channels in the largest communicators that name any."""
+    """Return the channel counts of the largest communicators that state any."""
     named = [c.communicator for c in judged if c.communicator.channels]
     largest = max((one.nranks or 0 for one in named), default=0)
     return frozenset(n for one in named if (one.nranks or 0) == largest for n in one.channels)

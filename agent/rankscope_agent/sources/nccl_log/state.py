@@ -1,6 +1,6 @@
 """Serialises the facts of NCCL logs as JSON and reads them back: pure.
 
-It is the agent's own file, so it is trusted to be of this shape; one of another version is refused.
+It is the agent's own file, so its structure is trusted; a state of another version is rejected.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ VERSION = 3
 
 
 class StateError(Exception):
-    """The text is no state of this version."""
+    """The text is not a state of this version."""
 
 
 def to_json(facts: Facts) -> dict[str, Any]:
-    """Return facts, which must have been summed up, as JSON-ready values."""
+    """Return facts, whose connections must have been counted, as values for JSON."""
     dog = facts.watchdog
     return {
         "version": VERSION,
@@ -96,10 +96,10 @@ def _edges(edges: Edges) -> list[Any]:
 
 
 def from_json(state: Mapping[str, Any]) -> Facts:
-    """Return the facts that `to_json` wrote.
+    """Return the facts written by `to_json`.
 
     Raises:
-        StateError: it did not write this.
+        StateError: they were not written by it.
     """
     if state.get("version") != VERSION:
         raise StateError(f"version {state.get('version')!r}, expected {VERSION}")

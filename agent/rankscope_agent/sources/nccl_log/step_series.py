@@ -10,7 +10,7 @@ from rankscope_agent.sources.nccl_log.step_lines.values import Progress, StepFac
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 
 SOURCE = "log"
-"""Of every such value: printed by the job itself, for the whole job; not measured here."""
+"""Label of every such value: printed by the job itself, for the whole job; not measured here."""
 
 NEWEST: tuple[tuple[str, Metric], ...] = (
     ("step", metrics.JOB_LOG_STEP),
@@ -27,11 +27,11 @@ NEWEST: tuple[tuple[str, Metric], ...] = (
     ("checkpoint_seconds", metrics.JOB_LOG_CHECKPOINT_SECONDS),
     ("checkpoints", metrics.JOB_LOG_CHECKPOINTS),
 )
-"""Fields of `Progress` and the series they are exported as."""
+"""Fields of `Progress` and the series that export them."""
 
 
 def step_samples(owner: PodIdentity, facts: StepFacts) -> Iterator[Sample]:
-    """Yield the series of one pod's (or of the node's own) logs; what no line says is absent."""
+    """Yield the series of one pod's (or the node's own) logs, except values that no line has."""
     pod = (owner.namespace, owner.name)
     for framework, known in facts.frameworks.items():
         yield from _samples((*pod, framework, SOURCE), known)

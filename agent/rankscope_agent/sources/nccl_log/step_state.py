@@ -12,7 +12,7 @@ from rankscope_agent.sources.nccl_log.step_lines.values import Progress
 
 
 def to_json(log: StepLog) -> dict[str, Any]:
-    """Return what a pod's logs contained as JSON-ready values."""
+    """Return the contents of a pod's logs as values for JSON."""
     return {
         "frameworks": [[name, *astuple(known)] for name, known in log.facts.frameworks.items()],
         "refused": log.facts.refused,
@@ -22,10 +22,10 @@ def to_json(log: StepLog) -> dict[str, Any]:
 
 
 def from_json(state: Mapping[str, Any], own: OwnLines | None = None) -> StepLog:
-    """Return a parser that goes on from a state.
+    """Return a parser that continues from a state.
 
     Raises:
-        KeyError: it is not one; likewise TypeError and ValueError.
+        KeyError: it is not a valid state; likewise TypeError and ValueError.
     """
     log = StepLog(own)
     log.facts.frameworks = {name: Progress(*values) for name, *values in state["frameworks"]}

@@ -1,8 +1,9 @@
 """Finds the logs of containers and follows each one across rotations.
 
-/var/log/pods/<namespace>_<name>_<uid>/<container>/<restarts>.log is what the kubelet makes
-(pkg/kubelet/kuberuntime/helpers.go). On rotation the file becomes N.log.YYYYMMDD-HHMMSS and a new
-N.log begins; at the next rotation the renamed one becomes a .gz (logs/container_log_manager.go).
+The kubelet creates /var/log/pods/<namespace>_<name>_<uid>/<container>/<restarts>.log
+(pkg/kubelet/kuberuntime/helpers.go). On rotation the file is renamed to N.log.YYYYMMDD-HHMMSS and a
+new N.log is created; at the next rotation the renamed one becomes a .gz
+(logs/container_log_manager.go).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX_STREAMS = 256
 """Logs followed at a time: those of 110 pods (the kubelet's default) with two containers each."""
 
 MAX_NAMES = 4096
-"""Names looked at in one directory."""
+"""Names read in one directory."""
 
 MAX_SEGMENTS = 6
 """Files of one log that are open at a time: the five that the kubelet keeps, and the next one."""
@@ -29,7 +30,7 @@ MAX_SEGMENTS = 6
 
 @dataclass(frozen=True, slots=True)
 class LogLocation:
-    """Where a log is: the path of its newest file, and whose it is."""
+    """The location of a log: the path of its newest file, and its owner."""
 
     path: Path
     owner: PodIdentity
@@ -42,7 +43,7 @@ def pod_logs(root: Path) -> Iterator[LogLocation]:
     """Yield the newest log of each container of each pod.
 
     Raises:
-        OSError: the directory is there and cannot be read.
+        OSError: the directory exists but cannot be read.
     """
     for pod in _names(root):
         owner = pod_of(pod)
@@ -55,13 +56,13 @@ def pod_logs(root: Path) -> Iterator[LogLocation]:
 
 
 def _newest_restart(names: list[str]) -> str | None:
-    """Return the log of the newest start: `10.log` comes after `9.log`."""
+    """Return the log of the latest start: `10.log` comes after `9.log`."""
     stems = [n[:-4] for n in names if n.endswith(".log") and n[:-4].isdecimal()]
     return f"{max(stems, key=int)}.log" if stems else None
 
 
 def pattern_logs(pattern: Path) -> Iterator[LogLocation]:
-    """Yield the files whose name matches a pattern's; its directory is taken literally."""
+    """Yield the files whose names match a pattern; its directory is taken literally."""
     for name in _names_if_there(pattern.parent):
         if fnmatch(name, pattern.name):
             yield LogLocation(pattern.parent / name, NO_POD)
@@ -75,12 +76,12 @@ def _names(directory: Path) -> list[str]:
 def _names_if_there(directory: Path) -> list[str]:
     try:
         return _names(directory)
-    except OSError:  # gone since it was listed, or no directory
+    except OSError:  # removed since it was listed, or not a directory
         return []
 
 
 def rotated(path: Path) -> list[Path]:
-    """Return the earlier files of a log, oldest first; a .tmp is a .gz in the making."""
+    """Return the earlier files of a log, oldest first; a .tmp is an unfinished .gz."""
     start = f"{path.name}."
     names = [n for n in _names_if_there(path.parent) if n.startswith(start)]
     return [path.parent / n for n in sorted(names) if not n.endswith(".tmp")]
@@ -88,7 +89,7 @@ def rotated(path: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a log was read: in which file, and which of its files were done before."""
+    """How far a log has been read: in which file, and which of its files were finished before."""
 
     inode: tuple[int, int]
     offset: int
@@ -96,18 +97,18 @@ class Position:
 
 
 class LogStream:
-    """One log, followed over rotations, oldest file first.
+    """One log, followed across rotations, oldest file first.
 
     Args:
-        location: where it is.
-        resume: how far an earlier run of the agent read it.
+        location: its location.
+        resume: its position from an earlier run of the agent.
     """
 
     def __init__(self, location: LogLocation, resume: Position | None) -> None:
         self.location = location
         self.skipped_bytes = 0
         self.at_end = False
-        """The last reading left nothing over, for now."""
+        """Whether the last reading reached the end, for now."""
         self._segments: list[Segment] = []
         self._done: set[str] = set(resume.done) if resume else set()
         for path in rotated(location.path)[-MAX_SEGMENTS + 1 :]:
@@ -119,7 +120,7 @@ class LogStream:
         """Append a file.
 
         Raises:
-            LogRejectedError: it is not to be read.
+            LogRejectedError: the file is not to be read.
         """
         try:
             descriptor = open_log(path)
@@ -133,14 +134,14 @@ class LogStream:
         self._segments.append(segment)
 
     def look_for_rotation(self) -> None:
-        """Append the newest file if it is another one by now.
+        """Append the newest file if it has been replaced.
 
         Raises:
-            LogRejectedError: it is not to be read.
+            LogRejectedError: the file is not to be read.
         """
         try:
             status = self.location.path.stat(follow_symlinks=False)
-        except OSError:  # between rename and reopen, or gone with its pod
+        except OSError:  # between rename and creation, or gone with its pod
             return
         if not self._segments or (status.st_dev, status.st_ino) != self._segments[-1].inode:
             self._open(self.location.path, None)
@@ -151,7 +152,7 @@ class LogStream:
             self._drop([oldest])
 
     def read(self) -> bytes:
-        """Return the next bytes, none at the end for now.
+        """Return the next bytes; empty at the end for now.
 
         Raises:
             OSError: the file cannot be read.
@@ -163,7 +164,7 @@ class LogStream:
                 segment.offset = 0
                 data = segment.read()
             last = len(self._segments) == 1
-            # A file that gives less than it was asked for has no more.
+            # A read that returns less than requested has reached the end of the file.
             self.at_end = last and len(data) < (1 if segment.compressed else READ_BYTES)
             if data or last:
                 return data
@@ -171,17 +172,17 @@ class LogStream:
         return b""
 
     def left(self) -> int:
-        """Return the bytes that are there and not read yet."""
+        """Return the number of bytes available and not read yet."""
         return sum(segment.left() for segment in self._segments)
 
     def left_lines(self) -> int:
-        """Return about how many lines these are."""
+        """Return an estimate of the number of these lines."""
         return sum(segment.left_lines() for segment in self._segments)
 
     def position(self, pending: int) -> Position | None:
-        """Return how far it was read, `pending` bytes of a line without an end not counted.
+        """Return the position, excluding `pending` bytes of a line without an end.
 
-        None while an archived file is read, into which one cannot come back.
+        None while an archived file is being read, in which reading cannot be resumed.
         """
         if not self._segments or self._segments[0].compressed:
             return None
@@ -190,7 +191,7 @@ class LogStream:
         return Position(first.inode, max(0, first.offset - pending), tuple(self._done | later))
 
     def leave(self, pending: int) -> Position | None:
-        """Return where to go on later; what is left of archived files is skipped."""
+        """Return where to continue later; what is left of archived files is skipped."""
         archived = [segment for segment in self._segments if segment.compressed]
         self.skipped_bytes += sum(segment.left() for segment in archived)
         self._drop(archived)

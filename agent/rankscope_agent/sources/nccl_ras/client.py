@@ -1,8 +1,9 @@
-"""Queries NCCL's RAS for a job's state: one TCP connection, bounded in time and size.
+"""Queries NCCL's RAS for a job's state: one TCP connection, limited in time and size.
 
-The protocol is lines of text (src/ras/client_support.cc, version 2). All commands are sent at once
-and each is answered by a line; the answer to the last is the report, after which RAS hangs up. An
-NCCL that does not know `SET FORMAT` (before 2.28.7) answers that with an error and reports in text.
+The protocol consists of lines of text (src/ras/client_support.cc, version 2). All commands are sent
+at once and each is answered by a line; the answer to the last one is the report, after which RAS
+closes the connection. An NCCL without `SET FORMAT` (before 2.28.7) answers it with an error and
+reports in text.
 """
 
 from __future__ import annotations
@@ -12,24 +13,24 @@ import time
 from dataclasses import dataclass
 
 MAX_REPLY_BYTES = 2 << 20
-"""Largest report taken: some 5,000 ranks in JSON, which take 20 MB while they are read."""
+"""Largest report accepted: some 5,000 ranks in JSON, which take 20 MB during parsing."""
 
 MAX_HEADER_BYTES = 4096
-"""Longest sum of answers before the report: three of below 100 bytes each."""
+"""Maximum total length of the answers before the report: three of below 100 bytes each."""
 
 COLLECTION_SHARE = 0.5
-"""Share of the time given that RAS may wait for processes that do not answer; the rest is for what
-it does then, and for sending the report."""
+"""Share of the available time that RAS may wait for unresponsive processes; the rest is for its
+further work, and for sending the report."""
 
 COMMANDS = 3
 
 
 class RasError(Exception):
-    """Something listens there and does not report as RAS does."""
+    """Something listens there but does not answer like RAS."""
 
 
 class ReplyTooLargeError(RasError):
-    """The report is longer than is taken."""
+    """The report exceeds the size limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,12 @@ def ask(host: str, port: int, seconds: float, wanted: str) -> Reply:
     Args:
         host: where RAS listens.
         port: its port.
-        seconds: time that all of it may take.
-        wanted: `json`, or `text` which is shorter for large jobs.
+        seconds: time limit for everything.
+        wanted: `json`, or `text`, which is shorter for large jobs.
 
     Raises:
-        OSError: nothing listens there, or it does not answer in time.
-        RasError: what it answers is no report.
+        OSError: nothing listens there, or there is no answer in time.
+        RasError: the answer is not a report.
     """
     end = time.monotonic() + seconds
     commands = (
@@ -72,28 +73,28 @@ def _receive(connection: socket.socket, end: float) -> bytes:
     while True:
         left = end - time.monotonic()
         if left <= 0:
-            raise TimeoutError("it does not end its report in time")
+            raise TimeoutError("its report does not end in time")
         connection.settimeout(left)
         part = connection.recv(64 << 10)
         if not part:
             return bytes(received)
         received += part
         if not received.startswith(b"SERVER PROTOCOL "[: len(received)]):
-            raise RasError(f"answers {bytes(received[:40])!r}, which RAS does not")
+            raise RasError(f"answers {bytes(received[:40])!r}, unlike RAS")
         if len(received) > MAX_REPLY_BYTES:
             raise ReplyTooLargeError(f"reports more than {MAX_REPLY_BYTES} bytes")
 
 
 def _reply(received: bytes) -> Reply:
-    """Part the answers to the commands before from the report."""
+    """Separate the report from the answers to the commands before it."""
     start, answers = 0, []
     for _ in range(COMMANDS):
         end = received.find(b"\n", start, start + MAX_HEADER_BYTES)
         if end < 0:
-            raise RasError(f"hangs up after {len(received)} bytes, before its report")
+            raise RasError(f"closes the connection after {len(received)} bytes, before its report")
         answers.append(received[start:end].strip())
         start = end + 1
     text = received[start:].decode(errors="replace")
     if not text.strip():
-        raise RasError("hangs up without a report")
+        raise RasError("closes the connection without a report")
     return Reply("json" if answers[-1] == b"OK" and text.lstrip().startswith("{") else "text", text)

@@ -1,8 +1,7 @@
 """Lagging collectives and missing ranks, as reported by NCCL's RAS.
 
-RAS is part of every NCCL from 2.24.3 on and listens on localhost:28028. A question makes it gather
-the state of all ranks of the job, on all nodes, so that it is queried seldom and
-only if configured.
+RAS is part of every NCCL from 2.24.3 on and listens on localhost:28028. A query makes it gather the
+state of all ranks of the job, on all nodes, so it is queried rarely and only if configured.
 """
 
 from __future__ import annotations
@@ -21,29 +20,29 @@ from rankscope_agent.sources.nccl_ras.client import RasError, Reply, ReplyTooLar
 from rankscope_agent.sources.nccl_ras.report import Lag, RasReplyError, RasReport
 
 QUERY_SECONDS = 5.0
-"""Time that a question may take: NCCL's own client waits as long for the collection."""
+"""Time allowed for a query: NCCL's own client waits as long for the collection."""
 
 DEADLINE_SHARE = 0.5
-"""Share of a collector's deadline that a question may take at most, so that none is missed."""
+"""Maximum share of a collector's deadline that a query may take, so that the deadline is met."""
 
 _VERSION = re.compile(r"\d{1,2}\.\d{1,3}\.\d{1,3}")
 
 
 def create(config: Config) -> NcclRasCollector:
-    """Make the collector of what RAS says."""
+    """Create the collector of RAS reports."""
     seconds = min(QUERY_SECONDS, DEADLINE_SHARE * config.deadline_seconds)
     address = config.ras_address
     return NcclRasCollector(address, config.ras_interval_seconds, seconds, time.time)
 
 
 class NcclRasCollector:
-    """Asks RAS once in an interval and repeats its answer until the next.
+    """Queries RAS once per interval and repeats its answer until the next.
 
     Args:
-        address: where RAS listens, None if it is not to be asked.
-        interval: seconds between two questions.
-        seconds: time that one may take.
-        clock: gives the Unix time in seconds.
+        address: where RAS listens; None if it is not to be queried.
+        interval: seconds between two queries.
+        seconds: time limit for one query.
+        clock: returns the Unix time in seconds.
     """
 
     def __init__(
@@ -65,8 +64,8 @@ class NcclRasCollector:
         """Return the last answer of RAS.
 
         Raises:
-            NoData: it is not to be asked, or nothing answers there.
-            RasError: what answers is not RAS, or reports more than is taken.
+            NoData: it is not to be queried, or nothing answers there.
+            RasError: the answer is not from RAS, or exceeds the size limit.
         """
         if self._address is None:
             raise NoData("RAS is not queried; enable it with --nccl.ras-address localhost:28028")
@@ -75,7 +74,7 @@ class NcclRasCollector:
             self._asked = now
             self._outcome = self._ask(self._address)
         if isinstance(self._outcome, Exception):
-            raise self._outcome.with_traceback(None)  # which would grow with every raise
+            raise self._outcome.with_traceback(None)  # which would grow each time it is raised
         return self._outcome
 
     def _ask(self, address: ListenAddress) -> tuple[Sample, ...] | NoData | RasError:
@@ -90,7 +89,7 @@ class NcclRasCollector:
             return NoData(f"no RAS on {where}: {error.strerror or error}")
         except ReplyTooLargeError as error:
             self._format = "text"
-            return RasError(f"{where} {error}; the next question asks for the short form")
+            return RasError(f"{where} {error}; the next query requests the short format")
         except (RasError, RasReplyError) as error:
             return RasError(f"{where} {error}")
         taken = time.monotonic() - begin

@@ -9,7 +9,7 @@ from typing import Any
 from rankscope_agent.contract import untrusted_json
 from rankscope_agent.sources.nccl_ras.report import Lag, RasReplyError, RasReport, greatest, lag_of
 
-# NCCL 2.28.9 leaves out the comma before the member `status` of a missing rank.
+# NCCL 2.28.9 omits the comma before the member `status` of a missing rank.
 _NO_COMMA = re.compile(r'([\d"\]}el])([ \t\r]*\n[ \t\r\n]*"[^"\n]{1,64}"[ \t]*:)')
 
 
@@ -17,7 +17,7 @@ def parse(text: str) -> RasReport:
     """Read a reply.
 
     Raises:
-        RasReplyError: it is no JSON, or no communicators are in it.
+        RasReplyError: it is not JSON, or contains no communicators.
     """
     reply = _loaded(text)
     communicators = [one for one in _list(reply, "communicators") if isinstance(one, dict)]
@@ -40,7 +40,7 @@ def _loaded(text: str) -> dict[str, Any]:
         try:
             reply = untrusted_json.read(_NO_COMMA.sub(r"\1,\2", text))
         except ValueError as error:
-            raise RasReplyError(f"is no JSON: {error}") from error
+            raise RasReplyError(f"is not JSON: {error}") from error
     if not isinstance(reply, dict) or not isinstance(reply.get("communicators"), list):
         raise RasReplyError("has no list of communicators")
     return reply
@@ -51,7 +51,7 @@ def _missing(communicator: dict[str, Any]) -> int:
 
 
 def _dead(communicator: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield host and pid of the processes that are given up on."""
+    """Yield host and pid of the processes that are considered dead."""
     for rank in _ranks(communicator, "missing_"):
         if _object(rank, "status").get("considered_dead") is True:
             yield _text(rank, "host"), _number(rank, "pid")
@@ -92,7 +92,7 @@ def _object(holder: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _number(holder: dict[str, Any], name: str) -> int:
-    """Return a count, 0 where there is none: RAS has no negative ones and none past 64 bits."""
+    """Return a count; 0 if there is none: RAS has no negative ones and none above 64 bits."""
     value = holder.get(name)
     if isinstance(value, bool) or not isinstance(value, int):
         return 0

@@ -1,7 +1,7 @@
 """The content of a RAS reply, independent of its format: pure values.
 
-Counts of collectives are host-side launches. A spread of one is normal in a job that is busy; a
-rank that stays behind is late, and counts that stand still are a hang.
+Counts of collectives are host-side launches. In a busy job a difference of one is normal; a rank
+that stays behind is late, and counts that do not change indicate a hang.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ OPERATIONS = frozenset({"Broadcast", "Reduce", "AllGather", "ReduceScatter", "Al
 """Collectives that RAS counts (src/ras/collectives.cc)."""
 
 ANY_OPERATION = "any"
-"""Operation of counts that are not distinguished: before 2.26 all collectives share one."""
+"""Operation if the counts are not by operation: before 2.26 all collectives share one count."""
 
 OTHER_OPERATION = "other"
 
 
 class RasReplyError(Exception):
-    """The text is no reply of RAS, or of a form that is not known."""
+    """The text is not a reply of RAS, or has an unknown format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Lag:
     """How far the last ranks of one communicator are behind the first, in launches.
 
     Args:
-        ranks: those that are furthest behind, as numbers in their communicator; empty where the
-            reply does not list them.
-        count: how many these are.
+        ranks: those that are furthest behind, as ranks in their communicator; empty if the reply
+            does not list them.
+        count: their number.
     """
 
     operation: str
@@ -40,17 +40,17 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class RasReport:
-    """A job as RAS sees it.
+    """The state of a job according to RAS.
 
     Args:
-        version: of NCCL, empty where it is not printed.
-        communicators: how many the job has.
-        largest: ranks that the largest of these should have.
-        missing_ranks: most ranks of one communicator that gave no data.
-        dead_processes: processes that RAS gave up on; it does so after 60 s.
-        failed_ranks: most ranks of one communicator with an asynchronous error or an abort; None
-            where the reply does not count them.
-        timeouts: processes that did not answer in time, this time.
+        version: of NCCL; empty if not printed.
+        communicators: number of communicators of the job.
+        largest: nominal number of ranks of the largest communicator.
+        missing_ranks: largest number of ranks of one communicator that returned no data.
+        dead_processes: processes that RAS considers dead, which it does after 60 s.
+        failed_ranks: largest number of ranks of one communicator with an asynchronous error or an
+            abort; None if the reply does not count them.
+        timeouts: processes that did not answer this query in time.
         lags: the greatest for each operation.
     """
 
@@ -65,7 +65,7 @@ class RasReport:
 
 
 def lag_of(operation: str, launches: Mapping[int, int]) -> Lag | None:
-    """Compare the launches of one communicator's ranks; None where all are equal."""
+    """Compare the launches of one communicator's ranks; return None if all are equal."""
     if not launches:
         return None
     first, last = max(launches.values()), min(launches.values())
@@ -86,5 +86,5 @@ def greatest(lags: Iterable[Lag]) -> tuple[Lag, ...]:
 
 
 def known_operation(operation: str) -> str:
-    """Return the operation as a label, of which there are few."""
+    """Return the operation as a label from a closed vocabulary."""
     return operation if operation in OPERATIONS | {ANY_OPERATION} else OTHER_OPERATION

@@ -1,7 +1,8 @@
 """Parses RAS's text reply, available since NCCL 2.24.3: pure.
 
-Lines are those of src/ras/client_support.cc. The table counts communicators by their form; below it
-each that differs has a header `#group-number (hash) MISMATCH` and sentences about its ranks.
+Lines are those of src/ras/client_support.cc. A table counts communicators by their size; below it,
+each communicator whose ranks differ has a header `#group-number (hash) MISMATCH` and sentences
+about its ranks.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def parse(text: str) -> RasReport:
     """Read a reply.
 
     Raises:
-        RasReplyError: there is no table of communicators in it.
+        RasReplyError: it contains no table of communicators.
     """
     if not re.search(r"^Communicators\.\.\.", text, re.MULTILINE):
         raise RasReplyError("has no table of communicators")
@@ -65,7 +66,7 @@ def _most(pattern: re.Pattern[str], lines: Sequence[str]) -> int:
 
 
 def _lags(lines: Sequence[str]) -> Iterator[Lag]:
-    """Yield the lag of every block of launches, which one sentence opens."""
+    """Yield the lag of every block of launches; a sentence opens each block."""
     block: _Launches | None = None
     for line in lines:
         opened = _DIFFERENT.match(line)
@@ -78,12 +79,12 @@ def _lags(lines: Sequence[str]) -> Iterator[Lag]:
 
 
 def _operation(name: str | None) -> str:
-    """Name the operation; `collective operation counts` are of all of them."""
+    """Return the operation's name; `collective operation counts` concern all of them."""
     return ANY_OPERATION if name in {None, "collective"} else str(name)
 
 
 class _Launches:
-    """How far the ranks of one communicator have come in one operation."""
+    """The launches by the ranks of one communicator of one operation."""
 
     def __init__(self, operation: str) -> None:
         self._operation = operation
@@ -92,7 +93,7 @@ class _Launches:
         self._last = 0
 
     def read(self, line: str) -> None:
-        """Take in a sentence about several ranks, or one, or one more of the last group."""
+        """Read a sentence about several ranks, or one, or one more of the last group."""
         several, one, listed = _SEVERAL.match(line), _ONE.match(line), _LISTED.match(line)
         if several is not None:
             self._last = int(several[2] or 0)
@@ -105,7 +106,7 @@ class _Launches:
             self._named.setdefault(self._last, []).append(int(listed[1]))
 
     def lag(self) -> Iterator[Lag]:
-        """Yield the lag, if there is one."""
+        """Yield the lag if there is one."""
         first, last = max(self._groups, default=0), min(self._groups, default=0)
         if first > last:
             ranks = tuple(sorted(self._named.get(last, ())))

@@ -1,4 +1,4 @@
-"""Addresses of PCI functions, as sysfs and procfs write them."""
+"""Addresses of PCI functions in the notation of sysfs and procfs."""
 
 from __future__ import annotations
 

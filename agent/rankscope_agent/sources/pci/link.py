@@ -10,7 +10,7 @@ from pathlib import Path
 from rankscope_agent.sources.kernel_files import read_text
 
 UNKNOWN_WIDTH = 63
-"""What a link whose device has fallen off the bus reads as: all bits of the field are set."""
+"""The value for a link whose device has fallen off the bus: all bits of the field are set."""
 
 SEVERITIES = ("correctable", "nonfatal", "fatal")
 
@@ -22,7 +22,7 @@ _ERROR = re.compile(r"([A-Za-z]{1,32}) ([0-9]{1,20})")  # not TOTAL_ERR_COR and 
 
 @dataclass(frozen=True, slots=True)
 class PciLink:
-    """A link as it is and as it could be; speeds in transfers per second and lane."""
+    """A link's current and maximum state; speeds in transfers per second and lane."""
 
     width: int
     max_width: int
@@ -31,24 +31,24 @@ class PciLink:
 
     @property
     def ratio(self) -> float:
-        """Bandwidth as a part of the largest that the device can do."""
+        """Bandwidth as a share of the maximum that the device supports."""
         return (self.width * self.speed) / (self.max_width * self.max_speed)
 
 
 def parse_speed(text: str) -> float | None:
-    """Read `32.0 GT/s PCIe`, None for `Unknown`."""
+    """Read `32.0 GT/s PCIe`; return None for `Unknown`."""
     match = _SPEED.match(text)
     return float(match[1]) * 1e9 if match else None
 
 
 def parse_width(text: str) -> int | None:
-    """Read a number of lanes, None for none and for that of a device that is gone."""
+    """Read a number of lanes; return None for none and for that of a missing device."""
     width = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
     return width if 0 < width < UNKNOWN_WIDTH else None
 
 
 def read_link(device: Path) -> PciLink | None:
-    """Return a device's link, None where one of its values is unknown."""
+    """Return a device's link; None if one of its values is unknown."""
     width = parse_width(read_text(device / "current_link_width"))
     max_width = parse_width(read_text(device / "max_link_width"))
     speed = parse_speed(read_text(device / "current_link_speed"))
@@ -69,7 +69,7 @@ def parse_errors(text: str) -> Mapping[str, int]:
 
 
 def read_errors(device: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield severity, type and count of the errors that a device has reported, zeros included."""
+    """Yield severity, type and count of the errors reported by a device, including zeros."""
     for severity in SEVERITIES:
         for kind, count in parse_errors(read_text(device / f"aer_dev_{severity}")).items():
             yield severity, kind, count

@@ -13,7 +13,7 @@ from rankscope_agent.sources.nccl_log.step_lines.values import number, seconds
 
 MARKS = (b"it/s", b"s/it")
 
-# A bar has 600 bytes at most: a terminal of 200 columns with three bytes for each block.
+# A bar has 600 bytes at most: a terminal of 200 columns with three bytes per block.
 _TQDM = re.compile(
     rb"(?:(?P<desc>[^|\n]{1,120}?): {1,4})?\s{0,4}(?:(?P<percent>\d{1,3})%)?\|[^|\n]{0,600}\| "
     rb"(?P<n>\d{1,12})/(?P<total>\d{1,12}|\?) "
@@ -35,10 +35,10 @@ class Bar:
     """One state of a progress bar.
 
     Args:
-        description: what stands before it, empty for none.
-        total: where it ends, None if it does not say.
-        unit_seconds: time of one of what it counts; None before the first.
-        postfix: names and values behind it.
+        description: the text before it, possibly empty.
+        total: the number at which it ends; None if not printed.
+        unit_seconds: time per counted unit; None before the first.
+        postfix: names and values after it.
     """
 
     description: str
@@ -49,7 +49,7 @@ class Bar:
 
 
 def read(words: bytes) -> Bar | None:
-    """Read a bar; None for what is none or contradicts itself."""
+    """Read a bar; return None if there is none or it contradicts itself."""
     match = _TQDM.match(words) or _RICH.match(words)
     if match is None:
         return None
@@ -59,7 +59,7 @@ def read(words: bytes) -> Bar | None:
     if total is not None and done > total:
         return None
     percent = values.get("percent")
-    # tqdm rounds; a bar whose share is not that of its numbers was made by something else.
+    # tqdm rounds; if a bar's percentage does not match its numbers, it is not tqdm's.
     if percent is not None and (not total or abs(int(percent) - 100 * done / total) > 1):
         return None
     return Bar(

@@ -1,8 +1,8 @@
 """A job's step time from the periodicity of collectives in NCCL's log (NCCL_DEBUG_SUBSYS=COLL).
 
-Each step launches the same collectives in the same order, so that the order repeats itself once a
-step. Where micro-batches launch the same as whole steps the period is that of a micro-batch: the
-log does not tell them apart.
+Each step launches the same collectives in the same order, so the sequence repeats once per step. If
+micro-batches launch the same collectives as whole steps, the period is that of a micro-batch: the
+log does not distinguish them.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ WINDOW = 8192
 """Collectives remembered: four steps of 2,000, more than FSDP launches for the largest models."""
 
 MAX_SHAPES = 4096
-"""Different collectives distinguished."""
+"""Distinct collectives."""
 
 MINIMUM_REPEATS = 4
-"""Repeats before a period is believed: fewer come about by chance."""
+"""Repetitions before a period is accepted: fewer may occur by chance."""
 
 SETTLED_RECORDS = 1024
-"""Collectives before a period is believed. A forward pass over equal layers repeats itself as well;
-the deepest models in use have some 130 layers with up to four collectives each."""
+"""Collectives before a period is accepted. A forward pass over identical layers is periodic as
+well; the deepest models in use have some 130 layers with up to four collectives each."""
 
 SETTLED_SECONDS = 60.0
-"""Time after which fewer collectives will do: no forward pass lasts as long as four minutes."""
+"""Time after which fewer collectives suffice: no forward pass lasts four minutes."""
 
 MAX_DISTANCES = 64
-"""Distances looked at: jobs have below twenty, and each costs half a millisecond."""
+"""Distances examined: jobs have fewer than twenty, and each takes half a millisecond."""
 
 MINIMUM_MATCH = 0.95
-"""Share of collectives that are followed by an equal one a period later. Evaluations, checkpoints
-and lost lines take their part of the rest."""
+"""Minimum share of collectives followed by an equal one a period later. Evaluations, checkpoints
+and lost lines account for the rest."""
 
 QUIET_RECORDS = 4096
-"""Collectives of other processes after which the process that was followed has ended."""
+"""Collectives of other processes after which the followed process is considered ended."""
 
 READ_SPAN_SECONDS = 30.0
-"""Time over which moments of reading, a second apart, tell a period well enough."""
+"""Time span over which times of reading, a second apart, determine a period well enough."""
 
 PRIME = (1 << 61) - 1
-"""Modulus of the weights by which stretches are compared: sums of different ones differ."""
+"""Modulus of the weights by which sections are compared: different sections have different sums."""
 
 _PREFIX = re.compile(
     rb"(?:^|[^\w.-])([\w.-]{1,255}:\d{1,10}):\d{1,10} \[-?\d{1,10}\] NCCL INFO (\w{1,40})$"
@@ -72,12 +72,12 @@ class CollectivePeriod:
         self._read: deque[float | None] = deque(maxlen=WINDOW)
 
     def feed(self, line: bytes, at: int, written: float | None) -> bool:
-        """Take in a line that contains `MARK`; return True if it is NCCL's.
+        """Process a line that contains `MARK`; return True if it is NCCL's.
 
         Args:
             line: the line.
-            at: where `MARK` is.
-            written: when it was read, if that is soon after it was written.
+            at: position of `MARK`.
+            written: when it was read, if that was soon after it was written.
         """
         prefix = _PREFIX.search(line, max(0, at - 400), at)
         shape = _SHAPE.match(line, at)
@@ -109,7 +109,7 @@ class CollectivePeriod:
             record.clear()
 
     def step_seconds(self) -> float | None:
-        """Return the time of a step; None while the order of collectives does not tell it."""
+        """Return the duration of a step; None if the order of collectives does not show it."""
         if len(self._order) <= MINIMUM_REPEATS:
             return None
         stamps = (unix_seconds(self._prefixes[0]), unix_seconds(self._prefixes[-1]))
@@ -138,11 +138,11 @@ class CollectivePeriod:
 
 
 def repeat(order: Sequence[int]) -> int | None:
-    """Return after how many elements a sequence repeats itself; None if that is not known.
+    """Return the period of a sequence in elements; None if unknown.
 
-    Each kind of element that comes once a period has the period as its commonest distance, so that
-    only these distances need a look. Layers repeat themselves within a step, and evaluations
-    between steps: where a longer distance fits far better than a short one, both are possible.
+    For each kind of element that occurs once per period, the period is the most common distance, so
+    only these distances are examined. Layers repeat within a step, and evaluations between steps:
+    if a longer distance fits far better than a short one, both are possible.
     """
     distances = _commonest_distances(order)
     misses = {period: _misses(order, period) for period in distances}
@@ -168,17 +168,17 @@ def _commonest_distances(order: Sequence[int]) -> list[int]:
 
 
 def _misses(order: Sequence[int], period: int) -> float:
-    """Return the share of elements that differ from the one a period before."""
+    """Return the share of elements that differ from the one a period earlier."""
     compared = len(order) - period
     equal: int = sum(map(eq, order[period:], order))
     return 1 - equal / compared
 
 
 def _evenness(order: Sequence[int], period: int) -> float:
-    """Return the share of stretches of one period's length that hold the same elements.
+    """Return the share of sections of one period's length that contain the same elements.
 
-    In a forward pass and in a backward one elements may repeat after equally many, but not the
-    same elements.
+    The elements of a forward and a backward pass may repeat at the same distance, but they are not
+    the same elements.
     """
     weights: list[int] = [pow(3, kind + 1, PRIME) for kind in range(max(order) + 1)]
     sums: list[int] = list(accumulate((weights[kind] for kind in order), initial=0))

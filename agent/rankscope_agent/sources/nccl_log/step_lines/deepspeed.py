@@ -1,4 +1,4 @@
-"""DeepSpeed's step lines, one every steps_per_print steps, on rank 0 only.
+"""DeepSpeed's step lines, printed every steps_per_print steps, on rank 0 only.
 
 deepspeed/runtime/engine.py `_report_progress`, deepspeed/utils/timer.py `ThroughputTimer` and
 deepspeed/runtime/pipe/engine.py `train_batch`; versions 0.3 to 0.19.
@@ -27,7 +27,7 @@ _SPEED = re.compile(
     + rb", CurrSamplesPerSec="
     + _NUMBER
     + rb", MemAllocated="
-    # Before: epoch or rank, and micro step; before 0.5.9 with the average only.
+    # Preceded by epoch or rank, and micro step; before 0.5.9 with the average only.
     rb"|\d{1,9}/\d{1,12}, SamplesPerSec=" + _NUMBER + rb"(?:, MemAllocated=|\s*$))"
 )
 _PIPELINE = re.compile(
@@ -43,7 +43,7 @@ _PIPELINE = re.compile(
 
 
 class DeepSpeedLines:
-    """Reads DeepSpeed's lines; step times follow from the time stamps of two of them."""
+    """Reads DeepSpeed's lines; step times are derived from the time stamps of two of them."""
 
     def __init__(self) -> None:
         self._step: int | None = None
@@ -51,11 +51,11 @@ class DeepSpeedLines:
         self._time: float | None = None
 
     def read(self, words: bytes, written: float | None) -> StepLine | None:
-        """Read a line's own words; None if they are not DeepSpeed's.
+        """Read the words of a line; return None if they are not DeepSpeed's.
 
         Args:
             words: the line after its tags.
-            written: when it was written, in seconds since whenever.
+            written: when it was written, in seconds from any origin.
         """
         progress = _PROGRESS.match(words)
         if progress is not None:
@@ -72,7 +72,7 @@ class DeepSpeedLines:
         return _speed(words)
 
     def _progress(self, step: int, skipped: int, written: float | None) -> StepLine:
-        """Make a line of DeepSpeed's count; skipped steps are counted from the start."""
+        """Return a line from DeepSpeed's counters; skipped steps are counted from the start."""
         took = None
         if self._step is not None and step > self._step and None not in {written, self._time}:
             took = seconds(((written or 0.0) - (self._time or 0.0)) / (step - self._step))
@@ -86,6 +86,6 @@ def _speed(words: bytes) -> StepLine | None:
     match = _SPEED.match(words)
     if match is None:
         return None
-    step = None if match[1] is None else int(match[1])  # older ones say the micro step
+    step = None if match[1] is None else int(match[1])  # older ones print the micro step
     speed = match[3] if match[3] is not None else match[4]
     return StepLine(DEEPSPEED, step=step, samples_per_second=rate(number(speed)))

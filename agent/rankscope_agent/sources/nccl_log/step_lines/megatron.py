@@ -1,6 +1,6 @@
 """Iteration lines of Megatron-LM and Megatron-DeepSpeed.
 
-`training_log` of megatron/training/training.py writes it each --log-interval iterations, on the
+`training_log` of megatron/training/training.py prints them every --log-interval iterations, on the
 last rank only, as ` iteration N/ M | name: value | ... |`.
 """
 
@@ -20,30 +20,30 @@ from rankscope_agent.sources.nccl_log.step_lines.values import (
 
 MARK = b"elapsed time per iteration ("
 SAVE_MARK = b"save-checkpoint"
-"""The timer around a save, printed behind it (megatron/core/timers.py)."""
+"""The timer around a save, printed after it (megatron/core/timers.py)."""
 
 MAX_FIELDS = 64
-"""Fields of a line: with every auxiliary loss it has below 40."""
+"""Fields of a line: with every auxiliary loss there are fewer than 40."""
 
 _ITERATION = re.compile(rb"iteration +(\d{1,15})/ *(\d{1,15}) \|")
 _SAVE = re.compile(
     rb"(?:time \(ms\) \|.{0,400}? )?save-checkpoint(?: \.{1,64})?: {0,2}"
     rb"\(?(\d{1,12}\.\d{1,6})(?:, (\d{1,12}\.\d{1,6})\))?(?: \||\s*$)"
 )
-"""`    save-checkpoint ....: (812.31, 815.02)`, before 2023 one line of several timers."""
+"""`    save-checkpoint ....: (812.31, 815.02)`, before 2023 one line with several timers."""
 _LOSSES = (b"lm loss", b"loss", b"total loss", b"reduced_train_loss")
-"""The training loss, by falling claim: GPT, BERT and T5 say `lm loss`, fine-tuning `loss`."""
+"""The training loss, by precedence: GPT, BERT and T5 print `lm loss`, fine-tuning `loss`."""
 
 
 def read(words: bytes) -> StepLine | None:
-    """Read the line's own words; None if they are not Megatron's."""
+    """Read the words of a line; return None if they are not Megatron's."""
     match = _ITERATION.match(words)
     if match is None or not words.rstrip().endswith(b"|"):
         return None
     step, total = int(match[1]), int(match[2])
     fields = _fields(words[match.end() :])
     elapsed = _elapsed(fields)
-    # Every version prints the rate of learning, which a line made up of other words has not.
+    # Every version prints the learning rate, which a line composed of other words lacks.
     if elapsed is None or b"learning rate" not in fields or not 0 < step <= min(total, MAX_STEP):
         return None
     return StepLine(
@@ -89,13 +89,13 @@ def _samples_per_second(fields: dict[bytes, float], elapsed: float) -> float | N
 
 
 def _loss(fields: dict[bytes, float]) -> float | None:
-    """Return the loss of the iterations that have one; Megatron leaves it out if all were NaN."""
+    """Return the loss of the iterations that have one; Megatron omits it if all were NaN."""
     none = math.nan if fields.get(b"number of nan iterations", 0.0) > 0 else None
     return next((fields[name] for name in _LOSSES if name in fields), none)
 
 
 def _flops(fields: dict[bytes, float]) -> float | None:
-    """Return floating-point operations per GPU and second, printed in units of 1e12."""
+    """Return floating-point operations per GPU and second, which are printed in units of 1e12."""
     for name in (b"throughput per GPU (TFLOP/s/GPU)", b"TFLOPs"):
         if name in fields:
             value = rate(fields[name])

@@ -1,4 +1,4 @@
-"""Lines about steps that a user's own pattern finds; one that takes long is given up."""
+"""Lines about steps found by a user's own pattern; a pattern that takes too long is disabled."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rankscope_agent.sources.nccl_log.step_lines.values import OWN, StepLine
 log = logging.getLogger(__name__)
 
 SLOW_SECONDS = 0.05
-"""CPU time of one line: a thousand times what an ordinary one takes."""
+"""CPU time for one line: a thousand times what an ordinary one takes."""
 
 MOST_SLOW = 3
-"""Lines that may take it."""
+"""Lines that may exceed it."""
 
 
 class OwnLines:
@@ -36,11 +36,11 @@ class OwnLines:
 
     @property
     def marks(self) -> Sequence[bytes]:
-        """What lines hold that may match, nothing once the pattern was given up."""
+        """Marks that matching lines contain; empty once the pattern has been disabled."""
         return (self._pattern.mark,) if self._pattern and self._slow < MOST_SLOW else ()
 
     def read(self, line: bytes, begin: int) -> StepLine | None:
-        """Read a line whose words may begin at a place; None if the pattern does not match."""
+        """Read a line from a given position; return None if the pattern does not match."""
         pattern = self._pattern
         if pattern is None or self._slow >= MOST_SLOW:
             return None
@@ -49,7 +49,7 @@ class OwnLines:
         if self._clock() - started > SLOW_SECONDS:
             self._slow += 1
             if self._slow == MOST_SLOW:
-                log.warning("--training.step-pattern takes too long for lines there are: given up")
+                log.warning("--training.step-pattern takes too long on these lines: disabled")
         if found is None:
             return None
         read = line_of(OWN, found.groupdict())

@@ -1,6 +1,6 @@
 """Finds step lines of frameworks in a pod's logs, chunk by chunk: bytes in, values out.
 
-Most logs hold no such line: a chunk without any of a few words is passed over at the speed of
+Most logs contain no such line: a chunk without any of a few words is skipped at the speed of
 memchr.
 """
 
@@ -25,7 +25,7 @@ from rankscope_agent.sources.nccl_log.step_lines.trainers import TrainerLines
 from rankscope_agent.sources.nccl_log.step_lines.values import NCCL, Progress, StepFacts, StepLine
 
 MAX_LINE = 8192
-"""Longest line looked at: the longest of those that are known have below 4 KiB."""
+"""Longest line that is examined: the longest known ones are below 4 KiB."""
 
 MARKS: Mapping[bytes, tuple[bytes, ...]] = {
     megatron.MARK: (b"|",),
@@ -38,19 +38,20 @@ MARKS: Mapping[bytes, tuple[bytes, ...]] = {
     printed.LOSS_MARK: (b"s",),
     **dict.fromkeys(printed.TAB_MARKS, (b"\t",)),
 }
-"""Words of which each line about steps holds one, with bytes of which its line holds one: a single
-byte is found twenty times as fast as a word, and most chunks miss half of these."""
+"""Words of which each line about steps contains one, each with a set of bytes of which the line
+contains one: a single byte is found twenty times as fast as a word, and most chunks lack half of
+these."""
 
 
 SUM_UP_SECONDS = 5.0
-"""How often the period of collectives is worked out: several times within any scrape interval."""
+"""How often the period of collectives is computed: several times within any scrape interval."""
 
 UNCOUNTED = {*bars.MARKS, trainers.BANNER, megatron.SAVE_MARK, *printed.MARKS}
-"""Words of lines that are not counted when they are refused: most progress bars are of downloads
-and data sets, many lines speak of losses, and those are not taken for training."""
+"""Words of lines that are not counted when rejected: most progress bars are of downloads and data
+sets, many lines mention losses, and neither are mistaken for training."""
 
 SURE_MARKS = tuple(mark for mark in MARKS if mark not in {megatron.SAVE_MARK, *printed.MARKS})
-"""Words that decide what a line is read as, wherever a loss stands on it."""
+"""Words that decide how a line is read, wherever it contains a loss."""
 
 
 class StepLog:
@@ -71,16 +72,16 @@ class StepLog:
 
     @property
     def has_content(self) -> bool:
-        """Return True if there was any line about steps."""
+        """Return True if there has been any line about steps."""
         return bool(self.facts.frameworks)
 
     def feed(self, text: bytes, now: float, written: float | None) -> None:
-        """Take in whole plain lines.
+        """Process complete plain lines.
 
         Args:
-            text: lines, as `Unframer` gives them.
+            text: lines, as returned by `Unframer`.
             now: the Unix time.
-            written: about when they were written, None if they may have been there for long.
+            written: roughly when they were written; None if they may be old.
         """
         own = self.own.marks
         for mark, line, at in _candidates(text, own):
@@ -97,7 +98,7 @@ class StepLog:
                 read = printed.read(line, line[begin:])
             else:
                 read = self._read(mark, line[begin:], unix_seconds(line[:begin]) or written)
-                if read is None and mark in bars.MARKS:  # a bar whose description holds the loss
+                if read is None and mark in bars.MARKS:  # a bar whose description contains the loss
                     read = printed.read(line, line[begin:])
             if read is not None:
                 self.facts.take(read, now)
@@ -105,7 +106,7 @@ class StepLog:
                 self.facts.refused += 1
 
     def sum_up(self, now: float) -> None:
-        """Work out the period of the collectives read so far."""
+        """Compute the period of the collectives read so far."""
         soon = 0 <= now - self._summed_up < SUM_UP_SECONDS
         if not self._collective_lines or soon:
             return
@@ -133,15 +134,15 @@ class StepLog:
 
 
 def _candidates(text: bytes, own: Sequence[bytes] = ()) -> Iterator[tuple[bytes, bytes, int]]:
-    """Yield each line with a mark, in their order, with the mark and its place in the line.
+    """Yield each line with a mark, in order, with the mark and its position in the line.
 
-    Lines that hold a mark of the user's are his alone.
+    Lines that contain a mark of the user's pattern are left to that pattern.
     """
     marks = [*own, *(mark for mark, gates in MARKS.items() if any(gate in text for gate in gates))]
     offsets = sorted((offset, mark) for mark in marks for offset in _offsets(text, mark))
     done = -1
     for offset, mark in offsets:
-        if offset < done:  # another mark on a line that was looked at
+        if offset < done:  # another mark on a line already examined
             continue
         begin = _begin(text, offset)
         end = _end(text, offset + len(mark))
@@ -161,7 +162,7 @@ def _offsets(text: bytes, mark: bytes) -> Iterator[int]:
 
 
 def _begin(text: bytes, offset: int) -> int:
-    """Return where the line begins; a carriage return begins one anew, as bars do."""
+    """Return the start of the line; a carriage return starts a new one, as in progress bars."""
     low = max(0, offset - MAX_LINE)
     return max(text.rfind(b"\n", low, offset), text.rfind(b"\r", low, offset), low - 1) + 1
 

@@ -1,8 +1,8 @@
 """Finds where the program's own text begins on a log line.
 
 A line about steps begins with one of its framework's words right after the prefixes of launchers
-and of Python's logging; the same words inside of a sentence, a quotation or an argument are no such
-line.
+and of Python's logging; the same words within a sentence, a quotation or an argument do not make
+such a line.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from rankscope_agent.contract.log_text.prefixes import (
 )
 
 MAX_PREFIX = 512
-"""Bytes of a line in which its prefixes are looked for: the longest seen have below 200."""
+"""Bytes of a line in which prefixes are searched: the longest seen have fewer than 200."""
 
 _BRACKETS = rb"\[[^\]\n]{1,200}\](?:<" + STREAM + rb">)?:?"
-"""Tags of torchrun, PyTorch, mpirun and kubectl, and what DeepSpeed and Megatron-LM put in such."""
+"""Tags of torchrun, PyTorch, mpirun and kubectl, and bracketed texts of DeepSpeed and
+Megatron-LM."""
 
 _LEVEL = rb"(?:INFO|WARNING|DEBUG)(?::[\w.]{1,80}:| ?[:|-]? )|[-|] "
 """What Python's logging and loguru put before a message."""

@@ -1,7 +1,7 @@
-"""Lines about steps that training scripts print: a table of formats, each with who prints it.
+"""Lines about steps that training scripts print: a table of formats, each with its source.
 
-A format is tried where the line's own words begin, or anywhere in the line. Names of groups: step,
-loss, seconds, milliseconds, per_second (steps), rate (samples), batch (samples of a step),
+A format is matched where the line's own words begin, or anywhere in the line. Names of groups:
+step, loss, seconds, milliseconds, per_second (steps), rate (samples), batch (samples per step),
 gpu_tokens (per second) and gpu_teraflops (likewise).
 """
 
@@ -30,10 +30,10 @@ from rankscope_agent.sources.nccl_log.step_lines.values import (
 LOSS_MARK = b"oss"
 TAB_MARKS = (b"\ttrain-", b"\tSpeed: ")
 MARKS = (LOSS_MARK, *TAB_MARKS)
-"""Every format holds one: loss and Loss, XGBoost's metric, MXNet's speed."""
+"""Every format contains one of these: loss and Loss, XGBoost's metric, MXNet's speed."""
 
 MAX_WORDS = 2048
-"""Bytes of a line that are matched: the longest known, of PaddleDetection, have below 600."""
+"""Bytes of a line that are matched: the longest known, of PaddleDetection, have fewer than 600."""
 
 _LOSS = rb"(?P<loss>" + NUMBER + rb")"
 _STEP = rb"(?P<step>\d{1,12})"
@@ -42,7 +42,7 @@ _EPOCH = rb"[Ee]poch:? {0,2}[#(\[]?\d{1,9}(?:/\d{1,9})?[)\]]?"
 _WORD = rb"(?:[Ss]tep|[Ii]ter(?:ation)?|[Bb]atch|global_step|it)"
 _COLOUR = rb"(?:\x1b\[[\d;]{1,20}m)?"
 _APART = rb"(?:(?<![\w.])|(?<=\dm))"
-"""No part of a longer word, but perhaps behind a colour, which ends in a digit and m."""
+"""Not part of a longer word, but possibly after a colour code, which ends in a digit and m."""
 _SEPARATOR = rb"[\s,;:|\-]{0,8}"
 
 
@@ -53,23 +53,23 @@ OWN_MILLISECONDS = value(
     b"milliseconds",
     rb" ?ms\b",
 )
-"""Of a step, not that of a part of it which has a name: `data time: 5ms`."""
+"""Of a step, not of a named part of it: `data time: 5ms`."""
 
 IPS = value(rb"\bips: ", b"rate")
 
 
 class Format(NamedTuple):
-    """One kind of line: how it begins, and values that are looked for behind that.
+    """One kind of line: how it begins, and the values searched for after that.
 
-    Each is found by one pass over the line, so that no line takes long.
+    Each is found in one pass over the line, so that no line takes long.
 
     Args:
-        framework: who prints it.
-        head: matched at the line's own words.
-        needed: a value without which it is another line, None for none.
-        others: values that may be there.
-        anywhere: the head is looked for in the whole line, as its words begin with a bracket or
-            behind a logger's name.
+        framework: the framework that prints it.
+        head: matched where the line's own words begin.
+        needed: a value without which it is another kind of line; None for none.
+        others: values that may be present.
+        anywhere: whether the head is searched in the whole line, because its words begin with a
+            bracket or after a logger's name.
     """
 
     framework: str
@@ -114,7 +114,7 @@ FORMATS: Sequence[Format] = (
         re.compile(rb"Step " + _STEP + rb" \| (?=loss:)"),
         others=(value(rb"\btokens_per_second_per_gpu:", b"gpu_tokens"),),
     ),
-    # torchtune's bar, whose description holds bars: 1|25|Loss: 1.25:   5%|
+    # torchtune's bar, whose description contains bars: 1|25|Loss: 1.25:   5%|
     Format(TORCHTUNE, re.compile(rb"\d{1,9}\|" + _STEP + rb"\|Loss: " + _LOSS), needed=None),
     # paddlenlp/trainer: loss: 10.1, learning_rate: 1e-05, global_step: 10, interval_runtime: 1.2
     Format(
@@ -184,7 +184,7 @@ FORMATS: Sequence[Format] = (
         others=(value(rb", time ", b"milliseconds", b"ms"),),
     ),
     # torchtitan/components/metrics.py: step: 10  loss:  8.12  grad_norm:  1.2 .. tps: 3,456, where
-    # each value has a colour of its own unless that is switched off
+    # each value has its own colour unless that is switched off
     Format(
         PYTORCH,
         re.compile(
@@ -250,7 +250,7 @@ FORMATS: Sequence[Format] = (
         others=(value(rb" time: ", b"seconds"),),
         anywhere=True,
     ),
-    # Scripts of one's own: Epoch: 0, Batch: 10, Loss: 0.51; Epoch [1/5], Step [100/600], Loss: 0.2
+    # Users' own scripts: Epoch: 0, Batch: 10, Loss: 0.51; Epoch [1/5], Step [100/600], Loss: 0.2
     Format(
         PYTORCH,
         re.compile(
@@ -262,15 +262,15 @@ FORMATS: Sequence[Format] = (
         others=(OWN_MILLISECONDS, *RATES),
     ),
 )  # fmt: skip
-"""In the order in which they are tried: those of frameworks before those of anybody."""
+"""In the order in which they are tried: those of frameworks before generic ones."""
 
 
 def read(line: bytes, words: bytes) -> StepLine | None:
-    """Read a line; None if it is of no known format.
+    """Read a line; return None if it has no known format.
 
     Args:
-        line: all of it.
-        words: its own words, behind the prefixes of launchers and loggers.
+        line: the whole line.
+        words: its own words, after the prefixes of launchers and loggers.
     """
     line, words = line[:MAX_WORDS], words[:MAX_WORDS]
     for kind in FORMATS:
@@ -284,7 +284,7 @@ def read(line: bytes, words: bytes) -> StepLine | None:
 
 
 def _values(kind: Format, text: bytes, head: re.Match[bytes]) -> dict[str, bytes | None] | None:
-    """Return the values of a line that begins like a format, None without the one needed."""
+    """Return the values of a line that begins like a format; None without the one needed."""
     values: dict[str, bytes | None] = head.groupdict()
     for pattern in filter(None, (kind.needed, *kind.others)):
         found = pattern.search(text, head.end())
@@ -296,7 +296,7 @@ def _values(kind: Format, text: bytes, head: re.Match[bytes]) -> dict[str, bytes
 
 
 def line_of(framework: str, values: dict[str, bytes | None]) -> StepLine:
-    """Return a line's values by the groups of its pattern; those that cannot be are left out."""
+    """Return a line's values from the groups of its pattern; implausible ones are left out."""
     loss = values.get("loss")
     step_seconds = _step_seconds(values)
     return StepLine(

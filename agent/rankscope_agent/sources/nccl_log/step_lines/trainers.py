@@ -1,9 +1,9 @@
 """Hugging Face's Trainer and Lightning: progress bars, and dictionaries with the loss.
 
-transformers/trainer_callback.py: ProgressCallback has a bar without a description over all steps
-and writes `{'loss': .., 'grad_norm': .., 'learning_rate': .., 'epoch': ..}`, since 5.0 with texts
-for numbers. Its evaluation has a bar without a description as well. lightning's bars are called
-`Epoch N`, and hold `v_num` where there is a logger.
+transformers/trainer_callback.py: ProgressCallback shows a bar without a description over all steps
+and prints `{'loss': .., 'grad_norm': .., 'learning_rate': .., 'epoch': ..}`, since 5.0 with strings
+for numbers. Its evaluation shows a bar without a description as well. Lightning's bars are called
+`Epoch N`, and contain `v_num` if there is a logger.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_DICTIONARY = 4096
 """Bytes of a dictionary that are read: those of preference training have some 1,500."""
 
 MAX_TOTALS = 16
-"""Bars without a description that are distinguished by their ends."""
+"""Bars without a description that are distinguished, by their totals."""
 
 _VALUE = rb"(?:'[^'\n]{0,200}'|-?[\w.+-]{1,40})"
 _DICTIONARY = re.compile(
@@ -44,7 +44,7 @@ _LOSSES = (
     "train_loss_step",
     "train/loss_step",
 )
-"""The training loss by the names that Lightning's own examples log it under."""
+"""The training loss, by the names used in Lightning's own examples."""
 
 
 class TrainerLines:
@@ -61,12 +61,12 @@ class TrainerLines:
         self._open_total: int | None = None
 
     def read_banner(self, words: bytes) -> None:
-        """Note that Lightning has begun: it says on which devices it is."""
+        """Record that Lightning has started: it prints the devices that it uses."""
         if words.startswith(BANNER) and b", used: " in words:
             self.lightning = True
 
     def read_bar(self, bar: Bar) -> StepLine | None:
-        """Make a line of a bar; None if it counts something other than training steps."""
+        """Return a line from a bar; None if it counts something other than training steps."""
         if _EPOCH.fullmatch(bar.description):
             if "v_num" not in bar.postfix and not self.lightning:
                 return None
@@ -80,13 +80,13 @@ class TrainerLines:
         if bar.description or bar.total is None or bar.postfix:
             return None
         self._open_total = bar.total
-        # Evaluation has such a bar too; that of training is the one in whose midst losses come.
+        # Evaluation has such a bar too; the training bar is the one among which losses are printed.
         if not self.votes or self.votes.most_common(1)[0][0] != bar.total:
             return None
         return StepLine(HF_TRAINER, step=bar.done, step_seconds=bar.unit_seconds)
 
     def read_dictionary(self, words: bytes) -> StepLine | None:
-        """Read what the Trainer logs; None if another program printed it."""
+        """Read what the Trainer prints; return None if another program printed it."""
         if len(words) > MAX_DICTIONARY or not _DICTIONARY.match(words):
             return None
         items = {name: value.strip(b"'") for name, value in _ITEM.findall(words)}

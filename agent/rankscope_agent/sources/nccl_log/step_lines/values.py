@@ -24,34 +24,34 @@ FRAMEWORKS = (
     *(MEGATRON, DEEPSPEED, HF_TRAINER, LIGHTNING, NCCL),
     *(PYTORCH, KERAS, JAX, XGBOOST, PADDLE, MXNET, TORCHTUNE, NEMO, OWN),
 )
-"""Who prints about steps; `nccl` stands for the period of the collectives that NCCL prints,
-`pytorch` for scripts of one's own as well, `own` for a pattern of the user."""
+"""The sources of lines about steps; `nccl` stands for the period of the collectives that NCCL
+prints, `pytorch` includes users' own scripts, `own` is a pattern of the user."""
 
 MAX_STEP = 10**12
-"""Steps above this are garbage: a step each microsecond for eleven days."""
+"""Steps above this are garbage: a step per microsecond for eleven days."""
 
 MAX_SECONDS = 86_400.0
-"""Longest step believed: a day."""
+"""Longest step accepted: a day."""
 
 MAX_RATE = 1e12
-"""Largest rate believed, in samples per second."""
+"""Largest rate accepted, in samples per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepLine:
-    """One line about steps; what it does not say is None.
+    """One line about steps; values that it lacks are None.
 
     Args:
         framework: one of `FRAMEWORKS`.
         step: optimizer steps done (Lightning, Keras and many scripts: batches of the epoch).
-        step_seconds: time of one step.
+        step_seconds: duration of one step.
         samples_per_second: of the whole job.
         gpu_flops_per_second: floating-point operations per GPU and second.
-        loss: the training loss, which may be infinite or no number.
-        skipped: steps without an update, since the last such line.
+        loss: the training loss, which may be infinite or NaN.
+        skipped: steps without an update since the previous such line.
         tokens_per_second: of the whole job.
-        gpu_tokens_per_second: per GPU, by those that print that.
-        checkpoint_seconds: how long a checkpoint took to write, on a line about one.
+        gpu_tokens_per_second: per GPU, for frameworks that print it.
+        checkpoint_seconds: how long writing a checkpoint took, on a line about one.
     """
 
     framework: str
@@ -68,14 +68,14 @@ class StepLine:
 
 @dataclass(slots=True)
 class Progress:
-    """What one framework logged of its steps so far: the newest of each value, and counts.
+    """What one framework has logged about its steps: the newest of each value, and counts.
 
     Args:
-        lines: lines about steps.
-        nonfinite_losses: losses that are infinite or no number.
-        skipped: steps without an update; None where that is not printed.
+        lines: number of lines about steps.
+        nonfinite_losses: number of losses that are infinite or NaN.
+        skipped: steps without an update; None if not printed.
         last_line: Unix time at which the newest line was read.
-        checkpoints: lines about checkpoints that were written, None where there was none.
+        checkpoints: number of lines about written checkpoints; None if there was none.
     """
 
     step: int | None = None
@@ -93,7 +93,7 @@ class Progress:
     checkpoints: int | None = None
 
     def take(self, line: StepLine, now: float) -> None:
-        """Take in a line that was read at a moment."""
+        """Process a line that was read at a given time."""
         self.last_line = now
         if line.checkpoint_seconds is not None:
             self.checkpoint_seconds = line.checkpoint_seconds
@@ -111,7 +111,7 @@ class Progress:
         if line.loss is not None and math.isfinite(line.loss):
             self.loss = line.loss
         elif line.loss is not None:
-            # A loss of before would hide that there is none now.
+            # An earlier loss would hide that there is none now.
             self.nonfinite_losses, self.loss = self.nonfinite_losses + 1, None
 
 
@@ -120,31 +120,31 @@ class StepFacts:
     """Everything a pod's logs say about its steps.
 
     Args:
-        refused: lines that look as if they spoke of steps and do not; bars are not counted.
+        refused: lines that look like lines about steps but are not; bars are not counted.
     """
 
     frameworks: dict[str, Progress] = field(default_factory=dict)
     refused: int = 0
 
     def take(self, line: StepLine, now: float) -> None:
-        """Take in a line."""
+        """Process a line."""
         self.frameworks.setdefault(line.framework, Progress()).take(line, now)
 
 
 def seconds(value: float) -> float | None:
-    """Return a step's time if it can be one."""
+    """Return a step's duration if it is plausible."""
     return value if 0 < value <= MAX_SECONDS else None
 
 
 def rate(value: float) -> float | None:
-    """Return a rate if it can be one."""
+    """Return a rate if it is plausible."""
     return value if 0 < value <= MAX_RATE else None
 
 
 def number(text: bytes) -> float:
-    """Return a printed number; `nan` for what is none.
+    """Return a printed number; `nan` for anything else.
 
-    Python's float() takes underscores, which no framework prints.
+    Python's float() accepts underscores, which no framework prints.
     """
     try:
         return math.nan if b"_" in text else float(text)

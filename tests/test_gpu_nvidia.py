@@ -352,7 +352,7 @@ def test_gpus_are_read_from_one_source_only(tmp_path):
     url, simulated = "http://127.0.0.1:9400/metrics", parse_simulation("h100x2")
     with pytest.raises(NoData, match=r"dcgm-exporter"):
         nvml.create(settings(tmp_path, dcgm_url=url))
-    with pytest.raises(NoData, match=r"no --dcgm\.url"):
+    with pytest.raises(NoData, match=r"--dcgm\.url is not set"):
         dcgm.create(settings(tmp_path))
     with pytest.raises(NoData, match=r"simulated"):
         dcgm.create(settings(tmp_path, dcgm_url=url, simulate=simulated))

@@ -1,1 +1,1 @@
-"""Network interfaces inside training pods, whose network namespaces are their own."""
+"""Network interfaces inside training pods with their own network namespaces."""

@@ -1,8 +1,8 @@
-"""Network interfaces inside training pods: traffic, errors, and where allowed kind, MTU and speed.
+"""Network interfaces inside training pods: traffic, errors, and if permitted kind, MTU and speed.
 
 Multus gives pods macvlan interfaces or virtual functions of adapters; these are in the pod's own
-network namespace, where no file of the node shows them. Their counters can be read by all who see
-the pod's processes. The rest takes entering the namespace, which no more than root of the node may.
+network namespace and not in any file of the node. Their counters can be read by everyone who sees
+the pod's processes. The rest requires entering the namespace, which only the node's root may.
 """
 
 from __future__ import annotations
@@ -43,22 +43,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
-"""How often counters are read: three times in the shortest usual scrape interval (15 s)."""
+"""Time between two readings of counters: a third of the shortest usual scrape interval (15 s)."""
 
 ENTER_SECONDS = 30.0
-"""How often namespaces are entered: a visit takes some 10 ms, and MTUs and speeds rarely change."""
+"""Time between two visits of namespaces: a visit takes some 10 ms, and MTUs and speeds rarely
+change."""
 
 VISIT_SECONDS = 1.0
-"""What all visits of one look may take together; the kernel answers within milliseconds unless
-somebody holds its lock of network interfaces."""
+"""Time limit for all visits of one reading; the kernel answers within milliseconds unless someone
+holds its lock of network interfaces."""
 
 
 class Visit(Protocol):
-    """A look into a namespace, in a thread of its own."""
+    """A visit to a namespace, in a separate thread."""
 
     @property
     def links(self) -> Sequence[InsideLink]:
-        """Return the result, once it has ended."""
+        """Return the result after the end."""
         ...
 
     @property
@@ -67,7 +68,7 @@ class Visit(Protocol):
         ...
 
     def start(self) -> None:
-        """Begin."""
+        """Start the visit."""
         ...
 
     def join(self, timeout: float) -> None:
@@ -75,7 +76,7 @@ class Visit(Protocol):
         ...
 
     def is_alive(self) -> bool:
-        """Return True until its end."""
+        """Return True until it ends."""
         ...
 
 
@@ -83,7 +84,7 @@ Enter = Callable[[int, Sequence[str]], Visit]
 
 
 def create(config: Config, directory: PodDirectory) -> PodNetdevCollector:
-    """Make the collector of the interfaces in pods."""
+    """Create the collector of the interfaces in pods."""
     return PodNetdevCollector(
         config.procfs,
         PodGroups(config.sysfs / "fs" / "cgroup"),
@@ -97,11 +98,11 @@ def create(config: Config, directory: PodDirectory) -> PodNetdevCollector:
 
 def _enter() -> Enter | None:
     try:
-        # pyroute2 takes some 12 MiB: only an agent that may enter namespaces has a use for it.
+        # pyroute2 takes some 12 MiB: only an agent that may enter namespaces needs it.
         with NETLINK_IMPORT:
             from rankscope_agent.sources.netdev.inside import Visit as Entered
     except ImportError as error:
-        log.info("namespaces of pods are not entered: %s", error)
+        log.info("namespaces of pods cannot be entered: %s", error)
         return None
     return Entered
 
@@ -111,12 +112,12 @@ class PodNetdevCollector:
 
     Args:
         procfs: the node's procfs.
-        groups: finds cgroups of pods.
-        members: gives the uids of training pods.
-        job_of: gives the name of a pod's job, empty where it is not known.
-        enter: makes a look into a namespace; None where none may be entered.
-        clock: gives seconds that never go back.
-        whole_node: procfs shows the node's processes.
+        groups: finds the cgroups of pods.
+        members: returns the uids of training pods.
+        job_of: returns the job of a pod; empty if unknown.
+        enter: creates a visit to a namespace; None if none may be entered.
+        clock: returns monotonic seconds.
+        whole_node: whether procfs shows the node's processes.
     """
 
     def __init__(
@@ -143,10 +144,10 @@ class PodNetdevCollector:
         self._late: Visit | None = None
 
     def collect(self) -> Sequence[Sample]:
-        """Return what the pods' interfaces say.
+        """Return the series of the pods' interfaces.
 
         Raises:
-            NoData: processes of pods cannot be seen.
+            NoData: processes of pods are not visible.
         """
         if not self._whole_node:
             raise NoData(f"{self._procfs} shows a PID namespace other than the node's")
@@ -176,7 +177,7 @@ class PodNetdevCollector:
             yield Sample(metrics.LEFT_OFF, (), left_off)
 
     def _networks(self) -> Sequence[PodNetwork]:
-        """Return the networks of training pods that are not the node's."""
+        """Return the networks of training pods that differ from the node's."""
         groups = self._groups.find(self._members())
         if not groups:
             return ()
@@ -200,9 +201,9 @@ class PodNetdevCollector:
     def _visit(
         self, enter: Enter, networks: Sequence[PodNetwork], chosen: Mapping[str, Sequence[str]]
     ) -> Mapping[str, Sequence[InsideLink]]:
-        """Enter the namespaces, one after the other, until the time is used up.
+        """Visit the namespaces, one after another, until the time is used up.
 
-        A visit that does not end is left alone, and nothing is entered until it has ended.
+        A visit that does not end is abandoned, and nothing else is entered until it has ended.
         """
         found: dict[str, Sequence[InsideLink]] = {}
         end = time.monotonic() + VISIT_SECONDS
@@ -217,10 +218,10 @@ class PodNetdevCollector:
     def _visit_one(
         self, enter: Enter, network: PodNetwork, names: Sequence[str], seconds: float
     ) -> Sequence[InsideLink]:
-        """Return what a pod's namespace says of some interfaces.
+        """Return the data of some interfaces from a pod's namespace.
 
         Raises:
-            OSError: it has gone, or may not be entered.
+            OSError: it is gone, or may not be entered.
         """
         namespace_path = self._procfs / str(network.process) / "ns" / "net"
         visit = self._late = enter(os.open(namespace_path, os.O_RDONLY | os.O_CLOEXEC), names)
@@ -245,7 +246,7 @@ def counter_samples(labels: tuple[str, ...], traffic: Traffic) -> Iterator[Sampl
 
 
 def link_samples(labels: tuple[str, ...], link: InsideLink) -> Iterator[Sample]:
-    """Yield what a visit found out about one interface; `labels` are its job, pod and name."""
+    """Yield the data of a visit for one interface; `labels` are its job, pod and name."""
     yield Sample(metrics.INFO, (*labels, link.kind), 1)
     if link.up is not None:
         yield Sample(metrics.UP, labels, int(link.up))

@@ -1,7 +1,7 @@
-"""Counters of the interfaces in a pod's network, as the procfs of one of its processes shows them.
+"""Counters of the interfaces in a pod's network, from the procfs of one of its processes.
 
-/proc/PID/net is that process's network and open to everybody who sees the process. Inside its
-network a pod may make interfaces and name them as it likes: numbers and names are bounded here.
+/proc/PID/net is that process's network and readable by everyone who sees the process. Inside its
+network a pod may create interfaces with any names: numbers and names are limited here.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ MAX_PER_POD = 16
 """Interfaces of one pod: its own network, and one for each of eight rails, nearly twice over."""
 
 MAX_PER_NODE = 64
-"""Interfaces of all pods together, dealt out in turns: eight pods of eight, or one rail each."""
+"""Interfaces of all pods together, allotted round robin: eight pods with eight each, or one rail
+each."""
 
-PRIMARY = "eth0"  # what every runtime calls the pod's own interface (CNI_IFNAME)
+PRIMARY = "eth0"  # every runtime's name for the pod's own interface (CNI_IFNAME)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
 """Names that become labels. The kernel allows 15 bytes of nearly anything."""
@@ -37,9 +38,9 @@ class PodNetwork:
     """The interfaces of one pod.
 
     Args:
-        process: one of its processes, whose network this is.
-        traffic: counters by name, those with usable names, in order of importance.
-        unnamed: how many others there are at least.
+        process: one of its processes, which is in this network.
+        traffic: counters by name, of interfaces with usable names, in order of importance.
+        unnamed: minimum number of the others.
     """
 
     uid: str
@@ -49,14 +50,14 @@ class PodNetwork:
 
 
 def read_network(procfs: Path, group: PodGroup) -> PodNetwork | None:
-    """Read a pod's interfaces; None if its processes have ended or cannot be seen."""
+    """Read a pod's interfaces; return None if its processes have ended or are not visible."""
     process = group.process()
     if process is None:
         return None
     folder = procfs / str(process)
     try:
         table = read_bytes(folder / "net" / "dev", MAX_TABLE_BYTES).decode("utf-8", "replace")
-        # Numbers are reused: the process that has this one now must still be of the pod.
+        # PIDs are reused: the process with this one must still belong to the pod.
         cgroup = read_bytes(folder / "cgroup", MAX_CGROUP_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
@@ -74,9 +75,9 @@ def is_nodes_own(
 ) -> bool:
     """Return True if a pod's interfaces are the node's (hostNetwork).
 
-    Which network a process is in may be asked only by who may trace it; what its counters show may
-    be seen by all. They are the node's if the names are, and each count lies between those of a
-    look before and a look after.
+    Which network a process is in may only be queried with the right to trace it; its counters are
+    readable by everyone. It is the node's if the names are the same, and each counter lies between
+    the node's values read before and after.
     """
     both = [name for name in pod.traffic if name in before and name in after]
     return (
@@ -94,7 +95,7 @@ def _between(before: Traffic, now: Traffic, after: Traffic) -> bool:
 
 
 def deal_out(networks: Sequence[PodNetwork]) -> Mapping[str, Sequence[str]]:
-    """Return by pod the interfaces that are exported, a turn for each pod until none is left."""
+    """Return the interfaces to export, by pod, allotted round robin until the limit."""
     chosen: dict[str, list[str]] = {network.uid: [] for network in networks}
     left = MAX_PER_NODE
     for turn in range(MAX_PER_POD):

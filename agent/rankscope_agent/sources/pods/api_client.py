@@ -1,6 +1,6 @@
 """Kubernetes API client on the standard library: one list, one watch, raw JSON.
 
-A client library would cost the agent tens of megabytes for two requests. Semantics:
+A client library would take tens of megabytes for two requests. Semantics:
 https://kubernetes.io/docs/reference/using-api/api-concepts.
 """
 
@@ -25,14 +25,14 @@ LIST_SECONDS = 60.0
 """Time without a byte of a list: the server's own limit for requests is a minute."""
 
 SILENCE_SECONDS = 100.0
-"""Time without a byte of a watch. Bookmarks come every minute, so that longer silence means that
-the other end is gone without closing the connection."""
+"""Time without a byte of a watch. Bookmarks arrive every minute, so longer silence means that the
+other end has gone away without closing the connection."""
 
 MAX_LIST = 256 << 20
-"""Bytes of a list: 3,000 pods with full specs have 25 MB. They pass through one by one."""
+"""Bytes of a list: 3,000 pods with full specs make 25 MB. They are processed one by one."""
 
 MAX_EVENT = MAX_VALUE
-"""Bytes of one event, which holds one pod."""
+"""Bytes of one event, which contains one pod."""
 
 MAX_TOKEN = 65536
 
@@ -41,9 +41,9 @@ class ApiError(Exception):
     """The API server refused or failed.
 
     Args:
-        code: HTTP status, also of an ERROR event; 0 where there was no answer in HTTP at all.
-        reason: one sentence with the server's answer.
-        retry_after_seconds: how long it asks us to wait, 0 where it does not.
+        code: HTTP status, also of an ERROR event; 0 if there was no HTTP answer at all.
+        reason: one sentence that includes the server's answer.
+        retry_after_seconds: how long it asks clients to wait; 0 if it does not.
     """
 
     def __init__(self, code: int, reason: str, retry_after_seconds: float = 0.0) -> None:
@@ -54,7 +54,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ApiServer:
-    """Where the API server is and how to be let in.
+    """The address of the API server, and the credentials for it.
 
     Args:
         url: https://host:port, or http:// for a local proxy.
@@ -66,13 +66,13 @@ class ApiServer:
     service_account: Path = SERVICE_ACCOUNT
 
     def list_pods(self, node: str, take: Callable[[object], None]) -> Mapping[str, Any]:
-        """Hand over the pods of a node one by one, out of the server's cache; return the rest.
+        """Pass on the pods of a node one by one, from the server's cache; return the list's rest.
 
         Raises:
-            ApiError: the server refuses, fails, or answers what is no list.
+            ApiError: the server refuses, fails, or does not answer with a list.
             OSError: it cannot be reached.
         """
-        # Version 0 lets the server answer from memory instead of asking etcd for a quorum read.
+        # Version 0 lets the server answer from memory instead of from etcd by a quorum read.
         query = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
         with self._get("/api/v1/pods", query, LIST_SECONDS) as response:
             items = JsonItems(_bounded(response))
@@ -80,23 +80,23 @@ class ApiServer:
                 for item in items:
                     take(item)
             except ValueError as error:
-                raise ApiError(0, f"the list of pods cannot be read: {error}") from None
+                raise ApiError(0, f"cannot read the list of pods: {error}") from None
         return items.rest
 
     @contextmanager
     def watch_pods(
         self, node: str, version: str, seconds: int
     ) -> Iterator[Iterator[Mapping[str, Any]]]:
-        """Open a watch and give its events, which end when the server ends them.
+        """Open a watch and yield its events until the server ends it.
 
         Args:
-            node: whose pods.
+            node: the node of the pods.
             version: resource version after which events are wanted.
-            seconds: after which the server is to end the watch.
+            seconds: time after which the server should end the watch.
 
         Raises:
-            ApiError: the server refuses; for version too old code 410, here or among the events.
-            OSError: it cannot be reached, or is silent for longer than bookmarks allow.
+            ApiError: the server refuses; code 410 if the version is too old, here or in an event.
+            OSError: it cannot be reached, or is silent for longer than the interval of bookmarks.
         """
         query = {
             "fieldSelector": f"spec.nodeName={node}",
@@ -142,12 +142,12 @@ class ApiServer:
         except (FileNotFoundError, NotADirectoryError):
             return headers
         except (OSError, ValueError) as error:
-            raise ApiError(0, f"the service account's token cannot be read: {error}") from None
+            raise ApiError(0, f"cannot read the service account's token: {error}") from None
         return {**headers, "Authorization": f"Bearer {token}"} if token else headers
 
 
 def _bounded(response: HTTPResponse) -> Callable[[int], bytes]:
-    """Return how a list is read, which ends in an error beyond `MAX_LIST`."""
+    """Return a reader for a list, which raises an error beyond `MAX_LIST`."""
     left = MAX_LIST
 
     def read(size: int) -> bytes:
@@ -162,7 +162,7 @@ def _bounded(response: HTTPResponse) -> Callable[[int], bytes]:
 
 
 def _refusal(response: HTTPResponse) -> ApiError:
-    """Put a refusal into words, with the server's own where it gives a Status."""
+    """Describe a refusal, in the server's own words if it sends a Status."""
     body = response.read(65536)
     try:
         message = str(_document(body).get("message", ""))
@@ -179,7 +179,7 @@ def _events(response: HTTPResponse) -> Iterator[Mapping[str, Any]]:
         if len(line) > MAX_EVENT:
             raise ApiError(0, f"an event is larger than {MAX_EVENT >> 20} MiB")
         if not line.endswith(b"\n"):
-            return  # the connection broke in the middle: the next watch sends it whole
+            return  # the connection broke in mid-event: the next watch sends it in full
         if line.isspace():
             continue
         event = _document(line)
@@ -197,7 +197,7 @@ def _document(body: bytes) -> Mapping[str, Any]:
     try:
         document = untrusted_json.read(body)
     except ValueError as error:
-        raise ApiError(0, f"the API server's answer is no JSON: {error}") from None
+        raise ApiError(0, f"the API server's answer is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise ApiError(0, f"the API server answers a JSON {type(document).__name__}, not an object")
+        raise ApiError(0, f"the API server sent a JSON {type(document).__name__}, not an object")
     return document

@@ -1,8 +1,8 @@
-"""Which pod, job and rank holds each GPU and RDMA device of this node.
+"""The pod, job and rank that hold each GPU and RDMA device of this node.
 
-Three sources, each of which may be missing: the API server (what pods are part of), the kubelet
-(which devices they hold) and the processes themselves (which ranks they are). What was known is
-kept while a source is silent, with the time at which it last spoke.
+There are three sources, each of which may be missing: the API server (what pods are part of), the
+kubelet (which devices they hold) and the processes themselves (which ranks they are). While a
+source is silent, what it reported last is kept, with the time of that report.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from rankscope_agent.sources.pods.series import placement_samples
 log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 10.0
-"""Pause between two questions to the kubelet and two looks at all processes: a pod takes longer
-than that to start training, and both cost some milliseconds."""
+"""Time between two queries of the kubelet and two scans of all processes: a pod takes longer than
+that to start training, and both take some milliseconds."""
 
 FIRST_LIST_SECONDS = 5.0
-"""How long the first run waits for the API server's list, half of a collector's deadline."""
+"""How long the first run waits for the API server's list: half of a collector's deadline."""
 
 MAX_LOGGED_REFUSALS = 64
-"""Refused names that are logged: those of a node's pods, and no flood."""
+"""Rejected names that are logged: those of a node's pods, but no flood."""
 
 API, KUBELET, PROCESSES = "api", "kubelet", "processes"
 
 
 def create(config: Config, directory: PodDirectory) -> PodsCollector:
-    """Make the collector and begin to follow the API server, if there is one."""
+    """Create the collector and start following the API server, if there is one."""
     reflector = None
     url = config.kubernetes_api or in_cluster_url(os.environ)
     if url:
@@ -76,7 +76,7 @@ def create(config: Config, directory: PodDirectory) -> PodsCollector:
 
 
 def in_cluster_url(environ: Mapping[str, str]) -> str:
-    """Return the API server's URL as every pod's environment has it, empty outside of pods."""
+    """Return the API server's URL from the environment of every pod; empty outside of pods."""
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
@@ -85,7 +85,7 @@ def in_cluster_url(environ: Mapping[str, str]) -> str:
 
 
 class DeviceSource(Protocol):
-    """Who answers which devices containers hold; see `rankscope_agent.sources.pods.kubelet`."""
+    """Provides the devices of containers; see `rankscope_agent.sources.pods.kubelet`."""
 
     def call(self) -> bytes:
         """Return a ListPodResourcesResponse."""
@@ -94,7 +94,7 @@ class DeviceSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Where the node's /proc and /sys are."""
+    """The node's /proc and /sys."""
 
     procfs: Path
     sysfs: Path
@@ -102,7 +102,7 @@ class Roots:
 
 @dataclass(slots=True)
 class _Source:
-    """How one source stands."""
+    """The state of one source."""
 
     updated_unix_seconds: float | None = None
     problem: str = ""
@@ -119,16 +119,16 @@ class _Source:
 
 
 class PodsCollector:
-    """Puts together what the three sources say.
+    """Combines the information of the three sources.
 
     Args:
-        directory: where the node's pods are kept, also for others to ask.
-        reflector: keeps the directory in step; None without an API server.
-        kubelet: answers which devices containers hold.
+        directory: where the node's pods are kept, for this and other collectors.
+        reflector: keeps the directory up to date; None without an API server.
+        kubelet: provides the devices of containers.
         roots: the node's /proc and /sys.
         node: name of this node.
-        job_labels: pod labels that tell whose a job is.
-        clock: gives the Unix time in seconds.
+        job_labels: pod labels that name a job's owner, team and the like.
+        clock: returns the Unix time in seconds.
     """
 
     def __init__(
@@ -160,10 +160,10 @@ class PodsCollector:
         self._logged_refusals: frozenset[str] = frozenset()
 
     def collect(self) -> Iterator[Sample]:
-        """Yield what is known of the node's pods.
+        """Yield what is known about the node's pods.
 
         Raises:
-            NoData: there is no API server, no kubelet, and no process is known to be a rank.
+            NoData: there is no API server, no kubelet, and no process known to be a rank.
         """
         now = self._clock()
         since = self._refreshed_at
@@ -183,7 +183,7 @@ class PodsCollector:
         yield from self._samples
 
     def _place_ranks(self, problems: Mapping[str, str]) -> None:
-        """Put things together anew if anything has changed since that was last done."""
+        """Combine the sources again if anything has changed since the last time."""
         key = (self._refreshed_at, self._directory.changes, problems)
         if key != self._placed:
             self._placed = key
@@ -197,7 +197,7 @@ class PodsCollector:
             )
 
     def _log_refusals(self, view: PlacementView) -> None:
-        """Log each name that is not believed once, as long as it stands."""
+        """Log each rejected name once, as long as it persists."""
         refused = islice(refused_names(view, self._directory), MAX_LOGGED_REFUSALS)
         stated = frozenset(f"{who}: {error}" for who, error in refused)
         for sentence in sorted(stated - self._logged_refusals):
@@ -209,8 +209,8 @@ class PodsCollector:
         try:
             self._allocations = parse_pod_resources(self._kubelet.call())
         except FileNotFoundError as error:
-            # A kubelet that restarts is without its socket for a moment; one that never was there
-            # has given nothing to keep.
+            # A kubelet that restarts lacks its socket for a moment; one that never had a socket has
+            # reported nothing to keep.
             problem = f"no kubelet socket {error.filename or ''}".strip()
             self._fail(KUBELET, f"{problem}: is the directory pod-resources mounted?")
         except PermissionError:
@@ -221,7 +221,7 @@ class PodsCollector:
             source.worked(now)
 
     def _fail(self, name: str, problem: str) -> None:
-        """Record a failure; outside of Kubernetes none of it is worth a warning."""
+        """Record a failure; outside of Kubernetes none of them is worth a warning."""
         level = logging.DEBUG if self._reflector is None else logging.WARNING
         self._sources[name].failed(name, problem, level)
 
@@ -230,13 +230,13 @@ class PodsCollector:
         try:
             self._scan = self._scanner.scan()
         except OSError as error:
-            self._fail(PROCESSES, f"processes cannot be listed: {error}")
+            self._fail(PROCESSES, f"cannot list processes: {error}")
             return
         unreadable, seen = self._scan.unreadable, self._scan.seen
-        # A few processes guard themselves; where most may not be read, a capability is missing.
+        # A few processes protect themselves; if most may not be read, a capability is missing.
         if unreadable > seen / 2 and not self._scan.ranks:
             need = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
-            text = f"environments of {unreadable} processes may not be read, which takes {need}"
+            text = f"environments of {unreadable} processes are not readable without {need}"
             self._fail(PROCESSES, text)
         else:
             source.worked(now)
@@ -258,7 +258,7 @@ class PodsCollector:
         if self._reflector is None:
             found[API] = "no API server: KUBERNETES_SERVICE_HOST is not set, nor --kubernetes.api"
         else:
-            waiting = "" if self._directory.contact_unix_seconds else "the first list is awaited"
+            waiting = "" if self._directory.contact_unix_seconds else "waiting for the first list"
             found[API] = self._reflector.failure or waiting
         return {name: problem for name, problem in found.items() if problem}
 

@@ -1,7 +1,7 @@
 """The command line of a training process, for comparing runs.
 
-Commands can hold secrets, so that values which look like one, by the option before them or by their
-form, are left out.
+Commands can contain secrets, so values that look like one, judging by the preceding option or by
+their form, are left out.
 """
 
 from __future__ import annotations

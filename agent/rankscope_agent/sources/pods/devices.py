@@ -1,9 +1,9 @@
-"""Which container holds which device, from the kubelet's PodResources answer.
+"""The devices held by each container, from the kubelet's PodResources answer.
 
-Message layout: kubernetes staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto. Forms of
-device ids: NVIDIA's device plugin gives `GPU-<uuid>`, `MIG-<uuid>`, and either with `::<replica>`
-where a GPU is shared by time slicing or MPS; GKE's gives `nvidia<minor>`, `nvidia<minor>/gi<id>`
-and `nvidia<minor>/vgpu<n>`; SR-IOV plugins give PCI addresses.
+Message layout: kubernetes staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto. Formats of
+device ids: NVIDIA's device plugin uses `GPU-<uuid>`, `MIG-<uuid>`, and either with `::<replica>` if
+a GPU is shared by time slicing or MPS; GKE's uses `nvidia<minor>`, `nvidia<minor>/gi<id>` and
+`nvidia<minor>/vgpu<n>`; SR-IOV plugins use PCI addresses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal
 from rankscope_agent.sources.pods.protobuf import messages, text
 
 MAX_DEVICES = 65536
-"""Devices read of one answer, far beyond 110 pods that share GPUs a hundred-fold."""
+"""Devices read of one answer, far more than 110 pods that share GPUs a hundredfold have."""
 
 DeviceKind = Literal["gpu", "rdma", "other"]
 
@@ -32,13 +32,13 @@ _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class DeviceId:
-    """A device as its plugin calls it, taken apart; what it does not tell is None or empty.
+    """The parts of a device's id; what it does not contain is None or empty.
 
     Args:
-        uuid: GPU or MIG UUID, without a replica's number.
+        uuid: GPU or MIG UUID, without the number of a replica.
         gpu: minor number of the GPU.
         pci: full address with function.
-        shared: other containers can hold the same device at the same time.
+        shared: whether other containers can hold the same device at the same time.
     """
 
     uuid: str = ""
@@ -52,7 +52,7 @@ class Allocation:
     """One device held by one container.
 
     Args:
-        device: the id as the kubelet gives it; for dynamic resource allocation pool/device.
+        device: the id as reported by the kubelet; for dynamic resource allocation pool/device.
         resource: resource name, or driver of the claim.
     """
 
@@ -64,14 +64,14 @@ class Allocation:
 
     @property
     def kind(self) -> DeviceKind:
-        """What kind of device it is, by its resource's name."""
+        """Return the kind of device, according to its resource's name."""
         if _GPU_RESOURCE.match(self.resource) or self.resource == "gpu.nvidia.com":
             return "gpu"
         return "rdma" if _RDMA_RESOURCE.match(self.resource) else "other"
 
 
 def parse_device_id(device: str) -> DeviceId:
-    """Take a device id apart; one of an unknown form tells nothing."""
+    """Parse a device id; one of unknown format has no parts."""
     if match := _NVIDIA.fullmatch(device):
         prefix, _, digits = match[1].partition("-")
         return DeviceId(uuid=f"{prefix.upper()}-{digits.lower()}", shared=match[2] is not None)
@@ -87,7 +87,7 @@ def parse_pod_resources(message: bytes) -> Sequence[Allocation]:
     """Read a ListPodResourcesResponse, at most `MAX_DEVICES` devices of it.
 
     Raises:
-        WireError: the bytes are no such message.
+        WireError: the bytes are not such a message.
     """
     found: list[Allocation] = []
     for pod in messages(memoryview(message), 1):
@@ -112,7 +112,7 @@ def _allocations(namespace: str, pod: str, container: memoryview) -> Iterator[Al
 
 
 def _claimed(claim: memoryview) -> str:
-    """Name a claimed device: by the UUID in its CDI names where there is one, else pool/device."""
+    """Return the name of a claimed device: the UUID in its CDI names if any, else pool/device."""
     for cdi in messages(claim, 1):
         named = _NVIDIA.search(text(cdi, 1))
         if named:

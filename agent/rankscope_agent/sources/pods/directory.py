@@ -21,15 +21,15 @@ from rankscope_agent.sources.pods.records import Pod
 from rankscope_agent.sources.pods.training_pods import is_training
 
 MAX_PODS = 20_000
-"""Pods kept, eighty times what the largest nodes run; the memory for more is not spent."""
+"""Pods kept, eighty times as many as the largest nodes run; no memory is spent on more."""
 
 PENDING_SECONDS = 60.0
-"""How long names are waited for: the reflector's start is spread over 30 s, and a first failure or
-two are made up for within a minute."""
+"""How long names are waited for: the reflector's start is spread over 30 s, and one or two initial
+failures are made up for within a minute."""
 
 
 MAX_AWAITED = 1024
-"""Pods that are asked for and not known, which are remembered; further ones are not waited for."""
+"""Unknown pods whose lookup time is remembered; further ones are not waited for."""
 
 
 def _nobody(_uid: str) -> PodIdentity | None:
@@ -37,7 +37,7 @@ def _nobody(_uid: str) -> PodIdentity | None:
 
 
 class PodDirectory:
-    """What the API server answered; `expect` means that it is asked at all.
+    """The API server's answers; `expect` means that there is an API server to query.
 
     All methods may be called from any thread.
     """
@@ -62,24 +62,24 @@ class PodDirectory:
         self._owners = JobOwners(Path("/proc"))
 
     def fall_back_on(self, names: Callable[[str], PodIdentity | None]) -> None:
-        """Take who else knows what a pod is called, where the API server does not tell of it."""
+        """Use another source of pod names for pods that the API server does not list."""
         self._fallback = names
 
     def look_for_owners(self, procfs: Path) -> None:
-        """Take where the node's processes are, which tell whose a job outside of pods is."""
+        """Set the procfs of the node's processes, which show the owners of jobs outside of pods."""
         self._owners = JobOwners(procfs)
 
     def expect(self) -> None:
-        """Note that pods will come: until then, callers that need them may wait."""
+        """Announce that pods will arrive: until then, callers that need them may wait."""
         with self._lock:
             self._expected_since = time.monotonic()
 
     @property
     def pending(self) -> bool:
-        """Return True if pods are still to come, and are not late yet (`PENDING_SECONDS`).
+        """Return True if pods are still to come and not late yet (`PENDING_SECONDS`).
 
-        What gives a job its name may wait for this; waiting longer than that would show
-        nothing at all on a node that is cut off from its API server.
+        Whatever gives a job its name may wait for this; waiting any longer would show nothing at
+        all on a node that is cut off from its API server.
         """
         with self._lock:
             since = self._expected_since
@@ -88,30 +88,30 @@ class PodDirectory:
         return time.monotonic() - since < PENDING_SECONDS
 
     def wait(self, seconds: float) -> None:
-        """Wait for the first list, if one is to come."""
+        """Wait for the first list, if one is expected."""
         if self.pending:
             self._synced.wait(seconds)
 
     @property
     def contact_unix_seconds(self) -> float | None:
-        """When the server last sent anything, bookmarks included; None before that."""
+        """Return when the server last sent anything, bookmarks included; None before that."""
         with self._lock:
             return self._contact_unix_seconds
 
     @property
     def changes(self) -> int:
-        """A number that changes with what is known of pods, and of which ranks have a probe."""
+        """A number that changes with the known pods, and with the ranks that have a probe."""
         with self._lock:
             return self._changes
 
     @property
     def dropped(self) -> int:
-        """Pods left out because there are too many."""
+        """Number of pods left out because there are too many."""
         with self._lock:
             return self._dropped
 
     def replace(self, pods: Sequence[Pod], now_unix_seconds: float) -> None:
-        """Take a complete list."""
+        """Store a complete list."""
         with self._lock:
             self._changes += 1
             for pod in sorted(pods[:MAX_PODS], key=lambda pod: pod.created_unix_seconds):
@@ -127,7 +127,7 @@ class PodDirectory:
             self._contact_unix_seconds = now_unix_seconds
 
     def put(self, pod: Pod, now_unix_seconds: float) -> None:
-        """Take a pod that is new or has changed."""
+        """Store a pod that is new or has changed."""
         with self._lock:
             self._contact_unix_seconds = now_unix_seconds
             self._changes += 1
@@ -140,7 +140,7 @@ class PodDirectory:
                 self._hashes[mirrored] = pod.uid
 
     def remove(self, uid: str, now_unix_seconds: float) -> None:
-        """Forget a pod that has gone."""
+        """Remove a pod that is gone."""
         with self._lock:
             self._contact_unix_seconds = now_unix_seconds
             self._changes += 1
@@ -151,12 +151,12 @@ class PodDirectory:
                 self._hashes.pop(mirrored, None)
 
     def _live(self, pod: Pod, now_unix_seconds: float) -> None:
-        """Take what a new version of a pod tells of its job; the lock is held."""
+        """Record what a new version of a pod says about its job; the lock is held."""
         self._members[pod.uid] = member = membership(pod)
         job = job_of_pod(pod, member)
         if member is None or job is None:
             return
-        # Devices that were claimed stand in no limit.
+        # Claimed devices are not part of any limit.
         if is_training(pod, member) or any(h.pod_uid == pod.uid for h in self._view.devices):
             self._lives.take(
                 job,
@@ -168,40 +168,40 @@ class PodDirectory:
             )
 
     def lives(self, present: frozenset[str], now_unix_seconds: float) -> Mapping[str, JobLife]:
-        """Return what happened to jobs, given those that have pods of training now."""
+        """Return what happened to jobs, given the jobs that have training pods now."""
         with self._lock:
             self._lives.settle(present, now_unix_seconds)
             return self._lives.jobs()
 
     def looping(self, now_unix_seconds: float) -> Mapping[str, str]:
-        """Return the pods in a crash loop, by UID, and how kubectl calls that."""
+        """Return the pods in a crash loop, by UID, with kubectl's name for it."""
         with self._lock:
             return self._lives.looping(now_unix_seconds)
 
     def newest_failure(self, job: str) -> float:
-        """Return the Unix time of a job's newest failure or preemption here, 0 without one."""
+        """Return the Unix time of a job's newest failure or preemption on this node; 0 if none."""
         with self._lock:
             return self._lives.newest_failure(job)
 
     def note_contact(self, now_unix_seconds: float) -> None:
-        """Record a sign of life without news."""
+        """Record contact with the server without news."""
         with self._lock:
             self._contact_unix_seconds = now_unix_seconds
 
     def pods(self) -> Sequence[Pod]:
-        """Return all pods, the oldest first."""
+        """Return all pods, oldest first."""
         with self._lock:
             return sorted(self._pods.values(), key=lambda p: (p.created_unix_seconds, p.uid))
 
     def find(self, uid: str) -> Pod | None:
-        """Return a pod by its uid, or by the configuration hash that static pods' cgroups bear."""
+        """Return a pod by its uid, or by the configuration hash in the cgroup of a static pod."""
         with self._lock:
             return self._pods.get(uid) or self._pods.get(self._hashes.get(uid, ""))
 
     def named(self) -> Mapping[tuple[str, str], Pod]:
-        """Return pods by (namespace, name), of several with one name the one that has not ended.
+        """Return pods by (namespace, name); of several with one name the one that has not ended.
 
-        A name is taken again as soon as its pod is gone, and the kubelet's answers carry no uid.
+        A name is reused as soon as its pod is gone, and the kubelet's answers contain no uid.
         """
         return {
             (pod.namespace, pod.name): pod
@@ -209,7 +209,7 @@ class PodDirectory:
         }
 
     def member(self, pod: Pod) -> Membership | None:
-        """Return what a pod is to its job; worked out once for each version of it."""
+        """Return a pod's membership in its job, computed once per version of the pod."""
         with self._lock:
             if pod.uid not in self._members or self._pods.get(pod.uid) is not pod:
                 found = membership(pod)
@@ -219,31 +219,31 @@ class PodDirectory:
             return self._members[pod.uid]
 
     def job_of(self, pod_uid: str) -> str | None:
-        """Name the job of a pod, None where the pod is not known or is no part of one."""
+        """Return the job of a pod; None if the pod is unknown or belongs to none."""
         pod = self.find(pod_uid)
         return None if pod is None else job_of_pod(pod, self.member(pod))
 
     def training_job_of(self, pod: Pod) -> str:
-        """Name the job of a pod that trains, empty where it does not."""
+        """Return the job of a training pod; empty for other pods."""
         member = self.member(pod)
         held = any(one.pod_uid == pod.uid for one in self.view.devices)
         trains = member is not None and (held or is_training(pod, member))
         return (job_of_pod(pod, member) or "") if trains else ""
 
     def namespace_of_pod(self, pod_uid: str) -> str:
-        """Return the namespace of a pod, empty where it is unknown."""
+        """Return the namespace of a pod; empty if unknown."""
         known = self.find(pod_uid) or self._fallback(pod_uid)
         return known.namespace if known else ""
 
     def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
-        """Name the job of a pod whose processes call it `stated`; None where the pod is not known.
+        """Return the job of a pod whose processes call it `stated`; None if the pod is unknown.
 
-        What the processes say counts only where Kubernetes knows of no job, and as a name within
-        the pod's namespace. A pod that the API server has not listed yet is waited for; where the
-        server stays silent, the folders of its logs tell the namespace.
+        What the processes say only counts if Kubernetes knows of no job, and as a name within the
+        pod's namespace. A pod that the API server has not listed yet is waited for; if the server
+        stays silent, the directories of its logs show the namespace.
 
         Raises:
-            JobNameError: the pod may not call its job so.
+            JobNameError: the pod may not use this name.
         """
         pod = self.find(pod_uid)
         if pod is not None:
@@ -255,42 +255,41 @@ class PodDirectory:
         return PodJob(within(name.namespace, stated), name.namespace) if name else None
 
     def check_outside(self, pod_uid: str, stated: str, file: OwnedFile | None = None) -> None:
-        """Refuse what a process that is in no pod may not say of itself on a node with pods.
+        """Reject claims that a process outside of pods may not make on a node with pods.
 
         Raises:
-            JobNameError: it claims a pod, for a job in the namespace of one, or for another
-                user's job.
+            JobNameError: it claims a pod, a job in the namespace of a pod, or another user's job.
         """
         with self._lock:
             expected = self._expected_since is not None
             namespaces = {pod.namespace for pod in self._pods.values()}
         if pod_uid and (expected or namespaces):
-            raise JobNameError("namespace", f"speaks for pod {pod_uid} outside of its volume")
+            raise JobNameError("namespace", f"claims pod {pod_uid} from outside its volume")
         if namespace_of(stated) in namespaces:
-            raise JobNameError("namespace", f"job {stated} is one of pods, and this is none")
+            raise JobNameError("namespace", f"job {stated} belongs to pods, and this is none")
         if file is not None:
             self._owners.check(stated, file)
 
     def check_process(self, stated: str, user: int, slurm_job: str) -> None:
-        """Refuse what a process of a user, in no pod, may not say of itself.
+        """Reject claims that a user's process outside of pods may not make.
 
         Args:
-            stated: what it calls its job.
-            user: as whom it runs.
-            slurm_job: the job that Slurm has put it into, mostly empty.
+            stated: its name for its job.
+            user: the user that it runs as.
+            slurm_job: the job that Slurm has put it into; usually empty.
 
         Raises:
-            JobNameError: it claims a job of pods, or for another user's job.
+            JobNameError: it claims a job of pods, or another user's job.
         """
         self.check_outside("", stated)
         self._owners.check_process(stated, user, slurm_job)
 
     def is_locked_by_other(self, file: OwnedFile) -> bool:
-        """Return True if a process of another user holds the lock of a ring outside of pods."""
+        """Return True if another user's process holds the lock of a ring outside of pods."""
         return self._owners.is_locked_by_other(file)
 
     def _awaits(self, uid: str) -> bool:
-        """Return True if the API server may still tell of a pod, which it has for a minute."""
+        """Return True if the API server may still list a pod, for which it has a minute."""
         now = time.monotonic()
         with self._lock:
             if self._expected_since is None or not self._synced.is_set():
@@ -300,25 +299,25 @@ class PodDirectory:
             return now - self._awaited.setdefault(uid, now) < PENDING_SECONDS
 
     def publish(self, view: PlacementView) -> None:
-        """Take what the pods collector found out about devices and processes."""
+        """Store what the pods collector found out about devices and processes."""
         with self._lock:
             self._view = view
 
     @property
     def view(self) -> PlacementView:
-        """Devices and processes, as the pods collector last found them."""
+        """Devices and processes as last found by the pods collector."""
         with self._lock:
             return self._view
 
     def gpus_of(self, pod_uid: str) -> frozenset[str] | None:
-        """Return the UUIDs of the GPUs that a pod holds, shared ones too; None if none is known."""
+        """Return the UUIDs of a pod's GPUs, including shared ones; None if none is known."""
         held = frozenset(
             one.uuid for one in self.view.devices if one.pod_uid == pod_uid and one.uuid
         )
         return held or None
 
     def pod_of_rank_process(self, pid: int) -> str:
-        """Return the UID of the pod of a process that was last seen as a rank, empty if of none."""
+        """Return the UID of the pod of a process last seen as a rank; empty if it was none."""
         found = (one for one in self.view.processes if one.pid == pid)
         return next((one.placement.pod_uid for one in found), "")
 
@@ -328,12 +327,12 @@ class PodDirectory:
         attempts: Mapping[str, int] | None = None,
         bare: frozenset[str] = frozenset(),
     ) -> None:
-        """Take the ranks (job, rank) that probes make known, whose series come from their rings.
+        """Store the ranks (job, rank) that probes announce, whose series come from their rings.
 
         Args:
             ranks: all of them.
-            attempts: how often torchrun has started jobs' processes again, by job.
-            bare: UIDs of the pods in whose volume no probe has left anything.
+            attempts: how often torchrun has restarted jobs' processes, by job.
+            bare: UIDs of the pods in whose volume no probe has written anything.
         """
         attempts_of_jobs = dict(attempts or {})
         with self._lock:
@@ -342,24 +341,24 @@ class PodDirectory:
             self._probed, self._probed_attempts, self._bare = known
 
     def probed_ranks(self) -> frozenset[tuple[str, int]]:
-        """Return the ranks that probes make known."""
+        """Return the ranks that probes announce."""
         with self._lock:
             return self._probed
 
     def without_probe(self) -> frozenset[str]:
-        """Return the UIDs of the pods that have a volume for a probe, which left nothing there."""
+        """Return the UIDs of the pods with a volume for a probe in which no probe has written."""
         with self._lock:
             return self._bare
 
     def probed_attempts(self) -> Mapping[str, int]:
-        """Return how often torchrun has started jobs' processes again, as their probes know it."""
+        """Return how often torchrun has restarted jobs' processes, according to their probes."""
         with self._lock:
             return self._probed_attempts
 
     def rank_location(
         self, pod_uid: str, local_rank: int | None, local_world_size: int | None
     ) -> RankLocation:
-        """Say in which pod and on which GPU a probed rank runs; unknown parts are empty."""
+        """Return in which pod and on which GPU a probed rank runs; unknown parts are empty."""
         view = self.view
         pod = self.find(pod_uid) if pod_uid else None
         if pod is None:
@@ -383,7 +382,7 @@ class PodDirectory:
 
 
 def _only_container(pod: Pod) -> str:
-    """Name the container that trains, if there can be no other: the one with devices, or alone."""
+    """Return the training container, if unambiguous: the only one with devices, or the only one."""
     with_devices = [container.name for container in pod.containers if container.limits]
     names = with_devices or [container.name for container in pod.containers]
     return names[0] if len(names) == 1 else ""

@@ -1,7 +1,7 @@
-"""The node's GPUs in CUDA's order for equal GPUs: by PCI address.
+"""The node's GPUs in the order that CUDA uses for equal GPUs: by PCI address.
 
-Read from the NVIDIA driver's own files, /proc/driver/nvidia/gpus/<address>/information, so that no
-library and no privilege is needed.
+They are read from the NVIDIA driver's own files, /proc/driver/nvidia/gpus/<address>/information, so
+that no library and no privilege is needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NodeGpu:
 
 
 def read_gpus(procfs: Path) -> Sequence[NodeGpu]:
-    """Return the node's GPUs by rising PCI address; none where the driver is not loaded."""
+    """Return the node's GPUs by ascending PCI address; empty if the driver is not loaded."""
     folder = procfs / "driver" / "nvidia" / "gpus"
     try:
         names = sorted(entry.name.lower() for entry in folder.iterdir())
@@ -57,16 +57,16 @@ def gpu_of_rank(
     held: Sequence[str],
     gpus: Sequence[NodeGpu],
 ) -> str:
-    """Return the UUID of the GPU that a rank uses, empty where it cannot be known.
+    """Return the UUID of the GPU that a rank uses; empty if it cannot be determined.
 
-    A rank uses the device of its local rank, as every launcher's template does, if each has one;
-    a container's only GPU is used by the processes in it.
+    If each rank has a device, a rank uses that of its local rank, as in every launcher's template;
+    a container's only GPU is used by its processes.
 
     Args:
         local_rank: among the processes of its container, or of the node outside of pods.
-        local_world_size: how many of them there are.
-        held: UUIDs that the container holds, in any order; all of the node's outside of pods.
-        gpus: the node's GPUs, which give the order.
+        local_world_size: the number of these processes.
+        held: UUIDs of the container's GPUs, in any order; of all the node's outside of pods.
+        gpus: the node's GPUs, which determine the order.
     """
     if len(held) == 1 and local_world_size in {None, 1}:
         return held[0]

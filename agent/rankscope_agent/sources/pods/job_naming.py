@@ -1,4 +1,4 @@
-"""The name of a pod's job: Kubernetes' name, or the one that the pod gives in its namespace."""
+"""The name of a pod's job: Kubernetes' name, or one that the pod chooses within its namespace."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.records import Pod
 
 VARIABLE = "RANKSCOPE_JOB_ID"
-"""Names the job of a pod, in the pod's specification."""
+"""The variable in a pod's specification that names its job."""
 
 
 def job_of_pod(pod: Pod, member: Membership | None) -> str | None:
-    """Name a pod's job; None where Kubernetes knows of none and the pod names none itself.
+    """Return a pod's job; None if Kubernetes knows of none and the pod names none.
 
-    A name that the user gave in the pod's own variables goes first, if the pod may have it.
+    A name that the user set in the pod's own variables takes precedence, if the pod may use it.
     """
     try:
         given = _stated_name(pod)
@@ -24,7 +24,7 @@ def job_of_pod(pod: Pod, member: Membership | None) -> str | None:
 
 
 def refusal(pod: Pod) -> JobNameError | None:
-    """Return what of a pod's names is not believed, None if all is."""
+    """Return the name of a pod that is rejected; None if all names are accepted."""
     try:
         _stated_name(pod)
     except JobNameError as error:
@@ -34,10 +34,10 @@ def refusal(pod: Pod) -> JobNameError | None:
 
 
 def _stated_name(pod: Pod) -> str | None:
-    """Return the job that a pod's variables name; None where containers disagree or none has it.
+    """Return the job that a pod's variables name; None if containers disagree or none names one.
 
     Raises:
-        JobNameError: the pod may not have this name.
+        JobNameError: the pod may not use this name.
     """
     stated = {container.environment.get(VARIABLE, "") for container in pod.containers} - {""}
     return within(pod.namespace, stated.pop()) if len(stated) == 1 else None

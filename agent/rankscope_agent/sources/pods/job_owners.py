@@ -1,8 +1,8 @@
-"""Whose a job is that runs outside of pods: users of a machine share the names of its jobs.
+"""The owner of each job that runs outside of pods: the users of a machine share job names.
 
-What a job is called outside of pods, its processes say. So a job is of the user who had its name
-first, for as long as a process of that user has it. Slurm's word counts more: its root puts
-processes into cgroups, of which each names the job.
+Outside of pods, processes choose their job's name. So a job belongs to the user who first had its
+name, for as long as a process of that user has it. Slurm takes precedence: its root process puts
+processes into cgroups that name the job.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rankscope_agent.contract.job_names import JobNameError
 from rankscope_agent.sources.pods.lock_holders import LockHolders
 
 OWNED_SECONDS = 600.0
-"""How long a job stays its user's after the last sign of life, as long as its series do."""
+"""How long a job stays its user's after the last sign of life: as long as its series do."""
 
 MAX_JOBS = 4096
-"""Jobs whose users are remembered: as many as names are looked at in a directory of rings."""
+"""Jobs whose users are remembered: as many as names are read in a directory of rings."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedFile:
-    """A ring outside of pods: whose file it is, and whether its lock is held."""
+    """A ring outside of pods: the owner of the file, and whether its lock is held."""
 
     user: int
     inode: tuple[int, int]
@@ -40,11 +40,11 @@ class _Owner:
 
 
 class JobOwners:
-    """Whose each job is; may be asked by any thread.
+    """The owner of each job; may be queried by any thread.
 
     Args:
         procfs: the node's procfs.
-        timer: gives seconds that never go back.
+        timer: returns monotonic seconds.
     """
 
     def __init__(self, procfs: Path, timer: Callable[[], float] = time.monotonic) -> None:
@@ -54,15 +54,15 @@ class JobOwners:
         self._owners: dict[str, _Owner] = {}
 
     def is_locked_by_other(self, file: OwnedFile) -> bool:
-        """Return True if the lock of a ring is held by a process of another user than its file.
+        """Return True if a process of another user than the file's owner holds the lock of a ring.
 
-        Anybody who may read a file may lock it once its writer has ended.
+        Anyone who may read a file may lock it once its writer has exited.
         """
         holder = self._holders.of(file.inode)
         return holder is not None and holder.user != file.user
 
     def check(self, job_id: str, file: OwnedFile) -> None:
-        """Take note of whose a job is; a ring without a living writer changes nothing.
+        """Record a job's owner from a ring; a ring without a living writer changes nothing.
 
         Raises:
             JobNameError: it is another user's.
@@ -73,7 +73,7 @@ class JobOwners:
         self._check(job_id, file.user, by_slurm=by_slurm, lives=file.locked)
 
     def check_process(self, job_id: str, user: int, slurm_job: str) -> None:
-        """Take note of whose a job is by one of its processes.
+        """Record a job's owner from one of its processes.
 
         Raises:
             JobNameError: it is another user's.
@@ -89,7 +89,7 @@ class JobOwners:
             if owner is None or owner.user == user:
                 by_slurm = by_slurm or (owner is not None and owner.by_slurm)
             elif not by_slurm or owner.by_slurm:
-                seen = f"job {job_id} is of user {owner.user} here, and this is of user {user}"
+                seen = f"job {job_id} belongs to user {owner.user} here, not to user {user}"
                 raise JobNameError("owner", seen)
             if lives:
                 self._owners.pop(job_id, None)

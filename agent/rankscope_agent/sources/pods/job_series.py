@@ -1,4 +1,4 @@
-"""The series of how jobs do, from their pods on this node and what happened to these; pure."""
+"""The series about the state of jobs, from their pods on this node and their history; pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rankscope_agent.sources.pods.placement import PlacedRank
 from rankscope_agent.sources.pods.records import Pod
 
 Members = Sequence[tuple[Pod, Membership]]
-"""The pods of a job on this node, the oldest first."""
+"""The pods of a job on this node, oldest first."""
 
 
 def waiting_reason(pod: Pod, loop: str = "") -> str:
-    """Return why a pod does not run all its containers, in one word; empty if it does or is over.
+    """Return why not all containers of a pod run, in one word; empty if they do or have ended.
 
-    What keeps init containers from running keeps the others from it, too. A pod in a crash loop
-    counts as waiting while its containers run for a moment.
+    What keeps init containers from running also keeps the others from running. A pod in a crash
+    loop counts as waiting even while its containers run briefly.
 
     Args:
         pod: the pod.
-        loop: how kubectl calls its crash loop; empty where it is in none.
+        loop: kubectl's name for its crash loop; empty if it is in none.
     """
     if pod.ended or pod.deleting:
         return ""
@@ -41,13 +41,13 @@ def status_samples(
     ranks: Sequence[PlacedRank],
     probed_attempts: Mapping[str, int],
 ) -> Iterator[Sample]:
-    """Yield what present pods and processes tell of each job.
+    """Yield the state of each job, from present pods and processes.
 
     Args:
-        jobs: their pods.
+        jobs: the pods of each job.
         loops: pods in a crash loop, by UID.
-        ranks: those whose processes can be seen.
-        probed_attempts: restarts by torchrun as ranks' probes know them.
+        ranks: those whose processes are visible.
+        probed_attempts: restarts by torchrun according to the ranks' probes.
     """
     attempts = {**_torchrun_attempts(ranks), **probed_attempts}
     for job, members in jobs.items():
@@ -64,10 +64,10 @@ def status_samples(
 
 
 def life_samples(lives: Mapping[str, JobLife], running: frozenset[str]) -> Iterator[Sample]:
-    """Yield what was counted of each job; nothing of those that completed without any trouble.
+    """Yield the counts of each job; nothing for jobs that completed without incident.
 
     Args:
-        lives: what happened, by job.
+        lives: the history by job.
         running: jobs with a pod that has not ended.
     """
     for job, life in lives.items():
@@ -80,7 +80,7 @@ def life_samples(lives: Mapping[str, JobLife], running: frozenset[str]) -> Itera
 
 
 def _torchrun_attempts(ranks: Sequence[PlacedRank]) -> Mapping[str, int]:
-    """Return restarts by torchrun, where any rank tells of them."""
+    """Return restarts by torchrun, if any rank reports them."""
     found: dict[str, int] = {}
     for rank in ranks:
         identity = rank.process.identity

@@ -1,4 +1,4 @@
-"""Readers of single values of the API server's JSON: what has a wrong type counts as absent."""
+"""Readers of single values in the API server's JSON: a value of the wrong type counts as absent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_TEXT = 256
 
 
 def moment_of(value: object) -> float:
-    """Return a timestamp in Unix seconds, 0 where there is none."""
+    """Return a timestamp in Unix seconds; 0 if there is none."""
     try:
         return datetime.fromisoformat(text_of(value).replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError):
@@ -19,7 +19,7 @@ def moment_of(value: object) -> float:
 
 
 def mapping_of(value: object) -> Mapping[str, Any]:
-    """Return an object, an empty one where there is none."""
+    """Return an object; an empty one if there is none."""
     return value if isinstance(value, dict) else {}
 
 
@@ -29,12 +29,12 @@ def mappings_of(value: object) -> Sequence[Mapping[str, Any]]:
 
 
 def text_of(value: object, limit: int = MAX_TEXT) -> str:
-    """Return the beginning of a text, an empty one where there is none."""
+    """Return the beginning of a text; empty if there is none."""
     return value[:limit] if isinstance(value, str) else ""
 
 
 def texts_of(value: object, limit: int) -> Mapping[str, str]:
-    """Return the texts of an object, each cut to `limit` characters."""
+    """Return the texts in an object, each cut to `limit` characters."""
     return {
         key[:MAX_TEXT]: text[:limit]
         for key, text in mapping_of(value).items()
@@ -43,7 +43,7 @@ def texts_of(value: object, limit: int) -> Mapping[str, str]:
 
 
 def count_of(value: object) -> int:
-    """Read a whole number that may come as a number or as text; what is neither counts as none."""
+    """Read a whole number that may be a number or a text; return 0 for anything else."""
     if isinstance(value, bool):
         return 0
     if isinstance(value, int):

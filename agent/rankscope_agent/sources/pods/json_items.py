@@ -1,8 +1,8 @@
 """Reads a Kubernetes list item by item: only one object is in memory at a time.
 
-Parsing the whole answer takes ten times its size, and what a list may hold is up to those who make
-pods: 110 of a megabyte each. Asking for pages instead would send every agent's request past the API
-server's cache, to etcd, which reads all pods of the cluster to find those of one node.
+Parsing the whole answer takes ten times its size, and the size of a list is up to those who create
+pods: 110 of a megabyte each. Requesting pages instead would send every agent's request past the API
+server's cache to etcd, which reads all pods of the cluster to find those of one node.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rankscope_agent.contract.untrusted_json import bounded_number
 READ_BYTES = 65536
 
 MAX_VALUE = 16 << 20
-"""Characters of one value: etcd keeps no object larger than 1.5 MiB, of which JSON's escapes may
-make six times as many."""
+"""Characters of one value: etcd stores no object larger than 1.5 MiB, which JSON's escapes may make
+six times as long."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _AFTER = frozenset(" \t\r\n,]}:")
@@ -30,10 +30,10 @@ class JsonItems:
     """The objects of the array `items` of a document, one after another.
 
     Args:
-        read: returns up to so many bytes of the document, none at its end.
+        read: returns up to so many bytes of the document; empty at its end.
 
     Attributes:
-        rest: the document without its items; whole once they are exhausted.
+        rest: the document without its items; complete once they are exhausted.
     """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
@@ -46,8 +46,8 @@ class JsonItems:
         """Yield the items.
 
         Raises:
-            ValueError: the document is no JSON object, its items are no array, or a value is too
-                large.
+            ValueError: the document is not a JSON object, its items are not an array, or a value is
+                too large.
             RecursionError: a value is nested too deeply.
         """
         self._take("{")
@@ -64,7 +64,7 @@ class JsonItems:
                 break
             self._take(",")
         if self.rest.get("items") is not None:
-            raise ValueError("the items are no array")
+            raise ValueError("the items are not an array")
 
     def _items(self) -> Iterator[object]:
         if self._comes("]"):
@@ -76,7 +76,7 @@ class JsonItems:
             self._take(",")
 
     def _comes(self, character: str) -> bool:
-        """Take a character if it is the next one."""
+        """Consume a character if it is the next one."""
         if self._next() != character:
             return False
         self._at += 1
@@ -87,7 +87,7 @@ class JsonItems:
             raise ValueError(f"expected {character!r} at {self._text[self._at : self._at + 20]!r}")
 
     def _next(self) -> str:
-        """Return the next character that is no white space."""
+        """Return the next character that is not white space."""
         while True:
             space = _SPACE.match(self._text, self._at)
             self._at = space.end() if space else self._at
@@ -97,7 +97,7 @@ class JsonItems:
                 raise ValueError("the document ends too early")
 
     def _value(self) -> Any:
-        """Return the next value, reading on until it is whole."""
+        """Return the next value, reading until it is complete."""
         self._next()
         while True:
             try:
@@ -106,13 +106,13 @@ class JsonItems:
                 if not self._more():
                     raise
                 continue
-            # What has come may end in the middle of a number: -0 of -0.5.
+            # The text read so far may end in the middle of a number: -0 of -0.5.
             if self._text[end : end + 1] in _AFTER or not self._more():
                 self._at = end
                 return value
 
     def _more(self) -> bool:
-        """Read on, twice as much as is held, so that no value is tried many times over."""
+        """Read twice as much as is buffered, so that no value is parsed many times."""
         if self._ended:
             return False
         held = self._text[self._at :]

@@ -1,8 +1,8 @@
-"""Asks the kubelet over its unix socket which pod holds which device: one gRPC call, without gRPC.
+"""Queries the kubelet over its unix socket for pods' devices: one gRPC call, without gRPC.
 
 gRPC is HTTP/2 with one framed message in each direction
-(https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md). The connection is made anew for
-every call: a kubelet that restarts replaces its socket, and calls are seconds apart.
+(https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md). Each call opens a new connection:
+a kubelet that restarts replaces its socket, and calls are seconds apart.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 LIST = "/v1.PodResourcesLister/List"
 
 CALL_SECONDS = 5.0
-"""Time for one call: the kubelet answers in milliseconds, and the collector's deadline is 10 s."""
+"""Time limit for one call: the kubelet answers in milliseconds, and the collector's deadline is 10
+s."""
 
 MAX_ANSWER = 16 << 20
-"""Bytes accepted: gRPC clients take 4 MiB by default; a node of 110 pods needs 50 kB."""
+"""Bytes accepted: gRPC clients accept 4 MiB by default; a node of 110 pods needs 50 kB."""
 
 _CHUNK = 65536
 _STATUS_NAMES = {
@@ -36,7 +37,7 @@ _STATUS_NAMES = {
 
 
 class KubeletError(Exception):
-    """The kubelet did not answer as asked; the argument says how."""
+    """The kubelet did not answer as expected; the argument says what it did."""
 
 
 class KubeletClient:
@@ -44,7 +45,7 @@ class KubeletClient:
 
     Args:
         path: the socket.
-        seconds: time for a whole call.
+        seconds: time limit for a whole call.
     """
 
     def __init__(self, path: Path, seconds: float = CALL_SECONDS) -> None:
@@ -52,12 +53,12 @@ class KubeletClient:
         self._seconds = seconds
 
     def call(self, method: str = LIST) -> bytes:
-        """Return the answer's message.
+        """Return the message in the answer.
 
         Raises:
-            FileNotFoundError: there is no socket.
+            FileNotFoundError: the socket does not exist.
             OSError: it cannot be connected to, or the call takes too long.
-            KubeletError: the answer is an error, is too large or is no gRPC.
+            KubeletError: the answer is an error, is too large or is not gRPC.
         """
         deadline = time.monotonic() + self._seconds
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -65,7 +66,7 @@ class KubeletClient:
             try:
                 connection.connect(str(self._path))
             except OSError as error:
-                error.filename = str(self._path)  # which the socket module leaves out
+                error.filename = str(self._path)  # missing from the socket module
                 raise
             return _exchange(connection, method, lambda: _left(deadline))
 
@@ -78,7 +79,7 @@ def _left(deadline: float) -> float:
 
 
 def _exchange(connection: socket.socket, method: str, left: Callable[[], float]) -> bytes:
-    # Imported here, by the only thread that needs it: 30 ms and 3 MB that others are spared.
+    # Imported here, by the only thread that needs it: it takes 30 ms and 3 MB.
     from h2.config import H2Configuration
     from h2.connection import H2Connection
     from h2.exceptions import ProtocolError
@@ -87,7 +88,7 @@ def _exchange(connection: socket.socket, method: str, left: Callable[[], float])
     http.initiate_connection()
     stream = http.get_next_available_stream_id()
     http.send_headers(stream, _request_headers(method))
-    http.send_data(stream, b"\0\0\0\0\0", end_stream=True)  # a message of no bytes
+    http.send_data(stream, b"\0\0\0\0\0", end_stream=True)  # an empty message
     answer = _Answer()
     try:
         while not answer.ended:
@@ -98,7 +99,7 @@ def _exchange(connection: socket.socket, method: str, left: Callable[[], float])
                 raise KubeletError("the kubelet closed the connection in the middle of its answer")
             answer.take(http, data)
     except (ProtocolError, UnicodeDecodeError) as error:
-        raise KubeletError(f"what answers on the socket does not speak HTTP/2: {error}") from None
+        raise KubeletError(f"the answer on the socket is not HTTP/2: {error}") from None
     return answer.message()
 
 
@@ -114,7 +115,7 @@ def _request_headers(method: str) -> list[tuple[str, str]]:
 
 
 class _Answer:
-    """What has come of an answer so far."""
+    """The part of an answer received so far."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -122,10 +123,10 @@ class _Answer:
         self._headers: dict[str, str] = {}
 
     def take(self, http: H2Connection, data: bytes) -> None:
-        """Read what has come in.
+        """Process received bytes.
 
         Raises:
-            KubeletError: the answer is too large, or the server broke it off.
+            KubeletError: the answer is too large, or the server aborted it.
         """
         from h2 import events
 
@@ -136,24 +137,24 @@ class _Answer:
                 self._body += event.data
                 http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             elif isinstance(event, (events.StreamReset, events.ConnectionTerminated)):
-                raise KubeletError(f"the kubelet broke the call off (code {event.error_code})")
+                raise KubeletError(f"the kubelet aborted the call (code {event.error_code})")
             elif isinstance(event, events.StreamEnded):
                 self.ended = True
         if len(self._body) > MAX_ANSWER:
             raise KubeletError(f"the kubelet's answer is larger than {MAX_ANSWER >> 20} MiB")
 
     def message(self) -> bytes:
-        """Return the one message of a complete answer.
+        """Return the only message of a complete answer.
 
         Raises:
-            KubeletError: it is an error, or no whole message.
+            KubeletError: it is an error, or not a complete message.
         """
         status = self._headers.get("grpc-status")
         if status != "0":
-            raise KubeletError(f"the kubelet answers {self._problem(status)}")
+            raise KubeletError(f"the kubelet answers with {self._problem(status)}")
         body = bytes(self._body)
         if len(body) < 5 or body[0] or int.from_bytes(body[1:5], "big") != len(body) - 5:
-            raise KubeletError(f"the kubelet's answer of {len(body)} bytes is no gRPC message")
+            raise KubeletError(f"the kubelet's answer of {len(body)} bytes is not a gRPC message")
         return body[5:]
 
     def _problem(self, status: str | None) -> str:

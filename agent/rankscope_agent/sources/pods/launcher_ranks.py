@@ -1,7 +1,7 @@
-"""How each launcher describes a pod's ranks: what its variables and indices mean.
+"""How each launcher describes a pod's ranks: the meaning of its variables and indices.
 
-`RANK` in the spec of a PyTorchJob or a Volcano job numbers pods; torchrun gives processes another
-one. So a process's rank follows only from a pod that is known to run one process.
+`RANK` in the spec of a PyTorchJob or a Volcano job numbers pods; torchrun assigns another one to
+each process. So a process's rank can only be derived from a pod that is known to run one process.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _ORDINAL = re.compile(r"-(\d{1,7})$", re.ASCII)
 
 
 def unknown(_pod: Pod, member: Membership) -> Membership:
-    """Leave ranks open: this launcher says nothing about them."""
+    """Leave ranks unknown: this launcher says nothing about them."""
     return member
 
 
 def one_process_by(
     rank_variable: str, size_variable: str
 ) -> Callable[[Pod, Membership], Membership]:
-    """Read a launcher whose pods run one process each, numbered by a variable."""
+    """Return a reader for a launcher whose pods run one process each, numbered by a variable."""
 
     def read(pod: Pod, member: Membership) -> Membership:
         rank = number(variable(pod, rank_variable))
@@ -44,8 +44,8 @@ def one_process_by(
 def pytorch_job(pod: Pod, member: Membership) -> Membership:
     """Read a PyTorchJob: RANK numbers pods, WORLD_SIZE is replicas times a known nprocPerNode.
 
-    The master is pod 0 and worker i is pod i + 1, if there is a master at all. An elastic job
-    without one gives no numbers: its rendezvous deals them out.
+    If there is a master, it is pod 0 and worker i is pod i + 1. An elastic job without a master has
+    no numbers: its rendezvous assigns them.
     """
     found = _torchrun(pod, member, "PET_NODE_RANK", "RANK")
     if found.node_rank is None and member.index is not None and not found.elastic:
@@ -59,9 +59,9 @@ def pytorch_job(pod: Pod, member: Membership) -> Membership:
 
 
 def train_job(pod: Pod, member: Membership) -> Membership:
-    """Read a TrainJob (Trainer v2): PET_NODE_RANK and JAX_PROCESS_ID point to the completion index.
+    """Read a TrainJob (Trainer v2): PET_NODE_RANK and JAX_PROCESS_ID refer to the completion index.
 
-    An MPI launcher is no rank unless it runs as a node, which its pod does not tell.
+    An MPI launcher is not a rank unless it runs as a node, which its pod does not show.
     """
     if member.role in {"launcher", "mpi-launcher"}:
         return replace(member, trains=False)
@@ -73,10 +73,11 @@ def train_job(pod: Pod, member: Membership) -> Membership:
 
 
 def mpi_job(pod: Pod, member: Membership) -> Membership:
-    """Read an MPIJob: workers run sshd, so ranks stand in processes only.
+    """Read an MPIJob: workers run sshd, so only processes show ranks.
 
-    A launcher of v2 trains if it counts among the workers (`runLauncherAsWorker`), which gives it
-    an index. Those of v1, which alone write replica-type, have an index and never train.
+    A launcher of v2 trains if it counts as a worker (`runLauncherAsWorker`), which gives it an
+    index. Launchers of v1, which is the only version to set replica-type, have an index but never
+    train.
     """
     v1 = "training.kubeflow.org/replica-type" in pod.labels
     trains = member.role != "launcher" or (member.index is not None and not v1)
@@ -91,9 +92,9 @@ def mpi_job(pod: Pod, member: Membership) -> Membership:
 
 
 def tf_job(pod: Pod, member: Membership) -> Membership:
-    """Read a TFJob: ranks count the chief (or master) first, then workers, as TF_CONFIG lists them.
+    """Read a TFJob: the chief (or master) is rank 0, followed by workers, as listed in TF_CONFIG.
 
-    Parameter servers and evaluators are no ranks.
+    Parameter servers and evaluators are not ranks.
     """
     config = _json(variable(pod, "TF_CONFIG"))
     cluster, task = config.get("cluster"), config.get("task")
@@ -120,7 +121,7 @@ def tf_job(pod: Pod, member: Membership) -> Membership:
 
 
 def paddle_job(pod: Pod, member: Membership) -> Membership:
-    """Read a PaddleJob: the launcher inside the pods deals out ranks; the size is known."""
+    """Read a PaddleJob: the launcher inside the pods assigns ranks; the size is known."""
     size = number(variable(pod, "PADDLE_TRAINER_NUM"))
     return replace(member, world_size=size, source="none" if size is None else "environment")
 
@@ -136,13 +137,13 @@ def dlrover_job(pod: Pod, member: Membership) -> Membership:
 
 
 def ray_job(pod: Pod, member: Membership) -> Membership:
-    """Read a Ray pod: Ray Train numbers processes itself; a head without devices trains nothing."""
+    """Read a Ray pod: Ray Train numbers processes itself; a head without devices does not train."""
     devices = any(container.limits for container in pod.containers)
     return replace(member, trains=member.role != "head" or devices, elastic=True)
 
 
 def leader_worker_set(pod: Pod, member: Membership) -> Membership:
-    """Read a LeaderWorkerSet: groups of one size, a leader (index 0) and workers each."""
+    """Read a LeaderWorkerSet: groups of one size, each with a leader (index 0) and workers."""
     group = number(pod.labels.get("leaderworkerset.sigs.k8s.io/group-index"))
     size = number(variable(pod, "LWS_GROUP_SIZE")) or number(
         pod.annotations.get("leaderworkerset.sigs.k8s.io/size")
@@ -163,7 +164,7 @@ def volcano_job(pod: Pod, member: Membership) -> Membership:
 
 
 def job_set(pod: Pod, member: Membership) -> Membership:
-    """Read a JobSet: the completion index is the pod's place only where one Job makes them all."""
+    """Read a JobSet: the completion index is the pod's number only if one Job creates all pods."""
     found = _sized(pod, _torchrun(pod, member, "PET_NODE_RANK", "NODE_RANK"))
     if found.node_rank is not None:
         return found
@@ -197,7 +198,7 @@ def stateful_set(pod: Pod, member: Membership) -> Membership:
 
 
 def deployment(pod: Pod, member: Membership) -> Membership:
-    """Name a Deployment's pods by it: its ReplicaSets end in a hash, which is a label as well."""
+    """Return the Deployment of a pod: its ReplicaSets end in a hash, which is also a label."""
     suffix = pod.labels.get("pod-template-hash")
     if suffix and member.job.endswith(f"-{suffix}"):
         return replace(member, job=member.job.removesuffix(f"-{suffix}"), kind="Deployment")
@@ -221,7 +222,7 @@ def _torchrun(pod: Pod, member: Membership, *rank_variables: str) -> Membership:
 
 
 def _elastic_pods(stated: str) -> tuple[int, int] | None:
-    """Read min:max; a number alone is no range."""
+    """Read min:max; a number alone is not a range."""
     least, colon, most = stated.partition(":")
     low, high = number(least), number(most)
     if not colon or low is None or high is None or low > high:
@@ -230,7 +231,7 @@ def _elastic_pods(stated: str) -> tuple[int, int] | None:
 
 
 def _sized(pod: Pod, member: Membership) -> Membership:
-    """Add the world's size: pods times processes of each, where both are fixed."""
+    """Add the world size: pods times processes per pod, if both are fixed."""
     pods = number(variable(pod, "PET_NNODES"))
     each = member.local_world_size
     size = None if pods is None or each is None else pods * each
@@ -238,7 +239,7 @@ def _sized(pod: Pod, member: Membership) -> Membership:
 
 
 def _single(member: Membership) -> Membership:
-    """Take the pod's number for its process's where the pod runs one."""
+    """Use the pod's number for its process if the pod runs only one."""
     return replace(member, rank=member.node_rank) if member.local_world_size == 1 else member
 
 

@@ -1,12 +1,12 @@
-"""Which job a pod belongs to, for every launcher: a table, the first match wins.
+"""The job that a pod belongs to, for every launcher: a table in which the first match wins.
 
-Labels and variables are those that the launchers' own sources write: Kubeflow Training Operator
-release-1.9 and Trainer v2, MPI Operator v2beta1, JobSet, LeaderWorkerSet v1, Volcano, KubeRay,
-DLRover, Slinky, Argo Workflows and Kubernetes' own controllers. Users' templates may lose labels,
-so the controller in `ownerReferences` is asked as well.
+Labels and variables are those in the launchers' own sources: Kubeflow Training Operator release-1.9
+and Trainer v2, MPI Operator v2beta1, JobSet, LeaderWorkerSet v1, Volcano, KubeRay, DLRover, Slinky,
+Argo Workflows and Kubernetes' own controllers. Users' templates may lose labels, so the controller
+in `ownerReferences` is used as well.
 
-The index of a pod is never taken for the rank of a process: it is one only where the pod is known
-to run a single process.
+The index of a pod is never used as the rank of a process unless the pod is known to run a single
+process.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SLURM_JOB = "scheduler.slinky.slurm.net/slurm-jobid"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 _CRON_RUN = re.compile(r"(?P<cron>.+)-[23][0-9]{7}")
-"""A CronJob names its Jobs by the minute since 1970, which from 2008 to 2046 has eight digits and
-begins with 2 or 3 (kubernetes pkg/controller/cronjob/utils.go)."""
+"""A CronJob names its Jobs after the minute since 1970, which from 2008 to 2046 has eight digits
+and begins with 2 or 3 (kubernetes pkg/controller/cronjob/utils.go)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ class Launcher:
 
     Args:
         kind: of the job.
-        groups: API groups of the owner, without version; empty: no owner identifies it.
-        owner_kinds: kinds of the owner that make a pod this launcher's, whose name is the job's.
-        names: labels that hold the job's name, asked before the owner's.
-        required: a label without which `names` say nothing about this launcher; (key, value), an
-            empty value standing for any.
-        roles: labels that hold the pod's role.
-        indices: labels that hold its index.
+        groups: API groups of the owner, without version; empty if no owner identifies it.
+        owner_kinds: kinds of owners whose pods are this launcher's; the owner's name is the job's.
+        names: labels with the job's name, which take precedence over the owner's.
+        required: a label without which `names` do not indicate this launcher; (key, value), an
+            empty value stands for any.
+        roles: labels with the pod's role.
+        indices: labels with its index.
         attempts: labels that count restarts of the whole job.
-        bystanders: roles whose processes are no ranks.
-        read: finds ranks and sizes, given the labels' values.
+        bystanders: roles whose processes are not ranks.
+        read: finds ranks and sizes, given the values of labels.
     """
 
     kind: str
@@ -70,7 +70,7 @@ def _kubeflow(
     bystanders: tuple[str, ...] = (),
     groups: tuple[str, ...] = ("kubeflow.org",),
 ) -> Launcher:
-    """A kind of the Training Operator v1; all of them carry the same labels."""
+    """Return a row for a kind of the Training Operator v1; all of them use the same labels."""
     return Launcher(
         kind=kind,
         groups=groups,
@@ -190,11 +190,11 @@ LAUNCHERS: Sequence[Launcher] = (
         kind="ReplicaSet", groups=("apps",), owner_kinds=("ReplicaSet",), read=ranks.deployment
     ),
 )
-"""From the most to the least specific: a TrainJob's pods are those of a JobSet and of a Job too."""
+"""From the most to the least specific: a TrainJob's pods also belong to a JobSet and to a Job."""
 
 NO_JOB_OWNERS = frozenset(("DaemonSet", "Node", "NodeSet"))
 """Owners whose pods belong to the node: agents, static pods, and Slinky's slurmd pods, whose jobs
-stand in their processes' environment only."""
+are only named in the environment of their processes."""
 
 _QUEUES = (
     "kueue.x-k8s.io/queue-name",
@@ -212,13 +212,13 @@ _GANGS = (
 
 
 _NAMING = (*_QUEUES, *_GANGS, *(name for launcher in LAUNCHERS for name in launcher.names))
-"""What becomes part of a name or label."""
+"""Characters that may become part of a name or label."""
 
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 
 
 def membership(pod: Pod) -> Membership | None:
-    """Return which job a pod belongs to, and as what; None for pods that are no part of a job."""
+    """Return a pod's membership in a job; None for pods that belong to no job."""
     if pod.owner and pod.owner.kind in NO_JOB_OWNERS:
         return None
     for launcher in LAUNCHERS:
@@ -227,32 +227,32 @@ def membership(pod: Pod) -> Membership | None:
             return _with_queue(pod, _read(launcher, pod, job))
     if pod.owner is None or not is_name(pod.owner.name):
         return _with_queue(pod, Membership(pod.name, "Pod"))
-    # A controller that the table does not know is still one job, under its own name.
+    # A controller that is not in the table still counts as one job, under its own name.
     kind = pod.owner.kind if _KIND.fullmatch(pod.owner.kind) else "unknown"
     return _with_queue(pod, Membership(pod.owner.name, kind))
 
 
 def ill_named(pod: Pod) -> str:
-    """Return the annotation or owner of a pod that gives an invalid job name; empty if none.
+    """Return the annotation or owner of a pod that has an invalid job name; empty if none.
 
-    Who makes a pod chooses both: the API server takes any text there.
+    Whoever creates a pod chooses both: the API server accepts any text there.
     """
     for key in _NAMING:
         found = pod.annotations.get(key)
         if found and not is_name(found):
-            return f"annotation {key} is no name: {found[:MAX_NAME]!a}"
+            return f"annotation {key} is not a name: {found[:MAX_NAME]!a}"
     if pod.owner and not is_name(pod.owner.name):
-        return f"its owner has no name: {pod.owner.name[:MAX_NAME]!a}"
+        return f"its owner's name is invalid: {pod.owner.name[:MAX_NAME]!a}"
     return ""
 
 
 def job_id(pod: Pod, member: Membership) -> str:
-    """Name a job for all the world: namespace/name."""
+    """Return the unique name of a job: namespace/name."""
     return f"{pod.namespace}/{member.job}"
 
 
 def _job_name(launcher: Launcher, pod: Pod) -> str:
-    """Return the job's name if the pod is this launcher's, else nothing."""
+    """Return the job's name if the pod is this launcher's, else an empty text."""
     named = label(pod, *launcher.names)
     if named and _has(pod, launcher.required):
         return named
@@ -282,7 +282,7 @@ def _read(launcher: Launcher, pod: Pod, job: str) -> Membership:
         parent=_parent(launcher, pod, job),
     )
     found = launcher.read(pod, member)
-    # What is no rank has no rank, whatever variables its template copies.
+    # Roles without ranks have none, whatever variables their template copies.
     return found if found.trains else replace(found, node_rank=None, rank=None)
 
 

@@ -1,7 +1,7 @@
-"""What happened to the pods of each job on this node: failures, restarts, preemptions.
+"""The history of each job's pods on this node: failures, restarts, preemptions.
 
-Counted where the API server's events come in, since a pod may be deleted and made anew between two
-scrapes. What had happened before the agent's first list is known by its time and is not counted.
+It is counted as the API server's events arrive, because a pod may be deleted and recreated between
+two scrapes. What happened before the agent's first list is known by its time but not counted.
 """
 
 from __future__ import annotations
@@ -16,43 +16,44 @@ from rankscope_agent.sources.pods.pod_status import Failure
 from rankscope_agent.sources.pods.records import Pod
 
 MAX_JOBS = 256
-"""Jobs of which something is remembered: a kubelet runs 110 pods by default."""
+"""Jobs with a history that is kept: a kubelet runs 110 pods by default."""
 
 MAX_REASONS = 4
-"""Reasons of failures kept of a job on a node, the newest: what fails repeatedly has one or two."""
+"""Reasons of failures kept per job and node, the newest: a repeated failure has one or two."""
 
 MAX_REPLICAS = 256
-"""Places of pods in a job on a node."""
+"""Replicas of a job on a node."""
 
 KEPT_SECONDS = 3600.0
-"""How long a job whose pods are gone is reported: long enough to be seen by who was paged."""
+"""How long a job without pods is still reported: long enough for whoever was paged to see it."""
 
 MAX_GONE = 4
-"""Such jobs that are reported, those that ended last: their series come on top of running jobs'."""
+"""Such jobs that are reported, those that ended last: their series are in addition to those of
+running jobs."""
 
 AWAITED_SECONDS = 300.0
-"""How long pods of a job are waited for that had none left, to know that they are made anew."""
+"""How long replacements for a job's last pods are awaited, so that they are recognised as such."""
 
 LOOP_SECONDS = 600.0
-"""A container that has run for so long is in no crash loop: the kubelet then forgets its pauses
-(twice the longest, MaxContainerBackOff in pkg/kubelet/kubelet.go)."""
+"""A container that has run for this long is not in a crash loop: the kubelet then resets its
+back-off (twice the longest one, MaxContainerBackOff in pkg/kubelet/kubelet.go)."""
 
 _RANDOM_SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
-"""What the API server adds to `generateName` (apimachinery pkg/util/rand)."""
+"""What the API server appends to `generateName` (apimachinery pkg/util/rand)."""
 
 _JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 
 
 @dataclass(slots=True)
 class JobLife:
-    """What happened to one job's pods.
+    """The history of one job's pods.
 
     Args:
         failed: containers and pods that failed.
-        restarted: containers started again, and pods made anew in the place of others.
-        preempted: pods taken away for others.
+        restarted: containers that were restarted, and pods that replaced others.
+        preempted: pods evicted in favour of others.
         newest: Unix time of the newest failure by reason and detail.
-        replicas: the pod, and what made it, by its place in the job.
+        replicas: the pod and its creator, by replica of the job.
         gone_unix_seconds: since when it has no pod here; None while it has any.
     """
 
@@ -65,12 +66,12 @@ class JobLife:
 
     @property
     def eventful(self) -> bool:
-        """Return True if anything happened that somebody may ask about."""
+        """Return True if anything happened that someone may ask about."""
         return bool(self.failed or self.restarted or self.preempted or self.newest)
 
 
 class Lifecycles:
-    """The jobs of a node; not for several threads at once."""
+    """The jobs of a node; not thread-safe."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobLife] = {}
@@ -87,15 +88,15 @@ class Lifecycles:
         counted: bool,
         now_unix_seconds: float,
     ) -> None:
-        """Take a pod that is new or has changed.
+        """Process a pod that is new or has changed.
 
         Args:
             job: its job.
-            before: the same pod as it was known, None if it is new.
-            pod: as it is now.
-            member: what it is to its job.
-            counted: false for what had happened before anybody looked.
-            now_unix_seconds: of failures without a time.
+            before: the same pod as last known; None if it is new.
+            pod: its current state.
+            member: its membership in its job.
+            counted: false for what happened before the agent's first list.
+            now_unix_seconds: the time assigned to failures without one.
         """
         life = self._life(job)
         if life is None:
@@ -103,7 +104,7 @@ class Lifecycles:
         if looped := _loop(before, pod, now_unix_seconds):
             self._loops[pod.uid] = looped
         for failure in _new_failures(before, pod):
-            # A clock that is ahead, or a time that was not set, must not date it in the future.
+            # A clock that is ahead, or a missing time, must not date it in the future.
             at = min(failure.unix_seconds or now_unix_seconds, now_unix_seconds)
             _remember(life, failure, at)
             preempted = failure.reason in pod_reasons.PREEMPTIONS
@@ -115,19 +116,19 @@ class Lifecycles:
         _occupy(life, pod, member)
 
     def leave(self, uid: str) -> None:
-        """Forget a pod that is gone."""
+        """Remove a pod that is gone."""
         self._loops.pop(uid, None)
 
     def newest_failure(self, job: str) -> float:
-        """Return the Unix time of a job's newest failure or preemption, 0 where there is none."""
+        """Return the Unix time of a job's newest failure or preemption; 0 if there is none."""
         life = self._jobs.get(job)
         return max(life.newest.values(), default=0.0) if life else 0.0
 
     def looping(self, now_unix_seconds: float) -> Mapping[str, str]:
-        """Return the pods in a crash loop, by UID, and how kubectl calls that.
+        """Return the pods in a crash loop, by UID, with kubectl's name for it.
 
         Between two failures a container runs for seconds or minutes: it is in the loop all the
-        same, and a scrape may never meet it in its pause.
+        same, and a scrape may never catch it during its back-off.
         """
         return {
             uid: word
@@ -136,7 +137,7 @@ class Lifecycles:
         }
 
     def settle(self, present: frozenset[str], now_unix_seconds: float) -> None:
-        """Note which jobs have pods, and forget those whose time is over."""
+        """Record which jobs have pods, and forget those that are no longer reported."""
         for job, life in self._jobs.items():
             if job in present:
                 life.gone_unix_seconds = None
@@ -153,7 +154,7 @@ class Lifecycles:
                 del self._jobs[job]
 
     def jobs(self) -> Mapping[str, JobLife]:
-        """Return copies of what is to be reported of each job, for any thread."""
+        """Return copies of what is reported about each job, for any thread."""
         return {
             job: replace(life, newest=dict(life.newest))
             for job, life in self._jobs.items()
@@ -172,7 +173,7 @@ class Lifecycles:
 
 
 def _new_failures(before: Pod | None, pod: Pod) -> Iterator[Failure]:
-    """Yield the failures that were not there before; a new reason of the same end is none."""
+    """Yield the failures that are new; a new reason for the same end is not one."""
     known = {container.name: container.failure for container in before.containers} if before else {}
     for container in pod.containers:
         if container.failure and container.failure != known.get(container.name):
@@ -184,9 +185,9 @@ def _new_failures(before: Pod | None, pod: Pod) -> Iterator[Failure]:
 
 
 def _loop(before: Pod | None, pod: Pod, now: float) -> tuple[str, float] | None:
-    """Return the crash loop that a pod is in, and its last failure in Unix seconds; None if none.
+    """Return a pod's crash loop and its last failure in Unix seconds; None if there is none.
 
-    A container that the kubelet lets pause is in one, and one that has failed twice in little time.
+    A container in back-off is in one, and so is one that has failed twice within a short time.
     """
     known = {one.name: one.failure for one in before.containers} if before else {}
     for container in pod.containers:
@@ -215,9 +216,9 @@ def _restarts(before: Pod | None, pod: Pod) -> int:
 
 
 def _replaces(life: JobLife, pod: Pod, member: Membership) -> bool:
-    """Return True if another pod of the same job had this one's place.
+    """Return True if another pod of the same job was the same replica.
 
-    A job that is made anew under its old name is another one, of which nothing was restarted.
+    A job that is recreated under its old name is a new one, in which nothing was restarted.
     """
     occupant = life.replicas.get(_replica(pod, member))
     return occupant is not None and occupant[0] != pod.uid and occupant[1] == _maker(pod)
@@ -230,14 +231,14 @@ def _occupy(life: JobLife, pod: Pod, member: Membership) -> None:
 
 
 def _replica(pod: Pod, member: Membership) -> str:
-    """Name a pod's place by its name, without what is drawn by lot where an index is known.
+    """Return a pod's replica: its name, without the random suffix if an index is known.
 
-    Names tell more than role and index: groups of a LeaderWorkerSet and Jobs of a JobSet have each
-    their own pod of one index.
+    Names tell more than role and index: each group of a LeaderWorkerSet and each Job of a JobSet
+    has its own pod of a given index.
     """
     return pod.name if member.index is None else _RANDOM_SUFFIX.sub("", pod.name)
 
 
 def _maker(pod: Pod) -> str:
-    """Return the UID of what stays when the job is restarted: of a JobSet not its Jobs."""
+    """Return the UID of what persists across restarts of the job: the JobSet, not its Jobs."""
     return pod.labels.get(_JOBSET_UID) or (pod.owner.uid if pod.owner else "")

@@ -14,7 +14,7 @@ from rankscope_agent.sources.pods.records import Pod
 
 
 def listing(directory: PodDirectory) -> Mapping[str, Any]:
-    """Return what is known of the node's pods, ready for JSON; null stands for unknown."""
+    """Return what is known about the node's pods as values for JSON; null stands for unknown."""
     view = directory.view
     return {
         "heard_unix_seconds": directory.contact_unix_seconds,

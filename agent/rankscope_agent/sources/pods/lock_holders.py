@@ -1,6 +1,6 @@
-"""Which process holds the lock of a file, from /proc/locks, and whose process that is.
+"""The process that holds the lock of a file, from /proc/locks, and its owner.
 
-None of it takes a privilege: a process that can be seen shows its owner.
+None of this requires a privilege: a visible process shows its owner.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.pods.cgroups import MAX_CGROUP_BYTES, parse_cgroup
 
-MAX_LOCKS_BYTES = 1 << 20  # of some 15,000 locks
+MAX_LOCKS_BYTES = 1 << 20  # some 15,000 locks
 MAX_STATUS_BYTES = 16384
 
 LOOK_SECONDS = 5.0
-"""How long what is known of locks counts, as long as directories of rings are left alone."""
+"""How long what is known about locks is used: as long as directories of rings are not rescanned."""
 
 _LOCK = re.compile(
     r"^\d+: FLOCK +ADVISORY +WRITE (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE
@@ -28,14 +28,14 @@ _LOCK = re.compile(
 _USERS = re.compile(r"^Uid:\t\d+\t(\d+)\t", re.MULTILINE)
 
 Inode = tuple[int, int, int]
-"""Major and minor number of a file's device, and the number of its inode."""
+"""Major and minor number of a file's device, and its inode number."""
 
 
 def parse_lock_holders(text: str) -> Mapping[Inode, int]:
-    """Read /proc/locks: which process has locked a file for itself, as flock(2) does.
+    """Read /proc/locks: which process has locked a file exclusively, as flock(2) does.
 
-    The kernel names processes as the reader's PID namespace knows them (fs/locks.c,
-    lock_get_status), and leaves out those that it does not know.
+    The kernel translates PIDs into the reader's PID namespace (fs/locks.c, lock_get_status), and
+    leaves out processes that are not in it.
     """
     return {
         (int(major, 16), int(minor, 16), int(inode)): int(pid)
@@ -44,30 +44,30 @@ def parse_lock_holders(text: str) -> Mapping[Inode, int]:
 
 
 def read_lock_holders(procfs: Path) -> Mapping[Inode, int]:
-    """Return which process has locked a file, of all that can be seen."""
+    """Return which process has locked each file, for all visible processes."""
     return parse_lock_holders(read_text(procfs / "locks", MAX_LOCKS_BYTES))
 
 
 def parse_user(status: str) -> int | None:
-    """Read the user as whom a process acts out of /proc/PID/status; None where it says none."""
+    """Read the effective user of a process from /proc/PID/status; None if it is missing."""
     found = _USERS.search(status)
     return int(found[1]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds a lock: as whom it acts, and in which of Slurm's jobs it was started."""
+    """A process that holds a lock: its effective user, and the Slurm job that started it."""
 
     user: int
     slurm_job: str
 
 
 class LockHolders:
-    """Who holds locks, looked at every `LOOK_SECONDS`; may be asked by any thread.
+    """The holders of locks, read every `LOOK_SECONDS`; may be queried by any thread.
 
     Args:
         procfs: the node's procfs.
-        timer: gives seconds that never go back.
+        timer: returns monotonic seconds.
     """
 
     def __init__(self, procfs: Path, timer: Callable[[], float] = time.monotonic) -> None:
@@ -79,7 +79,7 @@ class LockHolders:
         self._known: dict[int, Holder | None] = {}
 
     def of(self, device_and_inode: tuple[int, int]) -> Holder | None:
-        """Return who holds a file's lock; None if no visible process does."""
+        """Return the holder of a file's lock; None if no visible process holds it."""
         device, inode = device_and_inode
         with self._lock:
             if self._timer() - self._looked_at >= LOOK_SECONDS:

@@ -1,7 +1,7 @@
 """Names of pods from the kubelet's log directories, without the API server.
 
-/var/log/pods/<namespace>_<name>_<uid> is there from before a pod's first container until the pod is
-gone (kubelet pkg/kubelet/kuberuntime/helpers.go BuildPodLogsDirectory). No pod can make one.
+/var/log/pods/<namespace>_<name>_<uid> exists from before a pod's first container until the pod is
+gone (kubelet pkg/kubelet/kuberuntime/helpers.go BuildPodLogsDirectory). No pod can create one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from rankscope_agent.contract.fair_shares import Holder
 
 MAX_FOLDERS = 4096
-"""Folders looked at: many times what the largest nodes run."""
+"""Directories that are read: many times what the largest nodes run."""
 
 AGAIN_SECONDS = 5.0
-"""Pause between two looks, as between those for pods' rings."""
+"""Time between two scans: the same as for pods' rings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +32,22 @@ class PodIdentity:
 
     @property
     def holder(self) -> Holder:
-        """The tenant and pod whose share its files count towards."""
+        """The group and pod in whose share its files count."""
         return self.namespace, self.uid
 
 
 def pod_of(folder: str) -> PodIdentity | None:
-    """Return the pod whose log directory has this name, None if it is no such name."""
+    """Return the pod whose log directory has this name; None if it is not such a name."""
     parts = folder.split("_")
     return PodIdentity(*parts) if len(parts) == 3 else None
 
 
 class LogDirectories:
-    """Pods by UID; may be asked by any thread.
+    """Pods by UID; may be queried by any thread.
 
     Args:
         root: the kubelet's directory of logs.
-        clock: gives seconds that never go back.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, root: Path, clock: Callable[[], float]) -> None:
@@ -58,7 +58,7 @@ class LogDirectories:
         self._looked = float("-inf")
 
     def find(self, uid: str) -> PodIdentity | None:
-        """Return what a pod is called; None where it has no folder, or folders cannot be seen."""
+        """Return the identity of a pod; None if it has no directory, or none is visible."""
         with self._lock:
             if uid not in self._names and self._clock() - self._looked >= AGAIN_SECONDS:
                 self._looked = self._clock()

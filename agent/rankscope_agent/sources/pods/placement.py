@@ -20,7 +20,7 @@ NO_JOB = PodJob("", "")
 
 @dataclass(frozen=True, slots=True)
 class PlacedRank:
-    """A rank that a process's environment made known, and where it runs."""
+    """A rank found by its process's environment, and where it runs."""
 
     job_id: str
     process: RankProcess
@@ -39,7 +39,7 @@ def hold(
 ) -> Iterator[HeldDevice]:
     """Join the kubelet's allocations with pods, GPUs and RDMA devices.
 
-    Pods are joined by name, since the kubelet's answer has no uid.
+    Pods are joined by name because the kubelet's answer contains no uid.
     """
     pods = directory.named()
     minors = {gpu.minor: gpu.uuid for gpu in gpus}
@@ -59,7 +59,7 @@ def hold(
 
 
 def status_allocations(directory: PodDirectory) -> Iterator[Allocation]:
-    """Yield the devices that pods' own status names, where the kubelet cannot be asked."""
+    """Yield the devices in pods' own status, for nodes whose kubelet cannot be queried."""
     for pod in directory.pods():
         for entry in () if pod.ended else pod.health:
             resource = entry.resource.removeprefix("claim:")
@@ -67,7 +67,7 @@ def status_allocations(directory: PodDirectory) -> Iterator[Allocation]:
 
 
 def place_ranks(view: PlacementView, directory: PodDirectory) -> Iterator[PlacedRank]:
-    """Return where each rank runs; a rank whose job has no name at all is left out."""
+    """Return where each rank runs; ranks whose job has no name at all are left out."""
     for process in view.processes:
         placement = process.placement
         job = _job(directory, process)
@@ -92,7 +92,7 @@ def place_ranks(view: PlacementView, directory: PodDirectory) -> Iterator[Placed
 def refused_names(
     view: PlacementView, directory: PodDirectory
 ) -> Iterator[tuple[str, JobNameError]]:
-    """Yield who names a job that it may not name, and why that is so."""
+    """Yield who uses a job name that it may not use, and why not."""
     for pod in directory.pods():
         if error := refusal(pod):
             yield f"pod {pod.namespace}/{pod.name}", error
@@ -103,7 +103,7 @@ def refused_names(
 
 
 def _job(directory: PodDirectory, process: RankProcess) -> PodJob | JobNameError:
-    """Return whose rank a process is, or why it is not that of the job that it names."""
+    """Return the rank that a process is, or why it is not a rank of the job that it names."""
     try:
         return _named(directory, process)
     except JobNameError as error:
@@ -111,10 +111,10 @@ def _job(directory: PodDirectory, process: RankProcess) -> PodJob | JobNameError
 
 
 def _named(directory: PodDirectory, process: RankProcess) -> PodJob:
-    """Return whose rank a process is; without a job if that has no name, or its pod is unknown.
+    """Return the rank that a process is; without a job if it has no name or its pod is unknown.
 
     Raises:
-        JobNameError: it may not have the name that it gives.
+        JobNameError: it may not use the name that it gives.
     """
     stated, uid = process.identity.own_job, process.placement.pod_uid
     if not uid:
@@ -128,7 +128,7 @@ def _named(directory: PodDirectory, process: RankProcess) -> PodJob:
 
 
 def container_name(directory: PodDirectory, placement: Placement) -> str:
-    """Name a container by its id; empty where the API server has not listed it."""
+    """Return the name of a container by its id; empty if the API server has not listed it."""
     pod = directory.find(placement.pod_uid) if placement.pod_uid else None
     names = (
         container.name
@@ -139,7 +139,7 @@ def container_name(directory: PodDirectory, placement: Placement) -> str:
 
 
 def container_environment(directory: PodDirectory, placement: Placement) -> Mapping[str, str]:
-    """Return what a container's specification sets; of all containers where the id is unknown."""
+    """Return the variables in a container's spec; in all of the pod's if its id is unknown."""
     pod = directory.find(placement.pod_uid) if placement.pod_uid else None
     found: dict[str, str] = {}
     for container in pod.containers if pod else ():
@@ -149,7 +149,7 @@ def container_environment(directory: PodDirectory, placement: Placement) -> Mapp
 
 
 def _rdma_device(sysfs: Path, pci: str) -> str:
-    """Name the RDMA device behind a PCI address, empty where there is not exactly one."""
+    """Return the RDMA device at a PCI address; empty if there is not exactly one."""
     if not pci:
         return ""
     try:

@@ -1,6 +1,6 @@
-"""What is known of the node's pods besides the API server's data: devices, processes, failures.
+"""What is known about the node's pods besides the API server's data: devices, processes, failures.
 
-The pods collector makes a new view every few seconds; others read the newest one.
+The pods collector creates a new view every few seconds; others read the newest one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rankscope_agent.sources.pods.process_scan import RankProcess
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """A device and the pod that holds it; `uuid` and `pci` are filled in where they follow.
+    """A device and the pod that holds it; `uuid` and `pci` are filled in if they can be derived.
 
     Args:
-        pod_uid: empty where the API server has not listed the pod.
-        rdma_device: name such as mlx5_0, where sysfs knows the PCI address.
+        pod_uid: empty if the API server has not listed the pod.
+        rdma_device: a name such as mlx5_0, if sysfs has the PCI address.
     """
 
     allocation: Allocation
@@ -31,11 +31,11 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True)
 class PlacementView:
-    """Devices and processes of the node at one moment.
+    """Devices and processes of the node at one time.
 
     Args:
-        problems: why a source gives nothing, by source; absent where it works.
-        processes: None where none was looked for successfully.
+        problems: why a source provides nothing, by source; absent if it works.
+        processes: None if no scan has succeeded.
     """
 
     devices: Sequence[HeldDevice] = ()
@@ -45,7 +45,7 @@ class PlacementView:
     problems: Mapping[str, str] = field(default_factory=dict)
 
     def gpus_of(self, pod_uid: str, container: str | None = None) -> Sequence[str]:
-        """Return the UUIDs of the GPUs that a pod holds alone, of one container or of all."""
+        """Return the UUIDs of the GPUs that a pod holds exclusively, of one container or of all."""
         return tuple(
             held.uuid
             for held in self.devices

@@ -31,12 +31,12 @@ _WITH_INIT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """That a container or a pod failed, or that a pod was disrupted.
+    """The failure of a container or a pod, or the disruption of a pod.
 
     Args:
         reason: a word of `contract.pod_reasons`.
-        detail: the class of the exit code, or who disrupts the pod; empty where neither is known.
-        unix_seconds: when, by the clock of who wrote it; 0 where that is not known.
+        detail: the class of the exit code, or what disrupts the pod; empty if neither is known.
+        unix_seconds: its time, by the writer's clock; 0 if unknown.
     """
 
     reason: str
@@ -45,7 +45,7 @@ class Failure:
 
 
 def waiting_reason(status: Mapping[str, Any], *, init: bool) -> str:
-    """Return why a container waits, empty if it does not or nothing says why."""
+    """Return why a container waits; empty if it does not wait or there is no reason."""
     reason = text_of(mapping_of(mapping_of(status.get("state")).get("waiting")).get("reason"))
     if not reason:
         return ""
@@ -54,13 +54,13 @@ def waiting_reason(status: Mapping[str, Any], *, init: bool) -> str:
 
 
 def container_failure(status: Mapping[str, Any], *, init: bool, until: float) -> Failure | None:
-    """Return a container's newest failure, of its current state or of the one before.
+    """Return a container's newest failure, of its current or its previous state.
 
     Args:
         status: of the container.
-        init: it is an init container.
-        until: Unix time from which an end is no failure but that of the pod; memory that ran out
-            is one all the same.
+        init: whether it is an init container.
+        until: Unix time from which an end is not a failure but the end of the pod; running out of
+            memory is a failure all the same.
     """
     for key in ("state", "lastState"):
         ended = mapping_of(mapping_of(status.get(key)).get("terminated"))
@@ -78,7 +78,7 @@ def container_failure(status: Mapping[str, Any], *, init: bool, until: float) ->
 
 
 def pod_failure(status: Mapping[str, Any]) -> Failure | None:
-    """Return why a pod failed as a whole; None where it did not, or where its containers did."""
+    """Return why a pod failed as a whole; None if it did not, or if its containers did."""
     reason = text_of(status.get("reason"))
     if text_of(status.get("phase")) != "Failed" or not reason:
         return None
@@ -89,7 +89,7 @@ def pod_failure(status: Mapping[str, Any]) -> Failure | None:
 
 
 def disruption(status: Mapping[str, Any]) -> Failure | None:
-    """Return who takes a pod away from its node; a kubelet that ends it fails it as a whole."""
+    """Return what evicts a pod from its node; a kubelet that evicts it fails it as a whole."""
     for condition in mappings_of(status.get("conditions")):
         if condition.get("type") != pod_reasons.DISRUPTED or condition.get("status") != "True":
             continue
@@ -103,7 +103,7 @@ def disruption(status: Mapping[str, Any]) -> Failure | None:
 
 
 def _last_transition(status: Mapping[str, Any]) -> float:
-    """Return when a pod's status last changed, 0 where none of its parts has a time."""
+    """Return when a pod's status last changed; 0 if none of its parts has a time."""
     conditions = mappings_of(status.get("conditions"))
     times = [moment_of(condition.get("lastTransitionTime")) for condition in conditions]
     for container in mappings_of(status.get("containerStatuses")):

@@ -1,7 +1,7 @@
 """Finds the training processes of a node in /proc: their ranks and containers.
 
-Reading another process's environment takes the right to trace it (CAP_SYS_PTRACE, and
-CAP_DAC_READ_SEARCH where it runs as another user); without it ranks stay unknown here.
+Reading another process's environment requires the right to trace it (CAP_SYS_PTRACE, and
+CAP_DAC_READ_SEARCH if it runs as another user); without it ranks stay unknown here.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from rankscope_agent.sources.pods.processes import (
 )
 
 MAX_PROCESSES = 65536
-"""Processes looked at in one scan; the largest nodes run some thousand."""
+"""Processes read in one scan; the largest nodes run some thousand."""
 
 MAX_ENVIRON_BYTES = 1 << 18
-"""Bytes read of an environment; the kernel allows 2 MiB, and what launchers set stands early
-except behind thousands of service variables, which have 100 bytes each."""
+"""Bytes read of an environment; the kernel allows 2 MiB, and launchers' variables come early except
+after thousands of service variables, which have 100 bytes each."""
 
 MAX_STAT_BYTES = 1 << 20
-"""Of /proc/stat, whose line of interrupts is some 10 KiB and stands before the time of boot."""
+"""Bytes of /proc/stat, whose line of interrupts is some 10 KiB and precedes the boot time."""
 
 START_FIELD = 19
-"""Of /proc/PID/stat behind the name, which ends with a parenthesis: ticks from boot to the start
-of the process (starttime, field 22 in proc(5))."""
+"""The part of /proc/PID/stat after the name, which ends with a parenthesis: ticks from boot to the
+start of the process (starttime, field 22 in proc(5))."""
 
 _BOOT = re.compile(rb"^btime (\d+)$", re.MULTILINE)
 
 LOOKS = 2
-"""A process is looked at twice before it counts as no rank: a launcher forks first and then
+"""A process is read twice before it counts as not being a rank: a launcher first forks and then
 executes the trainer, with its variables."""
 
 
@@ -50,11 +50,11 @@ class RankProcess:
     """A training process.
 
     Args:
-        command: what it was started with, without what looks secret.
-        pid: its number in the space of processes that was looked at.
-        started_unix_seconds: when it was started, None where the kernel does not say.
-        probed: it was given the probe.
-        user: as whom it runs, None where the kernel does not say.
+        command: its command line, with secrets replaced.
+        pid: its PID in the scanned PID namespace.
+        started_unix_seconds: when it started; None if the kernel does not say.
+        probed: whether it was given the probe.
+        user: the user that it runs as; None if the kernel does not say.
     """
 
     identity: ProcessIdentity
@@ -69,7 +69,7 @@ class RankProcess:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a look at all processes gave; `unreadable` had environments that may not be read."""
+    """The result of a scan; `unreadable` is the number of environments that may not be read."""
 
     ranks: Sequence[RankProcess]
     unreadable: int
@@ -77,12 +77,12 @@ class Scan:
 
 
 class ProcessScanner:
-    """Looks at processes again and again; those that are no ranks are not read a third time.
+    """Scans processes repeatedly; those that are not ranks are not read a third time.
 
     Args:
-        procfs: the node's /proc, with the host's processes in it.
-        pod_environment: gives the variables that a container's specification sets, by its id.
-            A rank number that comes from there is the pod's, not the process's.
+        procfs: the node's /proc, with the host's processes.
+        pod_environment: returns the variables in a container's specification, by its id. A rank
+            from there is the pod's, not the process's.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ProcessScanner:
         self._idle: dict[tuple[int, int], int] = {}
 
     def scan(self) -> Scan:
-        """Look at all processes.
+        """Scan all processes.
 
         Raises:
             OSError: the directory of processes cannot be listed.
@@ -122,16 +122,16 @@ class ProcessScanner:
         return Scan(tuple(_first_of_each(found)), unreadable, seen)
 
     def _processes(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        """Yield process ids with a key that changes when an id is used again."""
-        # The inode number comes with the listing. The kernel makes it when it makes the entry, so
-        # that an id that is used again has another one.
+        """Yield PIDs with a key that changes when a PID is reused."""
+        # The inode number comes with the listing. The kernel assigns it when it creates the entry,
+        # so a reused PID has another one.
         with os.scandir(self._procfs) as entries:
             found = [(int(e.name), e.inode()) for e in entries if e.name.isdecimal()]
         for pid, inode in sorted(found)[:MAX_PROCESSES]:
             yield pid, (pid, inode)
 
     def _look(self, pid: int) -> RankProcess | None:
-        """Read one process; None where it is no rank.
+        """Read one process; return None if it is not a rank.
 
         Raises:
             OSError: it has ended, or may not be read.
@@ -154,10 +154,10 @@ class ProcessScanner:
         )
 
     def _is_pods_own(self, environ: Mapping[str, str], placement: Placement) -> bool:
-        """Return True if RANK is the one that the pod's specification gives to every process.
+        """Return True if RANK is the one that the pod's specification sets for every process.
 
-        Shells, sidecars and torchrun itself carry it; unless the pod runs one process, it numbers
-        the pod and no rank.
+        Shells, sidecars and torchrun itself have it; unless the pod runs one process, it numbers
+        the pod, not a rank.
         """
         given = self._pod_environment(placement)
         if given.get("PET_NPROC_PER_NODE") == "1":
@@ -166,7 +166,7 @@ class ProcessScanner:
 
 
 def _started(folder: Path) -> float | None:
-    """Return the Unix time at which a process was started, to a tick of the kernel's clock."""
+    """Return the Unix time at which a process was started, to one tick of the kernel's clock."""
     try:
         stat = _read(folder / "stat", MAX_STAT_BYTES)
         boot = _BOOT.search(_read(folder.parent / "stat", MAX_STAT_BYTES))
@@ -177,7 +177,7 @@ def _started(folder: Path) -> float | None:
 
 
 def _command(folder: Path) -> tuple[str, ...]:
-    """Return what a process was started with; nothing if that may not be read."""
+    """Return the command line of a process; empty if it may not be read."""
     try:
         return parse_command(_read(folder / "cmdline", MAX_COMMAND_BYTES))
     except OSError:
@@ -187,7 +187,7 @@ def _command(folder: Path) -> tuple[str, ...]:
 def _first_of_each(found: Sequence[tuple[int, RankProcess]]) -> Iterator[RankProcess]:
     """Yield one process per rank and container: the oldest, whose children only inherit.
 
-    Workers of a data loader have their trainer's variables; launchers have none of LOCAL_RANK.
+    Data loader workers have their trainer's variables; launchers lack LOCAL_RANK.
     """
     by_rank: dict[tuple[str, str, int], list[tuple[int, RankProcess]]] = defaultdict(list)
     for pid, process in found:

@@ -1,6 +1,6 @@
-"""A training process's identity from its environment, the most reliable source where readable.
+"""A training process's identity from its environment, the most reliable source if readable.
 
-The rules are those of the probe, so that a job has one name whether its ranks carry it or not.
+The rules are those of the probe, so that a job has the same name with and without it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ MAX_VALUE = 256
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A rank as its process knows itself.
+    """A rank as its own process identifies it.
 
     Args:
-        own_job: the job's name where no Kubernetes object gives one; empty where neither does.
+        own_job: the job's name if no Kubernetes object gives one; empty if there is none.
         environment: the variables by which ranks choose their transports.
     """
 
@@ -53,7 +53,8 @@ class ProcessIdentity:
 
 
 _REPLICA_GROUP = ("REPLICA_GROUP_ID", "NUM_REPLICA_GROUPS")
-"""What torchft's launchers set (torchft/torchx.py); RANK and WORLD_SIZE are within the group."""
+"""Variables set by torchft's launchers (torchft/torchx.py); RANK and WORLD_SIZE are within the
+group."""
 
 
 def parse_environ(data: bytes) -> dict[str, str]:
@@ -70,7 +71,7 @@ def parse_environ(data: bytes) -> dict[str, str]:
 def has_probe(data: bytes) -> bool:
     """Return True if a process with this environment loads the probe together with torch.
 
-    It does if the probe's folder is on its PYTHONPATH, or if it is configured where to write rings,
+    It does if the probe's directory is on its PYTHONPATH, or if it is told where to write rings,
     unless the probe is switched off.
     """
     variables = dict(entry.partition(b"=")[::2] for entry in data.split(b"\0"))
@@ -81,9 +82,9 @@ def has_probe(data: bytes) -> bool:
 
 
 def process_identity(environ: Mapping[str, str]) -> ProcessIdentity | None:
-    """Return which rank a process is; None for processes that are none.
+    """Return the rank that a process is; None for processes that are not ranks.
 
-    A process whose world has one member is a rank only if a launcher says so.
+    A process with a world size of one is a rank only if a launcher set its variables.
     """
     rank, size = _first(environ, _RANK), _first(environ, _WORLD_SIZE)
     if rank is None or size is None or rank >= size:
@@ -107,13 +108,13 @@ def process_identity(environ: Mapping[str, str]) -> ProcessIdentity | None:
 
 
 def replica_group(environ: Mapping[str, str]) -> tuple[int, int]:
-    """Return which replica group of TorchFT a process is of, and of how many; 0 of 1 without."""
+    """Return the TorchFT replica group of a process, and the number of groups; 0 and 1 without."""
     group, groups = (number(environ.get(name)) for name in _REPLICA_GROUP)
     return (0, 1) if group is None or groups is None or group >= groups else (group, groups)
 
 
 def environment_hash(environment: Mapping[str, str]) -> str:
-    """Return eight hex digits that differ when the variables of two ranks do."""
+    """Return eight hex digits that differ if the variables of two ranks differ."""
     text = "\0".join(f"{name}={value}" for name, value in sorted(environment.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

@@ -1,7 +1,7 @@
-"""Parses the protocol buffers wire format, as far as the kubelet's answers need it.
+"""Parses the protocol buffers wire format, as far as the kubelet's answers require.
 
 Format: https://protobuf.dev/programming-guides/encoding. Fields that a caller does not know are
-passed over, as newer servers send them.
+skipped, because newer servers send them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ _FIXED = {FIXED64: 8, FIXED32: 4}
 
 
 class WireError(ValueError):
-    """Bytes are no protocol buffer; the argument says what is wrong with them."""
+    """Bytes are not a valid protocol buffer; the argument says what is wrong with them."""
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     """Yield (field number, value) in order: an int for varints, the bytes of everything else.
 
     Raises:
-        WireError: the message is cut short or has a wire type that does not exist.
+        WireError: the message is truncated or has an invalid wire type.
     """
     position, end = 0, len(message)
     while position < end:
@@ -46,7 +46,7 @@ def messages(message: memoryview, wanted: int) -> Iterator[memoryview]:
     """Yield the embedded messages or strings of one field.
 
     Raises:
-        WireError: the message is none.
+        WireError: the message is invalid.
     """
     for number, value in fields(message):
         if number == wanted and isinstance(value, memoryview):
@@ -54,10 +54,10 @@ def messages(message: memoryview, wanted: int) -> Iterator[memoryview]:
 
 
 def text(message: memoryview, wanted: int) -> str:
-    """Return a string field; the last one counts, and absent is empty.
+    """Return a string field; the last occurrence counts, and an absent one is empty.
 
     Raises:
-        WireError: the message is none.
+        WireError: the message is invalid.
     """
     found = ""
     for value in messages(message, wanted):
@@ -76,4 +76,4 @@ def _varint(message: memoryview, position: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise WireError("a number has more than 64 bits")
-    raise WireError("a number is cut short")
+    raise WireError("a number is truncated")

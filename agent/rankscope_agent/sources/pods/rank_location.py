@@ -1,4 +1,4 @@
-"""Where a rank runs, as its pod and container say."""
+"""The location of a rank, according to its pod and container."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rankscope_agent.sources.pods.records import Pod
 
 @dataclass(frozen=True, slots=True)
 class RankLocation:
-    """Where a rank runs; empty text stands for unknown, or for outside of pods.
+    """The location of a rank; an empty text stands for unknown, or for outside of pods.
 
     Args:
         pod_created: Unix time at which its pod was created.
@@ -25,6 +25,6 @@ class RankLocation:
 
 
 def started(pod: Pod, name: str) -> float | None:
-    """Return when a container of a pod was started, None where it does not run or has no time."""
+    """Return when a container of a pod was started; None if it does not run or has no time."""
     found = (one.started_unix_seconds for one in pod.containers if name and one.name == name)
     return next(found, 0.0) or None

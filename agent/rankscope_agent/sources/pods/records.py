@@ -1,7 +1,7 @@
-"""What is kept of a pod: a small value made from the API server's JSON, whatever its shape.
+"""What is kept of a pod: a small value built from the API server's JSON, whatever its shape.
 
-Pods' specs can hold secrets in plain environment values, so only variables that name ranks, sizes
-and transports are kept, and no reference to a secret or a config map is ever followed.
+Pods' specs can contain secrets in plain environment values, so only variables for ranks, sizes and
+transports are kept, and no reference to a secret or a config map is ever followed.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ MAX_IMAGE_TEXT = 512
 """Characters kept of an image: a registry's name, a path of 255 (OCI distribution) and a digest."""
 
 MAX_ENTRIES = 128
-"""Labels kept of a pod, annotations, and variables of all its containers: an object may have ten
+"""Labels and annotations kept of a pod, and variables of all its containers: an object may have ten
 thousand of them, and so may each pod of a node."""
 
 MAX_KEPT_TEXT = 32 << 10
-"""Characters kept of a pod's annotations together, and of its variables: an object may have
-1.5 MiB, of which all that launchers read takes some 5 KiB."""
+"""Total characters kept of a pod's annotations, and of its variables: an object may have 1.5 MiB,
+of which launchers' own take some 5 KiB."""
 
 MAX_RESOURCES = 16
-"""Extended resources kept of a container: kinds of GPUs, of their parts, and of network ports."""
+"""Extended resources kept of a container: kinds of GPUs, of their partitions, and of network
+ports."""
 
 MAX_CONTAINERS = 64
-"""Containers of a pod that are looked at, many times what any launcher makes."""
+"""Containers of a pod that are read, many times what any launcher creates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class DeviceHealth:
-    """A device as the pod's status names it; `health` is Healthy, Unhealthy or Unknown."""
+    """A device in the pod's status; `health` is Healthy, Unhealthy or Unknown."""
 
     container: str
     resource: str
@@ -77,16 +78,16 @@ class Container:
 
     Args:
         name: its name.
-        container_id: bare id without the runtime's scheme, empty before it was made.
-        restarts: how often it was started again.
+        container_id: bare id without the runtime's scheme; empty before it was created.
+        restarts: how often it was restarted.
         environment: variables that `is_kept` allows and whose value is known.
-        unresolved: such variables whose value stands in a secret or elsewhere out of reach.
+        unresolved: such variables whose value is in a secret or otherwise out of reach.
         limits: extended resources by name, in devices.
-        started: the container runs now.
-        image: what it was made from, by digest where the status tells it, else by name.
+        started: whether the container is running.
+        image: its image, by digest if the status has one, else by name.
         waiting: why it waits, a word of `contract.pod_reasons`; empty if it does not.
-        failure: its newest failure; None where it had none.
-        started_unix_seconds: since when it runs, 0 where it does not or it is unknown.
+        failure: its newest failure; None if it had none.
+        started_unix_seconds: since when it has been running; 0 if it is not or if unknown.
     """
 
     name: str
@@ -104,15 +105,16 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; labels and annotations are complete but for their length and number.
+    """A pod; labels and annotations are complete except for the limits on length and number.
 
     Args:
-        created_unix_seconds: 0 where the server did not say.
-        phase: Pending, Running, Succeeded, Failed or Unknown; empty where absent.
-        reason: why the phase is what it is, such as Evicted; empty mostly.
-        health: devices whose health the status names (Kubernetes 1.31 and newer, by gate).
-        failure: why it failed as a whole, such as by eviction; None where its containers did.
-        disruption: why it is taken away from its node; None where it is not.
+        created_unix_seconds: 0 if the server did not say.
+        phase: Pending, Running, Succeeded, Failed or Unknown; empty if absent.
+        reason: the reason of the phase, such as Evicted; usually empty.
+        health: devices whose health is in the status (Kubernetes 1.31 and newer, behind a feature
+            gate).
+        failure: why it failed as a whole, such as by eviction; None if its containers did.
+        disruption: why it is evicted from its node; None if it is not.
     """
 
     uid: str
@@ -139,11 +141,11 @@ class Pod:
 
 
 class PodError(ValueError):
-    """An object is no pod; the argument says what is missing."""
+    """An object is not a pod; the argument says what is missing."""
 
 
 def parse_pod(data: object) -> Pod:
-    """Make a pod from its JSON; parts that have a wrong type count as absent.
+    """Build a pod from its JSON; parts of the wrong type count as absent.
 
     Raises:
         PodError: there is no uid, namespace or name.
@@ -188,26 +190,26 @@ def parse_pod(data: object) -> Pod:
 def _end_begins(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> float:
     """Return when the pod as a whole began to end, in Unix seconds; infinity if it did not.
 
-    A deletion's timestamp lies ahead of the request by the grace period.
+    The timestamp of a deletion is later than the request by the grace period.
     """
     asked = moment_of(metadata.get("deletionTimestamp"))
     asked -= count_of(metadata.get("deletionGracePeriodSeconds"))
     taken, failed = disruption(status), pod_failure(status)
     begins = [asked] if metadata.get("deletionTimestamp") else []
     begins += [taken.unix_seconds] if taken else []
-    # What its containers did is then told with it.
+    # The ends of its containers are then part of it.
     begins += [0.0] if failed else []
     return min(begins, default=math.inf)
 
 
 class _TextBudget:
-    """How many texts of one kind may be kept of one pod, and of what length together."""
+    """The limits on number and total length of one kind of text per pod."""
 
     def __init__(self) -> None:
         self._entries, self._characters = MAX_ENTRIES, MAX_KEPT_TEXT
 
     def fitting(self, texts: Mapping[str, str]) -> Mapping[str, str]:
-        """Return those that have room, in their own order; the shortest have it first."""
+        """Return those that fit, in their own order; the shortest are chosen first."""
         kept = set()
         for key, value in sorted(texts.items(), key=lambda text: len(text[0]) + len(text[1])):
             self._entries -= 1
@@ -219,7 +221,7 @@ class _TextBudget:
 
 
 def _is_relevant(annotation: str) -> bool:
-    """Leave out what clients store for themselves: whole specs, with all that is in them."""
+    """Leave out what clients store for themselves: whole specs with everything in them."""
     return not annotation.startswith(("kubectl.kubernetes.io/", "objectset.rio.cattle.io/"))
 
 
@@ -231,7 +233,7 @@ def _fields(
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
 ) -> Mapping[str, str]:
-    """Return what `valueFrom.fieldRef` may point to, by its path."""
+    """Return the values that `valueFrom.fieldRef` may refer to, by path."""
     named = {
         "metadata.name": name,
         "metadata.namespace": namespace,
@@ -249,7 +251,8 @@ def _containers(
     fields: Mapping[str, str],
     end_begins: float,
 ) -> Iterator[Container]:
-    # Init containers with a restart policy are sidecars: they run beside the others, on devices.
+    # Init containers with a restart policy are sidecars: they run along with the others, on
+    # devices.
     statuses = {
         text_of(entry.get("name")): entry
         for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
@@ -289,9 +292,9 @@ def _is_init(key: str, entry: Mapping[str, Any]) -> bool:
 def _failure(
     key: str, entry: Mapping[str, Any], found: Mapping[str, Any], end_begins: float
 ) -> Failure | None:
-    """Return a container's failure; ends of sidecars and of people's debuggers are none.
+    """Return a container's failure; the ends of sidecars and debug containers are not failures.
 
-    The kubelet ends sidecars by signals when all other containers have completed.
+    The kubelet ends sidecars with signals when all other containers have completed.
     """
     if key == "containers" or _is_init(key, entry):
         return container_failure(found, init=_is_init(key, entry), until=end_begins)
@@ -299,7 +302,7 @@ def _failure(
 
 
 def _image(entry: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Return an image's digest reference, without docker's scheme for pulled images."""
+    """Return an image's digest reference, without Docker's scheme for pulled images."""
     digest = text_of(found.get("imageID"), MAX_IMAGE_TEXT).removeprefix("docker-pullable://")
     return digest or text_of(entry.get("image"), MAX_IMAGE_TEXT)
 
@@ -307,7 +310,7 @@ def _image(entry: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 def _environment(
     entries: object, fields: Mapping[str, str], budget: _TextBudget
 ) -> tuple[Mapping[str, str], frozenset[str]]:
-    """Resolve what can be resolved and has room; later entries win, as in the container."""
+    """Resolve what can be resolved and fits; later entries win, as in the container."""
     known: dict[str, str] = {}
     unknown: set[str] = set()
     for entry in mappings_of(entries):
@@ -324,7 +327,7 @@ def _environment(
 
 
 def _value(entry: Mapping[str, Any], fields: Mapping[str, str]) -> str | None:
-    """Return an entry's value, None where it cannot be known from the pod alone."""
+    """Return an entry's value; None if it cannot be determined from the pod alone."""
     source = entry.get("valueFrom")
     if source is None:
         return text_of(entry.get("value"), MAX_ENVIRONMENT_TEXT)
@@ -333,7 +336,7 @@ def _value(entry: Mapping[str, Any], fields: Mapping[str, str]) -> str | None:
 
 
 def _limits(resources: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return the extended resources: those whose name has a domain, such as nvidia.com/gpu."""
+    """Return the extended resources: those with a domain in their name, such as nvidia.com/gpu."""
     limits = mapping_of(resources.get("limits"))
     extended = {
         key[:MAX_TEXT]: count_of(value)

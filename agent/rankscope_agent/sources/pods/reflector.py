@@ -1,8 +1,8 @@
 """Keeps the pod directory in sync with the API server: a list, then repeated watches.
 
-One request at a time, of which a healthy node makes one every four to eight minutes. After a
-failure the pause grows, so that a server in trouble is not troubled more; what was known stays
-known meanwhile.
+There is one request at a time, and on a healthy node one every four to eight minutes. After a
+failure the pause grows, so that a struggling server is not burdened further; what was known is kept
+meanwhile.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ from rankscope_agent.sources.pods.records import Pod, PodError, parse_pod
 log = logging.getLogger(__name__)
 
 START_JITTER_SECONDS = 30.0
-"""Agents of a whole cluster start at once after an upgrade; their lists are spread over this."""
+"""After an upgrade, all agents of a cluster start at once; their lists are spread over this
+time."""
 
 WATCH_SECONDS = (240, 480)
-"""A watch ends after a random time within this range, as client-go's reflectors do it doubled."""
+"""A watch ends after a random time within this range, which client-go's reflectors double."""
 
 FIRST_PAUSE_SECONDS = 2.0
 MAX_PAUSE_SECONDS = 30.0
 HEALTHY_SECONDS = 120.0
-"""A watch that has lasted for so long ends a series of failures."""
+"""A watch that lasted this long ends a series of failures."""
 
 SHORT_WATCH_SECONDS = 5.0
-"""A watch that ends sooner, although minutes were asked for, comes from a server or proxy that
-cannot hold one; asking again without a pause would be a request storm."""
+"""A watch that ends sooner, although minutes were requested, comes from a server or proxy that
+cannot hold one; retrying without a pause would be a request storm."""
 
 SILENT_SECONDS = 60.0
-"""A watch that was open for so long and then stayed silent is opened again, and is no failure: an
-API server over an etcd without progress notifications sends no bookmarks, and pods may rest."""
+"""A watch that was open for this long and then stayed silent is reopened and does not count as a
+failure: an API server whose etcd lacks progress notifications sends no bookmarks, and pods may not
+change."""
 
 GONE = 410
 
 MAX_PODS = 4096
-"""Pods of a node that are known, ended ones among them: kubelets run 110 by default."""
+"""Pods of a node that are kept, including ended ones: kubelets run 110 by default."""
 
 
 class PodServer(Protocol):
-    """Who lists and watches pods; see `rankscope_agent.sources.pods.api_client.ApiServer`."""
+    """Lists and watches pods; see `rankscope_agent.sources.pods.api_client.ApiServer`."""
 
     def list_pods(self, node: str, take: Callable[[object], None]) -> Mapping[str, Any]:
-        """Hand over the items of a PodList one by one, and return the rest of it."""
+        """Pass on the items of a PodList one by one, and return the rest of it."""
         ...
 
     def watch_pods(
@@ -65,11 +67,11 @@ class Reflector:
 
     Args:
         server: the API server.
-        directory: what is kept in step.
-        node: whose pods.
-        clock: gives the Unix time in seconds.
-        pause: waits for some seconds and says whether to stop.
-        jitter: gives a number from 0 to 1.
+        directory: what is kept up to date.
+        node: the node of the pods.
+        clock: returns the Unix time in seconds.
+        pause: waits for some seconds and returns whether to stop.
+        jitter: returns a number from 0 to 1.
         start_jitter_seconds: longest wait before the first list.
     """
 
@@ -98,7 +100,7 @@ class Reflector:
         self.requests = {"list": 0, "watch": 0}
 
     def start(self) -> None:
-        """Follow in a thread of its own, until the process ends."""
+        """Follow the pods in a separate thread, until the process exits."""
         self._directory.expect()
         threading.Thread(target=self.run, name="pod-reflector", daemon=True).start()
 
@@ -107,13 +109,13 @@ class Reflector:
         self._stop.set()
 
     def run(self) -> None:
-        """Follow until stopped."""
+        """Follow the pods until stopped."""
         stopped = self._pause(self._start_jitter_seconds * self._jitter())
         while not stopped and not self._stop.is_set():
             stopped = self._pause(self._iteration())
 
     def _iteration(self) -> float:
-        """Do one request and return the pause that is due after it."""
+        """Make one request and return the pause that is due after it."""
         begin = time.monotonic()
         try:
             if self._version is None:
@@ -121,13 +123,13 @@ class Reflector:
                 return 0.0
             self._watch(self._version)
         except ApiError as error:
-            # An expired version is the server's normal answer after its own restart.
+            # An expired version is the server's normal answer after a restart.
             if error.code == GONE and self._version is not None:
                 self._version = None
                 return self._failed(error, begin, 0.0)
             return self._failed(error, begin, error.retry_after_seconds)
         except TimeoutError as error:
-            # A connection without an answer is given up far sooner.
+            # A connection without an answer is abandoned far sooner.
             if self._version is None or time.monotonic() - begin < SILENT_SECONDS:
                 return self._failed(error, begin, 0.0)
             self.failure = ""
@@ -171,7 +173,7 @@ class Reflector:
         self.failure = ""
 
     def _watch(self, version: str) -> None:
-        """Take events until the watch ends."""
+        """Process events until the watch ends."""
         self.requests["watch"] += 1
         shortest, longest = WATCH_SECONDS
         seconds = shortest + int((longest - shortest) * self._jitter())
@@ -189,7 +191,7 @@ class Reflector:
         if kind == "BOOKMARK":
             self._directory.note_contact(now)
         elif pod := _pod(data):
-            # A pod that another node takes over leaves by DELETED, as its selector ends here.
+            # A pod that moves to another node is reported as DELETED, because it no longer matches.
             if kind == "DELETED":
                 self._directory.remove(pod.uid, now)
             elif kind in {"ADDED", "MODIFIED"}:

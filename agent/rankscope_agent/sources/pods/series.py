@@ -29,7 +29,7 @@ def placement_samples(
     job_labels: Mapping[str, Sequence[str]],
     now_unix_seconds: float,
 ) -> Iterator[Sample]:
-    """Yield what is known of jobs, devices and ranks on this node."""
+    """Yield the series about jobs, devices and ranks on this node."""
     ranks = tuple(place_ranks(view, directory))
     jobs = jobs_of(view, directory)
     yield from _rejected(view, directory)
@@ -48,14 +48,14 @@ def placement_samples(
 
 
 def _rejected(view: PlacementView, directory: PodDirectory) -> Iterator[Sample]:
-    """Count who claims a job that is not its own, or calls it what is no name."""
+    """Count uses of a job's name by others, and invalid job names."""
     refused = refused_names(view, directory)
     for reason, count in Counter(error.reason for _, error in refused).items():
         yield metrics.JOB_NAMES_REJECTED.sample(count, reason=reason)
 
 
 def jobs_of(view: PlacementView, directory: PodDirectory) -> Mapping[str, Members]:
-    """Return the pods of each training job on this node, the oldest first."""
+    """Return the pods of each training job on this node, oldest first."""
     holders = {held.pod_uid for held in view.devices}
     found: dict[str, list[tuple[Pod, Membership]]] = {}
     for pod in directory.pods():
@@ -67,7 +67,7 @@ def jobs_of(view: PlacementView, directory: PodDirectory) -> Mapping[str, Member
 
 
 def _jobs(jobs: Mapping[str, Members], job_labels: Mapping[str, Sequence[str]]) -> Iterator[Sample]:
-    """Yield one info series per job; where its pods disagree, the oldest pod's word counts."""
+    """Yield one info series per job; if its pods disagree, the oldest pod counts."""
     for name, members in jobs.items():
         yield _job(name, *members[0], job_labels)
     for name, members in jobs.items():
@@ -79,7 +79,7 @@ def _jobs(jobs: Mapping[str, Members], job_labels: Mapping[str, Sequence[str]]) 
 def _happened(
     jobs: Mapping[str, Members], directory: PodDirectory, now_unix_seconds: float
 ) -> Iterator[Sample]:
-    """Yield what happened to jobs of now, and lately to those whose pods are gone."""
+    """Yield the history of current jobs, and of those whose pods are gone, for a while."""
     running = frozenset(
         name for name, members in jobs.items() if not all(pod.ended for pod, _ in members)
     )
@@ -127,8 +127,8 @@ def _gpu(
     pod = directory.find(held.pod_uid)
     member = directory.member(pod) if pod else None
     rank = None if held.device.shared else by_gpu.get(held.uuid)
-    # A shared GPU keeps its replica's number: a join by uuid then finds no partner, where two
-    # would break the whole query.
+    # A shared GPU keeps its replica's number: a join by uuid then has no match, whereas two would
+    # make the whole query fail.
     uuid = held.allocation.device if held.device.shared or not held.uuid else held.uuid
     minor = order.get(held.uuid, "")
     return metrics.GPU_ALLOCATION_INFO.sample(
@@ -177,7 +177,7 @@ def _unhealthy(directory: PodDirectory, node: str) -> Iterator[Sample]:
 
 
 def _unique(ranks: Sequence[PlacedRank]) -> Iterator[PlacedRank]:
-    """Yield each rank of a job once: a pod that is being replaced has its rank twice."""
+    """Yield each rank of a job once: while a pod is being replaced, its rank exists twice."""
     seen: set[tuple[str, int]] = set()
     for rank in ranks:
         key = (rank.job_id, rank.process.identity.rank)
@@ -187,9 +187,9 @@ def _unique(ranks: Sequence[PlacedRank]) -> Iterator[PlacedRank]:
 
 
 def _rank(rank: PlacedRank, node: str, *, probed: bool, loaded: bool) -> Iterator[Sample]:
-    """Yield a rank's series; where a probe makes the rank known, the collector of rings does.
+    """Yield a rank's series, unless a probe announces the rank: then the collector of rings does.
 
-    Of a pod in which no probe was loaded, nothing tells that it trains.
+    For a pod in which no probe was loaded, nothing else shows that it trains.
     """
     identity = rank.process.identity
     yield metrics.RANK_ENVIRONMENT_INFO.sample(
@@ -228,7 +228,7 @@ def _text(number: int | None, unknown: str = "") -> str:
 
 
 def job_facts(pod: Pod, labels: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
-    """Return every fact of a pod, empty where no label gives it."""
+    """Return every fact of a pod; empty if no label gives it."""
     return {
         fact: next((pod.labels[key] for key in keys if pod.labels.get(key)), "")
         for fact, keys in labels.items()

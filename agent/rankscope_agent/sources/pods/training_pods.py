@@ -1,4 +1,4 @@
-"""Which pods belong to training jobs, as far as they tell themselves."""
+"""Which pods belong to training jobs, as far as they show it themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH_KINDS = frozenset(
 
 
 def is_training(pod: Pod, member: Membership) -> bool:
-    """Return True for pods of training kinds, and for others that ask for devices."""
+    """Return True for pods of training kinds, and for others that request devices."""
     if member.kind in BATCH_KINDS:
         return True
     return any(container.limits for container in pod.containers)

@@ -1,7 +1,8 @@
-"""Ranks of pods that run and are given the probe, where no process and no ring of them is seen.
+"""Ranks of running pods that are given the probe, but whose processes and rings are not visible.
 
 An agent without the node's PID namespace sees no processes, and ranks have no ring before
-`init_process_group` has ended: that they were started then follows from their containers alone.
+`init_process_group` has returned: that they were started can then only be inferred from their
+containers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rankscope_agent.sources.pods.membership import MAX_RANKS, Membership
 from rankscope_agent.sources.pods.records import Pod
 
 RING_VARIABLE = "RANKSCOPE_RING_DIR"
-"""What a container has that is given the probe."""
+"""Variables of a container that is given the probe."""
 
 MAX_RANKS_OF_POD = 64
 
@@ -27,8 +28,8 @@ def started_samples(
 
     Args:
         jobs: the pods of each job on this node.
-        seen: job and number of ranks that are known by process or ring.
-        seen_pods: UIDs of the pods of which a process is seen, or in which no probe was loaded.
+        seen: job and number of ranks known by process or ring.
+        seen_pods: UIDs of the pods with a visible process, or without a loaded probe.
     """
     for job_id, members in jobs.items():
         given: set[int] = set()
@@ -41,14 +42,14 @@ def started_samples(
 
 
 def _began(pod: Pod) -> float | None:
-    """Return since when the containers run that are given the probe, None unless they do."""
+    """Return since when the containers that are given the probe have been running; None if not."""
     probed = [one for one in pod.containers if one.environment.get(RING_VARIABLE)]
     moments = [one.started_unix_seconds if one.started else 0.0 for one in probed]
     return max(moments) if moments and all(moments) else None
 
 
 def _ranks(member: Membership) -> range:
-    """Return the ranks of a pod's processes, none where the pod does not tell them."""
+    """Return the ranks of a pod's processes; empty if the pod does not show them."""
     count, first = member.local_world_size, member.rank
     if first is None and member.node_rank is not None and not member.elastic:
         first = member.node_rank * (count or 0)

@@ -1,1 +1,1 @@
-"""Where ranks stand that end no steps, looked at on request."""
+"""The state of ranks that end no steps, read on request."""

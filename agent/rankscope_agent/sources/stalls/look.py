@@ -1,8 +1,8 @@
-"""Looks where the ranks of this node stand that end no steps any longer; the others are left alone.
+"""Reads the state of the ranks of this node that have stopped ending steps; others are left alone.
 
-Each is asked over its worker server's socket, which costs its interpreter nothing for the Flight
-Recorder, and some hundred microseconds for the stack. All questions together have a deadline:
-a rank that a signal has stopped answers none.
+Each is queried through its worker server's socket, which takes none of its interpreter's time for
+the Flight Recorder, and some hundred microseconds for the stack. All queries together have a
+deadline, because a rank that a signal has stopped answers none.
 """
 
 from __future__ import annotations
@@ -39,28 +39,29 @@ from rankscope_agent.sources.training.span_source import RingSpanSource
 
 LEAST_QUIET_SECONDS = 2.0
 QUIET_STEPS = 2.0
-"""A rank is looked at once it has ended no step for so long, and for so many of its steps."""
+"""A rank is queried after this many seconds, and this many of its usual step times, without a
+step."""
 
 KEPT_SECONDS = 5.0
-"""A rank is not asked again within it, whichever client asks."""
+"""A rank is not queried again within this time, whichever client asks."""
 
 MAX_RANKS = 64
-"""Ranks of all jobs that are looked at; namespaces share them, and the pods of each."""
+"""Ranks of all jobs that are queried; shared by namespaces, and by the pods of each."""
 
 ASKED_AT_ONCE = 8
 STACK_SECONDS = 1.0
-"""A rank that holds its interpreter's lock gives no stack, however long one waits."""
+"""A rank that holds its interpreter's lock returns no stack, however long one waits."""
 
 CPU_SECONDS = 0.5
 """Shortest time over which CPU time is measured: the kernel counts in hundredths of a second."""
 
 RankKey = tuple[str, int, int]
-"""Job, rank and the time at which the ring was made."""
+"""Job, rank and the creation time of the ring."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """A rank that is looked at, and its process as it was before it was asked."""
+    """A rank to be queried, and the state of its process before the query."""
 
     ring: RingAnswer
     process: int | None
@@ -69,12 +70,12 @@ class _Standing:
 
 
 class StallSource:
-    """Says where ranks stand; may be asked by any thread, one after the other.
+    """Provides the state of stalled ranks; may be used by any thread, one at a time.
 
     Args:
         rings: the node's rings.
         procfs: the node's procfs.
-        clock: gives the Unix time in seconds.
+        clock: returns the Unix time in seconds.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class StallSource:
         self._kept: dict[RankKey, RankStall] = {}
 
     def stalls(self, job_id: str | None) -> tuple[RankStall, ...]:
-        """Return where the ranks of a job stand, None for all jobs, that end no steps."""
+        """Return the state of the stalled ranks of a job, or of all jobs for None."""
         with self._lock:
             now = self._clock()
             standing = [one for one in self._rings.rings_of(job_id) if _is_quiet(one, now)]
@@ -130,7 +131,7 @@ class StallSource:
             taken_unix_seconds=round(now, 6),
             quiet_seconds=round(max(0.0, now - ring.active_unix_seconds), 6),
             stepped=ring.newest > 0,
-            # Only what lasts: most processes are in D for moments.
+            # Only what lasts: most processes are in D for brief moments.
             state=after.state if after.state == standing.before.state else "",
             cpu_seconds=after.cpu_seconds,
             groups=groups,
@@ -142,7 +143,7 @@ class StallSource:
         )
 
     def _spent(self, standing: _Standing) -> tuple[ProcessState, float | None]:
-        """Return a rank's process as it is now, and how much of a processor it wanted meanwhile."""
+        """Return a rank's current process state, and the share of a core it wanted meanwhile."""
         if standing.before.cpu_seconds is not None:
             time.sleep(max(0.0, standing.began + CPU_SECONDS - time.monotonic()))
         after = process_state(self._procfs, standing.process)
@@ -150,7 +151,7 @@ class StallSource:
         return after, None if share is None else round(share, 3)
 
     def _span_ended(self, ring: RingAnswer) -> float | None:
-        """Return when a rank ended what is no step; a step that follows may take its time."""
+        """Return when a rank last ended a span; a step that follows one may take longer."""
         ends = [
             span.start_unix_ns + span.duration_ns
             for span in self._spans.of_ring(ring)
@@ -161,7 +162,7 @@ class StallSource:
     def _asked(
         self, ring: RingAnswer
     ) -> tuple[tuple[GroupCalls, ...], str, tuple[Frame, ...], str]:
-        """Ask a rank's worker server; return what it launched and its stack, each with why not."""
+        """Query a rank's worker server; return launches and stack, each with why it is missing."""
         try:
             with self._rings.reopened(ring) as (directory, opened):
                 owner = None if ring.directory.pod_uid else os.fstat(opened.descriptor).st_uid
@@ -194,7 +195,7 @@ def _stack(question: Question) -> tuple[tuple[Frame, ...], str]:
     except (OSError, FlightError) as error:
         return (), _shortened(error)
     if not bodies:
-        return (), "its torch gives no stacks"
+        return (), "its version of torch returns no stacks"
     frames = thread_stacks.main_thread(bodies[0].decode("utf-8", "replace"))
     return frames, "" if frames else "it runs no Python"
 

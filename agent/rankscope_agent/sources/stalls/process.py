@@ -11,14 +11,14 @@ from rankscope_agent.sources.kernel_files import names_in, read_text
 from rankscope_agent.sources.starvation.schedule import MAX_THREADS, read_schedstat
 
 STATE, USER_TICKS, SYSTEM_TICKS = 0, 11, 12
-"""Places in /proc/PID/stat behind the name (proc(5): fields 3, 14 and 15)."""
+"""Indices in /proc/PID/stat after the name (proc(5): fields 3, 14 and 15)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """Of a process: its state's letter, empty where it is not seen, and its processor time.
+    """A process: the letter of its state, empty if not visible, and its processor time.
 
-    `wanted_seconds` are by thread: on a processor, or ready to run without one.
+    `wanted_seconds` is by thread: running, or runnable without a CPU.
     """
 
     state: str = ""
@@ -27,7 +27,7 @@ class ProcessState:
 
 
 def process_state(procfs: Path, pid: int | None) -> ProcessState:
-    """Return the state of a process, nothing known without a number."""
+    """Return the state of a process; nothing is known without a PID."""
     if pid is None:
         return ProcessState()
     place = procfs / str(pid)
@@ -41,10 +41,10 @@ def process_state(procfs: Path, pid: int | None) -> ProcessState:
 
 
 def wanted_share(before: ProcessState, after: ProcessState, seconds: float) -> float | None:
-    """Return how much of a processor a process used or wanted between two looks.
+    """Return the share of a core that a process used or wanted between two readings.
 
-    A program that computes is ready to run all the time, also where others leave it little of a
-    processor; one that waits wants none. None where that is not counted.
+    A program that computes is always runnable, even if others leave it little CPU time; one that
+    waits wants none. None if this is not counted.
     """
     if before.cpu_seconds is None or after.cpu_seconds is None:
         return None
@@ -54,7 +54,7 @@ def wanted_share(before: ProcessState, after: ProcessState, seconds: float) -> f
 
 
 def parse(stat: str) -> ProcessState:
-    """Read /proc/PID/stat; names may hold spaces and brackets."""
+    """Read /proc/PID/stat; names may contain spaces and brackets."""
     fields = stat.rpartition(")")[2].split()
     if len(fields) <= SYSTEM_TICKS or not (fields[USER_TICKS] + fields[SYSTEM_TICKS]).isdigit():
         return ProcessState()

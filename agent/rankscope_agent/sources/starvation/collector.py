@@ -1,9 +1,10 @@
 """How long the processes of ranks and their data loaders wait for a CPU, from procfs.
 
-A probe sees this for its training thread alone, and tells it from compute on gloo only. Seen from
-the node there are also the threads that run backwards on a GPU, and the workers of data loaders. A
-rank's process is known as the one that holds its ring's lock, which takes the node's PID namespace
-and no other right. One that a signal has stopped waits for no CPU, and makes all others wait.
+A probe measures this only for its training thread, and separates it from compute only on gloo. From
+the node, the threads that run backward passes on a GPU and data loader workers are visible too. A
+rank's process is identified as the holder of its ring's lock, which requires the node's PID
+namespace and no other right. One that a signal has stopped waits for no CPU, and makes all others
+wait.
 """
 
 from __future__ import annotations
@@ -32,17 +33,18 @@ from rankscope_agent.sources.starvation.schedule import (
 from rankscope_agent.sources.training.reader import RingStepSource
 
 FIND_SECONDS = 30.0
-"""How often ranks, their threads and their workers are looked for, as pods' processes are."""
+"""Time between two scans for ranks, their threads and their workers: the same as for pods'
+processes."""
 
 AGAIN_SECONDS = 5.0
-"""How often they are looked for while none is known, as rings in pods are."""
+"""Time between two scans while no rank is known: the same as for rings in pods."""
 
 LOOK_SECONDS = 5.0
-"""How often waits are read: 16 threads and 8 workers of each rank are some 200 files."""
+"""Time between two readings of waits: 16 threads and 8 workers of each rank are some 200 files."""
 
 MAX_PROCESSES = 65_536
 MAX_WORKERS = 64
-"""Workers of a rank that are followed; 8 are usual, and as many as the node has CPUs for each."""
+"""Workers of a rank that are followed; usual are 8, or one for each CPU of the node."""
 
 MAX_RANKS = 64
 """Ranks followed: eight times those of a node of eight GPUs."""
@@ -51,7 +53,7 @@ RankKey = tuple[str, int]
 
 
 def create(config: Config, pods: PodDirectory) -> StarvationCollector:
-    """Make the collector of waits for CPUs."""
+    """Create the collector of waits for CPUs."""
     rings = RingStepSource(config.ring_dir, config.kubelet, config.node_name, time.time, pods)
     return StarvationCollector(config.procfs, rings.holders, time.monotonic)
 
@@ -60,7 +62,7 @@ class _Followed:
     """One rank's process.
 
     Args:
-        process: its folder in procfs.
+        process: its directory in procfs.
     """
 
     def __init__(self, process: Path) -> None:
@@ -74,9 +76,9 @@ class _Followed:
         self.waits = {metrics.RANK_STARVED: Waits(), metrics.LOADER_STARVED: Waits()}
 
     def look(self, now: float) -> None:
-        """Add what its threads and its workers waited since the last look, and look if it runs."""
+        """Add threads' and workers' waits since the last reading; check if it is stopped."""
         self.state = parse_state(read_text(self.process / "stat"))
-        if self.state == "T":  # by a signal: tools that look at a process hold it for moments
+        if self.state == "T":  # by a signal: tools that inspect a process stop it briefly
             self.stopped_at = time.time()
         for metric, files in (
             (metrics.RANK_STARVED, self.threads),
@@ -91,8 +93,8 @@ class StarvationCollector:
 
     Args:
         procfs: the node's procfs.
-        rings: gives the inodes of live rings, with job and rank, those of locked files first.
-        clock: gives seconds that never go back.
+        rings: returns the inodes of live rings, with job and rank, those of locked files first.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -109,10 +111,10 @@ class StarvationCollector:
         self._absence = ""
 
     def collect(self) -> Iterator[Sample]:
-        """Yield how long each rank waited.
+        """Yield how long each rank has waited.
 
         Raises:
-            NoData: no process of a rank can be seen.
+            NoData: no process of a rank is visible.
         """
         now = self._clock()
         if now - self._found_at >= (FIND_SECONDS if self._followed else AGAIN_SECONDS):
@@ -129,7 +131,7 @@ class StarvationCollector:
             yield from _samples(followed, job_id, rank)
 
     def _find(self) -> None:
-        """Find out which processes are ranks, their busy threads, and their workers."""
+        """Determine which processes are ranks, their busiest threads, and their workers."""
         holders = read_lock_holders(self._procfs)
         rings = self._rings(holders)
         files = {key: inode for inode, key in rings.items() if inode in holders}
@@ -151,7 +153,7 @@ class StarvationCollector:
             followed.workers = workers.get(int(followed.process.name), ())
 
     def _children(self, parents: Iterable[int]) -> Mapping[int, Sequence[Path]]:
-        """Return the first threads of these processes' children."""
+        """Return the main threads of these processes' children."""
         found: dict[int, list[Path]] = {parent: [] for parent in parents}
         if not found:
             return found
@@ -167,10 +169,10 @@ class StarvationCollector:
 def _missed_once(
     before: Mapping[RankKey, _Followed], found: Container[RankKey], locked: Container[Inode]
 ) -> Mapping[RankKey, int]:
-    """Return the processes of ranks that were followed and whose lock is not seen the first time.
+    """Return followed processes of ranks whose lock is missing for the first time.
 
-    /proc/locks is read in pieces, and what others lock and unlock meanwhile may hide a rank's lock.
-    Of a process that has ended there is nothing to follow.
+    /proc/locks is read in pieces, and other processes that lock and unlock meanwhile may hide a
+    rank's lock. Processes that have ended are not followed.
     """
     for key, followed in before.items():
         hidden = key not in found and followed.ring not in locked
@@ -182,7 +184,7 @@ def _absence(rings: bool, seen: bool) -> str:
     if not rings:
         return "no live rank has a ring"
     if not seen:
-        return "the processes of the ranks cannot be seen: the agent is in another PID namespace"
+        return "the processes of the ranks are not visible: the agent is in another PID namespace"
     return "the kernel does not count how long threads wait (CONFIG_SCHED_INFO)"
 
 

@@ -1,6 +1,6 @@
 """CPU wait times of a process's threads, from procfs.
 
-Its files may be read by anybody who sees the process; neither takes the right to trace it.
+Its files are readable by everyone who sees the process, without the right to trace it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from pathlib import Path
 from rankscope_agent.sources.kernel_files import names_in, read_text
 
 MAX_THREADS = 512
-"""Threads of a process that are looked at; trainers have one to three hundred."""
+"""Threads of a process that are read; trainers have one to three hundred."""
 
 WATCHED_THREADS = 16
-"""Threads of a process that are followed: those that do most. One that hardly wants a CPU cannot
-hold its process up by waiting for it."""
+"""Threads of a process that are followed: the busiest. A thread that hardly needs a CPU cannot
+delay its process by waiting for one."""
 
 
 def parse_schedstat(text: str) -> tuple[int, int] | None:
-    """Read a schedstat file: nanoseconds on a CPU and nanoseconds ready to run without one.
+    """Read a schedstat file: nanoseconds on a CPU and nanoseconds runnable without one.
 
-    The kernel writes zeros where it does not count (fs/proc/base.c, proc_pid_schedstat); then there
-    is nothing to know.
+    The kernel writes zeros if it does not count (fs/proc/base.c, proc_pid_schedstat); the times are
+    then unknown.
     """
     fields = text.split()
     if len(fields) != 3 or not all(field.isascii() and field.isdigit() for field in fields):
@@ -32,22 +32,22 @@ def parse_schedstat(text: str) -> tuple[int, int] | None:
 
 
 def parse_parent(stat: str) -> int | None:
-    """Read the parent's number out of /proc/PID/stat; names may hold spaces and brackets."""
+    """Read the parent's PID from /proc/PID/stat; names may contain spaces and brackets."""
     fields = stat.rpartition(")")[2].split()
     return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else None
 
 
 def parse_state(stat: str) -> str:
-    """Read the state of a process out of /proc/PID/stat, empty where it says none.
+    """Read the state of a process from /proc/PID/stat; empty if it is missing.
 
-    T is held by a signal, t by a debugger (fs/proc/array.c, task_state_array).
+    T means stopped by a signal, t by a debugger (fs/proc/array.c, task_state_array).
     """
     fields = stat.rpartition(")")[2].split()
     return fields[0] if fields else ""
 
 
 class Waits:
-    """How long the worst of some threads waited for a CPU, added up over looks."""
+    """The CPU wait of the worst of some threads, added up over readings."""
 
     def __init__(self) -> None:
         self.seconds: float | None = None
@@ -55,11 +55,11 @@ class Waits:
         self._looked = 0.0
 
     def look(self, threads: Mapping[Path, tuple[int, int]], now: float) -> None:
-        """Add the longest wait of one thread since the last look, at most the time in between.
+        """Add the longest wait of one thread since the last reading, at most the time in between.
 
         Args:
-            threads: by thread, what `parse_schedstat` gave.
-            now: seconds that never go back.
+            threads: by thread, the result of `parse_schedstat`.
+            now: monotonic seconds.
         """
         grown = [
             waited - self._seen[thread]
@@ -74,9 +74,9 @@ class Waits:
 
 
 def busiest_threads(process: Path) -> list[Path]:
-    """Return the schedstat files of the threads that wanted most CPU time so far.
+    """Return the schedstat files of the threads that have wanted most CPU time so far.
 
-    The first thread's is among them: it runs the training loop.
+    The main thread's is always among them, because it runs the training loop.
     """
     names, _ = names_in(process / "task", MAX_THREADS)
     files = [process / "task" / name / "schedstat" for name in names]
@@ -87,5 +87,5 @@ def busiest_threads(process: Path) -> list[Path]:
 
 
 def read_schedstat(file: Path) -> tuple[int, int] | None:
-    """Return what a schedstat file says, None where it is gone or says nothing."""
+    """Return the contents of a schedstat file; None if it is gone or empty."""
     return parse_schedstat(read_text(file, 128))

@@ -1,1 +1,1 @@
-"""What kernels say of their clients of Lustre and CephFS, from debugfs."""
+"""The kernel's statistics of its Lustre and CephFS clients, from debugfs."""

@@ -1,8 +1,8 @@
-"""Pure parser of what a CephFS client counts, `ceph/FSID.clientID/metrics` in debugfs.
+"""Pure parser of a CephFS client's counters, `ceph/FSID.clientID/metrics` in debugfs.
 
-Format: metrics_latency_show and metrics_size_show in fs/ceph/debugfs.c: tables of items, below
-heads that say what their columns are. Since Linux 5.16 each is a file of a directory `metrics`;
-before, since 5.8, all stand in one file of that name, without sums of bytes.
+Format: metrics_latency_show and metrics_size_show in fs/ceph/debugfs.c: tables of items, each below
+a heading that names its columns. Since Linux 5.16 each is a file in a directory `metrics`; before,
+since 5.8, all are in one file of that name, without sums of bytes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _DIRECTORY = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.client\
 
 
 def parse_metrics(text: str) -> ClientTotals:
-    """Return what the client did through one mount.
+    """Return the totals of one mount.
 
-    The time is that of the average, in whole microseconds, times the count.
+    The time is the average, in whole microseconds, times the count.
     """
     totals = ClientTotals()
     table, has_sums = "", False
@@ -48,6 +48,6 @@ def parse_metrics(text: str) -> ClientTotals:
 
 
 def filesystem(directory: str) -> str | None:
-    """Return the file system's id from the name of the mount's directory, None if it is none."""
+    """Return the file system's id from the name of the mount's directory; None if there is none."""
     found = _DIRECTORY.fullmatch(directory)
     return found[1] if found else None

@@ -1,7 +1,7 @@
-"""The node's clients of Lustre and CephFS, by what their kernel modules count in debugfs.
+"""The node's clients of Lustre and CephFS, from the counters of their kernel modules in debugfs.
 
-No file of a mount is opened, and nothing is asked of a server: a file system that hangs
-delays nothing here.
+No file of a mount is opened, and no server is queried: a file system that hangs delays nothing
+here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from rankscope_agent.sources.storage_clients import ceph, lustre
 from rankscope_agent.sources.storage_clients.totals import ClientTotals, merged
 
 MAX_MOUNTS, MAX_FILESYSTEMS = 256, 16
-"""Mounts that are read, and file systems that are told of, the first by name: nodes have a few."""
+"""Mounts that are read, and file systems that are reported, the first by name: nodes have a few."""
 
 MAX_BYTES = 64 << 10
-"""Of one file: a Lustre client of 2.15 has 5 KiB."""
+"""Bytes read of one file: a Lustre client of 2.15 has 5 KiB."""
 
 
 class Client(NamedTuple):
@@ -32,10 +32,10 @@ class Client(NamedTuple):
 
     Args:
         kind: the label `type`.
-        directory: that holds a directory for each mount.
-        files: in each of these; what is not there is left out.
-        filesystem: gives the name of the file system from that of a mount's directory.
-        parse: reads the files, one behind the other.
+        directory: contains a directory for each mount.
+        files: in each of these; missing ones are skipped.
+        filesystem: returns the name of the file system from that of a mount's directory.
+        parse: reads the files, concatenated.
     """
 
     kind: str
@@ -58,29 +58,29 @@ CLIENTS: Sequence[Client] = (
 
 
 def create(config: Config) -> StorageClientsCollector:
-    """Make the collector of the node's clients."""
+    """Create the collector of the node's clients."""
     return StorageClientsCollector(config.debugfs)
 
 
 class StorageClientsCollector:
-    """Reads what clients count.
+    """Reads the counters of clients.
 
     Args:
-        debugfs: where it is mounted, None if it is not to be read.
+        debugfs: where it is mounted; None if it is not to be read.
     """
 
     def __init__(self, debugfs: Path | None) -> None:
         self._debugfs = debugfs
 
     def collect(self) -> Iterator[Sample]:
-        """Yield the sums of each file system.
+        """Yield the totals of each file system.
 
         Raises:
-            NoData: debugfs is not given, or no client is there.
+            NoData: debugfs is not configured, or contains no client.
             PermissionError: it may not be read.
         """
         if self._debugfs is None:
-            raise NoData("debugfs is not read; say where it is with --path.debugfs")
+            raise NoData("debugfs is not read; set its path with --path.debugfs")
         found = False
         for client in CLIENTS:
             for name, totals in _read(self._debugfs / client.directory, client).items():
@@ -91,7 +91,7 @@ class StorageClientsCollector:
 
 
 def _read(directory: Path, client: Client) -> dict[str, ClientTotals]:
-    """Return the sums by file system; nothing where there is no such client."""
+    """Return the totals by file system; empty if there is no such client."""
     try:
         mounts = sorted(islice(directory.iterdir(), MAX_MOUNTS))
     except (FileNotFoundError, NotADirectoryError):
@@ -105,7 +105,7 @@ def _read(directory: Path, client: Client) -> dict[str, ClientTotals]:
 
 
 def _texts(mount: Path, files: Sequence[str]) -> Iterator[str]:
-    """Yield the files' content; mounts come and go, and kernels differ in what they have."""
+    """Yield the contents of the files; mounts come and go, and kernels have different files."""
     for name in files:
         with (
             suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError),

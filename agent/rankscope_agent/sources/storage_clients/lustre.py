@@ -30,8 +30,8 @@ KINDS = {
         METADATA,
     ),
 }
-"""Operations by kind. Others wait for no server (`seek`, `inode_permission`, cached attributes), or
-are part of these (`mmap`, page faults)."""
+"""Operations by kind. Others do not wait for a server (`seek`, `inode_permission`, cached
+attributes), or are part of these (`mmap`, page faults)."""
 
 BYTES = {"read_bytes": READ, "write_bytes": WRITE}
 
@@ -41,7 +41,7 @@ _LINE = re.compile(
 
 
 def parse_stats(text: str) -> ClientTotals:
-    """Return what the client did through one mount."""
+    """Return the totals of one mount."""
     totals = ClientTotals()
     for line in text.splitlines():
         found = _LINE.match(line)
@@ -58,9 +58,9 @@ def parse_stats(text: str) -> ClientTotals:
 
 
 def filesystem(directory: str) -> str | None:
-    """Return the file system's name from that of the mount's directory, None if it is none.
+    """Return the file system's name from that of the mount's directory; None if there is none.
 
-    Names have up to eight characters (lustre_disk.h); behind them stands the mount's address.
+    Names have up to eight characters (lustre_disk.h), followed by the mount's address.
     """
     found = re.fullmatch(r"([A-Za-z0-9_-]{1,8})-[0-9a-f]{8,16}", directory)
     return found[1] if found else None

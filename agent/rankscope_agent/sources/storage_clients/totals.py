@@ -1,4 +1,4 @@
-"""What a client of a file system did so far: values, and how several mounts of one add up."""
+"""The totals of a file system's client, and how those of several mounts are added up."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 READ, WRITE, METADATA = "read", "write", "metadata"
 
 MAX_NUMBER = 10**19
-"""Counters of kernels have 64 bits."""
+"""Kernel counters have 64 bits."""
 
 
 @dataclass(slots=True)
 class ClientTotals:
-    """Sums by kind of operation; what is not counted is not there.
+    """Sums by kind of operation; what is not counted is absent.
 
     Args:
         operations: by read, write and metadata.
@@ -26,13 +26,13 @@ class ClientTotals:
     moved: dict[str, int] = field(default_factory=dict)
 
     def add(self, kind: str, count: int, microseconds: int | None) -> None:
-        """Count operations, and how long they took where that is known."""
+        """Add operations, and their duration if known."""
         self.operations[kind] = self.operations.get(kind, 0) + count
         if microseconds is not None:
             self.seconds[kind] = self.seconds.get(kind, 0.0) + microseconds / 1e6
 
     def add_bytes(self, kind: str, count: int) -> None:
-        """Count bytes."""
+        """Add bytes."""
         self.moved[kind] = self.moved.get(kind, 0) + count
 
 

@@ -1,6 +1,6 @@
-"""Which adapter is nearest to which GPU, from the PCI topology in sysfs.
+"""The adapters nearest to each GPU, from the PCI topology in sysfs.
 
-An adapter is an RDMA device; where the node has none, a network interface.
+An adapter is an RDMA device or, if the node has none, a network interface.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from rankscope_agent.sources.topology.distance import Location, location, neares
 from rankscope_agent.sources.topology.nvidia_gpus import nvidia_gpus
 
 RESCAN_SECONDS = 60.0
-"""How often the buses are looked at: they change by hot-plug only."""
+"""Time between two readings of the buses, which only change by hot-plug."""
 
 MAX_ADAPTERS = 64
 
 
 def create(config: Config) -> TopologyCollector:
-    """Make the collector of the node's wiring."""
+    """Create the collector of the node's topology."""
     made_up, node = config.simulate, config.node_name
     if made_up is not None:
         return TopologyCollector(
@@ -36,12 +36,12 @@ def create(config: Config) -> TopologyCollector:
 
 
 class TopologyCollector:
-    """Looks at the node's buses.
+    """Reads the node's buses.
 
     Args:
         sysfs: the node's sysfs.
-        gpus: gives the UUIDs of the node's GPUs by PCI function.
-        clock: gives seconds that never go back.
+        gpus: returns the UUIDs of the node's GPUs by PCI function.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TopologyCollector:
 
 
 def adapters(sysfs: Path) -> Mapping[str, Location]:
-    """Return where RDMA devices are, or else network interfaces; virtual functions are left out."""
+    """Return where RDMA devices are, or else network interfaces, excluding virtual functions."""
     root = sysfs / "class" / "infiniband"
     devices = {name: root / name / "device" for name in names_in(root, MAX_ADAPTERS)[0]}
     if not devices:
@@ -94,7 +94,7 @@ def adapters(sysfs: Path) -> Mapping[str, Location]:
 
 
 def locate(device: Path) -> Location | None:
-    """Return where a device is, None for one that is gone or on no PCI bus."""
+    """Return where a device is; None if it is gone or on no PCI bus."""
     place = resolved(device)
     if place is None:
         return None

@@ -1,6 +1,6 @@
 """Distances between PCI devices, and the adapters nearest to each GPU. Pure.
 
-The classes are those of `nvidia-smi topo` and NCCL: PIX, one switch at most between them; PXB,
+The classes are those of `nvidia-smi topo` and NCCL: PIX, at most one switch between them; PXB,
 several bridges below one root port; PHB, through the root of their bus (the CPU); NODE, between the
 roots of one NUMA node; SYS, between NUMA nodes.
 """
@@ -19,19 +19,19 @@ DISTANCES: tuple[Distance, ...] = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """From near to far."""
 
 ONE_SWITCH = 2
-"""Levels below the meeting point within one switch: its port on this side, and the device."""
+"""Levels below the common ancestor within one switch: its port on this side, and the device."""
 
 MAX_NEAREST = 8
-"""Adapters named for one GPU that are equally near, as in a machine that hides its buses."""
+"""Equally near adapters named for one GPU, as in a machine that hides its buses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a device sits.
+    """The location of a device.
 
     Args:
-        path: its folders in sysfs from the root bus down, `pci0000:17/0000:17:01.0/...`.
-        numa_node: its NUMA node, None where the machine does not say.
+        path: its directories in sysfs from the root bus down, `pci0000:17/0000:17:01.0/...`.
+        numa_node: its NUMA node; None if the machine does not say.
     """
 
     path: tuple[str, ...]
@@ -39,9 +39,9 @@ class Location:
 
 
 def location(parts: Sequence[str], numa_node: int | None) -> Location | None:
-    """Return the location of a device by the parts of its real path in sysfs.
+    """Return the location of a device from the parts of its real path in sysfs.
 
-    None for what is on no PCI bus. Folders below the device itself are left out.
+    None for devices on no PCI bus. Directories below the device itself are left out.
     """
     roots = [index for index, part in enumerate(parts) if part.startswith("pci")]
     if not roots:
@@ -72,7 +72,7 @@ def distance(one: Location, other: Location) -> Distance:
 def nearest(
     gpus: Mapping[str, Location], adapters: Mapping[str, Location]
 ) -> Sequence[tuple[str, str, Distance]]:
-    """Return for each GPU the adapters that are nearest to it, all that are equally near."""
+    """Return for each GPU the nearest adapters, all of them if equally near."""
     found = []
     for gpu, location in gpus.items():
         ways = [(name, distance(location, other)) for name, other in adapters.items()]

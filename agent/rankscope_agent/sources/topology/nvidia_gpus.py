@@ -15,7 +15,7 @@ _UUID = re.compile(r"^GPU UUID:\s+(GPU-[0-9a-f-]{36})\s*$", re.MULTILINE)
 
 
 def parse_uuid(text: str) -> str | None:
-    """Return the UUID in `information`, None where the driver has lost it (`GPU-????...`)."""
+    """Return the UUID in `information`; None if the driver has lost it (`GPU-????...`)."""
     match = _UUID.search(text)
     return match[1] if match else None
 

@@ -74,7 +74,7 @@ def machine(tmp_path):
 def test_a_job_is_of_whom_had_its_name_first_and_of_others_when_that_one_is_gone(machine):
     owners = machine.owners()
     owners.check("mine", ring(ALICE, 1))
-    with pytest.raises(JobNameError, match=f"user {ALICE} here, and this is of user {BOB}") as told:
+    with pytest.raises(JobNameError, match=f"user {ALICE} here, not to user {BOB}") as told:
         owners.check("mine", ring(BOB, 2))
     assert told.value.reason == "owner"
     machine.now = OWNED_SECONDS - 1

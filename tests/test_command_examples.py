@@ -37,14 +37,20 @@ def test_an_example_is_a_command_line_that_its_command_takes(arguments, monkeypa
 def test_help_shows_what_the_command_is_for_its_examples_and_fits_the_terminal(
     command, monkeypatch, capsys
 ):
-    monkeypatch.setenv("COLUMNS", str(examples.COLUMNS))
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         cli.main([command, "--help"])
     shown = capsys.readouterr().out
     assert " ".join(shown.split()).count(cli.COMMANDS[command][1]) == 1
     for arguments, _ in examples.EXAMPLES[command]:
         assert f"  rankscope {command} {arguments}".rstrip() + "\n" in shown
-    assert max(map(len, shown.splitlines())) <= examples.COLUMNS
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_examples_purposes_and_exit_codes_fill_eighty_columns():
+    texts = "\n".join(map(examples.epilog, cli.COMMANDS))
+    wrapped = [line for line in texts.splitlines() if not line.startswith("  rankscope")]
+    assert 75 < max(map(len, wrapped)) <= 80
 
 
 def commands_of(help_text: str) -> list[list[str]]:

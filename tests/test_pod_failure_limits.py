@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from failed_jobs import table, traceback
+from failed_jobs import agent_end, table, traceback
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.sources.nccl_log.failures import PodFailures, Progress, pieces
 
 NOW = 1_800_000_000.0
+START = "Traceback (most recent call last):"
 VALUE_ERROR = "ValueError: sample 17 is damaged"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 FAILURE = traceback(1, VALUE_ERROR).encode()
@@ -111,3 +112,16 @@ def test_64_marks_of_one_reading_begin_a_piece(marks, begun):
     text = FAILURE * marks
     parts = list(pieces(text))
     assert (len(parts), b"".join(part for _, part in parts)) == (begun, text)
+
+
+@pytest.mark.parametrize(("before", "proven"), [(511, True), (512, False)])
+def test_512_signs_of_failures_of_one_pod_are_kept(before, proven):
+    pod = marked(b"Segmentation fault (core dumped)\n" * before, agent_end(1, 1).encode())
+    assert bool(found(pod, 5.0, ended=False)) == proven
+
+
+@pytest.mark.parametrize(("others", "told"), [(255, True), (256, False)])
+def test_256_writers_of_one_pods_tracebacks_are_told_apart(others, told):
+    started = "".join(f"[rank{rank}]: {START}\n" for rank in range(1, 1 + others))
+    pod = marked(started.encode(), traceback(0, "StopIteration").encode())
+    assert bool(found(pod)) == told

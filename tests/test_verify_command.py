@@ -268,7 +268,7 @@ def test_a_job_is_waited_for_until_it_is_there_and_no_longer(capsys, monkeypatch
         assert "there is no job 't/none'" in capsys.readouterr().err
         assert not clock.pauses
         assert cli.main(["verify", "t/none", "--agent", one.url, "--wait", "20s"]) == 1
-    assert clock.pauses == [verify.PAUSE_SECONDS] * 4
+    assert clock.pauses == [5.0] * 4
 
 
 def test_the_answer_is_written_for_people_and_for_ci(plain, tmp_path, capsys, monkeypatch):

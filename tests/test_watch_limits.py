@@ -286,6 +286,8 @@ STARTED = Job(
     interruptions=None,
     oldest_pod=None,
     newest_pod=None,
+    nodes=frozenset(),
+    pods=0,
 )
 
 

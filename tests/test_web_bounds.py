@@ -170,6 +170,20 @@ def test_the_rest_of_a_refused_request_has_one_second_and_64_reads(monkeypatch, 
     assert sum(flooded.sizes[1:]) == 512 << 10, "half a mebibyte"
 
 
+@pytest.mark.parametrize(("being_sent", "status"), [(3, b" 200 "), (4, b" 503 ")])
+def test_four_long_answers_are_sent_at_once(being_sent, status):
+    routes = {"/steps": Route(lambda request: sentence(200, "steps"), "open", heavy=True)}
+    site = Site(routes, OPEN, "test", loopback=True)
+    for _ in range(being_sent):
+        assert site.heavy_slots.acquire(blocking=False)
+    near, far = socket.socketpair()
+    with near, far:
+        far.sendall(b"GET /steps HTTP/1.1\r\n\r\n")
+        far.shutdown(socket.SHUT_WR)
+        Handler(site.slots.acquire("127.0.0.1", near), ("127.0.0.1", 1), SimpleNamespace(), site)
+        assert status in far.recv(4096).partition(b"\r\n")[0]
+
+
 @pytest.mark.parametrize(("fields", "status"), [(16, 200), (17, 400)])
 def test_a_query_has_16_fields_at_most(fields, status):
     with Serving() as serving:

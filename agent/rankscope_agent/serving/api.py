@@ -123,7 +123,7 @@ class Api:
             body["collectors"] = {state.name: _state_json(state, now) for state in states}
             body["unobserved"] = unobserved
             body["unobserved_parts"] = {name: list(got) for name, got in self._in_part.items()}
-        return json_response(body, 503 if broken else 200)
+        return dataclasses.replace(json_response(body), status=503 if broken else 200)
 
     def readyz(self, request: Request) -> Response:
         """Return whether every enabled collector has ended a run or passed its deadline.

@@ -10,14 +10,11 @@ from rankscope_agent.serving.step_stream import finite
 from rankscope_agent.web.routes import JSON_TYPE, Response
 
 
-def json_response(
-    body: Mapping[str, Any], status: int = 200, *, in_one_line: bool = False
-) -> Response:
+def json_response(body: Mapping[str, Any], *, in_one_line: bool = False) -> Response:
     """Return an object as an answer; what is not finite, which JSON does not have, is null.
 
     Args:
         body: the object.
-        status: of the answer.
         in_one_line: as programs read it alone: indenting takes twenty times as long.
     """
     indent = None if in_one_line else 1
@@ -25,4 +22,4 @@ def json_response(
         text = json.dumps(body, indent=indent, allow_nan=False)
     except ValueError:
         text = json.dumps(finite(body), indent=indent, allow_nan=False)
-    return Response(status, JSON_TYPE, f"{text}\n".encode())
+    return Response(200, JSON_TYPE, f"{text}\n".encode())

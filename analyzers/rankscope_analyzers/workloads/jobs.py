@@ -58,8 +58,8 @@ class Job:
     interruptions: int | None
     oldest_pod: float | None
     newest_pod: float | None
-    nodes: frozenset[str] = frozenset()
-    pods: int = 0
+    nodes: frozenset[str]
+    pods: int
     attempt: int | None = None
 
     @property

@@ -68,7 +68,7 @@ class Progress:
         queue: name of its queue, empty without one.
         gang: pods that must be scheduled together, None if none need be.
         interrupted: why a queue last evicted it: preempted, evicted and so on.
-        interruptions: how often it was evicted and queued again.
+        interruptions: how often it was evicted and queued again, None where no queue counts it.
     """
 
     state: State
@@ -83,7 +83,7 @@ class Progress:
     queue: str = ""
     gang: int | None = None
     interrupted: Cause = ""
-    interruptions: int = 0
+    interruptions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

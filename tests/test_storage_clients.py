@@ -187,3 +187,8 @@ def test_64_kibibytes_are_read_of_a_mounts_file(tmp_path: Path, size: int, moved
 def test_counters_of_kernels_are_below_ten_to_the_19() -> None:
     for moved, known in ((10**19 - 1, {"read": 10**19 - 1}), (10**19, {})):
         assert lustre.parse_stats(f"read_bytes 3 samples [bytes] 1 2 {moved}").moved == known
+
+
+@pytest.mark.parametrize(("count", "known"), [(10**19 - 1, {"read": 10**19 - 1}), (10**19, {})])
+def test_a_count_that_no_kernel_can_have_is_left_out(count, known):
+    assert lustre.parse_stats(f"read {count} samples [reqs]\n").operations == known

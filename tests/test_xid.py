@@ -9,8 +9,16 @@ import pytest
 
 from rankscope_agent.contract.kernel.vocabulary import ACTIONS, CAUSES, SEVERITIES, stronger
 from rankscope_agent.contract.kernel.xid import FAMILIES, RECOVERY_ACTIONS, XIDS, describe
+from rankscope_agent.contract.kernel.xid_actions import PUBLISHED
 
 CATALOGUE = Path(__file__).parent.parent.parent / "shared" / "data" / "xid_catalogue.csv"
+
+ACTIONS_OF_CODES = Path(__file__).parent / "fixtures" / "xid_actions.csv"
+SHORTER = {
+    "Solo: RESTART_FM Not Solo: IGNORE (follow other Xid)": "RESTART_FM if it is alone",
+    "IGNORE (sympathetic)": "IGNORE",
+    "N/A Informational only regarding another Xid": "",
+}
 
 
 def test_every_code_from_1_to_176_is_described_once():
@@ -57,3 +65,12 @@ def test_severity_and_action_are_those_of_the_catalogue():
             known = describe(int(row["code"]))
             assert (known.severity, known.action) == (row["severity"], row["needs"]), row["code"]
             assert known.application == row["user_app_likely"]
+
+
+def test_published_actions_are_those_of_the_catalogue_of_october_2025():
+    with ACTIONS_OF_CODES.open(newline="") as source:
+        rows = {int(row["code"]): row for row in csv.DictReader(source)}
+    assert PUBLISHED.keys() == rows.keys()
+    for code, row in rows.items():
+        then = SHORTER.get(row["investigatory"], row["investigatory"])
+        assert PUBLISHED[code] == (row["immediate"], then), code

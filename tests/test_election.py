@@ -27,7 +27,7 @@ class Server:
         self.version += 1
         before = self.stored
         changes = 0 if before is None else before.transitions + (holder not in ("", before.holder))
-        self.stored = LeaseRecord(holder, self.now, self.version, changes)
+        self.stored = LeaseRecord(holder, self.now, self.version, changes, 0.0)
 
 
 @dataclass
@@ -112,7 +112,7 @@ def test_a_lease_that_nobody_renews_is_taken_when_it_has_run_out(server, pair):
 
 def test_it_runs_out_by_the_clock_of_who_waits(server):
     """The holder's clock may stand anywhere: only that its time changes shows that it lives."""
-    server.stored = LeaseRecord("one", -1e9, 0)
+    server.stored = LeaseRecord("one", -1e9, 0, 0, 0.0)
     two = Watch(server, "two")
     two.tries()
     assert not two.holds

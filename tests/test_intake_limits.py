@@ -521,7 +521,7 @@ def test_agents_are_polled_again_after_three_seconds(monkeypatch, passed, slept)
     clock = SimpleNamespace(monotonic=lambda: 100.0 + passed, sleep=pauses.append)
     monkeypatch.setattr(agent_pages, "time", clock)
     apart = agent_pages.seconds_between(60.0)
-    agent_pages.poll_again(agent_pages.AgentPoll((), {}, ()), 100.0, apart)
+    agent_pages.poll_again(agent_pages.AgentPoll((), {}, (), 0.0), 100.0, apart)
     assert pauses == [slept]
 
 

@@ -243,7 +243,7 @@ def test_a_run_record_that_raises_costs_no_other_its_own(monkeypatch, tmp_path):
     monkeypatch.setattr(run_facts, "facts", odd)
     jobs = (job("a", records(Job())), job("b", records(Job())))
     sight = JobSource(
-        lambda: Gathered(jobs, JobEvidence(), AgentPoll((), {}, ())), RunRecordFiles(tmp_path)
+        lambda: Gathered(jobs, JobEvidence(), AgentPoll((), {}, (), 0.0)), RunRecordFiles(tmp_path)
     )
     exported = FindingsExporter()
     watch_command.evaluate(sight, exported, ErrorLog(lambda _: None))

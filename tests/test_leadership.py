@@ -230,7 +230,7 @@ class Stuck:
         self.go_on.wait()
 
     def create(self, holder):
-        return election.LeaseRecord(holder, 0.0)
+        return election.LeaseRecord(holder, 0.0, None, 0, 0.0)
 
 
 def test_a_holder_that_looks_no_more_does_not_hold(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rankscope_agent.sources.nccl_log.step_lines import printed
 from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
 from rankscope_agent.sources.nccl_log.step_lines.printed import FORMATS
 from rankscope_agent.sources.nccl_log.step_lines.values import FRAMEWORKS
@@ -172,3 +173,10 @@ def test_lines_that_match_nothing_end_and_leave_nothing():
     )
     for line in long:
         assert fed(f"{line[:8000]}loss").frameworks == {}
+
+
+@pytest.mark.parametrize(("length", "is_read"), [(2048, True), (2049, False)])
+def test_2048_bytes_of_a_line_are_matched(length, is_read):
+    head, value = b"Training epoch 0, iteration 10/999 | ", b" reduced_train_loss: 7"
+    line = head + b"x" * (length - len(head) - len(value)) + value
+    assert (printed.read(line, line) is not None) is is_read

@@ -96,6 +96,27 @@ def test_the_two_newest_attempts_of_a_job_are_reported():
     assert [at for _, _, at, _ in kept] == [NOW + 1000.0, NOW + 2000.0]
 
 
+@pytest.mark.parametrize(("earlier", "is_its_end"), [(60.0, True), (61.0, False)])
+def test_a_container_may_have_ended_a_minute_before_its_words_by_other_clocks(earlier, is_its_end):
+    told = []
+    logs = SimpleNamespace(
+        owner=SimpleNamespace(uid="uid"),
+        progress=None,
+        failures=SimpleNamespace(
+            marked_at=NOW, has_news=False, settle=lambda *_, ended, alive: told.append(ended) or ()
+        ),
+    )
+    pod = SimpleNamespace(ended=False, deleting=False)
+    pods = SimpleNamespace(
+        view=None,
+        find=lambda uid: pod,
+        training_job_of=lambda one: "job",
+        newest_failure=lambda job: NOW - earlier,
+    )
+    JobFailures(pods).update([logs], (), NOW + 10.0)
+    assert told == [is_its_end]
+
+
 @pytest.mark.parametrize(("later", "jobs"), [(3599.0, 1), (3600.0, 0)])
 def test_a_job_without_pods_is_reported_for_an_hour(later, jobs):
     known = failures()

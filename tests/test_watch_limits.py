@@ -189,7 +189,7 @@ def test_requests_about_a_lease_end_after_five_seconds(leases, monkeypatch):
     monkeypatch.setattr(cluster_lease.ClusterLease, "_record", lambda self, found: found)
     lease = cluster_lease.ClusterLease("watch", "rankscope")
     lease.create("one")
-    lease.replace(LeaseRecord("one", None, SimpleNamespace(spec=None)), "one")
+    lease.replace(LeaseRecord("one", None, SimpleNamespace(spec=None), 0, 0.0), "one")
     assert {options["_request_timeout"] for _, options in leases.asked} == {5}
 
 
@@ -222,7 +222,7 @@ class Free:
         return None
 
     def create(self, holder):
-        return LeaseRecord(holder, None)
+        return LeaseRecord(holder, None, None, 0, 0.0)
 
     def replace(self, read, holder):
         return True

@@ -116,3 +116,10 @@ def test_tokens_are_what_a_job_gets_done_and_samples_where_there_are_none():
     }
     assert throughput(both) == Throughput("tokens", pytest.approx(5e4), 100.0)
     assert throughput({}) is None
+
+
+def test_a_job_may_begin_on_a_single_gpu():
+    scaling = Scaling()
+    ran(scaling, 1, 100.0, 0.0)
+    ran(scaling, 4, 90.0, DAY)
+    assert series(scaling)[(metrics.JOB_SCALING,)] == 0.9

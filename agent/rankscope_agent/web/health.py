@@ -153,7 +153,7 @@ class HealthServer:
 
     def _status(self, head: bytes) -> HTTPStatus | None:
         """Return how a head is answered, None as long as it has not ended."""
-        if end_of_head(head) is None:
+        if end_of_head(head, 0) is None:
             too_large = len(head) >= MAX_HEAD_BYTES
             return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE if too_large else None
         method, path, *_ = [*head.split(maxsplit=2), b"", b""]

@@ -22,7 +22,7 @@ _END = re.compile(rb"\A\r?\n|\n\r?\n")
 _LONGEST_END = 3
 
 
-def end_of_head(received: bytes | bytearray, start: int = 0) -> int | None:
+def end_of_head(received: bytes | bytearray, start: int) -> int | None:
     """Return where the first head ends, None as long as it does not.
 
     Args:

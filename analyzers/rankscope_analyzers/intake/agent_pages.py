@@ -36,15 +36,15 @@ class AgentPoll:
         pages: of those that answered.
         agents: the same agents by the node that they report on.
         failures: a sentence for each of the others.
-        errors: of those whose responses made an analyzer raise.
         cpu_seconds: spent on requests, on all threads.
+        errors: of those whose responses made an analyzer raise.
     """
 
     pages: tuple[Page, ...]
     agents: Mapping[str, Agent]
     failures: tuple[str, ...]
+    cpu_seconds: float
     errors: tuple[AnalysisError, ...] = ()
-    cpu_seconds: float = 0.0
 
 
 def poll(agents: Sequence[Agent]) -> AgentPoll:

@@ -93,7 +93,7 @@ class FollowedAgent:
     blind: bool = False
     failure: str = ""
     failures: int = 0
-    retry: float = 0.0
+    retry: float = -math.inf
     answered: float = field(default_factory=time.monotonic)
 
     @property

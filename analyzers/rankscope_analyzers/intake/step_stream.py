@@ -161,8 +161,8 @@ class StepStream:
     def renew(self) -> None:
         """Record that the addresses of agents were just listed."""
         for agent in self.agents.values():
-            if math.isinf(agent.retry):
-                agent.retry = 0.0
+            if agent.retry == math.inf:
+                agent.retry = -math.inf
 
     def has(self, url: str, answer: Mapping[str, Any]) -> bool:
         """Return True if an agent's record is about a rank that is not trusted."""
@@ -215,7 +215,7 @@ class StepStream:
             if self._cautious:
                 agent.retry = math.inf
             return None
-        agent.failure, agent.failures, agent.retry = "", 0, 0.0
+        agent.failure, agent.failures, agent.retry = "", 0, -math.inf
         agent.answered = time.monotonic()
         if len(columns) > MANY_ROWS:
             agent.retry = time.monotonic() + len(columns) / ROWS_PER_SECOND

@@ -57,9 +57,9 @@ class LeaseRecord:
 
     holder: str
     renewed: object
-    stored: object = None
-    transitions: int = 0
-    created: float = 0.0
+    stored: object
+    transitions: int
+    created: float
 
     @property
     def term(self) -> Term:

@@ -7,6 +7,7 @@ others are kept for a while, for watches that have not read it yet.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -119,7 +120,7 @@ class ShardStore:
     own: Store
     others: Callable[[], Iterator[Source]]
     _parked: tuple[Part, ...] = ()
-    _parked_at: float = field(default=0.0)
+    _parked_at: float = field(default=-math.inf)
 
     def read(self) -> Kept | None:
         """Return the saved state of this shard's jobs.

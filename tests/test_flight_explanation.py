@@ -137,3 +137,13 @@ def test_two_dumps_of_one_rank_are_refused(tmp_path, capsys):
     files = [str(tmp_path / "a_1"), str(tmp_path / "b_1")]
     assert cli.main(["explain", "flight-recorder", *files]) == 1
     assert "two dumps of rank 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rank", "why"), [(199_999, "no Flight Recorder dump"), (200_000, "does not end in its rank")]
+)
+def test_a_number_from_200_000_on_is_no_rank(tmp_path, capsys, rank, why):
+    path = tmp_path / f"nccl_trace_rank_{rank}"
+    path.touch()
+    assert cli.main(["explain", "flight-recorder", str(path)]) == 1
+    assert why in capsys.readouterr().err

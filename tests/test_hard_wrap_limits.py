@@ -42,10 +42,3 @@ def test_up_to_four_lost_blanks_between_the_ranks_of_a_ring_are_put_back(blanks,
     proof = "\n".join(at_column_without_blanks(CONNECTION, width))
     lines = "\n".join(at_column_without_blanks(ring, width))
     assert (ring.encode() in unwrap(f"{lines}\n{proof}\n".encode())) is joined
-
-
-@pytest.mark.parametrize(("width", "lines"), [(38, 3), (30, 4)])
-def test_each_of_three_breaks_may_have_been_a_blank_or_not(width, lines):
-    record = f"{CONNECTION} comm 0x55d0 nRanks 16"
-    assert len(at_column(record, width)) == lines
-    assert pasted(record, width, at_column_without_blanks) == f"{record}\n"

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from rankscope_agent.contract.metrics import gpus, kernel_log, nccl_log, nccl_ras
+from rankscope_agent.contract.metrics.cluster_jobs import JOB_NODE_NOTICE
 from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.intake.observed import Series, gathered
-from rankscope_analyzers.layers import gpu_health, nccl_transport, process_deaths
+from rankscope_analyzers.layers import gpu_health, nccl_transport, node_notices, process_deaths
 from rankscope_analyzers.layers import kernel_log as kernel_findings
 from rankscope_analyzers.layers.job_view import job_view
 
@@ -19,9 +20,9 @@ JOB = job_view(
 )
 
 
-def series(metric, value, **labels):
-    """Return what was read of the node in the last minute."""
-    times = np.array([NOW - 60, NOW])
+def series(metric, value, ago=0, **labels):
+    """Return what was read of the node in a minute that ended so many seconds ago."""
+    times = np.array([NOW - 60, NOW]) - ago
     return Series("gpu-0", metric.name, labels, times, np.array([value, value], float))
 
 
@@ -68,3 +69,11 @@ def test_a_start_that_has_not_ended_hangs_after_a_minute_of_silence(quiet, told)
 def test_some_rank_is_always_ahead_of_others_by_one_collective(behind, told):
     lag = series(nccl_ras.RAS_LAG, behind, op="AllReduce")
     assert kinds(nccl_transport, lag) == ["ras_lag"] * told
+
+
+@pytest.mark.parametrize(("ago", "over"), [(600, False), (601, True)])
+def test_a_notice_that_was_not_read_for_ten_minutes_is_over(ago, over):
+    notice = series(JOB_NODE_NOTICE, NOW - ago - 60, ago, job_id="team/job", notice="maintenance")
+    now = series(gpus.GPU_UTILIZATION, 1.0, **GPU)
+    (found,) = node_notices.findings(gathered([notice, now]), JOB)
+    assert found.until_unix_seconds == (NOW - ago if over else None)

@@ -61,6 +61,12 @@ def test_only_the_newest_attempt_counts():
     assert one.where.ranks == (1,)
 
 
+@pytest.mark.parametrize(("earlier", "first"), [(119, 3), (120, 1)])
+def test_failures_within_two_minutes_are_of_one_attempt(earlier, first):
+    (one,) = found(n1=failed("gpu_oom", "3", 60 + earlier) + failed("storage", "1", 60))
+    assert one.where.ranks == (first,)
+
+
 @pytest.mark.parametrize(("ago", "told"), [(3500, 1), (3700, 0)])
 def test_a_failure_of_long_ago_is_no_news(ago, told):
     assert len(found(n1=failed("gpu_oom", "3", ago))) == told

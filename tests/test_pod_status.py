@@ -60,6 +60,13 @@ def test_a_crash_loop_is_told_once_with_its_newest_failure():
     assert "OOMKilled (sigkill)" in one.incidents[0].summary
 
 
+@pytest.mark.parametrize(("ago", "told"), [(3599, ["pod_failed"]), (3600, [])])
+def test_a_failure_is_news_for_an_hour(ago, told):
+    running = in_phase("Running")
+    (one,) = report(n1=running + failed("Evicted", "", ago))
+    assert list(kinds(one)) == told
+
+
 def test_a_failure_is_told_with_its_reason_and_is_not_told_again_as_a_failed_pod():
     (one,) = report(n1=failed("Evicted", "", 600) + in_phase("Failed"))
     assert kinds(one) == {"pod_failed": ("n1",)}

@@ -107,10 +107,10 @@ def test_a_negative_or_absurd_price_is_refused(price):
         ("version: 1\nhang_after: 5", "f.yaml:2:13: hang_after: expected a string, got 5"),
         ("version: 1\nhang_after: 0s", 'f.yaml:2:13: hang_after: "0s" does not match'),
         ("version: 1\nversion: 1", "f.yaml:2:1: the key version is there twice"),
-        ("version: 2026-99-99", "f.yaml:1:10: 2026-99-99 is no value"),
-        ("version: 1\nowners: " + "9" * 5000, f"f.yaml:2:9: {'9' * 37}... is no value"),
-        ("version: 1\nlinks: *x", "f.yaml:2:8: no aliases and no tags, please"),
-        ("version: !!python/name:os.system 1", "f.yaml:1:10: no aliases and no tags, please"),
+        ("version: 2026-99-99", "f.yaml:1:10: 2026-99-99 is not a valid value"),
+        ("version: 1\nowners: " + "9" * 5000, f"f.yaml:2:9: {'9' * 37}... is not a valid value"),
+        ("version: 1\nlinks: *x", "f.yaml:2:8: aliases and tags are not supported"),
+        ("version: !!python/name:os.system 1", "f.yaml:1:10: aliases and tags are not supported"),
         ("version: [1", "f.yaml:1:12: "),
         ("version: 1\nbudgets: [{project: a, month: 2024-01-01}]", "budgets.0.month: expected a"),
         ("a: " + "[" * 60 + "]" * 60, "more than 20 levels"),
@@ -233,10 +233,10 @@ def test_a_threshold_that_is_none_is_named_with_what_was_meant():
         ("labels: {klass: []}", "unknown key 'klass'; did you mean class?"),
         (
             "fabric: {ranges: [10.64.0.1/12]}",
-            'f.yaml:2:19: fabric.ranges.0: "10.64.0.1/12" is no range of addresses: '
+            'f.yaml:2:19: fabric.ranges.0: "10.64.0.1/12" is not a range of addresses: '
             "10.64.0.1/12 has host bits set",
         ),
-        ("fabric: {ranges: [10.0.0.0/33]}", "is no range of addresses"),
+        ("fabric: {ranges: [10.0.0.0/33]}", "is not a range of addresses"),
         ("fabric: {ranges: [10.0.0.0]}", "does not match"),
         ("objectives: [{class: a, goodput: 1}]", "objectives.0.goodput: expected 0.01 to 0.9999"),
         ("objectives: [{class: a, time_to_complete: 2w}]", '"2w" does not match'),

@@ -1,10 +1,9 @@
 """`rankscope`: the user's command; finds the chosen subcommand and runs it.
 
 Only the chosen command's modules are imported, first its options, then what runs it: a usage error
-must not cost what analysing traces needs. Exit codes: 0 when a verdict was produced, whatever it
-says; 1 for usage and input errors, and where none was possible because what it takes could not be
-read. `preflight`, `verify` and `canary` are gates: 2 when a check failed, 3 when one could not be
-decided.
+must not cost what analysing traces needs. Exit codes: 0 if a verdict was produced, whatever it is;
+1 for usage and input errors, and if none was possible because its data could not be read.
+`preflight`, `verify` and `canary` are gates: 2 if a check failed, 3 if one could not be decided.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": ("demo", "run a real training job with a slow rank and diagnose it"),
     "probe-path": ("probe_path", "print the directory to put on a trainer's PYTHONPATH"),
 }
-"""Every command: its module in `arguments` and in `commands`, and what it is for."""
+"""Every command: its module in `arguments` and in `commands`, and its purpose."""
 
 FIRST_STEPS = """\
 Rankscope reports which rank slows a training job down, and why. Try first:
@@ -67,15 +66,15 @@ Rankscope reports which rank slows a training job down, and why. Try first:
 
 rankscope --help lists all commands, rankscope COMMAND --help the options of one.
 """
-"""What `rankscope` alone prints."""
+"""The output of `rankscope` without arguments."""
 
 LASTING = "watch"
-"""Runs for months and reads no Parquet files: pyarrow, which pandas imports where it is installed,
-would take 34 MiB for nothing."""
+"""Commands that run for months and read no Parquet files: pyarrow, which pandas imports if it is
+installed, would take 34 MiB for nothing."""
 
 
 LISTING = ("-h", "--help", "--version")
-"""Options of `rankscope` itself whose answer takes no command's arguments."""
+"""Options of `rankscope` itself that need no command's arguments."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _needed(first: str) -> Iterable[str]:
-    """Return the commands of which the parser needs the arguments: all only for completions."""
+    """Return the commands whose arguments the parser needs: all only for completions."""
     if first in COMMANDS:
         return (first,)
     return COMMANDS if first.startswith("-") and first not in LISTING else ()
@@ -118,10 +117,10 @@ def _load(name: str) -> Command:
 
 
 def _parser(declared: Mapping[str, Arguments], chosen: str | None) -> argparse.ArgumentParser:
-    """Make the parser; without a chosen command it is the one that lists them all.
+    """Build the parser; without a chosen command it is the one that lists them all.
 
     Args:
-        declared: the arguments of those commands whose arguments it takes.
+        declared: the arguments of commands to include.
         chosen: the only command that it knows, if any.
     """
     parser = Parser(PROGRAM, description="Report which rank slows a training job down, and why.")
@@ -142,7 +141,7 @@ def _parser(declared: Mapping[str, Arguments], chosen: str | None) -> argparse.A
 
 
 def _add_own_options(parser: argparse.ArgumentParser) -> None:
-    """Add what `rankscope` itself answers, with the libraries that only this needs."""
+    """Add the options of `rankscope` itself, with the libraries that only these need."""
     version = import_module("importlib.metadata").version(PROGRAM)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {version}")
     import_module("shtab").add_argument_to(parser, "--print-completion")

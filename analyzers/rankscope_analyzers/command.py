@@ -13,7 +13,7 @@ from rankscope_analyzers.text import finite_json
 from rankscope_analyzers.text.plain_lines import shown
 
 STANDARD_OUTPUT = Path("-")
-"""What an option for a file takes instead of one."""
+"""What an option for a file accepts instead of one."""
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -23,7 +23,7 @@ class InputError(Exception):
 
 
 class Arguments(Protocol):
-    """What the module of a command's options offers; it imports nothing that takes long."""
+    """The interface of a module of a command's options; it imports nothing that takes long."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the command's arguments."""
@@ -31,11 +31,11 @@ class Arguments(Protocol):
 
 
 class Command(Protocol):
-    """What the module of a command offers; it is imported when the command runs."""
+    """The interface of a command's module; it is imported when the command runs."""
 
     @property
     def FAILURES(self) -> tuple[type[Exception], ...]:  # noqa: N802 - a module's constant
-        """What `run` raises with a message for the user."""
+        """Return the errors of `run` that the user sees as a message."""
         ...
 
     def run(self, options: argparse.Namespace) -> int:
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with one sentence and exit code 1 for a usage error."""
 
     def error(self, message: str) -> NoReturn:
-        """Leave with the sentence."""
+        """Exit with the sentence."""
         self.exit(1, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
@@ -65,7 +65,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def print_remark(line: str) -> None:
-    """Print a line for people beside the result, on standard error, every character visible."""
+    """Print a line for people to standard error, with every character visible."""
     sys.stderr.write(f"{shown(line)}\n")
 
 
@@ -73,7 +73,7 @@ def positive_seconds(text: str) -> float:
     """Return an option's number of seconds.
 
     Raises:
-        argparse.ArgumentTypeError: it is none, not positive, or infinite.
+        argparse.ArgumentTypeError: it is not a number, not positive, or infinite.
     """
     try:
         value = float(text)
@@ -88,7 +88,7 @@ def share(text: str) -> float:
     """Return an option's share.
 
     Raises:
-        argparse.ArgumentTypeError: it is none from 0 to 1.
+        argparse.ArgumentTypeError: it is not between 0 and 1.
     """
     try:
         value = float(text)
@@ -119,7 +119,7 @@ def age_seconds(age: str, option: str = "--since") -> float:
         option: that it was given to.
 
     Raises:
-        InputError: it is none.
+        InputError: it is invalid.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", age)
     if not match:

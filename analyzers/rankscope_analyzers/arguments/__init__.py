@@ -1,4 +1,4 @@
-"""Options of the commands, one module per subcommand, without the libraries that running one takes.
+"""Options of the commands, one module per subcommand, without the libraries that running one needs.
 
-`--help` and usage errors import nothing else: reading numpy and pandas takes half a second.
+`--help` and usage errors import nothing else: importing numpy and pandas takes half a second.
 """

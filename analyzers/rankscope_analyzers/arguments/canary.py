@@ -13,7 +13,7 @@ DEFAULT_WATCH = "http://127.0.0.1:9878"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare whom to ask, and whether to train here."""
+    """Declare which server to query, and whether to train here."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--watch",

@@ -12,7 +12,7 @@ from rankscope_analyzers.arguments import connection, hang_age
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare whom to ask, of which job, and where the capture goes."""
+    """Declare which agents to query, which job, and the file to write."""
     connection.add_arguments(parser)
     parser.add_argument("--job", metavar="ID", required=True, help="name of the job")
     output: Any = parser.add_argument(

@@ -1,7 +1,7 @@
 """The flags that select agents or Prometheus and the credentials to use.
 
-Every command that asks agents or Prometheus takes them from here, so that a user who found out how
-to ask an agent for one thing knows it for all.
+Every command that queries agents or Prometheus takes them from here, so that they are the same for
+all commands.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ def add_arguments(
     required: bool = True,
     namespace: str = "--namespace",
 ) -> Any:
-    """Declare what to ask: agents by address, those of a cluster, or Prometheus.
+    """Declare what to query: agents by address, those of a cluster, or Prometheus.
 
     Args:
         parser: of the command.
-        prometheus: whether a Prometheus server can tell what the command needs.
-        default: address of the agent that is asked without any flag, empty for none.
-        required: whether one of them must be given if there is no default.
-        namespace: option for the agents' namespace, where a command has another use for the name.
+        prometheus: True if a Prometheus server has what the command needs.
+        default: address of the agent that is queried without any flag, empty for none.
+        required: True if one of them must be given if there is no default.
+        namespace: option for the agents' namespace, if a command has another use for the name.
 
     Returns:
         The group of which one is chosen: a command may add to it.
@@ -58,7 +58,7 @@ def add_arguments(
 
 
 def add_cluster_arguments(parser: argparse._ActionsContainer) -> None:
-    """Declare which of the user's clusters to ask."""
+    """Declare which of the user's clusters to query."""
     parser.add_argument(
         "--context", metavar="NAME", help="context of the kubeconfig (default: the current one)"
     )

@@ -32,7 +32,7 @@ def _add_reports(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_verdicts(parser: argparse.ArgumentParser) -> None:
-    """Declare where the verdicts go and how many processes work on them."""
+    """Declare where the verdicts are written and how many processes compute them."""
     parser.add_argument(
         "--verdicts",
         type=Path,

@@ -1,4 +1,4 @@
-"""What the help of each command shows to copy: command lines, and what they are for."""
+"""Examples in the help of each command: command lines, and their purpose."""
 
 from __future__ import annotations
 
@@ -109,17 +109,17 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
     ),
     "probe-path": (("", "PYTHONPATH=$(rankscope probe-path) torchrun train.py"),),
 }
-"""By command, arguments and what they are for."""
+"""By command, arguments and purpose."""
 
 EXIT_CODES: Mapping[str, str] = {
     **dict.fromkeys(("preflight", "fabric-check", "verify", "canary"), GATE),
     **dict.fromkeys(("diagnose", "explain", "gpus", "xids"), VERDICT),
 }
-"""What the exit code of a command means, where scripts ask for it."""
+"""The meaning of a command's exit code, if scripts use it."""
 
 
 def epilog(command: str, kind: str = "") -> str:
-    """Return the end of a command's help: examples, a line each with its purpose below.
+    """Return the end of a command's help: examples, each with its purpose on the next line.
 
     Args:
         command: its name.

@@ -38,7 +38,7 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
         "KernelLogExplanation",
     ),
 }
-"""Every kind of log: what it tells, and the module of `logs` and the class that read its files."""
+"""Every kind of log: its purpose, and the module of `logs` and the class that reads its files."""
 
 
 FILES = {
@@ -48,7 +48,7 @@ FILES = {
     "job-log": "logs of one job",
     "kernel-log": "logs of one node, oldest first",
 }
-"""What each kind reads."""
+"""The files of each kind."""
 
 CHECKPOINT, DATASET = "checkpoint", "dataset"
 
@@ -112,7 +112,7 @@ def _checksums_of_names(text: str) -> Sequence[int]:
     """Return the CRC-32s that are written in hexadecimal digits.
 
     Raises:
-        argparse.ArgumentTypeError: one is none.
+        argparse.ArgumentTypeError: one is invalid.
     """
     words = text.split(",")
     if not all(re.fullmatch("[0-9a-fA-F]{8}", word) for word in words):

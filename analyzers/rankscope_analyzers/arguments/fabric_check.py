@@ -8,7 +8,7 @@ from rankscope_analyzers.command import add_output
 
 
 def _add_pods(parser: argparse.ArgumentParser) -> None:
-    """Declare the objects that measure in pods of their own."""
+    """Declare the objects that measure in separate pods."""
     group = parser.add_argument_group(
         "a job of its own", "print objects for kubectl apply -f - instead of measuring here"
     )

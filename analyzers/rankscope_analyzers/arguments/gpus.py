@@ -9,7 +9,7 @@ from rankscope_analyzers.command import add_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which agents are asked, and for how long."""
+    """Declare which agents are queried, and for how long."""
     connection.add_arguments(parser)
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument("--job", metavar="ID", help="only GPUs allocated to this job")

@@ -11,7 +11,7 @@ from rankscope_analyzers.command import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare whom to ask, and whether to ask again."""
+    """Declare which agents to query, and whether to repeat."""
     connection.add_arguments(parser, prometheus=True)
     parser.add_argument(
         "--since",

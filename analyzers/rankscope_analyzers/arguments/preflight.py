@@ -18,7 +18,7 @@ from rankscope_analyzers.preflight.checks import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the manifests and what is known beside them."""
+    """Declare the manifests and what is known in addition."""
     parser.add_argument(
         "manifests",
         nargs="*",
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
-    """Declare the nodes and pods that are looked at without asking an agent."""
+    """Declare the nodes and pods that are examined without querying an agent."""
     parser.add_argument(
         "--node",
         action="append",

@@ -1,4 +1,4 @@
-"""Options of `rankscope preflight` for what a step is to take, and what it exchanges."""
+"""Options of `rankscope preflight` for a step's target duration, and what it exchanges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankscope_analyzers.preflight.step_target import DEFAULTS, Target, TargetEr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what a step is to take, and what it exchanges; annotations of the job may say it."""
+    """Declare a step's target duration, and what it exchanges; or use the job's annotations."""
     parser.add_argument(
         "--parameters", type=_count, metavar="N", help="parameters of the model, such as 7B"
     )
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def target(options: argparse.Namespace) -> Target:
-    """Return what the options say."""
+    """Return the target in the options."""
     return Target(
         options.parameters,
         options.step_seconds,

@@ -15,7 +15,7 @@ from rankscope_analyzers.verification.identifiers import ALWAYS, CRITERIA
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the job, whom to ask for it, and what is expected of it."""
+    """Declare the job, which agents to query, and what is expected of the job."""
     parser.add_argument("job", metavar="JOB", help="name of the job, as rankscope jobs shows it")
     connection.add_arguments(parser)
     parser.add_argument(

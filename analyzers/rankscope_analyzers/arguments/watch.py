@@ -190,7 +190,7 @@ def _add_exporters(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Declare what the watch reads from the API server, and writes there."""
+    """Declare what the watch reads from the API server, and writes to it."""
     group = parser.add_argument_group("objects of the cluster")
     group.add_argument(
         "--cluster-jobs",

@@ -1,1 +1,1 @@
-"""The command line: one module per subcommand, arguments and nothing else."""
+"""The command line: one module per subcommand, which only connects arguments with output."""

@@ -28,7 +28,7 @@ FAILURES: tuple[type[Exception], ...] = (
 
 
 STEPS = 1500
-"""A minute and a half at some 60 ms each; the trial ends sooner where the rank is named sooner."""
+"""Steps: a minute and a half at some 60 ms each; the trial ends as soon as the rank is named."""
 
 Check = Callable[[], None]
 
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _training(rings: Path | None, job_id: str) -> Iterator[Check]:
-    """Train until the block ends; yield what raises DemoError if the job failed meanwhile."""
+    """Train until the block ends; yield a function that raises DemoError if the job failed."""
     if rings is None:
         yield lambda: None
         return

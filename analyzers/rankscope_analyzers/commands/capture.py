@@ -1,4 +1,4 @@
-"""`rankscope capture`: keeps what is known of a job now in one file, before anybody ends it."""
+"""`rankscope capture`: saves what is now known of a job in one file, before anybody ends it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ FAILURES: tuple[type[Exception], ...] = (
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask the job's agents and write the capture.
+    """Query the job's agents and write the capture.
 
     Raises:
         InputError: there is no such job, or the file cannot be written.
-        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
+        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be queried for its
+            agents.
         rankscope_analyzers.steps.job_records.SourceError: nothing can be read.
     """
     if options.file.exists() or options.file.is_symlink():
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_now(options: argparse.Namespace, targets: connection.Targets) -> CapturedDiagnosis | None:
-    """Return the diagnosis of the job as it is, None if it is no longer known."""
+    """Return the diagnosis of the job in its present state, None if it is no longer known."""
     since = time.time() - age_seconds(options.since)
     hang_after = age_seconds(options.hang_after)
     try:

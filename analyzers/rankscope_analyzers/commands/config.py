@@ -1,4 +1,4 @@
-"""`rankscope config`: check rankscope.yaml, show an example of it, or what it amounts to."""
+"""`rankscope config`: check rankscope.yaml, print an example of it, or its effective values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAILURES: tuple[type[Exception], ...] = ()
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what was asked for; 1 if the file cannot be used, with a line for each mistake."""
+    """Print what was requested; return 1 if the file cannot be used, with a line for each error."""
     if options.action == "example":
         sys.stdout.write(EXAMPLE)
     elif options.action == "schema":

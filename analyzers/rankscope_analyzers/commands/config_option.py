@@ -10,7 +10,7 @@ from rankscope_analyzers.configuration.values import Configuration, read
 
 
 def configured(options: argparse.Namespace) -> Configuration:
-    """Return what the cluster's configuration says, defaults without any.
+    """Return the cluster's configuration, defaults without one.
 
     Raises:
         InputError: it cannot be used.

@@ -1,7 +1,7 @@
 """The flags that select agents or Prometheus and the credentials to use.
 
-Every command that asks agents or Prometheus takes them from here, so that a user who found out how
-to ask an agent for one thing knows it for all.
+Every command that queries agents or Prometheus takes them from here, so that they are the same for
+all commands.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from rankscope_analyzers.intake.cluster import (
 from rankscope_analyzers.intake.credentials import CredentialsError, Entry, entry_of
 
 FAILURES: tuple[type[Exception], ...] = (AgentError, ClusterError, CredentialsError)
-"""What comes of wrong addresses, clusters and credentials: to be among a command's own."""
+"""Errors from wrong addresses, clusters and credentials: to be included in a command's own."""
 
 
 def cluster_access(options: argparse.Namespace) -> ClusterAccess:
-    """Return which cluster the options name."""
+    """Return the cluster that the options select."""
     return ClusterAccess(options.context or "", options.kubeconfig or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Agents to ask.
+    """Agents to query.
 
     Args:
         urls: their addresses.
-        entry: what is shown to them.
-        cluster: what an API server tells of them, None where none was asked.
+        entry: credentials.
+        cluster: the agents according to an API server, None if none was queried.
     """
 
     urls: tuple[str, ...]
@@ -42,21 +42,21 @@ class Targets:
     cluster: NodeAgents | None = None
 
     def agents(self) -> list[Agent]:
-        """Return them, each with the node that an API server says it is on."""
+        """Return them, each with its node according to the API server."""
         nodes = {} if self.cluster is None else self.cluster.nodes
         return [Agent(url, self.entry, nodes.get(url, "")) for url in self.urls]
 
 
 def chosen_targets(options: argparse.Namespace, default: str = "") -> Targets:
-    """Return the agents that the options name.
+    """Return the agents that the options select.
 
     Args:
         options: of the command.
-        default: address of the agent that is asked without any flag.
+        default: address of the agent that is queried without any flag.
 
     Raises:
         CredentialsError: a certificate without its key, or the other way round.
-        ClusterError: the cluster cannot be asked for its agents.
+        ClusterError: the cluster cannot be queried for its agents.
     """
     entry = entry_of(options)
     if not options.cluster:

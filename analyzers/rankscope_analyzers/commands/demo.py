@@ -27,8 +27,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the demo and print its outcome.
 
     Raises:
-        rankscope_analyzers.demo.run.DemoError: the training run did not come to its end.
-        InputError: a tour is asked for as JSON.
+        rankscope_analyzers.demo.run.DemoError: the training run did not complete.
+        InputError: a tour is requested as JSON.
     """
     if options.tour and options.json:
         raise InputError("--tour prints text alone: leave --json out, or choose one --fault")

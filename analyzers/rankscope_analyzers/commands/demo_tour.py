@@ -21,7 +21,7 @@ HOT_NODE = "h100x8:thermal"
 """What an agent simulates in the last stop: eight H100s, of which one is too hot."""
 
 GPU_SECONDS = 6.0
-"""Time for which the GPUs are watched: clocks differ from the first look on."""
+"""Seconds for which the GPUs are watched: clocks differ from the first look on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Stop:
 
     Args:
         sentence: what the user is about to see.
-        show: makes it happen and prints what comes out, given the console and the rank at fault.
+        show: makes it happen and prints the result, given the console and the rank at fault.
     """
 
     sentence: str

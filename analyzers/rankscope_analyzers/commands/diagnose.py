@@ -44,11 +44,12 @@ def run(options: argparse.Namespace) -> int:
     """Print the verdicts, or write those on traces to a file.
 
     Returns:
-        The exit code: 1 where no job could be judged because its step records could not be read.
+        The exit code: 1 if no job could be judged because its step records could not be read.
 
     Raises:
         InputError: there is no such job, or an option cannot be used.
-        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
+        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be queried for its
+            agents.
         rankscope_analyzers.steps.job_records.SourceError: the records cannot be read.
         rankscope_analyzers.steps.records.RecordError: the records cannot be analysed.
     """
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         print_json({job.job_id: job_json.as_object(job) for job in reports})
     elif not report_files.printed(options):
         terminal_report.show(open_console(no_color=options.no_color), reports)
-    # That no verdict was possible must not be taken for one.
+    # A missing verdict must not be mistaken for a verdict.
     return 1 if all(job.verdict is None and job.missing for job in reports) else 0
 
 
@@ -108,7 +109,7 @@ def _saved(options: argparse.Namespace) -> list[Path]:
 
 
 def _save(directory: Path, gathered: Gathered, now: float) -> None:
-    """Keep what was read.
+    """Save what was read.
 
     Raises:
         InputError: it cannot be written.
@@ -120,11 +121,11 @@ def _save(directory: Path, gathered: Gathered, now: float) -> None:
 
 
 def _gathered(options: argparse.Namespace) -> tuple[Gathered, float]:
-    """Return what was read, and the Unix time that it is as of.
+    """Return what was read, and the Unix time of the reading.
 
     Raises:
         InputError: a saved diagnosis is to be read together with others.
-        rankscope_analyzers.captures.archive.CaptureError: a file is no capture.
+        rankscope_analyzers.captures.archive.CaptureError: a file is not a capture.
     """
     if options.capture:
         with tempfile.TemporaryDirectory(prefix="rankscope-capture-") as name:

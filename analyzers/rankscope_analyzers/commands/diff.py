@@ -20,14 +20,14 @@ from rankscope_analyzers.text.sanitize import visible
 FAILURES: tuple[type[Exception], ...] = (InputError,)
 
 MAXIMUM_BYTES = 64 << 20
-"""The record of 16,384 ranks has some 4 MB."""
+"""Bytes: the record of 16,384 ranks has some 4 MB."""
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what differs.
 
     Raises:
-        InputError: a file cannot be read, or is no run record.
+        InputError: a file cannot be read, or is not a run record.
     """
     before, after = _read(options.before), _read(options.after)
     try:

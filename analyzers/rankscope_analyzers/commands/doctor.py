@@ -47,7 +47,8 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         InputError: no agent knows the pod.
         rankscope_analyzers.intake.agent_client.AgentError: no agent answers.
-        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
+        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be queried for its
+            agents.
     """
     kept = (
         _kept_from_starting(options.namespace, connection.cluster_access(options))
@@ -90,7 +91,7 @@ def _kept_from_starting(namespace: str | None, access: ClusterAccess) -> Sequenc
 def _placed_pod(
     options: argparse.Namespace, kept: Sequence[str], targets: connection.Targets
 ) -> Mapping[str, Any] | None:
-    """Return the pod that is asked for, as the API server has it; None without pod or cluster."""
+    """Return the requested pod from the API server; None without pod or cluster."""
     found = targets.cluster
     if found is None:
         return None
@@ -184,7 +185,7 @@ def _show(
 
 
 def _few(silent: Sequence[str]) -> Iterator[str]:
-    """Yield sentences about the first agents that gave no answer, and how many more there are."""
+    """Yield sentences about the first agents that did not answer, and the number of others."""
     yield from silent[:SHOWN]
     if len(silent) > SHOWN:
         yield f"{len(silent) - SHOWN} more agents"

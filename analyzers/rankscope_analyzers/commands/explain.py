@@ -24,23 +24,23 @@ DAY_SECONDS = 86400.0
 
 
 class Explanation(Protocol):
-    """What logs, checkpoints or datasets say, ready to be shown."""
+    """The content of logs, checkpoints or datasets, ready to be shown."""
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         ...
 
     def lines(self) -> Iterator[str]:
-        """Yield it for a person."""
+        """Yield lines for people."""
         ...
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the logs say.
+    """Print the explanation.
 
     Raises:
         LogError: a file cannot be read.
-        InputError: a directory cannot be listed, or a rate is none.
+        InputError: a directory cannot be listed, or a rate is invalid.
     """
     explain = {CHECKPOINT: _of_checkpoints, DATASET: _of_dataset}.get(options.kind, _of_logs)
     explanation = explain(options)

@@ -22,11 +22,11 @@ FAILURES: tuple[type[Exception], ...] = (InputError, CheckFailedError)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure as one rank; rank 0 prints. 0 nothing is slow, 2 something is, 3 nobody to compare.
+    """Measure as one rank; rank 0 prints. 0 nothing is slow, 2 something is, 3 nothing to compare.
 
     Raises:
         InputError: an option cannot be used, or torch is not installed.
-        CheckFailedError: ranks do not meet, or a collective fails.
+        CheckFailedError: ranks do not connect, or a collective fails.
     """
     sizes = sorted(size_bytes(text) for text in options.sizes.split(","))
     link = size_bytes(options.link_size)
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _flags(options: argparse.Namespace) -> list[str]:
-    """Return the options that say what is measured, as words of a command line."""
+    """Return the options of the measurement as words of a command line."""
     words = [
         f"--sizes={options.sizes}",
         f"--link-size={options.link_size}",
@@ -77,7 +77,7 @@ def size_bytes(text: str) -> int:
     """Return the bytes of a size such as `16M`.
 
     Raises:
-        InputError: it is none, or larger than any message should be.
+        InputError: it is invalid, or larger than any sensible message.
     """
     match = re.fullmatch(r"(\d{1,12})([kKmMgG]?)", text.strip())
     size = int(match[1]) * UNITS[match[2].lower()] if match else 0

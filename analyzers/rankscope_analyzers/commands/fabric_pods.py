@@ -1,4 +1,4 @@
-"""`rankscope fabric-check --manifest`: the check in pods of its own, as objects for kubectl."""
+"""`rankscope fabric-check --manifest`: the check in separate pods, as objects for kubectl."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def print_objects(options: argparse.Namespace, flags: list[str], seconds: float)
 
     Args:
         options: of the command.
-        flags: of the check, as its pods are to get them.
+        flags: of the check, for its pods.
         seconds: that it may take.
 
     Raises:

@@ -30,13 +30,13 @@ from rankscope_analyzers.text.sanitize import visible
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
 
 POLL_SECONDS = 2.0
-"""Time between two looks: agents read their GPUs every second."""
+"""Seconds between two looks: agents read their GPUs every second."""
 
 MAX_SECONDS = 600.0
-"""Longest time watched: a command is no recording, Prometheus has that."""
+"""Longest time to watch: the command does not record, Prometheus does."""
 
 ONE_JOB = "of these agents"
-"""Stands for the name of a job that nothing names."""
+"""Stands for the name of a job if there is none."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,14 +70,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def watch(agents: Sequence[Agent], seconds: float) -> tuple[list[Page], list[str]]:
-    """Fetch the agents' pages again and again; return them, and who did not answer at the end.
+    """Fetch the agents' pages repeatedly; return them, and the agents that were silent at the end.
 
     Raises:
         AgentError: none answers at all.
     """
     pages: list[Page] = []
     silent: list[str] = []
-    for poll in range(1 + round(seconds / POLL_SECONDS)):  # at least two: counters have to move
+    for poll in range(1 + round(seconds / POLL_SECONDS)):  # at least two: counters have to change
         if poll:
             time.sleep(POLL_SECONDS)
         found, silent = agent_pages.pages(agents)

@@ -1,4 +1,4 @@
-"""What `rankscope watch` reads running jobs from, and what it keeps of them."""
+"""The source of running jobs for `rankscope watch`, and what it keeps of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rankscope_analyzers.watch.node_publisher import NodePublisher
 from rankscope_analyzers.watch.step_series import StepLook
 
 READS: tuple[Metric, ...] = (*process_starts.READS, *model_work.READS)
-"""Series that are read beside those of reports."""
+"""Series that are read in addition to those of reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +42,28 @@ class Exported:
 
 @dataclass(slots=True)
 class JobSource:
-    """Where running jobs are read from.
+    """The source of running jobs.
 
     Args:
         read: reads them. Raises SourceError if nothing can be read, and ClusterError if the agents
             of the cluster are not known.
-        records: where records of runs are kept, None if they are not.
-        followed: the state of jobs from poll to poll; None to judge each poll by itself.
-        memory: keeps all that over restarts.
+        records: where records of runs are written, None if they are not.
+        followed: the state of jobs from poll to poll; None to judge each poll separately.
+        memory: saves all that across restarts.
         hang_after_seconds: least time without a step after which a job is called hung.
         cluster_jobs: the job objects of the cluster, None if they are not followed.
-        nodes: publishes what is found on nodes, None if that is not wanted.
-        captures: keeps what is known of jobs that hang, None if that is off.
+        nodes: publishes findings on nodes, None if that is not wanted.
+        captures: saves what is known of hung jobs, None if that is off.
         goodput: the accounts of jobs' GPU time.
-        sums: keeps these over restarts, at each look.
-        announcer: tells what changes.
-        canaries: takes what is said of the canary out of what is said of jobs.
-        traces: sends what of jobs has ended, None if nobody wants it.
+        sums: saves these across restarts, at each look.
+        announcer: announces changes.
+        canaries: separates reports on the canary from those on jobs.
+        traces: sends ended parts of jobs, None if that is not wanted.
         tracking: logs jobs as runs of MLflow, None likewise.
-        timing: judges jobs by new records where these are streamed; default: `followed`.
+        timing: judges jobs by new records if these are streamed; default: `followed`.
         exported: what the last evaluation exported.
         shard: the jobs that are followed; other watches follow the others.
-        step_look: the last look for new steps, None where these are not streamed.
+        step_look: the last look for new steps, None if these are not streamed.
     """
 
     read: Callable[[], Gathered]
@@ -91,7 +91,7 @@ class JobSource:
         return gathered if self.shard.total == 1 else replace(gathered, jobs=jobs)
 
     def tell(self, events: Sequence[Event], now: float) -> None:
-        """Announce what changed in what was exported last, once the kept memory is known.
+        """Announce what changed in the last export, once the saved state is known.
 
         Args:
             events: incidents that opened, changed or ended.
@@ -102,13 +102,13 @@ class JobSource:
             self.announcer.tell(events, self.exported.reports, now)
 
     def close_exporters(self) -> None:
-        """Send what waits to other systems: the watch ends."""
+        """Send what waits for other systems: the watch ends."""
         for exporter in (self.traces, self.tracking):
             if exporter is not None:
                 exporter.close()
 
     def stand_by(self) -> None:
-        """Forget what another watch continues, which leads."""
+        """Discard the state, which another leader continues."""
         self.memory.forget()
         self.sums.forget()
         self.goodput.stand_by()

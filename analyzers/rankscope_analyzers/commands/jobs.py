@@ -1,4 +1,4 @@
-"""`rankscope jobs`: all jobs in a table, once or again and again."""
+"""`rankscope jobs`: all jobs in a table, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the table.
 
     Raises:
-        InputError: there is no job, or the table cannot be shown so often.
-        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
+        InputError: there is no job, or the interval is too short.
+        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be queried for its
+            agents.
         rankscope_analyzers.steps.job_records.SourceError: no agent answers.
     """
     if options.refresh is not None and not options.refresh >= LEAST_SECONDS:
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     if not jobs and options.refresh is None:
         none = "there is no job in what was read; rankscope doctor says what agents do not see"
         raise InputError("; ".join((none, *missing)))
-    # As in `diagnose`: that no answer was possible must not be taken for one.
+    # As in `diagnose`: a missing answer must not be mistaken for an answer.
     code = 1 if missing and all(job.state == job_table.UNKNOWN for job in jobs) else 0
     if options.json:
         print_json({job.job_id: asdict(job) for job in jobs})
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         time.sleep(options.refresh)
         try:
             jobs, missing = _jobs(options, earlier, errors)
-        except FAILURES as error:  # an agent that restarts, a server that is exchanged
+        except FAILURES as error:  # an agent that restarts, a server that is replaced
             print_remark(f"{error}")
             continue
         console.clear()

@@ -1,4 +1,4 @@
-"""`rankscope logs`: the logs of all ranks of a job in one, or its errors, the earliest first."""
+"""`rankscope logs`: the logs of all ranks of a job merged, or its errors, the earliest first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the lines.
 
     Raises:
-        InputError: neither a job nor a file was given, or flags that do not go together.
+        InputError: neither a job nor a file was given, or flags exclude each other.
         ClusterError: the API server does not answer, or knows no such job.
         LogError: a file cannot be read.
     """
@@ -77,7 +77,7 @@ def _errors(logs: Mapping[str, Iterable[bytes]], *, as_json: bool) -> int:
 
 
 def _shown(line: merged_logs.LogLine) -> str:
-    """Return a line in which every character shows, with its time in UTC."""
+    """Return a line in which every character is visible, with its time in UTC."""
     rank = "" if line.rank is None else f" rank {line.rank}"
     text = visible(line.text.replace("\t", TAB), merged_logs.MAX_LINE)
     return f"{instant(line.at)} {visible(line.source)}{rank}: {text}"

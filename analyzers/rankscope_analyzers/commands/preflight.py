@@ -49,7 +49,8 @@ def run(options: argparse.Namespace) -> int:
         ManifestError: a manifest cannot be read.
         InputError: there is nothing to check, or the JUnit file cannot be written.
         rankscope_analyzers.intake.agent_client.AgentError: no agent answers.
-        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
+        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be queried for its
+            agents.
     """
     if not (_of_nodes(options) or options.manifests or options.job or options.this_pod):
         raise InputError(
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _answer(options: argparse.Namespace) -> report.Answer:
-    """Make all checks that the options ask for; what `run` raises comes from here."""
+    """Make all checks that the options request; raises the errors of `run`."""
     found, live = _jobs(options), _running(options)
     nodes = None
     if _of_nodes(options):
@@ -103,7 +104,7 @@ def _jobs(options: argparse.Namespace) -> jobs.Manifests:
 
     Raises:
         ManifestError: a manifest cannot be read.
-        InputError: manifests were given, and there is no job among them.
+        InputError: manifests were given, but they contain no job.
     """
     settings = _settings(options)
     read = documents.read(options.manifests) if options.manifests else []
@@ -118,7 +119,7 @@ def _running(options: argparse.Namespace) -> list[running.Running]:
     """Return the jobs of the cluster that were named.
 
     Raises:
-        ClusterError: one is not there, or the API server refuses.
+        ClusterError: one does not exist, or the API server refuses.
     """
     if not options.job:
         return []
@@ -144,11 +145,11 @@ def _pool(options: argparse.Namespace, of_jobs: Collection[str]) -> pool.Pool:
 
     Args:
         options: of the command.
-        of_jobs: nodes of the jobs that were asked for, which count where no node is named.
+        of_jobs: nodes of the requested jobs, which count if no node is named.
 
     Raises:
         AgentError: no agent answers.
-        InputError: no agent is of a node that was asked for.
+        InputError: no agent is on a requested node.
     """
     pages, silent = _pages(options)
     if not pages:
@@ -169,10 +170,10 @@ def _pool(options: argparse.Namespace, of_jobs: Collection[str]) -> pool.Pool:
 
 
 def _pages(options: argparse.Namespace) -> tuple[list[Page], list[str]]:
-    """Return the pages of nodes, and a sentence for each agent that gives none.
+    """Return the pages of nodes, and a sentence for each agent without one.
 
     Raises:
-        AgentError: a page that was kept cannot be read, or this node's agent does not run.
+        AgentError: a saved page cannot be read, or this node's agent does not run.
     """
     pages = local_pages.of_files(options.page)
     pages += [local_pages.of_this_node()] if options.this_node else []

@@ -11,7 +11,7 @@ FAILURES: tuple[type[Exception], ...] = (ProbeMissingError,)
 
 
 def run(_options: argparse.Namespace) -> int:
-    """Print the folder.
+    """Print the directory.
 
     Raises:
         ProbeMissingError: the installation has no probe.

@@ -29,9 +29,9 @@ def run(options: argparse.Namespace) -> int:
     """Write the record of a run.
 
     Raises:
-        InputError: there is no such job, or several, or nothing is known of the one.
+        InputError: there is no such job, or several, or nothing is known of it.
         SourceError: no agent answers.
-        RecordError: the job's records make no sense.
+        RecordError: the job's records are invalid.
         OSError: the file cannot be written.
     """
     since = time.time() - age_seconds(options.since)

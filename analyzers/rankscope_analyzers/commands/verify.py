@@ -1,4 +1,4 @@
-"""`rankscope verify JOB`: does a job that runs take the fast path, and train as it should?"""
+"""`rankscope verify JOB`: does a running job take the fast path, and train as it should?"""
 
 from __future__ import annotations
 
@@ -41,19 +41,21 @@ FAILURES: tuple[type[Exception], ...] = (
 )
 
 PAUSE_SECONDS = 5.0
-"""Between two looks of --wait: agents read their sources every second, and a look takes three."""
+"""Seconds between two looks of --wait: agents read their sources every second, and a look takes
+three."""
 
 Logs = tuple[Facts, list[str]] | None
-"""What NCCL's logs say, and the files' names."""
+"""The content of NCCL's logs, and the files' names."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the criteria come to; 0 all met, 2 one broken, 3 not yet or unknown.
+    """Print the results of the criteria; 0 all met, 2 one broken, 3 not yet or unknown.
 
     Raises:
         InputError: an option cannot be used, or the JUnit file cannot be written.
         rankscope_analyzers.intake.log_files.LogError: a log cannot be read.
-        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
+        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be queried for its
+            agents.
         rankscope_analyzers.steps.job_records.SourceError: no agent answers.
     """
     patience = age_seconds(options.wait, "--wait") if options.wait else 0.0
@@ -73,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _verified(options: argparse.Namespace, logs: Logs, deadline: float) -> Verification:
-    """Look until the answer is final or the deadline is over.
+    """Look until the answer is final or the deadline has passed.
 
     Raises:
         InputError: there is no such job.
@@ -86,7 +88,7 @@ def _verified(options: argparse.Namespace, logs: Logs, deadline: float) -> Verif
         except SourceError:
             if time.monotonic() >= deadline:
                 raise
-            one = None  # agents that start, or a job that is not there so far
+            one = None  # agents that start, or a job that does not exist yet
         if one is not None and not one.may_change:
             return one
         if time.monotonic() >= deadline:
@@ -100,7 +102,7 @@ def _verified(options: argparse.Namespace, logs: Logs, deadline: float) -> Verif
 def _look(
     options: argparse.Namespace, logs: Logs, earlier: gather.EarlierPolls, errors: ErrorLog
 ) -> Verification | None:
-    """Return what the criteria come to now, None where the job is not seen."""
+    """Return the present results of the criteria, None if the job is not seen."""
     targets = connection.chosen_targets(options)
     since = time.time() - age_seconds(options.since)
     read = gather.of_agents(

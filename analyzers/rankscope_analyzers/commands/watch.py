@@ -48,10 +48,10 @@ from rankscope_analyzers.watch.process_starts import process_starts
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
 
 STANDBY_SECONDS = 1.0
-"""Pause between two checks of which watch leads."""
+"""Seconds between two checks of which watch leads."""
 
 LONGEST_SECONDS = 900.0
-"""Time after which an evaluation counts as hanging: the first one of 2,048 nodes takes less than
+"""Seconds after which an evaluation counts as hanging: the first one of 2,048 nodes takes less than
 two minutes, and all its requests are answered or time out within one."""
 
 NO_WATCH = NoWatch()
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         InputError: an option cannot be used, or the address is taken.
-        rankscope_analyzers.intake.cluster.ClusterError: there is no cluster to ask at the start.
+        rankscope_analyzers.intake.cluster.ClusterError: there is no cluster to query at the start.
     """
     interval = age_seconds(options.interval)
     listen, guard = watch_server.listen_settings(options)
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _source(options: argparse.Namespace, interval: float) -> tuple[JobSource, Leadership]:
-    """Return where jobs are read from with what is kept and told of them, and who leads."""
+    """Return the source of jobs with what is saved and announced of them, and who leads."""
     records = RunRecordFiles(options.records) if options.records else None
     followed = FollowedJobs()
     known = configured(options)
@@ -155,7 +155,7 @@ def run_cycle(
 
 
 def reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathered]:
-    """Return a function that reads all jobs as they are when it is called.
+    """Return a function that reads all jobs in their present state.
 
     Args:
         options: of the command.
@@ -225,7 +225,7 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
     exporter.note_errors(errors)
     log.note(errors)
     changed = bool(exporter.events) or _counted(source.cluster_jobs)
-    # Told before it is kept: what was kept is not told again.
+    # Announced before it is saved: saved changes are not announced again.
     source.tell(exporter.events, time.time())
     kept = source.memory.end(exporter, source.followed, changed=changed)
     if kept and source.cluster_jobs is not None:
@@ -237,7 +237,7 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
 
 
 def _looked(source: JobSource) -> list[AnalysisError]:
-    """Look at the cluster's jobs, once what was kept of them is known; return the errors."""
+    """Look at the cluster's jobs, once their saved state is known; return the errors."""
     if source.cluster_jobs is None or not source.memory.loaded:
         return []
     error = attempt("look", "", partial(source.cluster_jobs.look, time.time()))
@@ -293,7 +293,7 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
 
 
 def _sums(source: JobSource) -> Iterator[Sample]:
-    """Yield what is summed up of jobs, and what the cluster says of them."""
+    """Yield the sums over jobs, and the state of jobs in the cluster."""
     yield from source.canaries.samples()
     if source.step_look is not None:
         yield from step_series.samples(source.step_look, source.shard)

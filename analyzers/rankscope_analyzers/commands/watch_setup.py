@@ -1,4 +1,4 @@
-"""The options of `rankscope watch`, and the parts that it is made of by them."""
+"""The options of `rankscope watch`, and the parts that it builds from them."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ from rankscope_analyzers.watch.store import FileStore, Store
 from rankscope_analyzers.watch.webhook import Webhook
 
 WEBHOOK = "webhook"
-"""The part of what a watch keeps that says what was posted."""
+"""The part of a watch's state with what was posted."""
 
 SUMS, SUMS_MAP = ".goodput", "-goodput"
-"""What is added to the name of the state's file or ConfigMap."""
+"""Suffix of the name of the state's file or ConfigMap."""
 
 MOST_STATES = 8
-"""ConfigMaps that manifests make for shards: each is looked at when their number changes."""
+"""ConfigMaps that manifests create for shards: all are read when their number changes."""
 
 Say = Callable[[str], None]
-"""Takes a sentence for the watch's own log."""
+"""Writes a sentence to the watch's own log."""
 
 
 def hang_after_seconds(options: argparse.Namespace, known: Configuration) -> float:
-    """Return the patience with a job without steps: of the flag, else of the configuration.
+    """Return how long a job may make no step: from the flag, else from the configuration.
 
     Raises:
-        InputError: it is no age.
+        InputError: it is not an age.
     """
     is_default = options.hang_after == HANG_AFTER
     return age_seconds(known.hang_after if known.hang_after and is_default else options.hang_after)
 
 
 def api(options: argparse.Namespace) -> Api | None:
-    """Return the way to the API server if an option takes it.
+    """Return the API server if an option needs it.
 
     Raises:
-        InputError: options do not go together.
+        InputError: options exclude each other.
     """
     if not (options.cluster_jobs or options.state_config_map):
         return None
@@ -70,10 +70,10 @@ def api(options: argparse.Namespace) -> Api | None:
 def cluster_jobs(
     found: Api | None, options: argparse.Namespace, say: Say, known: Configuration
 ) -> ClusterJobs | None:
-    """Return what follows the cluster's jobs, if that is wanted.
+    """Return the object that follows the cluster's jobs, if that is wanted.
 
     Raises:
-        InputError: options do not go together.
+        InputError: options exclude each other.
     """
     if found is None or not options.cluster_jobs:
         return None
@@ -81,10 +81,10 @@ def cluster_jobs(
 
 
 def store(options: argparse.Namespace, found: Api | None, leadership: Leadership) -> Store | None:
-    """Return where the state of the watch is kept, None for nowhere.
+    """Return where the state of the watch is saved, None for nowhere.
 
     Raises:
-        InputError: options do not go together.
+        InputError: options exclude each other.
     """
     if options.state_config_map is None or found is None:
         return FileStore(options.state) if options.state else None
@@ -120,7 +120,7 @@ def _term_in(leadership: Leadership) -> Callable[[], Term | None] | None:
 def sums_store(
     options: argparse.Namespace, found: Api | None, leadership: Leadership
 ) -> Store | None:
-    """Return where sums that grow at each look are kept, beside the state; None for nowhere.
+    """Return where sums that grow at each look are saved, next to the state; None for nowhere.
 
     The state of all jobs is too large to be written as often.
     """
@@ -132,10 +132,10 @@ def sums_store(
 
 
 def announcer(options: argparse.Namespace, say: Say) -> Announcer:
-    """Return what tells changes of incidents.
+    """Return the announcer of changes of incidents.
 
     Raises:
-        InputError: options do not go together.
+        InputError: options exclude each other.
     """
     if options.webhook_secret_file and not options.webhook_url:
         raise InputError("--webhook-secret-file goes with --webhook-url")
@@ -153,10 +153,10 @@ def announcer(options: argparse.Namespace, say: Say) -> Announcer:
 
 
 def publisher(options: argparse.Namespace, say: Say) -> NodePublisher | None:
-    """Return what writes to nodes, if that is wanted.
+    """Return the publisher of node conditions, if that is wanted.
 
     Raises:
-        InputError: options do not go together.
+        InputError: options exclude each other.
     """
     if not options.publish_nodes:
         return None
@@ -166,10 +166,10 @@ def publisher(options: argparse.Namespace, say: Say) -> NodePublisher | None:
 
 
 def tracing(options: argparse.Namespace) -> Traces | None:
-    """Return the traces of jobs and what sends them, None where nobody wants them.
+    """Return the traces of jobs and their sender, None if that is not wanted.
 
     Raises:
-        InputError: it cannot be used.
+        InputError: the address cannot be used.
     """
     if not options.otlp_endpoint:
         return None
@@ -181,10 +181,10 @@ def tracing(options: argparse.Namespace) -> Traces | None:
 
 
 def tracking(options: argparse.Namespace, say: Say) -> Runs | None:
-    """Return what logs jobs as runs of MLflow, None where nobody wants it.
+    """Return the logger of jobs as runs of MLflow, None if that is not wanted.
 
     Raises:
-        InputError: it cannot be used.
+        InputError: the address cannot be used.
     """
     if not options.mlflow_tracking_uri:
         return None
@@ -200,7 +200,7 @@ def leadership(options: argparse.Namespace, say: Say) -> Leadership:
     """Return who leads: this watch, or the holder of the lease.
 
     Raises:
-        InputError: options do not go together.
+        InputError: options exclude each other.
     """
     if options.lease is None:
         return SingleInstance()

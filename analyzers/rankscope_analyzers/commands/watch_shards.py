@@ -1,4 +1,4 @@
-"""The options by which several watches share jobs, and the names of what each has of its own."""
+"""The options by which several watches share jobs, and the names of each one's objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankscope_analyzers.arguments.watch import AUTO
 from rankscope_analyzers.command import InputError
 
 _ORDINAL = re.compile(r"-([0-9]{1,6})$")
-"""At the end of the name of a StatefulSet's pod, which is its hostname."""
+"""Number at the end of the name of a StatefulSet's pod, which is its hostname."""
 
 
 def shard_of(options: argparse.Namespace, hostname: str | None = None) -> Shard:
@@ -20,10 +20,10 @@ def shard_of(options: argparse.Namespace, hostname: str | None = None) -> Shard:
 
     Args:
         options: of the command.
-        hostname: of this machine, None to ask it.
+        hostname: of this machine, None to look it up.
 
     Raises:
-        InputError: options do not go together, or the name of the pod has no number.
+        InputError: options exclude each other, or the name of the pod has no number.
     """
     if options.total_shards is None:
         if options.shard != AUTO:
@@ -45,7 +45,7 @@ def shard_of(options: argparse.Namespace, hostname: str | None = None) -> Shard:
 
 
 def own_name(name: str, options: argparse.Namespace, shard: Shard) -> str:
-    """Return the name of a Lease or a ConfigMap of this watch and those that stand by for it."""
+    """Return the name of a Lease or a ConfigMap of this watch and its standbys."""
     return name if options.total_shards is None else f"{name}-{shard.index}"
 
 

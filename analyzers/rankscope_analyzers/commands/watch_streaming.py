@@ -1,8 +1,8 @@
-"""How `rankscope watch` follows steps between evaluations: what changes is told at once.
+"""How `rankscope watch` follows steps between evaluations: changes are announced at once.
 
-New steps are asked for every few seconds. Pages of agents, which tell of all else, take a hundred
-times as long to read; another thread asks for them at a slower pace, and each time that it is done
-all jobs are evaluated. In between only those are whose incidents changed.
+New steps are requested every few seconds. Pages of agents, which show all else, take a hundred
+times as long to read; another thread requests them at a slower pace, and each time that it is done
+all jobs are evaluated. In between only those whose incidents changed are evaluated.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.step_series import StepLook
 
 COMPARISON_SHARE = 0.15
-"""Part of the interval that may be spent on comparing collectives."""
+"""Fraction of the interval that may be spent on comparing collectives."""
 
 EVIDENCE_SHARE = 0.2
-"""Part of the time that evaluations of all jobs may take; those of a large fleet are rarer."""
+"""Fraction of the time that evaluations of all jobs may take; those of a large fleet are rarer."""
 
 PUNCTUAL_SECONDS = 2.0
-"""Agents that answered in time before are waited for so long; the others delay no records."""
+"""Seconds to wait for agents that answered in time before; the others delay no records."""
 
 NEWCOMER_SECONDS = 1.0
-"""The same while agents wait to be asked for the first time: each look has some that hang."""
+"""The same while agents wait to be queried for the first time: each look has some that hang."""
 
 SLICE_SECONDS = 0.1
-"""Between two questions whether pages are there."""
+"""Seconds between two checks whether pages have arrived."""
 
 CYCLE_SECONDS = 900.0
-"""Time after which a look counts as hanging."""
+"""Seconds after which a look counts as hanging."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """Whom to ask.
+    """The agents to query.
 
     Args:
         urls: of all agents.
-        cluster: the same agents as the API server lists them, None where they were given.
-        stale: that they are old and why, empty where they are not.
+        cluster: the same agents as the API server lists them, None if they were given.
+        stale: a sentence on their age and the reason, empty if they are current.
     """
 
     urls: Sequence[str]
@@ -67,12 +67,12 @@ class Agents:
 
 
 class AgentPages:
-    """Asks for agents' pages in a thread of its own.
+    """Fetches agents' pages in a separate thread.
 
     Args:
-        agents: returns whom to ask, given who of the last ones answered. Raises ClusterError if
-            that is unknown.
-        entry: what is shown to be let in.
+        agents: returns the agents to query, given those of the last ones that answered. Raises
+            ClusterError if that is unknown.
+        entry: credentials.
         seconds: how far back pages are kept.
         interval: seconds between two evaluations.
     """
@@ -97,9 +97,9 @@ class AgentPages:
         self.cpu_seconds = 0.0
 
     def poll(self) -> Callable[[], PageLook] | None:
-        """Ask if it is time; return what gives the pages once they are there.
+        """Start a fetch if it is due; return a function for the pages once they have arrived.
 
-        That raises SourceError if no agent answered, ClusterError if there are none.
+        It raises SourceError if no agent answered, ClusterError if there are none.
         """
         if self._future is None:
             if time.monotonic() >= self._due:
@@ -114,11 +114,11 @@ class AgentPages:
 
     @property
     def ready(self) -> bool:
-        """Return True if pages were asked for and are there."""
+        """Return True if pages were requested and have arrived."""
         return self._future is not None and self._future.done()
 
     def postpone(self, cpu_seconds: float) -> None:
-        """Put the next look at pages off by what the last one, and its evaluation, took."""
+        """Postpone the next look at pages by what the last one, and its evaluation, took."""
         took = self.cpu_seconds + cpu_seconds
         self._due = self._asked_at + max(self._interval, took / EVIDENCE_SHARE)
 
@@ -138,16 +138,16 @@ class AgentPages:
 
 
 class StreamingCycle:
-    """What the watch does while it leads.
+    """The work of the watch while it leads.
 
     Args:
         source: what is kept of jobs; it is read through here.
-        exporter: takes the reports.
+        exporter: gets the reports.
         log: of errors.
         evaluate: evaluates all jobs.
-        say: takes a sentence for the watch's own log.
+        say: writes a sentence to the watch's own log.
         pages: of agents.
-        fleet: makes an empty fleet.
+        fleet: creates an empty fleet.
         step_interval: seconds between two looks for steps.
     """
 
@@ -174,7 +174,7 @@ class StreamingCycle:
         self._listed: Agents | None = None
 
     def run(self) -> None:
-        """Look once for new steps, tell what changed, and wait for the next look."""
+        """Look once for new steps, announce what changed, and wait for the next look."""
         began = time.monotonic()
         self._exporter.set_deadline(self._interval + CYCLE_SECONDS)
         if self._fleet is None:
@@ -197,21 +197,21 @@ class StreamingCycle:
         self._wait(fleet, began + self._interval)
 
     def _wait(self, fleet: StreamedFleet, until: float) -> None:
-        """Wait for the next look: until then, or until pages are there that can be judged."""
+        """Wait for the next look: until then, or until pages have arrived that can be judged."""
         connections = fleet.stream.connections
         connections.idle(SLICE_SECONDS)
         while time.monotonic() < until and not (fleet.stream.has_newcomers or self._pages.ready):
             connections.idle(min(SLICE_SECONDS, until - time.monotonic()))
 
     def stand_by(self) -> None:
-        """Forget what was followed: another watch leads."""
+        """Discard what was followed: another watch leads."""
         if self._fleet is not None:
             self._fleet.stream.connections.close()
         self._source.read, self._source.timing, self._source.step_look = self._read, None, None
         self._fleet = self._look = self._listed = None
 
     def _looked(self, fleet: StreamedFleet) -> Sequence[str]:
-        """Ask for new steps; return the jobs of which there is something to tell."""
+        """Request new steps; return the jobs with something to report."""
         agents = self._pages.agents
         if agents.stale and agents.stale != self._stale:
             self._say(agents.stale)
@@ -236,7 +236,7 @@ class StreamingCycle:
         return news.changed
 
     def _note_look(self, fleet: StreamedFleet, answered_at: float | None, seconds: float) -> None:
-        """Have the series tell of a look; Unix time, None if no agent answered it."""
+        """Record a look for the series; Unix time, None if no agent answered it."""
         before = self._source.step_look
         at = before.answered_at if answered_at is None and before else answered_at
         stream = fleet.stream
@@ -254,7 +254,7 @@ class StreamingCycle:
         self._pages.postpone(time.thread_time() - began)
 
     def _evaluate_some(self, fleet: StreamedFleet, look: PageLook, names: Sequence[str]) -> None:
-        """Replace the reports of some jobs; those of the others are as they were."""
+        """Replace the reports of some jobs; those of the others remain."""
         made = attempt("look", "", partial(self._reports, fleet, look, names))
         if isinstance(made, AnalysisError):
             self._note([made])
@@ -298,7 +298,7 @@ def cycle_of(
     evaluate: Callable[[JobSource, FindingsExporter, ErrorLog], None],
     say: Say,
 ) -> StreamingCycle | None:
-    """Return what follows steps, None where steps are asked for at evaluations alone.
+    """Return the cycle that follows steps, None if steps are only requested at evaluations.
 
     Raises:
         InputError: an option cannot be used.
@@ -321,7 +321,7 @@ def cycle_of(
 
 
 def _agents(options: argparse.Namespace, entry: Entry) -> Callable[[Sequence[str]], Agents]:
-    """Return what says whom to ask, given who of the last ones answered."""
+    """Return a function that returns the agents to query, given who of the last ones answered."""
     if not options.cluster:
         given = Agents(tuple(options.agent))
         return lambda _: given

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         InputError: an option cannot be used.
         AgentError: no agent answers.
-        PrometheusError: the server cannot be asked.
+        PrometheusError: the server cannot be queried.
     """
     now = time.time()
     since = now - age_seconds(options.since)
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 def as_object(
     log: ErrorLog, findings: Sequence[XidIncident], compared: Sequence[Rate], silent: Sequence[str]
 ) -> dict[str, Any]:
-    """Return incidents and rates as JSON-ready values, null for what is not known."""
+    """Return incidents and rates as JSON-ready values, null for unknown."""
     return {
         "since_unix_seconds": log.since_unix_seconds,
         "until_unix_seconds": log.until_unix_seconds,

@@ -1,1 +1,1 @@
-"""The cluster's one configuration, rankscope.yaml: what it may hold, and what is wrong with it."""
+"""The cluster's configuration, rankscope.yaml: its schema, its errors, its values."""

@@ -1,4 +1,4 @@
-"""Reads rankscope.yaml: values, and where in the file each of them stands."""
+"""Reads rankscope.yaml: values, and their locations in the file."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import yaml
 from rankscope_analyzers.text.sanitize import visible
 
 MOST_BYTES = 1 << 20
-"""A thousand projects and prices are a tenth of that."""
+"""Bytes: a thousand projects and prices are a tenth of that."""
 
 MOST_DEPTH = 20
 
 _LOADER = yaml.SafeLoader
-_SHOWN = 40  # characters of what is no value
+_SHOWN = 40  # characters of an invalid value that are shown
 
 
 class ConfigurationError(Exception):
-    """The file cannot be used; each line of the message names one place in it."""
+    """The file cannot be used; each line of the message names one location in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in the file, counted from 1."""
+    """A location in the file, counted from 1."""
 
     line: int
     column: int
 
     def __str__(self) -> str:
-        """Return it as editors take it."""
+        """Return it in the form that editors accept."""
         return f"{self.line}:{self.column}"
 
 
@@ -46,7 +46,7 @@ class Document:
 
     Args:
         value: of mappings, sequences and scalars.
-        places: of values, by the way to them; keys have that of their value with `KEY` behind.
+        places: of values, by the path to them; keys have their value's path with `KEY` appended.
     """
 
     value: Any
@@ -71,27 +71,27 @@ def read(path: Path) -> Document:
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: no UTF-8 text, at byte {error.start}") from None
+        raise ConfigurationError(f"{path}: not UTF-8 text, at byte {error.start}") from None
 
 
 def parse(text: str, name: str) -> Document:
-    """Return what a text holds.
+    """Return the content of a text.
 
     Raises:
-        ConfigurationError: it is not YAML, repeats a key, or refers from one place to another.
+        ConfigurationError: it is not YAML, repeats a key, or uses an alias or a tag.
     """
     try:
         for token in yaml.scan(text, Loader=_LOADER):
             if isinstance(token, yaml.AliasToken | yaml.TagToken):
                 where = _place(token.start_mark)
-                raise ConfigurationError(f"{name}:{where}: no aliases and no tags, please")
+                raise ConfigurationError(f"{name}:{where}: aliases and tags are not supported")
         node = yaml.compose(text, Loader=_LOADER)
         places: dict[Way, Place] = {}
         value = None if node is None else _value(node, (), places, name)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f"{_place(mark)}: " if mark else " "
-        problem = getattr(error, "problem", None) or "it is no YAML"
+        problem = getattr(error, "problem", None) or "it is not YAML"
         raise ConfigurationError(f"{name}:{at}{problem}") from None
     return Document(value, places)
 
@@ -110,8 +110,8 @@ def _value(node: yaml.Node, path: Way, places: dict[Way, Place], name: str) -> A
         return [_value(one, (*path, at), places, name) for at, one in enumerate(node.value)]
     try:
         return _LOADER("").construct_object(node)
-    except ValueError:  # of a date that no calendar has, or an integer of thousands of digits
-        problem = f"{visible(node.value, _SHOWN)} is no value"
+    except ValueError:  # a date that does not exist, or an integer of thousands of digits
+        problem = f"{visible(node.value, _SHOWN)} is not a valid value"
         raise ConfigurationError(f"{name}:{places[path]}: {problem}") from None
 
 
@@ -122,7 +122,7 @@ def _items(
     for key, value in node.value:
         text = key.value if isinstance(key, yaml.ScalarNode) else ""
         if text in known or not text:
-            problem = f"the key {text} is there twice" if text else "a key that is no text"
+            problem = f"the key {text} is there twice" if text else "a key that is not text"
             raise ConfigurationError(f"{name}:{_place(key.start_mark)}: {problem}")
         known.add(text)
         places[(*path, text, KEY)] = _place(key.start_mark)

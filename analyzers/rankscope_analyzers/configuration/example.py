@@ -7,9 +7,9 @@ EXAMPLE = """\
 version: 1
 # Least time without a step after which a job is called hung.
 hang_after: 90s
-# What is expected of a class's jobs: which share succeeds, which share of their GPU time no fault
-# takes, within which time a job succeeds, and within which it makes steps again after a restart or
-# hang. "" stands for all other classes.
+# What is expected of a class's jobs: the share that succeeds, the share of their GPU time that no
+# fault takes, the time within which a job completes, and that within which it makes steps again
+# after a restart or hang. "" stands for all other classes.
 objectives:
   - class: production
     success_ratio: 0.97
@@ -21,7 +21,7 @@ objectives:
 thresholds:
   lost_share: 0.08
   cascade_jobs: 5
-# Whom alerts reach; of projects without a row, labels of their pods tell it.
+# Whom alerts reach; for projects without a row, labels of their pods decide.
 owners:
   on_call: {slack: "#training-pages"}
   platform: {slack: "#gpu-platform", email: gpu-platform@example.org}
@@ -29,13 +29,13 @@ owners:
   projects:
     - {project: llm, slack: "#llm-training", email: llm@example.org}
 mail: {smarthost: "mail.example.org:587", from: rankscope@example.org}
-# Which labels of pods tell whose a job is, in place of the usual ones.
+# Labels of pods with a job's project and so on, replacing the usual ones.
 labels:
   project: [example.org/cost-center, project]
 # Addresses of the networks that gradients should take.
 fabric:
   ranges: [10.64.0.0/12, "fd00:64::/32"]
-# Whose the jobs of a namespace are where their pods have no label for it.
+# The project of a namespace's jobs whose pods have no label for it.
 projects:
   - {namespace: vision-prod, project: vision}
   - {namespace: llm, project: llm}

@@ -1,4 +1,4 @@
-"""A configuration written out as rankscope.yaml has it, with all defaults."""
+"""A configuration written in the form of rankscope.yaml, with all defaults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rankscope_analyzers.configuration.values import (
 
 
 def as_object(known: Configuration) -> dict[str, Any]:
-    """Return a configuration as rankscope.yaml has it, with defaults."""
+    """Return a configuration in the form of rankscope.yaml, with defaults."""
     found: dict[str, Any] = {"version": 1}
     if known.hang_after:
         found["hang_after"] = known.hang_after
@@ -42,7 +42,7 @@ def as_object(known: Configuration) -> dict[str, Any]:
 
 
 def _objectives(known: Configuration) -> list[dict[str, Any]]:
-    """Return a row for each class that something is expected of."""
+    """Return a row for each class with objectives."""
     columns: Mapping[str, Mapping[str, Any]] = {
         SUCCESS: known.objectives,
         GOODPUT: known.goodput,

@@ -1,4 +1,4 @@
-"""What may stand in rankscope.yaml: its JSON Schema, from which everything else is made.
+"""The JSON Schema of rankscope.yaml, from which everything else is derived.
 
 Only these keywords are used: `validation` knows no others.
 """
@@ -25,7 +25,7 @@ AGE: Schema = {"type": "string", "pattern": r"^[1-9][0-9]{0,5}[smhd]$"}
 URL: Schema = {"type": "string", "pattern": r"^https?://[^\s\"'{}]+$", "maxLength": 2000}
 
 RATIO: Schema = {"type": "number", "minimum": 0.01, "maximum": 0.9999}
-# Alertmanager fills templates in where channels and addresses stand: no braces.
+# Alertmanager fills in templates in channels and addresses: no braces.
 EMAIL: Schema = {"type": "string", "pattern": r"^[^\s@{}]+@[^\s@{},]+$", "maxLength": 254}
 CHANNEL: Schema = {"type": "string", "pattern": r"^[#@]?[A-Za-z0-9._-]{1,80}$"}
 HOST_PORT: Schema = {"type": "string", "pattern": r"^[A-Za-z0-9.-]{1,253}:[0-9]{1,5}$"}
@@ -42,7 +42,7 @@ IP_RANGE: Schema = {
 }
 
 MOST_PRICE = 1000
-"""Of a GPU and hour, in any currency: a hundred times what the dearest one costs."""
+"""Per GPU and hour, in any currency: a hundred times the price of the most expensive one."""
 
 MOST_BUDGET = 10**12
 
@@ -89,16 +89,16 @@ SCHEMA: Schema = {
     "additionalProperties": False,
     "required": ["version"],
     "properties": {
-        "version": {"type": "integer", "enum": [1], "description": "Of this format."},
+        "version": {"type": "integer", "enum": [1], "description": "Version of this format."},
         "hang_after": {
             **AGE,
             "description": "Least time without a step after which the watch calls a job hung;"
             " --hang-after wins.",
         },
         "objectives": _objects(
-            "What is expected of the jobs of a class: which share succeeds, which share of their"
-            " GPU time no fault takes, within which time 19 of 20 jobs that succeed do so, and"
-            " within which time 19 of 20 that are interrupted make steps again;"
+            "What is expected of the jobs of a class: the share that succeeds, the share of their"
+            " GPU time that no fault takes, the time within which 19 of 20 successful jobs"
+            " complete, and the time within which 19 of 20 interrupted jobs make steps again;"
             ' the class "" stands for all others.',
             16,
             ("class",),
@@ -111,7 +111,7 @@ SCHEMA: Schema = {
             },
         ),
         "thresholds": _object(
-            "At what alerts fire; see docs/alert_reference.md.",
+            "When alerts fire; see docs/alert_reference.md.",
             {name: _threshold(one) for name, one in THRESHOLDS.items()},
         ),
         "owners": _object(
@@ -121,7 +121,7 @@ SCHEMA: Schema = {
                 "platform": _object("Tickets about nodes and the cluster.", _CONTACT, least=1),
                 "network": _object("Tickets about links and adapters.", _CONTACT, least=1),
                 "projects": _objects(
-                    "Tickets about the jobs of a project; of other projects pods' labels tell.",
+                    "Tickets about the jobs of a project; for other projects, pods' labels decide.",
                     200,
                     ("project",),
                     {"project": NAME, **_CONTACT},
@@ -135,8 +135,8 @@ SCHEMA: Schema = {
             ("smarthost", "from"),
         ),
         "labels": _object(
-            "Labels of pods that tell whose a job is, the first that a pod has; in place of the"
-            " usual ones.",
+            "Labels of pods with a job's project, class, owner and team; the first that a pod"
+            " has counts. They replace the usual ones.",
             {
                 fact: {
                     "type": "array",
@@ -159,7 +159,7 @@ SCHEMA: Schema = {
             },
         ),
         "projects": _objects(
-            "Whose the jobs of a namespace are where their pods have no such label.",
+            "The project of a namespace's jobs whose pods have no such label.",
             1000,
             ("namespace", "project"),
             {"namespace": CLUSTER_NAME, "project": NAME},

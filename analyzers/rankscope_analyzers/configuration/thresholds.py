@@ -1,6 +1,6 @@
-"""Thresholds of alerts that a cluster may set: what each is, and the limits that it has itself.
+"""Thresholds of alerts that a cluster may set: their meaning, and the limits of their values.
 
-The defaults stand here alone: rules without a configuration are made with them.
+This is the only place with defaults: rules without a configuration are generated from them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ class Threshold:
     """A number that alerts compare with.
 
     Args:
-        default: where nothing is configured.
-        least: that it may be.
-        most: that it may be.
+        default: if nothing is configured.
+        least: minimum value.
+        most: maximum value.
         meaning: what is compared with it, and its unit.
     """
 
@@ -27,7 +27,7 @@ class Threshold:
 
 
 THRESHOLDS: Mapping[str, Threshold] = {
-    # A twentieth of the job's time: what less costs in a day is less than a person's look at it.
+    # A twentieth of the job's time: a smaller loss costs less in a day than a person's attention.
     "lost_share": Threshold(
         0.05, 0.005, 0.95, "Share of step time that a slow rank, input, link or storage costs."
     ),
@@ -44,7 +44,7 @@ THRESHOLDS: Mapping[str, Threshold] = {
     "step_tail": Threshold(
         2, 1.1, 100, "95th percentile of a job's step times, in multiples of their median."
     ),
-    # Half of the time in collectives: more than is hidden behind compute in any sound layout.
+    # Half of the time in collectives: more than any sensible layout leaves exposed.
     "sync_share": Threshold(0.5, 0.05, 0.99, "Share of step time that ranks are in collectives."),
     # Jobs that compute show above 0.8; below 0.3 something else sets the pace.
     "low_utilisation": Threshold(

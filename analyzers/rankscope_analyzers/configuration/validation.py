@@ -1,7 +1,7 @@
 """What is wrong with a configuration by its schema, and where. Pure.
 
 For the keywords that `schema` uses; jsonschema would bring five packages, one of them compiled, and
-knows no lines.
+has no line numbers.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Problem:
     """One thing that is wrong.
 
     Args:
-        place: where in the file.
-        name: of what: the keys that lead to it.
+        place: its location in the file.
+        name: the keys that lead to it.
         what: is wrong with it.
     """
 
@@ -111,7 +111,7 @@ def _ip_network(value: str) -> Iterator[str]:
     try:
         ipaddress.ip_network(value)
     except ValueError as error:
-        yield f"{_shown(value)} is no range of addresses: {error}"
+        yield f"{_shown(value)} is not a range of addresses: {error}"
 
 
 def _unknown(key: str, known: list[str]) -> str:
@@ -129,4 +129,4 @@ def _shown(value: Any) -> str:
     try:
         return json.dumps(value)[:LONGEST_VALUE]
     except TypeError:
-        return repr(value)[:LONGEST_VALUE]  # dates, which YAML makes of what looks like one
+        return repr(value)[:LONGEST_VALUE]  # dates, which YAML makes of texts that look like one

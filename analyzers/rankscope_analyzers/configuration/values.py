@@ -1,4 +1,4 @@
-"""The configuration as values: what rankscope.yaml says, and defaults for the rest."""
+"""The configuration as values: the content of rankscope.yaml, and defaults for the rest."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from rankscope_analyzers.configuration.thresholds import DEFAULTS
 from rankscope_analyzers.configuration.validation import problems
 
 OBJECTIVES: Mapping[str, float] = {"production": 0.95, "": 0.85}
-"""Which share of the jobs of a class should succeed, "" standing for all other classes. They are to
-be agreed on: research jobs fail by what their authors change, production jobs should not."""
+"""Share of the jobs of a class that should succeed, "" standing for all other classes. To be agreed
+on: research jobs fail because of what their authors change, production jobs should not."""
 
 GOODPUT_OBJECTIVES: Mapping[str, float] = {"production": 0.95, "": 0.9}
-"""Which share of the GPU time of a class no fault should take: as much as the whole cluster may
-lose, and twice that where experiments are run."""
+"""Share of the GPU time of a class that no fault should take: as much as the whole cluster may
+lose, and twice that for experiments."""
 
 TIMES_TO_COMPLETE: Mapping[str, str] = {"": "90d"}
-"""Within which 19 of 20 jobs of a class should succeed; no job of a class without one takes that
-long."""
+"""Seconds within which 19 of 20 jobs of a class should succeed; no job of a class without one takes
+that long."""
 
 TIMES_TO_RECOVER: Mapping[str, str] = {"": "2h"}
-"""Within which 19 of 20 jobs of a class should make steps again after a restart or hang; none is
-counted that takes longer (the account's longest pause is half an hour, a hang comes before it)."""
+"""Seconds within which 19 of 20 jobs of a class should make steps again after a restart or hang;
+longer ones are not counted (the account's longest pause is half an hour, a hang comes before
+it)."""
 
 SUCCESS, GOODPUT, TIME_TO_COMPLETE = "success_ratio", "goodput", "time_to_complete"
 TIME_TO_RECOVER = "time_to_recover"
@@ -37,7 +38,7 @@ TIME_TO_RECOVER = "time_to_recover"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What an hour of a GPU costs: one with `gpu` in its model's name, of a project; "" for any."""
+    """The price per hour of GPUs with `gpu` in the model's name, and of a project; "" for any."""
 
     price: float
     gpu: str = ""
@@ -46,7 +47,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """Whom an alert reaches: a channel of Slack and an address, empty where there is none."""
+    """The contact of an alert: a channel of Slack and an address, empty for none."""
 
     slack: str = ""
     email: str = ""
@@ -62,26 +63,27 @@ class Mail:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a cluster's configuration says.
+    """A cluster's configuration.
 
     Args:
-        hang_after: an age, empty where it is not said.
+        hang_after: an age, empty if unset.
         objectives: shares of jobs that should succeed, by class; "" for all other classes.
         goodput: shares of GPU time that faults should leave, by class as well.
-        times_to_complete: ages in which 19 of 20 jobs should succeed, by class as well.
-        times_to_recover: ages in which 19 of 20 interrupted jobs should make steps again, likewise.
+        times_to_complete: seconds in which 19 of 20 jobs should succeed, by class as well.
+        times_to_recover: seconds in which 19 of 20 interrupted jobs should make steps again,
+            likewise.
         thresholds: of alerts, all of them.
-        owners: of pages (on_call) and tickets (platform, network), where they are said.
+        owners: of pages (on_call) and tickets (platform, network), if set.
         project_owners: of tickets about a project's jobs.
-        mail: None where it is not said.
-        labels: of pods, by the fact that they tell, the first one first.
+        mail: None if unset.
+        labels: of pods, by the fact that they give, the preferred one first.
         fabric: ranges of addresses of the networks for gradients.
         projects: by namespace.
         currency: of prices and budgets, empty without prices.
-        prices: the first one that fits counts.
-        budgets: of 30 days, by project.
-        paging_namespaces: whose production jobs may page.
-        links: addresses of runbooks and grafana, where they are said.
+        prices: the first match counts.
+        budgets: for 30 days, by project.
+        paging_namespaces: namespaces whose production jobs may page.
+        links: addresses of runbooks and grafana, if set.
     """
 
     hang_after: str = ""
@@ -103,22 +105,22 @@ class Configuration:
     links: Mapping[str, str] = field(default_factory=dict)
 
     def project_of(self, job_id: str, labelled: str) -> str:
-        """Return whose a job is: by the label of its pods, else by its namespace."""
+        """Return the project of a job: by the label of its pods, else by its namespace."""
         return labelled or self.projects.get(job_id.partition("/")[0], "")
 
     def namespaces_of(self, project: str) -> Sequence[str]:
-        """Return the namespaces whose jobs are of a project where their pods say no other."""
+        """Return the namespaces whose jobs belong to a project unless their pods name another."""
         return [namespace for namespace, one in self.projects.items() if one == project]
 
     def price(self, gpu: str, project: str) -> float | None:
-        """Return what an hour of a GPU costs, None where no price fits."""
+        """Return the price of a GPU hour, None if no price matches."""
         for one in self.prices:
             if one.gpu.casefold() in gpu.casefold() and one.project in ("", project):
                 return one.price
         return None
 
     def agent_flags(self) -> str:
-        """Return the flag by which agents take the same labels."""
+        """Return the flag that makes agents use the same labels."""
         pairs = [f"{fact}={label}" for fact, labels in self.labels.items() for label in labels]
         return f"--kubernetes.job-labels={','.join(pairs)}"
 
@@ -133,7 +135,7 @@ def read(path: Path) -> Configuration:
 
 
 def of_document(found: Document, name: str) -> Configuration:
-    """Return what a file says.
+    """Return the configuration in a file.
 
     Raises:
         ConfigurationError: something in it is wrong; a line for each.
@@ -183,5 +185,5 @@ def _objectives(value: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """Return the JSON Schema as docs/rankscope.schema.json has it."""
+    """Return the JSON Schema as in docs/rankscope.schema.json."""
     return json.dumps(SCHEMA, indent=2) + "\n"

@@ -13,4 +13,4 @@ FAULTS: Mapping[str, FaultClass | Literal["hang"] | None] = {
     "slow-compute": "gpu_compute",
     "slow-data": "data_loader",
 }
-"""What can be injected, and the class that the verdict should then name."""
+"""The faults, and the class that the verdict should then have."""

@@ -1,4 +1,4 @@
-"""A real job that hangs on this machine as one rank never enters a collective, and the report."""
+"""A real job on this machine that hangs as one rank never enters a collective, and the report."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rankscope_analyzers.reports import job_json, terminal
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 
 WAIT_SECONDS = 300.0
-"""The job hangs within half a minute on two cores, and some later on busy ones."""
+"""Seconds. The job hangs within half a minute on two cores, and later on busy ones."""
 
 HANG_AFTER_SECONDS = 5.0
-"""A minute would do as well, but the user is waiting."""
+"""Seconds; a minute would do as well, but the user is waiting."""
 
 LOOK_SECONDS = 2.0
 

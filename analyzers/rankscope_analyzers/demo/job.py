@@ -1,6 +1,6 @@
 """The training job of the demo: ordinary DistributedDataParallel, with one rank made slow.
 
-Run by torchrun. It knows nothing of Rankscope: the probe comes in through PYTHONPATH.
+Run by torchrun. It does not import Rankscope: the probe is loaded through PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ BATCH = 16
 WIDTH = 256
 LAYERS = 4
 LOADING_SECONDS = 0.004
-"""What reading a batch takes everywhere: storage that answers in a few milliseconds."""
+"""Seconds for reading a batch on every rank: storage that answers in a few milliseconds."""
 
 HANGS_AT, HANGS_SECONDS = 120, 3600.0
 """The step at which the rank of the fault `hang` enters no collective any longer."""
 
 FAULT_SECONDS = 0.030
-"""What the slow rank takes longer, about half of a healthy step."""
+"""Additional seconds of the slow rank, about half of a healthy step."""
 
 
 class Batches(Dataset[torch.Tensor]):
-    """Random batches that take as long to read as a storage would need."""
+    """Random batches that take as long to read as from real storage."""
 
     def __init__(self, count: int, seconds: float) -> None:
         self._count = count

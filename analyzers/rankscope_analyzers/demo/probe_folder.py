@@ -7,18 +7,18 @@ from pathlib import Path
 
 
 class ProbeMissingError(Exception):
-    """The probe is not where an installation or a checkout has it; the message says where."""
+    """The probe is missing from the installation or checkout; the message names the directory."""
 
 
 def probe_folder() -> Path:
-    """Return the folder that injects the probe into any Python that has it on PYTHONPATH.
+    """Return the directory that injects the probe into any Python that has it on PYTHONPATH.
 
     Raises:
-        ProbeMissingError: neither the installed package nor the checkout holds it.
+        ProbeMissingError: neither the installed package nor the checkout contains it.
     """
     spec = importlib.util.find_spec("rankscope_agent")
     package = Path(spec.origin).parent if spec and spec.origin else Path()
-    # An installed wheel carries the folder inside the package; a checkout has it beside it.
+    # An installed wheel has the directory inside the package; a checkout next to it.
     for folder in (package / "probe", package.parent / "probe"):
         if (folder / "rankscope_probe.py").is_file():
             return folder

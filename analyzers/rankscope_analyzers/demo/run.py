@@ -1,7 +1,7 @@
 """A real training run on this machine with one rank made slow, and the verdict on it.
 
-Starts an agent and a four-rank gloo job, waits, asks the agent, stops both. Everything it starts
-listens on loopback and everything it writes lies in a temporary folder.
+Starts an agent and a four-rank gloo job, waits, queries the agent, stops both. Everything it starts
+listens on loopback and everything it writes is in a temporary directory.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from rankscope_analyzers.stragglers.verdict import Verdict
 
 RANKS = 4
 STEPS = 300
-"""At some 40 to 80 ms a step this is long enough for a fault to last and short enough to watch."""
+"""Steps: at some 40 to 80 ms each this is long enough for a fault to last and short enough to
+watch."""
 
 START_SECONDS = 30.0
 """An agent is up within a second; a machine that needs longer than this has another problem."""
 
 STALL_SECONDS = 120.0
-"""The run takes about half a minute on two cores, and many on busy ones; its first step, for which
-PyTorch is imported four times, takes half a minute there."""
+"""Seconds. The run takes about half a minute on two cores, and several minutes on busy ones; its
+first step, for which PyTorch is imported four times, takes half a minute there."""
 
 STOP_SECONDS = 10.0
 RINGS = Path("rings")
@@ -55,7 +56,7 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was injected and what came out."""
+    """What was injected and the result."""
 
     fault: str
     rank: int | None
@@ -67,7 +68,7 @@ def run(fault: str, rank: int, console: Console) -> Outcome:
 
     Args:
         fault: one of `FAULTS`.
-        rank: the rank to slow down; of no meaning with the fault `none`.
+        rank: the rank to slow down; ignored with the fault `none`.
         console: where progress is shown.
 
     Raises:
@@ -127,7 +128,7 @@ def show(console: Console, outcome: Outcome) -> None:
 
 @contextmanager
 def process(command: list[str], log: Path, environment: Mapping[str, str]) -> Iterator[Any]:
-    """Run a command in a process group of its own and end the group afterwards."""
+    """Run a command in a separate process group and end the group afterwards."""
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter with fixed arguments
             command,
@@ -155,14 +156,14 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def agent(folder: Path, *flags: str) -> Iterator[str]:
-    """Run an agent over the folder's rings and return its address.
+    """Run an agent on the directory's rings and return its address.
 
     Raises:
         DemoError: it does not start.
     """
     rings, kernel_log = folder / RINGS, folder / "kmsg"
     rings.mkdir()
-    kernel_log.touch()  # what this machine's kernel said of other programs is none of the demo's
+    kernel_log.touch()  # reports on other programs are not the demo's
     address = f"127.0.0.1:{free_port()}"
     command = [
         *(sys.executable, "-m", "rankscope_agent"),
@@ -191,7 +192,7 @@ def training(
         rank: the rank to slow down.
         steps: after which it ends by itself.
         job_id: its name; default: after the fault.
-        rings: where the probe writes; within `folder` unless it is absolute.
+        rings: directory that the probe writes to; within `folder` unless it is absolute.
     """
     script = Path(__file__).with_name("job.py")
     command = [
@@ -212,7 +213,7 @@ def training(
 
 
 def _watch(job: subprocess.Popen[bytes], url: str, console: Console, folder: Path) -> None:
-    """Show the progress of the job, as the agent's metrics tell it, until the job has ended."""
+    """Show the progress of the job from the agent's metrics until the job has ended."""
     newest, deadline = 0.0, time.monotonic() + STALL_SECONDS
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("training", total=STEPS)
@@ -237,7 +238,7 @@ def _newest_step(url: str) -> float:
 
 
 def answers(url: str) -> bool:
-    """Return True if a server of ours is there."""
+    """Return True if one of our servers answers there."""
     try:
         with urlopen(url, timeout=POLL_SECONDS) as answer:  # noqa: S310 - our own agent
             return bool(answer.status == 200)

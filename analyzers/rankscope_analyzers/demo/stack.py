@@ -30,17 +30,17 @@ from rankscope_analyzers.demo.run import DemoError
 from rankscope_analyzers.text.sanitize import name as inert
 
 STEPS = 1_000_000
-"""More than anybody watches; the job ends with the demo."""
+"""Steps: more than anybody watches; the job ends with the demo."""
 
 GPU_FAULTS = {"slow-compute": ":thermal@{rank}"}
-"""What is wrong with the simulated GPU of the slow rank, by the fault of its job."""
+"""The fault of the slow rank's simulated GPU, by the fault of its job."""
 
 INTERVAL = "5s"
-"""How often Prometheus scrapes, and rules and `rankscope watch` judge."""
+"""Interval at which Prometheus scrapes, and rules and `rankscope watch` are evaluated."""
 
 POLL_SECONDS = 1.0
 
-# A demo's user does not wait the 15 minutes after which this would page the engineer on call.
+# A user of the demo does not wait the 15 minutes after which this would page the engineer on call.
 WAITING = re.compile(r"^ *(?:for|keep_firing_for): .*\n", re.MULTILINE)
 EVERY = re.compile(r"^( *interval:) .*$", re.MULTILINE)
 
@@ -49,14 +49,14 @@ ALERTMANAGERS = ("prometheus-alertmanager", "alertmanager")
 """Debian's name, and that of Prometheus' own releases."""
 
 GRAFANAS = (("grafana", ("server",)), ("grafana-server", ()))
-"""Programs of Grafana with their first arguments, the present one first."""
+"""Programs of Grafana with their first arguments, the current one first."""
 
 GRAFANA_HOMES = ("/usr/share/grafana", "/usr/local/share/grafana", "/opt/grafana")
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Paths of the servers; `grafana` is a command or empty where it is not installed."""
+    """Paths of the servers; `grafana` is a command or empty if it is not installed."""
 
     prometheus: str
     alertmanager: str
@@ -86,13 +86,13 @@ def find_programs() -> Programs:
 
 
 def generated_folder() -> Path:
-    """Return the folder of generated rules and dashboards.
+    """Return the directory of generated rules and dashboards.
 
     Raises:
-        DemoError: neither the installed package nor the checkout holds it.
+        DemoError: neither the installed package nor the checkout contains it.
     """
     here = Path(__file__).parents[1]
-    # An installed wheel carries the folder inside the package; a checkout has it beside.
+    # An installed wheel has the directory inside the package; a checkout next to it.
     for folder in (here / "generated", here.parent.parent / "dashboards" / "generated"):
         if (folder / "rules").is_dir():
             return folder
@@ -103,8 +103,8 @@ def run(fault: str, rank: int, seconds: float | None, console: Console) -> None:
     """Run the stack until it is interrupted.
 
     Args:
-        fault: what is wrong with the job.
-        rank: whose fault it is.
+        fault: of the job.
+        rank: the rank with the fault.
         seconds: how long; None for until Ctrl-C.
         console: where addresses and alerts are printed.
 
@@ -156,7 +156,7 @@ def _say(
 def _follow(
     job: Any, folder: Path, alertmanager: str, seconds: float | None, console: Console
 ) -> None:
-    """Print alerts as they come until the time is over.
+    """Print alerts as they arrive until the time is over.
 
     Raises:
         DemoError: the job has ended.
@@ -255,7 +255,7 @@ def _prometheus(
 
 
 def _grafana_home(program: str) -> Path | None:
-    """Return the folder of Grafana's defaults: of an unpacked release, or of a package."""
+    """Return the directory of Grafana's defaults: of an unpacked release, or of a package."""
     folders = (Path(program).resolve().parent.parent, *map(Path, GRAFANA_HOMES))
     return next((one for one in folders if (one / "conf" / "defaults.ini").is_file()), None)
 

@@ -1,7 +1,7 @@
 """Why agents do not start: what Kubernetes reports about their DaemonSet and pods, and remedies.
 
-An agent that runs says itself what it misses; one that is not let run cannot. Pure: from events
-and pods.
+A running agent reports itself what it lacks; one that cannot start cannot. Pure: from events and
+pods.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from rankscope_analyzers.text.name_lists import named
 from rankscope_analyzers.text.sanitize import visible
 
 AGENT = "rankscope-agent"
-"""The name of the DaemonSet, and what its pods' names begin with."""
+"""The name of the DaemonSet, and the prefix of its pods' names."""
 
 MOST_SENTENCES = 8
-"""Of a thousand nodes that lack the same thing, one stands for all; there are few other things."""
+"""Reasons shown: of a thousand nodes that lack the same thing, one represents all; there are few
+others."""
 
 MOST_CHARACTERS = 200
 
@@ -63,11 +64,11 @@ REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "say where images are in an overlay of your own, with images: of kustomize",
     ),
 )
-"""What Kubernetes says, and which part of daemonset/ it is about; the first that fits counts."""
+"""What Kubernetes reports, and the part of daemonset/ that it is about; the first match counts."""
 
 
 NO_RESOURCES = re.compile(r"Insufficient [\w./-]{1,64}|Too many pods")
-"""Of "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s)
+"""In "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s)
 [NodeAffinity]", what the one node lacks (kubernetes pkg/scheduler, noderesources)."""
 
 FREE_RESOURCES = (
@@ -77,18 +78,18 @@ FREE_RESOURCES = (
 
 
 STALE_SECONDS = 1200.0
-"""Age of an event that tells nothing of now: the DaemonSet's controller and the kubelet try again
-after a quarter of an hour at the latest (kubernetes pkg/controller/daemon, 1,000 s), and say so."""
+"""Maximum age of an event in seconds: the DaemonSet's controller and the kubelet retry after a
+quarter of an hour at the latest (kubernetes pkg/controller/daemon, 1,000 s), and report it."""
 
 
 def reasons(
     events: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]], now: float
 ) -> tuple[str, ...]:
-    """Return a sentence for each thing that keeps agents from starting, the commonest first.
+    """Return a sentence for each thing that keeps agents from starting, the most common first.
 
     Args:
-        events: that warn of something.
-        pods: of agents, as they are now: what kept one that runs, or is gone, is repaired.
+        events: warnings.
+        pods: of agents, in their present state: what kept one that runs, or is gone, is repaired.
         now: Unix time.
     """
     count: dict[str, int] = {}
@@ -100,7 +101,7 @@ def reasons(
 
 
 def _still_applies(event: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], now: float) -> bool:
-    """Return True if what an event tells of may still be so."""
+    """Return True if the cause of an event may still be present."""
     seen = _last_seen(event)
     if seen is not None and now - seen > STALE_SECONDS:
         return False
@@ -115,7 +116,7 @@ def _still_applies(event: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], 
 
 
 def _last_seen(event: Mapping[str, Any]) -> float | None:
-    """Return when an event came last, None where it does not say; older APIs say it elsewhere."""
+    """Return when an event last occurred, None if unknown; older APIs have it in another field."""
     series = _mapping(event.get("series")).get("lastObservedTime")
     for text in (series, event.get("lastTimestamp"), event.get("eventTime")):
         if isinstance(text, str):
@@ -127,7 +128,7 @@ def _last_seen(event: Mapping[str, Any]) -> float | None:
 
 
 def waiting(pods: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return a sentence for each reason why agents' pods get no place on their nodes.
+    """Return a sentence for each reason why agents' pods are not scheduled to their nodes.
 
     Args:
         pods: of agents, as the API server lists them.
@@ -146,7 +147,7 @@ def waiting(pods: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _unplaced(pod: Mapping[str, Any]) -> str | None:
-    """Return why the scheduler finds no place for a pod, None if it has found one."""
+    """Return why the scheduler does not place a pod, None if it has."""
     status = _mapping(pod.get("status"))
     for condition in _rows(status.get("conditions")):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
@@ -158,7 +159,7 @@ def _unplaced(pod: Mapping[str, Any]) -> str | None:
 
 
 def _meant_for(pod: Mapping[str, Any]) -> str:
-    """Return the node that the DaemonSet made a pod for, which stands in its affinity."""
+    """Return the node that the DaemonSet made a pod for, which its affinity names."""
     affinity = _mapping(_mapping(_mapping(pod.get("spec")).get("affinity")).get("nodeAffinity"))
     required = _mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
     for term in _rows(required.get("nodeSelectorTerms")):

@@ -1,6 +1,6 @@
 """Why a job is not visible: what each source of an agent sees, and what it needs to see the rest.
 
-Pure: from an agent's answers to a list of checks; `commands.doctor` fetches and prints.
+Pure: from an agent's responses to a list of checks; `commands.doctor` fetches and prints.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ State = Literal["seen", "not seen", "off"]
 
 
 def remedy(source: str) -> str:
-    """Return what brings a source, and which part of daemonset/ does so in Kubernetes.
+    """Return what enables a source, and which part of daemonset/ does so in Kubernetes.
 
     Args:
         source: name of a source or of a part of one.
@@ -30,7 +30,7 @@ LOG_SERIES = ("rankscope_nccl_", "rankscope_job_log_")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One source: whether it is seen, what it says, and what to do if it is not."""
+    """One source: whether it is seen, what it shows, and what to do if it is not."""
 
     source: str
     state: State
@@ -40,7 +40,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class AgentFacts:
-    """What one agent answered.
+    """One agent's responses.
 
     Args:
         url: its address.
@@ -48,7 +48,7 @@ class AgentFacts:
         pods: /api/v1/pods.
         ranks: the ranks of /api/v1/ranks.
         page: /metrics as text.
-        placed: the node that an API server says it is on, empty where none was asked.
+        placed: the node that it is on according to an API server, empty if none was queried.
     """
 
     url: str
@@ -60,7 +60,7 @@ class AgentFacts:
 
     @property
     def node(self) -> str:
-        """The node that the agent runs on."""
+        """Return the node that the agent runs on."""
         return self.placed or str(self.health.get("node", self.url))
 
 
@@ -83,7 +83,7 @@ def _collectors(facts: AgentFacts) -> Iterator[Check]:
 
 
 def _parts(facts: AgentFacts) -> Iterator[Check]:
-    """Yield what collectors that work do not see; agents of before say nothing of it."""
+    """Yield what working collectors do not see; older agents do not report it."""
     for name, parts in sorted(_mapping(facts.health.get("unobserved_parts")).items()):
         for part in parts if isinstance(parts, list) else ():
             detail, _, needs = str(part).partition(" (takes ")
@@ -106,7 +106,7 @@ def _pod_sources(facts: AgentFacts) -> Iterator[Check]:
 
 
 def find_pod(facts: AgentFacts, wanted: str) -> Mapping[str, Any] | None:
-    """Find a pod by name, or by namespace/name; one that runs goes before one that has ended."""
+    """Find a pod by name, or by namespace/name; running ones are preferred to ended ones."""
     namespace, _, name = wanted.rpartition("/")
     found = [
         pod

@@ -1,6 +1,6 @@
-"""What injection of the probe has made of a pod's `PYTHONPATH`, by its specification. Pure.
+"""The effect of probe injection on a pod's `PYTHONPATH`, from its specification. Pure.
 
-A container's own variable takes the place of its image's, which cannot be read there.
+A container's own variable replaces its image's, which cannot be read there.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from rankscope_analyzers.text.name_lists import named
 
 SOURCE = "PYTHONPATH"
 PROBE = "rankscope"
-"""In the name of every folder that holds a probe: of the policies, the docs and the package."""
+"""Part of the name of every directory that holds a probe: of the policies, the docs and the
+package."""
 
 REMEDY = "repeat in the pod's env what the image sets as PYTHONPATH; injection keeps it"
 
 
 def python_path_checks(pod: Mapping[str, Any]) -> Sequence[Check]:
-    """Return whether a pod's containers kept a PYTHONPATH of their own; nothing without a probe.
+    """Return whether a pod's containers kept their own PYTHONPATH; nothing without a probe.
 
     Args:
-        pod: as the API server has it.
+        pod: from the API server.
     """
     found = dict(_with_probe(pod))
     alone = [name for name, own in found.items() if not own]

@@ -1,8 +1,8 @@
 """Who is slow among ranks that should be equal: nodes first, then single links. Pure.
 
 A rank is compared with the median of all others, so that one slow rank of four moves nothing. Each
-rate is the best of several: other traffic makes a link slower for a moment, never faster. Who is
-named is far below the others' median, and stands apart from the slowest of them.
+rate is the best of several: other traffic makes a link slower for a moment, never faster. Ranks
+that are named are far below the others' median, and separate from the slowest of them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Limits:
     """When a link is slow.
 
     Args:
-        usual: share of the others' median below which it is.
-        slowest: share of the slowest of the others below which it stands apart from them: where
-            they differ as much among each other, by busy processors or by what the fabric is, a
-            slower one is one more.
+        usual: fraction of the others' median below which it is.
+        slowest: fraction of the slowest of the others below which it is separate from them: if they
+            differ as much among each other, because of busy processors or the fabric, a slower one
+            is one more of them.
     """
 
     usual: float
@@ -33,26 +33,27 @@ class Limits:
 
 
 NAMED = Limits(usual=0.5, slowest=0.6)
-"""Equal links differ less than by half; one that lost a lane, a rail or its RDMA has lost more."""
+"""Equal links differ by less than half; one that lost a lane, a rail or its RDMA has lost more."""
 
 DOUBTFUL = Limits(usual=0.75, slowest=0.9)
-"""What may be slow, or have been disturbed: then all is measured once more."""
+"""What may be slow, or have been disturbed: then everything is measured once more."""
 
 SLOW_DEVICE = 0.85
 """The same for GPUs of one kind, which differ by a few percent."""
 
 SLOW_ECHO = 4.0
-"""How many times the others' round trip is too long: echoes depend on schedulers more than rates
+"""Factor above the others' round trip that is too long: echoes depend on schedulers more than rates
 do."""
 
 ECHO_FLOOR_SECONDS = 0.005
-"""Echoes that are shorter are good on any network: their ratios say nothing."""
+"""Shorter echoes are good on any network, and their ratios meaningless."""
 
 COMPARABLE = 3
-"""Ranks from which on one can be told from the others; of two, each is the other's only peer."""
+"""Ranks from which on one can be distinguished from the others; of two, each is the other's only
+peer."""
 
 MOST_IN_TURN = 64
-"""Slow ranks that are looked for one after the other; where there are more, all at once."""
+"""Slow ranks that are searched for one after the other; if there are more, all at once."""
 
 Kind = Literal["sends", "receives", "link", "echo", "computes", "copies", "sums"]
 
@@ -68,7 +69,7 @@ class Fault:
     Args:
         kind: what is slow: what a rank sends or receives, one link, its echoes, its GPU; or `sums`
             that are wrong.
-        ranks: whose; both ends of a link, the sender first.
+        ranks: the ranks; both ends of a link, the sender first.
         measured: bytes per second, seconds of echoes, or operations per second.
         usual: of its peers, the same unit.
     """
@@ -82,7 +83,8 @@ class Fault:
 def settled(found: Measured, before: Measured | None) -> bool:
     """Return True if measuring once more would not change who is named.
 
-    None is slow, nor nearly so; or two looks in a row name the same ones, and no others nearly.
+    That is, none is slow, or nearly so; or two consecutive looks name the same ones, and no others
+    nearly.
 
     Args:
         found: the best of all looks.
@@ -121,7 +123,7 @@ def faults(found: Measured, limits: Limits = NAMED) -> tuple[Fault, ...]:
 
 
 def comparable(found: Measured) -> bool:
-    """Return True if there are enough ranks with links to say which one is slow."""
+    """Return True if there are enough ranks with links to determine which one is slow."""
     return len({rank for link in found.rates for rank in link}) >= COMPARABLE
 
 
@@ -136,10 +138,10 @@ def _between(rates: Mapping[Link, float]) -> Mapping[Link, float]:
 
 
 def _slow_ranks(rates: Mapping[Link, float], limits: Limits) -> Sequence[Fault]:
-    """Return ranks whose links in one direction are slow, as a rule.
+    """Return ranks whose links in one direction are mostly slow.
 
-    The worst comes first, and then counts no more: each other rank has a link to it, and that is
-    slow on its account.
+    The worst comes first, and is then ignored: each other rank has a link to it, which is slow
+    because of it.
     """
     left = dict(rates)
     found: list[Fault] = []
@@ -188,7 +190,7 @@ Place = TypeVar("Place", int, Link)
 def _apart(
     rates: Mapping[Place, float], usual: Mapping[Place, float], limits: Limits
 ) -> Collection[Place]:
-    """Return what is slow and stands apart from everything that is not."""
+    """Return the slow values that are separate from everything that is not slow."""
     low = {one for one, rate in rates.items() if rate < limits.usual * usual[one]}
     slowest = min((rate for one, rate in rates.items() if one not in low), default=0.0)
     return {one for one in low if rates[one] < limits.slowest * slowest}

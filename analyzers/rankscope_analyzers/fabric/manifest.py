@@ -1,7 +1,7 @@
-"""Manifests of a fabric check in pods of its own, one on each node: bounded in time, and closed.
+"""Manifests of a fabric check in separate pods, one on each node: bounded in time, and closed.
 
-torch.distributed does not authenticate its peers. A NetworkPolicy admits the check's own pods
-alone, as far as the cluster's network keeps policies: secondary networks and hostNetwork keep none.
+torch.distributed does not authenticate its peers. A NetworkPolicy admits only the check's own pods,
+as far as the cluster's network enforces policies: secondary networks and hostNetwork do not.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any, Literal
 from rankscope_analyzers.command import InputError
 
 PORT = 29400
-"""Of the rendezvous; ranks listen on further ports that the kernel chooses."""
+"""Port of the rendezvous; ranks listen on further ports that the kernel chooses."""
 
 START_SECONDS = 600
-"""Beyond the check's own time: scheduling, and pulling an image of some GiB."""
+"""Seconds beyond the check's own time: scheduling, and pulling an image of some GiB."""
 
 MOST_NODES = 4096
 RANK = "rankscope.io/fabric-check"
 """Label of the check's pods; its value is the check's name."""
 
 SLOW, UNDECIDED = 2, 3
-"""Exit codes that say something of the fabric: starting again would only repeat it."""
+"""Exit codes with a result about the fabric: a restart would only repeat it."""
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _RESOURCE = re.compile(r"([a-z0-9./-]{1,253})=([0-9]{1,4})")
@@ -39,14 +39,14 @@ class Pods:
     """Pods that are to check the fabric.
 
     Args:
-        kind: of the object that makes them.
+        kind: of the object that creates them.
         name: of it, and of all that belongs to it.
-        namespace: empty for the one that kubectl takes.
-        image: with torch and Rankscope in it, as the training job's.
-        nodes: number of pods, each on a node of its own.
+        namespace: empty for kubectl's current one.
+        image: with torch and Rankscope in it, like the training job's.
+        nodes: number of pods, each on a separate node.
         gpus: of each pod; 0 measures with gloo.
-        resources: of each pod beside its GPUs, as name=count.
-        networks: secondary networks, as their annotation has them.
+        resources: of each pod in addition to its GPUs, as name=count.
+        networks: secondary networks, as in their annotation.
         cpus: of each pod.
         memory: of each pod, as Kubernetes writes it.
         flags: of the check itself.
@@ -68,7 +68,7 @@ class Pods:
 
 
 def objects(pods: Pods) -> Sequence[Object]:
-    """Return what kubectl is to apply.
+    """Return the objects for kubectl apply.
 
     Raises:
         InputError: a name or a number cannot be used.
@@ -79,7 +79,7 @@ def objects(pods: Pods) -> Sequence[Object]:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": _metadata(pods),
-        # Ranks look each other up before they are ready.
+        # Ranks resolve each other's names before they are ready.
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels},
     }
     own = [{"podSelector": {"matchLabels": labels}}]
@@ -185,7 +185,7 @@ def _container(pods: Pods) -> Object:
         f"--rdzv-endpoint={host}.{pods.name}:{PORT}",
         f"--rdzv-id={pods.name}",
     ]
-    # Locking memory, which RDMA does, takes root here: capabilities that are added reach it alone.
+    # Locking memory, which RDMA does, requires root here: added capabilities reach only root.
     added = {"capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}} if pods.resources else {}
     node = {"fieldRef": {"fieldPath": "spec.nodeName"}}
     return {

@@ -2,7 +2,7 @@
 
 All ranks go through the same rounds. In each round of pairs every rank sends to the one `offset`
 further and receives from the one `offset` before, so that all of them work at once and each link
-carries one message; a receiver's clock measures. Barriers keep rounds apart.
+carries one message; the receiver's clock measures. Barriers separate rounds.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rankscope_analyzers.fabric.measured import DeviceSpeed, Link, Measured, Red
 REPEATS = 3
 ECHOES = 20
 CONFIRMATIONS = 8
-"""How often, at most, what is not clear is measured once more: a fault stays, other traffic and
-busy processors do not."""
+"""How often, at most, unclear results are measured again: a fault stays, other traffic and busy
+processors do not."""
 
 WARM_UPS = 2
 MOST_ITERATIONS = 50
@@ -67,7 +67,7 @@ def measure(plan: Plan, environment: Mapping[str, str] = os.environ) -> Measured
         environment: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them.
 
     Raises:
-        FabricError: a variable is missing, ranks do not meet, or a collective fails.
+        FabricError: a variable is missing, ranks do not connect, or a collective fails.
     """
     lacking = [
         n for n in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if n not in environment
@@ -81,7 +81,7 @@ def measure(plan: Plan, environment: Mapping[str, str] = os.environ) -> Measured
     try:
         with torch.inference_mode():
             return _measured(plan, backend, environment)
-    except (RuntimeError, ValueError, OSError) as error:  # as torch.distributed fails
+    except (RuntimeError, ValueError, OSError) as error:  # how torch.distributed fails
         reason = str(error).partition("\n")[0]
         raise FabricError(f"rank {environment['RANK']}, {backend}: {reason}") from error
 
@@ -114,7 +114,7 @@ def _measured(plan: Plan, backend: str, environment: Mapping[str, str]) -> Measu
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """What one rank measured: its all-reduces, the links to it, echoes of its own, its GPU."""
+    """What one rank measured: its all-reduces, the links to it, its echoes, its GPU."""
 
     host: str
     reductions: Sequence[Reduction]
@@ -124,7 +124,7 @@ class _Own:
 
 
 def _better(own: _Own, links: _Links, plan: Plan, device: torch.device) -> _Own:
-    """Measure links and the GPU once more, and keep the better of both times."""
+    """Measure links and the GPU again, and keep the better of both results."""
     rates, trips = dict(links.rates(plan.link_bytes)), dict(links.round_trips())
     now = _device_speed(device)
     if now is not None and own.device is not None:
@@ -199,7 +199,7 @@ class _Links:
         return (time.perf_counter() - began) / count
 
     def agreed(self, wanted: bool) -> bool:
-        """Return what rank 0 wants, on all ranks."""
+        """Return rank 0's value on all ranks."""
         flag = torch.tensor([int(wanted)], device=self.device)
         dist.broadcast(flag, 0)
         return bool(flag.item())
@@ -233,7 +233,7 @@ class _Links:
         received.wait()
         self._finish()
         ended = time.perf_counter()
-        if sent is not received:  # NCCL has one handle for both; none may be awaited twice on gloo
+        if sent is not received:  # NCCL has one handle for both; on gloo none may be awaited twice
             sent.wait()
         return ended - began
 
@@ -275,7 +275,7 @@ def offsets(ranks: int) -> Sequence[int]:
 
 
 def _device_speed(device: torch.device) -> DeviceSpeed | None:
-    """Return what the GPU computes and copies, None for a CPU."""
+    """Return the speed of the GPU's compute and copies, None for a CPU."""
     if device.type != "cuda":
         return None
     left = torch.randn(GEMM_SIZE, GEMM_SIZE, device=device, dtype=torch.bfloat16)

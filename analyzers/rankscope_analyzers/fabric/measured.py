@@ -1,4 +1,4 @@
-"""What the ranks of a fabric check measured, as rank 0 has it."""
+"""What the ranks of a fabric check measured, gathered on rank 0."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Reduction:
     """All-reduces of one size over all ranks.
 
     Args:
-        message_bytes: what each rank gives.
+        message_bytes: contribution of each rank.
         seconds: mean duration, on the slowest rank.
-        correct: every rank got the right sums.
+        correct: True if every rank got the right sums.
     """
 
     message_bytes: int
@@ -30,14 +30,14 @@ class Reduction:
     def bus_bandwidth(self, ranks: int) -> float:
         """Return bytes per second that each link carries: 2(n-1)/n of the message leave a rank.
 
-        As nccl-tests define it (doc/PERFORMANCE.md), so that it compares with a link's speed.
+        As nccl-tests defines it (doc/PERFORMANCE.md), so that it compares with a link's speed.
         """
         return self.algorithm_bandwidth() * 2 * (ranks - 1) / ranks
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpeed:
-    """What one rank's GPU computes and copies.
+    """The speed of one rank's GPU.
 
     Args:
         flops: floating-point operations per second of a matrix product.
@@ -56,7 +56,7 @@ class Ring:
 
     Args:
         rate: of its slowest link, while all carry at once, bytes per second.
-        seconds: that a small message takes to go round: half of each link's echo.
+        seconds: that a small message takes around the ring: half of each link's echo.
     """
 
     rate: float
@@ -84,7 +84,7 @@ class Measured:
     devices: Mapping[int, DeviceSpeed]
 
     def ring(self) -> Ring | None:
-        """Return what a ring of all ranks in order carries, None where a link of it is unknown."""
+        """Return what a ring of all ranks in order carries, None if a link of it is unknown."""
         ranks = len(self.hosts)
         links = [(rank, (rank + 1) % ranks) for rank in range(ranks)] if ranks > 1 else []
         if not links or not all(one in self.rates and one in self.round_trips for one in links):

@@ -1,4 +1,4 @@
-"""What a fabric check found, as text, as JSON and as an exit code."""
+"""The results of a fabric check, as text, as JSON and as an exit code."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _PHRASES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What was measured, and what follows.
+    """What was measured, and the conclusions.
 
     Args:
         faults: what is slow or wrong, the worst first.
-        below: the usual rate of a link is below what was asked for.
-        minimum: bytes per second that were asked for, None for none.
+        below: True if the usual rate of a link is below the requested one.
+        minimum: the requested bytes per second, None for none.
     """
 
     measured: Measured
@@ -45,7 +45,7 @@ class Conclusion:
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing is slow, 2 if something is, 3 without others to compare with."""
+        """Return 0 if nothing is slow, 2 if something is, 3 without others to compare with."""
         if self.faults or self.below:
             return SLOW
         return 0 if judge.comparable(self.measured) or self.minimum is not None else UNDECIDED
@@ -56,7 +56,7 @@ def conclude(measured: Measured, minimum: float | None) -> Conclusion:
 
     Args:
         measured: of all ranks.
-        minimum: bytes per second that a link must carry as a rule, None for no such demand.
+        minimum: bytes per second that a link must usually carry, None for no such demand.
     """
     usual = judge.usual_rate(measured)
     below = minimum is not None and (usual is None or usual < minimum)
@@ -64,7 +64,7 @@ def conclude(measured: Measured, minimum: float | None) -> Conclusion:
 
 
 def as_object(found: Conclusion) -> Mapping[str, Any]:
-    """Return it as JSON-ready values."""
+    """Return JSON-ready values."""
     measured = found.measured
     ranks, ring = len(measured.hosts), measured.ring()
     return {
@@ -114,7 +114,7 @@ def as_object(found: Conclusion) -> Mapping[str, Any]:
 
 
 def table(measured: Measured) -> Table:
-    """Return the all-reduces for a person."""
+    """Return the all-reduces for people."""
     drawn = Table(title="all-reduce", title_justify="left", box=None)
     for name in ("message", "time", "algorithm bandwidth", "bus bandwidth"):
         drawn.add_column(name, justify="right")
@@ -129,7 +129,7 @@ def table(measured: Measured) -> Table:
 
 
 def lines(found: Conclusion) -> Iterator[str]:
-    """Yield what follows, as sentences."""
+    """Yield the conclusions as sentences."""
     measured = found.measured
     usual = judge.usual_rate(measured)
     if usual is not None:

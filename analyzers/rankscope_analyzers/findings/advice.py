@@ -1,8 +1,8 @@
 """What to do about each kind of finding, and how bad it is: one table for all layers.
 
-A finding may be worse or milder than its kind usually is, and the driver or the kernel may ask for
-an action of its own; the finding's maker then gives one. Nothing else about a kind is known
-anywhere else, but for what it can be the cause of (`fusion.causality`).
+A finding may be worse or milder than its kind usually is, and the driver or the kernel may request
+a specific action; the finding's creator then gives one. This is the only table about kinds, except
+for what each can be the cause of (`fusion.causality`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OWNERS_OF_CAUSES: Mapping[str, Owner] = {
     ),
     causes.NCCL_ERROR: "network",
 }
-"""Who owns what the logs of a failed attempt give as its cause."""
+"""Who owns the cause that the logs of a failed attempt give."""
 
 
 FROZEN_INPUT = Advice(
@@ -35,7 +35,7 @@ FROZEN_INPUT = Advice(
     "RankscopeStragglerData",
     "ml",
 )
-"""Of a rank that waited for its input once, and for long."""
+"""Advice for a rank that waited for its input once, and for long."""
 
 FROZEN_HOST = Advice(
     "ticket",
@@ -44,7 +44,7 @@ FROZEN_HOST = Advice(
     "RankscopeHostStalls",
     "platform",
 )
-"""Of a rank that stood still once, and for long."""
+"""Advice for a rank that stood still once, and for long."""
 
 CODE_ACTIONS: Mapping[Action, str] = {
     "none": "Nothing needs to be done to the node.",
@@ -56,10 +56,10 @@ CODE_ACTIONS: Mapping[Action, str] = {
     "reboot_node": "Drain the node and reboot it.",
     "drain": "Drain the node.",
 }
-"""What the action that an Xid asks for means to those who run the job."""
+"""The meaning of an Xid's action for those who run the job."""
 
 MEMORY_EXHAUSTED = Advice("page", LESS_MEMORY, "RankscopeNodeResourceExhausted", "platform")
-"""Of memory pressure that is about to end in evictions."""
+"""Advice for memory pressure that is about to end in evictions."""
 
 NVLINK_ERRORS = Advice(
     "ticket",
@@ -67,9 +67,9 @@ NVLINK_ERRORS = Advice(
     "RankscopeNvlinkFault",
     "platform",
 )
-"""Of an NVLink that has errors and is up."""
+"""Advice for an NVLink that has errors and is up."""
 
 CABLE_REPORTED = Advice(
     "page", "Look at cable, transceiver and switch port.", "RankscopeLinkFlapping", "network"
 )
-"""Of a link of which the kernel itself reports a fault."""
+"""Advice for a link that the kernel itself reports a fault of."""

@@ -1,4 +1,4 @@
-"""A finding with the advice on its kind: the way in which every analyzer makes one."""
+"""A finding with the advice on its kind; every analyzer creates findings with it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def make_finding(
     cost: Cost | None = None,
     confidence: float | None = None,
 ) -> Finding:
-    """Return a finding with what the table of advice says of its kind.
+    """Return a finding with the advice on its kind.
 
-    Where it is worse or milder than its kind usually is `severity` says so; `instead` is advice in
-    place of the table's.
+    `severity` is for findings that are worse or milder than their kind usually is; `instead` is
+    advice that replaces the table's.
     """
     advice = instead or ADVICE[kind]
     return Finding(

@@ -1,8 +1,8 @@
 """The conclusion of any layer about a job: one type for all layers, so that they can be fused.
 
-Slow steps, a throttled GPU, an Xid, a lossy link, a socket fallback: each is a finding that says
-what, where, since when, by which evidence and at what cost. `fusion.incidents` then asks which of
-them explains which.
+Slow steps, a throttled GPU, an Xid, a lossy link, a socket fallback: each is a finding that states
+what, where, since when, by which evidence and at what cost. `fusion.incidents` then determines
+which of them explains which.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a fault cost: the share of step time over its duration, and the same in GPU-hours."""
+    """The cost of a fault: share of step time over its duration, and the same in GPU-hours."""
 
     lost_fraction: float
     gpu_hours: float
@@ -131,9 +131,10 @@ class Advice:
     """What is usually the same about one kind of finding.
 
     Args:
-        severity: how bad it is unless the finding says otherwise.
+        severity: how bad it is unless the finding overrides it.
         action: what to do first, one or two sentences.
-        runbook: name of the alert whose runbook says more: a file of docs/runbooks without ending.
+        runbook: name of the alert whose runbook has more: a file of docs/runbooks without
+            extension.
         owner: who acts on it.
     """
 
@@ -180,5 +181,5 @@ class Finding:
 
     @property
     def known_cost(self) -> Cost:
-        """The cost, zero if unknown."""
+        """Return the cost, zero if unknown."""
         return self.cost or NO_COST

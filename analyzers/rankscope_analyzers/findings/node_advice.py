@@ -11,7 +11,7 @@ DRAIN_GPU = "Drain the node and restart the job elsewhere; reset the GPU or rebo
 LESS_MEMORY = "Find what fills the node's memory; lower the loaders' prefetching or move it away."
 
 NODE_ADVICE: Mapping[str, Advice] = {
-    # What the cluster says of nodes.
+    # What the cluster reports about nodes.
     "node_leaving": Advice(
         "ticket",
         "Nothing in the job: let it start again elsewhere; kubectl describe node names who takes"

@@ -1,4 +1,4 @@
-"""What to do about findings on checkpoints and on what training says of itself."""
+"""What to do about findings on checkpoints and on what training reports about itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of network attachments: definitions that exist, and addresses that are not given twice."""
+"""Checks of network attachments: definitions that exist, and addresses that are assigned once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Range = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def networks(job: Job) -> Sequence[Network]:
-    """Return what ranks ask for, each network once.
+    """Return the networks that ranks request, each once.
 
     Raises:
         UndecidedError: an annotation cannot be read.
-        NotApplicableError: they ask for none.
+        NotApplicableError: they request none.
     """
     found: dict[tuple[str, str], Network] = {}
     for role in job.ranks:
@@ -43,7 +43,7 @@ def networks(job: Job) -> Sequence[Network]:
 
 
 def attachment_definition(job: Job) -> Outcome:
-    """Check that each network that ranks ask for is defined where they look for it."""
+    """Check that each network that ranks request is defined in the namespace that they name."""
     wanted = networks(job)
     missing = []
     for one in wanted:
@@ -81,17 +81,17 @@ def _unknown(job: Job, one: Network) -> UndecidedError:
 
 
 def configuration(definition: Object) -> Object:
-    """Return a definition's CNI configuration, an empty one where it is no JSON object."""
+    """Return a definition's CNI configuration, an empty one if it is not a JSON object."""
     value = annotation_json(mapping(definition, "spec").get("config"))
     return value if isinstance(value, dict) else {}
 
 
 def ranges_by_network(job: Job) -> dict[str, tuple[str, Sequence[Range]]]:
-    """Return, by network, how it hands out addresses and from which ranges.
+    """Return, by network, its allocator and the ranges that it assigns.
 
     Raises:
-        UndecidedError: a definition or an annotation is not known.
-        NotApplicableError: the job asks for no network.
+        UndecidedError: a definition or an annotation is unknown.
+        NotApplicableError: the job requests no network.
     """
     found: dict[str, tuple[str, Sequence[Range]]] = {}
     for one in networks(job):
@@ -158,7 +158,7 @@ def _host_local(job: Job, name: str, range_: Range) -> Outcome:
 
 
 def pod_addresses(job: Job) -> Outcome:
-    """Check that each pod's secondary addresses are its own, and of the network's range."""
+    """Check that each pod's secondary addresses are unique, and of the network's range."""
     given: dict[str, str] = {}
     for role in job.ranks:
         for name, address in addresses(role):
@@ -206,7 +206,7 @@ def addresses(role: Role) -> Iterator[tuple[str, str]]:
 
 
 def _outside(job: Job, name: str, address: str) -> str:
-    """Return the range that an address should be in and is not, else an empty text."""
+    """Return the range that should contain an address and does not, else an empty text."""
     where, _, short = name.rpartition("/")
     definition = job.cluster.get(KIND, where or job.namespace, short)
     if definition is None:

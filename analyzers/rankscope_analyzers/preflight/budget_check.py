@@ -33,7 +33,7 @@ LAYOUTS = (*EXCHANGES, "other")
 
 
 def target_of(job: Job, given: Target) -> Target:
-    """Return a job's target: as given, else by annotations of the job or of its pods.
+    """Return a job's target: from options, else from annotations of the job or of its pods.
 
     Raises:
         UndecidedError: an annotation cannot be read.
@@ -51,14 +51,14 @@ def leaving_bytes(layout: str, nodes: int, model_bytes: float) -> float:
 
     Args:
         layout: of EXCHANGES.
-        nodes: over which the model is spread.
+        nodes: number of nodes that the model is spread over.
         model_bytes: of all gradients or parameters.
     """
     return EXCHANGES[layout] * (nodes - 1) / nodes * model_bytes
 
 
 def fabric_budget(job: Job) -> Outcome:
-    """Check that what a step exchanges passes through the fabric in the target step time."""
+    """Check that the fabric carries what a step exchanges within the target step time."""
     target = target_of(job, job.settings.target)
     if target.parameters is None or target.step_seconds is None:
         raise NotApplicableError("no size of the model and target step time are given")
@@ -72,7 +72,7 @@ def fabric_budget(job: Job) -> Outcome:
 
 
 def _nodes(job: Job) -> int:
-    """Return over how many nodes the model is spread: one for each pod where they have none yet."""
+    """Return the number of nodes that the model is spread over: one per pod if unassigned."""
     known = {text(role.spec.get("nodeName")) for role in job.ranks}
     return job.pods if "" in known else len(known)
 

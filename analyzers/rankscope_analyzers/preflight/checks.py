@@ -31,7 +31,7 @@ from rankscope_analyzers.preflight.surroundings import Surroundings
 PAGE = "docs/preflight.md"
 
 Subject = TypeVar("Subject")
-"""What a check is of: a job, the nodes of a pool, or the pod that it runs in."""
+"""The subject of a check: a job, the nodes of a pool, or the pod that it runs in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Check(Generic[Subject]):
 
     @property
     def page(self) -> str:
-        """Where the check is described."""
+        """Return the page that describes the check."""
         return f"{PAGE}#{self.id}"
 
 
@@ -127,7 +127,7 @@ class Result:
     outcome: Outcome
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return {
             "id": self.check.id,
             "title": self.check.title,
@@ -139,11 +139,11 @@ class Result:
 def results(
     subject: Subject, checks: Sequence[Check[Subject]], left_out: Sequence[str] = ()
 ) -> Iterator[Result]:
-    """Yield what each check says.
+    """Yield the result of each check.
 
     Args:
         subject: to be checked.
-        checks: that are of such subjects.
+        checks: of such subjects.
         left_out: identifiers of checks that are not wanted.
     """
     for check in checks:
@@ -152,7 +152,7 @@ def results(
 
 
 def pod_results(pod: Surroundings, left_out: Sequence[str] = ()) -> Iterator[Result]:
-    """Yield what the checks of a pod from within say, and those that its variables decide."""
+    """Yield the results of the checks of a pod from within, and of those that variables decide."""
     yield from results(pod, POD_CHECKS, left_out)
     by_variables = [check for check in CHECKS if check.id in pod_checks.FROM_VARIABLES]
     yield from results(pod_checks.as_job(pod), by_variables, left_out)

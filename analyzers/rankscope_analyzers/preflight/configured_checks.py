@@ -1,4 +1,4 @@
-"""Checks of a job by what rankscope.yaml says of the cluster: its fabric, and whose jobs are."""
+"""Checks of a job against the cluster's rankscope.yaml: its fabric, and the projects of jobs."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def fabric_addresses(job: Job) -> Outcome:
 
 
 def _given(job: Job) -> Iterator[tuple[str, Range]]:
-    """Yield addresses in words and as ranges: of the pods, else those that networks hand out.
+    """Yield addresses in words and as ranges: of the pods, else those that networks assign.
 
     Raises:
-        UndecidedError: a definition is not known, or an annotation cannot be read.
+        UndecidedError: a definition is unknown, or an annotation cannot be read.
     """
     found = [one for role in job.ranks for one in addresses(role)]
     yield from ((f"{name}: {address}", _network(address)) for name, address in found)
@@ -58,13 +58,13 @@ def _network(address: str) -> Range:
 
 
 def _is_part(range_: Range, fabric: Sequence[Range]) -> bool:
-    """Return whether all addresses of a range are of the fabric."""
+    """Return True if all addresses of a range belong to the fabric."""
     first, last = range_.network_address, range_.broadcast_address
     return any(first in one and last in one for one in fabric)
 
 
 def _project(job: Job, role: Role) -> Outcome:
-    """Check that tickets and costs of the job reach its project."""
+    """Check that tickets and costs of the job are assigned to its project."""
     known = _configured(job)
     labels = known.labels["project"]
     named = [text(role.labels.get(label)) for label in labels]

@@ -15,16 +15,16 @@ from rankscope_analyzers.preflight.values import Object, mappings
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 MAX_BYTES = 256 << 20
-"""Some 30,000 pods as the API server writes them; more is no file that somebody meant to check."""
+"""Bytes: some 30,000 pods as the API server writes them; a larger file is given by mistake."""
 
 MAX_DEPTH = 100
-"""A PyTorchJob's deepest field is some 20 levels down."""
+"""Levels: a PyTorchJob's deepest field is some 20 levels down."""
 
 _HELM = re.compile(
     r"\{\{-?\s*(?:\.(?:Values|Release|Chart|Capabilities|Files|Template)\b|include\b|template\b"
     r"|if\b|range\b|with\b|end\b|define\b|toYaml\b|tpl\b|/\*)"
 )
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it is there
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if it is available
 
 
 class ManifestError(Exception):
@@ -45,10 +45,10 @@ class Document:
 
 
 def read(paths: Sequence[str]) -> Iterator[Document]:
-    """Yield the objects of files and folders; `-` is standard input.
+    """Yield the objects of files and directories; `-` is standard input.
 
     Raises:
-        ManifestError: one cannot be read, or is no manifest.
+        ManifestError: one cannot be read, or is not a manifest.
     """
     for path in paths:
         if path == "-":
@@ -93,7 +93,7 @@ def parse(text: str, source: str) -> Iterator[Document]:
     """Yield the objects of a manifest's text.
 
     Raises:
-        ManifestError: it is no YAML, or a template that is yet to be rendered.
+        ManifestError: it is not YAML, or a template that must be rendered first.
     """
     template = _HELM.search(text)
     if template:
@@ -112,7 +112,7 @@ def _bodies(text: str, source: str) -> Iterator[tuple[int, object]]:
         try:
             yield 1, untrusted_json.read(text)
         except ValueError:
-            pass  # a flow mapping of YAML; its reader says what is wrong
+            pass  # a flow mapping of YAML; its reader reports what is wrong
         else:
             return
     try:
@@ -129,7 +129,7 @@ def _bodies(text: str, source: str) -> Iterator[tuple[int, object]]:
 
 
 def _refuse_nesting(text: str, source: str) -> None:
-    """Refuse what nests so deeply that libyaml's composer, which recurses, would crash on it."""
+    """Refuse text that nests so deeply that libyaml's composer, which recurses, would crash."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):

@@ -10,7 +10,7 @@ from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, pas
 from rankscope_analyzers.preflight.values import Object, mapping, mappings, number
 
 ENOUGH = 2
-"""Restarts: one for the fault that is sure to come, one for the next before anybody looks."""
+"""Restarts: one for the fault that is sure to come, one for the next before anybody reacts."""
 
 LIMITS: Mapping[str, tuple[tuple[str, ...], int | None]] = {
     "PyTorchJob": (("spec", "runPolicy", "backoffLimit"), None),
@@ -20,7 +20,7 @@ LIMITS: Mapping[str, tuple[tuple[str, ...], int | None]] = {
     "Volcano Job": (("spec", "maxRetry"), 3),
     "RayJob": (("spec", "backoffLimit"), 0),
 }
-"""Where each kind keeps its number of restarts, and what holds without it; None is no limit."""
+"""The field with each kind's number of restarts, and its default; None is no limit."""
 
 _NNODES = re.compile(r"(\d{1,9})(?::(\d{1,9}))?")
 
@@ -62,7 +62,7 @@ STARTED_AGAIN: Mapping[str, tuple[str, ...]] = {
     "Volcano Job": ("retryCount",),
     "RayJob": ("failed",),
 }
-"""Where each kind's status counts what its limit limits, the exact field first."""
+"""The field in each kind's status that counts towards its limit, the exact field first."""
 
 
 def _used(job: Job) -> int:
@@ -126,7 +126,7 @@ def _launcher_bounds(job: Job) -> tuple[str, int, int] | None:
     return None
 
 
-DEFAULT_GRACE = 30  # of a pod that says nothing, in seconds
+DEFAULT_GRACE = 30  # default of a pod, in seconds
 
 
 def _termination_grace(job: Job, role: Role) -> Outcome:

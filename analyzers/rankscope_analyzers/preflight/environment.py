@@ -1,4 +1,4 @@
-"""The environment of a role's container, as far as a manifest says it; secrets are never read."""
+"""The environment of a role's container, as far as a manifest has it; secrets are never read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankscope_analyzers.preflight.values import Object, mapping, mappings, text
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A value that the manifest only points to."""
+    """A value that the manifest only refers to."""
 
     reason: str
 
@@ -23,14 +23,14 @@ class Environment:
 
     Args:
         values: by name.
-        hidden: why there may be more variables, empty where there are none.
+        hidden: why there may be more variables, empty if there are none.
     """
 
     values: Mapping[str, str | Unreadable]
     hidden: str = ""
 
     def get(self, name: str) -> str | None:
-        """Return a variable's value, None where it is not set.
+        """Return a variable's value, None if it is not set.
 
         Raises:
             UndecidedError: the value, or whether there is one, is not in the manifests.
@@ -43,7 +43,7 @@ class Environment:
         return value
 
     def named(self, *prefixes: str) -> Mapping[str, str | Unreadable]:
-        """Return the variables whose names begin in one of these ways."""
+        """Return the variables whose names have one of these prefixes."""
         return {name: value for name, value in self.values.items() if name.startswith(prefixes)}
 
 
@@ -103,7 +103,7 @@ def _config_map_value(job: Job, reference: Object) -> str | Unreadable:
 
 
 def _of_shell(role: Role) -> Mapping[str, str]:
-    """Return what a shell's script exports, as in `export NCCL_DEBUG=INFO`."""
+    """Return what a shell script exports, as in `export NCCL_DEBUG=INFO`."""
     found = {}
     words = list(role.command)
     for before, word in pairwise(words):

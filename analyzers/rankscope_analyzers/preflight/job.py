@@ -1,4 +1,4 @@
-"""A training job as its manifest describes it: its parts, and what their pods are given."""
+"""A training job as its manifest describes it: its parts, and what their pods get."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EFA = "vpc.amazonaws.com/efa"
 
 
 class UndecidedError(Exception):
-    """What a check needs cannot be read; the message says what, and why."""
+    """Data that a check needs cannot be read; the message says which, and why."""
 
 
 class NotApplicableError(Exception):
@@ -38,13 +38,13 @@ class NotApplicableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is known beside the manifests.
+    """What is known in addition to the manifests.
 
     Args:
-        checkpoint_path: folder that checkpoints are written to.
+        checkpoint_path: directory that checkpoints are written to.
         checkpoint_seconds: the longest time that a checkpoint took.
-        target: what a step is to take, and what it exchanges.
-        configuration: of the cluster, None where none was given.
+        target: duration and exchanged bytes of a step.
+        configuration: of the cluster, None if none was given.
     """
 
     checkpoint_path: str | None = None
@@ -54,17 +54,17 @@ class Settings:
 
 
 Key = tuple[str, str, str]
-"""Kind, namespace (empty for what belongs to no namespace) and name of an object."""
+"""Kind, namespace (empty for kinds without namespaces) and name of an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Other objects: those that the manifests hold, or those that the API server was asked for.
+    """Other objects: those in the manifests, or those requested from the API server.
 
     Args:
         objects: by kind, namespace and name.
-        unread: why objects that were asked for are not known.
-        absent: objects that the API server says are not there.
+        unread: why requested objects are unknown.
+        absent: objects that do not exist according to the API server.
     """
 
     objects: Mapping[Key, Object] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Cluster:
     absent: Collection[Key] = frozenset()
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
-        """Return an object, None where it is not known."""
+        """Return an object, None if it is unknown."""
         return self.objects.get((kind, namespace, name))
 
     def lacks(self, kind: str, namespace: str, name: str) -> bool:
@@ -80,7 +80,7 @@ class Cluster:
         return (kind, namespace, name) in self.absent
 
     def unknown(self, kind: str, namespace: str, name: str) -> str:
-        """Return why an object is not known, as the end of a sentence about it."""
+        """Return why an object is unknown, as the end of a sentence about it."""
         if self.lacks(kind, namespace, name):
             return "does not exist"
         why = self.unread.get((kind, namespace, name))
@@ -98,8 +98,8 @@ class NodeInterface:
     """A network interface of a node.
 
     Args:
-        up: None where that is not known.
-        mtu: as the node writes it, empty where it is not known.
+        up: None if unknown.
+        mtu: as the node writes it, empty if unknown.
     """
 
     up: bool | None
@@ -111,13 +111,13 @@ class Role:
     """Pods of a job that are made from one template.
 
     Args:
-        name: what the job calls them: Worker, launcher, a replicated job's name.
-        replicas: how many there are, None where the manifest does not say it.
+        name: its name in the job: Worker, launcher, a replicated job's name.
+        replicas: how many there are, None if the manifest does not specify it.
         metadata: of the template.
         spec: of the pod.
-        has_ranks: they compute, unlike a launcher or an initializer.
-        missing: why the template is incomplete, empty where all of it is known.
-        status: of a pod that exists.
+        has_ranks: True if they compute, unlike a launcher or an initializer.
+        missing: why the template is incomplete, empty if all of it is known.
+        status: of an existing pod.
     """
 
     name: str
@@ -130,12 +130,12 @@ class Role:
 
     @property
     def annotations(self) -> Object:
-        """The annotations of the pods."""
+        """Return the annotations of the pods."""
         return mapping(self.metadata, "annotations")
 
     @property
     def labels(self) -> Object:
-        """The labels of the pods."""
+        """Return the labels of the pods."""
         return mapping(self.metadata, "labels")
 
     @property
@@ -145,18 +145,18 @@ class Role:
 
     @property
     def launches(self) -> bool:
-        """Return True for what starts ranks elsewhere, as MPI's launcher does."""
+        """Return True if it starts ranks elsewhere, as MPI's launcher does."""
         label = text(self.labels.get("training.kubeflow.org/job-role"))
         return "launcher" in {self.name.lower(), label.lower()}
 
     @property
     def containers(self) -> Sequence[Object]:
-        """The containers that are not initializers."""
+        """Return the containers that are not initializers."""
         return mappings(self.spec.get("containers"))
 
     @property
     def trainer(self) -> Object:
-        """The container that computes: the first with GPUs, else the first."""
+        """Return the container that computes: the first with GPUs, else the first."""
         for one in self.containers:
             if any(GPU.fullmatch(name) for name in resources(one)):
                 return one
@@ -164,18 +164,18 @@ class Role:
 
     @property
     def gpus(self) -> int:
-        """GPUs of a pod."""
+        """Return the number of GPUs of a pod."""
         return _count(self.trainer, GPU)
 
     @property
     def rdma(self) -> Mapping[str, float]:
-        """RDMA devices of a pod by the name of the resource."""
+        """Return the RDMA devices of a pod by the name of the resource."""
         found = resources(self.trainer)
         return {name: count for name, count in found.items() if RDMA.fullmatch(name) and count}
 
     @property
     def command(self) -> Sequence[str]:
-        """The words of the container's command and arguments, a shell's script split as well."""
+        """Return the words of the container's command and arguments, shell scripts split too."""
         return [
             word
             for part in (*texts(self.trainer.get("command")), *texts(self.trainer.get("args")))
@@ -191,7 +191,7 @@ class Role:
         """Make sure that what is absent from the template is absent from the pods.
 
         Raises:
-            UndecidedError: the template is only a part.
+            UndecidedError: the template is incomplete.
         """
         if self.missing:
             raise UndecidedError(self.missing)
@@ -217,15 +217,17 @@ class Job:
 
     Args:
         kind: of its object, such as PyTorchJob.
-        namespace: empty where the manifest leaves it open.
-        name: empty where it is generated.
-        source: the file and line that it stands in.
+        namespace: empty if the manifest leaves it open.
+        name: empty if it is generated.
+        source: the file and line of its manifest.
         roles: its parts.
         body: the object itself.
-        cluster: what else the manifests hold.
-        settings: what is known beside them.
-        missing: why the object that makes its pods is not known, empty where it is or none does.
-        interfaces: of the nodes that it is to run on, by node and name; None if that was not asked.
+        cluster: other objects in the manifests.
+        settings: what is known in addition.
+        missing: why the object that creates its pods is unknown, empty if it is known or there is
+            none.
+        interfaces: of the nodes that it is to run on, by node and name; None if that was not
+            requested.
     """
 
     kind: str
@@ -241,20 +243,20 @@ class Job:
 
     @property
     def ranks(self) -> Sequence[Role]:
-        """The parts that compute."""
+        """Return the parts that compute."""
         return [role for role in self.roles if role.has_ranks]
 
     @property
     def pods(self) -> int:
-        """How many pods compute; a part of unknown size counts as one."""
+        """Return how many pods compute; a part of unknown size counts as one."""
         return sum(1 if role.replicas is None else role.replicas for role in self.ranks)
 
     @property
     def several(self) -> bool:
-        """Return True if ranks talk to each other from pod to pod.
+        """Return True if ranks in different pods communicate.
 
         Raises:
-            UndecidedError: the manifest does not say how many pods there are.
+            UndecidedError: the manifest does not specify the number of pods.
         """
         if self.pods > 1:
             return True
@@ -269,15 +271,15 @@ class Job:
 
     @property
     def uses_rdma(self) -> bool:
-        """Return True if a part asks for RDMA devices."""
+        """Return True if a part requests RDMA devices."""
         return any(role.rdma for role in self.ranks)
 
     def need_several(self) -> None:
         """Leave a check that is about more than one pod.
 
         Raises:
-            NotApplicableError: there is one pod only.
-            UndecidedError: the manifest does not say how many pods there are.
+            NotApplicableError: there is only one pod.
+            UndecidedError: the manifest does not specify the number of pods.
         """
         if not self.several:
             raise NotApplicableError("the job has one pod")
@@ -286,8 +288,8 @@ class Job:
         """Leave a check that is about RDMA.
 
         Raises:
-            NotApplicableError: no part asks for RDMA devices.
-            UndecidedError: a part is not known in full.
+            NotApplicableError: no part requests RDMA devices.
+            UndecidedError: a part is not fully known.
         """
         if not self.uses_rdma:
             for role in self.ranks:
@@ -296,7 +298,7 @@ class Job:
 
 
 def annotation_json(value: object) -> object:
-    """Return what a JSON annotation holds, None where it is no JSON."""
+    """Return the content of a JSON annotation, None if it is not JSON."""
     try:
         return untrusted_json.read(text(value))
     except ValueError:
@@ -304,5 +306,5 @@ def annotation_json(value: object) -> object:
 
 
 def replicas(value: object, default: int | None = 1) -> int | None:
-    """Return a number of replicas, the default where none is given."""
+    """Return a number of replicas, the default if none is given."""
     return default if value is None else number(value)

@@ -1,4 +1,4 @@
-"""The jobs that manifests describe, and what they hold beside jobs."""
+"""The jobs that manifests describe, and the other objects in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ JOB_LABELS = (
     "ray.io/cluster",
     "batch.kubernetes.io/job-name",
 )
-"""What launchers put on the pods of one job, the outermost launcher first."""
+"""Labels and annotations that launchers put on the pods of one job, the outermost launcher's
+first."""
 
 USED = frozenset(
     {
@@ -27,14 +28,14 @@ USED = frozenset(
         *("NetworkAttachmentDefinition", "ClusterTrainingRuntime", "TrainingRuntime", "Node"),
     }
 )
-"""Kinds that checks look things up in."""
+"""Kinds in which checks look up objects."""
 
 _CLUSTER_WIDE = frozenset({"PersistentVolume", "StorageClass", "ClusterTrainingRuntime", "Node"})
 
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """What a set of manifests holds.
+    """The content of a set of manifests.
 
     Args:
         jobs: every job, pods of one job together.
@@ -50,8 +51,8 @@ def of_documents(documents: Iterable[Document], namespace: str, settings: Settin
 
     Args:
         documents: their objects.
-        namespace: of objects that name none.
-        settings: what is known beside the manifests.
+        namespace: of objects that specify none.
+        settings: what is known in addition to the manifests.
     """
     objects: dict[tuple[str, str, str], Object] = {}
     jobs: list[Job] = []
@@ -83,7 +84,7 @@ def _namespace(body: Object, default: str) -> str:
 
 
 def with_runtime(job: Job) -> Job:
-    """Return a TrainJob with what its runtime adds as far as that is known, others as they are."""
+    """Return a TrainJob with what its runtime adds as far as that is known, others unchanged."""
     if job.kind != "TrainJob":
         return job
     roles = [
@@ -117,6 +118,6 @@ def _owner(pod: Job) -> str:
 
 
 def of_pod(role: Role) -> Role:
-    """Return a pod's role, marked as one without ranks where its labels say so."""
+    """Return a pod's role, marked as one without ranks if its labels show it."""
     head = text(role.labels.get("ray.io/node-type")) == "head" and not role.gpus
     return replace(role, has_ranks=not role.launches and not head)

@@ -1,4 +1,4 @@
-"""Where each kind of job keeps its pods: templates, replicas, and which of them hold ranks."""
+"""The location of pods in each kind of job: templates, replicas, and which of them hold ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankscope_analyzers.preflight.values import Object, mapping, mappings, numb
 WITHOUT_RANKS = frozenset(
     {"launcher", "ps", "evaluator", "dataset-initializer", "model-initializer"}
 )
-"""Roles that start ranks, keep parameters or fetch data, by their usual names."""
+"""Roles that start ranks, hold parameters or fetch data, by their usual names."""
 
 Reader = Callable[[Object], Iterator[Role]]
 
@@ -106,7 +106,7 @@ def roles_of_pod(pod: Object) -> Iterator[Role]:
 
 
 def _train_job(job: Object) -> Iterator[Role]:
-    """Yield what a TrainJob itself says; `runtimes.completed` adds its runtime."""
+    """Yield the roles of a TrainJob without its runtime, which `runtimes.completed` adds."""
     trainer = mapping(job, "spec", "trainer")
     keys = ("image", "command", "args", "env")
     container = {key: trainer[key] for key in keys if key in trainer}
@@ -132,10 +132,10 @@ KINDS: Mapping[tuple[str, str], tuple[str, Reader]] = {
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("LeaderWorkerSet", _leader_worker_set),
     ("", "Pod"): ("Pod", roles_of_pod),
 }
-"""Every kind that is read: group and kind, what it is called, and what yields its roles."""
+"""Every kind that is read: group and kind, its name, and what yields its roles."""
 
 
 def kind_of(body: Object) -> str:
-    """Return what an object's kind is called, empty for kinds that are not read."""
+    """Return the name of an object's kind, empty for kinds that are not read."""
     group, _, _ = text(body.get("apiVersion")).rpartition("/")
     return KINDS.get((group, text(body.get("kind"))), ("",))[0]

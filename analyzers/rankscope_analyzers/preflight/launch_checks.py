@@ -10,7 +10,7 @@ from rankscope_analyzers.preflight.values import mapping, number, text
 _PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_processes_per_node")
 _ENDPOINTS = ("--rdzv_endpoint", "--rdzv-endpoint", "--master_addr", "--master-addr")
 _AUTOMATIC = frozenset({"auto", "gpu"})
-_SHOWN = 40  # characters of what is no number
+_SHOWN = 40  # characters that are not part of a number
 
 
 def _option(role: Role, names: tuple[str, ...]) -> str | None:
@@ -44,7 +44,7 @@ def _gpu_count(job: Job, role: Role) -> Outcome:
 
 
 def _by_variable(job: Job, role: Role) -> tuple[str, str]:
-    """Return the number of processes by torchrun's variable, or what holds without it."""
+    """Return the number of processes from torchrun's variable, or its default."""
     given = environment(job, role).get("PET_NPROC_PER_NODE")
     if given is not None:
         return given, "PET_NPROC_PER_NODE"
@@ -102,7 +102,7 @@ def _rendezvous_host(job: Job, role: Role) -> Outcome:
 
 
 def _hosts(job: Job) -> set[str]:
-    """Return the host names of a job's pods, and of services that its controller makes."""
+    """Return the host names of a job's pods, and of services that its controller creates."""
     found = {job.name}
     for role in job.roles:
         if role.is_pod:
@@ -130,7 +130,7 @@ def _names(job: Job, role: Role, index: int) -> set[str]:
 
 
 def _resembles(host: str, job: Job) -> bool:
-    """Return True if a host is named like a pod of this job, or of the kind of job that it is."""
+    """Return True if a host is named like a pod of this job, or of a job of its kind."""
     roles = {role.name.lower() for role in job.roles} | {
         "master",
         "worker",

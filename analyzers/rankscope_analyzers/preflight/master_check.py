@@ -1,4 +1,4 @@
-"""Check that the interface which a secondary network hangs on exists, and is up, on every node."""
+"""Check that the interface below a secondary network exists, and is up, on every node."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ MASTER_KEYS: Mapping[str, str] = {
     "vlan": "master",
     "host-device": "device",
 }
-"""Where each CNI plugin has the node's interface (containernetworking/plugins, docs of each)."""
+"""The field with the node's interface of each CNI plugin (containernetworking/plugins, docs of
+each)."""
 
 NOT_SHOWN = (".", "vlan", "br", "dummy")
-"""What names of interfaces hold that are made on others: agents show hardware and bonds alone."""
+"""Parts of names of virtual interfaces: agents show only hardware and bonds."""
 
 MOST_SHOWN = 32
-"""Interfaces that an agent shows one by one; of a node with as many, some may be missing."""
+"""Interfaces that an agent shows individually; on a node with as many, some may be missing."""
 
 
 def masters(job: Job) -> Iterator[tuple[str, str]]:
-    """Yield the name of each network that names an interface of the node, and that interface."""
+    """Yield the name of each network that uses an interface of the node, and that interface."""
     for one in networks(job):
         definition = job.cluster.get("NetworkAttachmentDefinition", one.namespace, one.name)
         for plugin in plugins(configuration(definition or {})):
@@ -38,7 +39,7 @@ def masters(job: Job) -> Iterator[tuple[str, str]]:
 
 
 def attachment_master(job: Job) -> Outcome:
-    """Check that every node has the interfaces that the job's networks hang on."""
+    """Check that every node has the interfaces that the job's networks use."""
     wanted = dict(masters(job))
     if not wanted:
         raise NotApplicableError("no network that is known names an interface of the nodes")

@@ -1,4 +1,4 @@
-"""Checks of shared memory, of locked memory, and of what keeps a rank's CPUs and memory near."""
+"""Checks of shared memory, of locked memory, and of the locality of a rank's CPUs and memory."""
 
 from __future__ import annotations
 

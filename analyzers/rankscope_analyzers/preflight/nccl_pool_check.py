@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rankscope_analyzers.intake.observed import Series
 
 Versions = Mapping[str, Mapping[str, set[str]]]
-"""The nodes of each version, by whose version it is."""
+"""The nodes of each version, by job."""
 
 
 def nccl_version(pool: Pool) -> Outcome:
@@ -47,7 +47,7 @@ def _libraries(pool: Pool) -> Versions:
 
 
 def _silent(pool: Pool, known: Versions) -> str:
-    """Return on which nodes ranks of a job have not logged theirs, empty where all have."""
+    """Return the nodes on which ranks of a job have not logged a version, empty if all have."""
     for job, versions in sorted(known.items()):
         ranks = {one.node for one in pool.observed.of(training.RANK_INFO, job_id=job)}
         blind = sorted(ranks - {node for nodes in versions.values() for node in nodes})

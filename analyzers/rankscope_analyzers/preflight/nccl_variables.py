@@ -58,7 +58,7 @@ REPLACED: Mapping[str, str] = {
     "NCCL_BLOCKING_WAIT": "TORCH_NCCL_BLOCKING_WAIT since PyTorch 2.2",
     "NCCL_DESYNC_DEBUG": "TORCH_NCCL_DESYNC_DEBUG since PyTorch 2.2",
 }
-"""Variables of before: what to use instead."""
+"""Earlier variables: what to use instead."""
 
 # Plugins read variables of their own, which no list of NCCL's can hold.
 FOREIGN = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_INSPECTOR_", "NCCL_TUNER_", "NCCL_RCCL_")

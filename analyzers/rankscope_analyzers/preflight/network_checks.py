@@ -72,9 +72,9 @@ def _devices(role: Role) -> str:
 
 
 def matching(pattern: str, interfaces: list[str]) -> list[str]:
-    """Return the interfaces that a value of NCCL_SOCKET_IFNAME means, as NCCL reads it.
+    """Return the interfaces that a value of NCCL_SOCKET_IFNAME selects, as NCCL reads it.
 
-    `^` excludes, `=` takes names exactly, else names are prefixes (NCCL, src/misc/socket.cc).
+    `^` excludes, `=` matches names exactly, else names are prefixes (NCCL, src/misc/socket.cc).
     """
     excludes = pattern.startswith("^")
     rest = pattern.removeprefix("^")
@@ -249,13 +249,13 @@ def _host_network_dns(job: Job, role: Role) -> Outcome:
 
 
 def secondary_interface(job: Job) -> Outcome:
-    """Check that each pod has the networks that it asks for, with one MTU on all pods."""
+    """Check that each pod has the networks that it requests, with one MTU on all pods."""
     outcome = of_ranks(_secondary_interface)(job)
     return outcome if outcome.verdict != "pass" else _one_mtu(job) or outcome
 
 
 def _one_mtu(job: Job) -> Outcome | None:
-    """Return a warning where pods that exist have a network with several MTUs."""
+    """Return a warning if existing pods have a network with several MTUs."""
     by_network: dict[str, dict[str, str]] = {}
     for role in job.ranks:
         for one in attached(role) or ():

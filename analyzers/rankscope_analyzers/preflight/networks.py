@@ -1,4 +1,4 @@
-"""The networks that a pod asks for, and the interfaces that it therefore has.
+"""The networks that a pod requests, and the interfaces that it therefore has.
 
 Format: the network custom resource definition de-facto standard of the Network Plumbing Working
 Group, and GKE's multi-networking annotation.
@@ -23,13 +23,13 @@ _SHORT = re.compile(r"(?:([a-z0-9.-]+)/)?([a-z0-9.-]+)(?:@([\w.-]+))?")
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A secondary network that a pod asks for.
+    """A secondary network that a pod requests.
 
     Args:
         namespace: of its definition, empty for the pod's own.
         name: of its definition.
-        interface: that it becomes in the pod.
-        ips: addresses that the pod asks for.
+        interface: its name in the pod.
+        ips: addresses that the pod requests.
     """
 
     namespace: str
@@ -39,10 +39,10 @@ class Network:
 
 
 def requested(role: Role) -> Sequence[Network]:
-    """Return the secondary networks that a role's pods ask for.
+    """Return the secondary networks that a role's pods request.
 
     Raises:
-        ValueError: the annotation cannot be read; the message says what it holds.
+        ValueError: the annotation cannot be read; the message describes its content.
     """
     networks = text(role.annotations.get(REQUESTED)).strip()
     found = _json(networks) if networks.startswith("[") else _short(networks)
@@ -86,7 +86,7 @@ def _short(value: str) -> list[Network]:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """An interface of a pod that exists, as Multus reports it."""
+    """An interface of an existing pod, as Multus reports it."""
 
     network: str
     interface: str
@@ -96,7 +96,7 @@ class Attached:
 
 
 def attached(role: Role) -> Sequence[Attached] | None:
-    """Return the interfaces of a pod that exists, None where no status is known."""
+    """Return the interfaces of an existing pod, None if its status is unknown."""
     value = annotation_json(role.annotations.get(STATUS))
     if not isinstance(value, list):
         return None
@@ -113,7 +113,7 @@ def attached(role: Role) -> Sequence[Attached] | None:
 
 
 def secondary_interfaces(role: Role) -> Sequence[str]:
-    """Return the names of a pod's interfaces beside its default one.
+    """Return the names of a pod's interfaces other than its default one.
 
     Raises:
         UndecidedError: it shares the node's interfaces, or its annotation cannot be read.

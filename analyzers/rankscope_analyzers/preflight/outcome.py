@@ -17,10 +17,11 @@ class Outcome:
 
     Args:
         verdict: pass, warn, fail or skip.
-        seen: what the manifest says; of a skip, its reason.
-        expected: what it should say, empty where there is nothing to complain about.
+        seen: the content of the manifest; the reason for a skip.
+        expected: what it should be, empty if nothing is wrong.
         remedy: what to change.
-        undecided: a skip because something could not be read, not because nothing is to check.
+        undecided: True for a skip because something could not be read, not because there is nothing
+            to check.
     """
 
     verdict: Verdict
@@ -30,7 +31,7 @@ class Outcome:
     undecided: bool = False
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return {
             "verdict": self.verdict,
             "seen": self.seen,
@@ -56,7 +57,7 @@ def failed(seen: str, expected: str, remedy: str) -> Outcome:
 
 
 def outcome_of(check: Callable[[], Outcome]) -> Outcome:
-    """Return what a check concludes, or why it concludes nothing."""
+    """Return a check's conclusion, or why it has none."""
     try:
         return check()
     except NotApplicableError as reason:
@@ -66,7 +67,7 @@ def outcome_of(check: Callable[[], Outcome]) -> Outcome:
 
 
 def gravity(outcome: Outcome) -> int:
-    """Return how much an outcome counts beside others: the worst one is shown."""
+    """Return the weight of an outcome: the worst one is shown."""
     if outcome.undecided:
         return 2
     return {"fail": 4, "warn": 3, "pass": 1, "skip": 0}[outcome.verdict]

@@ -51,7 +51,7 @@ def _together(
     remedy: str,
     or_finer: Callable[[str], bool] = lambda key: False,
 ) -> Outcome:
-    """Return whether pods are kept together in, and not spread over, one kind of place."""
+    """Return whether pods are kept together in, and not spread over, one kind of location."""
     for key, must in spreads(role):
         if wanted(key):
             seen = f"topologySpreadConstraints spread the job over {key}"

@@ -1,4 +1,4 @@
-"""Where pods that exist are: the zones and racks of their nodes, by the nodes' labels."""
+"""Where existing pods are: the zones and racks of their nodes, by the nodes' labels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Places = Mapping[str, Counter[str]]
 
 
 def places(job: Job, wanted: Callable[[str], bool]) -> Places | None:
-    """Return where a job's pods are, None where templates alone, or no nodes, are known.
+    """Return where a job's pods are, None if only templates, or no nodes, are known.
 
     Args:
-        job: of which pods may exist.
-        wanted: which labels of nodes say it.
+        job: whose pods may exist.
+        wanted: selects the labels of nodes that show it.
 
     Raises:
-        UndecidedError: a node that was asked for is not known, or lacks a label that others have.
+        UndecidedError: a requested node is unknown, or lacks a label that others have.
         NotApplicableError: no node has such a label.
     """
     placed = [role for role in job.ranks if text(role.spec.get("nodeName"))]
@@ -48,7 +48,7 @@ def _labels(job: Job, role: Role) -> Mapping[str, object] | None:
     """Return a node's labels, with those that Kubernetes copies to the pod.
 
     Raises:
-        UndecidedError: the node was asked for and is not known.
+        UndecidedError: the node was requested and is unknown.
     """
     name = text(role.spec.get("nodeName"))
     node = job.cluster.get("Node", "", name)
@@ -66,5 +66,5 @@ def is_shared_place(key: str) -> bool:
 
 
 def described(values: Counter[str]) -> str:
-    """Return how many pods are where."""
+    """Describe how many pods are where."""
     return listed([f"{value} ({count})" for value, count in sorted(values.items())])

@@ -1,4 +1,4 @@
-"""What binds a job's pods to a place: affinity, selectors, Kueue's and JobSet's annotations."""
+"""Placement constraints of a job's pods: affinity, selectors, annotations of Kueue and JobSet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RACK_PREFIXES = (
     "oci.oraclecloud.com/rdma.",
     "nvidia.com/gpu.clique",
 )
-"""Labels of nodes that say block, rack or leaf switch."""
+"""Labels of nodes for a block, rack or leaf switch."""
 
 _REQUIRED = (
     "kueue.x-k8s.io/podset-required-topology",
@@ -61,7 +61,7 @@ def _one_value(expression: Object) -> bool:
 
 
 def preferred(role: Role) -> set[str]:
-    """Return the labels of nodes in which pods of a role agree where that is possible."""
+    """Return the labels of nodes in which pods of a role agree if possible."""
     found = {text(role.annotations[_PREFERRED])} if _PREFERRED in role.annotations else set()
     return found | set(_pod_terms(role, "podAffinity", required_only=False))
 

@@ -29,7 +29,7 @@ FROM_VARIABLES = (
 
 
 def as_job(pod: Surroundings) -> Job:
-    """Return a job of which this pod is one of several, with the variables that it really has."""
+    """Return a job of which this pod is one of several, with its actual variables."""
     limits = {"nvidia.com/gpu": pod.gpus or 0, "rdma/devices": len(pod.rdma or ())}
     variables = [{"name": name, "value": value} for name, value in pod.variables.items()]
     container = {"name": "this", "env": variables, "resources": {"limits": limits}}
@@ -56,7 +56,7 @@ def shared_memory(pod: Surroundings) -> Outcome:
 
 
 def locked_memory(pod: Surroundings) -> Outcome:
-    """Check that memory may be locked, as RDMA does."""
+    """Check that memory may be locked, as RDMA requires."""
     if pod.rdma is None:
         raise UndecidedError("/dev/infiniband cannot be listed")
     if not pod.rdma:
@@ -75,7 +75,7 @@ def locked_memory(pod: Surroundings) -> Outcome:
 
 
 def interfaces(pod: Surroundings) -> Outcome:
-    """Check that NCCL_SOCKET_IFNAME means an interface of the pod that is up."""
+    """Check that NCCL_SOCKET_IFNAME selects an interface of the pod that is up."""
     if pod.interfaces is None:
         raise UndecidedError("the pod's interfaces cannot be listed")
     value = pod.variables.get("NCCL_SOCKET_IFNAME", "")
@@ -106,7 +106,7 @@ def interfaces(pod: Surroundings) -> Outcome:
 
 
 def rdma(pod: Surroundings) -> Outcome:
-    """Check that RDMA devices are there, may be opened, and have active ports."""
+    """Check that RDMA devices exist, may be opened, and have active ports."""
     if pod.rdma is None:
         raise UndecidedError("/dev/infiniband cannot be listed")
     wanted = pod.variables.get("NCCL_IB_HCA", "")
@@ -134,7 +134,7 @@ def rdma(pod: Surroundings) -> Outcome:
 
 
 def _without_ports(value: str) -> str:
-    """Return NCCL_IB_HCA without the port that may stand behind each name."""
+    """Return NCCL_IB_HCA without the port that may follow each name."""
     return ",".join(one.partition(":")[0] for one in value.split(","))
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rankscope_analyzers.intake.observed import Observed, Series
 
 PORT_ACTIVE = 4.0
-"""Of the states of RDMA ports: from here on data goes through."""
+"""States of RDMA ports in which data passes: this one and higher ones."""
 
 READS: tuple[Metric, ...] = (
     gpus.GPU_INFO,
@@ -65,9 +65,9 @@ class Pool:
 
     Args:
         observed: their series.
-        silent: a sentence for each agent that gave nothing.
+        silent: a sentence for each agent that returned nothing.
         now_unix_seconds: when it was read.
-        since_unix_seconds: errors before do not count.
+        since_unix_seconds: earlier errors do not count.
     """
 
     observed: Observed
@@ -88,7 +88,7 @@ class Pool:
         return found
 
     def read(self, metric: Metric, what: str) -> Mapping[str, Sequence[Series]]:
-        """Return a metric's series by node, where every node has some.
+        """Return a metric's series by node, if every node has some.
 
         Raises:
             NotApplicableError: no node has any.
@@ -132,7 +132,7 @@ def interfaces(pool: Pool) -> Mapping[str, Mapping[str, NodeInterface]]:
 def least_rails(pool: Pool) -> float | None:
     """Return the rate of the slowest node over its active RDMA ports, bytes per second.
 
-    None where a node shows none.
+    The result is None if a node shows none.
     """
     active = {
         (one.node, one.labels.get("device"), one.labels.get("port"))
@@ -151,9 +151,9 @@ def alike(by_node: Mapping[str, object], what: str, remedy: str, *, hard: bool) 
 
     Args:
         by_node: what each has.
-        what: of which they have it, such as "driver".
+        what: its name, such as "driver".
         remedy: what to do about the odd ones.
-        hard: a difference keeps a job from its speed, rather than risks it.
+        hard: True if a difference makes a job slower, rather than being a risk.
     """
     counts = Counter(by_node.values())
     ordered = sorted(counts, key=lambda value: (-counts[value], str(value)))
@@ -174,11 +174,11 @@ def none_of(
 
     Args:
         places: where it is wrong, such as "GPU 3 of node a".
-        sound: what to say where there are none.
-        seen: what is wrong, before the places.
+        sound: what to report if there are none.
+        seen: what is wrong, before the locations.
         expected: how it should be.
         remedy: what to do about it.
-        hard: it fails the nodes rather than warns.
+        hard: True to fail the nodes rather than warn.
     """
     wrong = sorted(set(places))
     if not wrong:
@@ -198,5 +198,5 @@ def where(
     bad: Callable[[Series], bool],
     name: Callable[[Series], str] = gpu_of,
 ) -> list[str]:
-    """Return what the series that are bad are about."""
+    """Return what the faulty series are about."""
     return [name(series) for several in found.values() for series in several if bad(series)]

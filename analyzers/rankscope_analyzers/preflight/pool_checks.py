@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from rankscope_analyzers.intake.observed import Series
 
 WHOLE = 0.99
-"""Share of its possible PCI bandwidth from which on a link is whole: the ratio is rounded."""
+"""Fraction of the possible PCI bandwidth from which on a link is whole: the ratio is rounded."""
 
 CLOCK_ERROR_SECONDS = 0.1
-"""Clocks further apart make the order of events on two nodes uncertain; NTP keeps 0.01 s."""
+"""Clocks further apart make the order of events on two nodes uncertain; NTP achieves 0.01 s."""
 
 BAD_XIDS = frozenset(("error", "fatal"))
 NO_ACTION = frozenset(("none", ""))
@@ -60,7 +60,7 @@ def driver(pool: Pool) -> Outcome:
 
 
 def gpu_state(pool: Pool) -> Outcome:
-    """Check that the driver reaches every GPU and asks for nothing."""
+    """Check that the driver reaches every GPU and requests no action."""
     lost = where(pool.of(gpus.GPU_LOST), lambda one: one.last > 0)
     lost += where(pool.of(gpus.GPU_UNRESPONSIVE), lambda one: one.last > 0)
     asked = where(
@@ -81,7 +81,7 @@ def gpu_state(pool: Pool) -> Outcome:
 
 
 def memory_rows(pool: Pool) -> Outcome:
-    """Check that no GPU's memory waits for a repair or has none left."""
+    """Check that no GPU's memory waits for a repair or is beyond repair."""
     pool.read(gpus.GPU_INFO, "GPUs")
     metrics = (gpus.GPU_REMAP_FAILURE, gpus.GPU_REMAP_PENDING, gpus.GPU_RETIRED_PENDING)
     found = [pool.of(metric) for metric in metrics]
@@ -117,7 +117,7 @@ def _is_lost(series: Series, scope: str) -> bool:
 
 
 def xids(pool: Pool) -> Outcome:
-    """Check that the kernel reported no bad Xid or SXid lately."""
+    """Check that the kernel reported no serious Xid or SXid recently."""
     recent = where(
         pool.of(kernel_log.XID_LAST),
         lambda one: one.labels.get("severity") in BAD_XIDS and _is_recent(pool, one),
@@ -244,7 +244,7 @@ def firmware(pool: Pool) -> Outcome:
 
 
 def clocks(pool: Pool) -> Outcome:
-    """Check that every node's clock is kept."""
+    """Check that every node's clock is synchronised."""
     found = pool.read(host.CLOCK_SYNCHRONIZED, "state of the clock")
     loose = where(found, lambda one: one.last < 1, lambda one: f"node {one.node}")
     loose += where(

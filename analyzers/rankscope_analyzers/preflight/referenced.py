@@ -1,6 +1,6 @@
-"""Which other objects of a cluster decide what checks say of a job. Secrets are never among them.
+"""Which other objects of a cluster determine the checks of a job. Secrets are never among them.
 
-Pure: names alone; `running` reads them.
+Pure: names only; `running` reads them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def referenced(job: Job) -> Iterator[Key]:
 def _networks(job: Job, role: Role) -> Iterator[Key]:
     try:
         networks = requested(role)
-    except ValueError:  # a check says so
+    except ValueError:  # a check reports it
         return
     for one in networks:
         yield "NetworkAttachmentDefinition", one.namespace or job.namespace, one.name

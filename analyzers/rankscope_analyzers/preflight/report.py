@@ -1,4 +1,4 @@
-"""What checks say, as a table, as JSON and as JUnit's XML, and as an exit code."""
+"""The results of checks, as a table, as JSON and as JUnit's XML, and as an exit code."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Checked(Protocol):
 
     @property
     def title(self) -> str:
-        """What it is, and where it was read."""
+        """Return what it is, and where it was read."""
         ...
 
     @property
     def results(self) -> Sequence[Result]:
-        """What each check says of it."""
+        """Return the results of its checks."""
         ...
 
 
@@ -41,11 +41,11 @@ class CheckedPool:
 
     @property
     def title(self) -> str:
-        """How many nodes there are."""
+        """Return how many nodes there are."""
         return f"{len(self.nodes)} node{'s' * (len(self.nodes) != 1)}"
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return {"nodes": list(self.nodes), "checks": [one.as_object() for one in self.results]}
 
 
@@ -57,7 +57,7 @@ class CheckedPod:
     title: str = "this pod"
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return {"checks": [one.as_object() for one in self.results]}
 
 
@@ -70,12 +70,12 @@ class CheckedJob:
 
     @property
     def title(self) -> str:
-        """The job's kind and name, and where it stands."""
+        """Return the job's kind and name, and its location."""
         name = "/".join(filter(None, (self.job.namespace, self.job.name or "without a name")))
         return f"{self.job.kind} {name} ({self.job.source})"
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return {
             "kind": self.job.kind,
             "namespace": self.job.namespace,
@@ -92,7 +92,7 @@ class Answer:
 
     Args:
         jobs: of manifests and of the cluster.
-        pool: the nodes, None where none were asked for; so is the pod.
+        pool: the nodes, None if none were requested; likewise the pod.
         passed_over: objects of kinds that no check knows: source and kind.
         not_read: sentences about what of jobs in the cluster could not be read.
     """
@@ -105,13 +105,13 @@ class Answer:
 
     @property
     def checked(self) -> Sequence[Checked]:
-        """All that was checked, in the order in which it is shown."""
+        """Return all that was checked, in the order in which it is shown."""
         pool: list[Checked] = [self.pool] if self.pool else []
         pod: list[Checked] = [self.pod] if self.pod else []
         return [*self.jobs, *pool, *pod]
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return {
             "jobs": [one.as_object() for one in self.jobs],
             "passed_over": [{"source": at, "kind": kind} for at, kind in self.passed_over],
@@ -126,7 +126,7 @@ def exit_code(checked: Sequence[Checked], *, strict: bool) -> int:
 
     Args:
         checked: what was checked.
-        strict: a warning counts as a failure.
+        strict: True if a warning counts as a failure.
     """
     outcomes = [result.outcome for one in checked for result in one.results]
     bad = {"fail", "warn"} if strict else {"fail"}
@@ -136,7 +136,7 @@ def exit_code(checked: Sequence[Checked], *, strict: bool) -> int:
 
 
 def table(one: Checked) -> Table:
-    """Return results for a person, without what does not apply."""
+    """Return results for people, without what does not apply."""
     drawn = Table(title=escape(one.title), title_justify="left", box=None)
     for name in ("check", "verdict", "seen", "what to do"):
         drawn.add_column(name, overflow="fold")

@@ -1,4 +1,4 @@
-"""A job as the cluster has it: its pods, the object that makes them, and what both name."""
+"""A job in the cluster: its pods, the object that creates them, and the objects that both name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rankscope_analyzers.workloads.kinds import KINDS
 
 ENDED = frozenset(("Succeeded", "Failed"))
 ROUNDS = 3
-"""Of reading what is named: a runtime names claims, and a claim its volume."""
+"""Rounds of reading named objects: a runtime names claims, and a claim its volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Running:
     """A job of the cluster.
 
     Args:
-        job: with all that could be read of what it names.
+        job: with all objects that it names and that could be read.
         nodes: that its pods are on.
         not_read: sentences about what could not be read.
     """
@@ -39,13 +39,13 @@ class Running:
 
 
 def read(job_id: str, api: Api, access: ClusterAccess, settings: Settings) -> Running:
-    """Return a job as it is in the cluster, by its object alone while it has no pods.
+    """Return a job in the cluster, from its object alone while it has no pods.
 
     Args:
         job_id: namespace/name.
         api: the API server.
         access: the same server, for the pods.
-        settings: what is known beside it.
+        settings: what is known in addition.
 
     Raises:
         ClusterError: there is no such job, its pods have ended, or the API server refuses.
@@ -76,10 +76,10 @@ def _with(job: Job, known: NamedObjects) -> Job:
 
 
 def _of_pods(job_id: str, found: JobObjects, settings: Settings) -> Job:
-    """Return a job of pods that have not ended, with the object that makes them.
+    """Return a job of pods that have not ended, with the object that creates them.
 
     Raises:
-        ClusterError: all of them have.
+        ClusterError: all of them have ended.
     """
     namespace, _, name = job_id.partition("/")
     lasting = [one for one in found.pods if not _has_ended(one)]
@@ -108,9 +108,9 @@ def _owned(pods: Sequence[Object]) -> bool:
 
 
 def _maker(owners: Sequence[Mapping[str, Any]]) -> tuple[str, Object]:
-    """Return the kind and the object that says how often a job starts again.
+    """Return the kind and the object that defines how often a job restarts.
 
-    That is the outermost owner; a TrainJob leaves it to the JobSet that it makes.
+    That is the outermost owner; a TrainJob leaves it to the JobSet that it creates.
     """
     known = [(kinds.kind_of(one), one) for one in owners]
     usable = [(kind, one) for kind, one in known if kind]
@@ -131,10 +131,10 @@ def _maker(owners: Sequence[Mapping[str, Any]]) -> tuple[str, Object]:
 
 
 def _of_object(api: Api, job_id: str, found: JobObjects, settings: Settings) -> Job:
-    """Return a job that has no pods so far, by its object.
+    """Return a job that has no pods so far, from its object.
 
     Raises:
-        ClusterError: no object of a kind that is known has this name, or none may be read.
+        ClusterError: no object of a known kind has this name, or none may be read.
     """
     namespace, _, name = job_id.partition("/")
     asked = NamedObjects()

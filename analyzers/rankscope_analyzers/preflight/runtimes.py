@@ -1,4 +1,4 @@
-"""A TrainJob completed by its runtime, where the manifests hold that as well."""
+"""A TrainJob completed by its runtime, if the manifests include it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def runtime_of(body: Object, namespace: str) -> Key:
 
 
 def completed(body: Object, namespace: str, role: Role, cluster: Cluster) -> Role:
-    """Return a TrainJob's role with what its runtime adds, unchanged where that is not known."""
+    """Return a TrainJob's role with what its runtime adds, unchanged if that is unknown."""
     key = runtime_of(body, namespace)
     runtime = cluster.get(*key)
     if runtime is None:

@@ -1,4 +1,4 @@
-"""What a training step is to take and what it exchanges, from options and annotations."""
+"""The target duration and exchanged bytes of a training step, from options and annotations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from rankscope_analyzers.preflight.values import Object, text
 
 ANNOTATIONS = "rankscope.io/"
-"""What the names of annotations begin with: rankscope.io/step-seconds, rankscope.io/parameters."""
+"""Prefix of the names of annotations: rankscope.io/step-seconds, rankscope.io/parameters."""
 
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([kKmMbBgGtT]?)")
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
@@ -22,7 +22,7 @@ def count(value: str) -> float:
     """Return a number such as 0.5, 350M, 7B or 1.5T.
 
     Raises:
-        TargetError: it is none, or not positive.
+        TargetError: it is not a number, or not positive.
     """
     match = _NUMBER.fullmatch(value.strip())
     found = float(match[1]) * _FACTORS[match[2].lower()] if match else 0.0
@@ -33,14 +33,14 @@ def count(value: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a step is to take, and what it exchanges; None stands for what is unknown.
+    """The target duration and exchanged bytes of a step; None is unknown.
 
     Args:
         parameters: of the model.
         step_seconds: of the target.
         layout: all-reduce, sharded, or another one.
         parameter_bytes: of one parameter, or of its gradient, on the wire.
-        overlap: share of a step behind which communication may hide.
+        overlap: fraction of a step that can hide communication.
         node_gbits: Gbit/s that leave a node over all its rails.
     """
 
@@ -53,15 +53,15 @@ class Target:
 
 
 DEFAULTS = Target(parameter_bytes=2.0, overlap=0.5)
-"""bfloat16 on the wire, as mixed precision has it; and the backward pass is two thirds of what is
-computed, of which the last part hides nothing."""
+"""bfloat16 on the wire, as in mixed precision; the backward pass is two thirds of the compute, and
+its last part hides nothing."""
 
 
 def of_annotations(annotations: Object) -> Target:
-    """Return what annotations such as `rankscope.io/step-seconds` say.
+    """Return the values of annotations such as `rankscope.io/step-seconds`.
 
     Raises:
-        TargetError: a value is none.
+        TargetError: a value is invalid.
     """
     found: dict[str, float | str] = {}
     for one in fields(Target):
@@ -75,7 +75,7 @@ def of_annotations(annotations: Object) -> Target:
 
 
 def filled(first: Target, *others: Target) -> Target:
-    """Return a target with what is missing taken from others, in their order."""
+    """Return a target with missing values taken from others, in their order."""
     for other in others:
         missing = {
             one.name: getattr(other, one.name)

@@ -1,4 +1,4 @@
-"""Check of the volume that checkpoints go to: it outlives the node, and all ranks have it."""
+"""Check of the volume for checkpoints: it outlives the node, and all ranks have it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _checkpoint_volume(job: Job, role: Role) -> Outcome:
 
 
 def _path(job: Job, role: Role) -> str | None:
-    """Return where checkpoints go, None where neither options nor the manifest say it."""
+    """Return where checkpoints are written, None if neither options nor the manifest show it."""
     if job.settings.checkpoint_path:
         return job.settings.checkpoint_path
     for word, after in role.words():

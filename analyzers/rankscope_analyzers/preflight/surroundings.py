@@ -1,4 +1,4 @@
-"""What a process can see of the pod that it runs in, without asking anybody."""
+"""What a process can see of the pod that it runs in, without any request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IPC_LOCK_BIT = 14
-"""Of a process's effective capabilities (linux/capability.h)."""
+"""Bit in a process's effective capabilities (linux/capability.h)."""
 
 _MEMLOCK = re.compile(r"^Max locked memory\s+(\d+|unlimited)\s", re.MULTILINE)
 _CAPABILITIES = re.compile(r"^CapEff:\s*([0-9a-fA-F]{1,32})$", re.MULTILINE)
@@ -17,18 +17,18 @@ _GPU = re.compile(r"nvidia\d+")
 _VERBS = re.compile(r"uverbs\d+")
 
 LINK_UP = frozenset(("up", "unknown"))
-"""States of interfaces that carry packets; drivers that watch no carrier say unknown."""
+"""States of interfaces that carry packets; drivers that do not watch the carrier report unknown."""
 
 PORT_ACTIVE = "4"
 
 
 @dataclass(frozen=True, slots=True)
 class RdmaDevice:
-    """An RDMA device that the pod was given.
+    """An RDMA device of the pod.
 
     Args:
-        usable: the process may open it.
-        ports: whether each port is active, by its number; empty where that cannot be read.
+        usable: True if the process may open it.
+        ports: whether each port is active, by its number; empty if that cannot be read.
     """
 
     usable: bool
@@ -37,13 +37,13 @@ class RdmaDevice:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """A pod from within; None stands for what cannot be read.
+    """A pod from within; None is what cannot be read.
 
     Args:
         variables: of this process.
         shm_bytes: size of /dev/shm.
-        memlock_bytes: how much may be locked, infinite where there is no limit.
-        may_lock: the capability IPC_LOCK lifts that limit.
+        memlock_bytes: how much may be locked, infinite without a limit.
+        may_lock: True if the capability IPC_LOCK lifts that limit.
         interfaces: whether each is up, without the loopback.
         rdma: devices by name.
         gpus: of NVIDIA.
@@ -67,8 +67,8 @@ def look(
 
     Args:
         variables: of this process.
-        root: below which /proc, /sys and /dev are.
-        shm: where shared memory is mounted.
+        root: directory that contains /proc, /sys and /dev.
+        shm: mount point of shared memory.
     """
     status = _text(root / "proc/self/status")
     capabilities = _CAPABILITIES.search(status or "")
@@ -94,7 +94,7 @@ def _text(path: Path) -> str | None:
 
 
 def _names(folder: Path) -> list[str] | None:
-    """Return the names in a folder, None where it cannot be listed."""
+    """Return the names in a directory, None if it cannot be listed."""
     try:
         return sorted(path.name for path in folder.iterdir())
     except OSError:

@@ -12,7 +12,7 @@ Object = Mapping[str, Any]
 
 
 def mapping(value: object, *path: str) -> Object:
-    """Return the mapping at a path of keys, an empty one where there is none."""
+    """Return the mapping at a path of keys, an empty one if there is none."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}

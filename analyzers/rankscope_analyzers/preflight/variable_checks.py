@@ -72,7 +72,7 @@ def _transport_values(known: Environment) -> Mapping[str, str]:
 
 
 def equal_environment(job: Job) -> Outcome:
-    """Check that all ranks have the same variables of the transport."""
+    """Check that all ranks have the same transport variables."""
     ranks = job.ranks
     if len(ranks) < 2:
         if ranks:
@@ -100,7 +100,7 @@ def equal_environment(job: Job) -> Outcome:
 
 
 def mpi_environment(job: Job) -> Outcome:
-    """Check that an MPI launcher hands its variables to the ranks, which do not inherit them."""
+    """Check that an MPI launcher passes its variables to the ranks, which do not inherit them."""
     if job.kind != "MPIJob":
         raise NotApplicableError("no MPIJob")
     for role in job.roles:

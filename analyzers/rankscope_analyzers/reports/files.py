@@ -16,14 +16,15 @@ from rankscope_analyzers.reports import html as html_report
 from rankscope_analyzers.reports import markdown as markdown_report
 
 MODE = 0o644
-"""The engineer on call must be able to read a report, whatever the umask of its writer."""
+"""File mode: the engineer on call must be able to read a report, whatever the umask of its
+writer."""
 
 
 def check(options: argparse.Namespace) -> None:
     """Refuse what cannot be written, before the work is done.
 
     Raises:
-        InputError: a target exists and is no regular file, or two outputs want the same place.
+        InputError: a target exists and is not a regular file, or two outputs have the same target.
     """
     if options.json and options.markdown == STANDARD_OUTPUT:
         raise InputError("--json and --markdown both print: give --markdown a FILE")
@@ -36,7 +37,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def write(options: argparse.Namespace, reports: Sequence[JobReport]) -> None:
-    """Write the files that were asked for.
+    """Write the files that were requested.
 
     Raises:
         InputError: a file cannot be written.
@@ -50,7 +51,7 @@ def write(options: argparse.Namespace, reports: Sequence[JobReport]) -> None:
 
 
 def printed(options: argparse.Namespace) -> bool:
-    """Return True if standard output already has its report."""
+    """Return True if standard output is used by a report."""
     return bool(options.markdown == STANDARD_OUTPUT)
 
 
@@ -60,7 +61,7 @@ def _files(options: argparse.Namespace) -> list[Path]:
 
 
 def _refuse_special(path: Path) -> None:
-    """Links, devices and directories stay what they are: a report never replaces them."""
+    """Refuse links, devices and directories: a report never replaces them."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -72,7 +73,7 @@ def _refuse_special(path: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file as a whole: readers see the old one or the new one."""
+    """Write a file atomically: readers see the old one or the new one."""
     _refuse_special(path)
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".rankscope-")

@@ -22,7 +22,7 @@ from rankscope_analyzers.steps.frames import StepFrame
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 MOST_BINS = 240
-"""Columns: with a label beside them each is some 4 pixels wide on a page of 1280."""
+"""Columns: with a label next to them each is some 4 pixels wide on a page of 1280."""
 
 LEVELS = 254
 """Codes 1 to 255 are values from low to high, 0 is not measured."""
@@ -31,17 +31,17 @@ RATIO_LOW, RATIO_HIGH = 0.5, 16.0
 """Ratios on a logarithmic scale: five octaves in 254 levels are steps of 1.4 %."""
 
 BUSY_QUANTILE = 0.9
-"""A rank counts as bright as in its tenth-worst bin of a hundred: one hiccup sets no scale."""
+"""A rank's brightness is that of its tenth-worst bin of a hundred: one hiccup sets no scale."""
 
 RATIO_TOPS = (1.25, 4.0)
 """The darkest colour is between these ratios: noise of a healthy job stays pale, and a rank that is
-slow by half stays visible beside one that is slow tenfold."""
+slow by half stays visible next to one that is ten times slower."""
 
 SHARE_TOPS = (0.1, 1.0)
 """The same for shares of the step."""
 
 WORTH_A_MAP = 0.05
-"""Share of the step that some rank must wait for input before input gets a map of its own."""
+"""Fraction of the step that some rank must wait for input before input gets a separate map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class HeatMap:
     Args:
         name: compute, sync or data.
         scale: how codes become values: geometrically from low to high, or evenly.
-        pool: which rank stands for several that share a row of pixels, so that the culprit shows:
+        pool: which rank represents several that share a row of pixels, so that the culprit shows:
             the one that computes longest, but the one that waits least.
         low: value of code 1.
         high: value of code 255.
@@ -74,7 +74,7 @@ def bin_edges(steps: int, most: int = MOST_BINS) -> Integers:
 
 
 def maps(frame: StepFrame, edges: Integers) -> tuple[HeatMap, ...]:
-    """Return the maps of a job: compute and waiting, and input where somebody waits for it."""
+    """Return the maps of a job: compute and waiting, and input if some rank waits for it."""
     found = [
         _map("compute", compute_ratio(frame, edges)),
         _map("sync", share_of_step(frame, frame.sync, edges)),
@@ -88,7 +88,7 @@ def maps(frame: StepFrame, edges: Integers) -> tuple[HeatMap, ...]:
 def compute_ratio(frame: StepFrame, edges: Integers) -> Floats:
     """Return (B, R) means of compute time over that of the median peer of the stage in its step.
 
-    The only rank of a stage has no peer in its step: it is set beside its own median step.
+    The only rank of a stage has no peer in its step: it is compared with its own median step.
     """
     alone = _alone(frame.stages)
     own = np.full(len(frame.ranks), np.nan)

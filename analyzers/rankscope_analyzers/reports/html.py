@@ -1,7 +1,7 @@
 """The report as one self-contained HTML file that works offline.
 
-Its content security policy lets the browser run the one script whose hash it names and connect to
-nothing. Text is in the page itself; the script draws the maps from numbers that stand in a data
+Its content security policy lets the browser run only the one script whose hash it lists, and
+connect to nothing. Text is in the page itself; the script draws the maps from numbers in a data
 block, and sorts the table of ranks.
 """
 
@@ -22,11 +22,11 @@ from rankscope_analyzers.text import finite_json
 from rankscope_analyzers.text.sanitize import name
 
 SCRIPTS = ("scales.js", "time_axis.js", "heat_map.js", "keyboard.js", "rank_table.js", "page.js")
-"""In the order in which they need each other; together they are one script."""
+"""In the order of their dependencies; together they are one script."""
 
 
 def write(reports: Sequence[JobReport]) -> str:
-    """Return the page about these jobs, the one to look at first being the first."""
+    """Write the page about these jobs, the most important first."""
     style, script = _asset("style.css"), _script()
     most_bins = data.bins(reports)
     return Template(_asset("page.html")).substitute(
@@ -108,6 +108,6 @@ def _hash(inline: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """Return JSON that no text in it can end: without `<` there is no `</script` or `<!--`."""
+    """Return JSON that cannot end the script element: no `<`, so no `</script` or `<!--`."""
     text = finite_json.text(value, separators=(",", ":"))
     return text.replace("<", "\\u003c")

@@ -14,7 +14,7 @@ from rankscope_analyzers.text import runbooks
 
 
 def as_object(job: JobReport) -> dict[str, Any]:
-    """Return JSON-ready values: the answer of step times, then what all layers make of it."""
+    """Return JSON-ready values: the verdict of step times, then the conclusions of all layers."""
     found = verdict_json.as_object(job.verdict) if job.verdict else _without_steps(job.missing)
     found["verdict"] |= _answer(job)
     return found | {
@@ -34,7 +34,7 @@ def as_object(job: JobReport) -> dict[str, Any]:
 
 
 def _stacks(grouped: GroupedStacks | None) -> list[dict[str, Any]] | None:
-    """Return where ranks stand, suspects first, innermost frame first."""
+    """Return the ranks' stacks, suspects first, innermost frame first."""
     if grouped is None:
         return None
     return [
@@ -77,7 +77,7 @@ def _without_steps(missing: Sequence[str]) -> dict[str, Any]:
 
 
 def _answer(job: JobReport) -> Mapping[str, Any]:
-    """Return what the first incident says beyond step times."""
+    """Return the first incident's information beyond step times."""
     if not job.incidents:
         has_answer = job_summary.end(job) or (job.verdict is not None and job_summary.doubt(job))
         return {"cause": None, **({"summary": job_summary.headline(job)} if has_answer else {})}
@@ -95,7 +95,7 @@ def _answer(job: JobReport) -> Mapping[str, Any]:
 
 
 def _hung(found: Finding | None) -> Mapping[str, Any]:
-    """Return what a hang alone says of a job without step records."""
+    """Return what a hang alone shows about a job without step records."""
     if found is None:
         return {}
     return {"class": found.kind, "ranks": list(found.where.ranks), "lost_fraction": 1.0}

@@ -10,15 +10,15 @@ from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.text.wording import clock, period
 
 STEP_TIMES_SOURCE = "step records"
-"""What the timing was read from where a finding names no series."""
+"""The source of the timing, if a finding names no series."""
 
 ENDS = frozenset(("rank_ended", "job_over"))
-"""Kinds of findings that say that a whole job has ended."""
+"""Kinds of findings that mean that a whole job has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceLine:
-    """One measurement of an incident with the layer that made it; `measured` None: only seen."""
+    """One measurement of an incident with its layer; `measured` is None if it was only seen."""
 
     layer: str
     measured: Evidence | None
@@ -36,12 +36,12 @@ def headline(report: JobReport) -> str:
 
 
 def end(report: JobReport) -> Finding | None:
-    """Return how the job came to its end, None while it goes on or where its end was not seen."""
+    """Return how the job ended, None while it is active or if its end was not seen."""
     return next((one for one in report.observations if one.kind in ENDS), None)
 
 
 def _slowness(report: JobReport) -> str:
-    """Return what is known of slow ranks where there is no incident, as a clause."""
+    """Return what is known of slow ranks if there is no incident, as a clause."""
     verdict = report.verdict
     if verdict is None and report.missing:
         return f"no verdict: {report.missing[0]}."
@@ -62,7 +62,7 @@ def _capital(text: str) -> str:
 
 
 def doubt(report: JobReport) -> str:
-    """Return what keeps everybody from saying that nothing is wrong, empty if nothing does."""
+    """Return why it is uncertain that nothing is wrong, empty if it is certain."""
     if report.missing:
         return report.missing[0]
     frame = report.frame
@@ -72,7 +72,7 @@ def doubt(report: JobReport) -> str:
 
 
 def sentence(incident: Incident) -> str:
-    """Return who, what, why and since when; first of all that it is over, if it is."""
+    """Return who, what, why and since when; if it is over, that comes first."""
     sentences = incident.summary.rstrip(". ")
     since, until = incident.since_unix_seconds, incident.until_unix_seconds
     if until is None:
@@ -102,14 +102,14 @@ def costs(incident: Incident) -> str:
 
 
 def confidence(report: JobReport) -> float | None:
-    """Return how sure the answer is, None where nothing was judged."""
+    """Return how certain the answer is, None if nothing was judged."""
     if report.incidents:
         return report.incidents[0].confidence
     return report.verdict.confidence if report.verdict else None
 
 
 def evidence(incident: Incident) -> tuple[EvidenceLine, ...]:
-    """Return what all layers measured, the cause first; what was only seen is a line too."""
+    """Return all layers' measurements, the cause's first; what was only seen is a line too."""
     lines = []
     for finding in (incident.cause, *incident.findings):
         layer, source = LAYER_NAMES[finding.layer], _source(finding)
@@ -120,7 +120,7 @@ def evidence(incident: Incident) -> tuple[EvidenceLine, ...]:
 
 
 def explained(incident: Incident) -> tuple[Finding, ...]:
-    """Return what an incident puts together and its sentence does not say already."""
+    """Return what an incident combines and its sentence does not mention."""
     both = (incident.cause, *incident.findings)
     return tuple(finding for finding in both if finding.summary not in incident.summary)
 
@@ -130,7 +130,7 @@ def _source(finding: Finding) -> str:
 
 
 def locations(report: JobReport) -> Mapping[int, RankLocation]:
-    """Return where every known rank runs: as the inventory has it, else as its records say."""
+    """Return where every known rank runs: from the inventory, else from its records."""
     frame = report.frame
     known: dict[int, RankLocation] = {}
     if frame is not None:
@@ -143,14 +143,14 @@ def locations(report: JobReport) -> Mapping[int, RankLocation]:
 
 
 def culprits(report: JobReport) -> tuple[int, ...]:
-    """Return the ranks of the answer, the worst first; none where it is about all or none."""
+    """Return the ranks in the answer, the worst first; none if it is about all or none."""
     return report.incidents[0].where.ranks if report.incidents else ()
 
 
 SECONDS_PER_HOUR = 3600.0
 
 LEAST_SHARE = 0.005
-"""Of a job's GPU time: smaller parts are left out of the sentence."""
+"""Fraction of a job's GPU time: smaller parts are left out of the sentence."""
 
 
 def spent(report: JobReport) -> str:

@@ -1,4 +1,4 @@
-"""All jobs, one row each: state, step time, share of it that is lost, and to whom. Pure."""
+"""All jobs, one row each: state, step time, fraction of it that is lost, and to whom. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATES: Mapping[str, str] = {
     "rank_stopped": "stopped",
     "job_stalled": "stalled",
 }
-"""States that findings put a job in, the one that explains most of its others first."""
+"""States of a job that findings determine, the one that explains most of its others first."""
 
 TRAINING, SLOW, IMPAIRED, OVER, UNKNOWN = "training", "slow", "impaired", "ended", "unknown"
 FINE = frozenset((TRAINING, OVER))
@@ -37,12 +37,12 @@ class JobRow:
     """One job.
 
     Args:
-        state: a word of `STATES` or of the constants beside it.
-        step_seconds: its median step, None where steps were not measured.
-        lost_fraction: the share of step time that its first incident takes, None where no step
-            times tell.
-        culprit: whom that incident is about; empty without one, or where it is about all.
-        kind: what that incident is; empty without one.
+        state: a word of `STATES` or of the constants next to it.
+        step_seconds: its median step, None if steps were not measured.
+        lost_fraction: the fraction of step time that its first incident takes, None without step
+            times.
+        culprit: whom that incident is about; empty without one, or if it is about all.
+        kind: of that incident; empty without one.
         summary: the answer in one sentence.
     """
 
@@ -89,7 +89,7 @@ def _row(report: JobReport) -> JobRow:
 
 
 def _state(report: JobReport, first: Incident | None) -> str:
-    """Return what the job does: what its pods do, then its ranks, then its steps."""
+    """Return the job's state: that of its pods, then of its ranks, then of its steps."""
     found = {finding.kind for finding in _going_on(report)}
     for kind, state in STATES.items():
         if kind in found:

@@ -1,7 +1,6 @@
 """The report as Markdown: an incident timeline for a postmortem, to be edited by people.
 
-Whatever came from outside is escaped, so that a pod's name is no link and no table on the page it
-is pasted into.
+Foreign text is escaped, so that a pod's name does not become a link or a table on the page.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from rankscope_analyzers.text.sanitize import markdown
 from rankscope_analyzers.text.wording import clock, period, value
 
 BEFORE = "before the observation"
-"""When something began that was there at the first look."""
+"""The start of something that was present at the first look."""
 
 MOST_ROWS = 200
 """Rows of one table; a postmortem that needs more needs --json."""
@@ -125,7 +124,7 @@ def _evidence_row(line: EvidenceLine) -> tuple[str, ...]:
 
 
 def _ruled_out(report: JobReport) -> Iterator[str]:
-    """Say what does not explain it: harmless observations, and what step times alone would say."""
+    """Describe what does not explain it: harmless observations, and step times' naive answer."""
     yield from ("## Ruled out", "")
     sentences = [
         f"{LAYER_NAMES[finding.layer]}: {markdown(finding.summary)}"
@@ -152,7 +151,7 @@ def _actions(report: JobReport) -> Iterator[str]:
 
 
 def _link(name: str) -> str:
-    """Return a link to a runbook that exists; a name from elsewhere becomes none."""
+    """Return a link to an existing runbook; a foreign name does not become a link."""
     if runbooks.text(name) is None:
         return ""
     return f" Runbook: [{markdown(name)}]({runbooks.path(name)})"

@@ -21,12 +21,12 @@ COLUMNS: Mapping[str, str] = {
     "step_seconds": "step",
     "cpu_wait_seconds": "cpu_wait",
 }
-"""Fields of a frame by the column that evidence names."""
+"""Fields of a frame by the column in evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Means (B,) over bins of steps, in seconds; NaN where nothing was measured."""
+    """Means (B,) over bins of steps, in seconds; NaN if nothing was measured."""
 
     rank: int
     column: str
@@ -35,7 +35,7 @@ class Series:
 
 
 def of_culprit(frame: StepFrame, incident: Incident, most_bins: int) -> Series | None:
-    """Return what makes an incident's worst rank stand out, None where it names no known rank."""
+    """Return the series that singles out an incident's worst rank, None without a known rank."""
     known = [rank for rank in incident.where.ranks if rank in frame.ranks]
     if not known:
         return None
@@ -54,14 +54,14 @@ def of_culprit(frame: StepFrame, incident: Incident, most_bins: int) -> Series |
 def against_peers(
     frame: StepFrame, rank: int, column: str, most_bins: int, suspects: set[int]
 ) -> Series:
-    """Return a rank's values beside those of the ranks of its stage that are not suspected.
+    """Return a rank's values and those of the ranks of its stage that are not suspected.
 
     Args:
         frame: the job.
         rank: one of its ranks.
         column: a key of COLUMNS.
-        most_bins: bins of consecutive steps at most.
-        suspects: ranks that are no measure for others.
+        most_bins: maximum number of bins of consecutive steps.
+        suspects: ranks that are no reference for others.
     """
     values: Floats = getattr(frame, COLUMNS[column])
     location = int(np.flatnonzero(frame.ranks == rank)[0])

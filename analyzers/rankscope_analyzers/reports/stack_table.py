@@ -11,7 +11,7 @@ from rankscope_analyzers.text.name_lists import ranks_listed, ranks_named
 from rankscope_analyzers.text.sanitize import visible
 
 MOST_GROUPS = 12
-"""Groups shown: where ranks stand in more places than that, the table says nothing to anybody."""
+"""Groups shown: if there are more different stacks, the table helps nobody."""
 
 COLUMNS = ("ranks", "stand in", "part from the others in", "")
 
@@ -22,7 +22,7 @@ NO_FRAME = "no Python frame"
 
 
 def rows(grouped: GroupedStacks) -> tuple[tuple[str, str, str, str], ...]:
-    """Return what the table shows: ranks, where they stand, where they part, and what it means."""
+    """Return the table's rows: ranks, their frame, the frame where they part, and the meaning."""
     shown = tuple(
         (
             ranks_listed(one.ranks),
@@ -40,7 +40,7 @@ def rows(grouped: GroupedStacks) -> tuple[tuple[str, str, str, str], ...]:
 
 
 def table(grouped: GroupedStacks) -> Table:
-    """Return the table, suspects first; ranks without a stack are named below it."""
+    """Return the table, suspects first; ranks without a stack are listed below it."""
     drawn = Table(title=title(grouped), title_justify="left", box=None)
     for name in COLUMNS:
         drawn.add_column(name, overflow="fold")
@@ -54,7 +54,7 @@ def table(grouped: GroupedStacks) -> Table:
 
 
 def title(grouped: GroupedStacks) -> str:
-    """Say in one sentence what the stacks show."""
+    """Describe in one sentence what the stacks show."""
     suspects = [rank for one in grouped.groups if one.suspect for rank in one.ranks]
     if suspects:
         verb = "stands" if len(suspects) == 1 else "stand"

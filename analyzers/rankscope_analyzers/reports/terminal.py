@@ -29,7 +29,7 @@ MOST_LINES = 8
 
 
 def show(console: Console, reports: Sequence[JobReport]) -> None:
-    """Print reports for a person."""
+    """Print reports for people."""
     for report in reports:
         console.print(render(report))
 
@@ -84,8 +84,8 @@ def _lower(sentence: str) -> str:
 
 
 def _sparklines(report: JobReport) -> list[RenderableType]:
-    """Return the worst rank's line over its peers', on one scale from zero."""
-    # Warm-up steps are so slow that all others would look alike beside them.
+    """Return the worst rank's line above its peers', on one scale from zero."""
+    # Warm-up steps are so slow that all others would look the same next to them.
     frame = report.frame.usable_only() if report.frame else None
     if frame is None or not len(frame.steps):
         return []
@@ -111,7 +111,7 @@ def _sparklines(report: JobReport) -> list[RenderableType]:
 
 
 def sparkline(values: Floats, most: float) -> str:
-    """Return a character for each value between 0 and `most`, a blank where there is none."""
+    """Return a character for each value between 0 and `most`, a space if there is none."""
     if most <= 0:
         return " " * len(values)
     levels = np.clip(np.ceil(np.nan_to_num(values) / most * len(SPARKS)), 1, len(SPARKS))

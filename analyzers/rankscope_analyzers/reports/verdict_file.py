@@ -22,7 +22,7 @@ def run(
     console: Console,
     scheduler: str | None = None,
 ) -> int:
-    """Judge the traces, write the file and say what it holds.
+    """Judge the traces, write the file and summarise it.
 
     Args:
         directories: job directories, or directories of them.
@@ -32,7 +32,7 @@ def run(
         scheduler: address of a Dask cluster, None for processes.
 
     Returns:
-        The exit code: 1 when a trace could not be analysed; the others are written all the same.
+        The exit code: 1 if a trace could not be analysed; the others are written all the same.
 
     Raises:
         InputError: the number of workers, a cluster that cannot be used, or a file that cannot be

@@ -1,6 +1,6 @@
 """Verdicts as JSON; the schema is part of the product's interface.
 
-docs/verdict_json.md describes it; `verdict_text` shows the same to a person.
+docs/verdict_json.md describes it; `verdict_text` shows the same to people.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rankscope_analyzers.text import runbooks
 
 
 def as_object(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as JSON-ready values; seconds and shares, null for unknown."""
+    """Return a verdict as JSON-ready values; seconds and fractions, null for unknown."""
     cause = verdict.cause
     return {
         "verdict": {

@@ -8,19 +8,19 @@ from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.text.wording import duration
 
 SAME_IDEAL = 0.005
-"""Ideals that differ by less of the step are one number to a person."""
+"""Fraction of the step by which ideals may differ and still be shown as one number."""
 
 NOTABLE_OFFSET_SECONDS = 0.005
-"""A step's tenth in the fastest jobs; NTP keeps nodes of a cluster within a millisecond."""
+"""A tenth of a step in the fastest jobs; NTP keeps nodes of a cluster within a millisecond."""
 
 
 def remarks(verdict: Verdict) -> tuple[str, ...]:
-    """Return what the whole run lost, what step times alone would say, and whose clock is off."""
+    """Return what the whole run lost, the answer of step times alone, and whose clock is off."""
     return (*verdict.asides, *what_if(verdict), *naive(verdict), *clocks(verdict))
 
 
 def what_if(verdict: Verdict) -> Iterator[str]:
-    """Return what the whole run lost; the two ideals are distinguished where stages are uneven."""
+    """Return what the whole run lost; the two ideals are distinguished if stages are uneven."""
     ideals = verdict.what_if
     if ideals is None:
         return
@@ -38,7 +38,7 @@ def what_if(verdict: Verdict) -> Iterator[str]:
 
 
 def naive(verdict: Verdict) -> Iterator[str]:
-    """Say whom step times alone would blame."""
+    """Name the rank that step times alone would blame."""
     if verdict.naive.rank is not None:
         yield (
             f"Step times alone would blame rank {verdict.naive.rank}, {verdict.naive.spread:.1%} "
@@ -47,7 +47,7 @@ def naive(verdict: Verdict) -> Iterator[str]:
 
 
 def clocks(verdict: Verdict) -> Iterator[str]:
-    """Name the node whose clock is furthest off, if that would mislead who compares logs."""
+    """Name the node whose clock is furthest off, if that would mislead readers of logs."""
     known = [offset for offset in verdict.clock_offsets if offset.significant]
     worst = max(known, key=lambda offset: abs(offset.seconds), default=None)
     if worst is not None and abs(worst.seconds) >= NOTABLE_OFFSET_SECONDS:

@@ -18,10 +18,10 @@ from rankscope_analyzers.text.sanitize import name, visible
 from rankscope_analyzers.text.wording import clock, duration, period, value
 
 TABLE_RANKS = 16
-"""Ranks in the text report; a bigger job shows its busiest ones, --json has all."""
+"""Ranks in the text report; a bigger job shows its slowest ones, --json has all."""
 
 BAR_WIDTH = 24
-"""Characters of the bar that stands for one step."""
+"""Characters of the bar that represents one step."""
 
 PHASES = (
     *(("data", "yellow", "▒"), ("compute", "red", "█")),
@@ -30,12 +30,12 @@ PHASES = (
 """The phases of a step in the order in which it spends its time, with colour and fill."""
 
 WORTH_SAYING = 0.025
-"""Part of a rank's step from which on waits for a CPU are explained, as small as faults that count
-(`rank_faults.MINIMUM_COST`)."""
+"""Fraction of a rank's step above which waits for a CPU are explained, as small as faults that
+count (`rank_faults.MINIMUM_COST`)."""
 
 
 def show(console: Console, verdicts: Sequence[Verdict]) -> None:
-    """Print verdicts for a person."""
+    """Print verdicts for people."""
     for verdict in verdicts:
         console.print(render(verdict))
 
@@ -54,7 +54,7 @@ def render(verdict: Verdict) -> RenderableType:
 
 
 def title(job_id: str) -> Text:
-    """Return the title of a job's panel; brackets in its name are no markup."""
+    """Return the title of a job's panel; brackets in its name are not markup."""
     return Text(f"job {name(job_id)}")
 
 
@@ -111,7 +111,7 @@ def rank_table(ranks: Sequence[RankTimes], culprits: Sequence[int]) -> Table:
     hidden = len(shown) - TABLE_RANKS
     sentences = "Median step of each rank" + (f" ({hidden} more in --json)" if hidden > 0 else "")
     starved = any((t.cpu_wait or 0.0) > WORTH_SAYING * (t.step or 0.0) for t in ranks)
-    # A legend that is longer than the bars would leave the numbers of 80 columns too few.
+    # A legend that is longer than the bars would leave too little of 80 columns for the numbers.
     if starved:
         sentences += ": data ▒ compute █ CPU wait ▓ sync ░"
     table = Table(title=sentences, title_justify="left", box=None)
@@ -139,7 +139,7 @@ def _bar(times: RankTimes, longest: float) -> Text:
     for phase, colour, fill in PHASES:
         seconds = getattr(times, phase) or 0.0
         width = BAR_WIDTH * seconds / longest if longest else 0.0
-        # Phases of a record that somebody made up can take any multiple of its step.
+        # Phases of an invented record can take any multiple of its step.
         bar.append(fill * round(min(width, BAR_WIDTH - len(bar))), style=colour)
     return bar
 

@@ -24,10 +24,10 @@ MOST_CELLS = 1_500_000
 may have. Jobs of 6,250 ranks keep all bins, bigger ones and many on a page get fewer."""
 
 FEWEST_BINS = 24
-"""Below this a fault could no longer be distinguished from a hiccup."""
+"""With fewer bins a fault could no longer be distinguished from a hiccup."""
 
 MARKED = 16
-"""Culprits that are marked beside the map; when more are slow the map itself shows it."""
+"""Culprits that are marked next to the map; if more are slow the map itself shows it."""
 
 MOST_INCIDENTS = 12
 """Incidents drawn into the timeline; more lanes would be taller than the map below them."""
@@ -40,7 +40,7 @@ def bins(reports: Sequence[JobReport]) -> int:
 
 
 def job(report: JobReport, most_bins: int) -> dict[str, Any]:
-    """Return what is drawn of one job."""
+    """Return what is drawn for one job."""
     locations = job_summary.locations(report)
     frame = report.frame
     return {
@@ -113,7 +113,7 @@ def _restarts(frame: StepFrame, edges: Integers) -> list[int]:
 
 
 def _span(incident: Incident, begins: Floats, edges: Integers) -> dict[str, Any]:
-    """Return the bins, both included, in which an incident goes on."""
+    """Return the bins, both included, during which an incident is active."""
     since, until = incident.since_unix_seconds, incident.until_unix_seconds
     return {
         "kind": name(incident.cause.kind),

@@ -1,4 +1,4 @@
-"""HTML elements as values: text is escaped, only elements stay elements."""
+"""HTML elements as values: text is escaped, only elements remain elements."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def element(tag: str, *children: Child, **attributes: Attribute) -> Html:
     Args:
         tag: its name.
         children: elements, text that is escaped, or None for nothing.
-        attributes: `class_` is class and `aria_label` aria-label; True stands alone, None and
-            False are left out.
+        attributes: `class_` is class and `aria_label` aria-label; True is written without a value,
+            None and False are left out.
     """
     sentences = "".join(
         _attribute(key, value)
@@ -44,7 +44,7 @@ def element(tag: str, *children: Child, **attributes: Attribute) -> Html:
 
 
 def join(children: Iterable[Child]) -> Html:
-    """Return several one after the other."""
+    """Join several elements."""
     return Html("".join(map(_markup, children)))
 
 

@@ -12,7 +12,7 @@ from rankscope_analyzers.reports.report_page.elements import Html, element
 from rankscope_analyzers.text import runbooks
 
 LOWER = 2
-"""Headings of a runbook stand that many levels below those of the page."""
+"""Levels by which headings of a runbook are below those of the page."""
 
 
 def section(names: Sequence[str]) -> Html | None:
@@ -38,7 +38,7 @@ def section(names: Sequence[str]) -> Html | None:
 
 
 def _html(text: str, embedded: Collection[str]) -> Html:
-    """Return Markdown as HTML: HTML in it stays text, links stay inside the page."""
+    """Return Markdown as HTML: HTML in it remains text, links stay inside the page."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
     tokens = parser.parse(text)
     for token in _all(tokens):

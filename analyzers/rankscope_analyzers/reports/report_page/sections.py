@@ -20,7 +20,7 @@ SEVERITY_WORDS = {"page": "page: act now", "ticket": "ticket: can wait"}
 
 
 def answer(report: JobReport) -> Html:
-    """Return the headline with what it costs, how sure it is and what to do."""
+    """Return the headline with the cost, the confidence and the action."""
     first = report.incidents[0] if report.incidents else None
     return element(
         "div",
@@ -79,7 +79,7 @@ def _what_to_do(incident: Incident) -> Html:
 
 
 def incidents(report: JobReport) -> Html | None:
-    """Return the list of all incidents, what costs most first."""
+    """Return the list of all incidents, the most costly first."""
     if not report.incidents:
         return None
     shown = report.incidents[:MOST_LISTED]
@@ -115,7 +115,7 @@ def _explained(finding: Finding) -> Html:
 
 
 def evidence(report: JobReport) -> Html | None:
-    """Return what all layers measured of each incident, with where it was read."""
+    """Return all layers' measurements of each incident, with their sources."""
     if not report.incidents:
         return None
     several = len(report.incidents) > 1
@@ -159,7 +159,7 @@ def _observed(one: Evidence | None) -> str:
 
 
 def observations(report: JobReport) -> Html | None:
-    """Return what was seen that nothing suffers from."""
+    """Return observations without an effect."""
     if not report.observations:
         return None
     rows = [_observation(finding) for finding in report.observations[:MOST_LISTED]]
@@ -171,7 +171,7 @@ def observations(report: JobReport) -> Html | None:
 
 
 def remarks(report: JobReport) -> Html | None:
-    """Return what else the verdict has to say."""
+    """Return the verdict's other remarks."""
     sentences = verdict_remarks.remarks(report.verdict) if report.verdict else ()
     return (
         section("Also worth knowing", element("ul", *(element("li", one) for one in sentences)))
@@ -208,7 +208,7 @@ def location(where: Where) -> str:
 
 
 def unobserved(report: JobReport) -> Html:
-    """Return what could not be seen; that nothing is missing is said too."""
+    """Return what could not be seen; that nothing is missing is stated too."""
     sentences: Iterable[Html] = (element("li", one) for one in report.unobserved[:MOST_LISTED])
     return section(
         "What could not be seen",
@@ -249,7 +249,7 @@ def _more(count: int) -> Html | None:
 
 
 def stacks(report: JobReport) -> Html | None:
-    """Return where the ranks of a job that stands still are, suspects first."""
+    """Return the stacks of a hung job's ranks, suspects first."""
     if report.stacks is None:
         return None
     heads = (element("th", cell, scope="col") for cell in stack_table.COLUMNS)

@@ -17,7 +17,7 @@ WIDTH = 1100
 """Units of a drawing's width; it scales with the page, 1:1 on a screen of 1280."""
 
 FEW_NODES = 4
-"""A job of so few nodes is drawn in full."""
+"""A job of this few nodes is drawn in full."""
 
 NODES_IN_FULL = 2
 """Nodes with culprits that are drawn in full; the tiles mark the rest."""
@@ -121,7 +121,7 @@ def _tile(node: Node, column: int, line: int) -> Html:
         "g",
         element("title", f"{name(node.name)}: ranks {ranks}"),
         element("rect", x=left, y=top, width=TILE, height=TILE, rx=3),
-        # A mark beside the colour, for eyes and printers that do not tell colours apart.
+        # A mark in addition to the colour, for eyes and printers that do not distinguish colours.
         element("text", "!", x=left + TILE / 2, y=top + TILE - 3) if node.blamed else None,
         class_="tile lit" if node.blamed else "tile",
     )
@@ -228,7 +228,7 @@ def _nic(nic: str, middle: float, top: int, width: int, lit: bool, rail: int) ->
 
 
 def _short(text: str) -> str:
-    """Return as much of a name as fits into a box; its whole is in the title."""
+    """Return as much of a name as fits into a box; the whole name is in its title."""
     shown = name(text)
     return shown if len(shown) <= 15 else f"{shown[:13]}…"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 import zlib
 from types import SimpleNamespace
 
@@ -143,7 +144,16 @@ def test_an_agent_of_twenty_thousand_new_records_is_left_alone_for_a_while(
     found = columns(agent.rings, rows=rows)
     monkeypatch.setattr(stream, "_columns", lambda *_: (found, ()))
     stream._read("a", (), 1000.0)
-    assert agent.retry == (pytest.approx(1000.0 + pause) if pause else 0.0)
+    assert agent.retry == (pytest.approx(1000.0 + pause) if pause else -math.inf)
+    stream.connections.close()
+
+
+def test_128_agents_are_asked_for_the_first_time_at_once():
+    stream = StepStream(Entry(), 900.0)
+    stream.agents = {f"http://n{number}": FollowedAgent() for number in range(129)}
+    assert len(list(stream._questions(0.0))) == 128
+    stream.agents["http://n0"] = FollowedAgent(in_blocks=True)
+    assert len(list(stream._questions(0.0))) == 129
     stream.connections.close()
 
 

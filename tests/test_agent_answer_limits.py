@@ -254,7 +254,7 @@ def test_a_page_of_16_mebi_characters_is_whole_and_a_longer_one_is_refused(
 ):
     largest = BUILD + "#" * ((16 << 20) - len(BUILD))
     assert page(monkeypatch, tmp_path, largest).text == largest
-    with pytest.raises(AgentError, match=r"page: it has more than 16777216 characters"):
+    with pytest.raises(AgentError, match=r"page: it has over 16777216 characters"):
         page(monkeypatch, tmp_path, largest + "#")
 
 

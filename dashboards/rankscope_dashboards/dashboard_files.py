@@ -20,7 +20,7 @@ DASHBOARDS: tuple[Callable[[str], Dashboard], ...] = (
 """Functions from the address of runbooks to a dashboard."""
 
 FOLDER = "/var/lib/grafana/dashboards/rankscope"
-"""Where the provisioning file expects the JSON files."""
+"""Directory in which the provisioning file expects the JSON files."""
 
 # https://grafana.com/docs/grafana/latest/administration/provisioning/#dashboards
 PROVISIONING = f"""{HEADER}# For /etc/grafana/provisioning/dashboards/; JSON files go to `path`.
@@ -54,7 +54,7 @@ def text(dashboard: Dashboard) -> str:
 
 
 def config_map(name: str, content: str) -> str:
-    """Return the ConfigMap that the sidecar of Grafana's Helm chart looks for by its label."""
+    """Return the ConfigMap that the sidecar of Grafana's Helm chart finds by its label."""
     block = "".join(f"    {line}\n" for line in content.splitlines())
     return (
         f"{HEADER}apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n"

@@ -28,16 +28,16 @@ GENERATORS: tuple[Callable[[Links], Files], ...] = (
 )
 
 DEFAULT_FOLDER = Path("dashboards/generated")
-"""Where a checkout has them; elsewhere it is made anew, below the folder one stands in."""
+"""Directory of the output in a checkout; elsewhere it is created below the current directory."""
 
 
 def everything(links: Links) -> Files:
-    """Return the content of all files by their path below the output folder."""
+    """Return the content of all files by their path below the output directory."""
     return {name: text for generator in GENERATORS for name, text in generator(links).items()}
 
 
 def differences(folder: Path, files: Files) -> list[str]:
-    """Return what a folder lacks, has otherwise, or has too much, one line each."""
+    """Return missing, different and superfluous files of a directory, one line each."""
     there = {
         path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
     }
@@ -52,7 +52,7 @@ def differences(folder: Path, files: Files) -> list[str]:
 
 
 def write(folder: Path, files: Files) -> None:
-    """Write all files below a folder."""
+    """Write all files below a directory."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _links(options: argparse.Namespace, known: Configuration) -> Links:
-    """Return where links lead and who may page: by flags, else by the configuration."""
+    """Return the targets of links and who may page: from flags, else from the configuration."""
     defaults = Links()
     addresses = {"runbooks": options.runbook_url, "grafana": options.grafana_url}
     return Links(
@@ -155,7 +155,7 @@ def _namespace(text: str) -> str:
     """Return a namespace's name, which goes into rules.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: it is invalid.
     """
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no name of a namespace")

@@ -10,11 +10,11 @@ from rankscope_dashboards.rules.rule_files import HEADER, Links
 from rankscope_dashboards.yaml_text import Value, dump
 
 FOLDERS = ("prometheusrules", "configmaps")
-"""Folders of Kubernetes objects below the output."""
+"""Directories of Kubernetes objects below the output."""
 
 
 def files(links: Links) -> Mapping[str, str]:
-    """Return a kustomization for each folder of objects."""
+    """Return a kustomization for each directory of objects."""
     made = [*rule_files.files(links), *dashboard_files.files(links)]
     return {f"{folder}/kustomization.yaml": _component(folder, made) for folder in FOLDERS}
 

@@ -28,7 +28,7 @@ def _lines(value: Value) -> Iterator[str]:
 
 
 def _entry(key: str, value: Value) -> Iterator[str]:
-    """Yield `key: value`, what is nested on lines of its own."""
+    """Yield `key: value`, with nested values on separate lines."""
     if isinstance(value, str) and "\n" in value:
         yield f"{key} |-"
         yield from (f"  {line}" for line in value.split("\n"))

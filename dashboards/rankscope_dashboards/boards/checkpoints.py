@@ -1,4 +1,4 @@
-"""The dashboard of one job's checkpoints and learning: is it safe from a failure, does it learn."""
+"""The dashboard of one job's checkpoints and learning: is it safe from a failure, does it learn?"""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ NO_CHECKPOINT = "no checkpoint was written, or no probe marks them"
 NAME = "{{cluster}}"
 
 FREE_SHARE = ((None, BAD), (0.05, WARN), (0.3, GOOD))
-"""As `RankscopeCheckpointStoreFilling` has it."""
+"""As in `RankscopeCheckpointStoreFilling`."""
 
 DAY = 86400
 TIME_TO_FULL = ((None, BAD), (DAY, WARN), (7 * DAY, GOOD))
 """Seconds: the alert fires at a day."""
 
 SAVING = ((None, GOOD), (0.1, WARN), (0.25, BAD))
-"""Of time: `rankscope diagnose` remarks on a tenth, and a quarter is a finding."""
+"""Fraction of time: `rankscope diagnose` mentions a tenth, and a quarter is a finding."""
 
 
 def dashboard(runbooks: str) -> Dashboard:
     """Return the dashboard.
 
     Args:
-        runbooks: address under which docs/runbooks is served.
+        runbooks: address at which docs/runbooks is served.
     """
     return Dashboard(
         uid=links.CHECKPOINTS,
@@ -240,7 +240,7 @@ def _age(runbooks: str) -> Panel:
 def _events(link: tuple[str, str]) -> Panel:
     newest = worst(of(reported.TRAINING_EVENT, RANK), "rank", "event")
     return Table(
-        title="What befell ranks last",
+        title="Latest training events",
         description="How long ago ranks were started again, checkpoints failed or were written by"
         " several ranks, losses were not finite, loader workers died or CUDA memory was exhausted.",
         unit="string",
@@ -250,7 +250,7 @@ def _events(link: tuple[str, str]) -> Panel:
         ),
         overrides=[override("ago", {"unit": "s"})],
         widths={"rank": 60},
-        missing="nothing befell any, or no probe tells of it",
+        missing="no events, or no probe reports them",
         links=[link],
         width=8,
     )

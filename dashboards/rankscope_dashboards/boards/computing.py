@@ -1,4 +1,4 @@
-"""Panels on how much GPUs compute of what they could: model FLOPs utilisation."""
+"""Panels on how much GPUs compute compared with what they could: model FLOPs utilisation."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from rankscope_dashboards.parts.panels import (
 )
 
 USED = ((None, BAD), (0.2, WARN), (0.35, GOOD))
-"""Of the peak: published pre-training of large models stands between 0.35 and 0.6."""
+"""Fraction of the peak: published pre-training of large models achieves 0.35 to 0.6."""
 
 SCALES = ((None, BAD), (0.7, WARN), (0.9, GOOD))
-"""Of a GPU's throughput: published scaling to thousands of GPUs stands between 0.7 and 0.95."""
+"""Fraction of a single GPU's throughput: published scaling to thousands of GPUs achieves 0.7 to
+0.95."""
 
 UNKNOWN = (
     "no job says what it computes (docs/goodput.md), its GPUs are not known, or rankscope watch is"
@@ -39,7 +40,7 @@ SCALING = of(goodput.JOB_SCALING, CLUSTER)
 
 
 def panels() -> list[Panel]:
-    """Return those of all jobs."""
+    """Return the panels on all jobs."""
     return [
         Stat(
             title="MFU",
@@ -100,7 +101,7 @@ def panels() -> list[Panel]:
 
 
 def of_job() -> list[Panel]:
-    """Return those of the debug dashboard."""
+    """Return the panels of the debug dashboard."""
     return [_mfu(), _scaling()]
 
 

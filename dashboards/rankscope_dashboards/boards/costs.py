@@ -1,4 +1,4 @@
-"""The executive dashboard's panels on what GPU time costs, by the prices of rankscope.yaml."""
+"""The executive dashboard's panels on the cost of GPU time, at the prices of rankscope.yaml."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_PRICES = "rankscope watch has no --config with prices, or is not scraped"
 NO_BUDGETS = "rankscope.yaml of rankscope watch has no budgets"
 
 USED = ((None, GOOD), (0.8, WARN), (1.0, BAD))
-"""Of a budget."""
+"""Fractions of a budget."""
 
 FAULTS = f'part=~"{"|".join(parts.FAULTS)}"'
 IDLE = f'part=~"{parts.IDLE}|{parts.HELD}"'
@@ -36,7 +36,7 @@ def panels(runbooks: str) -> list[Panel]:
     """Return the panels.
 
     Args:
-        runbooks: address under which docs/runbooks is served.
+        runbooks: address at which docs/runbooks is served.
     """
     return [
         *_sums(),
@@ -136,7 +136,7 @@ def _every_day() -> Panel:
 
 
 def _against_last_week(runbooks: str) -> Panel:
-    """Return a day over the days of the week before it, of projects that spent anything then."""
+    """Return a day's cost compared with the week before, of projects with costs in that week."""
     day, week = (
         f"sum by (project) (increase({COST}{span}))" for span in ("[1d]", "[7d] offset 1d")
     )
@@ -187,7 +187,7 @@ def _of_epochs() -> Panel:
 
 
 def _of_each(metric: Metric, factor: str = "") -> tuple[str, str]:
-    """Return the query for what projects spent on each of what a metric counts."""
+    """Return the query for what projects spent per unit that a metric counts."""
     counted = f"sum by (project) (increase({of(metric, CLUSTER)}[$__range]))"
     cost = f"{_spent(COST, 'project, currency')} / on (project) group_left () ({counted} > 0)"
     return f"topk({FEW}, {factor}{cost})", "{{project}} {{currency}}"

@@ -42,7 +42,7 @@ from rankscope_dashboards.parts.thresholds import ANY_IS_ODD, LOST_SHARE, SLOWER
 from rankscope_dashboards.rules.recording_rules import QUANTILES
 
 SYNC_SHARE = ((None, GOOD), (0.3, WARN), (0.5, BAD))
-"""Of step time: where half of it is waiting, ranks differ or the network is too slow."""
+"""Fraction of step time: if half of it is waiting, ranks differ or the network is too slow."""
 
 NOT_MEASURED = "no steps, or not measured: on NCCL the probe measures only the step and its input"
 
@@ -51,7 +51,7 @@ def dashboard(runbooks: str) -> Dashboard:
     """Return the dashboard.
 
     Args:
-        runbooks: address under which docs/runbooks is served.
+        runbooks: address at which docs/runbooks is served.
     """
     return Dashboard(
         uid=links.DEBUG,
@@ -77,14 +77,14 @@ def dashboard(runbooks: str) -> Dashboard:
 
 
 NAME = "{{cluster}}"
-"""Shown where there are several: clusters may have jobs of the same name, which are no one job."""
+"""Shown if there are several: clusters may have jobs of the same name, which are different jobs."""
 
 
 def _numbers() -> list[Panel]:
     ended = rate(of(training.STEP_LATENCY, JOB, part="_count"))
     spent = rate(of(training.STEP_LATENCY, JOB, part="_sum"))
     alive = of(training.RANK_ALIVE, JOB)
-    # A rank that was started again on another node is reported by two agents for a while.
+    # For a while, two agents report a rank that was restarted on another node.
     each = worst(alive, "job_id", "rank")
     cluster = by()
     held = worst(of(starvation.RANK_STOPPED, JOB), "job_id", "rank")
@@ -227,7 +227,7 @@ def _step_times() -> list[Panel]:
 
 
 SPANS = ("evaluation", "compile")
-"""Kinds of what ranks do beside steps, but for checkpoints."""
+"""Kinds of what ranks do outside of steps, except checkpoints."""
 
 
 def _step_parts() -> list[Panel]:
@@ -242,7 +242,7 @@ def _step_parts() -> list[Panel]:
     spans = {kind: of(training.SPAN_BLOCKED, RANK, f'kind="{kind}"') for kind in SPANS}
     seconds |= {kind: f"sum({rate(series)})" for kind, series in spans.items()}
     rest = f"sum({rate(of(training.OTHER_SECONDS, RANK))})"
-    # What is beside steps is counted when it ends, its step a moment later.
+    # Work outside of steps is counted when it ends, its step a moment later.
     beside = " + ".join(f"({seconds[name]} or 0 * {rest})" for name in ("checkpoints", *SPANS))
     seconds["other"] = f"clamp_min({rest} - ({beside}), 0)"
     return [
@@ -290,7 +290,7 @@ def _per_step(metric: Metric, chosen: str = RANK) -> str:
 
 
 def _own(chosen: str = RANK) -> str:
-    """Return the time that each rank needs itself; the whole step where that is not known."""
+    """Return the time that each rank needs itself; the whole step if that is unknown."""
     data, compute = training.DATA_SECONDS, training.COMPUTE_SECONDS
     known = f"({_per_step(data, chosen)}) + ({_per_step(compute, chosen)})"
     return f"({known} or {_per_step(training.STEP_SECONDS, chosen)})"

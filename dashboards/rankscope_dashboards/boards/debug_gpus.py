@@ -14,7 +14,7 @@ HELD_DOWN = 'reason!~".*idle.*|.*setting.*"'
 """An idle GPU's clock is low, and limits are set on purpose: neither slows a job unexpectedly."""
 
 FULL_MEMORY = ((None, GOOD), (0.9, WARN), (0.97, BAD))
-"""Of a GPU's memory: fragments of the allocator make the last few percent unusable."""
+"""Fraction of a GPU's memory: fragments of the allocator make the last few percent unusable."""
 
 
 def panels(runbooks: str) -> list[Panel]:
@@ -50,7 +50,7 @@ def _gpu_clocks(runbooks: str) -> list[Panel]:
             minimum=0,
             maximum=1,
             targets=targets(
-                # A counter that is read a little late looks as if it grew by more than the time.
+                # A counter that is read a little late seems to grow by more than the elapsed time.
                 (f"clamp_max({_shown(rate(held), longest, 'reason')}, 1)",
                  "rank {{rank}} {{reason}}"),
             ),
@@ -104,9 +104,9 @@ def _gpu_memory_and_heat() -> list[Panel]:
 
 
 def _few(choose: str, order: str, *more: str) -> str:
-    """Return the few of the job's GPUs that are first by a value of the whole range, with ranks.
+    """Return the few GPUs of the job that rank first by a value of the whole range, with ranks.
 
-    It is the same at each point of a panel, so that Prometheus finds it once.
+    It is the same at each point of a panel, so that Prometheus evaluates it once.
     """
     return f"{choose}({FEW}, {with_rank(worst(order, *GPU, *more))})"
 
@@ -114,12 +114,12 @@ def _few(choose: str, order: str, *more: str) -> str:
 def _shown(selector: str, few: str, *more: str) -> str:
     """Return series of a few GPUs with their ranks.
 
-    All others are dropped before anything else is done at each point: a job may have thousands.
+    All others are dropped before anything else is computed at each point: a job may have thousands.
 
     Args:
         selector: of what is shown.
-        few: what `_few` chose.
-        more: labels besides those of the GPU.
+        few: the selection of `_few`.
+        more: labels in addition to those of the GPU.
     """
     keys = ", ".join(("cluster", "node", "uuid", *more))
     series = worst(f"{selector} and on ({keys}) {few}", *GPU, *more)

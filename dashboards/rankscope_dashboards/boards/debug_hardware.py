@@ -52,7 +52,7 @@ OPERATIONS = (
     *("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "SendRecv", "AlltoAll"),
     *("Send", "Recv", "Reduce", "Gather", "Scatter", "other"),
 )
-"""Of NCCL, as its Inspector calls them; those of most jobs first."""
+"""Operations of NCCL, by its Inspector's names; those of most jobs first."""
 
 PORT_KEYS = "cluster, node, device, port"
 ERRORS = {
@@ -332,7 +332,7 @@ def _pod_interfaces(runbooks: str) -> list[Panel]:
 
 
 def _with_pod(expression: str) -> str:
-    """Add the pod's name, empty where ranks do not tell it."""
+    """Add the pod's name, empty if ranks have none."""
     key = ("node", "pod_uid")
     named = worst(whole("last_over_time", of(training.RANK_INFO, JOB)), *key, "pod_name")
     joined = join(f"({expression})", key, ("pod_name",), one_of(named, *key))
@@ -346,7 +346,7 @@ _NETLINK = (
 
 
 def _interfaces(metric: Metric) -> str:
-    """Return what interfaces counted in the time range, of those that counted most."""
+    """Return the interfaces' counts in the time range, of those with the largest counts."""
     counted = f"increase({of(metric, NODE)}[$__range])"
     return f"topk({MANY}, {job_nodes(worst(counted, 'node', 'device', 'direction'))})"
 

@@ -1,4 +1,4 @@
-"""Panels of the debug view about the nodes of the chosen job."""
+"""Panels of the debug dashboard about the nodes of the chosen job."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from rankscope_dashboards.parts.thresholds import ANY_IS_BAD
 from rankscope_dashboards.rules.alerts.host import START_KINDS
 
 STALLED = ((None, GOOD), (0.1, WARN), (0.4, BAD))
-"""Part of time in which some task of a node waited; loaders begin to suffer from a tenth on."""
+"""Fraction of time in which some task of a node waited; loaders begin to suffer at a tenth."""
 
 FULL_NODE = ((None, GOOD), (0.9, WARN), (0.95, BAD))
-"""Of a node's memory: `RankscopeNodeResourceExhausted` fires at the second."""
+"""Fractions of a node's memory: `RankscopeNodeResourceExhausted` fires at the second."""
 
 LARGE = 56
-"""Pixels: to fill a panel of eight rows a single digit would grow to three times that."""
+"""Pixels: filling a panel of eight rows, a single digit would be three times that size."""
 
 SOME = 6
 """Ranks of each of three measures in one panel, which together stay below twenty lines."""
@@ -62,7 +62,7 @@ def panels(runbooks: str) -> list[Panel]:
             " first.",
             unit="percentunit",
             minimum=0,
-            # A counter that is read a little late looks as if it grew by more than the time.
+            # A counter that is read a little late seems to grow by more than the elapsed time.
             targets=targets((f"clamp_max(max by (resource) ({waiting}), 1)", "{{resource}}")),
             overrides=colored(["cpu", "io", "memory"]),
             steps=STALLED,

@@ -1,4 +1,4 @@
-"""The debug dashboard's panels on how the job waits and starts, by the cluster's objects."""
+"""The debug dashboard's panels on how the job waits and starts, from the cluster's objects."""
 
 from __future__ import annotations
 

@@ -42,10 +42,10 @@ from rankscope_dashboards.parts.panels import (
 from rankscope_dashboards.parts.thresholds import ANY_IS_ODD, LOST_SHARE
 
 DAY = "1d"
-"""What trends are smoothed over: shorter, and every night shows."""
+"""Window of smoothed trends: with a shorter one, every night shows."""
 
 GOOD_SHARE = ((None, BAD), (0.8, WARN), (0.95, GOOD))
-"""Of GPU time: the published runs of large clusters stand between 80 and 98 percent."""
+"""Fractions of GPU time: the published runs of large clusters achieve 80 to 98 percent."""
 
 SPENT = of(goodput.PROJECT_GPU_SECONDS, CLUSTER)
 
@@ -64,7 +64,7 @@ def dashboard(runbooks: str) -> Dashboard:
     """Return the dashboard.
 
     Args:
-        runbooks: address under which docs/runbooks is served.
+        runbooks: address at which docs/runbooks is served.
     """
     return Dashboard(
         uid=links.EXECUTIVE,
@@ -175,7 +175,7 @@ def _converging() -> Panel:
 
 
 def _by_job(of_pods: str) -> str:
-    """Return the largest value of a job's pods; a pod of which no job is known stands for one."""
+    """Return the largest value of a job's pods; a pod without a known job counts as a job."""
     known = f"last_over_time({of(summary.POD_JOB_INFO, CLUSTER)}[$__range])"
     one = one_of(worst(known, "job_id", *LOG_POD), *LOG_POD)
     of_jobs = worst(join(f"({of_pods})", LOG_POD, ("job_id",), one), "job_id")

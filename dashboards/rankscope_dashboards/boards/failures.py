@@ -25,7 +25,7 @@ def panels(runbooks: str) -> list[Panel]:
     """Return the panel.
 
     Args:
-        runbooks: address under which docs/runbooks is served.
+        runbooks: address at which docs/runbooks is served.
     """
     return [
         Table(

@@ -1,4 +1,4 @@
-"""Panels about the file systems under a job, as the clients on its nodes count them."""
+"""Panels about the file systems that a job uses, as the clients on its nodes count them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_NFS = "no NFS mount, or agents do not see the node's processes (hostPID, comp
 NO_VOLUMES = "no claims, or neither kubelets nor kube-state-metrics are scraped"
 
 SLOW = ((None, GOOD), (0.05, BAD))
-"""Seconds; `RankscopeStorageClientSlow` fires there, where other nodes wait half as long."""
+"""Seconds; `RankscopeStorageClientSlow` fires at this value if other nodes wait half as long."""
 
 
 def panels(runbooks: str) -> list[Panel]:

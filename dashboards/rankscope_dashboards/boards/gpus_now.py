@@ -1,4 +1,4 @@
-"""The executive dashboard's panels on the GPUs that there are: in use, spare, broken, idle."""
+"""The executive dashboard's panels on the existing GPUs: in use, spare, broken, idle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def panels(runbooks: str) -> list[Panel]:
     """Return the panels.
 
     Args:
-        runbooks: address under which docs/runbooks is served.
+        runbooks: address at which docs/runbooks is served.
     """
     return [*_gpus(runbooks), *_allocated(runbooks), *_kinds()]
 
@@ -27,7 +27,7 @@ def panels(runbooks: str) -> list[Panel]:
 def _held() -> str:
     """Return the GPUs that containers hold, by node and uuid.
 
-    One in time slices is held by several, each with `::` and a number behind the uuid.
+    A time-sliced one is held by several, each with `::` and a number after the uuid.
     """
     holds = of(pods.GPU_ALLOCATION_INFO, CLUSTER)
     whole_gpu = f'label_replace({holds}, "held", "$1", "uuid", "(.+?)(?:::.*)?")'
@@ -80,7 +80,7 @@ def _count(
         title: of the panel.
         description: likewise.
         counted: series of the GPUs that count.
-        among: series of all GPUs; where there are some, none that counts is 0.
+        among: series of all GPUs; if there are some, the count is 0 rather than missing.
         missing: the text without data, in full and in short.
         settings: of the panel.
     """

@@ -25,7 +25,7 @@ def panels(runbooks: str) -> list[Panel]:
     """Return the panels.
 
     Args:
-        runbooks: address under which docs/runbooks is served.
+        runbooks: address at which docs/runbooks is served.
     """
     first = [_success(), _causes(), _duration(), _trend(), _goodput(), _recoveries(runbooks)]
     return [*first, *_interruptions()]
@@ -171,7 +171,7 @@ def _mean(title: str, description: str, ratio: str, missing: str = NO_INTERRUPTI
 
 
 def _quantiles(label: str, grown: str) -> list[tuple[str, str]]:
-    """Return queries for what half and 19 of 20 took no longer than, by a label."""
+    """Return queries for the times within which half and 19 of 20 ended, by a label."""
     return [
         (f"max by ({label}) (histogram_quantile({part}, {grown}))", f"{{{{{label}}}}} {name}")
         for part, name in ((0.5, "half"), (0.95, "19 of 20"))

@@ -1,4 +1,4 @@
-"""Panels about whether the selected job learns, and how fast: by its logs and by its probes."""
+"""Panels about whether the selected job learns, and how fast: from its logs and its probes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def losses(runbooks: str) -> list[Panel]:
 
 
 def _status(*runbooks: tuple[str, str]) -> Panel:
-    """Return how the loss stood over time, as the watch judged it."""
+    """Return the state of the loss over time, as the watch judged it."""
     numbered_ones = " or ".join(
         f"{number} * {of(watch.JOB_CONVERGENCE, JOB, matcher)}"
         for number, matcher in enumerate(f'status="{name}"' for name in STATUSES)
@@ -245,7 +245,7 @@ def throughput(runbooks: str) -> list[Panel]:
 
 
 def _by_pod(metric: Metric) -> str:
-    """Return a series per pod; of more than a few pods that print, one is like another."""
+    """Return a series per pod; if more than a few pods print, one represents the others."""
     known = worst(job_pods(of(metric, NODE)), *POD)
     order = worst(whole("last_over_time", of(job_logs.JOB_LOG_LAST_LINE, NODE)), *POD)
     return f"{known} and topk({FEW}, {job_pods(order)})"
@@ -256,7 +256,7 @@ def _grown(metric: Metric) -> str:
 
 
 def _most_of_a_rank(metric: Metric) -> str:
-    """Return how often it happened on the rank where that was most often: all ranks tell of it."""
+    """Return how often it happened on the rank with the most events: all ranks report it."""
     return f"max(increase({of(metric, JOB)}[$__rate_interval]))"
 
 

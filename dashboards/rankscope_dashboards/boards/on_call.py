@@ -67,21 +67,21 @@ STALL = "10m"
 """A checkpoint or an evaluation may take some minutes in which no step ends."""
 
 PATIENCE = "1h"
-"""With jobs whose steps are as long as that, as `RankscopeJobStalled` has it."""
+"""For jobs whose steps are that long, as in `RankscopeJobStalled`."""
 
 
 FIRING = (
     f'ALERTS{{{CLUSTER},alertname=~"Rankscope.*",alertname!="RankscopeWatchdog",'
     'alertstate="firing"}'
 )
-"""The watchdog is left out: it fires always, so that its silence is noticed."""
+"""The watchdog is left out: it always fires, so that its absence is noticed."""
 
 
 def dashboard(runbooks: str) -> Dashboard:
     """Return the dashboard.
 
     Args:
-        runbooks: address under which docs/runbooks is served.
+        runbooks: address at which docs/runbooks is served.
     """
     return Dashboard(
         uid=links.ON_CALL,
@@ -201,7 +201,7 @@ def _devices(runbooks: str) -> list[Panel]:
 
 
 def _incidents(runbooks: str) -> list[Panel]:
-    # A rank that was started again on another node is reported by two agents for a while.
+    # For a while, two agents report a rank that was restarted on another node.
     alive = worst(of(training.RANK_ALIVE, JOB), "job_id", "rank")
     ranks = f"sum {by('job_id')} ({alive})"
     return [
@@ -279,7 +279,7 @@ def _alive(before: str = "") -> str:
 
 
 def _ended() -> str:
-    """Return how many steps ended lately; 1 for jobs with long steps that made one in an hour."""
+    """Return how many steps ended lately; 1 for jobs with long steps and one in an hour."""
     steps = of(training.STEP_LATENCY, JOB, part="_count")
     seconds = of(training.STEP_LATENCY, JOB, part="_sum")
     all_steps, before, spent = (

@@ -47,17 +47,17 @@ def panels(runbooks: str) -> Iterator[Panel]:
 
 
 def _events(runbooks: str) -> Panel:
-    """Return the table of what befell the ranks of jobs last."""
+    """Return the table of the newest events of the ranks of jobs."""
     newest = worst(of(reported.TRAINING_EVENT, JOB, 'event!="restarted"'), "job_id", "event")
     return Table(
-        title="What befell training last",
+        title="Latest training events",
         description="How long ago checkpoints failed, could not be loaded or were written by"
         " several ranks, losses were not finite, loader workers died or CUDA memory was exhausted;"
         " by job, the newest first.",
         targets=rows(with_clusters(f"bottomk({MANY}, time() - {newest})")),
         transformations=columns(shared.JOB_COLUMNS | {"event": "event", "Value": "ago"}),
         overrides=[override("ago", {"unit": "s"}), *shared.to_debug()],
-        missing="nothing befell any, or no probe tells of it",
+        missing="no events, or no probe reports them",
         links=[links.runbook(runbooks, "RankscopeNonFiniteLoss")],
         width=12,
     )

@@ -15,16 +15,16 @@ from rankscope_dashboards.parts.panels import Panel, Table, rows
 from rankscope_dashboards.parts.thresholds import ANY_IS_BAD
 
 RECENT_SECONDS = 6 * 3600
-"""What failed longer ago is another shift's, and has been reported."""
+"""Older failures belong to another shift, and have been reported."""
 
 ATTEMPT_SECONDS = 120
-"""Failures that close to the newest are of one attempt, as agents and analyzers take it."""
+"""Failures this close to the newest are of one attempt, as in agents and analyzers."""
 
 OWN, VICTIM = 'own="true"', 'own="false"'
 
 
 def panels(runbooks: str) -> list[Panel]:
-    """Return the tables, those by the cluster's objects last."""
+    """Return the tables, those from the cluster's objects last."""
     by_agents = [waiting(runbooks), failing(runbooks), recent_errors(runbooks)]
     return [*by_agents, *on_call_waiting.panels(runbooks)]
 
@@ -56,7 +56,7 @@ def waiting(runbooks: str) -> Panel:
 
 
 def failing(runbooks: str) -> Panel:
-    """Return the table of jobs whose pods failed or were taken away lately."""
+    """Return the table of jobs whose pods recently failed or were evicted."""
     newest = worst(of(job_status.JOB_LAST_FAILURE, JOB), "job_id", "node", "reason", "detail")
     return Table(
         title="Failing jobs",
@@ -83,10 +83,10 @@ def failing(runbooks: str) -> Panel:
 
 
 def recent_errors(runbooks: str) -> Panel:
-    """Return the table of what jobs' logs say of their failures: cause and rank."""
+    """Return the table of failures in jobs' logs: cause and rank."""
     failures = worst(of(job_logs.JOB_LOG_FAILURE, JOB), "job_id", "node", "cause", "rank", "own")
     newest = f"max {by('job_id')} ({of(job_logs.JOB_LOG_FAILURE, JOB)})"
-    # What failed two minutes before the newest failure was another attempt.
+    # A failure two minutes before the newest one belonged to another attempt.
     attempt = f"({failures} > on (cluster, job_id) group_left () ({newest} - {ATTEMPT_SECONDS}))"
     own = f"group {by('job_id')} ({of(job_logs.JOB_LOG_FAILURE, JOB, OWN)})"
     victims = f"({of(job_logs.JOB_LOG_FAILURE, JOB, VICTIM)} and on (cluster, job_id) {own})"
@@ -125,7 +125,7 @@ def recent_errors(runbooks: str) -> Panel:
 
 
 def _with_runbook(expression: str) -> str:
-    """Add the runbook that says more of the cause."""
+    """Add the runbook for the cause."""
     found = f'label_replace({expression}, "runbook", "{OTHER_RUNBOOK}", "cause", ".*")'
     for cause, runbook in RUNBOOKS.items():
         if cause != causes.NONE:

@@ -44,8 +44,8 @@ def health(runbooks: str) -> list[Panel]:
 
 
 def _gpus(runbooks: str) -> list[Panel]:
-    # Of every GPU there is one series or, with two agents, as many of each: all that is asked of
-    # them stays the same, and grouping some 10,000 of them is what would take longest.
+    # Of every GPU there is one series or, with two agents, as many of each: no result changes, and
+    # grouping some 10,000 of them would take longest.
     busy = of(gpus.GPU_UTILIZATION, NODE)
     return [
         Table(
@@ -194,7 +194,7 @@ def unseen(runbooks: str) -> list[Panel]:
     """Return panels about what is not monitored, or cannot be.
 
     Args:
-        runbooks: address under which docs/runbooks is served.
+        runbooks: address at which docs/runbooks is served.
     """
     failing = f"{of(agent.COLLECTOR_SUCCESS, NODE)} == 0"
     return [

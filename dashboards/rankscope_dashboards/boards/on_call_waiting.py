@@ -1,4 +1,4 @@
-"""The on-call dashboard's tables of jobs that wait or failed, by the cluster's objects."""
+"""The on-call dashboard's tables of jobs that wait or failed, from the cluster's objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankscope_dashboards.parts.fields import columns, override, texts
 from rankscope_dashboards.parts.panels import NEUTRAL, Panel, Table, rows
 
 SINCE = texts({0: ("unknown", NEUTRAL)})
-"""Some notices do not say since when."""
+"""Some notices do not give a start time."""
 
 
 def panels(runbooks: str) -> list[Panel]:
@@ -61,7 +61,7 @@ def failed() -> Panel:
 
 
 def quotas(runbooks: str) -> Panel:
-    """Return the table of quotas by how much of each is used."""
+    """Return the table of quotas by usage."""
     labels = ("quota_kind", "job_namespace", "quota", "resource")
     used = worst(of(cluster_jobs.QUOTA_USED, CLUSTER), *labels)
     limit = worst(of(cluster_jobs.QUOTA_LIMIT, CLUSTER), *labels)
@@ -92,10 +92,10 @@ def quotas(runbooks: str) -> Panel:
 
 
 def notices(runbooks: str) -> Panel:
-    """Return the table of nodes that harm or leave their jobs."""
+    """Return the table of nodes that harm their jobs or are about to go."""
     since = f"{worst(of(cluster_jobs.JOB_NODE_NOTICE, JOB), 'job_id', 'node', 'notice')} * 1000"
     return Table(
-        title="What nodes of jobs say",
+        title="Notices of jobs' nodes",
         description="Nodes of jobs that are not ready, under pressure, cordoned or about to go:"
         " spot and maintenance notices, and autoscalers.",
         unit="string",
@@ -107,7 +107,7 @@ def notices(runbooks: str) -> Panel:
             override("since", {"unit": "dateTimeFromNow", "mappings": SINCE}),
             *shared.to_debug(),
         ],
-        missing="no node of a job says so, or rankscope watch runs without --cluster-jobs",
+        missing="no node of a job has any, or rankscope watch runs without --cluster-jobs",
         links=[links.runbook(runbooks, "RankscopeJobPreempted")],
         width=12,
         height=6,

@@ -1,4 +1,4 @@
-"""Panels about the watch's looks for new steps: how late they are, and what they do not get."""
+"""Panels about the watch's looks for new steps: how late they are, and what they miss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def panels(runbooks: str) -> list[Panel]:
     """Return the panels.
 
     Args:
-        runbooks: address under which docs/runbooks is served.
+        runbooks: address at which docs/runbooks is served.
     """
     return [_looks(runbooks), _agents(runbooks), _records(), _silent_ranks(runbooks)]
 
@@ -45,7 +45,7 @@ def _looks(runbooks: str) -> Panel:
 
 def _agents(runbooks: str) -> Panel:
     return TimeSeries(
-        title="Agents that do not tell the watch their steps",
+        title="Agents that send the watch no steps",
         description="Silent agents have not answered for over a minute. New ones have not been"
         " asked, or have not answered yet: 128 of them are asked at a look.",
         unit="none",

@@ -1,7 +1,7 @@
 """PromQL over failures: how many there were in an hour, and rates per 1,000 GPU-hours.
 
-A record counts them hour by hour; panels add its hours up. Asking the counters themselves would
-read weeks of all nodes' series.
+A recording rule counts them hour by hour; panels sum its hours. Querying the counters themselves
+would read weeks of all nodes' series.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from rankscope_dashboards.expressions.promql import before, by, happened
 HOURLY = "1h"
 FAILURES = "cause:rankscope_failures:count1h"
 GPU_HOURS = "cluster:rankscope_gpus_watched:count1h"
-"""GPUs whose node's kernel log is read: each of these values stands for an hour."""
+"""GPUs whose node's kernel log is read: each of these values represents an hour."""
 
 NORMAL_QUANTILE = 1.96
-"""Of 97.5 %."""
+"""Quantile of 97.5 % of the normal distribution."""
 
 WITHOUT_XID: dict[Cause, tuple[str, ...]] = {
     "pcie": (kernel_log.GPU_FALLEN.name,),
@@ -41,7 +41,7 @@ WITHOUT_XID: dict[Cause, tuple[str, ...]] = {
 """Counters of failures that have no Xid, by cause."""
 
 PODS = f'{agent.COLLECTOR_SUCCESS.name}{{collector="pods"}}'
-"""Is there where somebody would see that a pod is preempted."""
+"""Present wherever preempted pods would be seen."""
 
 
 def failures() -> str:
@@ -58,7 +58,7 @@ def failures() -> str:
 
 
 def gpu_hours() -> str:
-    """Return how many GPUs were watched; of two agents that report one, one counts."""
+    """Return how many GPUs were watched; a GPU that two agents report counts once."""
     return f"count {by()} (max {by('node', 'gpu', 'uuid')} ({kernel_log.GPU_FALLEN.name}))"
 
 
@@ -67,7 +67,7 @@ def _none(selector: str) -> str:
 
 
 def _sign(kind: NodeKind) -> str:
-    """Return series that are there where failures of a kind would be seen."""
+    """Return series that are present wherever failures of a kind would be seen."""
     return kernel_log.KERNEL_LOG_INFO.name if kind.subject == "node" else PODS
 
 
@@ -82,7 +82,7 @@ def _of_gpus(kind: GpuKind) -> str:
 
 
 def _codes(kind: GpuKind) -> str:
-    """Return a matcher of the kind's Xids, by those that are not of it where these are fewer."""
+    """Return a matcher of the kind's Xids, by exclusion if fewer are excluded."""
     within = [str(code) for code, known in XIDS.items() if known.cause in kind.causes]
     beyond = [str(code) for code, known in XIDS.items() if known.cause not in kind.causes]
     if len(beyond) < len(within):
@@ -96,9 +96,9 @@ def _of_nodes(kind: NodeKind) -> str:
 
 
 def _count(selectors: Iterable[str], subject: str) -> str:
-    """Return of how many subjects any counter grew within the hour.
+    """Return on how many subjects any counter grew within the hour.
 
-    What a node's counters already were when its agent was first scraped happened before.
+    The value that a node's counters had when its agent was first scraped is older than that.
     """
     grown = " or ".join(_grown(one, subject) for one in selectors)
     known = before(agent.BUILD_INFO.name, HOURLY)
@@ -110,7 +110,7 @@ def _grown(selector: str, subject: str) -> str:
 
 
 def rates(chosen: str) -> tuple[str, str, str, str, str]:
-    """Return queries by cause: failures, their rate, the limits of its interval, what is published.
+    """Return queries by cause: failures, their rate, its confidence limits, the published rate.
 
     The interval is Byar's approximation to that of the Poisson distribution (N. Breslow, N. Day,
     "Statistical Methods in Cancer Research", volume 2, IARC 1987, section 2.3).

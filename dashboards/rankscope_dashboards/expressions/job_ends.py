@@ -1,7 +1,7 @@
 """PromQL over how the cluster's jobs ended: counts that outlive the watch that exports them.
 
 increase() over weeks would read weeks of samples, and miss the first end of each kind. The watch
-keeps its sums, so that what they were then is taken from what they are now.
+keeps its sums, so that earlier sums can be subtracted from present ones.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ SUCCESS_WINDOWS = ("7d", "28d")
 END = ("job_namespace", "job_class", "outcome", "cause")
 
 GAP = "1h"
-"""How long the watch may have been away at the moment with which its sums are compared."""
+"""How long the watch may have been away at the earlier moment that its sums are compared with."""
 
 
 def since(selector: str, window: str, *labels: str) -> str:
-    """Return by how much sums of the watch grew within a window, series born in it included.
+    """Return by how much sums of the watch grew within a window, including new series.
 
     Two watches that overlap for a moment export the same sums, of which one is taken. Sums that
-    were begun anew within the window give nothing until they exceed what they were before.
+    restarted within the window give nothing until they exceed their earlier value.
     """
     now = worst(f"last_over_time({selector}[{BRIDGED}])", *labels)
     then = worst(f"last_over_time({selector}[{GAP}] offset {window})", *labels)
@@ -47,13 +47,13 @@ def succeeded(window: str, chosen: str = "") -> str:
 
 
 def judged(window: str, chosen: str = "") -> str:
-    """Return how many jobs succeeded or failed, by class; nobody is to blame for other ends."""
+    """Return how many jobs succeeded or failed, by class; other ends are nobody's fault."""
     both = since(_ends(chosen, 'outcome=~"succeeded|failed"'), window, *END)
     return f"sum {by('job_class')} ({both})"
 
 
 def took(part: float, window: str) -> str:
-    """Return how long a part of the jobs took that succeeded within a window, by class."""
+    """Return the longest duration of a share of the jobs that succeeded in a window, by class."""
     buckets = f"{cluster_jobs.JOB_DURATION.name}_bucket"
     return f"histogram_quantile({part}, {since(buckets, window, 'job_class', 'le')})"
 
@@ -61,11 +61,11 @@ def took(part: float, window: str) -> str:
 def objective(
     objectives: Mapping[str, float], series: str = cluster_jobs.JOB_COMPLETIONS.name
 ) -> str:
-    """Return the objective of each class of which there are jobs.
+    """Return the objective of each class that has jobs.
 
     Args:
         objectives: by class; "" for all other classes.
-        series: that there are of these jobs, with their class.
+        series: of these jobs, with their class.
     """
     named = [one for one in objectives if one]
     matchers = {f'job_class="{one}"': objectives[one] for one in named}
@@ -78,5 +78,5 @@ def objective(
 
 
 def _quoted(name: str) -> str:
-    """Return a class as a regular expression in a string of PromQL; it may have dots."""
+    """Return a class as a regular expression in a PromQL string; it may contain dots."""
     return name.replace(".", "[.]")

@@ -1,6 +1,6 @@
 """Joins that add information about a job, pod, finding or GPU to series that carry only its key.
 
-Rules and panels use these; each says what happens where the other side is not known.
+Rules and panels use these; each documents what happens if the other side is unknown.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ CULPRIT_LABELS = ("symptom", "rank", "node", "gpu", "uuid", "device")
 
 
 def join(expression: str, on: Sequence[str], take: Sequence[str], info: str) -> str:
-    """Add labels to an expression from series of which there is one for each key.
+    """Add labels to an expression from series that exist once for each key.
 
-    What has no such series is dropped.
+    Values without such a series are dropped.
 
     Args:
-        expression: whose values stay.
-        on: the key, besides the cluster.
+        expression: whose values are kept.
+        on: the key, in addition to the cluster.
         take: the labels to add.
         info: the series that carry them, always 1.
     """
@@ -35,48 +35,49 @@ def one_of(info: str, *keys: str) -> str:
 
 
 def with_job_of_pod(expression: str) -> str:
-    """Add `job_id` to what is known by pod; where no job is known, it stays without one."""
+    """Add `job_id` to values by pod; if no job is known, they remain without one."""
     joined = join(f"({expression})", LOG_POD, ("job_id",), POD_JOB_RECORD)
     return f"({joined} or on ({', '.join(('cluster', *LOG_POD))}) ({expression}))"
 
 
 def with_owner(expression: str) -> str:
-    """Add whose a job is; a job of which that is not known keeps its alert, without an owner."""
+    """Add a job's owner; a job without a known owner keeps its alert, without an owner."""
     joined = join(f"({expression})", ("job_id",), OWNER, JOB_INFO_RECORD)
     return f"{joined}\nor on (cluster, job_id) ({expression})"
 
 
 def with_culprit(findings: str, take: Sequence[str], culprits: str) -> str:
-    """Add to findings by job and kind whom they are about, and drop those without a culprit."""
+    """Add the culprits to findings by job and kind, and drop those without a culprit."""
     return join(findings, ("job_id", "kind"), take, culprits)
 
 
 def _one_culprit(selector: str = "") -> str:
-    """Return whom findings are about.
+    """Return the culprits of findings.
 
     Two watches, of which one is on standby, may both be scraped; and when the culprit changes, the
-    series of the one before lives on for a moment.
+    previous series lives on for a moment.
     """
     culprit = worst(watch.FINDING_CULPRIT_INFO.name + selector, "job_id", "kind", *CULPRIT_LABELS)
     return one_of(culprit, "job_id", "kind")
 
 
 def finding(kinds: Iterable[str]) -> str:
-    """Return running findings of some kinds of causes, with their culprits; the value is 1."""
+    """Return active findings of some kinds of causes, with their culprits; the value is 1."""
     which = '{kind=~"' + "|".join(kinds) + '"}'
     active = worst(watch.FINDING_ACTIVE.name + which, "job_id", "kind")
     return with_culprit(active, CULPRIT_LABELS, _one_culprit())
 
 
 def slow(symptom: str, least_lost: str) -> str:
-    """Return what a symptom in step times costs, with its culprit.
+    """Return the cost of a symptom in step times, with its culprit.
 
-    The kind of the cause is left out: layers that see more may change it while the symptom goes on,
+    The kind of the cause is left out: layers that see more may change it while the symptom lasts,
     and an alert with other labels is another alert.
 
     Args:
         symptom: what step times show, whatever the cause.
-        least_lost: the part of step time that it must cost, a number or its mark; it is the value.
+        least_lost: the fraction of step time that it must cost, a number or its placeholder; it is
+            the value.
     """
     lost = worst(watch.FINDING_LOST_FRACTION.name, "job_id", "kind")
     culprit = _one_culprit(f'{{symptom="{symptom}"}}')
@@ -85,14 +86,14 @@ def slow(symptom: str, least_lost: str) -> str:
 
 
 def with_rank_of_gpu(expression: str, by_uuid: str, numbered: str, gpus: str) -> str:
-    """Add `rank` to series of GPUs: by uuid where it is known, else by the rank's local number.
+    """Add `rank` to series of GPUs: by uuid if it is known, else by the rank's local number.
 
     GPUs that no rank has are dropped.
 
     Args:
         expression: series of GPUs.
-        by_uuid: infos of ranks of which it is known.
-        numbered: infos of the other ranks, their local number as `gpu`.
+        by_uuid: infos of ranks with a known uuid.
+        numbered: infos of the other ranks, with their local number as `gpu`.
         gpus: infos of GPUs.
     """
     known = one_of(worst(by_uuid, "node", "uuid", "rank"), "node", "uuid")

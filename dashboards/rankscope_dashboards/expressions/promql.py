@@ -16,31 +16,31 @@ def by(*labels: str) -> str:
 
 
 def worst(expression: str, *labels: str) -> str:
-    """Return the largest value per group: of two agents that report one thing, one remains."""
+    """Return the largest value per group: if two agents report the same thing, one remains."""
     return f"max {by(*labels)} ({expression})"
 
 
 BRIDGED = "5m"
-"""How long a scrape may fail, or an agent be exchanged, without what it tells being new again: what
-is compared with a moment of the past takes the largest value of these minutes before it."""
+"""How long scrapes may fail, or an agent be replaced, without its series appearing new: comparisons
+with an earlier moment use the largest value of these minutes before it."""
 
 
 def before(selector: str, offset: str) -> str:
-    """Return the largest value that a series had some time ago, gaps of minutes bridged."""
+    """Return the largest value that a series had some time ago, bridging gaps of minutes."""
     return f"max_over_time({selector}[{BRIDGED}] offset {offset})"
 
 
 def happened(selector: str, window: str) -> str:
-    """Return what grew within a window, series that came to life within it included.
+    """Return what grew within a window, including series that appeared within it.
 
     increase() of a counter whose first value is 1 is 0, so that the first event of an agent's life
-    would be missed. A series that comes back after an outage of more than minutes counts for one
-    window too.
+    would be missed. A series that returns after an outage of more than minutes is counted for one
+    window, too.
     """
     born = f"{selector} > 0 unless {before(selector, window)}"
     return f"(increase({selector}[{window}]) > 0 or ({born}))"
 
 
 def recent(timestamps: str, seconds: int) -> str:
-    """Return how many seconds ago something happened, where that is less than a limit."""
+    """Return how many seconds ago something happened, if that is less than a limit."""
     return f"(time() - {timestamps}) < {seconds}"

@@ -11,7 +11,7 @@ CLUSTER = 'cluster=~"$cluster"'
 JOB = f'{CLUSTER},job_id=~"$job_id"'
 NODE = f'{CLUSTER},node=~"$node"'
 PLACE = f'{JOB},node=~"$node"'
-"""What ranks of a job say, of the chosen nodes: Prometheus adds its target's node to it."""
+"""Series about ranks of a job, on the chosen nodes: Prometheus adds its target's node to them."""
 
 RANK = f'{PLACE},rank=~"$rank"'
 
@@ -25,10 +25,10 @@ MANY = 20
 
 
 def of(metric: Metric, chosen: str, more: str = "", part: str = "") -> str:
-    """Return a selector of a metric: what the variables choose, and more matchers.
+    """Return a selector of a metric: the variables' choices, and more matchers.
 
     Args:
-        metric: whose series.
+        metric: of the series.
         chosen: one of CLUSTER, JOB, NODE, PLACE and RANK.
         more: further matchers.
         part: of a histogram: `_bucket`, `_sum` or `_count`.
@@ -49,8 +49,8 @@ def whole(function: str, selector: str) -> str:
 def largest_rates(count: int, selector: str, *labels: str) -> str:
     """Return rates of the groups that grew most in the time range.
 
-    A bare topk chooses anew at each point, so that many more than `count` lines are drawn. What is
-    not chosen is dropped before the rest is summed up, which is most of the work.
+    A bare topk chooses again at each point, so that many more than `count` lines are drawn. Groups
+    that are not chosen are dropped before the rest is summed, which is most of the work.
     """
     order = f"sum {by(*labels)} ({whole('rate', selector)})"
     chosen = f"on (cluster, {', '.join(labels)}) topk({count}, {order})"
@@ -66,31 +66,31 @@ def largest(count: int, selector: str, *labels: str) -> str:
 
 
 def growth(selector: str) -> str:
-    """Return what was counted in the time range, of what counted anything."""
+    """Return the counts in the time range, where anything was counted."""
     return f"(increase({selector}[$__range]) > 0)"
 
 
 def chosen_ranks(expression: str) -> str:
-    """Keep the chosen ranks of what was found out about all ranks of a job."""
+    """Keep the chosen ranks in results about all ranks of a job."""
     known = f"last_over_time({of(training.STEPS, RANK)}[$__range])"
     return f"({expression}) and on (cluster, job_id, rank) {known}"
 
 
 def gpus_with(chosen: str, *metrics: Metric) -> str:
-    """Return the GPUs of which any of these is not zero, each once."""
+    """Return the GPUs for which any of these is not zero, each once."""
     each = (f"({worst(of(metric, chosen), *GPU_KEY)} > 0)" for metric in metrics)
     return f"({' or '.join(each)})"
 
 
 def job_nodes(expression: str) -> str:
-    """Keep what is of nodes that ranks of the chosen job run on."""
+    """Keep results on nodes that ranks of the chosen job run on."""
     return f"({expression}) and on (cluster, node) group {by('node')} ({_placed()})"
 
 
 def job_pods(expression: str) -> str:
-    """Keep what is of pods that ranks of the chosen job run in.
+    """Keep results on pods that ranks of the chosen job run in.
 
-    Where an agent does not know its ranks' pods, all pods of their nodes are kept.
+    If an agent does not know its ranks' pods, all pods of their nodes are kept.
     """
     pod = ("node", "pod_namespace", "pod_name")
     named = 'pod_name!=""'
@@ -101,12 +101,12 @@ def job_pods(expression: str) -> str:
 
 
 def _placed(more: str = "") -> str:
-    """Return where the chosen ranks ran in the time range, those that ended included."""
+    """Return where the chosen ranks ran in the time range, including those that ended."""
     return whole("last_over_time", of(training.RANK_INFO, RANK, more))
 
 
 def with_rank(expression: str) -> str:
-    """Add `rank` to series of GPUs: by uuid where it is known, else by the rank's local number.
+    """Add `rank` to series of GPUs: by uuid if it is known, else by the rank's local number.
 
     Which rank has which GPU is looked up once for all points of a panel.
     """
@@ -117,24 +117,24 @@ def with_rank(expression: str) -> str:
 
 
 def with_clusters(expression: str) -> str:
-    """Add `clusters`: the cluster or, of series without that label, Grafana's word for all of them.
+    """Add `clusters`: the cluster or, for series without that label, Grafana's word for all.
 
-    Links take it from there, as a label that may be missing cannot be named in a link.
+    Links use it, as a label that may be missing cannot be named in a link.
     """
     every = f'label_replace({expression}, "clusters", "All", "cluster", "")'
     return f'label_replace({every}, "clusters", "$1", "cluster", "(.+)")'
 
 
 def findings(jobs: str) -> str:
-    """Return the part of step time that running findings take, with their culprits.
+    """Return the fraction of step time that active findings cost, with their culprits.
 
-    Where step times do not say what a finding costs, its value is no number.
+    If step times do not show the cost of a finding, its value is NaN.
     """
     lost = worst(of(watch.FINDING_LOST_FRACTION, jobs), "job_id", "kind")
     culprit_labels = ("job_id", "kind", "symptom", "rank", "node", "gpu", "device", "runbook")
     culprit = worst(of(watch.FINDING_CULPRIT_INFO, jobs), *culprit_labels)
     page = f'label_replace({culprit}, "runbook", "$1", "runbook", "(?:.*/)?([^/]+)[.]md")'
-    # topk takes what is no number for the least.
+    # topk takes NaN for the smallest value.
     return (
         f"topk({MANY}, {with_culprit(lost, culprit_labels[2:], page)}"
         f" or 0 * ({page} unless on (cluster, job_id, kind) {lost}) / 0)"

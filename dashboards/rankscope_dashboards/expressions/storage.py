@@ -9,8 +9,9 @@ from rankscope_dashboards.expressions.promql import by, worst
 CLIENT = ("node", "type", "filesystem", "operation")
 
 JUICEFS_SECONDS = "juicefs_fuse_ops_durations_histogram_seconds"
-"""Of JuiceFS' own metrics, which a mount serves: juicefs.com/docs/community/reference/p8s_metrics.
-`vol_name` is its label; that of the node is the scrape's."""
+"""Metrics of JuiceFS itself, which a mount serves:
+juicefs.com/docs/community/reference/p8s_metrics. `vol_name` is its label; that of the node is the
+scrape's."""
 
 
 def operation_seconds(matchers: str, window: str, fewest: int, moment: str) -> str:
@@ -18,9 +19,9 @@ def operation_seconds(matchers: str, window: str, fewest: int, moment: str) -> s
 
     Args:
         matchers: of the series, "" for all.
-        window: over which the mean is taken.
-        fewest: operations within the window of which a mean is taken.
-        moment: at which the window ends, ` @ end()` for that of a panel; "" for each point's own.
+        window: for the mean.
+        fewest: minimum number of operations within the window for a mean.
+        moment: end of the window, ` @ end()` for that of a panel; "" for each point's own.
     """
     chosen = f"{{{matchers}}}" if matchers else ""
     spent, count = (
@@ -31,7 +32,7 @@ def operation_seconds(matchers: str, window: str, fewest: int, moment: str) -> s
 
 
 def juicefs_seconds(matchers: str, window: str, fewest: int, moment: str) -> str:
-    """Return the same of mounts of JuiceFS, which count all kinds of operations together."""
+    """Return the same for mounts of JuiceFS, which count all kinds of operations together."""
     chosen = f"{{{matchers}}}" if matchers else ""
     volume = f"sum {by('node', 'vol_name')}"
     spent, count = (
@@ -46,7 +47,7 @@ def juicefs_seconds(matchers: str, window: str, fewest: int, moment: str) -> str
 
 
 def client_seconds(matchers: str, window: str, fewest: int = 1, moment: str = "") -> str:
-    """Return the mean duration of an operation on any file system of which clients tell it."""
+    """Return the mean duration of an operation on any file system with client metrics."""
     ours, juicefs = (
         mean(matchers, window, fewest, moment) for mean in (operation_seconds, juicefs_seconds)
     )
@@ -54,16 +55,16 @@ def client_seconds(matchers: str, window: str, fewest: int = 1, moment: str = ""
 
 
 def for_each_nfs_request(counted: Metric, matchers: str, window: str, moment: str = "") -> str:
-    """Return what was counted for each NFS request, by node and kind of operation.
+    """Return counts per NFS request, by node and kind of operation.
 
-    Pods that mount one export share its counters, and so each tells all of them: ratios of sums
-    hold nevertheless, sums would not.
+    Pods that mount one export share its counters, so each reports all of them: ratios of sums are
+    valid nevertheless, sums would not be.
 
     Args:
         counted: one of NFS' series other than the requests: seconds, retransmissions, timeouts.
         matchers: of the series.
         window: over which both are counted.
-        moment: at which the window ends, as of `operation_seconds`.
+        moment: end of the window, as in `operation_seconds`.
     """
     above, below = (
         f"sum {by('node', 'operation')} (increase({metric.name}{{{matchers}}}[{window}]{moment}))"

@@ -1,6 +1,6 @@
-"""PromQL over persistent volumes of jobs' pods, by kube-state-metrics and the kubelets.
+"""PromQL over persistent volumes of jobs' pods, from kube-state-metrics and the kubelets.
 
-Which claims a pod has is `kube_pod_spec_volumes_persistentvolumeclaims_info`, what is free on them
+The claims of a pod are in `kube_pod_spec_volumes_persistentvolumeclaims_info`, their free space in
 `kubelet_volume_stats_*` (kubernetes.io/docs/reference/instrumentation/metrics).
 """
 
@@ -35,6 +35,6 @@ def claims(jobs: str = "", clusters: str = "") -> str:
 
 
 def of_jobs(volumes: str, jobs: str = "", clusters: str = "") -> str:
-    """Return what is known of volumes by claim for each job that has them."""
+    """Return series of volumes by claim for each job that has them."""
     least = f"min {by(*CLAIM)} ({volumes})"
     return f"{claims(jobs, clusters)} * on (cluster, {', '.join(CLAIM)}) group_left () {least}"

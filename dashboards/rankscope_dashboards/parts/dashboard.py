@@ -10,7 +10,7 @@ from grafanalib import core
 from rankscope_dashboards.parts.panels import DATA_SOURCE, Json, Panel
 
 SCHEMA_VERSION = 42
-"""The last of Grafana's first dashboard API; older servers that know 41 read it as well."""
+"""The last version of Grafana's first dashboard API; older servers that know 41 read it as well."""
 
 
 @attr.s(kw_only=True)
@@ -36,9 +36,9 @@ class Row(core.RowPanel):
 class Variable(core.Template):
     """A variable: the data source, or the values of a label of a series.
 
-    With `includeAll` all values are one regular expression that also fits a missing label. Grafana
-    escapes values for regular expressions only where there may be several: `multi` is for any
-    variable that is matched with =~, and where somebody comes with all values of another dashboard.
+    With `includeAll` all values are one regular expression that also matches a missing label.
+    Grafana escapes values for regular expressions only if there may be several: `multi` is for any
+    variable that is matched with =~, and for links with all values of another dashboard.
     """
 
     name: str = attr.ib()
@@ -49,7 +49,7 @@ class Variable(core.Template):
     multi: bool = attr.ib(default=False)
 
     def to_json_data(self) -> Json:
-        """Return the variable; values are asked for anew when the time range changes."""
+        """Return the variable; values are queried again when the time range changes."""
         common = {"name": self.name, "label": self.label, "hide": 0, "type": self.type}
         if self.type == "datasource":
             current = {"text": "default", "value": "default", "selected": False}
@@ -89,7 +89,7 @@ def annotation(name: str, expression: str, title: str, text: str, color: str) ->
 
 @attr.s(kw_only=True)
 class Dashboard(core.Dashboard):
-    """A dashboard of rows and panels; `marks` are its annotations, `others` what it links to."""
+    """A dashboard of rows and panels; `marks` are its annotations, `others` its links."""
 
     uid: str = attr.ib()
     title: str = attr.ib()
@@ -124,7 +124,7 @@ class Dashboard(core.Dashboard):
 
 
 def arrange(sections: Sequence[tuple[str, Sequence[Panel]]]) -> list[core.Panel]:
-    """Lay panels out below their headings, from left to right, in lines of 24 columns."""
+    """Lay out panels below their headings, from left to right, in lines of 24 columns."""
     placed: list[core.Panel] = []
     y = 0
     for title, panels in sections:

@@ -6,26 +6,26 @@ from collections.abc import Mapping, Sequence
 
 from rankscope_dashboards.parts.panels import Json
 
-# Okabe and Ito's palette (jfly.uni-koeln.de/color): distinguished with any colour vision.
+# Okabe and Ito's palette (jfly.uni-koeln.de/color), distinguishable with any colour vision.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 
 LINES = ("solid", "dash", "dot")
-"""Beyond the palette colours come again, with other lines."""
+"""Beyond the palette, colours repeat with other lines."""
 
 PATTERNS = {"dash": [16, 4, 3, 4], "dot": [0, 8]}
-"""Pixels drawn and left out: unlike the plain dashes that are thresholds."""
+"""Pixels drawn and left out, unlike the plain dashes of thresholds."""
 
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def colored(names: Sequence[str]) -> list[Json]:
-    """Return overrides that give series of these names looks that all can distinguish."""
+    """Return overrides that make series of these names distinguishable for everyone."""
     return [override(name, _look(index)) for index, name in enumerate(names)]
 
 
 def _look(number: int) -> Json:
-    """Return the colour and the line of the eighteen that a number stands for."""
+    """Return the colour and the line of a number; there are eighteen combinations."""
     again, color = divmod(number % (len(PALETTE) * len(LINES)), len(PALETTE))
     line = line_style(LINES[again]) if again else {}
     return {"color": {"mode": "fixed", "fixedColor": PALETTE[color]}, **line}
@@ -39,20 +39,20 @@ def line_style(fill: str) -> Json:
 def numbered(before: str, after: str = "") -> list[Json]:
     """Return overrides that give a line its colour by the last digit of a number in its name.
 
-    A rank has the same colour in all panels, and ten in a row can be distinguished.
+    A rank has the same colour in all panels, and ten consecutive ones can be distinguished.
 
     Args:
-        before: what stands before the number, as a regular expression.
-        after: what stands behind it.
+        before: text before the number, as a regular expression.
+        after: text after it.
     """
     return [matching(f"{before}\\d*{digit}(?!\\d){after}", _look(digit)) for digit in range(10)]
 
 
 def lettered() -> list[Json]:
-    """Return overrides that give a line its looks by the last letter of the first word of its name.
+    """Return overrides that give a line its look by the last letter of the first word of its name.
 
-    So a job or pod looks the same in all panels, and those that are numbered can be distinguished;
-    Grafana's own palette cannot by all kinds of colour vision.
+    So a job or pod looks the same in all panels, and numbered ones can be distinguished; Grafana's
+    own palette is not distinguishable with all kinds of colour vision.
     """
     count = len(PALETTE) * len(LINES)
     alike = (LETTERS[index::count] for index in range(count))
@@ -61,12 +61,12 @@ def lettered() -> list[Json]:
 
 
 def matching(pattern: str, properties: Json) -> Json:
-    """Return settings of fields whose name a regular expression finds."""
+    """Return settings of fields whose name matches a regular expression."""
     return _settings({"id": "byRegexp", "options": f"/{pattern}/"}, properties)
 
 
 def override(name: str, properties: Json) -> Json:
-    """Return settings of the field of a name."""
+    """Return settings of the field with a name."""
     return _settings({"id": "byName", "options": name}, properties)
 
 
@@ -87,7 +87,7 @@ def texts(values: Mapping[int, tuple[str, str]]) -> list[Json]:
 
 
 def columns(names: Mapping[str, str]) -> list[Json]:
-    """Return the transformation that keeps these columns of a table, in order, under new names."""
+    """Return the transformation that keeps these columns of a table, in order, with new names."""
     order = {name: index for index, name in enumerate(names)}
     return [
         {"id": "filterFieldsByName", "options": {"include": {"names": list(names)}}},

@@ -1,8 +1,8 @@
 """Grafana objects for Grafana 12 and newer, as subclasses of grafanalib's.
 
 grafanalib 0.7.1 writes what Grafana 5 to 8 read: schema version 12, angular options, thresholds
-with operators. The classes here keep its object model (Dashboard, panel ids, GridPos, JSON
-encoder) and write their own JSON. Field names are those of @grafana/schema 13, which tests check.
+with operators. The classes here keep its object model (Dashboard, panel ids, GridPos, JSON encoder)
+and write their own JSON. Field names are those of @grafana/schema 13, which tests check.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import attr
 from grafanalib import core
 
-# Okabe and Ito's palette (jfly.uni-koeln.de/color): distinguished with any colour vision.
+# Okabe and Ito's palette (jfly.uni-koeln.de/color), distinguishable with any colour vision.
 GOOD, WARN, BAD, NEUTRAL = "#0072B2", "#E69F00", "#D55E00", "#808080"
 
 DATA_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -26,7 +26,7 @@ REDUCE_LAST = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
 @attr.s(kw_only=True)
 class Target(core.Target):
-    """A Prometheus query; `instant` for one value per series, as tables and stats want it."""
+    """A Prometheus query; `instant` for one value per series, as in tables and stats."""
 
     expr: str = attr.ib()
     legendFormat: str = attr.ib(default="")  # noqa: N815 - grafanalib's name
@@ -35,7 +35,7 @@ class Target(core.Target):
     instant: bool = attr.ib(default=False)
 
     def to_json_data(self) -> Json:
-        """Return the query as Grafana's Prometheus data source reads it."""
+        """Return the query in the form of Grafana's Prometheus data source."""
         return {
             "datasource": DATA_SOURCE,
             "editorMode": "code",
@@ -50,13 +50,13 @@ class Target(core.Target):
 
 @attr.s(kw_only=True)
 class Panel(core.Panel):
-    """A panel: what it asks, how its values are shown and where it is put.
+    """A panel: its queries, the display of their values, and its position.
 
     Args:
         unit: Grafana's id of the values' unit.
         links: links of the panel, as title and address.
         steps: thresholds: lowest value and colour, ascending, the first without a value.
-        missing: the text shown where there is no data.
+        missing: the text shown without data.
         width, height: in Grafana's units: 24 columns, rows of 30 pixels.
         mappings: texts and colours of single values.
         overrides: settings of single fields.
@@ -101,7 +101,7 @@ class Panel(core.Panel):
         return self.mappings
 
     def words(self) -> tuple[str, str]:
-        """Return the description, and the text shown where there is no data."""
+        """Return the description, and the text shown without data."""
         return self.description, self.missing
 
     def to_json_data(self) -> Json:
@@ -141,9 +141,9 @@ class TimeSeries(Panel):
     """Lines over time.
 
     Args:
-        stacked: whether areas are filled, one on another.
-        several: whether there may be more lines than fit into a legend of one line.
-        at_least: what the axis reaches to, so that a line at zero is seen to be low.
+        stacked: True if areas are filled, one above another.
+        several: True if there may be more lines than fit into a legend of one line.
+        at_least: minimum of the axis' upper end, so that a line at zero appears low.
     """
 
     kind = "timeseries"
@@ -171,7 +171,7 @@ class TimeSeries(Panel):
     def options(self) -> Json:
         """Return a legend and one tooltip of all lines.
 
-        Beside the lines there is room for ten names, below them for three.
+        Next to the lines there is space for ten names, below them for three.
         """
         return {
             "legend": {
@@ -189,8 +189,8 @@ class Stat(Panel):
     """One number per series, coloured by threshold.
 
     Args:
-        briefly: two or three words in place of the number; more of them would be too small to read,
-            so that what is missing in full is in the description.
+        briefly: two or three words in place of a missing number; more would be too small to read,
+            so the full text is in the description.
         letters: height of the number in pixels; 0 for as high as the panel allows.
     """
 
@@ -205,7 +205,7 @@ class Stat(Panel):
         return [*self.mappings, _in_grey(self.briefly)]
 
     def words(self) -> tuple[str, str]:
-        """Return the description with what is missing, and that in short."""
+        """Return the description with the full text of what is missing, and the short text."""
         return f"{self.description} Without a number: {self.missing}.", self.briefly
 
     def options(self) -> Json:
@@ -235,7 +235,7 @@ class BarGauge(Panel):
         return [*self.mappings, _in_grey(self.missing)]
 
     def options(self) -> Json:
-        """Return horizontal bars with the value behind."""
+        """Return horizontal bars followed by the value."""
         return {
             "displayMode": "basic",
             "legend": {
@@ -260,8 +260,8 @@ class Table(Panel):
     """Rows of labels and values. Its queries must be instant and in table format.
 
     Args:
-        largest_first: the column by which rows are ordered, as it is called in the table.
-        widths: of columns in pixels, by their names in the table; the others share what is left.
+        largest_first: the column by which rows are ordered, by its name in the table.
+        widths: of columns in pixels, by their names in the table; the others share the rest.
     """
 
     kind = "table"
@@ -269,7 +269,7 @@ class Table(Panel):
     widths: Mapping[str, int] = attr.ib(factory=dict)
 
     def settings(self) -> list[Json]:
-        """Return overrides; where a label is missing nothing stands, not why the table is empty."""
+        """Return overrides: a missing label is an empty cell, not the text of an empty table."""
         label = {"matcher": {"id": "byType", "options": "string"}}
         absent = {**label, "properties": [{"id": "noValue", "value": "-"}]}
         widths = (
@@ -328,7 +328,7 @@ class Heatmap(Panel):
         return {"scaleDistribution": {"type": "linear"}}
 
     def options(self) -> Json:
-        """Return cells in shades that keep their order without colour."""
+        """Return cells in shades whose order is visible without colour."""
         return {
             "calculate": False,
             "cellGap": 1,
@@ -352,7 +352,7 @@ class Heatmap(Panel):
 
 
 def _in_grey(missing: str) -> Json:
-    """Return the text of a value that is not there: in the first step's colour it looks well."""
+    """Return the text of a missing value in grey: in the first step's it would look good."""
     result = {"text": missing, "color": NEUTRAL, "index": 0}
     return {"type": "special", "options": {"match": "null", "result": result}}
 
@@ -377,7 +377,7 @@ def rows(*expressions: str) -> list[Target]:
 
 
 def link(title: str, url: str) -> Json:
-    """Return a link that opens beside."""
+    """Return a link that opens in a new tab."""
     return {"title": title, "url": url, "targetBlank": True}
 
 

@@ -32,7 +32,7 @@ def quantiles(buckets: str) -> list[Target]:
 
 
 def data_source() -> Variable:
-    """Return the variable of the Prometheus to ask."""
+    """Return the variable of the Prometheus to query."""
     return Variable(name="datasource", label="Data source", query="prometheus", type="datasource")
 
 
@@ -67,7 +67,7 @@ def of_a_job() -> list[Variable]:
 
 
 def xids() -> str:
-    """Return when Xids of the chosen nodes last came: by the kernel log, or else by the driver."""
+    """Return when Xids of the chosen nodes last occurred: by the kernel log, else by the driver."""
     driver = worst(of(gpus.GPU_XID_TIMESTAMP, NODE), "node", "gpu", "uuid", "xid")
     logged = worst(of(kernel_log.XID_LAST, NODE), "node", "gpu", "uuid", "xid", "action")
     return f"({logged} or on (cluster, node, gpu, xid) {driver})"
@@ -77,7 +77,7 @@ def marks(seen: str) -> list[Json]:
     """Return marks of Xids, and of the beginning and end of the chosen jobs' incidents.
 
     Args:
-        seen: what `xids` gives, or a part of it.
+        seen: the result of `xids`, or a part of it.
     """
     xid = worst(seen, "node", "gpu", "xid")
     since = worst(of(watch.FINDING_SINCE, JOB), "job_id", "kind")
@@ -90,10 +90,10 @@ def marks(seen: str) -> list[Json]:
 
 
 CLUSTER_COLUMN = {"cluster": "cluster"}
-"""There is none where series lack that label."""
+"""Absent if series lack that label."""
 
 JOB_COLUMNS = {**CLUSTER_COLUMN, "clusters": "clusters", "job_id": "job_id"}
-"""`clusters` is for links alone, see `with_clusters`."""
+"""`clusters` is only for links, see `with_clusters`."""
 
 HIDDEN = {"hideFrom": {"viz": True, "legend": True, "tooltip": True}}
 
@@ -105,7 +105,7 @@ def restarts(of_pods: str = "") -> Json:
         of_pods: series with pod_namespace and pod_name of those that count; empty for all.
     """
     restarted = f"{KUBE_RESTARTS}{{{CLUSTER}}}"
-    # Against the point before: seen once each, however seldom it is scraped or asked for.
+    # Compared with the previous point: seen once each, however rarely it is scraped or queried.
     restarted = f"({restarted} > {restarted} offset $__interval)"
     if of_pods:
         known = f'label_replace({of_pods}, "namespace", "$1", "pod_namespace", "(.+)")'
@@ -132,11 +132,11 @@ FINDING_COLUMNS = {
 }
 
 FINDING_WIDTHS = {"rank": 60, "GPU": 50, "device": 80, "step time lost": 135, "runbook": 240}
-"""Pixels, so that at 1280 of them names of nodes and causes have the room."""
+"""Pixels, so that names of nodes and causes fit at a width of 1280."""
 
 
 def to_debug() -> list[Json]:
-    """Return the link of a job's name to its debug view, and hide what it alone needs."""
+    """Return the link from a job's name to its debug dashboard, and hide its columns."""
     title, url = links.TO_DEBUG
     return [
         override("job_id", {"links": [link(title, url)]}),

@@ -8,10 +8,12 @@ ANY_IS_BAD = ((None, GOOD), (1, BAD))
 ANY_IS_ODD = ((None, GOOD), (1, WARN))
 
 LOST_SHARE = ((None, GOOD), (0.05, WARN), (0.2, BAD))
-"""Of step time: below 5 % is the noise of most jobs, a fifth is a node in five for nothing."""
+"""Fraction of step time: below 5 % is the noise of most jobs, a fifth is one wasted node in
+five."""
 
 SLOWER = ((None, GOOD), (0.1, WARN), (0.2, BAD))
-"""Over the median: some percent are noise, a fifth is what `RankscopeStraggler` fires at."""
+"""Excess over the median: some percent are noise, `RankscopeStraggler` fires at a fifth."""
 
 BUSY_PORT = ((None, GOOD), (0.8, WARN), (0.95, BAD))
-"""Of a port's rate; RDMA over Ethernet begins to pause senders somewhat below line rate."""
+"""Fraction of a port's rate; RDMA over Ethernet begins to pause senders somewhat below line
+rate."""

@@ -39,7 +39,7 @@ def _row(alert: Alert) -> str:
 
 
 def _plain(template: str) -> str:
-    """Return a template with the names of what it fills in, without what it only may say."""
+    """Return a template with the names of its values filled in, without its optional parts."""
     text = re.sub(
         r"{{ with \$labels\.(\w+) }}([^{]*){{ \. }}{{ else }}[^{]*{{ end }}", r"\2<\1>", template
     )

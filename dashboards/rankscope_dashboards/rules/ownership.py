@@ -17,10 +17,10 @@ WITHOUT_FINDING: dict[str, Owner] = {
     "RankscopeSyncShareHigh": "ml",
     "RankscopeThroughputDegraded24h": "ml",
 }
-"""Owners of alerts of which no finding exists; of others like that the platform takes care."""
+"""Owners of alerts without a finding; all others of that kind belong to the platform."""
 
 
 def owner_of(alert: str) -> Owner:
-    """Return who acts on an alert: as on the first kind of finding that has its runbook."""
+    """Return who acts on an alert: the owner of the first kind of finding with its runbook."""
     kinds = (advice.owner for advice in ADVICE.values() if advice.runbook == alert)
     return next(kinds, WITHOUT_FINDING.get(alert, "platform"))

@@ -1,4 +1,4 @@
-"""Alertmanager's receivers: whom pages and tickets reach, and by which way.
+"""Alertmanager's receivers: the recipients of pages and tickets, and their channels.
 
 Channels and addresses that rankscope.yaml does not name are examples to be replaced.
 """
@@ -44,7 +44,7 @@ def _slack(channel: str) -> Value:
 
 
 def _email(to: str) -> Value:
-    """Return a mail of text alone: Alertmanager's own is a list of labels."""
+    """Return a plain text mail: Alertmanager's default is a list of labels."""
     headers = {"Subject": _TITLE}
     return {"to": to, "send_resolved": True, "headers": headers, "html": "", "text": _TEXT}
 
@@ -64,10 +64,10 @@ def of_project(project: str) -> str:
 
 
 def receivers(known: Configuration) -> Mapping[str, Value]:
-    """Return what each receiver does, by name; secrets stay in files.
+    """Return the definition of each receiver, by name; secrets stay in files.
 
     Args:
-        known: whom alerts reach.
+        known: contacts for alerts.
     """
     chosen = {**EXAMPLES, **known.owners}
     pager: Value = {
@@ -81,7 +81,7 @@ def receivers(known: Configuration) -> Mapping[str, Value]:
         TICKET: _reached(chosen["platform"]),
         NETWORK: _reached(chosen["network"]),
         # A job's pods carry its owner's labels: team is a channel, owner an address. Whoever may
-        # start a pod chooses both, so that no team's channel has the name of another one.
+        # start a pod chooses both, so no team's channel has the name of another one.
         OWNER: {
             "slack_configs": [_slack(_TEAM_CHANNEL)],
             "email_configs": [_email(_OWNER_ADDRESS)],

@@ -1,9 +1,9 @@
 """Recording rules in two stages: first per node, then per job.
 
-The agents have done the most of the first stage: they sum up what rules would have to read of every
-rank, GPU and port (metrics/summary.py). Past one Prometheus the second stage runs over records and
-series of nodes only. Medians do not compose, so quantiles come from histograms that add up.
-Names are level:metric:operation, the level being the labels that are left besides `cluster`.
+The agents have done most of the first stage: they summarise what rules would otherwise read for
+every rank, GPU and port (metrics/summary.py). Past one Prometheus the second stage runs only over
+records and series of nodes. Medians do not compose, so quantiles come from histograms, which can be
+summed. Names are level:metric:operation, the level being the labels that remain besides `cluster`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from rankscope_dashboards.expressions.promql import (
 from rankscope_dashboards.expressions.storage import client_seconds
 
 BURN_WINDOWS = ("30m", "1h", "2h", "6h", "1d", "3d")
-"""Windows that the burn alerts compare, beside 5m of which they are made; a long one is paired with
-one a twelfth or so as long."""
+"""Windows that the burn alerts compare, in addition to 5m, from which they are derived; a long one
+is paired with one a twelfth or so as long."""
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
@@ -74,7 +74,7 @@ CLIENT_OPERATION = "node_filesystem_operation:rankscope_storage_client_operation
 JOB_VOLUME_FILLING = "job:rankscope_filling_volume_free:ratio"
 
 FEWEST_OPERATIONS = 20
-"""Of which a mean is taken."""
+"""Operations within the window that a recorded mean requires."""
 
 PROJECT_COST = "project:rankscope_cost:rate5m"
 PROJECT_DAY = "project:rankscope_cost:rate1d"
@@ -100,7 +100,7 @@ def quantile(name: str) -> str:
 
 
 def burn(window: str) -> str:
-    """Return the record of the part of GPU time that was lost within a window."""
+    """Return the record of the fraction of GPU time that was lost within a window."""
     return f"cluster:rankscope_gpu_seconds_lost:ratio_rate{window}"
 
 
@@ -122,12 +122,12 @@ class RecordGroup:
 
 
 def _gpus(matcher: str, *labels: str) -> str:
-    """Return how many GPUs' time went into some parts; of projects, which do not end as jobs do."""
+    """Return how many GPUs' time went into some parts, by project: those do not end as jobs do."""
     return f"sum {by(*labels)} (rate({goodput.PROJECT_GPU_SECONDS.name}{{{matcher}}}[5m]))"
 
 
 def _part_lost(window: str) -> str:
-    """Return lost time as a part of observed time.
+    """Return lost time as a fraction of observed time.
 
     Means of the two records, of which a cluster has one each: the days of each job's counters, in
     all windows, would take Prometheus longer than all other rules.
@@ -141,11 +141,11 @@ def _identity() -> tuple[Record, ...]:
     info = worst(pods.JOB_INFO.name, *facts)
     keys = ", ".join(("cluster", *LOG_POD))
     return (
-        # Pods of one job may be labelled differently; a join needs one answer.
+        # Pods of one job may be labelled differently; a join needs one value.
         Record(JOB_INFO_RECORD, one_of(info, "job_id")),
         Record(
             POD_JOB_RECORD,
-            # Only of pods that have something to tell: each alert about them reads all of it.
+            # Only pods with something to report: each alert about them reads all of it.
             one_of(
                 worst(
                     f"{summary.POD_JOB_INFO.name} and on ({keys}) ({_printing()})",
@@ -179,14 +179,14 @@ def _mean_step() -> str:
 
 
 def _filling() -> str:
-    """Return what is free of the fullest of a job's volumes that are full within a day."""
+    """Return the free space of the fullest of a job's volumes that are full within a day."""
     share = f"{volumes.AVAILABLE} / {volumes.CAPACITY}"
     falling = f"{share} and predict_linear({volumes.AVAILABLE}[6h], 86400) < 0"
     return f"min {by('job_id')} ({volumes.of_jobs(falling)})"
 
 
 def _samples() -> str:
-    """Return samples per second by the probes, or else by what a rank of the job prints."""
+    """Return samples per second from the probes, or else from what a rank of the job prints."""
     printed = join(job_logs.JOB_LOG_SAMPLES_RATE.name, LOG_POD, ("job_id",), POD_JOB_RECORD)
     return (
         f"sum {by('job_id')} ({NODE_JOB_SAMPLES})"
@@ -195,7 +195,7 @@ def _samples() -> str:
 
 
 def _printing() -> str:
-    """Return series of pods of which alerts ask whose they are."""
+    """Return series of pods whose job alerts look up."""
     series = (
         *(job_logs.JOB_LOG_LOSS, job_logs.JOB_LOG_NONFINITE_LOSSES, job_logs.JOB_LOG_SAMPLES_RATE),
         *(nccl_log.NCCL_IB_ERRORS, nccl_log.NCCL_TIMEOUTS),
@@ -233,10 +233,10 @@ JOB = RecordGroup(
     "30s",
     (
         *_identity(),
-        # For clusters without a watch. Stages differ by design, so that ranks are compared within
-        # theirs. Agents have taken the median and the slowest of each node's ranks: the median of
-        # nodes' medians is that of the ranks as long as fewer than half of the nodes are slow, and
-        # each has as many ranks of the stage.
+        # For clusters without a watch. Stages differ by design, so ranks are compared within
+        # theirs. Agents have computed the median and the slowest of each node's ranks: the median
+        # of nodes' medians is that of the ranks as long as fewer than half of the nodes are slow,
+        # and each has as many ranks of the stage.
         Record(
             STAGE_MEDIAN, f"quantile {by('job_id', 'pp_stage')} (0.5, {summary.STAGE_BUSY.name})"
         ),
@@ -255,7 +255,7 @@ JOB = RecordGroup(
         Record(JOB_ALIVE, f"sum {by('job_id')} ({summary.JOB_RANKS_ALIVE.name})"),
         Record(JOB_PODS, f"sum {by('job_id', 'phase')} ({pods.JOB_PODS.name})"),
         Record(JOB_WAITING, f"sum {by('job_id', 'reason')} ({job_status.JOB_WAITING_PODS.name})"),
-        # The agent has added up its node's ranks: a stage per node would keep as many series again.
+        # The agent has summed its node's ranks: a stage per node would keep as many series again.
         Record(
             JOB_LATENCY,
             f"sum {by('job_id', 'le')} (rate({training.STEP_LATENCY.name}_bucket[5m]))",
@@ -317,7 +317,7 @@ FAILURES = RecordGroup(
 
 
 def _classes(known: Configuration) -> RecordGroup:
-    """Return what faults leave of the GPU time of each class, and what they should leave."""
+    """Return the fraction of each class's GPU time that faults leave, and its objective."""
     lost, observed = (f"avg_over_time({one}[1d])" for one in (CLASS_LOST, CLASS_OBSERVED))
     return RecordGroup(
         "rankscope-classes",
@@ -335,7 +335,7 @@ def groups(known: Configuration | None = None) -> tuple[RecordGroup, ...]:
     """Return all groups.
 
     Args:
-        known: what is expected of the jobs of each class.
+        known: objectives of the jobs of each class.
     """
     known = known or Configuration()
     times = {name: age_seconds(age) for name, age in known.times_to_complete.items()}

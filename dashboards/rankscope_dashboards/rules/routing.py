@@ -41,9 +41,10 @@ class Timing:
 class Timings:
     """Cool-downs of all receivers.
 
-    Together with each alert's `keep_firing_for` they make one notification of what comes and goes;
-    a signal of 2 s on and 2 s off made 16 in 32 s without them. Pages about single jobs wait until
-    a failure of many, which is known a minute and two evaluations after the third, can mute them.
+    Together with each alert's `keep_firing_for` they make one notification of a condition that
+    comes and goes; without them, a signal of 2 s on and 2 s off caused 16 in 32 s. Pages about
+    single jobs wait until a failure of many, which is known a minute and two evaluations after the
+    third, can mute them.
     """
 
     page: Timing = Timing("15s", "5m", "1h")
@@ -67,7 +68,7 @@ NODE_GONE = (
     "RankscopeNodeReboot",
     "RankscopeXidFatal",
 )
-"""What explains whatever else is seen on that node."""
+"""Alerts that explain whatever else is seen on that node."""
 
 SEEN_ON_A_NODE = (
     "RankscopeAsymmetricRail",
@@ -110,10 +111,10 @@ AFTER_ITS_PODS = (
     "RankscopeMissingRank",
     "RankscopePodFailed",
 )
-"""What a job has, too, whose pods fail again and again, or are taken away."""
+"""Alerts of a job whose pods repeatedly fail or are evicted, which they accompany."""
 
 STANDING = ("RankscopeHang", "RankscopeJobStalled")
-"""A watch says it after a minute; without one it takes a quarter of an hour."""
+"""A watch reports it after a minute; without one it takes a quarter of an hour."""
 
 OF_STANDING_JOBS = (
     "RankscopeGpusIdle",
@@ -143,9 +144,9 @@ def configuration(
     """Return the whole configuration.
 
     Args:
-        receivers: what each of the receivers does, by name.
+        receivers: the definition of each receiver, by name.
         timings: cool-downs.
-        known: whom the projects' alerts reach, and how mail is sent.
+        known: contacts of projects, and how mail is sent.
     """
     known = known or Configuration()
     mail = known.mail
@@ -168,7 +169,7 @@ def route(timings: Timings, known: Configuration | None = None) -> Value:
 
     Args:
         timings: cool-downs.
-        known: whom the projects' alerts reach.
+        known: contacts of projects.
     """
     of_jobs = (OWNER, timings.ticket)
     projects = tuple(_projects(known or Configuration()))
@@ -191,7 +192,7 @@ def route(timings: Timings, known: Configuration | None = None) -> Value:
 
 
 def _projects(known: Configuration) -> Iterator[Value]:
-    """Yield the routes to those who own projects: by the label of a job's pods, else namespace."""
+    """Yield the routes to owners of projects: by the label of a job's pods, else by namespace."""
     for project in known.project_owners:
         receiver = of_project(project)
         named = f"project={json.dumps(project, ensure_ascii=False)}"
@@ -208,18 +209,18 @@ def _severity(
     of_jobs: tuple[str, Timing],
     projects: tuple[Value, ...] = (),
 ) -> Value:
-    """Return a branch; alerts of jobs may go elsewhere, and later, than those of machines.
+    """Return a branch; alerts about jobs may have another receiver, and be sent later, than others.
 
     Args:
         severity: of the branch.
         of_all: receiver and cool-downs.
-        of_jobs: the same of alerts about jobs.
+        of_jobs: the same for alerts about jobs.
         projects: routes to the owners of projects.
     """
     receiver, timing = of_all
     job_receiver, job_timing = of_jobs
     scopes: list[Value] = [
-        # What is known by pod only has no job to be grouped by.
+        # Alerts about pods without a known job have no job to be grouped by.
         {"matchers": ['scope="job"', 'job_id=""'], "group_by": list(GROUPED_BY["node"])}
     ]
     for scope, labels in GROUPED_BY.items():
@@ -256,10 +257,10 @@ def _named(names: tuple[str, ...]) -> str:
 
 
 def _inhibits(source: list[str], target: list[str], *equal: str) -> Value:
-    """Return a rule; labels that must be equal are also asked to be there.
+    """Return a rule; labels that must be equal must also be present.
 
-    Alertmanager takes two absent labels for equal: without that a page of the whole cluster muted
-    an unrelated ticket that had no job either.
+    Alertmanager takes two absent labels for equal: without that a page about the whole cluster
+    muted an unrelated ticket that had no job either.
     """
     there = [f'{label}=~".+"' for label in equal]
     return {
@@ -293,7 +294,7 @@ _ANNOTATIONS = ("summary", "description", "runbook_url", "dashboard_url")
 
 
 def _text(name: str, change: str = "") -> str:
-    """Return a template that tells of each alert; `change` is applied to what it fills in."""
+    """Return a template with each alert; `change` is applied to the values that it fills in."""
     filled = {one: f"{{{{ .Annotations.{one}{change} }}}}" for one in _ANNOTATIONS}
     return (
         f'{{{{ define "{name}" -}}}}\n{{{{ range .Alerts -}}}}\n'
@@ -309,7 +310,7 @@ _FOR_SLACK = "".join(
     f' | reReplaceAll "{mark}" "{entity}"'
     for mark, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))
 )
-"""What Slack asks to be escaped: a job named <!channel> would call everybody in."""
+"""Characters that Slack requires to be escaped: a job named <!channel> would notify everybody."""
 
 _NAMES = """\
 {{ define "rankscope.names" -}}
@@ -322,7 +323,7 @@ _NAMES = """\
 
 
 def _title(name: str, change: str = "") -> str:
-    """Return a template of one line: how many, about what, which; `change` as with texts."""
+    """Return a template of one line: how many, about what, which; `change` as for texts."""
     location_labels = (
         ("job_id", "job"),
         ("node", "node"),

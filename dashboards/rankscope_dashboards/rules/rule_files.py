@@ -21,10 +21,10 @@ VARIABLES = ("cluster", "job_id", "node", "rank")
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What alerts have of the place that they are made for: where links lead, and who may page.
+    """The installation that alerts are generated for: targets of links, and who may page.
 
     Args:
-        runbooks: address under which docs/runbooks is served, without a slash at the end.
+        runbooks: address at which docs/runbooks is served, without a slash at the end.
         dashboards: address of Grafana.
         paging_namespaces: namespaces whose jobs may page.
         known: objectives, thresholds and owners.
@@ -95,7 +95,7 @@ def _annotations(alert: Alert, links: Links) -> Iterator[tuple[str, str]]:
     yield "summary", sentence(alert.summary)
     yield "description", sentence(alert.description)
     yield "runbook_url", f"{links.runbooks}/{alert.name}.md"
-    # An empty variable would select nothing; one that is left out selects all.
+    # An empty variable would select nothing; an omitted one selects all.
     variables = "".join(
         f"{{{{ with $labels.{label} }}}}&var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}"
         for label in VARIABLES

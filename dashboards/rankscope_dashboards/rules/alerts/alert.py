@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Severity = Literal["page", "ticket", "none", "by_class"]
-"""Whom it reaches: the engineer on call, a queue, no one. `by_class` pages for jobs of the
-production class in the namespaces that may page, and makes a ticket for the owner of any other."""
+"""Recipients: the engineer on call, a queue, no one. `by_class` pages for jobs of the production
+class in the namespaces that may page, and makes a ticket for the owner of any other."""
 
 Scope = Literal["job", "node", "cluster", "project"]
 """What alerts are grouped by: those of one job, node, cluster or project go together."""
@@ -24,8 +24,8 @@ PRODUCTION = "production"
 def severity_by_class(paging_namespaces: Sequence[str]) -> str:
     """Return the severity of alerts about jobs, a template.
 
-    The owner of a pod chooses its labels, the class among them, but not its namespace, which
-    a job's name begins with.
+    The owner of a pod chooses its labels, including the class, but not its namespace, which is the
+    prefix of a job's name.
 
     Args:
         paging_namespaces: those whose jobs may page; without any, every such alert is a ticket.
@@ -51,7 +51,7 @@ class Alert:
         why: the reason for both times and for the limit in the expression.
         summary: one line, a template.
         description: what to know before opening anything, a template.
-        needs: which exporters other than ours it reads, and what it is without them, in a sentence.
+        needs: third-party exporters that it reads, and what it is without them, in a sentence.
         dashboard: where to look.
         since: how far back to look, as Grafana writes durations.
     """
@@ -75,7 +75,8 @@ class Group:
     """Alerts that are evaluated one after another.
 
     Args:
-        interval: time between two evaluations; what looks back hours need not be asked each minute.
+        interval: time between two evaluations; expressions over hours need not be evaluated each
+            minute.
     """
 
     name: str

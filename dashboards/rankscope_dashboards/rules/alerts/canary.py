@@ -11,7 +11,7 @@ MISSED_SECONDS = 7800
 """Two runs of the hourly canary, and ten minutes in which the second one starts and trains."""
 
 REMEMBERED = "7d"
-"""An alert that ends is not acted on: after the last success it fires for a week."""
+"""Nobody acts on an alert that ends: after the last success it fires for a week."""
 
 RIGHT = f'symptom="{SYMPTOM}",rank="{SLOW_RANK}"'
 

@@ -1,4 +1,4 @@
-"""Alerts about whether a job would survive a failure now: its checkpoints and where they lie."""
+"""Alerts about whether a job would survive a failure now: its checkpoints and their storage."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 LEAST_FREE = 0.05
-"""Of a file system: what is left for checkpoints of which each takes hours of writes apart."""
+"""Fraction of a file system: the rest is for checkpoints, each of which takes hours of writes."""
 
 FALLING_FREE = 0.3
-"""Below that a fall is looked at: above it nothing is full within a day but by a flood."""
+"""Fraction below which the trend is considered: above it nothing is full within a day except by a
+flood."""
 
 NEWS_SECONDS = 900
-"""Older lines of a log are no news."""
+"""Older lines of a log are not news."""
 
 _FAILING = worst(happened(training.CHECKPOINT_WRITE_FAILURES.name, "30m"), "job_id", "rank")
 _UNLOADED = worst(happened(reported.CHECKPOINT_LOAD_FAILURES.name, "30m"), "job_id", "rank")
@@ -37,8 +38,8 @@ _OLD = (
 _FREE = f"min {by('job_id')} ({reported.STORE_FREE.name} / {reported.STORE_SIZE.name})"
 _FULL_TOMORROW = f"min {by('job_id')} (predict_linear({reported.STORE_FREE.name}[6h], 86400)) < 0"
 _VOLUME = f"{records.JOB_VOLUME_FILLING} < {FALLING_FREE}"
-"""Of a volume of the job's pods that is full within a day; a full one may hold a data set. Where
-the probe reads the store of the checkpoints, others do not count: one may be a cache."""
+"""A volume of the job's pods that is full within a day; a full one may hold a data set. If the
+probe reads the store of the checkpoints, others do not count: one may be a cache."""
 _FILLING = (
     f"({_FREE} < {LEAST_FREE} or {_FREE} < {FALLING_FREE}"
     f" and on (cluster, job_id) ({_FULL_TOMORROW})"

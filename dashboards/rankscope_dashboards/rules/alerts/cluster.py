@@ -12,8 +12,8 @@ from rankscope_dashboards.rules.alerts.limits import limit, percent
 from rankscope_dashboards.rules.recording_rules import burn
 
 ERRORS_WITHIN = "15m"
-"""Thirty evaluations of the default interval: an alert that ends before anyone looks at the
-job that it names is of no use."""
+"""Thirty evaluations at the default interval: an alert that ends before anyone looks at the job
+that it names is useless."""
 
 _RAISED_FOR = texts.known(
     f"topk(5, max by (job_id) ({watch.JOB_ANALYSIS_ERRORS.name}{{cluster=%q}}) > 0)",
@@ -22,10 +22,10 @@ _RAISED_FOR = texts.known(
 )
 
 AGENT_MEMORY = "1h"
-"""How long an agent that is gone is missed where kube-state-metrics does not tell of its node."""
+"""How long a missing agent is reported if kube-state-metrics does not know its node."""
 
 _GPU_RESOURCES = 'resource=~"nvidia_com_(gpu|mig_).*"'
-"""Whole, shared (nvidia.com/gpu.shared) and split GPUs, as kube-state-metrics spells them."""
+"""Whole, shared (nvidia.com/gpu.shared) and split GPUs, in kube-state-metrics' spelling."""
 
 _GPU_NODES = f"kube_node_status_allocatable{{{_GPU_RESOURCES}}} > 0"
 _WAS_THERE = f"last_over_time({agent.BUILD_INFO.name}[{AGENT_MEMORY}])"
@@ -54,12 +54,12 @@ _FOR_ITS_JOBS = _BY_SHARD.format(" for the jobs of that shard")
 
 
 def _evaluated(*labels: str) -> str:
-    """Return when the newest evaluation of a day was."""
+    """Return when the newest evaluation of a day took place."""
     return f"max {by(*labels)} (last_over_time({watch.WATCH_LAST.name}[1d]))"
 
 
-# An agent knows what it lost, but not what the one before it had: a driver that does not come up
-# when the node boots. That is asked of the sources whose loss is a fault of the node only.
+# An agent knows what it lost, but not what the previous one had: a driver that does not start when
+# the node boots. That is only queried for sources whose loss is a fault of the node.
 _HARDWARE = f'{agent.COLLECTOR_SUCCESS.name}{{collector=~"nvml|rdma"}}'
 _GPUS_BY_DCGM = f'{agent.COLLECTOR_SUCCESS.name}{{collector="dcgm"}} == 1'
 """Agents configured to read GPUs from a dcgm-exporter no longer read them themselves."""
@@ -77,7 +77,7 @@ _OF_JOBS = (
     f"sum {by('pod_namespace')}"
     f' (label_replace({WAITING_FOR_NODES}, "pod_namespace", "$1", "job_id", "([^/]+)/.*"))'
 )
-"""Pods without a node that the watch knows, and of which their jobs have an alert."""
+"""Pods without a node that the watch knows, and whose jobs have an alert about them."""
 
 
 def _burns(long: str, short: str, factor: float) -> str:
@@ -90,7 +90,7 @@ def _burns(long: str, short: str, factor: float) -> str:
 
 
 def _namespaces(jobs: str) -> str:
-    """Count the namespaces that jobs are of: what stands before the slash of a job's name."""
+    """Count the namespaces of jobs: the part of a job's name before the slash."""
     named = f'label_replace({jobs}, "job_namespace", "$1", "job_id", "([^/]+)/.*")'
     return f"count {by()} (count {by('job_namespace')} ({named}))"
 
@@ -100,11 +100,11 @@ _ONE_OF_SEVERAL = (
     f" and on (cluster) {_namespaces(f'({records.JOB_PODS} or {FAILED_NOW})')} > 1)"
 )
 """All failures are of one namespace, and there are others: its own affair, which must not mute
-what others' jobs have."""
+alerts about others' jobs."""
 
 CASCADE = Alert(
     name="RankscopeJobFailureCascade",
-    # Where no job runs any longer there is nothing to be a share of.
+    # If no job runs any longer there is no share to compute.
     expression=f"(count {by()} ({FAILED_NOW}) >= {limit('cascade_jobs')})\n"
     f"unless on (cluster) (count {by()} ({FAILED_NOW}) <= {limit('cascade_share')} *"
     f' count {by()} ({records.JOB_PODS}{{phase="Running"}} > 0))\n'

@@ -13,33 +13,34 @@ from rankscope_dashboards.rules.alerts.alert import Alert, Group
 FATAL_XIDS = "|".join(
     str(code) for code, known in sorted(XIDS.items()) if known.severity == "fatal"
 )
-"""Codes that take the GPU, for drivers' events, which carry no severity."""
+"""Codes that take down the GPU, for drivers' events, which carry no severity."""
 
 NVLINK_XIDS = tuple(
     code
     for code, known in sorted(XIDS.items())
     if known.cause == "nvlink_fabric" and known.severity in {"error", "fatal"}
 )
-"""Codes of a broken NVLink, as far as they break it: of generation 5 the kernel's line says it."""
+"""Codes of a broken NVLink, if they do break it: in generation 5 the kernel's line shows that."""
 
 XID_SECONDS = 600
-"""How long an Xid is news: two scrapes at the longest sensible interval fit in many times."""
+"""How long an Xid is news: far longer than two scrapes at the longest sensible interval."""
 
 THROTTLED_SHARE = 0.5
-"""Half of the last five minutes: below that a clock that is held down now and then is what GPUs do
-at their power limit, and costs a few per cent."""
+"""Half of the last five minutes: a shorter reduction of the clock is normal for GPUs at their power
+limit, and costs a few per cent."""
 
 THIS_GPU = "cluster=%[1]q,uuid=%[2]q"
 
 MANY_NODES = 4
-"""Of so many nodes it is no chance that most have it, and a ticket for each would be too many."""
+"""With this many nodes it is no chance that most have it, and a ticket for each would be too
+many."""
 
 POWER_LIMIT_SHARE = 0.95
 """Enforced limits within 5 % of the board's default are rounding and vendors' settings."""
 
 
 def _in_condition(*conditions: str) -> str:
-    """Return GPUs that are in a condition; agents tell of no others, so that few are read."""
+    """Return GPUs that are in a condition; agents report no others, so that few are read."""
     return worst(_condition(*conditions) + " == 1", *GPU)
 
 
@@ -52,7 +53,7 @@ def _condition(*conditions: str) -> str:
 
 
 def _nvlink_xids(chosen: str = "") -> str:
-    """Return times of Xids of broken NVLinks; without a line, generation 5 does not say how bad."""
+    """Return times of Xids of broken NVLinks; without a line, generation 5 shows no severity."""
     codes = "|".join(map(str, NVLINK_XIDS))
     older = "|".join(str(code) for code in NVLINK_XIDS if code not in NVLINK5)
     of_gpus = f",{chosen}" if chosen else ""
@@ -72,7 +73,7 @@ _LOWERED_BY_DECISION = (
     f"count {by()} (count {by('node')} ({_LOWERED}))"
     f" > 0.5 * ({records.CLUSTER_AGENTS} >= {MANY_NODES})"
 )
-"""What most nodes of a cluster have is a limit that was chosen for all of them."""
+"""A limit on most nodes of a cluster was chosen for all of them."""
 
 NODE_ALERTS: tuple[Alert, ...] = (
     Alert(

@@ -12,7 +12,7 @@ USED = 0.95
 """The kubelet evicts at 85 to 90 % of disks by default; beyond 95 % it has failed to help."""
 
 OOM_KILLS = 3
-"""In an hour, of one job: one kill may be a notebook that tried something."""
+"""Kills in an hour, of one job: one may be a notebook that tried something."""
 
 HARDWARE_SECONDS = 600
 REBOOT_SECONDS = 1800
@@ -41,7 +41,7 @@ START_KINDS = "|".join(
         "software_rdma_error",
     )
 )
-"""Events of the kernel log after which a GPU or an adapter is not there for the jobs to come."""
+"""Events of the kernel log after which a GPU or an adapter is missing for future jobs."""
 
 
 _KILLS = summary.POD_RECENT_OOM_KILLS.name

@@ -1,6 +1,6 @@
 """Alerts about jobs whose pods do not run: failures, crash loops, images, secrets, preemptions.
 
-A job has one of them for one fault: what explains more silences what it explains.
+A job has one of them for one fault: an alert mutes the alerts that it explains.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 FAILED_SECONDS = 900
-"""What failed longer ago is no news; failures with one cause come within that time."""
+"""Older failures are not news; failures with one cause occur within that time."""
 
 LOOP_SEEN = "20m"
 """Longer than failures are news, so that the end of a crash loop does not count as a failure."""
@@ -36,14 +36,14 @@ _LOOPED = (
 )
 _NO_FAULT = "|".join(pod_reasons.STARTING)
 _FAULTS = f'({records.JOB_WAITING}{{reason!~"{_NO_FAULT}"}} > 0)'
-"""Pods that wait for what has an alert of its own."""
+"""Pods that wait for something with its own alert."""
 
 _FAILURES = f'{job_status.JOB_LAST_FAILURE.name}{{reason!~"{"|".join(pod_reasons.PREEMPTIONS)}"}}'
 _PREEMPTIONS = f"{job_status.JOB_LAST_FAILURE.name}{{{_any_of(pod_reasons.PREEMPTIONS)}}}"
 
 
 def _nodes_within(timestamps: str) -> str:
-    """Return on how many nodes something happened lately to each job."""
+    """Return on how many nodes something recently happened to each job."""
     latest = recent(worst(timestamps, "node", "job_id"), FAILED_SECONDS)
     return f"count {by('job_id')} ({latest})"
 
@@ -119,7 +119,7 @@ _WITHOUT_ANY_NODE = (
     f" unless on (cluster, job_id) ({worst(cluster_jobs.JOB_HELD_GPUS.name, 'job_id')} > 0)"
     f' unless on (cluster, job_id) {cluster_jobs.JOB_PENDING.name}{{reason="quota"}}'
 )
-"""Pods of jobs of which none has a node, though their queue has admitted them."""
+"""Pods of jobs that have no node for any pod, although their queue has admitted them."""
 
 WAITING_FOR_NODES = (
     f"({_WITHOUT_NODES} or {_WITHOUT_ANY_NODE} unless on (cluster, job_id) ({_pods('Running')} > 0)"
@@ -127,7 +127,7 @@ WAITING_FOR_NODES = (
 )
 """Pods without a node of jobs that have an alert about them."""
 
-# The largest number of pods that ran counts as what the job can have: its limit may be far off.
+# The largest number of pods that ran counts as attainable: the job's limit may be far off.
 _MOST_PODS = f"max {by('job_id')} (max_over_time({_in_phase('Running')}[6h]))"
 _FEWER_PODS = (
     f"(1 - ({_pods('Running')} > 0) / {_MOST_PODS} > 0)"
@@ -173,7 +173,7 @@ _GOES_ON = (
     f"({records.JOB_ALIVE} >= on (cluster, job_id) {_REPLICA_GROUPS}"
     f" and on (cluster, job_id) {records.JOB_STEPS} > 0)"
 )
-"""Jobs of replica groups of which one at least is there and trains: they have not failed."""
+"""Jobs of replica groups of which at least one exists and trains: they have not failed."""
 
 _GROUP_LOST = (
     f"(1 - {records.JOB_ALIVE} / {records.JOB_WORLD_SIZE} > 0) and on (cluster, job_id) {_GOES_ON}"

@@ -1,6 +1,6 @@
-"""Thresholds in expressions and texts of alerts: marks, which become numbers when rules are made.
+"""Thresholds in expressions and texts of alerts: placeholders until rules are generated.
 
-The alerts are tables, and what a cluster configures is known later.
+The alerts are tables, but a cluster's configuration is known later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MARK = re.compile(r"@\{(\w+)(%?)\}")
 
 
 def limit(name: str) -> str:
-    """Return the mark of a threshold as PromQL and texts write it, such as 0.05.
+    """Return the placeholder of a threshold for PromQL and texts, such as 0.05.
 
     Raises:
         KeyError: there is no such threshold.
@@ -26,7 +26,7 @@ def limit(name: str) -> str:
 
 
 def percent(name: str) -> str:
-    """Return the mark of a threshold as a text has it, such as 5 %.
+    """Return the placeholder of a threshold for texts in percent, such as 5 %.
 
     Raises:
         KeyError: there is no such threshold.
@@ -36,7 +36,7 @@ def percent(name: str) -> str:
 
 
 def with_limits(alert: Alert, thresholds: Mapping[str, float]) -> Alert:
-    """Return an alert with numbers in place of marks."""
+    """Return an alert with numbers instead of placeholders."""
 
     def number(mark: re.Match[str]) -> str:
         value = thresholds[mark[1]]

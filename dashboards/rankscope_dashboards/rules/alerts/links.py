@@ -19,17 +19,17 @@ LOST_PACKETS = 100
 (NCCL_IB_TIMEOUT=20 is some 4 s)."""
 
 PAUSED_SHARE = 0.1
-"""A tenth of the time not allowed to send: what congestion control leaves on a healthy RoCE fabric
-is a per mille."""
+"""A tenth of the time without permission to send: congestion control on a healthy RoCE fabric
+leaves a per mille."""
 
 SLOT_SHARE = 0.75
-"""Of the bandwidth of the slot: the next smaller width or generation is half of it."""
+"""Fraction of the slot's bandwidth: the next smaller width or generation has half of it."""
 
 SATURATED_SHARE = 0.95
-"""Of the port's rate; above 0.9 collectives queue, headers take the rest."""
+"""Fraction of the port's rate; above 0.9 collectives queue, headers take the rest."""
 
 POD_ERRORS = 100
-"""Frames with errors in 15 minutes inside a pod, as of ports: virtual interfaces have none."""
+"""Frames with errors in 15 minutes inside a pod, as for ports: virtual interfaces have none."""
 
 THIS_DEVICE = "cluster=%q,node=%q,device=%q"
 

@@ -11,7 +11,7 @@ from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 
 def _worst_condition(condition: str, *more: str) -> str:
-    """Return pods of whose NCCL something is true; agents tell of no others."""
+    """Return pods with a condition of NCCL; agents report no others."""
     series = f'{summary.POD_CONDITION.name}{{condition="{condition}"}}'
     return f"({worst(series, 'job_id', *LOG_POD, *more)})"
 

@@ -10,7 +10,7 @@ from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 
 def _missed(objective: str, by_how_much: str) -> str:
-    """Return by which part an objective is missed, with its name as a label."""
+    """Return the fraction by which an objective is missed, with its name as a label."""
     return f'label_replace({by_how_much} > 0, "objective", "{objective}", "", "")'
 
 
@@ -22,7 +22,8 @@ _GOODPUT = (
 )
 LEAST_FAILURES = 3
 BEYOND_CHANCE = 2
-"""Standard deviations of as many failures as the objective allows, if they are independent."""
+"""Standard deviations of the number of failures that the objective allows, if they are
+independent."""
 
 _RATIO, _EXPECTED = records.success("7d"), records.SUCCESS_OBJECTIVE
 _SUCCESS = (
@@ -36,7 +37,7 @@ _SUCCESS = (
 _TIME = f"{records.CLASS_DURATION} / on ({_KEYS}) {records.DURATION_OBJECTIVE} - 1"
 
 MISSED_RECOVERIES = 0.05
-"""Of all: an objective is about 19 of 20."""
+"""Fraction of all jobs: an objective is about 19 of 20."""
 
 _LATE, _RECOVERED = (
     f"sum {by('job_class')} ({since(counted, '7d', 'job_class', 'interruption')})"

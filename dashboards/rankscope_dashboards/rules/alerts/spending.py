@@ -1,4 +1,4 @@
-"""Alerts about what projects spend on GPU time: too much for a budget, unlike the week before."""
+"""Alerts about projects' spending on GPU time: too much for a budget, or unlike the week before."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rankscope_dashboards.rules.alerts.limits import limit
 
 BUDGET_DAYS = 30
 PACE = "6h"
-"""Over which spending is compared with a budget: two thirds of a working day."""
+"""Window for comparing spending with a budget: two thirds of a working day."""
 
 LEAST_SHARE = 0.05
-"""Of what all projects spend in a day, by which one must exceed itself: less is no surprise to
-anybody who pays for the cluster."""
+"""Fraction of what all projects spend in a day by which one must exceed its own: less surprises
+nobody who pays for the cluster."""
 
 _KEYS = "cluster, project, currency"
 _PACE = f"{BUDGET_DAYS} * 86400 * avg_over_time({records.PROJECT_COST}[{PACE}])"

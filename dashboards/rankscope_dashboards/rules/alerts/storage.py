@@ -1,4 +1,4 @@
-"""Alerts about the file systems under training: nodes whose way to one is slow."""
+"""Alerts about the file systems under training: nodes whose access to one is slow."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 SLOW_SECONDS, TIMES_OTHERS = 0.05, 2
-"""Of an operation: a fifth of a step of 250 ms, and twice what others wait; as `rankscope diagnose`
-has it (`layers/storage_clients.py`)."""
+"""Seconds per operation: a fifth of a step of 250 ms, and twice what others wait; as in `rankscope
+diagnose` (`layers/storage_clients.py`)."""
 
 _MEAN = records.CLIENT_OPERATION
 _USUAL = f"quantile {by('type', 'filesystem', 'operation')} (0.25, {_MEAN})"
-"""The lower quartile, not the median, so that the slow one of two nodes stands out. A single
-node is compared with none."""
+"""The lower quartile, not the median, so that the slow one of two nodes stands out. A single node
+is compared with nothing."""
 
 STORAGE: tuple[Alert, ...] = (
     Alert(

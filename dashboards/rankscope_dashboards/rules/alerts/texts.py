@@ -20,7 +20,7 @@ def sentence(template: str) -> str:
 
 
 def number_of(noun: str, several: str = "") -> str:
-    """Return the value with what it counts, which regularly ends in s if it is not one."""
+    """Return the value with the noun that it counts, with a regular plural s if it is not one."""
     word = by_number(noun, several) if several else f"{noun}{by_number('', 's')}"
     return f"{{{{ $value }}}} {word}"
 
@@ -31,12 +31,12 @@ def by_number(one: str, several: str) -> str:
 
 
 def known(query: str, text: str, *labels: str) -> str:
-    """Return a text for each result of a query, and nothing where there is none.
+    """Return a text for each result of a query, and nothing without results.
 
     Args:
-        query: PromQL with %q for the value of each of the labels; it stands in backquotes.
-        text: a template, of which `.Labels` and `.Value` are those of the result.
-        labels: the alert's, in the order in which the query has them.
+        query: PromQL with %q for the value of each of the labels; it is put in backquotes.
+        text: a template, in which `.Labels` and `.Value` are those of the result.
+        labels: the alert's, in the order of the query.
     """
     values = " ".join(f"$labels.{label}" for label in labels)
     return f"{{{{ range printf `{query}` {values} | query }}}} {text}{{{{ end }}}}"
@@ -50,7 +50,7 @@ HOLDERS = known(
     "{{ with .Labels.rank }}, rank {{ . }}{{ end }}.",
     *("cluster", "uuid"),
 )
-"""Which job and rank has the GPU, or which pod that is of no job: shown only where it is known."""
+"""Which job and rank has the GPU, or which pod without a job: shown only if known."""
 
 CULPRIT = (
     "{{ if $labels.rank }}rank {{ $labels.rank }}{{ with $labels.node }} on node {{ . }}{{ end }}"
@@ -66,7 +66,7 @@ LOST = known(
     "It has cost {{ printf `%.3g` .Value }} GPU-hours so far.",
     *("cluster", "job_id", "kind"),
 )
-"""What the finding has cost: shown only where step times are known."""
+"""The cost of the finding: shown only if step times are known."""
 
 LOST_BY_JOB = known(
     f"sum({watch.LOST_GPU_SECONDS.name}{{cluster=%q,job_id=%q}}) / 3600",
@@ -81,13 +81,13 @@ CAUSE = known(
     "Cause: {{ .Labels.kind }}, see {{ .Labels.runbook }}.",
     *("cluster", "job_id", "cluster", "job_id", "symptom"),
 )
-"""What layers below the step times say it comes from: shown only where a watch knows."""
+"""The cause according to layers below the step times: shown only if a watch knows it."""
 
 _FOR_A_SHELL = (
     "{{ if match `^[A-Za-z0-9._/:@%+-]+$` . }}{{ . }}"
     "{{ else }}'{{ reReplaceAll `'` `'\\''` . }}'{{ end }}"
 )
-"""Outside of Kubernetes the user who starts a job names it, and this goes from a mail into a
+"""Outside of Kubernetes the user who starts a job names it, and the name gets from a mail into a
 shell."""
 
 DIAGNOSE = (
@@ -97,4 +97,4 @@ DIAGNOSE = (
 )
 
 FOUND = f"Finding {{{{ $labels.kind }}}}: {CULPRIT}.{LOST}{DIAGNOSE}"
-"""What a finding of `rankscope watch` says."""
+"""The text of a finding of `rankscope watch`."""

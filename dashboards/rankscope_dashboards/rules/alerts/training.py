@@ -16,10 +16,10 @@ LOW_UTILISATION, IDLE_UTILISATION = limit("low_utilisation"), limit("idle_utilis
 DIVERGED = limit("loss_growth")
 
 LONG_STEP_SECONDS = 200
-"""Of jobs with longer steps ten minutes may pass without the end of one: they have an hour."""
+"""For jobs with longer steps ten minutes may pass without the end of one: they have an hour."""
 
 PATIENT_SECONDS = 3600
-"""Checkpoints, evaluations and compiling that take longer than that are taken for a hang."""
+"""Longer checkpoints, evaluations and compilations are taken for a hang."""
 
 _STILL_FOR_AN_HOUR = (
     f"max_over_time({records.JOB_STEPS}[1h]) == 0"
@@ -45,14 +45,14 @@ _LOSS_GREW = f"{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)"
 _DIVERGED_IN_LOGS = f"({with_job_of_pod(_LOSS_GREW)} unless on (cluster, job_id) {_LEVEL})"
 _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES.name, "15m"), *LOG_POD)
 _NONFINITE_BY_PROBE = worst(happened(reported.NONFINITE_LOSSES.name, "15m"), "job_id")
-# The mean lives on for an hour when the job has ended, which is then no matter any longer.
+# The mean lives on for an hour after the job has ended, when it no longer matters.
 _BUSY_HOUR = f"avg_over_time({records.JOB_GPU}[1h])"
 _DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"
 _DAY_BEFORE = f"avg_over_time({records.JOB_SAMPLES}[1d] offset 1d)"
 
 
 def _held_up(name: str, symptoms: str, what: str, why: str, evidence: str = "") -> Alert:
-    """Return an alert about what step times show; the description says from what it comes."""
+    """Return an alert about what step times show; the description gives the cause."""
     return Alert(
         name=name,
         expression=with_owner(slow(symptoms, LOST)),
@@ -79,7 +79,7 @@ _SLOWEST_CLIENT = texts.known(
     " {{ .Labels.type }} {{ .Labels.filesystem }}.",
     *("cluster", "cluster", "job_id"),
 )
-"""What the clients of file systems tell of the job's nodes: shown only where there are any."""
+"""Client metrics of file systems on the job's nodes: shown only if there are any."""
 
 _AS_STRAGGLER = "As with stragglers: 15 minutes are longer than any warm-up."
 

@@ -16,8 +16,8 @@ from rankscope_agent.collecting.registry import all_collectors
 from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_agent.contract.metrics import topology, training
 from rankscope_agent.contract.model import HistogramValue, Sample, Scrape, Snapshot
+from rankscope_agent.contract.sources import COMES_WITH_JOBS
 from rankscope_agent.serving.exposition import (
-    COMES_WITH_JOBS,
     OPENMETRICS,
     TEXT,
     Format,

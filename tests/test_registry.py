@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rankscope_agent.collecting.registry import Registry, create_registry, next_start
+from rankscope_agent.collecting.registry import Registry, _Runner, create_registry, next_start
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_agent.serving import exposition
@@ -213,6 +213,30 @@ def test_a_collector_that_cannot_be_made_is_not_tried_every_second():
         assert scrape_of(registry, "nvml").failure == "no data: no driver"
     finally:
         registry.stop()
+
+
+class Absent:
+    """Has no source until it comes."""
+
+    there = False
+
+    def collect(self):
+        if not self.there:
+            raise NoData("not there")
+        yield metrics.RINGS.sample(1)
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("rdma", 10.0), ("training", 2.0)])
+def test_an_absent_source_is_looked_for_in_every_fifth_interval_but_for_what_comes_with_jobs(
+    name, seconds
+):
+    source = Absent()
+    runner = _Runner(name, lambda: source, 2.0, PATIENCE_SECONDS)
+    assert (runner.run_and_pause(), source.there) == (seconds, False)
+    source.there = True
+    assert runner.run_and_pause() == 2.0
+    source.there = False
+    assert runner.run_and_pause() == seconds
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -19,7 +19,7 @@ from rankscope_agent.collecting.summary.node import NodeSummary
 from rankscope_agent.collecting.validation import validate
 from rankscope_agent.contract.model import Sample, Scrape, Snapshot
 from rankscope_agent.contract.requirements import remedy_text
-from rankscope_agent.contract.sources import SOURCES, Shared, Source
+from rankscope_agent.contract.sources import COMES_WITH_JOBS, SOURCES, Shared, Source
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import (
     Collector,
@@ -35,6 +35,10 @@ log = logging.getLogger(__name__)
 CREATE_RETRY_SECONDS = 60.0
 """Pause before a collector that could not be made is made again: a driver or library that is
 installed later is found within the minute, and one that never comes costs next to nothing."""
+
+ABSENT_INTERVALS = 5
+"""How many intervals pass until a source that is not there is looked for again: drivers, ports and
+mounts come with the set-up of a node. What comes with jobs is looked for in every interval."""
 
 
 def all_collectors(
@@ -182,11 +186,18 @@ class _Runner:
     def _keep_running(self) -> None:
         due = time.monotonic()
         while not self._stop.is_set():
-            self._run()
-            self._note_absence()
-            interval = self._interval if self._collector.made else CREATE_RETRY_SECONDS
-            due = next_start(due, interval, time.monotonic())
+            pause = self.run_and_pause()
+            due = next_start(due, pause, time.monotonic())
             self._stop.wait(max(0.0, due - time.monotonic()))
+
+    def run_and_pause(self) -> float:
+        """Run once; return the seconds from the start of that run to the start of the next."""
+        self._run()
+        self._note_absence()
+        if not self._collector.made:
+            return CREATE_RETRY_SECONDS
+        rare = self._absent and self.name not in COMES_WITH_JOBS
+        return self._interval * (ABSENT_INTERVALS if rare else 1)
 
     def _run(self) -> None:
         with self._lock:

@@ -263,6 +263,9 @@ SOURCES: tuple[Source, ...] = (
 )
 """All sources, in the order of their series on the page."""
 
+COMES_WITH_JOBS = frozenset(source.name for source in SOURCES if source.comes_with_jobs)
+"""The sources that may go when a job ends, and are then not missed."""
+
 SUMMARY_IMPORTANCE = 40
 """The counterpart of `importance` for the node's summary of all sources."""
 

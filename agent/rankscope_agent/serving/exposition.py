@@ -18,15 +18,13 @@ from rankscope_agent.collecting.series_budget import within_budget
 from rankscope_agent.contract.canary import is_canary
 from rankscope_agent.contract.metrics import agent as metrics
 from rankscope_agent.contract.model import Sample, Scrape, Snapshot
-from rankscope_agent.contract.sources import SOURCES
+from rankscope_agent.contract.sources import COMES_WITH_JOBS
 from rankscope_agent.serving.page_text import SeriesNames, write_openmetrics, write_text
 from rankscope_agent.sources.collector import lacks_source
 from rankscope_agent.web.content_coding import GZIP_LEVEL, quality_of
 
 MISSED_SECONDS = 6 * 3600.0
 """How long a source that is gone is missed: a shift, within which somebody has looked."""
-
-COMES_WITH_JOBS = frozenset(source.name for source in SOURCES if source.comes_with_jobs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,7 +259,7 @@ class Config:
         parse_seconds,
         "1",
         "SECONDS",
-        "time between two runs of a collector",
+        "time between two runs of a collector; without its source five times as long",
     )
     deadline_seconds: float = option(
         "--collector.deadline",

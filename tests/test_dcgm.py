@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_nodes import Page
-from rankscope_agent.collecting.validation import validate
+from rankscope_agent.collecting.validation import Validator
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Scrape
 from rankscope_agent.sources.gpus.dcgm import DcgmPage
@@ -219,7 +219,7 @@ def test_users_pages_are_taken_over_without_loss(path):
 
 def vetted(text: str) -> None:
     scrape = Scrape("dcgm", True, 0.0, tuple(DcgmPage(text).samples()), "", None)
-    assert validate([scrape])[0].success
+    assert Validator().validate([scrape])[0].success
 
 
 @given(st.text(max_size=400))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpu_nodes import Clock, Library, library, read, session_of
 from gpu_sessions import SHORT, gpus, until_responsive
-from rankscope_agent.collecting.validation import validate
+from rankscope_agent.collecting.validation import Validator
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Scrape
 from rankscope_agent.sources.collector import scrape
@@ -328,7 +328,11 @@ def test_whatever_calls_answer_each_gpu_is_read_or_said_not_to_be(troubles):
             devices[gpu].codes.clear()
         clock.now += seconds
         page = read(session)
-        assert validate([Scrape("nvml", True, 0.0, tuple(page.samples), "", None)])[0].success
+        assert (
+            Validator()
+            .validate([Scrape("nvml", True, 0.0, tuple(page.samples), "", None)])[0]
+            .success
+        )
         told = {
             labels[1]
             for name, labels in page.series

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankscope_agent.collecting.validation import validate
+from rankscope_agent.collecting.validation import Validator
 from rankscope_agent.contract.failures.error_files import parse
 from rankscope_agent.contract.failures.signs import FailureSigns
 from rankscope_agent.contract.kernel.events import KernelEvent
@@ -57,5 +57,5 @@ def test_65_devices_of_a_node_share_the_last_name():
 @pytest.mark.parametrize(("longer", "invalid"), [(0, 0), (1, 1)])
 def test_a_label_of_more_than_a_kibibyte_stays_off_the_page(longer, invalid):
     sample = training.STEPS.sample(1, job_id="a" * (1024 + longer), rank="0")
-    (scrape,) = validate([Scrape("training", True, 0.1, (sample,), "", 1.0)])
+    (scrape,) = Validator().validate([Scrape("training", True, 0.1, (sample,), "", 1.0)])
     assert scrape.invalid == invalid

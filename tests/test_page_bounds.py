@@ -10,7 +10,7 @@ import pytest
 
 from rankscope_agent.collecting import registry
 from rankscope_agent.collecting.registry import next_start
-from rankscope_agent.collecting.validation import validate
+from rankscope_agent.collecting.validation import Validator
 from rankscope_agent.contract.metrics import gpus, host, nccl_log, netdev, rdma, training
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import STEP_COLUMNS, Scrape
@@ -148,7 +148,7 @@ def test_a_fallback_is_told_of_where_a_port_is_active(port, told):
 
 
 def is_valid(sample):
-    (checked,) = validate([Scrape("training", True, 0.1, (sample,), "", 1.0)])
+    (checked,) = Validator().validate([Scrape("training", True, 0.1, (sample,), "", 1.0)])
     return bool(checked.samples)
 
 

@@ -22,7 +22,7 @@ from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample
 from rankscope_agent.serving.page_text import (
-    SeriesNames,
+    SeriesLines,
     number_text,
     write_openmetrics,
     write_text,
@@ -76,7 +76,7 @@ def of_each_metric(number: float) -> list[Sample]:
 @pytest.mark.parametrize(("write", "reference"), FORMATS)
 def test_each_metric_of_the_catalogue_is_written_as_prometheus_client_writes_it(write, reference):
     samples = of_each_metric(0.25)
-    assert write(samples, SeriesNames()) == reference(Families(samples))
+    assert write(samples, SeriesLines()) == reference(Families(samples))
 
 
 @pytest.mark.parametrize(("write", "reference"), FORMATS)
@@ -84,7 +84,7 @@ def test_help_with_quotes_backslashes_and_line_ends_is_escaped_as_each_format_as
     write, reference
 ):
     sample = Metric("a_total", "counter", 'one "two" \\ three\nfour').sample(1)
-    assert write([sample], SeriesNames()) == reference(Families([sample]))
+    assert write([sample], SeriesLines()) == reference(Families([sample]))
 
 
 @pytest.mark.parametrize(
@@ -120,15 +120,15 @@ def test_any_number_is_written_as_prometheus_client_writes_it(number):
 
 @pytest.mark.parametrize(("write", "reference"), FORMATS)
 def test_pages_that_follow_one_another_have_the_values_of_their_own_moment(write, reference):
-    names = SeriesNames()
-    for number in (1.0, 2.0, 3.0):
+    known = SeriesLines()
+    for number in (1.0, 1.0, 2.0, 1.0):
         samples = of_each_metric(number)
-        assert write(samples, names) == reference(Families(samples))
+        assert write(samples, known) == reference(Families(samples))
 
 
-def test_names_of_series_that_are_gone_are_forgotten():
-    names = SeriesNames()
+def test_lines_of_series_that_are_gone_are_forgotten():
+    known = SeriesLines()
     for job in range(20):
-        write_text([training.STEPS.sample(1, job_id=f"job-{job}", rank="0")], names)
-    assert list(names._kept) == [("rankscope_steps_total", ("job-19", "0"))]
-    assert not names._used
+        write_text([training.STEPS.sample(1, job_id=f"job-{job}", rank="0")], known)
+    assert list(known._kept) == [("rankscope_steps_total", ("job-19", "0"))]
+    assert not known._used

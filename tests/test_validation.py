@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from rankscope_agent.collecting.validation import validate
+from rankscope_agent.collecting.validation import Validator
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
 
@@ -26,21 +26,21 @@ def test_good_samples_pass_untouched():
     )
     absent = metrics.LAST_STEP_SECONDS.sample(math.nan, job_id="a", rank="0")
     scrapes = (ended("one", GOOD, histogram), ended("two", absent))
-    assert validate(scrapes) == scrapes
+    assert Validator().validate(scrapes) == scrapes
 
 
 def test_of_two_equal_series_the_first_stays_and_the_other_is_counted():
     first = metrics.STEPS.sample(1, job_id="a", rank="0")
     second = metrics.STEPS.sample(2, job_id="a", rank="0")
     other = metrics.STEPS.sample(3, job_id="a", rank="1")
-    (scrape,) = validate([ended("training", first, second, other)])
+    (scrape,) = Validator().validate([ended("training", first, second, other)])
     assert scrape.samples == (first, other)
     assert (scrape.success, scrape.failure, scrape.invalid) == (True, "", 1)
     assert scrape.invalid_reason.startswith("1 of 3 samples dropped, first: rankscope_steps_total")
 
 
 def test_a_series_belongs_to_the_first_collector_that_has_it():
-    one, two = validate([ended("one", GOOD), ended("two", GOOD)])
+    one, two = Validator().validate([ended("one", GOOD), ended("two", GOOD)])
     assert (one.samples, one.invalid) == ((GOOD,), 0)
     assert (two.samples, two.invalid) == ((), 1)
 
@@ -48,7 +48,7 @@ def test_a_series_belongs_to_the_first_collector_that_has_it():
 def test_a_dropped_sample_does_not_occupy_its_series():
     bad = metrics.STEPS.sample(-1, job_id="a", rank="0")
     good = metrics.STEPS.sample(1, job_id="a", rank="0")
-    (scrape,) = validate([ended("training", bad, good)])
+    (scrape,) = Validator().validate([ended("training", bad, good)])
     assert scrape.samples == (good,)
 
 
@@ -92,7 +92,7 @@ GAUGE, COUNTER, HISTOGRAM = metrics.RINGS, metrics.RECORDS_CORRUPT, metrics.STEP
 )
 def test_a_bad_sample_is_dropped_and_its_neighbours_stay(sample, complaint):
     neighbour = metrics.RINGS_REJECTED.sample(1, reason="magic")
-    (scrape,) = validate([ended("training", sample, neighbour)])
+    (scrape,) = Validator().validate([ended("training", sample, neighbour)])
     assert (scrape.success, scrape.invalid) == (True, 1)
     assert scrape.samples == (neighbour,)
     assert complaint in scrape.invalid_reason
@@ -100,6 +100,21 @@ def test_a_bad_sample_is_dropped_and_its_neighbours_stay(sample, complaint):
 
 def test_a_metric_declared_in_two_ways_keeps_its_first_declaration():
     changed = dataclasses.replace(metrics.RINGS, help="something else", labels=("reason",))
-    (scrape,) = validate([ended("training", GOOD, Sample(changed, ("x",), 1))])
+    (scrape,) = Validator().validate([ended("training", GOOD, Sample(changed, ("x",), 1))])
     assert scrape.samples == (GOOD,)
     assert "declared in two ways" in scrape.invalid_reason
+
+
+def test_a_series_of_the_page_before_is_dropped_all_the_same_once_it_is_bad():
+    validator, of_rank = Validator(), {"job_id": "a", "rank": "0"}
+    good = metrics.STEPS.sample(1, **of_rank)
+    assert validator.validate([ended("training", good)])[0].invalid == 0
+    for bad, complaint in (
+        (metrics.STEPS.sample(-1, **of_rank), "is a counter, got -1"),
+        (metrics.STEPS.sample(2, **of_rank), "repeats the series"),
+        (Sample(dataclasses.replace(metrics.STEPS, help=""), good.labels, 1), "in two ways"),
+        (Sample(metrics.STEPS, (["a"], "0"), 1), "a label that is no text"),
+    ):
+        (scrape,) = validator.validate([ended("training", good, bad)])
+        assert (scrape.samples, scrape.invalid) == ((good,), 1)
+        assert complaint in scrape.invalid_reason

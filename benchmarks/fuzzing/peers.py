@@ -20,7 +20,7 @@ import flight_servers
 import inspector_files
 import pod_json
 import ras_server
-from rankscope_agent.collecting.validation import validate
+from rankscope_agent.collecting.validation import Validator
 from rankscope_agent.contract import (
     address,
     flight_dump,
@@ -151,7 +151,7 @@ def _inspector_text(data: bytes) -> None:
 
 def _dcgm(text: str) -> None:
     scrape = Scrape("dcgm", True, 0.0, tuple(DcgmPage(text).samples()), "", None)
-    promise(validate([scrape])[0].success, "a page that Prometheus refuses")
+    promise(Validator().validate([scrape])[0].success, "a page that Prometheus refuses")
 
 
 def _devices(data: bytes) -> None:

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import cast
 
 from rankscope_agent.collecting.summary.node import NodeSummary
-from rankscope_agent.collecting.validation import validate
+from rankscope_agent.collecting.validation import Validator
 from rankscope_agent.contract.model import Sample, Scrape, Snapshot
 from rankscope_agent.contract.requirements import remedy_text
 from rankscope_agent.contract.sources import COMES_WITH_JOBS, SOURCES, Shared, Source
@@ -271,6 +271,7 @@ class Registry:
             _Runner(name, create, interval_seconds, deadline_seconds)
             for name, create in creators.items()
         )
+        self._validator = Validator()
         self._lock = threading.Lock()
         self._key: tuple[tuple[int, int], ...] | None = None
         self._snapshot = Snapshot(node, time.time(), (), simulated)
@@ -314,7 +315,7 @@ class Registry:
             summary = scrape(SUMMARY, _Over(self._summary, outcomes), self._summed_up)
             self._summed_up = summary.last_success_unix_seconds
             outcomes.append(summary)
-        validated = validate(outcomes)
+        validated = self._validator.validate(outcomes)
         for outcome in validated:
             if outcome.invalid:
                 log_failure(

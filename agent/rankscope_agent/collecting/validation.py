@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
 
@@ -25,37 +25,60 @@ _METRIC_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _LABEL_NAME = re.compile(r"(?!__|le$)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
-class _Page:
-    """The families and series accepted so far while one page is put together."""
+_Key = tuple[str, tuple[str, ...]]
 
-    def __init__(self) -> None:
+
+class _Page:
+    """The families and series accepted so far while one page is put together.
+
+    Args:
+        known: series whose metric and labels were accepted for the page before.
+    """
+
+    def __init__(self, known: Mapping[_Key, Metric]) -> None:
+        self._known = known
         self._families: dict[str, Metric] = {}
-        self._series: set[tuple[str, tuple[str, ...]]] = set()
+        self.series: dict[_Key, Metric] = {}
 
     def fault(self, sample: Sample) -> str:
         """Return why a sample cannot go on the page, or accept it and return an empty text."""
         metric = sample.metric
+        key = metric.name, sample.labels
         declared = self._families.get(metric.name)
-        if declared is None:
-            fault = _metric_fault(metric)
-        elif declared is metric or declared == metric:
-            fault = ""
-        else:
-            fault = "declared in two ways"
-        fault = fault or _label_fault(sample) or _value_fault(sample)
-        key = (metric.name, sample.labels)
-        if not fault and key in self._series:
+        if declared is not None and declared is not metric and declared != metric:
+            return "declared in two ways"
+        fault = ""
+        if not self._was_accepted(key, metric):
+            fault = "" if declared else _metric_fault(metric)
+            fault = fault or _label_fault(sample)
+        fault = fault or _value_fault(sample)
+        if not fault and key in self.series:
             fault = f"repeats the series with labels {sample.labels}"
         if not fault:
             self._families[metric.name] = metric
-            self._series.add(key)
+            self.series[key] = metric
         return fault
 
+    def _was_accepted(self, key: _Key, metric: Metric) -> bool:
+        """Return True if metric and labels are those of the page before, as they mostly are."""
+        try:
+            return self._known.get(key) is metric
+        except TypeError:  # what cannot be a key has labels that are no texts
+            return False
 
-def validate(scrapes: Sequence[Scrape]) -> tuple[Scrape, ...]:
-    """Drop the samples that cannot stand on one page; the first of two equal series stays."""
-    page = _Page()
-    return tuple(_validate_scrape(page, scrape) for scrape in scrapes)
+
+class Validator:
+    """Drops the samples that cannot stand on one page; the first of two equal series stays."""
+
+    def __init__(self) -> None:
+        self._known: Mapping[_Key, Metric] = {}
+
+    def validate(self, scrapes: Sequence[Scrape]) -> tuple[Scrape, ...]:
+        """Return the scrapes of one page without such samples."""
+        page = _Page(self._known)
+        validated = tuple(_validate_scrape(page, scrape) for scrape in scrapes)
+        self._known = page.series
+        return validated
 
 
 def _validate_scrape(page: _Page, scrape: Scrape) -> Scrape:

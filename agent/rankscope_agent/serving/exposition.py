@@ -19,7 +19,7 @@ from rankscope_agent.contract.canary import is_canary
 from rankscope_agent.contract.metrics import agent as metrics
 from rankscope_agent.contract.model import Sample, Scrape, Snapshot
 from rankscope_agent.contract.sources import COMES_WITH_JOBS
-from rankscope_agent.serving.page_text import SeriesNames, write_openmetrics, write_text
+from rankscope_agent.serving.page_text import SeriesLines, write_openmetrics, write_text
 from rankscope_agent.sources.collector import lacks_source
 from rankscope_agent.web.content_coding import GZIP_LEVEL, quality_of
 
@@ -33,7 +33,7 @@ class Format:
 
     media_type: str
     content_type: str
-    write: Callable[[Iterable[Sample], SeriesNames], bytes]
+    write: Callable[[Iterable[Sample], SeriesLines], bytes]
 
 
 # Every name in the catalogue is within the old character set, in which all of Prometheus' escaping
@@ -66,7 +66,7 @@ def choose_format(accept: str) -> Format:
 
 
 def render(
-    snapshot: Snapshot, form: Format, max_series: int | None, names: SeriesNames | None = None
+    snapshot: Snapshot, form: Format, max_series: int | None, known: SeriesLines | None = None
 ) -> bytes:
     """Write the page of a snapshot.
 
@@ -75,11 +75,11 @@ def render(
         form: `TEXT` or `OPENMETRICS`.
         max_series: series of collectors on the page, None for no limit. The least important are
             left off, and counted in `rankscope_series_dropped`.
-        names: those of the page before, None if there was none.
+        known: lines of the page before, None if there was none.
     """
     page = within_budget([_without_canary(one) for one in snapshot.scrapes], max_series)
     own = _self_samples(snapshot, page.dropped)
-    return form.write(itertools.chain(own, page.samples), names or SeriesNames())
+    return form.write(itertools.chain(own, page.samples), known or SeriesLines())
 
 
 def _without_canary(scrape: Scrape) -> Scrape:
@@ -135,7 +135,7 @@ class PageCache:
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._pages: dict[tuple[str, bool], bytes] = {}
-        self._names = SeriesNames()
+        self._lines = SeriesLines()
 
     def page(self, snapshot: Snapshot, form: Format, *, gzipped: bool) -> bytes:
         """Return a snapshot's page; scrapers that come meanwhile wait for the one rendering."""
@@ -145,7 +145,7 @@ class PageCache:
                 self._pages = {}
             plain = self._pages.get((form.media_type, False))
             if plain is None:
-                plain = render(snapshot, form, self._max_series, self._names)
+                plain = render(snapshot, form, self._max_series, self._lines)
                 self._pages[form.media_type, False] = plain
             if not gzipped:
                 return plain

@@ -1,7 +1,7 @@
 """Writes samples as lines of Prometheus' text format and of OpenMetrics 1.0.
 
 The two differ in their comments alone. What is written is what prometheus_client writes, byte for
-byte; names and labels of series are kept from page to page, as they change far less than values.
+byte. Lines are kept from page to page, as names and labels seldom change, and most values neither.
 """
 
 from __future__ import annotations
@@ -13,38 +13,41 @@ from collections.abc import Callable, Iterable, Iterator
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample
 
 
-class SeriesNames:
-    """Names of series with their labels as they stand on pages, kept while pages have them."""
+class SeriesLines:
+    """The lines of series as they were last written, kept while pages have them."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, tuple[str, ...]], str] = {}
-        self._used: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._kept: dict[tuple[str, tuple[str, ...]], tuple[str, float, str]] = {}
+        self._used: dict[tuple[str, tuple[str, ...]], tuple[str, float, str]] = {}
 
-    def of(self, name: str, labels: tuple[str, ...], values: tuple[str, ...]) -> str:
-        """Return a series' name with its labels."""
+    def of(self, name: str, labels: tuple[str, ...], values: tuple[str, ...], number: float) -> str:
+        """Return the line of a series."""
         key = name, values
-        text = self._kept.get(key) or _series_name(name, labels, values)
-        self._used[key] = text
-        return text
+        known = self._kept.get(key)
+        if known is None or known[1] != number:
+            series = known[0] if known else _series_name(name, labels, values)
+            known = series, number, f"{series} {number_text(number)}\n"
+        self._used[key] = known
+        return known[2]
 
     def end_page(self) -> None:
         """Forget the series that the page did not have."""
         self._kept, self._used = self._used, {}
 
 
-def write_text(samples: Iterable[Sample], names: SeriesNames) -> bytes:
+def write_text(samples: Iterable[Sample], known: SeriesLines) -> bytes:
     """Write a page of Prometheus' text format, version 0.0.4."""
-    return "".join(_lines(samples, names, _text_comments)).encode()
+    return "".join(_lines(samples, known, _text_comments)).encode()
 
 
-def write_openmetrics(samples: Iterable[Sample], names: SeriesNames) -> bytes:
+def write_openmetrics(samples: Iterable[Sample], known: SeriesLines) -> bytes:
     """Write a page of OpenMetrics, version 1.0.0."""
-    lines = _lines(samples, names, _openmetrics_comments)
+    lines = _lines(samples, known, _openmetrics_comments)
     return "".join(itertools.chain(lines, ("# EOF\n",))).encode()
 
 
 def _lines(
-    samples: Iterable[Sample], names: SeriesNames, comments: Callable[[Metric], str]
+    samples: Iterable[Sample], known: SeriesLines, comments: Callable[[Metric], str]
 ) -> Iterator[str]:
     """Return the lines of families, in the order in which their metrics first appear."""
     families: dict[str, list[str]] = {}
@@ -54,22 +57,20 @@ def _lines(
         if lines is None:
             lines = families[metric.name] = [comments(metric)]
         if isinstance(value, HistogramValue):
-            lines += _histogram_lines(sample, value, names)
+            lines += _histogram_lines(sample, value, known)
         else:
-            series = names.of(metric.name, metric.labels, sample.labels)
-            lines.append(f"{series} {number_text(value)}\n")
-    names.end_page()
+            lines.append(known.of(metric.name, metric.labels, sample.labels, value))
+    known.end_page()
     return itertools.chain.from_iterable(families.values())
 
 
-def _histogram_lines(sample: Sample, value: HistogramValue, names: SeriesNames) -> Iterator[str]:
+def _histogram_lines(sample: Sample, value: HistogramValue, known: SeriesLines) -> Iterator[str]:
     metric, labels = sample.metric, sample.labels
     for bound, count in (*value.buckets, (math.inf, value.count)):
-        bucket = (*metric.labels, "le"), (*labels, number_text(bound))
-        yield f"{names.of(f'{metric.name}_bucket', *bucket)} {number_text(count)}\n"
+        values = (*labels, number_text(bound))
+        yield known.of(f"{metric.name}_bucket", (*metric.labels, "le"), values, count)
     for suffix, total in (("count", value.count), ("sum", value.sum)):
-        series = names.of(f"{metric.name}_{suffix}", metric.labels, labels)
-        yield f"{series} {number_text(total)}\n"
+        yield known.of(f"{metric.name}_{suffix}", metric.labels, labels, total)
 
 
 def _series_name(name: str, labels: tuple[str, ...], values: tuple[str, ...]) -> str:

@@ -1,117 +1,124 @@
 """Record how long each optimizer step of a PyTorch process took, and where the time went.
 
-torch >= 2.5 calls `_autoload` at the end of `import torch` when this folder is on PYTHONPATH; with
-older ones call `watch()` once, before training. One record per step goes to a ring file that the
-node's agent reads, in RANKSCOPE_RING_DIR (default /run/rankscope; keep it on tmpfs or in a Memory
-emptyDir: what waits for a disk waits in the training loop). RANKSCOPE_PROBE=0 switches the probe
-off, RANKSCOPE_PROBE_COLLECTIVES=0 its timing of blocked calls on gloo. In jobs of several processes
-a worker server of torch's listens on `<ring's name>.sock` beside the ring from the end of
-`init_process_group` on, where the agent fetches the Flight Recorder, and the stack of a rank that
-stands still; RANKSCOPE_PROBE_FLIGHT=0 keeps it from being started.
+torch >= 2.5 calls `_autoload` at the end of `import torch` if this directory is on PYTHONPATH; with
+older versions, call `watch()` once, before training. Each step adds one record to a ring file that
+the node's agent reads, in RANKSCOPE_RING_DIR (default /run/rankscope; keep it on tmpfs or in a
+Memory emptyDir, because a write that waits for a disk delays the training loop). RANKSCOPE_PROBE=0
+switches the probe off, RANKSCOPE_PROBE_COLLECTIVES=0 its timing of blocking calls on gloo. In jobs
+of several processes, one of torch's worker servers listens on `<ring's name>.sock` next to the ring
+once `init_process_group` has returned; from it the agent fetches the Flight Recorder, and the stack
+of a stalled rank. RANKSCOPE_PROBE_FLIGHT=0 keeps it from being started.
 RANKSCOPE_PROBE_STREAM_WAITS=1 times, in sampled steps, what the training stream waits for on CUDA.
 RANKSCOPE_PROBE_DURATIONS=1 asks NCCL to time collectives, see `time_collectives`.
-RANKSCOPE_PROBE_DEBUG=1 prints every error of ours with its traceback, otherwise one gets a line.
+RANKSCOPE_PROBE_DEBUG=1 prints each of the probe's errors with its traceback; otherwise an error
+takes one line.
 
-A step ends when `step()` of the primary optimizer returns; there the next one begins. Primary is
-the optimizer that steps first. Called again with other parameters (DeepSpeed's sub-groups) it is
-still in that step, until those it began with come round. The first call (step 0) leaves no record,
-as its beginning was not seen. A GradScaler update with no step before it ends a step too: SKIPPED.
-A program that joins others, or computes gradients for ten seconds, and takes no step gets a small
-ring without records, so that it is seen; its first step makes another one.
+A step ends when `step()` of the primary optimizer returns, and the next one begins. The primary
+optimizer is the one that steps first. If it is called again with other parameters (DeepSpeed's
+sub-groups), the step continues until the first parameters come round again. The first call (step 0)
+leaves no record, because its beginning was not seen. A GradScaler update without a preceding step
+also ends a step: SKIPPED. A program that joins others, or computes gradients for ten seconds,
+without taking a step gets a small ring without records so that it is visible; its first step
+creates another one.
 
-* data: blocked in torch's DataLoader with gradients enabled; -1 while none was used so far.
-* sync: blocked in collectives on gloo: in `Work.wait()` and its like, and at the end of a backward,
-  where DistributedDataParallel waits for its buckets. Not what runs beside the backward. With CUDA,
-  in jobs that only DistributedDataParallel makes wait, the device's wait at that place, by CUDA
-  events; by request what the training stream waits for its peers anywhere, in sampled steps, see
-  `_StreamWaits`. 0 in a job of one process, -1 everywhere else.
-* other: what comes after a step's last backward (gradient clipping, optimizers) and, with a
-  DataLoader, what comes before its first batch (logging, evaluation, checkpoints). A batch that is
-  fetched when the autograd graph has grown since the step began is not its first, and what comes
-  before a collective there is computing: the other ranks wait for it. Where
-  no backward is seen, as engines that are called directly hide it, gradients are ready when an
-  optimizer begins to step. On the CPU only, elsewhere -1: a host that waits for a device there
-  tells nothing. Without a loader nothing cheap tells where the forward begins, so that what comes
-  before it stays in compute.
-* compute: all the rest; -1 where sync is -1.
-Where flags have 64, the others hold no time in which the training thread was ready to run and
-waited for a CPU: on gloo, what they and sync leave of the step is that wait, by schedstat.
+* data: blocked in torch's DataLoader with gradients enabled; -1 while none has been used.
+* sync: blocked in collectives on gloo: in `Work.wait()` and the like, and at the end of a backward
+  pass, where DistributedDataParallel waits for its buckets. What overlaps with the backward pass
+  does not count. With CUDA, in jobs in which only DistributedDataParallel waits, the device's wait
+  at that point, by CUDA events; on request, the training stream's waits for its peers anywhere, in
+  sampled steps, see `_StreamWaits`. 0 in a job of one process, -1 everywhere else.
+* other: what follows a step's last backward pass (gradient clipping, optimizers) and, with a
+  DataLoader, what precedes its first batch (logging, evaluation, checkpoints). A batch fetched
+  after the autograd graph has grown since the step began is not the first one, and what precedes a
+  collective there is compute, because the other ranks wait for it. If no backward pass is seen,
+  because engines called directly hide it, gradients are considered ready when an optimizer begins
+  to step. On the CPU only, elsewhere -1, because a host that waits for a device shows nothing.
+  Without a loader there is no cheap way to detect the beginning of the forward pass, so what
+  precedes it counts as compute.
+* compute: all the rest; -1 if sync is -1.
+If flags include 64, the other times exclude time in which the training thread was runnable and
+waited for a CPU: on gloo, what they and sync leave of the step is that wait, from schedstat.
 
-The ring, version 1: `<pid>-<process_start_ticks>.ring`, made under a name with a leading dot and
-renamed. A program that took over from another by exec finds that taken and takes the next number.
+The ring, version 1: `<pid>-<process_start_ticks>.ring`, created under a name with a leading dot and
+renamed. A program started by exec in the same process finds the name taken and uses the next one.
 Little-endian. A header of 4096 bytes, zero padded: "<8sHHIIIqIIQiiii" =
   magic "RKSCRING", version 1, header_size 4096, byte_order_mark 0x01020304, record_size 64,
   capacity 65536 (records; 64 before the first step), created_unix_ns, pid, attempt,
   process_start_ticks (field 22 of /proc/self/stat, 0 unknown), rank, local_rank, world_size,
   local_world_size (-1 unknown),
 then NUL-padded UTF-8: job_id 320 bytes, node 256, launcher 32, pod_uid 64, probe_version 16,
-torch_version 32, then "<IIII": dp_group, tp_group and pp_stage, each plus 1, or three zeros where
-no process group tells them (readers then take all ranks as data-parallel), see `_layout`; and the
+torch_version 32, then "<IIII": dp_group, tp_group and pp_stage, each plus 1, or three zeros if no
+process group shows them (readers then treat all ranks as data-parallel), see `_layout`; and the
 number of TorchFT's replica groups, over all of which ranks are numbered, see `_replica_group`.
-Behind the header `capacity` records of 64 bytes, "<QqqqqqIIHHI" =
+After the header, `capacity` records of 64 bytes, "<QqqqqqIIHHI" =
   seq (from 1; in slot (seq - 1) % capacity), start_unix_ns, step_ns, data_ns, compute_ns, sync_ns
   (-1 not measured), step, samples (0xFFFFFFFF unknown), flags, attempt, check (seq & 0xFFFFFFFF).
-compute_ns holds other too, as it did before there were extensions. A slot of zeros is empty. With
-CUDA events a record comes once the device has passed the step, at most 8 steps late. The writer
-holds flock(LOCK_EX) while it lives. flags: bits 0-1 timing source (0 none, 2 wall), 4 optimizer
-closure, 8 update skipped by the scaler, 16 batches fetched without gradients, 32 first of the
-process, 64 waits for a CPU left out of data and compute, 128 of a process that times some of its
-steps only; bits 8-11 why such a sample was given up: 1 no wait in it, 2 a wait or collective that
-Python does not see, 3 no event left, 4 a graph under capture, 5 the device 8 steps behind, 6 waits
-of unknown origin, 7 an error.
+compute_ns includes other, as it did before there were extensions. A slot of zeros is empty. With
+CUDA events a record is written once the device has passed the step, at most 8 steps late. The
+writer holds flock(LOCK_EX) while it lives. flags: bits 0-1 timing source (0 none, 2 wall), 4
+optimizer closure, 8 update skipped by the scaler, 16 batches fetched without gradients, 32 first of
+the process, 64 waits for a CPU excluded from data and compute, 128 of a process that times only
+some of its steps; bits 8-11 why such a sample was discarded: 1 no wait in it, 2 a wait or
+collective that Python does not see, 3 no event left, 4 a graph under capture, 5 the device 8 steps
+behind, 6 waits of unknown origin, 7 an error.
 
-Its extension, version 1, is a file of its own, as agents before it refuse a ring that is longer:
-the ring's name with `.ext` for `.ring`, there before the ring. Its first 64 bytes are, zero padded,
-"<8sHHIIqI" = magic "RKSCEXTN", version 1, slot_size 64, byte_order_mark, capacity, and of its ring
-created_unix_ns and pid; then `capacity` slots, "<QqqqqqqHHI" =
+Its extension, version 1, is a separate file, because older agents reject a ring that is longer: the
+ring's name with `.ext` instead of `.ring`, created before the ring. Its first 64 bytes are, zero
+padded, "<8sHHIIqI" = magic "RKSCEXTN", version 1, slot_size 64, byte_order_mark, capacity, and
+created_unix_ns and pid of its ring; then `capacity` slots, "<QqqqqqqHHI" =
   seq, other_ns, cpu_wait_ns, checkpoint_ns, evaluation_ns, copies_ns, host_late_ns (-1 not
   measured), microbatches (backward passes of the step, 0xFFFF unknown), loader, check.
-Of other_ns, checkpoint_ns was spent in checkpoints and evaluation_ns in evaluations that have
-spans; compile time is in other_ns too. Of compute_ns, the training stream stood copies_ns at copies
-of other streams, and had nothing queued for host_late_ns at most, input left out. loader is how
-long the DataLoader's worker processes, side by side, need for the batches of a step: milliseconds
-as a half-precision float (IEEE 754 binary16), 0 unknown, of the last second or so. Workers time
-themselves, where they are forked.
+checkpoint_ns and evaluation_ns are the parts of other_ns spent in checkpoints and evaluations that
+have spans; compile time is in other_ns too. During copies_ns of compute_ns, the training stream
+waited for copies on other streams; for at most host_late_ns it had nothing queued, not counting
+input. loader is the time that the DataLoader's worker processes, running in parallel, need for the
+batches of a step: milliseconds as a half-precision float (IEEE 754 binary16), 0 unknown, over the
+last second or so. Workers time themselves if they are forked.
 
-Spans, version 1, are a third file, `.span` for `.ring`: what a process does beside steps. A header
-as that of the extension, but for magic "RKSCSPAN" and capacity 1024, then slots "<QqqqqIIHBBIII" =
+Spans, version 1, are in a third file, `.span` instead of `.ring`: what a process does besides
+steps. The header is that of the extension, except for magic "RKSCSPAN" and capacity 1024, followed
+by slots "<QqqqqIIHBBIII" =
   seq (from 1, in slot (seq - 1) % capacity), start_unix_ns, duration_ns (-1 while it is open),
   blocked_ns (of the training thread's step, -1 unknown), bytes (-1 unknown), step (the last one
   that ended before), target (CRC-32 of the path, 0 unknown), flags, kind, outcome, 0, 0, check
   (4 * seq + outcome, & 0xFFFFFFFF).
-kind: 1 checkpoint saved, 2 loaded, 3 staged (what `async_save` holds training up with), 4
+kind: 1 checkpoint saved, 2 loaded, 3 staged (the part of `async_save` that delays training), 4
 evaluation, 5 compiling, 6 joining others (`init_process_group`). outcome: 0 open, 1 done, 2 failed.
-flags: 1 in a thread beside training, 2 after SIGTERM came to a handler of the program, 4 into
-memory, 8 one file that no other rank should write, 16 there was no file to load. A slot is written
-when a span begins, again when it ends, and once more when a thread beside training knows its bytes:
-an open one whose writer is gone was cut off. Spans from before the ring, which comes with the first
-steps, are written when it is made, the newest 64. One in another is part of it. What is marked:
-`torch.save` and `torch.load`, but not to read samples, `save`, `load` and `async_save` of
-torch.distributed.checkpoint, the savers in `_SAVERS`, loops over a DataLoader without gradients,
-what torch.compile compiles, and `init_process_group`. Not marked: checkpoints that another process
-writes (`AsyncCheckpointerType.PROCESS`) and that go through none of these, as safetensors' do.
+flags: 1 in a thread other than the training thread, 2 after a handler of the program received
+SIGTERM, 4 into memory, 8 one file that no other rank should write, 16 there was no file to load. A
+slot is written when a span begins, again when it ends, and once more when a background thread knows
+its bytes: an open span whose writer is gone was cut off. Spans from before the ring, which is
+created with the first steps, are written when it is created, the newest 64. A span within another
+is part of it. Marked are: `torch.save` and `torch.load`, except for reading samples, `save`, `load`
+and `async_save` of torch.distributed.checkpoint, the savers in `_SAVERS`, loops over a DataLoader
+without gradients, what torch.compile compiles, and `init_process_group`. Not marked: checkpoints
+written by another process (`AsyncCheckpointerType.PROCESS`), and those that use none of these
+functions, such as safetensors'.
 
-Signals, version 1, are a fourth file, `.sig` for `.ring`: what training says of itself, as it is
-now. A header as that of the extension, but for magic "RKSCSIGN" and capacity 32, then slots
-"<QqdqII24x" = seq (times that the table was written, 0 for what is not known), unix_ns (when the
-value changed), value, step (the last one that had ended then), kind (the slot's number, from 1),
-check (seq + kind, & 0xFFFFFFFF). kind: 1 newest loss, NaN as it is, 2 losses that were given, 3
-of them not finite, 4 the loss with spikes cut off, an average of the last twenty or so, 5 learning
-rate of the primary optimizer's first group, 6 updates that a GradScaler skipped, 7 tokens, 8
-parameters that this rank's primary optimizer updates, 9 loader workers that died, 10 times that
-CUDA's memory was exhausted, 11 free and 12 all bytes of the file system of the newest checkpoint,
-13 checkpoints of its kind that lie beside it, 14 this rank's part of the model's parameters, such
-that all ranks' parts add up to each parameter once, see `parameters_once`; by `model` 15 FLOPs for
-a token, 16 for a sample, 17 the type of numbers that is computed with: 1 fp32, 2 tf32, 3 fp16, 4
-bf16, 5 fp8, 6 fp4; 18 step of the first loss that was not finite since one was, 19 files that the
-program said it came from, 20 to 23 CRC-32s of the names of up to four, see `shards`; 24 epochs
-that training has made. Counts are of the process. The table is written once a second at the end of
-a step, sooner after 3, 9 and 10. Losses, epochs and tokens are there where the program hands them
-over, by `loss`, `epoch`, `step` or a callback.
+Signals, version 1, are in a fourth file, `.sig` instead of `.ring`: the current values that
+training reports about itself. The header is that of the extension, except for magic "RKSCSIGN" and
+capacity 32, followed by slots "<QqdqII24x" =
+  seq (how often the table has been written, 0 for an unknown value), unix_ns (when the value
+  changed), value, step (the last one that had ended by then), kind (the slot's number, from 1),
+  check (seq + kind, & 0xFFFFFFFF).
+kind: 1 newest loss, possibly NaN, 2 number of losses reported, 3 number of non-finite ones, 4 the
+loss with spikes removed, an average of the last twenty or so, 5 learning rate of the primary
+optimizer's first group, 6 updates skipped by a GradScaler, 7 tokens, 8 parameters that this rank's
+primary optimizer updates, 9 loader workers that died, 10 how often CUDA ran out of memory, 11 free
+and 12 total bytes of the file system of the newest checkpoint, 13 checkpoints of its kind in the
+same directory, 14 this rank's share of the model's parameters, such that the shares of all ranks
+count each parameter once, see `parameters_once`; set by `model`: 15 FLOPs per token, 16 per sample,
+17 the data type of the computation: 1 fp32, 2 tf32, 3 fp16, 4 bf16, 5 fp8, 6 fp4; 18 step of the
+first non-finite loss since the last finite one, 19 number of files that it came from according to
+the program, 20 to 23 CRC-32s of the names of up to four of them, see `shards`; 24 completed epochs.
+Counts are per process. The table is written once a second at the end of a step, sooner after
+changes of 3, 9 and 10. Losses, epochs and tokens are available if the program reports them, by
+`loss`, `epoch`, `step` or a callback.
 
-After creation each record costs one pwrite. Slots come up to a second after their records, those of
-several steps in one pwrite; in steps longer than that they come first. A process that is killed, or
-whose next step never ends, leaves its last slots empty: what they would say is unknown, not zero.
+After creation each record takes one pwrite. Slots are written up to a second after their records,
+several steps in one pwrite; if steps take longer than that, slots are written first. A process
+that is killed, or whose next step never ends, leaves its last slots empty: their values are then
+unknown, not zero.
 """
 
 from __future__ import annotations
@@ -144,47 +151,47 @@ _STEPLESS_CAPACITY = 64  # of a ring that gets no records
 _HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIIII3296x")  # one page
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 _EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
-_EXTENSION = struct.Struct("<Qqq32sII")  # what is not measured so far in one piece: it is quicker
+_EXTENSION = struct.Struct("<Qqq32sII")  # unmeasured fields in one piece: it is faster
 _FOUR = struct.Struct("<4q")  # checkpoint, evaluation, copies, host lateness
 _NO_MARKS = _FOUR.pack(0, 0, -1, -1)
 _SPAN = struct.Struct("<QqqqqIIHBBIII")
 _SIGNAL = struct.Struct("<QqdqII24x")
-_SLOT = 64  # bytes of a record, and of what extends it
+_SLOT = 64  # bytes of a record, and of a slot in the other files
 
 _TIMING_NONE, _TIMING_WALL = 0, 2
 _CLOSURE, _SKIPPED, _EVALUATION, _FIRST, _CPU_WAIT = 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6
-_SAMPLED, _UNTIMED = 1 << 7, 8  # flag, and the first of the four bits that say why
+_SAMPLED, _UNTIMED = 1 << 7, 8  # the flag, and the first of the four bits for the reason
 _UNKNOWN_SAMPLES = 0xFFFFFFFF
 _SIZE_UNKNOWN = -(1 << 40)  # keeps a step's sum negative whatever the other batches add
-_MAX_ERRORS = 100  # a hook that failed this often will fail for ever: stop trying
+_MAX_ERRORS = 100  # a hook that failed this often will always fail: stop trying
 _ADOPT_AFTER = 8  # more calls than a GAN's usual 5 critic steps: then the old primary is gone
-_LOOKS = 8  # items looked at for a batch's first tensor; collated batches have it in the first two
-_STALE_SECONDS = 24 * 3600  # long enough to read a ring after a night's crash
-_LOADED = ".loaded"  # there since a rank of a job has loaded the probe, in the directory of rings
-_STALE_LOOKS = 4096  # names: bounds what a crowded directory costs, some milliseconds
+_LOOKS = 8  # items checked for a batch's first tensor; collated batches have it in the first two
+_STALE_SECONDS = 24 * 3600  # long enough to read a ring the morning after a crash
+_LOADED = ".loaded"  # created in the directory of rings once a rank of a job has loaded the probe
+_STALE_LOOKS = 4096  # names: limits what a crowded directory costs to some milliseconds
 _KEPT_RINGS = 16  # two attempts of eight ranks, 128 MiB: a crash loop must not fill a tmpfs
 _UNKNOWN_MICROBATCHES = 0xFFFF
-_WORKER = struct.Struct("<QQ")  # batches that a loader's worker has made, nanoseconds that it took
+_WORKER = struct.Struct("<QQ")  # batches that a loader worker has made, nanoseconds that it took
 _WORKER_SLOTS = 512  # in use at once; 8 KiB
 _WORKERS_LOOK_NS = 1_000_000_000
 _HALF, _WORD = struct.Struct("<e"), struct.Struct("<H")
 _LARGEST_HALF = 65504.0
-_LATE_NS = 1_000_000_000  # a slot of the extension may come so long after its record, with others
-_PENDING_STEPS = 8  # that the host runs ahead of the device; more than frameworks queue
-_MAX_WAITS = 64  # backwards of one step whose ends are timed: more micro-batches are rare
-_BUDGET = 0.001  # of all seconds may be spent on timing what streams wait for
+_LATE_NS = 1_000_000_000  # a slot of the extension may be written this long after its record
+_PENDING_STEPS = 8  # by which the host is ahead of the device; more than frameworks queue
+_MAX_WAITS = 64  # backward passes of one step whose ends are timed: more micro-batches are rare
+_BUDGET = 0.001  # share of time that may be spent on timing what streams wait for
 _FIRST_INTERVAL, _MAX_INTERVAL = 8, 1 << 16  # steps; powers of two, see `_StreamWaits`
-_MAX_EVENTS = 4096  # of one process: 1,000 waits in each of two steps that are on their way
-_UNKNOWN_SHARE = 0.01  # of a step may be waits for who knows what: half of what is promised
-_MAX_FAILURES = 3  # of CUDA, then it is not asked again
-_SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its NUL)
-_HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
+_MAX_EVENTS = 4096  # of one process: 1,000 waits in each of two steps in flight
+_UNKNOWN_SHARE = 0.01  # of a step may be waits of unknown origin: half of the promised accuracy
+_MAX_FAILURES = 3  # of CUDA, after which it is not queried again
+_SOCKET_PATH = 107  # bytes that the kernel accepts (sun_path in unix(7), less its NUL)
+_HIGH_FD = 512  # above the descriptors that a program closes and reuses by number
 _SIGXFSZ, _IGNORED = int(getattr(signal, "SIGXFSZ", 0)), int(signal.SIG_IGN)
 _STEPLESS_NS, _STEPLESS_BACKWARDS = 10_000_000_000, 16  # so many, so long: then no step will come
 _SIGNALS, _SIGNAL_NS = 32, 1_000_000_000
 _SPANS = 1024  # a day of checkpoints every two minutes, with some evaluations; 64 KiB
 _EARLY_SPANS = 64  # kept until there is a ring
-_MAX_SHARDS = 64  # files of one rank in one checkpoint whose sizes are asked for
+_MAX_SHARDS = 64  # files of one rank in one checkpoint whose sizes are read
 _SAVE, _LOAD, _STAGE, _EVALUATE, _COMPILE, _JOIN = 1, 2, 3, 4, 5, 6
 _OPEN, _DONE, _FAILED = 0, 1, 2
 _BESIDE, _TERMINATING, _IN_MEMORY, _ONE_FILE, _NOT_THERE = 1, 2, 4, 8, 16
@@ -193,39 +200,40 @@ _PARAMETERS, _DEAD_WORKERS, _CUDA_FULL, _FREE, _SPACE, _KEPT = range(8, 14)
 _ONCE, _TOKEN_FLOPS, _SAMPLE_FLOPS, _NUMBERS = range(14, 18)
 _BAD_SINCE, _BAD_SHARDS, _BAD_SHARD = range(18, 21)  # the last: of the first of _MAX_NAMED
 _EPOCH = 24
-_MAX_NAMED = 4  # shards of a loss; more of them say too little
+_MAX_NAMED = 4  # shards of a loss; more of them indicate too little
 _TYPES = {"fp32": 1, "float32": 1, "tf32": 2, "fp16": 3, "float16": 3, "half": 3, "bf16": 4}
 _TYPES.update({"bfloat16": 4, "fp8": 5, "float8": 5, "fp4": 6})
 _FLOPS_PER_PARAMETER = 6  # forward 2, backward 4 (arXiv:2001.08361, section 2.1)
-_LOSSES_BEFORE = 4  # that set the level at which spikes are told
-_LEVEL_LOSSES, _SPIKE = 20, 3.0  # that the level is an average of; times the usual distance
-_PENDING_LOSSES = 8  # on their way from a device
+_LOSSES_BEFORE = 4  # after which the level for spikes is set
+_LEVEL_LOSSES, _SPIKE = 20, 3.0  # losses averaged into the level; multiple of the usual distance
+_PENDING_LOSSES = 8  # being copied from a device
 _WORKERS = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
-_LOOK_AGAIN_NS = 5_000_000_000  # a store is looked at after a checkpoint, so often at most
-_REQUESTS = 16  # checkpoints that wait for a file system to answer
+_LOOK_AGAIN_NS = 5_000_000_000  # minimum time between two reads of a checkpoint's file system
+_REQUESTS = 16  # checkpoints queued for a file system that does not answer
 _EXIT_SECONDS = 0.1  # that the end of the process waits for it
-_SIBLINGS = 4096  # names of a directory that are looked at
+_SIBLINGS = 4096  # names of a directory that are read
 _NUMBER = re.compile(r"(?i)((?:rank|shard|part|of)[-_=]?)?\d+(?:\.\d+)?")
 _OF_STEP = re.compile(r"(?i)(step|iter|iteration|checkpoint|ckpt|epoch)s?[-_=]?\d+")
-_MAX_RINGS = 3  # of one process: a program that closes all descriptors over and over gets no more
-_LOOK_NS = 3_000_000  # waits for another program last its turn (3 ms)
-_IDLE_NS = 500_000  # less than that off the CPU holds no such wait; schedstat costs 5 to 40 us
-_CALM_NS = 100_000_000  # between reads of schedstat while the thread is off the CPU in sync alone
-_WARY_NS = 1_000_000_000  # after it was so elsewhere: then each wait counts as what it is
-_NEVER_NS = 1 << 62  # the time of the last look where there is nothing to look at
+_MAX_RINGS = 3  # of one process: a program that keeps closing all descriptors gets no more
+_LOOK_NS = 3_000_000  # waits for another program last as long as its time slice (3 ms)
+_IDLE_NS = 500_000  # less than this off the CPU contains no such wait; schedstat takes 5 to 40 us
+_CALM_NS = 100_000_000  # between reads of schedstat while the thread is off the CPU only in sync
+_WARY_NS = 1_000_000_000  # after it was off the CPU elsewhere: waits then count where they occur
+_NEVER_NS = 1 << 62  # the time of the last reading if there is nothing to read
 
-# A gloo thread that lets go of a finished collective takes the interpreter's lock, to drop what
-# torch keeps of the caller (in torch 2.13: `~AsyncAllreduceWork`, `~ThreadLocalState`). If it comes
-# for that during the exit, it aborts the process: 5 of 24 short jobs on a loaded machine ended so
-# without this probe, 10 of 32 with its hooks, none of 16 with a pause before the exit. If it comes
-# while the process group is destroyed under that lock, which waits for gloo's threads, both wait
-# for ever: 9 of 65 such jobs hung.
+# A gloo thread that releases a finished collective acquires the interpreter's lock, to drop what
+# torch keeps of the caller (in torch 2.13: `~AsyncAllreduceWork`, `~ThreadLocalState`). If it does
+# so during interpreter exit, it aborts the process; this also happens without the probe, but more
+# often with its hooks, and never with a pause before the exit. If it does so while the process
+# group is destroyed under that lock, which waits for gloo's threads, both wait forever.
 _SETTLE_SECONDS = 0.1
 
-# What blocks by itself. Other collectives are waited for in Python, or at the end of a backward.
+# Operators that block by themselves. Other collectives are waited for in Python, or at the end of a
+# backward pass.
 _BLOCKING = ("c10d::monitored_barrier_", "_c10d_functional::wait_tensor")
 
-# What runs collectives, of torch's ProcessGroup: all that is called in Python ends here.
+# The methods of torch's ProcessGroup that run collectives: every call from Python ends in one of
+# them.
 _COLLECTIVES = (
     *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "gather", "scatter", "barrier"),
     *("allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced"),
@@ -234,19 +242,20 @@ _COLLECTIVES = (
     *("all_gather_single", "all_gather_single_coalesced", "all_to_all_single"),  # torch 2.13
     *("reduce_scatter_single", "reduce_scatter_single_coalesced"),
 )
-# Libraries whose streams wait for peers by themselves: a module, and what of it is set then.
+# Libraries whose streams wait for peers on their own: a module, and which of its variables is set
+# then.
 _UNSEEN = (
     ("deep_ep", ""),
     ("nvshmem", ""),
     ("transformer_engine.pytorch.module.base", "_ub_communicators"),
     ("torch.distributed._symmetric_memory", "_group_name_to_workspace_tensor"),
 )
-# What a wait is for, and why a sample is not to be had.
+# The purpose of a wait, and why a sample is discarded.
 _SYNC, _COPIES, _UNKNOWN, _END = 0, 1, 2, 3
 _NO_WAIT, _UNSEEN_PATH, _POOL_DRY, _CAPTURE, _TOO_LATE, _UNKNOWN_WAITS, _BROKEN = range(1, 8)
 
-# Savers of frameworks, which do more than they leave to torch: module, class or none, function, its
-# kind. They are there by the first step, or not at all. Where they save is where they call torch.
+# Savers of frameworks, which do more than call torch: module, class or none, function, kind of
+# span. They are loaded by the first step, or never. Their path is found when they call torch.
 _SAVERS = (
     ("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint", _SAVE),
     ("pytorch_lightning.trainer.trainer", "Trainer", "save_checkpoint", _SAVE),
@@ -256,13 +265,13 @@ _SAVERS = (
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_checkpoint", _SAVE),
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "load_checkpoint", _LOAD),
     ("megatron.training.checkpointing", "", "save_checkpoint", _SAVE),
-    ("megatron.training.training", "", "save_checkpoint", _SAVE),  # a name of the same function
+    ("megatron.training.training", "", "save_checkpoint", _SAVE),  # the same function
 )
 _PHASES = {"checkpoint": _SAVE, "load": _LOAD, "evaluation": _EVALUATE, "compile": _COMPILE}
-_DCP_LOGGER = "c10d-NullHandler-dcp_logger"  # through which DCP says what begins and ends
+_DCP_LOGGER = "c10d-NullHandler-dcp_logger"  # by which DCP announces beginnings and ends
 _DCP_KINDS = {"save": _SAVE, "load": _LOAD, "async_save": _STAGE}
 
-# The first variable that is set wins. SLURM_NTASKS is not asked: it is set in a batch script too,
+# The first variable that is set wins. SLURM_NTASKS is not used: it is also set in a batch script,
 # where a single process runs; likewise JOB_COMPLETION_INDEX numbers pods, see `_identity`.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -282,11 +291,11 @@ _LAUNCHERS = (
 _TENSOR_GROUPS = ("tp", "tensor", "tensor_parallel", "tensor_model_parallel_group")
 _PIPELINE_GROUPS = ("pp", "pipeline", "pipeline_parallel", "pipeline_model_parallel_group")
 _NO_LAYOUT = (0, 0, 0)
-_NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._/:@-]")  # readers refuse a ring with other characters
+_NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._/:@-]")  # readers reject a ring with other characters
 
 
 def _first_number(names: tuple[str, ...]) -> int:
-    """Return the first of these variables that holds a number of up to 9 digits; -1 if none."""
+    """Return the first of these variables that is a number of up to 9 digits; -1 if none."""
     texts = (os.environ.get(name, "") for name in names)
     return next((int(text) for text in texts if text.isdecimal() and len(text) < 10), -1)
 
@@ -297,28 +306,28 @@ def _label(text: str, size: int) -> bytes:
 
 
 def _job_id(world_size: int) -> str:
-    """Name the job as all its ranks do: as its launcher calls it, else by where they meet."""
+    """Return the job's name, the same in all ranks: the launcher's, else from the master address."""
     for name in ("RANKSCOPE_JOB_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
         value = os.environ.get(name, "")
         if value and (name, value) != ("TORCHELASTIC_RUN_ID", "none"):
             return value
     meeting = "{}:{}".format(os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", ""))
-    if meeting == ":":  # ranks that a script spawned by itself share their parent
+    if meeting == ":":  # ranks spawned by a script share their parent
         meeting = os.uname().nodename + str(os.getpid() if world_size == 1 else os.getppid())
     return "local/" + hashlib.sha256(meeting.encode()).hexdigest()[:8]
 
 
 def _replica_group() -> tuple[int, int]:
-    """Return which of TorchFT's replica groups this process is of, and of how many; 0 of 1 without.
+    """Return the TorchFT replica group of this process, and the number of groups; 0 and 1 without.
 
-    Each group has a launcher and a world of its own, and ranks from 0 on; the job is all of them.
+    Each group has its own launcher and world, with ranks from 0; the job consists of all groups.
     """
     group, groups = _first_number(("REPLICA_GROUP_ID",)), _first_number(("NUM_REPLICA_GROUPS",))
     return (group, groups) if 0 <= group < groups else (0, 1)
 
 
 def _of_all_groups(rank: int, size: int) -> tuple[int, int]:
-    """Return rank and world size over all replica groups, of those within one; -1 unknown."""
+    """Return rank and world size over all replica groups, given those within one; -1 unknown."""
     group, groups = _replica_group()
     if min(rank, size) >= 0:
         rank += group * size
@@ -326,7 +335,7 @@ def _of_all_groups(rank: int, size: int) -> tuple[int, int]:
 
 
 def _identity(distributed: Any) -> tuple[int, int, int, int]:
-    """Return rank, local rank, world size, local world size; -1 unknown, None uninitialised."""
+    """Return rank, local rank, world size, local world size; -1 unknown, None if uninitialised."""
     local_rank, local_size = _first_number(_LOCAL_RANK), _first_number(_LOCAL_WORLD_SIZE)
     if distributed is not None:
         rank, world_size = _of_all_groups(distributed.get_rank(), distributed.get_world_size())
@@ -340,10 +349,10 @@ def _identity(distributed: Any) -> tuple[int, int, int, int]:
 
 
 def _layout(rank: int, world_size: int, tensor: list[int], pipeline: list[int]) -> tuple[int, ...]:
-    """Return dp_group, tp_group and pp_stage of a rank, each plus 1; zeros where ranks are no grid.
+    """Return dp_group, tp_group and pp_stage of a rank, each plus 1; zeros if ranks form no grid.
 
-    Ranks that differ in neither tensor index t nor stage p reduce one gradient shard, whatever else
-    the job splits: dp_group = p * TP + t. With d counting those ranks, tp_group = p * DP + d.
+    Ranks with the same tensor index t and stage p reduce one gradient shard, however else the job
+    is split: dp_group = p * TP + t. With d counting those ranks, tp_group = p * DP + d.
     """
     axes = []
     for ranks in (sorted(tensor) or [rank], sorted(pipeline) or [rank]):
@@ -391,14 +400,14 @@ def _header(
 
 
 class _LostError(OSError):
-    """A descriptor of ours leads to nothing, or to what is not ours."""
+    """A descriptor of ours is closed, or refers to something else."""
 
 
 class _Held:
-    """A descriptor of ours, under a high number, and how to tell that the number still is ours.
+    """A descriptor of ours, under a high number, with a way to tell that the number is still ours.
 
-    Programs close all descriptors, as daemons do and children before an exec, and what they open
-    next may get the number: that is neither read, written to nor closed.
+    Programs close all descriptors, as daemons do, and children before an exec, and what they open
+    next may get the same number: it must not be read, written to or closed.
     """
 
     def __init__(self, low: int) -> None:
@@ -413,7 +422,7 @@ class _Held:
         self.identity = self.look()
 
     def look(self) -> tuple[int, int]:
-        """Return device and inode of what the number leads to now, zeros for nothing."""
+        """Return device and inode of what the number refers to now, zeros for nothing."""
         try:
             status = os.fstat(self.number)
         except OSError:
@@ -421,24 +430,24 @@ class _Held:
         return status.st_dev, status.st_ino
 
     def close(self) -> None:
-        """Close what is ours."""
+        """Close the descriptor if it is ours."""
         if self.look() == self.identity:
             os.close(self.number)
 
 
 class _Slots:
-    """A file of slots, all its space taken at once, written by its own descriptor alone.
+    """A file of slots, allocated at once and written only through its own descriptor.
 
     The descriptor's offset, which `pwrite` neither needs nor moves, is set to a random number far
-    behind the end: who finds it there has the file of that device and inode before him, for a third
-    of what `fstat` takes. A mapping would need no descriptor, but a process that truncates the file
-    would end the training by SIGBUS.
+    beyond the end: whoever finds it there has the same file, checked in a third of the time of
+    `fstat`. A mapping would need no descriptor, but a process that truncates the file would end the
+    training with SIGBUS.
     """
 
     def __init__(self, path: str, header: bytes, capacity: int = _CAPACITY) -> None:
         self.path, self.first, self.capacity = path, len(header), capacity
         self.seek, self.put = os.lseek, os.pwrite
-        # Without the conversion to an enumeration, which costs ten times as much.
+        # Without the conversion to an enumeration, which takes ten times as long.
         self.handler_of = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self.held = _Held(os.open(path, flags))
@@ -461,10 +470,10 @@ class _Slots:
         os.unlink(self.path)
 
     def write(self, number: int, packed: bytes) -> None:
-        """Put a record into its slot, or several into theirs; `number` counts from 0.
+        """Write a record into its slot, or several into theirs; `number` counts from 0.
 
         Raises:
-            _LostError: the program has closed the descriptor, or uses its number again.
+            _LostError: the program has closed the descriptor, or reuses its number.
             OSError: the file system or RLIMIT_FSIZE refuses.
         """
         place = self.first + number % self.capacity * _SLOT
@@ -472,7 +481,7 @@ class _Slots:
             _check_limit(place + len(packed))
         descriptor = self.descriptor
         try:
-            if self.seek(descriptor, 0, 1) != self.mark:  # 1: from where it stands
+            if self.seek(descriptor, 0, 1) != self.mark:  # 1: from the current offset
                 raise OSError
         except OSError as error:  # closed, or a pipe or socket by now
             lost = "the program closed descriptor {}, {}".format(descriptor, self.path)
@@ -481,7 +490,7 @@ class _Slots:
 
 
 class _Ring:
-    """This process's ring, locked for as long as its descriptor is open, and its extension."""
+    """This process's ring, locked as long as its descriptor is open, and its extension."""
 
     def __init__(
         self,
@@ -497,7 +506,7 @@ class _Ring:
         os.makedirs(directory, exist_ok=True)
         _remove_stale(directory)
         start_ticks = _process_start_ticks()
-        number = start_ticks  # one more for a process that became another program, by exec
+        number = start_ticks  # one more for a process that became another program by exec
         while os.path.lexists(os.path.join(directory, "{}-{}.ring".format(os.getpid(), number))):
             number += 1
         name = "{}-{}.ring".format(os.getpid(), number)
@@ -505,13 +514,13 @@ class _Ring:
         self.attempt, self.written, created = attempt, 0, time.time_ns()
         self.pack, self.pack_slot = _RECORD.pack, _EXTENSION.pack
         self.waiting: list[bytes] = []  # slots of the extension
-        self.waited_ns = 0  # how long their steps were
+        self.waited_ns = 0  # durations of their steps
         page = _header(torch_version, distributed, attempt, start_ticks, layout, created, capacity)
         self.slots = _Slots(os.path.join(directory, "." + name), page, capacity)
         self.extension: _Slots | None = None
         self.spans: _Slots | None = None
         self.signals: _Slots | None = None
-        self.refused: OSError | None = None  # why there is not all that lies beside
+        self.refused: OSError | None = None  # why some of the other files are missing
         try:
             fcntl.flock(self.slots.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.extend(created)
@@ -522,7 +531,7 @@ class _Ring:
         self.slots.path = self.path
 
     def extend(self, created_unix_ns: int) -> None:
-        """Make what lies beside; where there is room for the ring alone, it goes on alone."""
+        """Create the other files; if there is only room for the ring, continue without them."""
         self.extension = self.beside("ext", b"RKSCEXTN", self.slots.capacity, created_unix_ns)
         if self.extension is not None:
             self.spans = self.beside("span", b"RKSCSPAN", _SPANS, created_unix_ns)
@@ -530,11 +539,11 @@ class _Ring:
             self.signals = self.beside("sig", b"RKSCSIGN", _SIGNALS, created_unix_ns)
 
     def beside(self, suffix: str, magic: bytes, capacity: int, created: int) -> _Slots | None:
-        """Make a file of slots beside the ring; None where there is no room."""
+        """Create a file of slots next to the ring; return None if there is no room."""
         words = (magic, 1, _SLOT, 0x01020304, capacity, created, os.getpid())
         path = _beside(self.path, suffix)
         with contextlib.suppress(OSError):
-            os.unlink(path)  # left by an earlier process of this number
+            os.unlink(path)  # left by an earlier process with this PID
         try:
             return _Slots(path, _EXTENSION_HEADER.pack(*words), capacity)
         except OSError as error:
@@ -542,16 +551,16 @@ class _Ring:
             return None
 
     def files(self) -> Iterator[_Slots]:
-        """Yield what was made of the files."""
+        """Yield the files that were created."""
         return filter(None, (self.slots, self.extension, self.spans, self.signals))
 
     def remove(self) -> None:
-        """Delete the files, which hold no record so far."""
+        """Delete the files, which contain no record so far."""
         for slots in self.files():
             slots.remove()
 
     def close(self) -> None:
-        """Close what is ours of the descriptors, and leave the files."""
+        """Close the descriptors that are ours, and leave the files."""
         for slots in self.files():
             slots.held.close()
 
@@ -570,10 +579,10 @@ class _Ring:
         backwards: int,
         marks: bytes = _NO_MARKS,
     ) -> None:
-        """Put the next record into its slot, and what extends it into its own, or aside for later.
+        """Write the next record into its slot, and its extension into another, now or later.
 
         Raises:
-            _LostError: the program has closed a descriptor, or uses its number again.
+            _LostError: the program has closed a descriptor, or reuses its number.
             OSError: the file system or RLIMIT_FSIZE refuses.
         """
         number = self.written
@@ -602,7 +611,7 @@ class _Ring:
         self.slots.write(number, packed)
 
     def flush(self) -> None:
-        """Write the slots of the extension that wait for it, in one piece."""
+        """Write the pending slots of the extension, in one piece."""
         waiting, self.waiting, self.waited_ns = self.waiting, [], 0
         first = self.written - len(waiting)
         if self.extension is None or not waiting:
@@ -615,9 +624,9 @@ class _Ring:
 
 
 def _check_limit(end: int) -> None:
-    """Refuse a write that ends where SIGXFSZ would come, which at its default ends the program.
+    """Reject a write that would cause SIGXFSZ, which by default ends the program.
 
-    Python ignores that signal, but programs set it back; and limits change while they run.
+    Python ignores that signal, but programs restore it; and limits change at run time.
     """
     import resource
 
@@ -627,12 +636,12 @@ def _check_limit(end: int) -> None:
 
 
 def _beside(ring: str, suffix: str) -> str:
-    """Return the path of what lies beside a ring under its name: its extension, its socket."""
+    """Return the path of a file that belongs to a ring: its extension, its socket."""
     return ring[: -len("ring")] + suffix
 
 
 def _remove_stale(directory: str) -> None:
-    """Delete rings of processes that have ended: those of yesterday, and all but the newest few."""
+    """Delete rings of ended processes: those older than a day, and all but the newest few."""
     import fcntl
 
     found: list[tuple[float, str]] = []
@@ -641,12 +650,12 @@ def _remove_stale(directory: str) -> None:
         for entry in itertools.islice(entries, _STALE_LOOKS):
             if re.fullmatch(r"\.?\d+-\d+\.(ring|ext|span|sig)", entry.name):
                 kind = found if entry.name.endswith("ring") else extensions
-                with contextlib.suppress(OSError):  # gone by now
+                with contextlib.suppress(OSError):  # already gone
                     kind.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
     before = time.time() - _STALE_SECONDS
     for place, (written, path) in enumerate(sorted(found, reverse=True)):
         if place >= _KEPT_RINGS or written < before:
-            # Held by a living process, another user's, or gone by now: not ours to delete.
+            # Held by a living process, another user's, or already gone: not ours to delete.
             with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
                 ring = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 stack.callback(os.close, ring)
@@ -664,11 +673,11 @@ def _remove_stale(directory: str) -> None:
 def _batch_size(batch: Any, tensor_type: Any) -> int:
     """Return the first dimension of the first tensor in a batch, or `_SIZE_UNKNOWN`."""
     if (type(batch) is list or type(batch) is tuple) and batch and type(batch[0]) is tensor_type:
-        shape = batch[0].shape  # what collating mostly gives, four times as quickly as below
+        shape = batch[0].shape  # the usual result of collating, four times as fast as below
         if shape:
             return int(shape[0])
     items = [batch]
-    for item in items:  # grows while it is walked
+    for item in items:  # it grows during iteration
         if isinstance(item, tensor_type) and item.dim():
             return int(item.shape[0])
         if len(items) < _LOOKS:
@@ -680,17 +689,17 @@ def _batch_size(batch: Any, tensor_type: Any) -> int:
 
 
 class _Guard:
-    """What keeps our errors away from training, and our hooks away from compilers."""
+    """Keeps our errors away from training, and our hooks away from compilers."""
 
     def __init__(self, torch: Any) -> None:
         self.torch, self.errors = torch, 0
 
     def guarded(self, observe: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `observe` as a hook that never raises: the one place where our errors end.
+        """Return `observe` as a hook that never raises: the only place where our errors are caught.
 
-        Where it would have, it returns None. What a signal handler of the program raises meanwhile
-        is none of ours, and goes where it would have gone without us: torch's own raises what a
-        loader worker died of.
+        If it fails, the hook returns None. Exceptions raised meanwhile by one of the program's
+        signal handlers are not ours and propagate as they would without us: torch's own handler
+        reports how a loader worker died.
         """
 
         def hook(*arguments: Any) -> Any:
@@ -708,10 +717,10 @@ class _Guard:
         return hook
 
     def untraced(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `hook` so that compilers neither inline it nor trace what it calls, nor lose it.
+        """Return `hook` so that compilers neither inline it, trace what it calls, nor lose it.
 
-        Its code is marked, which costs nothing in a call. `_disable_dynamo`, all that older torch
-        has, costs 1.2 us where caches are warm, and several times that where they are not.
+        Its code is marked, which costs nothing per call. `_disable_dynamo`, which is all that older
+        torch has, takes 1.2 us with warm caches, and several times that with cold ones.
         """
         frames: Any = getattr(getattr(self.torch._C, "_dynamo", None), "eval_frame", None)
         mark = getattr(frames, "set_code_exec_strategy", None)
@@ -719,13 +728,13 @@ class _Guard:
             wrapped: Callable[..., Any] = self.torch._disable_dynamo(hook)
             return wrapped
         skip = frames._FrameAction.SKIP
-        mark(hook.__code__, frames._FrameExecStrategy(skip, skip))  # and what is called from it
+        mark(hook.__code__, frames._FrameExecStrategy(skip, skip))  # and what it calls
         for name in ("_torchdynamo_disable", "_torchdynamo_disable_recursive"):
             setattr(hook, name, True)
         return hook
 
     def report(self, error: Exception) -> None:
-        """Say the first error in one line on standard error; for debugging all with traceback."""
+        """Report the first error in one line on standard error, or all with traceback to debug."""
         with contextlib.suppress(Exception):  # standard error may be closed
             if os.environ.get("RANKSCOPE_PROBE_DEBUG") == "1":
                 sys.stderr.write(traceback.format_exc())
@@ -735,7 +744,7 @@ class _Guard:
 
 
 def _of_signal_handler(error: Exception) -> bool:
-    """Return True if a handler of the program raised it, which runs wherever its thread is."""
+    """Return True if one of the program's signal handlers raised it, wherever its thread was."""
     ask = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
     handlers = {number: ask(number) for number in range(1, signal.NSIG)}
     codes = {_code_of(handler) for handler in handlers.values() if callable(handler)}
@@ -744,7 +753,7 @@ def _of_signal_handler(error: Exception) -> bool:
 
 
 def _code_of(handler: Any) -> Any:
-    """Return the code of a function, a method, a partial or what else can be called, or None."""
+    """Return the code of a function, a method, a partial or another callable; None if none."""
     handler = getattr(handler, "func", handler)
     if not hasattr(handler, "__code__"):
         handler = vars(type(handler)).get("__call__")
@@ -752,15 +761,15 @@ def _code_of(handler: Any) -> Any:
 
 
 class _CpuWaits:
-    """How long the training thread was ready to run and waited for a CPU, by its schedstat.
+    """How long the training thread was runnable and waited for a CPU, from its schedstat.
 
-    `total_ns` and `in_data_ns` are of the step under way: outside of sync, and while on data.
-    `looked_ns` is the time of the last look, `_NEVER_NS` where there is nothing to look at.
+    `total_ns` and `in_data_ns` are those of the current step: outside of sync, and while in data.
+    `looked_ns` is the time of the last reading, `_NEVER_NS` if there is nothing to read.
 
-    schedstat is read when the thread was off the CPU outside of sync, which its CPU time tells, as
-    that takes neither a descriptor nor procfs: no wait is longer. What was waited in sync since the
-    last read must not count then, so that schedstat is read after sync too, while there are such
-    stretches; else seldom.
+    schedstat is read when the thread was off the CPU outside of sync, according to its CPU time,
+    which takes neither a descriptor nor procfs: no wait is longer than that. Waits in sync since
+    the last reading must not be included, so schedstat is also read after sync while there are such
+    periods, and rarely otherwise.
     """
 
     def __init__(self) -> None:
@@ -768,23 +777,23 @@ class _CpuWaits:
         self.restart()
 
     def restart(self) -> None:
-        """Forget a thread, as a forked child must, which has another."""
+        """Reset after a fork: the child has another thread."""
         if self.schedule is not None:
             self.schedule.close()
         self.schedule, self.looked_ns = None, _NEVER_NS
         self.total_ns = self.in_data_ns = self.seen_ns = 0
         self.read_ns = self.wary_ns = 0  # when schedstat was read; until when it is after sync
-        # Since when the thread is not known to have been off the CPU, what it had run by then, and
-        # what it had spent in sync; and that of all steps that ended.
+        # Since when the thread is not known to have been off the CPU, its CPU time by then, and its
+        # time in sync; and the latter for all ended steps.
         self.since_ns = self.ran_ns = self.synced_ns = self.sync_ns = 0
 
     def begin_step(self, sync_ns: int) -> None:
-        """Count from here on for another step, after one that spent `sync_ns` in sync."""
+        """Start counting for another step, after one that spent `sync_ns` in sync."""
         self.total_ns = self.in_data_ns = 0
         self.sync_ns += sync_ns
 
     def watch(self) -> None:
-        """Follow how long this thread waits for a CPU, where the kernel counts that."""
+        """Follow how long this thread waits for a CPU, if the kernel counts that."""
         if self.schedule:
             self.schedule.close()
         self.schedule, self.looked_ns = None, _NEVER_NS
@@ -792,16 +801,16 @@ class _CpuWaits:
             flags = os.O_RDONLY | os.O_CLOEXEC
             self.schedule = _Held(os.open("/proc/thread-self/schedstat", flags))
             _, self.seen_ns, turns = self.read()
-            if turns:  # else nothing is counted; the time run is zero until a thread's first tick
+            if turns:  # else nothing is counted; zero until a first tick
                 self.looked_ns = self.since_ns = self.read_ns = time.perf_counter_ns()
                 self.ran_ns, self.synced_ns = time.thread_time_ns(), self.sync_ns
 
     def read(self) -> tuple[int, ...]:
-        """Return how long this thread ran and waited, in nanoseconds, and how often it ran.
+        """Return this thread's CPU time and wait, in nanoseconds, and how often it ran.
 
         Raises:
-            OSError: it cannot be read, or the descriptor is not ours any more.
-            ValueError: it is written in another way.
+            OSError: it cannot be read, or the descriptor is no longer ours.
+            ValueError: it has another format.
         """
         held = self.schedule
         if held is None or held.look() != held.identity:
@@ -810,11 +819,11 @@ class _CpuWaits:
         return run, waited, turns
 
     def look(self, now: int, sync_ns: int, outside: bool = True) -> None:
-        """Take the waits for a CPU since the last look, as part of what is `outside` of sync.
+        """Count the waits for a CPU since the last reading as part of the time `outside` of sync.
 
-        Stretches that are short, or in which the thread was hardly ever off the CPU, are left to
-        the next look: no wait that matters fits in. Waits that begin between the end of a stretch,
-        `now`, and our look at them are of the next one. `sync_ns` is that of the step so far.
+        Periods that are short, or in which the thread was hardly ever off the CPU, are left to the
+        next reading: they contain no significant wait. Waits between the end of a period, `now`,
+        and the reading count in the next period. `sync_ns` is that of the step so far.
         """
         if now - self.looked_ns <= _LOOK_NS:
             return
@@ -831,10 +840,10 @@ class _CpuWaits:
             self.take(now, 0)
 
     def take(self, now: int, most_ns: int) -> None:
-        """Read schedstat, and count of the waits since the last time as many as may be."""
+        """Read schedstat, and count the waits since the last reading up to a limit."""
         try:
             total = self.read()[1]
-        except (OSError, ValueError):  # the program closed it, or took its number
+        except (OSError, ValueError):  # the program closed it, or reused its number
             self.schedule, self.looked_ns = None, _NEVER_NS
             return
         waited = max(min(total - self.seen_ns, now - self.read_ns), 0)
@@ -844,14 +853,15 @@ class _CpuWaits:
 
 
 class _StepClock:
-    """How the step under way spends its time; durations in nanoseconds.
+    """How the current step spends its time; durations in nanoseconds.
 
-    Only the thread that ended the last step is measured: others do not hold the training loop.
-    `thread` is 0 while no step has ended.
+    Only the thread that ended the last step is measured: others do not block the training loop.
+    `thread` is 0 until a step has ended.
     """
 
     def __init__(self, torch: Any) -> None:
-        # How many nodes this thread ever put into autograd graphs; unknown before torch 2.1.
+        # Number of nodes that this thread has ever added to autograd graphs; unknown before torch
+        # 2.1.
         count = getattr(torch.autograd, "_get_sequence_nr", None)
         self.graph_size: Callable[[], int] = (
             count if count is not None else itertools.count().__next__
@@ -860,21 +870,21 @@ class _StepClock:
         self.restart()
 
     def begin(self, now: int, unix_ns: int) -> None:
-        """Begin a step here, by both clocks."""
+        """Begin a step now, on both clocks."""
         self.begin_ns, self.begin_unix_ns = now, unix_ns
         self.data_ns = self.sync_ns = self.samples = self.flags = 0
         self.other_ns = self.backwards = self.marked_ns = 0
         self.marks = _NO_MARKS
-        # On the step's own clock, see `own`: since when what passes may be no computing, and when
-        # the last backward was done.
+        # On the step's own clock, see `own`: from when time may not be compute, and when the last
+        # backward pass ended.
         self.resting: int | None = None if self.in_backward else 0
         self.ready: int | None = None
-        self.rest_sync = 0  # what of sync came before the rest
+        self.rest_sync = 0  # the part of sync before the rest
         self.nodes = 0 if self.in_backward else self.graph_size()
-        self.straddles = self.in_backward  # the backward under way began in the step before
+        self.straddles = self.in_backward  # the current backward pass began in the previous step
 
     def restart(self) -> None:
-        """Forget all, as a forked child must, which has another thread."""
+        """Reset after a fork: the child has another thread."""
         self.cpu.restart()
         self.thread = 0
         self.in_backward = False
@@ -882,16 +892,16 @@ class _StepClock:
         self.resting = None
 
     def own(self, now: int) -> int:
-        """Return how much of the step was spent neither on data, nor in sync, nor without a CPU.
+        """Return the step's time outside of data, sync and waits for a CPU.
 
-        Time in spans does not count either. It may fall: waits for a CPU are seen some milliseconds
-        after they began.
+        Time in spans does not count either. It may decrease, because waits for a CPU are seen some
+        milliseconds after they began.
         """
         waited = self.cpu.total_ns - self.cpu.in_data_ns
         return now - self.begin_ns - self.data_ns - self.sync_ns - waited - self.marked_ns
 
     def mark(self, kind: int, spent_ns: int, sync_ns: int) -> None:
-        """Take time of the step, in which it spent `sync_ns` in sync besides, as that of a span."""
+        """Attribute time of the step, `sync_ns` of it in sync, to a span."""
         checkpoint, evaluation, copies, late = _FOUR.unpack(self.marks)
         if kind == _EVALUATE:
             evaluation += spent_ns
@@ -902,9 +912,9 @@ class _StepClock:
         self.rest_sync += sync_ns
 
     def rest_until(self, own: int) -> None:
-        """Count what passed since an optimizer's step or the last batch, if no forward began.
+        """Count the time since an optimizer's step or the last batch as rest, if no forward began.
 
-        What comes before a collective holds the other ranks up, so that it is no rest.
+        What precedes a collective delays the other ranks, so it is not rest.
         """
         if self.resting is not None:
             if self.graph_size() == self.nodes:
@@ -915,12 +925,12 @@ class _StepClock:
                 self.resting = None
 
     def rest_from(self, own: int) -> None:
-        """Count what passes from here on as no computing, if no forward begins."""
+        """Count the time from here on as rest, unless a forward pass begins."""
         self.resting, self.nodes = own, self.graph_size()
         self.rest_sync = self.sync_ns
 
     def backward_ended(self, now: int) -> None:
-        """Take the moment at which a backward returns, as its gradients are ready."""
+        """Record the time at which a backward pass returns, when its gradients are ready."""
         own = self.own(now)
         if self.straddles:
             self.straddles = False
@@ -929,7 +939,7 @@ class _StepClock:
             self.ready, self.resting = own, None
 
     def optimizer_ended(self, now: int) -> None:
-        """Take the end of a further optimizer's `step()`, which is no computing either."""
+        """Record the end of a further optimizer's `step()`, which is not compute either."""
         self.cpu.look(now, self.sync_ns)
         own = self.own(now)
         if self.ready is not None:
@@ -940,19 +950,19 @@ class _StepClock:
         self.rest_from(own)
 
     def optimizer_begins(self, now: int) -> None:
-        """Take the begin of an optimizer's `step()` for the end of a backward that was not seen."""
+        """Use the start of an optimizer's `step()` as the end of an unseen backward pass."""
         if self.backwards == 0 and self.ready is None:
             self.cpu.look(now, self.sync_ns)
             self.ready = self.own(now)
 
     def end(self, now: int) -> int | None:
-        """Return how much of the step that ends was no computing; None if no backward was seen."""
+        """Return the rest of the ending step; None if no backward pass was seen."""
         if now - self.cpu.looked_ns > _LOOK_NS:
             self.cpu.look(now, self.sync_ns)
         own = self.own(now)
         if self.ready is not None:
             return self.other_ns + (own - self.ready if own > self.ready else 0)
-        if self.in_backward or self.straddles:  # an optimizer that steps within
+        if self.in_backward or self.straddles:  # an optimizer that steps within another
             return self.other_ns
         if self.backwards:  # a further optimizer stepped after them
             self.rest_until(own)
@@ -961,12 +971,12 @@ class _StepClock:
 
 
 class _GlooWaits:
-    """What blocks in collectives on gloo, apart from the ends of backwards."""
+    """Time spent blocked in collectives on gloo, except at the ends of backward passes."""
 
     def __init__(self, torch: Any, distributed: Any, guard: _Guard, clock: _StepClock) -> None:
         self.torch, self.distributed = torch, distributed
         self.guard, self.clock = guard, clock
-        self.libraries: list[Any] = []  # torch takes the kernels back when these are collected
+        self.libraries: list[Any] = []  # torch withdraws the kernels when these are collected
 
     def hook(self) -> None:
         """Time from now on what blocks in collectives."""
@@ -976,20 +986,20 @@ class _GlooWaits:
         c10d, torch = self.distributed, self.torch
         for owner in (torch._C._distributed_c10d.Work, torch._C.Future):
             owner.wait = self.guard.untraced(self.timed(owner.wait))
-        buffers = self.timed(c10d._broadcast_coalesced)  # that DDP sends in forward
+        buffers = self.timed(c10d._broadcast_coalesced)  # sent by DDP in the forward pass
         c10d._broadcast_coalesced = self.guard.untraced(buffers)
         c10d.destroy_process_group = self.settled(c10d.destroy_process_group)
         for operator in _BLOCKING:
             namespace, _, name = operator.partition("::")
             packet = getattr(getattr(torch.ops, namespace), name, None)
-            if packet is not None:  # not every torch has them all
+            if packet is not None:  # not every version of torch has all of them
                 kernel = _kernel(self.torch, self.timed(packet.default.redispatch))
                 library = torch.library.Library(namespace, "IMPL")
                 library.impl(name, kernel, "BackendSelect", with_keyset=True)
                 self.libraries.append(library)
 
     def settled(self, end: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `end` with a pause before it, in which gloo's threads let go of what they hold."""
+        """Return `end` with a pause before it, in which gloo's threads release what they hold."""
 
         @functools.wraps(end)
         def destroy(*arguments: Any, **options: Any) -> Any:
@@ -999,7 +1009,7 @@ class _GlooWaits:
         return destroy
 
     def timed(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `blocking` with its time counted as sync; calls inside it count once."""
+        """Return `blocking` with its time counted as sync; nested calls count once."""
         now, thread_id = time.perf_counter_ns, threading.get_ident
         clock, cpu = self.clock, self.clock.cpu
         look = self.guard.guarded(cpu.look)
@@ -1023,7 +1033,7 @@ class _GlooWaits:
 
 
 def _kernel(torch: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel for BackendSelect that goes on to the operator's own one."""
+    """Return a kernel for BackendSelect that continues with the operator's own one."""
     select = torch._C.DispatchKey.BackendSelect
 
     def launch(keys: Any, *arguments: Any, **options: Any) -> Any:
@@ -1033,7 +1043,7 @@ def _kernel(torch: Any, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _DeviceWaits:
-    """How long the device waited at the ends of backwards, by CUDA events that are used again.
+    """How long the device waited at the ends of backward passes, by CUDA events that are reused.
 
     Nothing here waits for the device: `query()` only asks whether it has passed an event.
     """
@@ -1045,44 +1055,44 @@ class _DeviceWaits:
         self.restart()
 
     def restart(self) -> None:
-        """Forget the step's waits."""
+        """Reset the waits of the step."""
         self.pairs: list[tuple[Any, Any]] = []
         self.begun: Any = None
-        self.spoiled: int = 0  # something cannot be timed, so that the whole step is not
+        self.spoiled: int = 0  # something cannot be timed, so the whole step is not
 
     def prepare(self, step: int, step_ns: int) -> None:
         """Begin step number `step`, after one that took so long."""
 
     def close(self) -> None:
-        """Leave what is to be left alone."""
+        """Do nothing: there is nothing to release."""
 
     def event(self) -> Any:
-        """Put an event into the current stream."""
+        """Record an event in the current stream."""
         event = self.pool.pop() if self.pool else self.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def begin(self) -> None:
-        """Take the place behind all kernels of a backward; a capture would keep our event."""
+        """Record the end of all kernels of a backward pass; a capture would keep our event."""
         if self.cuda.is_current_stream_capturing() or len(self.pairs) >= _MAX_WAITS:
             self.spoiled = 1
         else:
             self.begun = self.event()
 
     def end(self) -> None:
-        """Take the place at which the stream has all gradients."""
+        """Record the point at which the stream has all gradients."""
         if self.begun is not None:
             self.pairs.append((self.begun, self.event()))
             self.begun = None
 
     def take(self) -> tuple[list[tuple[Any, Any]], bool]:
-        """Return the waits of the step that ends, and whether they are all there are."""
+        """Return the waits of the ending step, and whether they are complete."""
         taken = self.pairs, bool(self.pairs) and not self.spoiled
         self.restart()
         return taken
 
     def passed(self, pairs: list[tuple[Any, Any]]) -> bool:
-        """Say whether the device has passed all of these waits."""
+        """Return True if the device has passed all of these waits."""
         return all(end.query() for _, end in reversed(pairs))
 
     def read(self, pairs: list[tuple[Any, Any]]) -> int:
@@ -1090,18 +1100,18 @@ class _DeviceWaits:
         return int(sum(begin.elapsed_time(end) for begin, end in pairs) * 1e6)
 
     def give_back(self, pairs: list[tuple[Any, Any]]) -> None:
-        """Use the events of these waits again."""
+        """Release the events of these waits for reuse."""
         self.pool.extend(event for pair in pairs for event in pair)
 
     def add(self, *step: Any) -> None:
-        """Put a step that the host has ended, with the waits since the last one, behind others."""
+        """Queue a step that the host has ended, with the waits since the previous one."""
         self.pending.append((step, *self.take()))
 
     def ended(self, kept: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield the steps that the device has passed, and unmeasured what else is too many.
+        """Yield the steps that the device has passed, and unmeasured those beyond the limit.
 
         Args:
-            kept: how many steps that it has not passed may wait.
+            kept: how many steps that it has not passed may stay queued.
 
         Yields:
             Nanoseconds of its waits, -1 where they are not known, and what `add` was given.
@@ -1128,20 +1138,21 @@ class _DeviceWaits:
 
 
 class _StreamWaits(_DeviceWaits):
-    """What the training stream stands at: waits for peers and for copies, in sampled steps.
+    """The training stream's waits for peers and for copies, in sampled steps.
 
-    A step is sampled as a whole, or not at all: those whose number is a multiple of `every`, a
-    power of two, so that ranks which sample more rarely than others share their steps. It follows
-    from what sampling costs in this process. Only in such a step, and in the one before it, which
-    notes what streams carry, are hooks in place. Waits are bracketed on the training stream, which
-    is known by its device and number, whatever thread has it wait. It waits for peers where the
-    other stream has carried a collective since the last wait for it, else for copies.
+    A step is sampled as a whole or not at all: those whose number is a multiple of `every`, a power
+    of two, so that ranks that sample more rarely share their steps with the others. It is chosen by
+    what sampling costs in this process. Only during such a step, and the one before it, which
+    records what streams carry, are hooks in place. Waits are bracketed on the training stream,
+    which is identified by its device and number, whatever thread makes it wait. A wait is for peers
+    if the other stream has carried a collective since the last wait for it, else for copies.
     """
 
     def __init__(self, torch: Any, distributed: Any, guard: _Guard, replicated: bool) -> None:
         self.torch, self.distributed, self.guard = torch, distributed, guard
-        self.replicated = replicated  # by DistributedDataParallel, whose waits end backwards
-        # Owner, name, what its dictionary has without us, ours, and what makes ours of that.
+        self.replicated = replicated  # by DistributedDataParallel, whose waits end backward passes
+        # Owner, name, what its dictionary contains without us, ours, and what creates ours from
+        # that.
         self.hooks: list[tuple[Any, str, Any, Any, Callable[..., Any]]] = []
         self.libraries: list[Any] = []
         self.stream: Any = None
@@ -1150,11 +1161,11 @@ class _StreamWaits(_DeviceWaits):
         self.period = self.made = self.captures = self.failures = self.seen = 0
         self.every = _FIRST_INTERVAL
         self.carried: dict[Any, int] = {}  # by stream: collectives
-        self.waited: dict[Any, int] = {}  # by who waits and for what: of those, waited for
-        self.inside: set[int] = set()  # threads in a call of ours
+        self.waited: dict[Any, int] = {}  # by waiting and awaited stream: those waited for
+        self.inside: set[int] = set()  # threads inside a call of ours
         self.launched_before: int | None = None
-        # Own time in steps with hooks and in others, samples, steps and their time, since `every`
-        # was chosen; and own time and all time since ever.
+        # Own time in steps with and without hooks, samples, steps and their time, since `every` was
+        # chosen; and own time and all time since the start.
         self.sample_ns = self.other_ns = self.samples = self.steps = self.lived_ns = 0
         self.own_ns = self.all_ns = self.added_ns = 0
         self.record_own = torch.cuda.Event.record
@@ -1163,20 +1174,20 @@ class _StreamWaits(_DeviceWaits):
         self.hook_graphs()
 
     def restart(self) -> None:
-        """Forget the step's waits."""
+        """Reset the waits of the step."""
         self.pairs: list[tuple[Any, ...]] = []
         self.begun: Any = None
         self.base: Any = None
-        self.spoiled = 0  # why the sample is none
-        self.bracketed = False  # the end of a backward, where DistributedDataParallel waits
+        self.spoiled = 0  # why the sample is discarded
+        self.bracketed = False  # the end of a backward pass, where DistributedDataParallel waits
 
     def close(self) -> None:
-        """Leave torch as it is without us, but for what notices graphs."""
+        """Restore torch as it is without us, except for what detects graphs."""
         self.sampling = self.noting = False
         self.take_out()
 
     def find_hooks(self) -> None:
-        """Prepare what brackets waits, and notes which streams carry collectives."""
+        """Prepare the hooks that bracket waits and record which streams carry collectives."""
         cuda, bindings = self.cuda, self.torch._C._distributed_c10d
         group = getattr(bindings, "ProcessGroup", None)
         places = [
@@ -1201,13 +1212,13 @@ class _StreamWaits(_DeviceWaits):
             self.functional_kernel = _kernel(self.torch, waits)
 
     def put_in(self) -> None:
-        """Put the hooks in, around what others may have put there since the last time.
+        """Install the hooks, around those that others may have installed since the last time.
 
-        Other threads may be in what they replace: attributes change at once, and the operator's
-        table under its own lock, at a step's end, when no backward is under way.
+        Other threads may be inside what they replace: attributes change atomically, and the
+        operator's table under its own lock, at a step's end, when no backward pass is in progress.
         """
         for number, (owner, name, own, ours, wrap) in enumerate(self.hooks):
-            # Not what getattr gives: of a binding's method that is a function without `self`.
+            # Not the result of getattr: for a binding's method that is a function without `self`.
             present = vars(owner).get(name)
             if ours is None or (present is not own and present is not ours):
                 self.hooks[number] = owner, name, present, wrap(getattr(owner, name)), wrap
@@ -1219,7 +1230,7 @@ class _StreamWaits(_DeviceWaits):
             self.libraries.append(library)
 
     def take_out(self) -> None:
-        """Take out what is ours still, and leave what others have put over it."""
+        """Remove what is still ours, and leave what others have installed over it."""
         for owner, name, own, ours, _ in self.hooks:
             if ours is not None and vars(owner).get(name) is ours:
                 if own is None:  # it is inherited
@@ -1231,7 +1242,7 @@ class _StreamWaits(_DeviceWaits):
         self.libraries.clear()
 
     def hook_graphs(self) -> None:
-        """Notice captures of graphs, in which nothing may be asked, and graphs with collectives."""
+        """Detect captures of graphs, in which queries are illegal, and graphs with collectives."""
         graph = getattr(self.cuda, "CUDAGraph", None)
         if graph is None:
             return
@@ -1266,7 +1277,7 @@ class _StreamWaits(_DeviceWaits):
         graph.capture_begin, graph.capture_end, graph.replay = beginning, ending, replaying
 
     def launched(self) -> int | None:
-        """Return how many collectives this process has launched; None where a group is silent."""
+        """Return the number of collectives launched by this process; None if a group hides it."""
         world = getattr(self.distributed.distributed_c10d, "_world", None)
         try:
             groups = list(getattr(world, "pg_map", {}))
@@ -1275,7 +1286,7 @@ class _StreamWaits(_DeviceWaits):
             return None
 
     def unseen(self) -> bool:
-        """Return True if a library is in use that waits where Python sees nothing."""
+        """Return True if a library is in use whose waits Python cannot see."""
         for name, attribute in _UNSEEN:
             module = sys.modules.get(name)
             if module is not None and (not attribute or getattr(module, attribute, None)):
@@ -1289,7 +1300,7 @@ class _StreamWaits(_DeviceWaits):
         return stream.device_index, stream.stream_id
 
     def event(self) -> Any:
-        """Put an event into the training stream; None where there is none left, or no place."""
+        """Record an event in the training stream; return None if none is left, or no place."""
         if not self.pool and self.made >= _MAX_EVENTS:
             self.spoiled = self.spoiled or _POOL_DRY
             return None
@@ -1302,7 +1313,7 @@ class _StreamWaits(_DeviceWaits):
         return event
 
     def open(self, kind: int) -> tuple[Any, ...]:
-        """Take the place before a wait of the training stream, and whether that had run dry."""
+        """Record the start of a wait of the training stream, and whether the stream had run dry."""
         if not self.sampling:
             return (kind, None, False)
         if self.captures or self.cuda.is_current_stream_capturing():
@@ -1313,7 +1324,7 @@ class _StreamWaits(_DeviceWaits):
         return (kind, self.event(), dry)
 
     def shut(self, opened: tuple[Any, ...]) -> None:
-        """Take the place behind a wait."""
+        """Record the end of a wait."""
         kind, begin, dry = opened
         if begin is not None and not self.captures:
             end = self.event()
@@ -1321,14 +1332,14 @@ class _StreamWaits(_DeviceWaits):
                 self.pairs.append((kind, begin, end, dry))
 
     def begin(self) -> None:
-        """Take the place behind all kernels of a backward of DistributedDataParallel's."""
+        """Record the end of all kernels of a backward pass of DistributedDataParallel."""
         if self.sampling:
             began, self.bracketed = time.perf_counter_ns(), True
             self.begun = self.open(_SYNC)
             self.sample_ns += time.perf_counter_ns() - began
 
     def end(self) -> None:
-        """Take the place at which the stream has all gradients."""
+        """Record the point at which the stream has all gradients."""
         if self.begun is not None:
             began = time.perf_counter_ns()
             self.shut(self.begun)
@@ -1336,10 +1347,10 @@ class _StreamWaits(_DeviceWaits):
             self.sample_ns += time.perf_counter_ns() - began
 
     def bracketing(self, enter: Callable[..., Any], blocking: Callable[..., Any]) -> Any:
-        """Return `blocking` with what it makes the training stream wait timed; nested calls once.
+        """Return `blocking` with its waits in the training stream timed; nested calls once.
 
         Args:
-            enter: returns what `leave` is to do, given the arguments.
+            enter: returns the argument for `leave`, given the call's arguments.
             blocking: torch's own function.
         """
         now, thread_id, inside = time.perf_counter_ns, threading.get_ident, self.inside
@@ -1366,17 +1377,17 @@ class _StreamWaits(_DeviceWaits):
         return self.guard.untraced(wait)
 
     def enter_functional(self, arguments: Any, options: Any) -> tuple[Any, ...]:
-        """Begin a wait for a collective that was launched in C++, which only its wait shows."""
+        """Begin a wait for a collective that was launched in C++, which only its wait reveals."""
         self.seen += 1
         return self.enter_work(arguments, options)
 
     def enter_work(self, arguments: Any, options: Any) -> tuple[Any, ...]:
-        """Begin a wait of the current stream for a collective; by another it is carried on."""
+        """Begin a wait of the current stream for a collective; a wait of another is passed on."""
         key = self.key_of(None)
         return (None, self.open(_SYNC)) if key == self.key else (key, None)
 
     def enter_collective(self, arguments: Any, options: Any) -> tuple[Any, ...]:
-        """Begin a collective; one that gives no Work back runs on the stream that launched it."""
+        """Begin a collective; one that returns no Work runs on the stream that launched it."""
         self.seen += 1
         key = self.key_of(None)
         return ("training", self.open(_SYNC)) if key == self.key else ("side", key)
@@ -1392,30 +1403,30 @@ class _StreamWaits(_DeviceWaits):
         return self.enter_wait(arguments[0], stream)
 
     def enter_event_on_host(self, arguments: Any, options: Any) -> tuple[Any, ...]:
-        """Begin `event.synchronize()`: the training stream runs dry until the host goes on."""
+        """Begin `event.synchronize()`: the training stream runs dry until the host continues."""
         return self.enter_wait(arguments[0], self.stream) if self.sampling else (None, None)
 
     def enter_stream_on_host(self, arguments: Any, options: Any) -> tuple[Any, ...]:
-        """Begin `stream.synchronize()`, the same for all that a stream has been given."""
+        """Begin `stream.synchronize()`, the same for everything queued in a stream."""
         source = self.key_of(arguments[0])
         if not self.sampling:
             return None, None
         return self.enter_source(self.key, source, self.carried.get(source, 0))
 
     def enter_device_on_host(self, arguments: Any, options: Any) -> tuple[Any, ...]:
-        """Begin `torch.cuda.synchronize()`, which waits for streams that are unknown here."""
+        """Begin `torch.cuda.synchronize()`, which waits for unknown streams."""
         return None, self.open(_UNKNOWN)
 
     def enter_wait(self, event: Any, stream: Any) -> tuple[Any, ...]:
-        """Begin a stream's wait for an event, which tells the stream that it was put into."""
+        """Begin a stream's wait for an event, which shows the stream that recorded it."""
         waiting = self.key_of(stream)
         period, source, carried = getattr(event, "_rankscope", None) or (-1, None, 0)
-        if period != self.period:  # from before, or put in where Python sees nothing
+        if period != self.period:  # from before, or recorded where Python sees nothing
             return (None, self.open(_UNKNOWN)) if waiting == self.key else (None, None)
         return self.enter_source(waiting, source, carried)
 
     def enter_source(self, waiting: Any, source: Any, carried: int) -> tuple[Any, ...]:
-        """Begin a stream's wait for another, which by then had carried so many collectives."""
+        """Begin a stream's wait for another one, given the number of collectives on it so far."""
         pair = waiting, source
         newer = carried > self.waited.get(pair, 0)
         if newer:
@@ -1427,7 +1438,7 @@ class _StreamWaits(_DeviceWaits):
         return (waiting, None) if newer and source != self.key else (None, None)
 
     def leave(self, opened: Any, result: Any) -> bool | None:
-        """End what was entered; None if something went wrong, as the sample is then no whole."""
+        """End what was entered; if None, something failed and the sample is incomplete."""
         if opened is None or result is self:
             return None
         where, what = opened
@@ -1446,7 +1457,7 @@ class _StreamWaits(_DeviceWaits):
         return True
 
     def noting_record(self, record: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `Event.record` with a note of the stream, and of what that has carried so far."""
+        """Return `Event.record` that also records the stream, and what it has carried so far."""
         now, note = time.perf_counter_ns, self.guard.guarded(self.note)
 
         @functools.wraps(record)
@@ -1460,12 +1471,12 @@ class _StreamWaits(_DeviceWaits):
         return self.guard.untraced(recorded)
 
     def note(self, event: Any, stream: Any) -> None:
-        """Note on an event where it is, and how many collectives came before it there."""
+        """Record on an event its stream, and how many collectives preceded it there."""
         key = self.key_of(stream)
         event._rankscope = (self.period, key, self.carried.get(key, 0))
 
     def add(self, *step: Any) -> None:
-        """Put a step that the host has ended behind others, with its waits if it was sampled."""
+        """Queue a step that the host has ended, with its waits if it was sampled."""
         self.added_ns = time.perf_counter_ns()
         sample: Any = None
         if self.sampling:
@@ -1477,10 +1488,10 @@ class _StreamWaits(_DeviceWaits):
         self.restart()
 
     def taken(self) -> tuple[Any, ...]:
-        """Return the sample of the step that ends: its first and last event, and its waits."""
+        """Return the sample of the ending step: its first and last event, and its waits."""
         if self.unseen() or self.launched_unseen():
             self.spoiled = self.spoiled or _UNSEEN_PATH
-        if self.key_of(None) != self.key:  # what waited was another stream than the one that ends
+        if self.key_of(None) != self.key:  # the stream that waited is not the one that ends
             self.spoiled = self.spoiled or _UNSEEN_PATH
         if not self.pairs or self.replicated > self.bracketed:
             self.spoiled = self.spoiled or _NO_WAIT
@@ -1491,9 +1502,10 @@ class _StreamWaits(_DeviceWaits):
         return self.base, self.pairs, final, dry
 
     def launched_unseen(self) -> bool:
-        """Return True if more collectives were launched than went through our hooks.
+        """Return True if more collectives were launched than our hooks saw.
 
-        DistributedDataParallel's reducer launches its own, which the end of backwards waits for.
+        DistributedDataParallel's reducer launches its own, for which the ends of backward passes
+        wait.
         """
         now = self.launched()
         if now is None or self.launched_before is None or self.replicated:
@@ -1505,7 +1517,7 @@ class _StreamWaits(_DeviceWaits):
         return bool(sample[2].query())
 
     def ended(self, kept: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield the steps that the device has passed, and unmeasured what else is too many."""
+        """Yield the steps that the device has passed, and unmeasured those beyond the limit."""
         while self.pending:
             step, sample, why = self.pending[0]
             usable = sample is not None and sample[2] is not None and not why
@@ -1531,13 +1543,13 @@ class _StreamWaits(_DeviceWaits):
             yield self.measured(step, times, why)
 
     def give_back(self, sample: Any) -> None:
-        """Use the events of a sample again."""
+        """Release the events of a sample for reuse."""
         base, pairs, final, _ = sample
         ours = [base, final, *(event for pair in pairs for event in pair[1:3])]
         self.pool.extend(event for event in ours if event is not None)
 
     def measured(self, step: tuple[Any, ...], times: Any, why: int) -> tuple[int, tuple[Any, ...]]:
-        """Return the time in sync and what `add` was given, with what else was measured."""
+        """Return the time in sync and the arguments of `add`, with what else was measured."""
         begin, step_ns, data_ns, *middle, marks = step
         number, count, flags, other_ns, backwards = middle
         flags |= _SAMPLED | why << _UNTIMED
@@ -1552,10 +1564,10 @@ class _StreamWaits(_DeviceWaits):
         return sync_ns, (begin, step_ns, data_ns, number, count, flags, other_ns, backwards, marks)
 
     def times(self, sample: Any) -> tuple[float, ...]:
-        """Return milliseconds of sync, copies, unknown waits, the whole, and of a late host.
+        """Return milliseconds of sync, copies, unknown waits, the total, and the host's lateness.
 
-        Waits that overlap, as of two threads, count once. The host is late where the training
-        stream had nothing left to do when its next wait came: since the last wait, at most.
+        Overlapping waits, as of two threads, count once. The host is late if the training stream
+        had nothing left to do when its next wait came: since the previous wait, at most.
         """
         base, pairs, final, dry = sample
         since = base.elapsed_time
@@ -1572,7 +1584,7 @@ class _StreamWaits(_DeviceWaits):
         return (*totals, late)
 
     def prepare(self, step: int, step_ns: int) -> None:
-        """Begin step number `step`, after one that took so long: sample it, or do not."""
+        """Begin step number `step`, after one that took so long: sample it or not."""
         noted = self.noting
         self.steps, self.lived_ns = self.steps + 1, self.lived_ns + step_ns
         if self.guard.guarded(self.arranged)(step) is None:
@@ -1585,7 +1597,7 @@ class _StreamWaits(_DeviceWaits):
             self.other_ns += spent
 
     def arranged(self, step: int) -> bool:
-        """Put hooks in for a step that is sampled, and for the one before it."""
+        """Install the hooks for a sampled step, and for the one before it."""
         if self.samples and (step + 2) % self.every == 0:
             self.choose_interval()
         noted = step % self.every == 0 or (step + 1) % self.every == 0
@@ -1610,7 +1622,7 @@ class _StreamWaits(_DeviceWaits):
         return True
 
     def choose_interval(self) -> None:
-        """Sample so rarely that what it costs stays in the budget, all told."""
+        """Choose the sampling interval that keeps the total cost within the budget."""
         self.own_ns += self.sample_ns + self.other_ns
         self.all_ns += self.lived_ns
         left = (_BUDGET * self.lived_ns - self.other_ns) / self.steps
@@ -1623,32 +1635,32 @@ class _StreamWaits(_DeviceWaits):
 
 
 class _Backwards:
-    """Where backwards begin, have computed all, and end: what comes between the last two is sync.
+    """Where backward passes begin, have computed everything, and end: sync is between the last two.
 
-    `timed` says whether that is measured, which costs a hook in each backward. `device_waits` are
-    those of CUDA, where the device waits at that place and not the host.
+    `timed` states whether that is measured, which costs a hook in each backward pass.
+    `device_waits` are those of CUDA, where the device waits at that point and not the host.
     """
 
     def __init__(
         self, torch: Any, guard: _Guard, clock: _StepClock, stepless: Callable[[], None]
     ) -> None:
         self.torch, self.guard, self.clock = torch, guard, clock
-        self.stepless = guard.guarded(stepless)  # called for backwards before any step
+        self.stepless = guard.guarded(stepless)  # called for backward passes before any step
         self.queue_callback = torch.autograd.Variable._execution_engine.queue_callback
         self.hooked = False
         self.device_waits: _DeviceWaits | None = None
         self.restart()
 
     def restart(self) -> None:
-        """Forget what was measured, as a forked child must."""
+        """Reset after a fork."""
         if self.device_waits is not None:
             self.device_waits.close()
         self.device_waits = None
-        self.timed = self.armed = False  # armed: the backward that begins next is to be watched
+        self.timed = self.armed = False  # armed: the next backward pass is to be observed
         self.wait_begin = self.wait_before = 0
 
     def hook(self) -> None:
-        """Watch the ends of all backwards from now on, `Tensor.backward()` included."""
+        """Observe the ends of all backward passes from now on, including `Tensor.backward()`."""
         if self.hooked:  # by this process, or by the one that it was forked from
             return
         self.hooked = True
@@ -1660,7 +1672,7 @@ class _Backwards:
 
         @functools.wraps(backward)
         def running(tensors: Any, *arguments: Any, **options: Any) -> Any:
-            # One that begins within another recomputes what a checkpoint of activations left out.
+            # One that begins within another recomputes what activation checkpointing dropped.
             if clock.in_backward or thread_id() != clock.thread:
                 if not clock.thread:
                     stepless()
@@ -1680,10 +1692,10 @@ class _Backwards:
         autograd.backward = self.guard.untraced(running)
 
     def arm(self, tensors: Any) -> None:
-        """Prepare to watch the end of the backward that begins with the first of these tensors.
+        """Prepare to observe the end of a backward pass that begins with the first tensor.
 
         The engine runs final callbacks in the order in which they were queued. Ours is queued at
-        the very begin, so that it runs before that of the reducer, which waits for all buckets.
+        the very beginning, so that it runs before that of the reducer, which waits for all buckets.
         """
         self.wait_begin = 0
         first = tensors if isinstance(tensors, self.torch.Tensor) else next(iter(tensors), None)
@@ -1692,13 +1704,13 @@ class _Backwards:
             first.register_hook(self.on_begin)
 
     def begun(self, gradient: Any) -> None:
-        """Queue our callback; a second backward through one tensor calls this twice."""
+        """Queue our callback; a second backward pass through one tensor calls this twice."""
         if self.armed:
             self.armed = False
             self.queue_callback(self.on_computed)
 
     def computed(self) -> None:
-        """Take the moment at which a backward has computed all; what follows is waiting."""
+        """Record the time at which a backward pass has computed everything; the rest is waiting."""
         if self.device_waits is not None:
             self.device_waits.begin()
         clock = self.clock
@@ -1706,7 +1718,7 @@ class _Backwards:
         clock.cpu.look(self.wait_begin, clock.sync_ns)
 
     def ended(self) -> None:
-        """Take the moment at which a backward returns, with all buckets in the reducer."""
+        """Record the time at which a backward pass returns, with all buckets reduced."""
         if self.wait_begin:
             now, clock = time.perf_counter_ns(), self.clock
             clock.sync_ns = self.wait_before + now - self.wait_begin
@@ -1716,7 +1728,7 @@ class _Backwards:
 
 
 class _Span:
-    """What is under way beside steps, in one thread; times in nanoseconds."""
+    """What one thread is doing besides steps; times in nanoseconds."""
 
     def __init__(self, number: int, kind: int, begin_ns: int, step: int) -> None:
         self.number, self.kind, self.step = number, kind, step
@@ -1724,12 +1736,12 @@ class _Span:
         self.unix_ns = time.time_ns() - (time.perf_counter_ns() - begin_ns)
         self.flags = self.target = 0
         self.own_ns = self.sync_ns = 0  # the step's, when it began
-        self.of_step = -1  # when the step began that it holds up; -1 for none
+        self.of_step = -1  # when the step that it delays began; -1 for none
         self.path: Any = None
         self.outcome, self.duration_ns, self.blocked_ns, self.size = _OPEN, -1, -1, -1
 
     def packed(self, outcome: int, duration_ns: int, blocked_ns: int, size: int) -> bytes:
-        """Return its slot."""
+        """Return the contents of its slot."""
         seq = self.number + 1
         check = 4 * seq + outcome & 0xFFFFFFFF
         times = (self.unix_ns, duration_ns, blocked_ns, size)
@@ -1738,7 +1750,7 @@ class _Span:
 
 
 class _Spans:
-    """Marks what is no step: checkpoints, evaluations and compiling, as they begin and end."""
+    """Marks what is not a step: checkpoints, evaluations and compiling, as they begin and end."""
 
     def __init__(
         self, torch: Any, guard: _Guard, clock: _StepClock, store: "_CheckpointStore"
@@ -1751,26 +1763,26 @@ class _Spans:
         self.restart()
 
     def restart(self) -> None:
-        """Forget all, as a forked child must."""
+        """Reset after a fork."""
         self.slots: _Slots | None = None
-        self.passing = False  # the file gives way to another one, which is to have these, too
+        self.passing = False  # the file gives way to another one, which should contain these, too
         self.early: list[tuple[int, bytes]] = []
         self.numbers = itertools.count()
-        self.here = threading.local()  # of each thread: `inside` something that is marked, `dcp`
+        self.here = threading.local()  # of each thread: `inside` something marked, `dcp`
         self.evaluation: _Span | None = None
         self.evaluated = (0, 0)  # until when, by the clock and by the step's own
         self.compiling: list[_Span] = []
         self.fetching = False  # samples, in the training thread
-        self.written_by_dcp = 0  # checkpoints that DCP writes now, in whatever thread
+        self.written_by_dcp = 0  # checkpoints that DCP is writing now, in any thread
         self.terminating = False
         self.step = 0
 
     def attach(self, slots: _Slots | None, passing: bool = False) -> None:
-        """Write from now on, and first what was marked before there was a file.
+        """Write from now on, starting with the spans from before there was a file.
 
         Args:
-            slots: of the file; None where there is none.
-            passing: another file will take its place.
+            slots: of the file; None if there is none.
+            passing: whether another file will take its place.
         """
         early, self.slots, self.passing = self.early, slots, passing
         if not passing:
@@ -1789,7 +1801,7 @@ class _Spans:
         blocked_ns: int = -1,
         size: int = -1,
     ) -> None:
-        """Write a span's slot; what ended before there is a file waits for it."""
+        """Write a span's slot; spans that end before there is a file are kept for it."""
         packed = span.packed(outcome, duration_ns, blocked_ns, size)
         if self.slots is not None:
             self.slots.write(span.number, packed)
@@ -1798,7 +1810,7 @@ class _Spans:
             self.early.append((span.number, packed))
 
     def made(self, kind: int, begin_ns: int = 0, flags: int = 0, target: int = 0) -> _Span:
-        """Return a span that began now, or a moment ago, and show it to readers."""
+        """Return a span that began now or shortly before, and show it to readers."""
         clock, thread, now = self.clock, threading.get_ident(), time.perf_counter_ns()
         span = _Span(next(self.numbers), kind, begin_ns or now, self.step & 0xFFFFFFFF)
         beside = _BESIDE if clock.thread not in (0, thread) else 0
@@ -1812,7 +1824,7 @@ class _Spans:
         return span
 
     def close(self, span: _Span, outcome: int, size: int, now: int, own_ns: int) -> None:
-        """End a span at a moment by the clock and by the step's own."""
+        """End a span at a time given by the clock and by the step's own."""
         span.size, span.outcome, span.duration_ns = size, outcome, now - span.begin_ns
         clock, blocked_ns = self.clock, -1
         if span.of_step == clock.begin_ns:
@@ -1822,7 +1834,7 @@ class _Spans:
         self.put(span, outcome, span.duration_ns, blocked_ns, size)
 
     def measured(self, span: _Span, size: int) -> None:
-        """Take the bytes of a checkpoint, which are known once it has ended."""
+        """Record the bytes of a checkpoint, which are known once it has ended."""
         packed = span.packed(span.outcome, span.duration_ns, span.blocked_ns, size)
         for place, (number, _) in enumerate(self.early):
             if number == span.number:
@@ -1831,7 +1843,7 @@ class _Spans:
             self.slots.write(span.number, packed)
 
     def close_now(self, span: _Span, outcome: int, now: int, size: int = -1) -> None:
-        """End a span at this moment."""
+        """End a span now."""
         if span.of_step == self.clock.begin_ns:
             self.clock.cpu.look(now, self.clock.sync_ns)
         self.close(span, outcome, size, now, self.clock.own(now))
@@ -1858,7 +1870,7 @@ class _Spans:
         return span
 
     def ended(self, span: _Span | None, outcome: int, target: Any) -> None:
-        """End a span that `begun` returned; the file system is asked elsewhere, as it may hang."""
+        """End a span from `begun`; the file system is queried elsewhere, because it may hang."""
         if span is not None:
             now, self.here.inside, self.here.span = time.perf_counter_ns(), False, None
             if span.kind == _LOAD and isinstance(sys.exc_info()[1], FileNotFoundError):
@@ -1876,7 +1888,7 @@ class _Spans:
         name: str = "",
         flags: int = 0,
     ) -> Callable[..., Any]:
-        """Return a function as one that is marked; its target is an argument by place or name."""
+        """Return a function marked as a span; its target is an argument by position or name."""
         begin, end = self.begin, self.end
 
         @functools.wraps(call)
@@ -1893,7 +1905,7 @@ class _Spans:
         return self.guard.untraced(marked)
 
     def hook(self) -> None:
-        """Mark what torch itself saves and loads, and what it compiles."""
+        """Mark torch's own saving, loading and compiling."""
         import logging
 
         torch, note = self.torch, self.guard.guarded(self.dcp_said)
@@ -1905,7 +1917,7 @@ class _Spans:
             note(record.msg)
             return True
 
-        # Whatever names a program has for DCP's functions, and before it imports them.
+        # By whatever names a program uses DCP's functions, and before it imports them.
         logging.getLogger(_DCP_LOGGER).addFilter(passing)
         compiled = getattr(torch, "compile", None)
         if compiled is None:
@@ -1922,7 +1934,7 @@ class _Spans:
         torch.compile = compiling
 
     def hook_frameworks(self) -> None:
-        """Mark what the frameworks that are loaded save."""
+        """Mark the savers of the loaded frameworks."""
         for place in _SAVERS:
             module, owner_name, name, kind = place
             owner = sys.modules.get(module)
@@ -1934,7 +1946,7 @@ class _Spans:
                 setattr(owner, name, self.marked(kind, call))
 
     def hook_termination(self) -> None:
-        """Notice when SIGTERM comes to a handler of the program; it sees its own handler alone."""
+        """Record when a handler of the program receives SIGTERM; it only sees its own handler."""
         handlers: Any = signal
         register, ask = handlers.signal, handlers.getsignal
         current = ask(signal.SIGTERM)
@@ -1957,7 +1969,7 @@ class _Spans:
         handlers.signal, handlers.getsignal = registering, asking
 
     def noting(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a handler that takes note of its signal first."""
+        """Return a handler that records its signal first."""
 
         def terminating(number: int, frame: Any) -> Any:
             self.terminating = True
@@ -1967,7 +1979,7 @@ class _Spans:
         return terminating
 
     def dcp_said(self, message: Any) -> None:
-        """Take the begin or end of one of DCP's calls, in the thread that makes it."""
+        """Record the beginning or end of one of DCP's calls, in the thread that makes it."""
         kind = _DCP_KINDS.get(str(message.get("func_name"))) if isinstance(message, dict) else None
         if kind is None:
             return
@@ -1990,7 +2002,7 @@ class _Spans:
                 self.store.ask(span, span.path, rank)
 
     def evaluating(self, begin: int, over: bool) -> None:
-        """Take a batch that was fetched without gradients, or the end of such batches."""
+        """Record a batch that was fetched without gradients, or the end of such batches."""
         if self.evaluation is None and not over and not getattr(self.here, "inside", False):
             self.evaluation = self.made(_EVALUATE, begin)
         now = time.perf_counter_ns()
@@ -1999,13 +2011,13 @@ class _Spans:
             self.end_evaluation()
 
     def end_evaluation(self) -> None:
-        """End an evaluation where its last batch came."""
+        """End an evaluation at its last batch."""
         span, self.evaluation = self.evaluation, None
         if span is not None:
             self.close(span, _DONE, -1, *self.evaluated)
 
     def watch_compiling(self) -> None:
-        """Have compilers say when they begin and end."""
+        """Have compilers report when they begin and end."""
         handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
         if handler is not None:
             self.compiling_watched = True
@@ -2013,17 +2025,17 @@ class _Spans:
             handler.register_end_callback(self.guard.guarded(self.compile_ends))
 
     def compile_begins(self, *about: Any) -> None:
-        """Take the begin of compiling, the outermost one, of which torch 2.6 tells nothing."""
+        """Record the beginning of compiling, the outermost one, which torch 2.6 does not report."""
         self.compiling.append(self.made(_COMPILE))
 
     def compile_ends(self, *about: Any) -> None:
-        """Take its end."""
+        """Record the end of compiling."""
         if self.compiling:
             self.close_now(self.compiling.pop(), _DONE, time.perf_counter_ns())
 
 
 def _position(target: Any) -> int:
-    """Return how far an open file was written, -1 if that is not known."""
+    """Return how far an open file has been written; -1 if unknown."""
     if not isinstance(target, (str, bytes, os.PathLike)):
         with contextlib.suppress(AttributeError, OSError, TypeError, ValueError):
             return int(target.tell())
@@ -2031,7 +2043,7 @@ def _position(target: Any) -> int:
 
 
 def _shards(directory: str, rank: int) -> int:
-    """Return how many bytes a rank has put into one of DCP's checkpoints; -1 if unknown."""
+    """Return the bytes that a rank has written to one of DCP's checkpoints; -1 if unknown."""
     size = 0
     for number in range(_MAX_SHARDS):
         path = os.path.join(directory, "__{}_{}.distcp".format(rank, number))
@@ -2043,9 +2055,9 @@ def _shards(directory: str, rank: int) -> int:
 
 
 def _versions(path: str) -> int:
-    """Return how many checkpoints lie where this one does, itself included.
+    """Return the number of checkpoints in the directory of this one, itself included.
 
-    Their names differ in numbers alone: that of the file, or of the directory of a step around it.
+    Their names differ only in numbers: that of the file, or of a directory of a step around it.
     """
     parent, name = os.path.split(path.rstrip("/"))
     if not _OF_STEP.search(name) and _OF_STEP.search(os.path.basename(parent)):
@@ -2059,15 +2071,15 @@ def _versions(path: str) -> int:
 
 
 def _shape(name: str) -> str:
-    """Return a file's name without its numbers, but for those of ranks and shards."""
+    """Return a file's name without its numbers, except for those of ranks and shards."""
     return _NUMBER.sub(lambda match: match[0] if match[1] else "#", name)
 
 
 class _CheckpointStore:
-    """Asks the file system of checkpoints how large they are and how much room is left.
+    """Queries the file system of checkpoints for their size and the free space.
 
-    A thread does, as a mount that hangs holds up its caller: while it stands there is no other
-    one, and a few requests wait for it. It ends when there is nothing more to ask.
+    A thread does so, because a hung mount blocks its caller: while it hangs there is no other one,
+    and a few requests wait for it. It ends when there are no more requests.
     """
 
     def __init__(self, guard: _Guard) -> None:
@@ -2077,7 +2089,7 @@ class _CheckpointStore:
         self.restart()
 
     def restart(self) -> None:
-        """Forget a thread, as a forked child must, which has none."""
+        """Reset after a fork: the child has no such thread."""
         self.requests: collections.deque[tuple[_Span, str, int]] = collections.deque(
             maxlen=_REQUESTS
         )
@@ -2086,18 +2098,18 @@ class _CheckpointStore:
         self.looked_ns = -_LOOK_AGAIN_NS
 
     def ask(self, span: _Span, path: str, rank: int = -1) -> None:
-        """Have a checkpoint looked at that has ended; `rank` is whose part of a directory."""
+        """Request the size of a checkpoint that has ended; `rank` owns a part of a directory."""
         self.requests.append((span, path, rank))
         with self.lock:
             if self.thread is None:
                 look = self.guard.guarded(self.look)
                 thread = threading.Thread(target=look, name="rankscope", daemon=True)
-                with contextlib.suppress(RuntimeError):  # the interpreter ends, or a limit
+                with contextlib.suppress(RuntimeError):  # the interpreter exits, or a limit
                     thread.start()
                     self.thread = thread
 
     def look(self) -> None:
-        """Look at what was asked for until there is nothing left."""
+        """Handle requests until there are none left."""
         try:
             while True:
                 with self.lock:
@@ -2112,7 +2124,7 @@ class _CheckpointStore:
             raise
 
     def answer(self, span: _Span, path: str, rank: int) -> None:
-        """Say how large a checkpoint is, and how its file system is filled."""
+        """Return the size of a checkpoint, and the use of its file system."""
         if rank >= 0:
             size = _shards(path, rank)
         else:
@@ -2134,14 +2146,14 @@ class _CheckpointStore:
         self.note(values)
 
     def wait(self) -> None:
-        """Give what was asked last a moment, at the end of the process."""
+        """Allow the last request some time at the end of the process."""
         thread = self.thread
         if thread is not None:
             thread.join(_EXIT_SECONDS)
 
 
 class _Signals:
-    """What training says of itself: losses, rates, counts; written as one table."""
+    """What training reports about itself: losses, rates, counts; written as one table."""
 
     def __init__(self, torch: Any, guard: _Guard) -> None:
         self.torch, self.guard = torch, guard
@@ -2151,37 +2163,37 @@ class _Signals:
         self.restart()
 
     def restart(self) -> None:
-        """Forget all, as a forked child must."""
+        """Reset after a fork."""
         self.slots: _Slots | None = None
         self.lock = threading.Lock()
         self.values: dict[int, tuple[float, int, int]] = {}  # value, Unix time, step
         self.seq = self.due_ns = self.step = 0
         self.losses = self.not_finite = self.newest_step = self.bad_step = 0
         self.newest = self.level = 0.0
-        self.distance = 0.0  # of a loss from its level, as a rule
+        self.distance = 0.0  # the usual distance of a loss from its level
         self.optimizer: Any = None  # a weak reference
         self.rate_given = False
         self.read_failures = 0
         # Losses that a device has not copied yet: buffer, event, step, shards.
         self.pending: list[tuple[Any, Any, int, tuple[str, ...]]] = []
-        self.shards: tuple[str, ...] = ()  # that the program said it reads
-        self.bad_since = 0  # step of the first loss that was not finite since one was
+        self.shards: tuple[str, ...] = ()  # that the program says it reads
+        self.bad_since = 0  # step of the first non-finite loss since the last finite one
         self.bad_shards: tuple[str, ...] = ()
         self.buffers: list[tuple[Any, Any]] = []  # to copy into, each with an event
         self.dead: set[str] = set()  # workers' pids
 
     def put(self, kind: int, value: float, step: int | None = None) -> None:
-        """Take note of a value."""
+        """Record a value."""
         self.values[kind] = value, time.time_ns(), self.step if step is None else step
 
     def add(self, kind: int, more: float = 1.0, soon: bool = False) -> None:
-        """Count on."""
+        """Add to a count."""
         self.put(kind, self.values.get(kind, (0.0,))[0] + more)
         if soon:
             self.due_ns = 0
 
     def note_store(self, values: Mapping[int, float]) -> None:
-        """Take what is known of a checkpoint's file system, in a thread beside training."""
+        """Record the state of a checkpoint's file system, in a background thread."""
         for kind, value in values.items():
             self.put(kind, value)
         self.write()
@@ -2194,12 +2206,12 @@ class _Signals:
         optimizer = self.optimizer() if self.optimizer is not None else None
         if optimizer is not None and not self.rate_given:
             rate = optimizer.param_groups[0].get("lr")
-            if type(rate) in (int, float):  # one on a device is not asked
+            if type(rate) in (int, float):  # one on a device is not read
                 self.put(_RATE, float(rate))
         self.write()
 
     def write(self) -> None:
-        """Write the table; if another thread is at it, leave it to the next time."""
+        """Write the table; if another thread is writing it, leave it to the next time."""
         slots = self.slots
         if slots is None or not self.values or not self.lock.acquire(blocking=False):
             return
@@ -2217,9 +2229,9 @@ class _Signals:
             self.lock.release()
 
     def loss(self, value: Any) -> None:
-        """Take a loss: a number at once, a tensor's when it has been copied, without waiting.
+        """Record a loss: a number at once, a tensor's when it has been copied, without waiting.
 
-        In memory that is the CPU's there is nothing to wait for.
+        In CPU memory there is nothing to wait for.
         """
         if type(value) is self.tensor and self.item and value.is_cpu:
             if value.numel() == 1:
@@ -2237,9 +2249,9 @@ class _Signals:
                 raise
 
     def copy(self, value: Any) -> None:
-        """Begin to copy a loss from its device; what is captured into a graph has no value yet."""
+        """Begin to copy a loss from its device; one captured into a graph has no value yet."""
         torch = self.torch
-        if hasattr(value, "to_local"):  # of all ranks alike, if it is a loss
+        if hasattr(value, "to_local"):  # the same on all ranks, if it is a loss
             value = value.to_local()
         if not isinstance(value, torch.Tensor) or value.numel() != 1:
             return
@@ -2251,9 +2263,9 @@ class _Signals:
         if not self.buffers or (self.buffers[0][1] is None) != (kind == "cpu"):
             self.buffers = self.made_buffers(kind, value.dtype)
         buffer, event = self.buffers.pop()
-        functions = torch._C  # before 2.0 only the second was there
+        functions = torch._C  # before 2.0 only the second existed
         plain = getattr(functions, "DisableTorchFunctionSubclass", None)
-        with (plain or functions.DisableTorchFunction)():  # whatever a subclass would make of it
+        with (plain or functions.DisableTorchFunction)():  # whatever a subclass would return
             value = value.detach()
             buffer.copy_(value.reshape(()) if value.dim() else value, non_blocking=True)
         if event is not None:
@@ -2261,7 +2273,7 @@ class _Signals:
         self.pending.append((buffer, event, self.step, self.shards))
 
     def made_buffers(self, kind: str, data_type: Any) -> list[tuple[Any, Any]]:
-        """Return memory for losses; that of a device is pinned, all at once and for good."""
+        """Return memory for losses; for a device it is pinned, all at once and permanently."""
         torch = self.torch
         if kind == "cpu":
             return [(torch.empty((), dtype=torch.float64), None)]
@@ -2269,7 +2281,7 @@ class _Signals:
         return [(part, torch.cuda.Event()) for part in whole.unbind()]
 
     def read_losses(self) -> None:
-        """Read the losses that have been copied by now, from memory of our own."""
+        """Read the losses that have been copied by now, from our own memory."""
         while self.pending:
             buffer, event, step, shards = self.pending[0]
             if event is not None and not event.query():
@@ -2279,11 +2291,11 @@ class _Signals:
             self.note_loss(float(buffer.item()), step, shards)
 
     def note_loss(self, value: float, step: int, shards: "tuple[str, ...]") -> None:
-        """Count a loss, and move the level by what is no spike."""
+        """Count a loss, and update the level unless it is a spike."""
         self.losses += 1
         before, self.newest, self.newest_step = self.newest, value, step
-        if value - value != 0:  # infinite or NaN, for a third of what a call takes
-            if before - before == 0:  # later ones are not finite whatever they read: weights are
+        if value - value != 0:  # infinite or NaN, in a third of the time of a call
+            if before - before == 0:  # whatever is read later: the weights are not finite
                 self.bad_since, self.bad_shards = step, shards
             self.not_finite += 1
             self.due_ns, self.bad_step = 0, step
@@ -2300,7 +2312,7 @@ class _Signals:
         self.level += share * away
 
     def put_losses(self) -> None:
-        """Take what is known of losses into the table, if there were any since the last time."""
+        """Put the losses into the table, if there were any since the last time."""
         if self.losses != self.values.get(_LOSSES, (0.0,))[0]:
             self.put(_LOSS, self.newest, self.newest_step)
             self.put(_LOSSES, float(self.losses))
@@ -2311,7 +2323,7 @@ class _Signals:
                 self.put(_LEVEL, self.level)
 
     def put_shards(self) -> None:
-        """Take into the table where losses that are not finite began, and what was read there."""
+        """Put into the table where non-finite losses began, and what was read there."""
         step, shards = self.bad_since, self.bad_shards
         self.put(_BAD_SINCE, float(step), step)
         self.put(_BAD_SHARDS, float(len(shards)), step)
@@ -2322,25 +2334,25 @@ class _Signals:
             self.put(_BAD_SHARD + place, float(checksum), step)
 
     def shards_are(self, *paths: Any) -> None:
-        """Take the names of the files that the batch comes from, each once."""
+        """Record the names of the files that the batch comes from, each once."""
         names = (os.fsdecode(path).rstrip("/").rpartition("/")[2] for path in paths)
         self.shards = tuple(dict.fromkeys(names))
 
     def worker_died(self, error: Exception) -> None:
-        """Count loader workers that an error of the loader's names, each once."""
+        """Count the loader workers named in an error of the loader, each once."""
         named = _WORKERS.match(str(error))
         if named:
             self.count_dead(set(named[1].split(", ")))
 
     def count_dead(self, pids: "set[str]") -> None:
-        """Count workers by their numbers, each once."""
+        """Count workers by their PIDs, each once."""
         pids = pids - self.dead
         if pids and len(self.dead) < _SIBLINGS:
             self.dead |= pids
             self.add(_DEAD_WORKERS, float(len(pids)), soon=True)
 
     def hook(self) -> None:
-        """Count dead loader workers, and how often CUDA's memory is exhausted once it is in use."""
+        """Count dead loader workers, and how often CUDA runs out of memory once it is in use."""
         data = self.torch.utils.data
         for owner, name in (
             (data._utils.signal_handling, "_error_if_any_worker_fails"),
@@ -2358,7 +2370,7 @@ class _Signals:
             later(self.guard.guarded(functools.partial(attach, note)))
 
     def noting_deaths(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what raises when loader workers have died, with them counted."""
+        """Return a function that raises when loader workers have died, with them counted."""
         died = self.guard.guarded(self.worker_died)
 
         @functools.wraps(call)
@@ -2372,9 +2384,9 @@ class _Signals:
         return noting
 
     def noting_ends(self, shutdown: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what ends a loader's workers, with those counted that did not end by themselves.
+        """Return a function that ends a loader's workers, and counts those that ended abnormally.
 
-        A pipe that breaks may be what the program hears of a worker's death, and all that it hears.
+        A broken pipe may be all that the program notices of a worker's death.
         """
         ended = self.guard.guarded(self.workers_ended)
 
@@ -2388,26 +2400,26 @@ class _Signals:
         return noting
 
     def workers_ended(self, loader: Any) -> None:
-        """Count workers of a loader that was shut down which were killed or raised."""
+        """Count workers of a stopped loader that were killed or raised an exception."""
         for worker in getattr(loader, "_workers", ()):
             if worker.exitcode not in (None, 0, -signal.SIGTERM):  # SIGTERM is the loader's own
                 self.count_dead({str(worker.pid)})
 
     def rate(self, value: float) -> None:
-        """Take the learning rate that the program says."""
+        """Record the learning rate reported by the program."""
         self.rate_given = True
         self.put(_RATE, float(value))
 
     def epoch(self, value: Any) -> None:
-        """Take how many epochs the program has made."""
+        """Record the number of epochs reported by the program."""
         self.put(_EPOCH, float(value))
 
     def begins(self, optimizer: Any, once: "float | None") -> None:
-        """Take the primary optimizer, whose parameters and rate these are.
+        """Record the primary optimizer, whose parameters and learning rate these are.
 
         Args:
             optimizer: the one that steps.
-            once: this rank's part of the model's parameters, None if it is not known.
+            once: this rank's share of the model's parameters; None if unknown.
         """
         self.optimizer = weakref.ref(optimizer)
         held = (one for group in optimizer.param_groups for one in group["params"])
@@ -2420,7 +2432,7 @@ class _Signals:
             self.values.pop(_ONCE, None)
 
     def model(self, active: Any, token: Any, sample: Any, numbers: Any) -> None:
-        """Take what the program says of its model."""
+        """Record what the program says about its model."""
         if token is None and active is not None:
             token = _FLOPS_PER_PARAMETER * float(active)
         for kind, flops in ((_TOKEN_FLOPS, token), (_SAMPLE_FLOPS, sample)):
@@ -2431,26 +2443,26 @@ class _Signals:
 
 
 class _LoaderWorkers:
-    """How fast the worker processes of loaders make batches, which they note in shared memory.
+    """How fast the worker processes of loaders make batches, recorded in shared memory.
 
-    A worker has a slot of its own, whose number it knows as it is forked. The training process
-    reads those of the loader that it takes batches from.
+    Each worker has its own slot, whose number it knows when it is forked. The training process
+    reads the slots of the loader that it takes batches from.
     """
 
     def __init__(self, torch: Any, guard: _Guard, clock: _StepClock) -> None:
         self.torch, self.guard, self.clock = torch, guard, clock
-        self.table: Any = None  # anonymous memory, made for the first loader with workers
-        self.owner = -1  # the process that made it
+        self.table: Any = None  # anonymous memory, created for the first loader with workers
+        self.owner = -1  # the process that created it
         self.next = 0  # slot of the first worker of the loader that starts next
         self.restart()
 
     def restart(self) -> None:
-        """Forget what was read, as a forked child must; a worker goes on to use the table."""
+        """Reset after a fork; a worker keeps using the table."""
         self.looked_ns = self.step_began_ns = 0
-        self.first = -1  # slot of the first worker of the loader that was looked at
-        self.taken = self.steps = 0  # batches that training took of it since, in so many steps
+        self.first = -1  # slot of the first worker of the loader read last
+        self.taken = self.steps = 0  # batches that training has taken since, in so many steps
         self.made = self.spent_ns = 0
-        self.code = 0  # what the extension's slots say, in their upper half
+        self.code = 0  # the upper half of the word in the extension's slots
 
     def hook(self) -> None:
         """Number the workers of each loader, and have them count."""
@@ -2461,7 +2473,7 @@ class _LoaderWorkers:
             kind.fetch = self.counting(kind.fetch)
 
     def numbering(self, start: Callable[..., None]) -> Callable[..., None]:
-        """Return what starts a loader's workers, with slots for them."""
+        """Return a function that starts a loader's workers, with slots for them."""
         reserve, leave = self.guard.guarded(self.reserve), self.guard.guarded(self.leave)
 
         @functools.wraps(start)
@@ -2473,7 +2485,7 @@ class _LoaderWorkers:
         return started
 
     def reserve(self, iterator: Any, count: int) -> None:
-        """Empty the slots of workers that are about to be forked."""
+        """Clear the slots of workers that are about to be forked."""
         if self.owner != os.getpid():  # a forked child's slots are its parent's
             import mmap
 
@@ -2484,15 +2496,15 @@ class _LoaderWorkers:
         iterator._rankscope_slot = self.next
 
     def leave(self, iterator: Any) -> None:
-        """Go on behind the slots of workers that have been forked, and know theirs."""
+        """Continue after the slots of forked workers, and remember theirs."""
         self.next = (self.next + iterator._num_workers) % _WORKER_SLOTS
 
     def places(self, first: int, count: int) -> Iterator[int]:
-        """Yield where in the table slots are."""
+        """Yield the offsets of slots in the table."""
         return (_WORKER.size * ((first + each) % _WORKER_SLOTS) for each in range(count))
 
     def counting(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a worker's way to make a batch, with its time noted."""
+        """Return a worker's function that makes a batch, with its time recorded."""
         worker, now = self.torch.utils.data.get_worker_info, time.perf_counter_ns
         note = self.guard.guarded(self.note)
 
@@ -2509,13 +2521,13 @@ class _LoaderWorkers:
         return fetched
 
     def note(self, worker: int, spent_ns: int) -> None:
-        """Count a batch of this worker's."""
+        """Count a batch of this worker."""
         (place,) = self.places(self.next + worker, 1)
         made, spent = _WORKER.unpack_from(self.table, place)
         _WORKER.pack_into(self.table, place, made + 1, spent + spent_ns)
 
     def took(self, iterator: Any, end_ns: int) -> None:
-        """Take note of a batch that training has got, and look at the workers when it is time."""
+        """Record a batch that training has received; read the workers' slots when it is time."""
         if getattr(iterator, "_rankscope_slot", -1) == self.first:
             self.taken += 1
         if self.clock.begin_ns != self.step_began_ns:
@@ -2526,9 +2538,9 @@ class _LoaderWorkers:
             self.looked_ns = end_ns
 
     def look(self, iterator: Any) -> None:
-        """Derive how long a step's batches take from what the workers made since the last look."""
+        """Derive the time that a step's batches take from what the workers have made meanwhile."""
         first = getattr(iterator, "_rankscope_slot", -1)
-        if first != self.first:  # of another loader; none has a slot where there are no workers
+        if first != self.first:  # of another loader; none has a slot if there are no workers
             self.first, self.made, self.spent_ns, self.code = first, 0, 0, 0
             self.taken = self.steps = 0
         if first < 0:
@@ -2538,7 +2550,7 @@ class _LoaderWorkers:
         made, spent_ns = sum(slot[0] for slot in slots), sum(slot[1] for slot in slots)
         fresh = made - self.made
         if not (fresh >= count and self.taken):
-            return  # the next look has more to go by
+            return  # the next reading has more to go by
         seconds = (spent_ns - self.spent_ns) / 1e9 / fresh / count * self.taken / self.steps
         self.code = _WORD.unpack(_HALF.pack(min(1e3 * seconds, _LARGEST_HALF)))[0] << 16
         self.made, self.spent_ns = made, spent_ns
@@ -2613,17 +2625,17 @@ class _Loader:
 
 
 class _FlightRecorder:
-    """Torch's own server, through which the agent fetches which collectives ran."""
+    """Torch's own server, from which the agent fetches which collectives ran."""
 
     def __init__(self, torch: Any, distributed: Any, guarded: Callable[..., Any]) -> None:
         self.torch, self.distributed, self.socket = torch, distributed, ""
         self.guarded = guarded
 
     def serve(self, ring: str) -> None:
-        """Let the agent fetch the Flight Recorder, without this interpreter, over a socket.
+        """Let the agent fetch the Flight Recorder over a socket, without this interpreter.
 
-        The server is never shut down: that hangs right after its start, and its destructor does so
-        too. One reference too many keeps it until the process ends.
+        The server is never shut down: that hangs right after its start, in its destructor as well.
+        An extra reference keeps it until the process ends.
         """
         environ = os.environ
         size = environ.get("TORCH_FR_BUFFER_SIZE") or environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE")
@@ -2645,16 +2657,16 @@ class _FlightRecorder:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Call nothing in a process that ends."""
+        """Call nothing in a process that is exiting."""
         if self.socket:
             with contextlib.suppress(OSError):
                 os.unlink(self.socket)
 
     def time_collectives(self) -> None:
-        """Have NCCL's collectives timed on the device, by request only: it is not free.
+        """Have NCCL's collectives timed on the device, on request only: it is not free.
 
-        With CUDA_DEVICE_MAX_CONNECTIONS=1, as Megatron-LM sets it, the events end all overlap of
-        exchange and compute (pytorch issue 143890), so that it is refused there.
+        With CUDA_DEVICE_MAX_CONNECTIONS=1, as set by Megatron-LM, the events end all overlap of
+        exchange and compute (pytorch issue 143890), so it is refused there.
         """
         if os.environ.get("RANKSCOPE_PROBE_DURATIONS") != "1":
             return
@@ -2670,12 +2682,13 @@ class _FlightRecorder:
 
 
 class _Probe:
-    """Where this process's steps begin and end; what hooks and which ring it gets for them."""
+    """Where this process's steps begin and end; which hooks and which ring it gets for them."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.distributed: Any = torch.distributed if torch.distributed.is_available() else None
-        # What `is_initialized()` asks through three functions, which are cold at each step's end.
+        # What `is_initialized()` queries through three functions, which are cold at each step's
+        # end.
         world = getattr(getattr(self.distributed, "distributed_c10d", None), "_world", None)
         self.world: Any = world if hasattr(world, "_default_pg") else None
         self.guard = _Guard(torch)
@@ -2689,7 +2702,8 @@ class _Probe:
         self.gloo = _GlooWaits(torch, self.distributed, self.guard, clock)
         self.flight = _FlightRecorder(torch, self.distributed, self.guard.guarded)
         self.flush_signals = self.guard.guarded(self.signals.flush)
-        # What a program calls: compilers pass it by, and its mistakes cost the hooks nothing.
+        # Functions that a program calls: compilers skip them, and its mistakes do not count against
+        # the hooks.
         calls = _Guard(torch)
         self.take_step = calls.untraced(calls.guarded(self.ended_by_program))
         self.take_loss = calls.untraced(calls.guarded(self.signals.loss))
@@ -2704,7 +2718,7 @@ class _Probe:
         self.restart()
 
     def restart(self) -> None:
-        """Forget all that was measured, as a forked child must: the ring is its parent's."""
+        """Reset everything measured, after a fork: the ring is the parent's."""
         for ring in filter(None, (self.ring, self.shown)):
             ring.close()  # its lock stays with the parent's descriptor
         self.ring = self.shown = None
@@ -2723,11 +2737,11 @@ class _Probe:
         self.others: dict[tuple[int, int], int] = {}
         self.connected: bool | None = None
         self.device, self.timing = "", _TIMING_NONE
-        self.mesh: Any = None  # that the primary optimizer's parameters are distributed over
+        self.mesh: Any = None  # over which the primary optimizer's parameters are distributed
         self.layout: tuple[int, ...] = _NO_LAYOUT
 
     def step_finished(self, optimizer: Any, arguments: Any, options: Any) -> None:
-        """Take the end of an optimizer's `step()`, of any optimizer in this process."""
+        """Process the end of an optimizer's `step()`, of any optimizer in this process."""
         self.stepped = True
         groups = optimizer.param_groups
         first = groups[0]["params"] or next(g["params"] for g in groups if g["params"])
@@ -2749,19 +2763,17 @@ class _Probe:
             self.spans.hook_frameworks()
         flags = 0
         if options or len(arguments) > 1:
-            closure = options.get(
-                "closure", next(iter(arguments[1:]), None)
-            )  # behind the optimizer
+            closure = options.get("closure", next(iter(arguments[1:]), None))  # after the optimizer
             flags = _CLOSURE if closure is not None else 0
         self.end_step(flags)
 
     def parameters_once(self, optimizer: Any) -> "float | None":
-        """Return this rank's part of the model, such that the parts of all ranks add up to it.
+        """Return this rank's share of the model, such that the shares of all ranks add up to it.
 
-        Ranks that hold the same share it equally; of a shard each has its own. None where that is
-        not known: of plain tensors that neither DistributedDataParallel nor FSDP holds, ranks may
-        have copies as well as shards. What a tensor group repeats of plain tensors, such as norms,
-        counts in each of its ranks.
+        Ranks that hold the same part share it equally; each rank has its own of a shard. None if
+        unknown: of plain tensors that neither DistributedDataParallel nor FSDP holds, ranks may
+        have copies as well as shards. Plain tensors that a tensor-parallel group replicates, such
+        as norms, count in each of its ranks.
         """
         ranks = self.distributed.get_world_size() if self.initialized() else 1
         replicas = [module for module in (replica() for replica in self.replicas) if module]
@@ -2784,13 +2796,13 @@ class _Probe:
         return total / _replica_group()[1]
 
     def has_subgroups(self, ranks: int) -> bool:
-        """Say whether some ranks have a group of their own: then shards may have copies."""
+        """Return True if some ranks have a group of their own: then shards may have copies."""
         world = getattr(self.distributed.distributed_c10d, "_world", None)
         groups = getattr(world, "pg_group_ranks", {}).values()
         return any(1 < len(group) < ranks for group in groups)
 
     def end_shown(self) -> None:
-        """Remove the ring of a program without steps so far: the next one says more."""
+        """Remove the ring of a program without steps so far: the next one contains more."""
         shown, self.shown = self.shown, None
         self.spans.slots, self.spans.passing = None, False
         self.signals.slots = None
@@ -2805,17 +2817,17 @@ class _Probe:
         return self.others[key] >= _ADOPT_AFTER
 
     def other_stepped(self) -> None:
-        """Take the end of a further optimizer's `step()`."""
+        """Process the end of a further optimizer's `step()`."""
         if threading.get_ident() == self.clock.thread and not self.clock.in_backward:
             self.clock.optimizer_ended(time.perf_counter_ns())
 
     def step_begins(self, optimizer: Any, arguments: Any, options: Any) -> None:
-        """Take the begin of an optimizer's `step()`."""
+        """Process the start of an optimizer's `step()`."""
         if threading.get_ident() == self.clock.thread:
             self.clock.optimizer_begins(time.perf_counter_ns())
 
     def scaler_updated(self, scaler: Any) -> None:
-        """Take a `GradScaler.update()`: with no step before it, gradients had overflowed."""
+        """Process a `GradScaler.update()`: without a preceding step, gradients overflowed."""
         if scaler.is_enabled() and not self.stepped and self.primary is not None:
             self.signals.add(_SKIPS)
             if not self.by_program:
@@ -2823,7 +2835,7 @@ class _Probe:
         self.stepped = False
 
     def ended_by_program(self, samples: Any, tokens: Any) -> None:
-        """Take the end of a step from the program; from the first one on none but these count."""
+        """Process the end of a step by the program; from the first one on only these count."""
         now = time.perf_counter_ns()
         if tokens is not None:
             self.signals.add(_TOKENS, float(tokens))
@@ -2834,13 +2846,13 @@ class _Probe:
             if not self.device:
                 initialized = self.torch.cuda.is_available() and self.torch.cuda.is_initialized()
                 self.device = "cuda" if initialized else "cpu"
-            if self.clock.thread and not self.step:  # begun by the optimizer, a moment ago
+            if self.clock.thread and not self.step:  # begun by the optimizer, just before
                 self.clock.begin(now, time.time_ns())
                 return
         self.end_step(0)
 
     def end_step(self, flags: int) -> None:
-        """End the step here, record it and begin the next; the first call only begins one."""
+        """End the step now, record it and begin the next; the first call only begins one."""
         now, clock = time.perf_counter_ns(), self.clock
         thread, cpu = threading.get_ident(), clock.cpu
         try:
@@ -2872,18 +2884,18 @@ class _Probe:
             self.timing = self.choose_timing()
 
     def initialized(self) -> bool:
-        """Say whether this process has joined others."""
+        """Return True if this process has joined others."""
         return self.distributed is not None and bool(self.distributed.is_initialized())
 
     def watch_step_begins(self) -> None:
-        """Have optimizers say when they begin to step, where nothing else tells."""
+        """Have optimizers report when they begin to step, if nothing else shows it."""
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
         self.watches_step_begins = True
         register_optimizer_step_pre_hook(self.guard.untraced(self.guard.guarded(self.step_begins)))
 
     def record(self, step_ns: int, flags: int, other_ns: int = -1) -> None:
-        """Write one record, into a ring made at the first; what fails is not recorded."""
+        """Write one record, into a ring created at the first; what fails is not recorded."""
         if self.ring is None:
             if self.rings >= _MAX_RINGS:
                 return
@@ -2915,7 +2927,7 @@ class _Probe:
         self.write(sync_ns, begin, step_ns, data_ns, step, count, flags, other_ns, backwards, marks)
 
     def backward_without_step(self) -> None:
-        """Make a program seen that computes gradients and takes no step that we would see."""
+        """Make a program visible that computes gradients and takes no step that we would see."""
         if self.ring is not None or self.shown is not None or self.rings:
             return
         now = time.perf_counter_ns()
@@ -2925,14 +2937,14 @@ class _Probe:
             self.show()
 
     def joined(self) -> None:
-        """Show a rank that has met the others, and have it answer where it stands from now on."""
+        """Make a rank visible that has joined the others, and able to report its state."""
         unseen = self.ring is None and self.shown is None and not self.rings
         if unseen and self.distributed.get_world_size() > 1:
             self.show()
 
     def show(self) -> None:
-        """Make a ring without records, which gives way to that of the first step."""
-        self.rings = _MAX_RINGS  # what refuses it is not asked again
+        """Create a ring without records, which the first step's ring replaces."""
+        self.rings = _MAX_RINGS  # what refuses it is not tried again
         self.shown = self.made_ring(_STEPLESS_CAPACITY)
         self.rings = 0
         self.guard.guarded(self.spans.attach)(self.shown.spans, True)
@@ -2940,7 +2952,7 @@ class _Probe:
         self.serve_flight(self.shown)
 
     def open_ring(self) -> None:
-        """Make a ring; a full disk, or what else refuses the first, is not asked again."""
+        """Create a ring; a full disk, or whatever else prevents the first, is not tried again."""
         again, self.rings = self.rings, _MAX_RINGS
         if not again and self.initialized():
             self.guard.guarded(self.find_layout)()
@@ -2958,19 +2970,19 @@ class _Probe:
             self.guard.report(self.ring.refused)
 
     def made_ring(self, capacity: int) -> _Ring:
-        """Return a new ring that says what is known of this process by now."""
+        """Return a new ring with what is known of this process by now."""
         joined = self.distributed if self.initialized() else None
         attempt = min(max(_first_number(("TORCHELASTIC_RESTART_COUNT",)), 0), 0xFFFF)
         version = self.torch.__version__
         return _Ring(_ring_directory(), version, joined, attempt, self.layout, capacity)
 
     def serve_flight(self, ring: _Ring) -> None:
-        """Have the agent asked in beside a ring, where other ranks may wait for this one."""
+        """Start the server for the agent next to a ring, if other ranks may wait for this one."""
         if self.initialized() and self.distributed.get_world_size() > 1:
             self.guard.guarded(self.flight.serve)(ring.path)
 
     def write_rest(self) -> None:
-        """Write at the process's end what has waited for the device or for company."""
+        """Write what is still pending for the device or for batching when the process ends."""
         self.write_passed(0)
         if self.ring is not None:
             self.ring.flush()
@@ -2978,7 +2990,7 @@ class _Probe:
         self.guard.guarded(self.signals.flush)(0)
 
     def write_passed(self, kept: int) -> None:
-        """Write the steps that the device has passed, but for `kept` others at most."""
+        """Write the steps that the device has passed, leaving at most `kept` others."""
         waits = self.backwards.device_waits
         if waits is not None:
             for sync_ns, step in waits.ended(kept):
@@ -2997,7 +3009,7 @@ class _Probe:
         backwards: int,
         marks: bytes = _NO_MARKS,
     ) -> None:
-        """Put one record into the ring; `sync_ns` is -1 if it could not be told from compute."""
+        """Write one record into the ring; `sync_ns` is -1 if it was not separated from compute."""
         compute_ns, cpu_wait_ns, cpu = -1, -1, self.clock.cpu
         if sync_ns >= 0:
             compute_ns = step_ns - data_ns - sync_ns
@@ -3033,7 +3045,7 @@ class _Probe:
             except _LostError:
                 self.spans.slots = self.signals.slots = None
                 self.ring.close()
-                self.ring = None  # the next step makes another one, with a lock that holds
+                self.ring = None  # the next step creates another one, with a lock that holds
                 raise
 
     def find_layout(self) -> None:
@@ -3059,7 +3071,7 @@ class _Probe:
         """Number the layout's groups over all of TorchFT's replica groups.
 
         Args:
-            replicas: ranks of one replica group that have one shard.
+            replicas: ranks of one replica group that have the same shard.
         """
         (group, groups), (shard, layer, stage) = _replica_group(), self.layout
         if layer and groups > 1:
@@ -3067,10 +3079,10 @@ class _Probe:
             self.layout = shard, (stage - 1) * groups * replicas + among + 1, stage
 
     def choose_timing(self) -> int:
-        """Decide whether blocked time can be told from compute, and hook what is needed for it."""
-        if not self.connected:  # by the environment alone: other ranks may talk past torch
+        """Decide whether blocked time can be told from compute, and install hooks for it."""
+        if not self.connected:  # by the environment: other ranks may bypass torch
             return _TIMING_WALL if _identity(None)[2] == 1 else _TIMING_NONE
-        if _replica_group()[1] > 1:  # torchft has groups wait for each other past torch
+        if _replica_group()[1] > 1:  # torchft makes groups wait for each other outside of torch
             return _TIMING_NONE
         if self.distributed.get_world_size() == 1:
             return _TIMING_WALL
@@ -3086,12 +3098,12 @@ class _Probe:
         return _TIMING_WALL
 
     def time_device_waits(self) -> bool:
-        """Time the device's waits, if the ends of backwards are where all of them are.
+        """Time the device's waits, if all of them are at the ends of backward passes.
 
-        They are with DistributedDataParallel alone. Sharded parameters are waited for layer by
-        layer, and ranks of further groups wait for each other in many places: by request, the
-        training stream's waits are bracketed wherever they are. Return True if the ends of
-        backwards are to be watched.
+        That is the case with DistributedDataParallel alone. Sharded parameters are waited for layer
+        by layer, and ranks of further groups wait for each other in many places: on request, the
+        training stream's waits are bracketed wherever they are. Return True if the ends of backward
+        passes are to be observed.
         """
         modules = [module for module in (replica() for replica in self.replicas) if module]
         if os.environ.get("RANKSCOPE_PROBE_STREAM_WAITS") == "1":
@@ -3113,15 +3125,15 @@ class _Probe:
         return True
 
     def replicated(self, module: Any) -> None:
-        """Take note of a model that DistributedDataParallel was put around."""
+        """Record a model that DistributedDataParallel wraps."""
         self.replicas.append(weakref.ref(module))
 
     def install(self) -> None:
-        """Put the hooks in that every process gets; those for collectives wait for a first step."""
+        """Install the hooks of every process; those for collectives wait for a first step."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         guarded, untraced = self.guard.guarded, self.guard.untraced
-        # First, as a child's hooks must not write to its parent's ring if a later line raises.
+        # First, because a child's hooks must not write to its parent's ring if a later line raises.
         os.register_at_fork(after_in_child=guarded(self.restart))
         self.backwards.hook()
         guarded(self.spans.hook)()
@@ -3134,7 +3146,7 @@ class _Probe:
         iterator, loader = loading._BaseDataLoaderIter, loading.DataLoader
         iterator.__next__ = untraced(self.loader.fetching(iterator.__next__, counted=True))
         loader.__iter__ = untraced(self.loader.fetching(loader.__iter__, counted=False))
-        # Before torch 2.3 that of CUDA is the only one; since then it inherits from the other.
+        # Before torch 2.3 CUDA's is the only one; since then it inherits from the other.
         scaler_type = getattr(self.torch.amp, "GradScaler", self.torch.cuda.amp.GradScaler)
         update, note = scaler_type.update, untraced(guarded(self.scaler_updated))
 
@@ -3157,7 +3169,7 @@ class _Probe:
         parallel.__init__ = making
 
     def hook_joining(self) -> None:
-        """Mark `init_process_group` and have it say that it is done, under both of its names."""
+        """Mark `init_process_group` and have it report its end, under both of its names."""
         c10d, note = self.distributed.distributed_c10d, self.guard.guarded(self.joined)
         join = self.spans.marked(_JOIN, c10d.init_process_group)
 
@@ -3175,7 +3187,8 @@ _probe: _Probe | None = None
 def watch() -> None:
     """Measure this process's optimizer steps from now on; further calls do nothing.
 
-    Never raises but for the user's Ctrl-C: what keeps the probe from starting gets one line.
+    Never raises except for the user's Ctrl-C: whatever prevents the probe from starting is reported
+    in one line.
     """
     try:
         _start()
@@ -3186,13 +3199,14 @@ def watch() -> None:
 
 
 class phase:  # noqa: N801 - it is called in a `with` statement, as a function is
-    """Mark a `with` block as what is no step: time in it is no computing.
+    """Mark a `with` block as not being a step: its time is not compute.
 
-    What torch.save and the like write inside is part of it; an exception makes it a failed one, and
-    is passed on. Nothing is marked where the probe is switched off or did not start.
+    What torch.save and the like write inside is part of it; an exception marks it as failed and
+    propagates. Nothing is marked if the probe is switched off or did not start.
 
     Args:
-        name: "checkpoint", "load", "evaluation" or "compile"; nothing is marked for another one.
+        name: "checkpoint", "load", "evaluation" or "compile"; with any other name nothing is
+            marked.
         path: the file or directory that is written or read.
     """
 
@@ -3215,11 +3229,11 @@ class phase:  # noqa: N801 - it is called in a `with` statement, as a function i
 
 
 class checkpoint(phase):  # noqa: N801
-    """Mark what a `with` block saves as a checkpoint, where no library saves it that is known.
+    """Mark what a `with` block saves as a checkpoint, if no library known to the probe saves it.
 
     Args:
-        path: the file or directory that is written; ranks that write to one place are found by it,
-            and the bytes of a file are noted.
+        path: the file or directory that is written; ranks that write to the same path are
+            recognised by it, and the size of a file is recorded.
     """
 
     def __init__(self, path: Any = None) -> None:
@@ -3227,9 +3241,9 @@ class checkpoint(phase):  # noqa: N801
 
 
 def step(samples: int | None = None, tokens: int | None = None) -> None:
-    """End a training step here; from the first call on no optimizer ends one.
+    """End a training step here; after the first call optimizers no longer end steps.
 
-    For loops whose optimizers are none of torch's, and for what only the program knows.
+    For loops whose optimizers are not torch's, and for what only the program knows.
 
     Args:
         samples: that this rank processed in it.
@@ -3240,9 +3254,9 @@ def step(samples: int | None = None, tokens: int | None = None) -> None:
 
 
 def loss(value: Any) -> None:
-    """Take note of the step's training loss, once a step.
+    """Report the step's training loss, once a step.
 
-    A tensor is copied without waiting for its device, and read a step later or more.
+    A tensor is copied without waiting for its device, and read one or more steps later.
 
     Args:
         value: a number, or a tensor of one element on the CPU or on CUDA.
@@ -3252,11 +3266,11 @@ def loss(value: Any) -> None:
 
 
 def shards(*paths: Any) -> None:
-    """Say which files of the dataset the losses that follow come from, until it is said again.
+    """Report which files of the dataset the following losses come from, until the next call.
 
-    Where a loss is infinite or NaN, it is known what was read for the first that was. Names without
-    folders count, of four files at most: one that came from more is linked to none of them. Call it
-    in the process that trains, as often as the files change or with each batch.
+    If a loss is infinite or NaN, it is then known what was read for the first one that was. Only
+    names without directories count, of at most four files: a loss that came from more is linked to
+    none of them. Call it in the training process, whenever the files change or with each batch.
 
     Args:
         paths: of shards, or their addresses.
@@ -3266,16 +3280,16 @@ def shards(*paths: Any) -> None:
 
 
 def learning_rate(value: float) -> None:
-    """Take note of the learning rate, where it is not that of the optimizer's first group."""
+    """Report the learning rate, if it is not that of the optimizer's first group."""
     if _probe is not None:
         _probe.take_rate(value)
 
 
 def epoch(value: float) -> None:
-    """Take note of how many passes over the dataset training has made, parts of one included.
+    """Report how many passes over the dataset training has made, including partial ones.
 
-    At the end of each, or as often as one likes: 2.5 is the middle of the third. Ranks that share
-    the dataset say the same. It is what the cost of an epoch is reckoned by.
+    Call it at the end of each pass, or as often as desired: 2.5 is the middle of the third. Ranks
+    that share the dataset report the same number. The cost of an epoch is derived from it.
     """
     if _probe is not None:
         _probe.take_epoch(value)
@@ -3287,24 +3301,24 @@ def model(
     flops_per_sample: "float | None" = None,
     dtype: Any = None,
 ) -> None:
-    """Say what a step of this model takes, once and the same in all ranks; None is not known.
+    """Describe the work of this model's steps, once and identically in all ranks; None is unknown.
 
-    Without it a token takes 6 FLOPs for each parameter that the optimizer updates: too many for a
-    mixture of experts, of which a token meets some, too few where parameters are frozen.
+    Without it a token counts as 6 FLOPs for each parameter that the optimizer updates: too many for
+    a mixture of experts, in which a token uses only some, and too few if parameters are frozen.
 
     Args:
-        active_parameters: of the whole model, that one token meets.
+        active_parameters: of the whole model, used by one token.
         flops_per_token: forward and backward, instead of 6 for each of them.
-        flops_per_sample: the same of a sample, where a model has no tokens.
-        dtype: that is computed with, "bf16", "fp16", "fp8", "fp4", "tf32" or "fp32": which peak of
-            the GPU counts; that of 16 bits without it.
+        flops_per_sample: the same per sample, for a model without tokens.
+        dtype: of the computation, "bf16", "fp16", "fp8", "fp4", "tf32" or "fp32", which determines
+            the GPU's peak; without it, that of 16 bits.
     """
     if _probe is not None:
         _probe.take_model(active_parameters, flops_per_token, flops_per_sample, dtype)
 
 
 def transformers_callback() -> Any:
-    """Return a callback for transformers' Trainer: loss, epoch, and tokens where it counts them.
+    """Return a callback for transformers' Trainer: loss, epoch, and tokens if it counts them.
 
     The loss is the one that the Trainer logs: an average of `logging_steps` steps.
     """
@@ -3326,7 +3340,7 @@ def transformers_callback() -> Any:
 
 
 def lightning_callback() -> Any:
-    """Return a callback for Lightning's Trainer: the loss of every batch, the number of epochs."""
+    """Return a callback for Lightning's Trainer: the loss of each batch, and the epochs."""
     import importlib
 
     try:
@@ -3356,13 +3370,13 @@ def _autoload() -> None:
 
 
 def _say_loaded() -> None:
-    """Leave word where rings will lie that a rank of a job has loaded the probe.
+    """Record in the directory of rings that a rank of a job has loaded the probe.
 
-    A job that never comes out of `init_process_group` has no ring: only this tells it from a
-    program that was given the probe's environment and does not load it.
+    A job that never returns from `init_process_group` has no ring: only this distinguishes it from
+    a program that was given the probe's environment and does not load it.
     """
     if _identity(None)[2] > 1:
-        with contextlib.suppress(OSError):  # the first ring makes the directory, or says why not
+        with contextlib.suppress(OSError):  # the first ring creates it, or says why not
             word = os.path.join(_ring_directory(), _LOADED)
             os.close(os.open(word, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
 

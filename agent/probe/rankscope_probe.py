@@ -306,7 +306,7 @@ def _label(text: str, size: int) -> bytes:
 
 
 def _job_id(world_size: int) -> str:
-    """Return the job's name, the same in all ranks: the launcher's, else from the master address."""
+    """Return the job's name, the same in all ranks: its launcher's, else from MASTER_ADDR."""
     for name in ("RANKSCOPE_JOB_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
         value = os.environ.get(name, "")
         if value and (name, value) != ("TORCHELASTIC_RUN_ID", "none"):

@@ -1,4 +1,4 @@
-"""Access control: compares what settings and files demand with a request's credentials."""
+"""Access control: compares a request's credentials with what settings and files require."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ NO_CREDENTIALS = (
     " start it with --web.token-file, with client certificates or basic_auth_users in"
     " --web.config.file, on a loopback address, or with --web.insecure-api."
 )
-NOT_SHOWN = "This path takes a bearer token, a password or a client certificate of this agent's."
+NOT_SHOWN = "This path takes a bearer token, a password or a client certificate of this agent."
 TOO_MANY_GUESSES = "A password of this address is still being compared; try again in a moment."
 
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """What the settings demand.
+    """The access settings.
 
     Args:
         config_file: web configuration in the format of exporter-toolkit.
         token_file: bearer tokens, one per line.
-        insecure_api: answer everybody.
-        protect_metrics: ask scrapers and readers of pages, too, who they are.
+        insecure_api: whether to answer everyone.
+        protect_metrics: whether scrapers and readers of pages need credentials as well.
     """
 
     config_file: Path | None = None
@@ -49,13 +49,13 @@ class AccessSettings:
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """What a request shows of who sends it.
+    """What a request shows about its sender.
 
     Args:
-        authorization: the header of that name, empty without one.
+        authorization: the header of that name; empty without one.
         peer: the address that it comes from.
-        certified: the client has shown a certificate that was checked.
-        loopback: the server listens on a loopback address.
+        certified: whether the client presented a verified certificate.
+        loopback: whether the server listens on a loopback address.
     """
 
     authorization: str
@@ -65,14 +65,15 @@ class Requester:
 
 
 class Guard:
-    """The gate of one server. Files are read again when they change.
+    """Access control of one server. Files are reread when they change.
 
-    A token file that cannot be read any longer lets no one in, because that may be meant. A
-    configuration or certificate that cannot be used is an accident: the one before stays in use.
-    So is a configuration that was emptied: what it protected stays so until a restart.
+    A token file that becomes unreadable admits no one, because that may be intended. A
+    configuration or certificate that becomes invalid is an accident: the previous one stays in use.
+    The same holds for a configuration that was emptied: what it protected stays protected until a
+    restart.
 
     Raises:
-        ValueError: a file cannot be used; the text names it.
+        ValueError: a file is invalid; the text names it.
     """
 
     def __init__(self, settings: AccessSettings) -> None:
@@ -86,21 +87,21 @@ class Guard:
 
     @property
     def secure(self) -> bool:
-        """Return True if connections begin with TLS."""
+        """Return True if connections use TLS."""
         return self._context is not None
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Return the headers that every answer carries."""
+        """Return the headers of every answer."""
         return self._config.last().headers if self._config else ()
 
     def context(self) -> ssl.SSLContext | None:
-        """Return how connections are secured, None where they are not."""
+        """Return the TLS context of connections; None if they do not use TLS."""
         config, context = self._config, self._context
         if config is None or context is None:
             return None
         try:
             settings = config.current().tls
-            # TLS is neither switched on nor off while connections may come: that takes a restart.
+            # TLS is not switched on or off while connections may arrive: that requires a restart.
             if settings is not None and settings != self._tls:
                 context = self._context = self._tls_of(config.last()) or context
             return context.current()
@@ -109,13 +110,13 @@ class Guard:
             return context.last()
 
     def admits(self, connection: ssl.SSLSocket) -> bool:
-        """Return True if a client's certificate is one that may connect."""
+        """Return True if a client's certificate may connect."""
         tls = self._config.last().tls if self._config else None
         return tls is None or speaks_for(connection, tls.client_allowed_sans)
 
     def refusal(self, access: Access, requester: Requester) -> Response | None:
-        """Return why a request on a path of some access is not answered, or None if it is."""
-        if access == "open":  # which no file that hangs may keep from being answered
+        """Return why a request is not answered on a path of some access; None if it is."""
+        if access == "open":  # a file that hangs must not keep these from being answered
             return None
         users = self._users()
         demanded = bool(users) or self._tokens is not None or self._checks_certificates()
@@ -132,9 +133,9 @@ class Guard:
         return _refused(bool(users)) if demanded else sentence(403, NO_CREDENTIALS)
 
     def shows_pages(self, requester: Requester) -> bool:
-        """Return True if a reader of an open path may see what pages contain.
+        """Return True if a reader of an open path may see the contents of pages.
 
-        No file is looked at for who shows nothing: the kubelet's probes do not.
+        No file is read for readers without credentials, such as the kubelet's probes.
         """
         users = self._config.last().users if self._config else {}
         if not users and not self._settings.protect_metrics:
@@ -162,7 +163,7 @@ class Guard:
             return ()
 
     def _needs_login(self, access: Access, users: bool, demanded: bool, loopback: bool) -> bool:
-        """Return True if a path asks who is there."""
+        """Return True if a path requires credentials."""
         if access == "api":
             return not self._settings.insecure_api and (demanded or not loopback)
         return access == "page" and (users or self._settings.protect_metrics)
@@ -185,7 +186,7 @@ class Guard:
 
 
 class _Configuration:
-    """Reads a configuration again and again; what it protected once it goes on protecting."""
+    """Rereads a configuration; what was protected once stays protected."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -195,7 +196,7 @@ class _Configuration:
         """Read the file.
 
         Raises:
-            ValueError: it cannot be used, or lacks what it had.
+            ValueError: it is invalid, or lacks what it contained before.
         """
         config = read_web_config(self._path)
         kept = {
@@ -204,7 +205,7 @@ class _Configuration:
         }
         lost = [name for name, (before, now) in kept.items() if before and not now]
         if lost:
-            raise ValueError(f"{self._path} has no {lost} any more; going without takes a restart")
+            raise ValueError(f"{self._path} no longer has {lost}; going without requires a restart")
         self._before = config
         return config
 
@@ -226,4 +227,4 @@ def _refused(passwords: bool) -> Response:
 
 
 OPEN = Guard(AccessSettings(insecure_api=True))
-"""Answers everybody; for servers that have no API."""
+"""Answers everyone; for servers that have no API."""

@@ -1,8 +1,8 @@
 """Reads a web configuration in the file format of Prometheus' exporter-toolkit.
 
 Format: https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md. What
-this server cannot do is refused by name, never passed over: a reader who thinks that a line
-protects him must not be wrong.
+this server does not support is rejected by name, never skipped: a reader who relies on a line to
+protect them must not be wrong.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rankscope_agent.web.credentials import check_users
 from rankscope_agent.web.watched_files import read_bounded
 
 CLIENT_AUTH_TYPES = ("NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
-"""The types that say who is there; the two others of Go ask for a certificate and do not check it.
-"""
+"""The types that verify the client; the two others in Go request a certificate without verifying
+it."""
 
 VERSIONS = ("TLS12", "TLS13")
 
@@ -30,7 +30,7 @@ CIPHERS: Mapping[str, str] = {
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
 }
-"""OpenSSL's names of the suites of TLS 1.2 that Go counts as secure."""
+"""OpenSSL's names for the TLS 1.2 suites that Go considers secure."""
 
 HEADERS = (
     "Content-Security-Policy",
@@ -57,7 +57,7 @@ _HEADER_VALUE = re.compile(r"[\x20-\x7e]{1,4096}")
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What `tls_server_config` says; paths are absolute or relative to the file."""
+    """The contents of `tls_server_config`; paths are absolute or relative to the file."""
 
     cert_file: Path
     key_file: Path
@@ -70,14 +70,14 @@ class TlsSettings:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that a server needs to be set up anew for."""
+        """The files whose change requires a new TLS context."""
         files = (self.cert_file, self.key_file)
         return files if self.client_ca_file is None else (*files, self.client_ca_file)
 
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """What a file says; without one nothing is asked of anybody."""
+    """The contents of a file; without one no credentials are required."""
 
     tls: TlsSettings | None = None
     headers: tuple[tuple[str, str], ...] = ()
@@ -88,20 +88,20 @@ def read_web_config(path: Path) -> WebConfig:
     """Read a file.
 
     Raises:
-        ValueError: it cannot be read, or says what this server cannot do; the text names it.
+        ValueError: it cannot be read, or contains something unsupported; the text names it.
     """
     text = read_bounded(path)
     try:
         import yaml
     except ImportError:
-        raise ValueError(f"{path} takes PyYAML: pip install 'rankscope[agent]'") from None
+        raise ValueError(f"{path} requires PyYAML: pip install 'rankscope[agent]'") from None
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        # Only the place is told: the line may hold a key.
+        # Only the position is shown: the line may contain a key.
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
-        raise ValueError(f"{path} is no YAML{where}") from None
+        raise ValueError(f"{path} is not YAML{where}") from None
     try:
         return _web_config({} if document is None else document, path.parent)
     except ValueError as error:
@@ -112,7 +112,7 @@ def _web_config(document: object, folder: Path) -> WebConfig:
     top = _mapping(document, "the file", _TOP)
     users = _mapping(top.get("basic_auth_users"), "basic_auth_users")
     if "basic_auth_users" in top and not users:
-        raise ValueError("basic_auth_users is empty; without it, no password is asked for")
+        raise ValueError("basic_auth_users is empty; to require no password, remove it")
     users = {str(name): str(hashed) for name, hashed in users.items()}
     check_users(users)
     http = _mapping(top.get("http_server_config"), "http_server_config", ("http2", "headers"))
@@ -125,10 +125,10 @@ def _web_config(document: object, folder: Path) -> WebConfig:
 
 
 def _mapping(value: object, name: str, keys: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """Return a mapping, None as an empty one; its keys are known ones."""
+    """Return a mapping, an empty one for None, after checking its keys."""
     found = {} if value is None else value
     if not isinstance(found, dict):
-        raise ValueError(f"{name} is no mapping but a {type(found).__name__}")
+        raise ValueError(f"{name} is not a mapping but a {type(found).__name__}")
     unknown = [str(key) for key in found if keys is not None and key not in keys]
     if unknown:
         raise ValueError(f"{name} has {unknown}, which is not supported; have {list(keys or ())}")
@@ -138,7 +138,7 @@ def _mapping(value: object, name: str, keys: tuple[str, ...] | None = None) -> d
 def _headers(given: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, value in given.items():
         if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
-            raise ValueError(f"header {name} is no line of ASCII text")
+            raise ValueError(f"header {name} is not a line of ASCII text")
     return list(given.items())
 
 
@@ -152,7 +152,7 @@ def _tls(given: Mapping[str, Any], folder: Path) -> TlsSettings:
         raise ValueError(f"client_auth_type {kind} and client_ca_file do not go together")
     sans = _texts(given, "client_allowed_sans")
     if sans and kind != "RequireAndVerifyClientCert":
-        raise ValueError("client_allowed_sans takes client_auth_type RequireAndVerifyClientCert")
+        raise ValueError("client_allowed_sans requires client_auth_type RequireAndVerifyClientCert")
     least, most = (
         _one_of(given, "min_version", VERSIONS),
         _one_of(given, "max_version", VERSIONS[::-1]),
@@ -172,7 +172,7 @@ def _tls(given: Mapping[str, Any], folder: Path) -> TlsSettings:
 
 
 def _one_of(given: Mapping[str, Any], name: str, known: tuple[str, ...]) -> str:
-    """Return a choice; the first known one where nothing is given."""
+    """Return a choice; the first known one if none is given."""
     value = given.get(name) or known[0]
     if value not in known:
         raise ValueError(f"{name} {value!r} is not supported; have {', '.join(known)}")
@@ -186,12 +186,12 @@ def _path(given: Mapping[str, Any], name: str, folder: Path) -> Path | None:
 def _texts(given: Mapping[str, Any], name: str) -> tuple[str, ...]:
     values = given.get(name) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{name} is no list of texts")
+        raise ValueError(f"{name} is not a list of texts")
     return tuple(values)
 
 
 def _ciphers(names: tuple[str, ...]) -> list[str]:
-    # Suites of TLS 1.3 are not chosen one by one, neither here nor in Go.
+    # TLS 1.3 suites are not selected individually, neither here nor in Go.
     chosen = [name for name in names if not re.fullmatch(r"TLS_(AES|CHACHA20)_[A-Z0-9_]+", name)]
     unknown = [name for name in chosen if name not in CIPHERS]
     if unknown:

@@ -16,24 +16,23 @@ from pathlib import Path
 from rankscope_agent.web.watched_files import read_bounded
 
 MIN_TOKEN_CHARACTERS = 16
-"""Shortest token taken: 16 random characters of base64 have 96 bits, which cannot be guessed over a
-network; what is shorter is a word or a mistake."""
+"""Shortest token accepted: 16 random characters of base64 have 96 bits, which cannot be guessed
+over a network; anything shorter is a word or a mistake."""
 
 MAX_TOKENS = 64
-"""Tokens in a file: one for each reader, old and new ones during a rotation."""
+"""Tokens in a file: one per reader, old and new ones during a rotation."""
 
 MAX_REMEMBERED = 128
-"""Answers of bcrypt that are remembered, right and wrong ones apart; each takes some 100 ms of CPU.
-"""
+"""Cached results of bcrypt, right and wrong ones separately; each takes some 100 ms of CPU."""
 
 MAX_WAITING = 4
-"""Requests of one address that wait for the same comparison: scrapers begin at once."""
+"""Requests of one address that wait for the same comparison: scrapers start at the same time."""
 
 # RFC 6750, section 2.1: b64token.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _BCRYPT = re.compile(r"\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}")
 
-# Compared with once at the start, to find out whether there is a bcrypt.
+# Compared once at the start, to check that bcrypt is installed.
 _NOBODY = "$2b$04$" + "a" * 22 + "b" * 31
 
 
@@ -41,12 +40,12 @@ def read_tokens(path: Path) -> tuple[bytes, ...]:
     """Return the digests of the tokens in a file, one per line.
 
     Raises:
-        ValueError: it cannot be read, or a line is no token; the token is not quoted.
+        ValueError: it cannot be read, or a line is not a token; the token is not quoted.
     """
     lines = [line.strip() for line in read_bounded(path).splitlines()]
     tokens = [line for line in lines if line]
     if not 0 < len(tokens) <= MAX_TOKENS:
-        raise ValueError(f"{path} holds {len(tokens)} tokens, expected 1 to {MAX_TOKENS}")
+        raise ValueError(f"{path} contains {len(tokens)} tokens, expected 1 to {MAX_TOKENS}")
     for number, token in enumerate(tokens, 1):
         if len(token) < MIN_TOKEN_CHARACTERS or not _TOKEN.fullmatch(token):
             raise ValueError(
@@ -59,8 +58,8 @@ def read_tokens(path: Path) -> tuple[bytes, ...]:
 def is_known_token(authorization: str, tokens: tuple[bytes, ...]) -> bool:
     """Return True if an Authorization header carries one of the tokens.
 
-    Digests are compared, each of them to its end, so that the time tells neither how much of a
-    token was right nor which.
+    Digests are compared, each to its end, so that the time reveals neither how much of a token was
+    right nor which.
     """
     scheme, _, given = authorization.partition(" ")
     digest = _digest(given.strip())
@@ -73,36 +72,35 @@ def _digest(token: str) -> bytes:
 
 
 def check_users(users: Mapping[str, str]) -> None:
-    """Check that every password is a bcrypt hash, and that there is a bcrypt to compare with.
+    """Check that every password is a bcrypt hash, and that bcrypt is installed.
 
     Raises:
-        ValueError: it is not so.
+        ValueError: a check fails.
     """
     for name, hashed in users.items():
         if not _BCRYPT.fullmatch(hashed):
             raise ValueError(
-                f"the password of user {name!r} is no bcrypt hash; htpasswd -nBC 10 '' makes one"
+                f"the password of user {name!r} is not a bcrypt hash; htpasswd -nBC 10 '' makes one"
             )
     if users:
         _bcrypt_matches("", _NOBODY)
 
 
 class TooManyGuessesError(Exception):
-    """An address shows another password while one of its own is still being compared."""
+    """An address presents another password while one of its own is still being compared."""
 
 
 class Passwords:
     """Compares names and passwords with bcrypt hashes, one comparison at a time.
 
-    Answers are remembered, wrong ones too: a scraper costs one comparison, and somebody who tries
-    passwords has one core at most. Of each address one password is compared or waits for that, so
-    that a scraper waits for as many comparisons as there are addresses, and not for as many as
-    there are guesses.
+    Results are cached, wrong ones too: a scraper costs one comparison, and someone who guesses
+    passwords uses one core at most. For each address only one password is compared or waiting, so
+    that a scraper waits for as many comparisons as there are addresses, not as there are guesses.
     """
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
-        # Apart, so that no number of wrong answers displaces a right one.
+        # Separate, so that no number of wrong results displaces a right one.
         self._right: dict[bytes, bool] = {}
         self._wrong: dict[bytes, bool] = {}
         self._waiting: dict[str, list[bytes]] = {}
@@ -113,7 +111,7 @@ class Passwords:
         """Return True if a header carries the name and password of one of the users.
 
         Raises:
-            TooManyGuessesError: the address of the peer has to wait for its last answer first.
+            TooManyGuessesError: the peer's address must first wait for its previous result.
         """
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() != "basic" or not users:
@@ -122,7 +120,8 @@ class Passwords:
             name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
             return False
-        # An unknown user's password is compared as well, so that the time tells nothing of names.
+        # An unknown user's password is compared as well, so that the time reveals nothing about
+        # names.
         hashed = users.get(name) or max(users.values(), key=_cost)
         text = "\0".join((name, hashed, password))
         key = hmac.new(self._key, text.encode(), hashlib.sha256).digest()
@@ -137,7 +136,7 @@ class Passwords:
 
     @contextlib.contextmanager
     def _turn(self, peer: str, key: bytes) -> Iterator[None]:
-        """Wait among those who are compared with no earlier one from their own address."""
+        """Wait for a turn, of which each address has at most one."""
         with self._lock:
             waiting = self._waiting.setdefault(peer, [])
             if waiting and (waiting[0] != key or len(waiting) >= MAX_WAITING):
@@ -164,7 +163,7 @@ class Passwords:
 
 
 def _cost(hashed: str) -> str:
-    """Return the two digits that say how long a comparison takes."""
+    """Return the two digits that determine the duration of a comparison."""
     return hashed.split("$")[2]
 
 
@@ -172,8 +171,8 @@ def _bcrypt_matches(password: str, hashed: str) -> bool:
     try:
         import bcrypt
     except ImportError:
-        raise ValueError("basic_auth_users takes bcrypt: pip install 'rankscope[agent]'") from None
+        raise ValueError("basic_auth_users needs bcrypt: pip install 'rankscope[agent]'") from None
     try:
         return bool(bcrypt.checkpw(password.encode(), hashed.encode()))
-    except ValueError:  # longer than the 72 bytes that bcrypt looks at, or a hash it does not know
+    except ValueError:  # longer than the 72 bytes that bcrypt uses, or an unknown kind of hash
         return False

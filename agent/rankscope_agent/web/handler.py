@@ -1,4 +1,4 @@
-"""Reads the requests of one connection and sends the routes' answers."""
+"""Reads the requests of one connection and sends the answers of routes."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ from rankscope_agent.web.tls import is_certified
 log = logging.getLogger(__name__)
 
 MAX_HEAVY = 4
-"""Long answers sent at once: each holds a few hundred kB and takes a share of one core."""
+"""Long answers sent at once: each holds a few hundred kB and uses part of one core."""
 
 REQUEST_SECONDS = 30.0
-"""A whole request has come by then, or its connection is closed, however slowly it drips; the wait
-for it counts as well, so that an idle connection outlives the usual scrape interval of 15 s."""
+"""A whole request must arrive within this time, or its connection is closed, however slowly it
+trickles in; the wait for it counts as well, so that an idle connection outlives the usual scrape
+interval of 15 s."""
 
 ANSWER_SECONDS = 120.0
-"""A whole answer is taken by then: the longest, of some 80 MB, is given up by its own reader after
-a minute."""
+"""A whole answer must be received within this time: for the longest, of some 80 MB, the reader
+itself gives up after a minute."""
 
 UNREAD_SECONDS = 1.0
-"""How long a refused request may still come in. Closing a connection with unread bytes in it resets
-it, and the refusal would be lost on its way."""
+"""How long a rejected request may still arrive. Closing a connection with unread bytes resets it,
+and the rejection would be lost."""
 
-MAX_UNREAD_READS = 64  # half a megabyte; who sends more has no eye for a refusal
-MAX_QUERY_FIELDS = 16  # no path takes more than two
+MAX_UNREAD_READS = 64  # half a megabyte; whoever sends more does not read the rejection
+MAX_QUERY_FIELDS = 16  # no path has more than two
 READ_BYTES = 8192
 WRITE_BUFFER = 65536
 
@@ -52,9 +53,9 @@ class Site:
 
     Args:
         routes: every path that is answered.
-        guard: who is answered.
-        name: what the server calls itself.
-        loopback: the server listens on a loopback address.
+        guard: decides which requests are answered.
+        name: the server's name for itself.
+        loopback: whether the server listens on a loopback address.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Site:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Reads requests of one connection and sends the routes' answers."""
+    """Reads requests of one connection and sends the answers of routes."""
 
     protocol_version = "HTTP/1.1"
     error_content_type = TEXT_TYPE
@@ -81,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
         super().__init__(slot.connection, address, server)
 
     def setup(self) -> None:
-        """Put a clock on both directions of the connection."""
+        """Set deadlines for both directions of the connection."""
         self.connection = self.request
         self._timed = TimedSocket(self.connection)
         self._request_heads = RequestHeads(self._timed)
@@ -91,7 +92,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile = io.BufferedWriter(self._timed, WRITE_BUFFER)
 
     def handle_one_request(self) -> None:
-        """Wait for a request and answer it, each within its time."""
+        """Wait for a request and answer it, each within its time limit."""
         self.close_connection = True
         self._site.slots.wait(self._slot)
         self._timed.allow(REQUEST_SECONDS)
@@ -100,7 +101,7 @@ class Handler(BaseHTTPRequestHandler):
         except HeadTooLargeError:
             self._timed.allow(ANSWER_SECONDS)
             self._unread = True
-            self._refuse(431, f"A request's head has {MAX_HEAD_BYTES} bytes at most.")
+            self._refuse(431, f"The head of a request may have at most {MAX_HEAD_BYTES} bytes.")
             return
         if not head or not self._site.slots.answer(self._slot):
             return
@@ -112,14 +113,14 @@ class Handler(BaseHTTPRequestHandler):
             super().handle_one_request()
 
     def finish(self) -> None:
-        """Send what is left, and let the rest of a request come in that was not read."""
+        """Send what is left, and receive the rest of a request that was not read."""
         super().finish()
         if not self._unread:
             return
         self._site.slots.wait(self._slot)
         self._timed.allow(UNREAD_SECONDS)
         with contextlib.suppress(OSError):
-            # That of the plain socket: an SSLSocket would read no more.
+            # Use the plain socket: an SSLSocket would read no more.
             socket.socket.shutdown(self.connection, socket.SHUT_WR)
             for _ in range(MAX_UNREAD_READS):
                 if not self._timed.read(READ_BYTES):
@@ -134,7 +135,7 @@ class Handler(BaseHTTPRequestHandler):
         """Answer a request."""
         lengths = set(self.headers.get_all("Content-Length", ()))
         if lengths - {"0"} or "Transfer-Encoding" in self.headers:
-            # The body is not read, so what follows on this connection is no request.
+            # The body is not read, so what follows on this connection is not a request.
             self.close_connection = self._unread = True
         path, _, query = self.path.partition("?")
         route = self._site.routes.get(path)
@@ -153,7 +154,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(sentence(503, f"{MAX_HEAVY} such answers are being sent; try again."))
 
     def _requester(self) -> Requester:
-        """Describe who asks; of several Authorization headers none counts."""
+        """Describe the sender; if there are several Authorization headers, none counts."""
         given = self.headers.get_all("Authorization", ())
         secured = isinstance(self.connection, ssl.SSLSocket)
         return Requester(
@@ -166,7 +167,7 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - http.server's name; _send leaves the body out
 
     def do_POST(self) -> None:
-        """Refuse methods that change something: nothing here can be changed."""
+        """Reject methods that change something: nothing here can be changed."""
         self.close_connection = self._unread = True  # the body is not read
         refusal = sentence(405, "Only GET and HEAD are answered here.")
         self._send(replace(refusal, headers=(("Allow", "GET, HEAD"),)))
@@ -182,7 +183,7 @@ class Handler(BaseHTTPRequestHandler):
             ",".join(self.headers.get_all(name, ())) for name in ("Accept", "Accept-Encoding")
         )
         try:
-            # A caller past the guard sees pages, but for open paths.
+            # A sender past the guard may see pages, except on open paths.
             trusted = route.access != "open" or self._site.guard.shows_pages(self._requester())
             return route.answer(Request(fields, accept, coding, trusted))
         except OSError as error:
@@ -201,8 +202,8 @@ class Handler(BaseHTTPRequestHandler):
     def _stream(self, response: Response, pieces: Iterator[bytes]) -> None:
         """Send an answer of unknown length.
 
-        When the pieces end in an error the connection breaks off before the last chunk, so that
-        the peer knows its answer to be incomplete.
+        If the pieces end in an error, the connection is closed before the last chunk, so that the
+        peer knows that its answer is incomplete.
         """
         gzipped = response.compress and accepts_gzip(self.headers.get("Accept-Encoding", ""))
         chunked = self.request_version == "HTTP/1.1"
@@ -229,18 +230,18 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def end_headers(self) -> None:
-        """End the head, telling browsers not to guess what a body is."""
+        """End the head, telling browsers not to guess the type of the body."""
         self.send_header("X-Content-Type-Options", "nosniff")
         for name, value in self._site.guard.headers():
             self.send_header(name, value)
         super().end_headers()
 
     def version_string(self) -> str:
-        """Name the server without the versions it is built from."""
+        """Return the server's name without the versions of what it is built from."""
         return self._site.name
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
-        """Log requests where only those see them who look for them."""
+        """Log requests at debug level only."""
         log.debug("%s %s", self.client_address[0], format % args)
 
 

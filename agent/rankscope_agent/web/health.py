@@ -1,8 +1,8 @@
 """Liveness on a separate port and thread.
 
 For the kubelet's liveness probes, which restart an agent that does not answer: whatever happens to
-the server of pages, this one reads a short head, sends one of a few fixed answers, and waits for
-no one. It reveals nothing of what the agent sees, asks for nothing, and has no TLS.
+the main server, this one reads a short head, sends one of a few fixed answers, and waits for no
+one. It reveals nothing about the node, requires no credentials, and has no TLS.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ PATH = "/healthz"
 MAX_HEAD_BYTES = 1024  # the kubelet's have some 150
 
 CONNECTION_SECONDS = 5.0
-"""A connection is closed by then, answered or not: kubelets send their request at once, and give up
-after a second by default."""
+"""A connection is closed after this time, answered or not: kubelets send their request at once, and
+give up after a second by default."""
 
-LOOK_SECONDS = 0.5  # how often it is looked for connections whose time is up
+LOOK_SECONDS = 0.5  # how often expired connections are looked for
 
-MAX_ACCEPTED = 16  # connections in a row, before those that are open have their turn
-MAX_READS = 16  # of one connection; an honest one takes two
+MAX_ACCEPTED = 16  # accepted in a row, before open connections get their turn
+MAX_READS = 16  # per connection; a genuine one needs two
 
 
 def _fixed(status: HTTPStatus, text: str) -> tuple[bytes, bytes]:
-    """Return head and body of an answer."""
+    """Return the head and body of an answer."""
     lines = [f"HTTP/1.1 {status.value} {status.phrase}", "Content-Type: text/plain; charset=utf-8"]
     lines += ["Connection: close", f"Content-Length: {len(text) + 1}", "", ""]
     return "\r\n".join(lines).encode(), f"{text}\n".encode()
@@ -51,7 +51,7 @@ _ANSWERS: Mapping[HTTPStatus, tuple[bytes, bytes]] = {
         (HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD are answered here."),
         (
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-            f"A request's head has {MAX_HEAD_BYTES} bytes at most here.",
+            f"The head of a request may have at most {MAX_HEAD_BYTES} bytes here.",
         ),
     )
 }
@@ -59,7 +59,7 @@ _ANSWERS: Mapping[HTTPStatus, tuple[bytes, bytes]] = {
 
 @dataclass(slots=True, eq=False)
 class _Exchange:
-    """A connection: its place, what has come of its head, and when it is over."""
+    """A connection: its slot, the part of its head received so far, and its deadline."""
 
     slot: Slot
     until: float
@@ -72,11 +72,11 @@ class HealthServer:
     """Answers `PATH` within a `with` block.
 
     Args:
-        listen: where.
-        alive: whether the agent is as it should be; it is asked often, and must not wait.
+        listen: the address to listen on.
+        alive: returns whether the agent is healthy; it is called often and must not wait.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: listening on the address fails.
     """
 
     def __init__(self, listen: ListenAddress, alive: Callable[[], bool]) -> None:
@@ -90,12 +90,12 @@ class HealthServer:
         self._thread = threading.Thread(target=self._run, name="health", daemon=True)
 
     def __enter__(self) -> HealthServer:
-        """Begin to answer."""
+        """Start answering."""
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Answer no longer."""
+        """Stop answering."""
         self._stop.set()
         self._thread.join(2 * LOOK_SECONDS)
         self._listening.close()
@@ -107,7 +107,7 @@ class HealthServer:
                 ready = [key.data for key, _ in selector.select(LOOK_SECONDS)]
                 for exchange in filter(None, ready):
                     self._read(selector, exchange)
-                if None in ready:  # last, so that no caller who has asked makes room for a newcomer
+                if None in ready:  # last, so that no waiting caller makes room for a newcomer
                     self._accept(selector)
                 self._end_late_ones(selector)
             for exchange in list(self._exchanges.values()):
@@ -117,7 +117,7 @@ class HealthServer:
         for _ in range(MAX_ACCEPTED):
             try:
                 connection, address = self._listening.accept()
-            except OSError as error:  # as a rule, the peer is gone
+            except OSError as error:  # usually the peer is gone
                 if error.errno in EXHAUSTED:
                     self._slots.evict_one()
                     self._stop.wait(PAUSE_SECONDS)
@@ -137,7 +137,7 @@ class HealthServer:
         selector.register(connection, selectors.EVENT_READ, exchange)
 
     def _read(self, selector: selectors.BaseSelector, exchange: _Exchange) -> None:
-        """Take what has come; after the answer it is read on, so that no reset overtakes it."""
+        """Receive what has arrived; after the answer too, so that no reset overtakes it."""
         try:
             more = exchange.slot.connection.recv(MAX_HEAD_BYTES - len(exchange.head))
         except OSError:
@@ -152,7 +152,7 @@ class HealthServer:
                 self._send(exchange, status)
 
     def _status(self, head: bytes) -> HTTPStatus | None:
-        """Return how a head is answered, None as long as it has not ended."""
+        """Return the status for a head; None as long as it is incomplete."""
         if end_of_head(head, 0) is None:
             too_large = len(head) >= MAX_HEAD_BYTES
             return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE if too_large else None
@@ -168,7 +168,7 @@ class HealthServer:
         bare = exchange.head.startswith(b"HEAD ")
         exchange.answered = True
         exchange.head = b""
-        with contextlib.suppress(OSError):  # it has gone, as its next event says
+        with contextlib.suppress(OSError):  # it is gone, as its next event shows
             exchange.slot.connection.send(head if bare else head + body)
             exchange.slot.connection.shutdown(socket.SHUT_WR)
 

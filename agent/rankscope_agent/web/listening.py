@@ -9,19 +9,18 @@ from typing import Any
 from rankscope_agent.contract.address import ListenAddress
 
 BACKLOG = 128
-"""Connections that wait to be accepted. The standard library's 5 loses connections, and with them a
-second each, as soon as a few scrapers come at once (of 640 scrapes by 32 clients 195 took more than
-0.9 s)."""
+"""Connections that wait to be accepted. The standard library's 5 loses connections, each for a
+second, as soon as a few scrapers connect at once."""
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""Failures of accept() that leave the connection in the queue, so that the next look finds it at
-once: a server that does not pause takes a whole core until a descriptor is free."""
+"""Failures of accept() that leave the connection in the queue, so that it is ready again at once: a
+server that does not pause would use a whole core until a descriptor is free."""
 
 PAUSE_SECONDS = 0.05
 
 
 def resolve(listen: ListenAddress) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
-    """Find the family and address to bind; an empty host means all addresses of both families.
+    """Return the family and address to bind; an empty host means all addresses of both families.
 
     Raises:
         OSError: the host has no address.
@@ -36,10 +35,10 @@ def resolve(listen: ListenAddress) -> tuple[socket.AddressFamily, tuple[Any, ...
 
 
 def listening_socket(listen: ListenAddress) -> socket.socket:
-    """Return a socket that listens and never waits.
+    """Return a non-blocking listening socket.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: listening on the address fails.
     """
     family, address = resolve(listen)
     made = socket.socket(family, socket.SOCK_STREAM)
@@ -57,13 +56,13 @@ def listening_socket(listen: ListenAddress) -> socket.socket:
 
 
 def url_of(address: tuple[Any, ...], scheme: str = "http") -> str:
-    """Write a socket's own address as a URL."""
+    """Return a socket's own address as a URL."""
     host = f"[{address[0]}]" if ":" in str(address[0]) else address[0]
     return f"{scheme}://{host}:{address[1]}"
 
 
 def _ipv6_works() -> bool:
-    """Return True if a socket can listen on IPv6, which may be compiled in and switched off."""
+    """Return True if a socket can listen on IPv6, which may be compiled in but switched off."""
     if not socket.has_dualstack_ipv6():
         return False
     try:

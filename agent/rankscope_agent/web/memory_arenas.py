@@ -1,9 +1,9 @@
-"""Keeps the C library from giving each thread memory of its own.
+"""Keeps the C library from giving each thread its own memory arena.
 
-glibc has eight arenas for each core. A new thread takes the arena that was used least, and what it
-frees stays there: a thread for each connection leaves the size of its page in one arena after the
-other. Besides, freed blocks of some size go back to the system at once, for good; glibc's own
-thresholds for that grow as a process frees large blocks.
+glibc has eight arenas per core. A new thread takes the least used arena, and what it frees stays
+there: with a thread per connection, page-sized blocks accumulate in one arena after another.
+Besides, large freed blocks should be returned to the system at once; glibc's own thresholds for
+that grow as a process frees large blocks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 
 ARENAS = 2
-"""The main thread's, and one of all others: they hold Python's lock when they ask for memory."""
+"""The main thread's arena, and one for all others, which hold Python's lock when they allocate."""
 
 LARGE_BYTES = 128 << 10
 """glibc's own thresholds at the start of a process."""
@@ -21,7 +21,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 
 
 def limit_arenas() -> bool:
-    """Have few arenas, for good; return whether the C library does so (musl has but one)."""
+    """Limit the arenas for good; return whether the C library supports it (musl has only one)."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

@@ -8,8 +8,8 @@ import time
 from collections import deque
 
 KEPT_SECONDS = 0.5
-"""How long a connection that was turned away stays open. Closing one with unread bytes in it resets
-it, and the refusal would be lost on its way; by then it has been read, and the request has come."""
+"""How long a rejected connection stays open. Closing one with unread bytes resets it, and the
+rejection would be lost; by then it has been read, and the request has arrived."""
 
 MAX_KEPT = 32
 READ_BYTES = 65536
@@ -22,13 +22,13 @@ REFUSAL = (
 
 
 class Refusals:
-    """Connections that were turned away; used by one thread, the accepting one."""
+    """Rejected connections; used only by the accepting thread."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[float, socket.socket]] = deque()
 
     def add(self, connection: socket.socket) -> None:
-        """Tell a peer that there is no place."""
+        """Tell a peer that there is no free slot."""
         connection.setblocking(False)
         try:
             connection.send(REFUSAL)  # a new connection's buffer has room for it
@@ -41,7 +41,7 @@ class Refusals:
             self._close_oldest()
 
     def sweep(self) -> None:
-        """Close the connections whose peers have had their time to read."""
+        """Close the connections whose peers have had time to read."""
         while self._kept and time.monotonic() - self._kept[0][0] >= KEPT_SECONDS:
             self._close_oldest()
 

@@ -1,7 +1,7 @@
 """Reads request heads (request line and headers) in bounded memory.
 
-The bound stands in front of everything that looks at a request: the standard library would keep
-100 lines of 64 KiB, some of them three times over, before it asks who is there.
+This limit precedes everything that examines a request: the standard library would keep 100 lines of
+64 KiB, some of them in three copies, before it checks credentials.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import io
 import re
 
 MAX_HEAD_BYTES = 16384
-"""Largest head taken, request line, headers and the empty line included: Prometheus, kubelets and
-browsers send less than 2 KiB, a token or a password among it; nginx and Go's servers take 32 KiB
-and 1 MiB."""
+"""Largest head accepted, including request line, headers and the empty line: Prometheus, kubelets
+and browsers send less than 2 KiB, including a token or a password; nginx and Go's servers accept 32
+KiB and 1 MiB."""
 
-READ_BYTES = 4096  # most heads come in one packet
+READ_BYTES = 4096  # most heads arrive in one packet
 
 _END = re.compile(rb"\A\r?\n|\n\r?\n")
-"""The empty line, with the bare line feeds that http.server takes for ends of lines as well."""
+"""The empty line, with the bare line feeds that http.server accepts as line ends as well."""
 
 _LONGEST_END = 3
 
 
 def end_of_head(received: bytes | bytearray, start: int) -> int | None:
-    """Return where the first head ends, None as long as it does not.
+    """Return where the first head ends; None if it is incomplete.
 
     Args:
-        received: what has come.
-        start: how much of it was looked at before.
+        received: the bytes received so far.
+        start: how many of them were examined before.
     """
     found = _END.search(received, max(0, start - _LONGEST_END))
     return None if found is None else found.end()
@@ -38,10 +38,10 @@ class HeadTooLargeError(Exception):
 
 
 class RequestHeads:
-    """The heads that one connection sends, one after another.
+    """The heads received on one connection, one after another.
 
-    What follows a head stays here for the next one. It is never a body: a connection whose request
-    has one is closed.
+    What follows a head is kept for the next one. It is never a body: a connection whose request has
+    one is closed.
     """
 
     def __init__(self, stream: io.RawIOBase) -> None:
@@ -49,12 +49,12 @@ class RequestHeads:
         self._received = bytearray()
 
     def next(self) -> bytes:
-        """Return the next head with its empty line; nothing once the peer has ended.
+        """Return the next head with its empty line; empty once the peer has closed.
 
-        A head that the peer left in the middle counts as nothing.
+        An incomplete head at the end counts as nothing.
 
         Raises:
-            HeadTooLargeError: no empty line came in time to end it.
+            HeadTooLargeError: no empty line ended it within the limit.
             OSError: the connection broke; TimeoutError past its deadline.
         """
         looked_at = 0

@@ -1,4 +1,4 @@
-"""What a path is: who may read it, and what it returns."""
+"""The description of a path: who may read it, and what it returns."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ JSON_TYPE = "application/json"
 HTML_TYPE = "text/html; charset=utf-8"
 
 Access = Literal["open", "page", "api"]
-"""Who is answered: everybody (the kubelet's probes; see `Request.trusted`), everybody unless pages
-are protected too (scrapers), or only authenticated callers (those who read what jobs do)."""
+"""Who is answered: everyone (the kubelet's probes; see `Request.trusted`), everyone unless pages
+are protected too (scrapers), or only authenticated clients (those who read what jobs do)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a route may look at: the query's parameters and the two Accept headers.
+    """What a route can use: the query's parameters and the two Accept headers.
 
-    `trusted` means that the reader may see what pages contain. It is not so on open paths where
-    pages are protected and no credentials were shown.
+    `trusted` means that the reader may see the contents of pages. It is false on open paths if
+    pages are protected and no credentials were presented.
     """
 
     query: Mapping[str, Sequence[str]]
@@ -31,7 +31,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer: whole (`bytes`) or in pieces, which then are sent as they come.
+    """An answer: a whole body (`bytes`), or pieces that are sent as they arrive.
 
     `compress` allows the server to compress the pieces; whole bodies are sent as they are.
     """
@@ -45,7 +45,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How a path is answered; answers of `heavy` ones are long and few may be sent at once."""
+    """How a path is answered; answers of `heavy` routes are long, and few are sent at once."""
 
     answer: Callable[[Request], Response]
     access: Access = "api"
@@ -53,5 +53,5 @@ class Route:
 
 
 def sentence(status: int, text: str) -> Response:
-    """Answer with one sentence of our own; text of a request is never part of it."""
+    """Return an answer of one sentence of our own; it never contains text from a request."""
     return Response(status, TEXT_TYPE, f"{text}\n".encode())

@@ -23,20 +23,20 @@ from rankscope_agent.web.routes import Route
 
 log = logging.getLogger(__name__)
 
-HANDSHAKE_SECONDS = 10.0  # TLS takes two round trips; what takes longer holds a place for nothing
+HANDSHAKE_SECONDS = 10.0  # TLS takes two round trips; anything slower holds a slot for nothing
 
 
 class WebServer(HTTPServer):
-    """A threading server with bounded connections that listens on IPv6 and IPv4 at once.
+    """A threading server with limited connections that listens on IPv6 and IPv4 at once.
 
     Args:
-        listen: where.
+        listen: the address to listen on.
         routes: every path that is answered.
-        guard: who is answered.
-        name: what the server calls itself.
+        guard: decides which requests are answered.
+        name: the server's name for itself.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: listening on the address fails.
     """
 
     request_queue_size = BACKLOG
@@ -54,14 +54,14 @@ class WebServer(HTTPServer):
         self._site = Site(routes, guard, name, loopback=loopback)
         self._slots = self._site.slots
         self._refusals = Refusals()
-        # Handlers are made by `_serve`, which knows their places.
+        # Handlers are created by `_serve`, which knows their slots.
         super().__init__(address, socketserver.BaseRequestHandler)
-        # A peer that resets its connection before it is accepted must not make accept() wait.
+        # A peer that resets its connection before it is accepted must not block accept().
         self.socket.setblocking(False)
 
     @property
     def url(self) -> str:
-        """The address really listened on."""
+        """The actual address of the server."""
         return url_of(self.server_address, "https" if self.guard.secure else "http")
 
     def server_bind(self) -> None:
@@ -75,7 +75,7 @@ class WebServer(HTTPServer):
         """Accept a connection.
 
         Raises:
-            OSError: there is none any longer, or no descriptor for it; then one is made free.
+            OSError: it is gone, or there is no descriptor for it; then one is freed.
         """
         try:
             return super().get_request()
@@ -86,7 +86,7 @@ class WebServer(HTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own, or turn it away when there are too many."""
+        """Serve a connection in its own thread, or reject it if there are too many."""
         slot = self._slots.acquire(str(client_address[0]), request)
         if slot is None:
             self._reject(request)
@@ -94,27 +94,27 @@ class WebServer(HTTPServer):
         thread = threading.Thread(target=self._serve, args=(slot, client_address), daemon=True)
         try:
             thread.start()
-        except BaseException:  # no thread was started, so none will give the place back
+        except BaseException:  # no thread was started, so none will release the slot
             self._slots.release(slot)
             raise
 
     def service_actions(self) -> None:
-        """Close what was turned away, twice a second or more often."""
+        """Close rejected connections, twice a second or more often."""
         self._refusals.sweep()
 
     def server_close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         super().server_close()
         self._refusals.close()
 
     def _reject(self, connection: socket.socket) -> None:
-        if self.guard.secure:  # who waits for a handshake could not read it
+        if self.guard.secure:  # a peer that waits for a handshake could not read it
             connection.close()
         else:
             self._refusals.add(connection)
 
     def _serve(self, slot: Slot, address: Any) -> None:
-        """Secure a connection if that is asked for, serve it and give its place back."""
+        """Secure a connection if required, serve it and release its slot."""
         try:
             if self._secure(slot, address):
                 Handler(slot, address, self, self._site)
@@ -125,7 +125,7 @@ class WebServer(HTTPServer):
             self.shutdown_request(slot.connection)
 
     def _secure(self, slot: Slot, address: Any) -> bool:
-        """Shake hands where that is asked for; False if the connection is not to be served."""
+        """Perform the handshake if required; return False if the connection must not be served."""
         context = self.guard.context()
         if context is None:
             return True
@@ -140,12 +140,12 @@ class WebServer(HTTPServer):
             log.debug("TLS with %s failed: %s", address, error)
             return False
         if not self.guard.admits(secured):
-            log.debug("the certificate of %s is not one of client_allowed_sans", address)
+            log.debug("the certificate of %s is not in client_allowed_sans", address)
             return False
         return True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what ended a connection; peers that went away are nothing to worry about."""
+        """Log what ended a connection; peers that disconnected are only logged for debugging."""
         error = sys.exc_info()[1]
         if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
             log.debug("connection from %s ended: %s", client_address, error)

@@ -1,4 +1,4 @@
-"""A socket with a deadline that holds however slowly the peer sends or reads."""
+"""A socket with a deadline that applies however slowly the peer sends or reads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class TimedSocket(io.RawIOBase):
-    """Both directions of a socket as a raw stream, which raises TimeoutError past its deadline.
+    """Both directions of a socket as a raw stream that raises TimeoutError after its deadline.
 
-    A timeout of the socket alone counts from byte to byte: a peer that sends one every 29 seconds
-    would hold its place for hours.
+    The timeout of a socket applies to each byte: a peer that sends one every 29 seconds would hold
+    its slot for hours.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -23,22 +23,22 @@ class TimedSocket(io.RawIOBase):
         self._deadline = time.monotonic()
 
     def allow(self, seconds: float) -> None:
-        """Set the deadline anew, counted from now."""
+        """Set a new deadline, counted from now."""
         self._deadline = time.monotonic() + seconds
 
     def readable(self) -> bool:
-        """Return True: peers send."""
+        """Return True, because peers send."""
         return True
 
     def writable(self) -> bool:
-        """Return True: peers take."""
+        """Return True, because peers receive."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Read what is there.
+        """Read what is available.
 
         Raises:
-            TimeoutError: nothing came before the deadline.
+            TimeoutError: nothing arrived before the deadline.
         """
         self._wind()
         return self._connection.recv_into(buffer)
@@ -47,7 +47,7 @@ class TimedSocket(io.RawIOBase):
         """Send all of it.
 
         Raises:
-            TimeoutError: not all was taken before the deadline.
+            TimeoutError: not everything was received before the deadline.
         """
         self._wind()
         with memoryview(data) as view:
@@ -57,5 +57,5 @@ class TimedSocket(io.RawIOBase):
     def _wind(self) -> None:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("the peer has used up its time")
+            raise TimeoutError("the peer exceeded its time limit")
         self._connection.settimeout(left)

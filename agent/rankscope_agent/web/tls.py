@@ -21,10 +21,10 @@ _SAN_KINDS = ("DNS", "IP Address", "email", "URI")
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Make the context of a server.
+    """Create the context of a server.
 
     Raises:
-        ValueError: a file cannot be used; the text names the files.
+        ValueError: a file is invalid; the text names the files.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
@@ -32,7 +32,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     try:
         if settings.ciphers:
             context.set_ciphers(":".join(settings.ciphers))
-        # A password is never asked for on a terminal: an encrypted key is refused instead.
+        # A password is never requested on a terminal: an encrypted key is rejected instead.
         context.load_cert_chain(settings.cert_file, settings.key_file, password=lambda: b"")
         if settings.client_ca_file is not None:
             context.load_verify_locations(settings.client_ca_file)
@@ -44,12 +44,12 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def is_certified(connection: ssl.SSLSocket) -> bool:
-    """Return True if the client has shown a certificate that its authority has signed."""
+    """Return True if the client presented a certificate signed by its authority."""
     return bool(connection.getpeercert())
 
 
 def speaks_for(connection: ssl.SSLSocket, allowed: tuple[str, ...]) -> bool:
-    """Return True if a client's certificate names an allowed subject; without a list, all are."""
+    """Return True if a client's certificate names an allowed subject; without a list, any may."""
     certificate: Mapping[str, Any] = connection.getpeercert() or {}
     names = [
         str(name) for kind, name in certificate.get("subjectAltName", ()) if kind in _SAN_KINDS

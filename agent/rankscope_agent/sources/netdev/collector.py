@@ -1,8 +1,8 @@
 """The node's network interfaces: state, traffic, errors, pauses and congestion, and its TCP.
 
 Interfaces come from the node's sysfs and /proc/1/net, which show the node's network in a pod too.
-What only a socket in that network can ask for (drivers' statistics, link events) is there where
-the agent runs in it (hostNetwork, or no container), and absent elsewhere.
+What only a socket in that network can query (drivers' statistics, link events) is available if the
+agent runs in it (hostNetwork, or no container), and absent otherwise.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SLOW_SECONDS = 10.0
-"""How often interfaces are looked for, drivers and PCI devices asked and tables read: some drivers
-ask their firmware for each answer, and no scrape comes more often."""
+"""Time between two scans for interfaces, queries of drivers and PCI devices and readings of tables:
+some drivers query their firmware for each answer, and no scrape comes more often."""
 
 MAX_TABLE_BYTES = 1 << 16  # /proc/net/netstat has some 6 KB
 
@@ -60,7 +60,7 @@ TCP_EVENTS: tuple[tuple[str, str], ...] = (
 
 
 def create(config: Config) -> NetdevCollector:
-    """Make the collector of the node's interfaces."""
+    """Create the collector of the node's interfaces."""
     inside = in_node_network(config.procfs, config.sysfs)
     return NetdevCollector(
         config.sysfs,
@@ -73,19 +73,19 @@ def create(config: Config) -> NetdevCollector:
 
 
 def interface_limit() -> int:
-    """Return of how many interfaces the files may be kept open."""
+    """Return the number of interfaces whose files may be kept open."""
     return min(MAX_SHOWN, share("netdev") // FILES_KEPT)
 
 
 def _host_links() -> HostLinks | None:
     try:
-        # pyroute2 takes some 12 MiB: only an agent in the node's own network has a use for it.
+        # pyroute2 takes some 12 MiB: only an agent in the node's own network needs it.
         with NETLINK_IMPORT:
             from rankscope_agent.sources.netdev.host_links import open_host_links
 
         return open_host_links()
     except (OSError, ImportError) as error:
-        log.info("nothing by netlink (link events, error details, firmware): %s", error)
+        log.info("netlink not available (link events, error details, firmware): %s", error)
     return None
 
 
@@ -94,11 +94,11 @@ class NetdevCollector:
 
     Args:
         sysfs: the node's sysfs.
-        net: the folder with the node's network tables, None where only a pod's are to be had.
-        ethtool: asks drivers, None outside of the node's network.
-        links: what netlink tells, None outside of the node's network.
-        clock: gives the Unix time in seconds.
-        everything: show interfaces one by one that are neither hardware nor bonds.
+        net: the directory with the node's network tables; None if only a pod's are available.
+        ethtool: queries drivers; None outside of the node's network.
+        links: queries netlink; None outside of the node's network.
+        clock: returns the Unix time in seconds.
+        everything: whether to export interfaces individually that are neither hardware nor bonds.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class NetdevCollector:
         self._slow_samples: tuple[Sample, ...] = ()
 
     def collect(self) -> Iterator[Sample]:
-        """Yield what the interfaces say.
+        """Yield the series of the interfaces.
 
         Raises:
-            NoData: no interface of the node can be seen.
+            NoData: no interface of the node is visible.
         """
         now = self._clock()
         gone = any(files.gone for files in self._files.values())
@@ -148,7 +148,7 @@ class NetdevCollector:
         yield from self._slow_samples
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         for files in self._files.values():
             files.close()
         for source in (self._ethtool, self._links):
@@ -190,7 +190,7 @@ class NetdevCollector:
         return parse_net_dev(self._read_table("dev", MAX_NET_DEV_BYTES))
 
     def _read_table(self, name: str, limit: int = MAX_TABLE_BYTES) -> str:
-        """Return the text of a network table, empty where there is none."""
+        """Return the text of a network table; empty if there is none."""
         with contextlib.suppress(OSError):
             if self._net is not None:
                 return read_bytes(self._net / name, limit).decode("utf-8", "replace")
@@ -217,7 +217,7 @@ class NetdevCollector:
                 yield Sample(metrics.TCP_EVENTS, (event,), extended[name])
 
     def _details(self, shown: Sequence[Interface]) -> Iterator[Sample]:
-        """Yield detailed errors: in one answer by netlink where that can be asked."""
+        """Yield detailed errors: in one answer by netlink if possible."""
         by_name = self._details_by_netlink()
         for interface in shown:
             counts = by_name.get(interface.name)

@@ -1,7 +1,7 @@
 """Counters of interfaces: exported ones through open descriptors, all others summed up.
 
-Statistics of sysfs are those of the network that the sysfs was mounted in, so a pod that has the
-node's reads the node's.
+Statistics in sysfs are those of the network in which the sysfs was mounted, so a pod with the
+node's sysfs reads the node's.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rankscope_agent.sources.netdev.interfaces import Interface
 from rankscope_agent.sources.netdev.tables import Traffic, parse_count, parse_speed
 
 OTHER = "other"
-"""The device that stands for all interfaces that are not shown one by one."""
+"""The device that stands for all interfaces that are not exported individually."""
 
 NUMBER_BYTES = 32
 
 STATES_UP = ("up", "unknown")
-"""Operational states of RFC 2863 in which an interface may carry data; drivers that do not keep
+"""Operational states of RFC 2863 in which an interface may carry data; drivers that do not maintain
 the state leave it unknown."""
 
 MAX_NET_DEV_BYTES = 4 << 20  # /proc/net/dev of some 30,000 interfaces
@@ -56,19 +56,19 @@ DETAILS = (
     "tx_window_errors",
     "collisions",
 )
-"""Fields of struct rtnl_link_stats64 that say more about an error."""
+"""Fields of struct rtnl_link_stats64 that describe an error in more detail."""
 
 
 FILES_KEPT = 1 + len(CARRIER) + len(TRAFFIC) + len(FAULTS)
-"""Files of one interface under descriptors of their own; its speed is read by its path."""
+"""Files of one interface with their own descriptors; its speed is read by path."""
 
 
 class InterfaceFiles:
-    """The files of one shown interface, kept open while it is there.
+    """The files of one exported interface, kept open as long as it exists.
 
     Args:
-        interface: whose.
-        keep: there are descriptors for them; otherwise they are opened each time.
+        interface: the interface.
+        keep: whether there are descriptors for them; otherwise they are opened each time.
     """
 
     def __init__(self, interface: Interface, *, keep: bool = True) -> None:
@@ -79,16 +79,16 @@ class InterfaceFiles:
         self._missing: set[str] = set()
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         for descriptor in self._kept.values():
             os.close(descriptor)
         self._kept.clear()
 
     def samples(self, fallback: Traffic | None) -> Iterator[Sample]:
-        """Read the interface and yield what it says.
+        """Read the interface and yield its series.
 
         Args:
-            fallback: its counters by /proc/net/dev, for where sysfs has none.
+            fallback: its counters from /proc/net/dev, for those that sysfs lacks.
         """
         name = self.interface.name
         state = self._text("operstate")
@@ -105,7 +105,7 @@ class InterfaceFiles:
             yield from self._count(file, metric, labels, given, at_zero=not self.interface.rdma)
 
     def details(self) -> Mapping[str, int]:
-        """Return the detailed errors that sysfs counts."""
+        """Return the detailed errors in sysfs."""
         path = self.interface.path / "statistics"
         counts = {name: parse_count(_read(path / name)) for name in DETAILS}
         return {name: count for name, count in counts.items() if count is not None}
@@ -131,10 +131,10 @@ class InterfaceFiles:
             yield Sample(metric, (self.interface.name, *labels), count)
 
     def _text(self, file: str, *, keep: bool = True) -> str:
-        """Return a file's text, empty where there is none now.
+        """Return a file's text; empty if there is currently none.
 
-        A file that is not there is not looked for again. The speed is read by its path: while the
-        link is down reading it fails (EINVAL), which must not be mistaken for its absence.
+        A missing file is not looked for again. The speed is read by path: while the link is down
+        reading it fails (EINVAL), which must not be mistaken for its absence.
         """
         path = self.interface.path / file
         if not keep:
@@ -155,7 +155,7 @@ class InterfaceFiles:
 
     def _forget(self, file: str) -> None:
         descriptor = self._kept.pop(file, None)
-        if descriptor is not None:  # it was there: the interface has gone
+        if descriptor is not None:  # it existed before: the interface is gone
             os.close(descriptor)
             self.gone = True
         self._missing.add(file)
@@ -183,10 +183,10 @@ def _by_name(traffic: Traffic | None) -> Mapping[str, int]:
 
 
 class OtherInterfaces:
-    """The sum over all interfaces that are not shown one by one.
+    """The sum over all interfaces that are not exported individually.
 
-    What each one counted is added up, not what they stand at: an interface that goes with its pod
-    would take its count with it, and the sum would look reset.
+    Increases are added up, not absolute values: an interface that disappears with its pod would
+    take its count with it, and the sum would look reset.
     """
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class OtherInterfaces:
         self._sums: dict[str, int] = {}
 
     def add(self, table: Mapping[str, Traffic]) -> None:
-        """Add what these interfaces have counted since the last call."""
+        """Add what these interfaces have counted since the previous call."""
         last, self._last = self._last, {}
         for name, traffic in table.items():
             counts = _by_name(traffic)

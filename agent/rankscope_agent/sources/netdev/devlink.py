@@ -1,8 +1,8 @@
 """Firmware and health of adapters through the generic netlink family "devlink".
 
-pyroute2 has the socket and the table of attributes; the requests for information and for health
-reporters are made here. Layouts: the kernel's include/uapi/linux/devlink.h. Imported only in the
-node's network.
+pyroute2 provides the socket and the table of attributes; the requests for information and for
+health reporters are defined here. Layouts: the kernel's include/uapi/linux/devlink.h. Imported only
+in the node's network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rankscope_agent.sources.netdev.netlink import refused_as_os_error
 
 PCI_BUS = "pci"
 FIRMWARE = ("fw", "fw.version", "fw.mgmt")
-"""Names that drivers give the version of their firmware, the most general one first (the kernel's
+"""Drivers' names for the version of their firmware, the most general one first (the kernel's
 Documentation/networking/devlink/devlink-info.rst)."""
 
 HEALTHY = 0  # DEVLINK_HEALTH_REPORTER_STATE_HEALTHY
@@ -26,7 +26,7 @@ HEALTHY = 0  # DEVLINK_HEALTH_REPORTER_STATE_HEALTHY
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter's driver and firmware; texts are empty where it does not say."""
+    """An adapter's driver and firmware; empty if it does not report them."""
 
     pci: str
     driver: str
@@ -38,8 +38,8 @@ class Reporter:
     """One of an adapter's health reporters, such as `fw_fatal` and `tx` of mlx5.
 
     Args:
-        healthy: false from an error until its recovery.
-        errors: how many it has reported since the driver was loaded.
+        healthy: false from an error until recovery.
+        errors: number of errors reported since the driver was loaded.
     """
 
     pci: str
@@ -49,7 +49,7 @@ class Reporter:
 
 
 class _AsyncDevlink(AsyncDevlinkSocket):
-    module_err_level = "debug"  # a kernel without devlink is no error of the agent's
+    module_err_level = "debug"  # a kernel without devlink is not an error
 
     async def dump(self, command: str) -> Any:
         message = devlinkcmd()
@@ -60,9 +60,9 @@ class _AsyncDevlink(AsyncDevlinkSocket):
 
 
 class Devlink(DevlinkSocket):
-    """Asks about all adapters at once.
+    """Queries all adapters at once.
 
-    Every method raises OSError where the kernel has no such family or refuses.
+    Every method raises OSError if the kernel lacks the family or refuses.
     """
 
     async_class = _AsyncDevlink
@@ -82,7 +82,7 @@ class Devlink(DevlinkSocket):
 
 
 def adapters_of(messages: Iterable[Any]) -> Iterator[Adapter]:
-    """Yield what answers to DEVLINK_CMD_INFO_GET say of adapters on PCI buses."""
+    """Yield the adapters on PCI buses from answers to DEVLINK_CMD_INFO_GET."""
     for message in messages:
         if message.get("DEVLINK_ATTR_BUS_NAME") == PCI_BUS:
             running = {
@@ -101,7 +101,7 @@ def adapters_of(messages: Iterable[Any]) -> Iterator[Adapter]:
 
 
 def reporters_of(messages: Iterable[Any]) -> Iterator[Reporter]:
-    """Yield what answers to DEVLINK_CMD_HEALTH_REPORTER_GET say of adapters on PCI buses."""
+    """Yield the reporters of adapters on PCI buses from DEVLINK_CMD_HEALTH_REPORTER_GET."""
     for message in messages:
         reporter = message.get("DEVLINK_ATTR_HEALTH_REPORTER")
         if reporter is not None and message.get("DEVLINK_ATTR_BUS_NAME") == PCI_BUS:

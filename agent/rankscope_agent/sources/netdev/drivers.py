@@ -17,11 +17,11 @@ from rankscope_agent.sources.pci.address import PCI_FUNCTION
 from rankscope_agent.sources.pci.link import read_errors, read_link
 
 MAX_ADAPTERS = 64
-"""PCI functions looked at, virtual ones not counted."""
+"""PCI functions that are read, not counting virtual ones."""
 
 
 def driver_statistics(ethtool: Ethtool, interfaces: Iterable[Interface]) -> Iterator[Sample]:
-    """Yield what the drivers of real interfaces count, where they count at all."""
+    """Yield the statistics of the drivers of real interfaces, if they have any."""
     for interface in interfaces:
         if interface.kind == "physical":
             with contextlib.suppress(OSError):
@@ -29,7 +29,7 @@ def driver_statistics(ethtool: Ethtool, interfaces: Iterable[Interface]) -> Iter
 
 
 def find_adapters(sysfs: Path, interfaces: Iterable[Interface]) -> Mapping[str, Path]:
-    """Return the PCI functions of network interfaces and RDMA devices, with their folders."""
+    """Return the PCI functions of network interfaces and RDMA devices, with their directories."""
     root = sysfs / "class" / "infiniband"
     owners = [interface.path for interface in interfaces]
     owners += [root / name for name in names_in(root, MAX_ADAPTERS)[0]]
@@ -45,10 +45,10 @@ def _is_adapter(device: Path) -> bool:
 
 
 class Adapters:
-    """The PCI links of adapters, and the errors that came on them.
+    """The PCI links of adapters, and their errors.
 
     Args:
-        everything: lanes and speeds are shown even where they are as they should be.
+        everything: whether to export lanes and speeds even if they are at their maximum.
     """
 
     def __init__(self, *, everything: bool) -> None:

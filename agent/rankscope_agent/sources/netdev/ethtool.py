@@ -1,4 +1,4 @@
-"""Driver statistics through the SIOCETHTOOL ioctl, which needs no privilege.
+"""Driver statistics through the SIOCETHTOOL ioctl, which requires no privilege.
 
 Layouts and numbers: the kernel's include/uapi/linux/ethtool.h and sockios.h.
 """
@@ -15,14 +15,14 @@ SIOCETHTOOL = 0x8946
 GET_STRINGS, GET_STATISTICS, GET_SET_SIZES = 0x1B, 0x1D, 0x37
 STATISTICS_SET = 1  # ETH_SS_STATS
 NAME_BYTES = 32  # ETH_GSTRING_LEN
-INTERFACE_NAME_BYTES = 16  # IFNAMSIZ, its ending NUL included
+INTERFACE_NAME_BYTES = 16  # IFNAMSIZ, including the terminating NUL
 
 MAX_STATISTICS = 16_384
-"""Statistics of one interface that are read: mlx5 with 256 queues has some 10,000."""
+"""Statistics read per interface: mlx5 with 256 queues has some 10,000."""
 
 SLACK = 2
-"""How much more room than asked for is given: the kernel writes as many values as the driver has
-by then, and a driver whose queues are just being changed has others than a moment ago."""
+"""How much more space than requested is provided: the kernel writes as many values as the driver
+has by then, which may differ while its queues are being reconfigured."""
 
 MIN_CAPACITY = 256
 
@@ -32,21 +32,21 @@ _HEADER = struct.Struct("=II")
 
 
 class Ethtool:
-    """Asks drivers in the network of this process; names are asked for once per size."""
+    """Queries drivers in the network of this process; names are requested once per size."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._names: dict[str, Sequence[str]] = {}
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self._socket.close()
 
     def statistics(self, interface: str) -> Mapping[str, int]:
-        """Return a driver's statistics by its names; of equal names the first stands.
+        """Return a driver's statistics by name; of equal names the first counts.
 
         Raises:
-            OSError: there is no such interface, or its driver has none (EOPNOTSUPP).
+            OSError: the interface does not exist, or its driver has none (EOPNOTSUPP).
         """
         count = self._count(interface)
         if not 0 < count <= MAX_STATISTICS:
@@ -87,7 +87,7 @@ class Ethtool:
     def _ask(self, interface: str, request: array.array[int]) -> None:
         name = interface.encode()
         if len(name) >= INTERFACE_NAME_BYTES:
-            raise OSError(f"{interface!r} is no name of an interface")
+            raise OSError(f"{interface!r} is not the name of an interface")
         address, _ = request.buffer_info()
         fcntl.ioctl(self._socket.fileno(), SIOCETHTOOL, _IFREQ.pack(name, address))
 

@@ -1,6 +1,6 @@
 """Which driver statistics are exported: an allow-list, because a port has hundreds.
 
-Names of mlx5: the kernel's Documentation/networking/device_drivers/ethernet/mellanox/mlx5. Of
+Names of mlx5: the kernel's Documentation/networking/device_drivers/ethernet/mellanox/mlx5. Those of
 bnxt_en, ice and ena: their *_ethtool.c.
 """
 
@@ -20,10 +20,10 @@ _DIRECTIONS = {"rx": "receive", "tx": "transmit"}
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Names of one meaning; groups `direction` and `priority` become labels.
+    """Names with one meaning; groups `direction` and `priority` become labels.
 
     Args:
-        factor: what values are multiplied with to be in base units.
+        factor: converts values to base units.
     """
 
     names: re.Pattern[str]
@@ -83,18 +83,18 @@ PHY_NAMES = frozenset(
         "rx_missed",
     )
 )
-"""Statistics that become `PHY_EVENTS` under their own name."""
+"""Statistics that become `PHY_EVENTS` under their own names."""
 
 FROM_THE_START = frozenset((metrics.PAUSE_STORMS.name, metrics.LIMITED.name))
-"""Series that are shown while they are zero, if the driver has them."""
+"""Series that are exported even if zero, if the driver has them."""
 
 ALWAYS_SHOWN = frozenset(("link_down_events_phy", "rx_discards_phy"))
 
 
 def labelled(device: str, statistics: Mapping[str, int]) -> Iterator[Sample]:
-    """Yield the series of a driver's statistics; what is not on the list is left out.
+    """Yield the series of a driver's statistics; those not in the list are left out.
 
-    Two names of one meaning give one series: the first in the driver's order.
+    Two names with one meaning give one series: the first in the driver's order.
     """
     seen: set[tuple[str, tuple[str, ...]]] = set()
     for name, value in statistics.items():

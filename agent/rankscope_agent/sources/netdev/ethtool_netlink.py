@@ -1,7 +1,8 @@
 """Link modes, error correction and pause frames through the generic netlink family "ethtool".
 
-pyroute2 has the socket and link modes; the two messages that it lacks are declared here by the
-numbers of the kernel's include/uapi/linux/ethtool_netlink.h. Imported only in the node's network.
+pyroute2 provides the socket and link modes; the two messages that it lacks are declared here with
+the numbers in the kernel's include/uapi/linux/ethtool_netlink.h. Imported only in the node's
+network.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SPEED = re.compile(r"(\d+)base")
 
 
 class PauseMessage(genlmsg):
-    """Pause frames for the whole link: what is switched on, and how many were sent and received."""
+    """Pause frames of the whole link: what is switched on, and how many were sent and received."""
 
     nla_map = (
         ("ETHTOOL_A_PAUSE_UNSPEC", "none"),
@@ -47,7 +48,7 @@ class PauseMessage(genlmsg):
     ethtoolheader = ethtoolheader
 
     class statistics(nla):  # noqa: N801 - the name that nla_map gives it
-        """How many frames there were."""
+        """The numbers of frames."""
 
         nla_flags = NLA_F_NESTED
         nla_map = (
@@ -59,7 +60,7 @@ class PauseMessage(genlmsg):
 
 
 class FecMessage(genlmsg):
-    """Forward error correction: the mode in use, and the blocks that were and were not repaired."""
+    """Forward error correction: the mode in use, and numbers of (un)corrected blocks."""
 
     nla_map = (
         ("ETHTOOL_A_FEC_UNSPEC", "none"),
@@ -73,7 +74,7 @@ class FecMessage(genlmsg):
     ethtoolbitset = ethtoolbitset
 
     class statistics(nla):  # noqa: N801 - the name that nla_map gives it
-        """Arrays of u64: the port's total first, then what each lane counted."""
+        """Arrays of u64: the port's total first, then the counts of each lane."""
 
         nla_flags = NLA_F_NESTED
         nla_map = (
@@ -87,14 +88,14 @@ class FecMessage(genlmsg):
 
 @dataclass(frozen=True, slots=True)
 class Fec:
-    """Blocks of one port, None where its driver does not count them."""
+    """Blocks of one port; None if its driver does not count them."""
 
     corrected: int | None
     uncorrectable: int | None
 
 
 class _AsyncEthtool(AsyncNlEthtool):
-    module_err_level = "debug"  # a kernel without the family is no error of the agent's
+    module_err_level = "debug"  # a kernel without the family is not an error
 
     async def ask(self, message: Any, command: int, header: str, ifname: str) -> Any:
         message["cmd"], message["version"] = command, ETHTOOL_GENL_VERSION
@@ -106,29 +107,29 @@ class _AsyncEthtool(AsyncNlEthtool):
 
 
 class EthtoolNetlink(NlEthtool):
-    """Asks about one interface at a time.
+    """Queries one interface at a time.
 
-    Every method raises OSError where the kernel has no such family or the driver no such answer.
+    Every method raises OSError if the kernel lacks the family or the driver the answer.
     """
 
     async_class = _AsyncEthtool
 
     def fec(self, interface: str) -> Fec:
-        """Return what error correction repaired and could not repair."""
+        """Return the numbers of corrected and uncorrected blocks."""
         return fec_of(self._first(FecMessage(), FEC_GET, "ETHTOOL_A_FEC_HEADER", interface))
 
     def pause_frames(self, interface: str) -> Mapping[str, int]:
-        """Return pause frames by direction, `receive` and `transmit`, those that are counted."""
+        """Return pause frames by direction, `receive` and `transmit`, as far as counted."""
         message = self._first(PauseMessage(), PAUSE_GET, "ETHTOOL_A_PAUSE_HEADER", interface)
         return pauses_of(message)
 
     def fastest_mode(self, interface: str) -> float | None:
-        """Return the bytes per second of the fastest mode that the port offers, if it names any."""
+        """Return the bytes per second of the fastest mode on offer; None if none is named."""
         with refused_as_os_error():
             return fastest_of(self.get_linkmode(interface)[0])
 
     def speed(self, interface: str) -> float | None:
-        """Return the negotiated bytes per second, None while unknown."""
+        """Return the negotiated bytes per second; None while unknown."""
         with refused_as_os_error():
             return speed_of(self.get_linkmode(interface)[0])
 
@@ -167,7 +168,7 @@ def pauses_of(message: Any) -> Mapping[str, int]:
 
 
 def fastest_of(message: Any) -> float | None:
-    """Return the bytes per second of the fastest advertised mode, as "100000baseCR4/Full" says."""
+    """Return the bytes per second of the fastest advertised mode, such as "100000baseCR4/Full"."""
     modes = message.get("ETHTOOL_A_LINKMODES_OURS")
     bits = modes.get("ETHTOOL_A_BITSET_BITS") if modes is not None else None
     speeds = [

@@ -1,7 +1,7 @@
-"""Samples of links and adapters that need a netlink socket in the node's network namespace.
+"""Samples of links and adapters that require a netlink socket in the node's network namespace.
 
-Each question that the kernel or a driver refuses is not asked again while the agent runs: some
-drivers write a line to the kernel's log for every attempt.
+A query that the kernel or a driver refuses is not repeated while the agent runs: some drivers write
+a line to the kernel's log for every attempt.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from rankscope_agent.sources.netdev.netlink import LinkMonitor
 log = logging.getLogger(__name__)
 
 MAX_REPORTERS = 1024
-"""Health reporters looked at: 64 adapters have some 5 each, and some drivers one for each port."""
+"""Health reporters that are read: 64 adapters have some 5 each, and some drivers one per port."""
 
 NAME_LENGTH = 64
 
 
 class Ports(Protocol):
-    """Answers about single interfaces; OSError where there is none."""
+    """Queries about single interfaces; OSError if there is no answer."""
 
     def fec(self, interface: str) -> Fec:
-        """Return what error correction repaired and could not repair."""
+        """Return the numbers of corrected and uncorrected blocks."""
         ...
 
     def pause_frames(self, interface: str) -> Mapping[str, int]:
@@ -49,7 +49,7 @@ class Ports(Protocol):
 
 
 class Boards(Protocol):
-    """Answers about all adapters; OSError where there is none."""
+    """Queries about all adapters; OSError if there is no answer."""
 
     def adapters(self) -> Iterable[Adapter]:
         """Return drivers and firmware."""
@@ -65,10 +65,10 @@ class Boards(Protocol):
 
 
 class Links(Protocol):
-    """Hears of changes and answers about all interfaces; OSError where it cannot."""
+    """Receives changes and queries all interfaces; OSError if it cannot."""
 
     def changed(self) -> Iterator[str]:
-        """Yield the interfaces whose state changed since the last call."""
+        """Yield the interfaces whose state has changed since the previous call."""
         ...
 
     def details(self) -> Mapping[int, Mapping[str, int]]:
@@ -88,7 +88,7 @@ def open_host_links() -> HostLinks:
     """Open the sockets in the network of this process.
 
     Raises:
-        OSError: the kernel has no rtnetlink socket to give.
+        OSError: the kernel provides no rtnetlink socket.
     """
     return HostLinks(LinkMonitor(), EthtoolNetlink(), Devlink())
 
@@ -115,7 +115,7 @@ class HostLinks:
             source.close()
 
     def changed(self) -> Iterator[str]:
-        """Yield the interfaces whose state or carrier changed since the last call."""
+        """Yield the interfaces whose state or carrier has changed since the previous call."""
         return self._links.changed()
 
     def details(self) -> Mapping[int, Mapping[str, int]]:
@@ -130,7 +130,7 @@ class HostLinks:
         """Yield addresses, modes, error correction, pauses, firmware and health.
 
         Args:
-            shown: interfaces shown one by one.
+            shown: interfaces that are exported individually.
             indices: of interfaces by name.
         """
         yield from self._addresses(shown, indices)
@@ -170,7 +170,7 @@ class HostLinks:
         yield from _health(self._ask("reporters", "", lambda: [*self._boards.reporters()]) or ())
 
     def _ask(self, question: str, of: str, ask: Callable[[], Answer]) -> Answer | None:
-        """Return an answer, None where it was refused now or before."""
+        """Return an answer; None if it was refused, now or before."""
         if (question, of) in self._refused:
             return None
         try:
@@ -182,7 +182,7 @@ class HostLinks:
 
 
 def _health(reporters: Iterable[Reporter]) -> Iterator[Sample]:
-    """Yield each adapter's errors together, and by name the reporters that are in error now."""
+    """Yield each adapter's total errors, and by name the reporters that are currently in error."""
     errors: dict[str, int] = defaultdict(int)
     for reporter in itertools.islice(reporters, MAX_REPORTERS):
         errors[reporter.pci] += reporter.errors

@@ -1,8 +1,8 @@
 """Links of another network namespace: their kind, state, MTU and speed, by netlink.
 
-A socket belongs to the network that its thread was in when it was made, so a thread of its own
-enters the namespace, asks and ends; no other thread of the agent ever leaves the node's network.
-pyroute2 speaks netlink: imported only where the agent runs in the node's own network.
+A socket belongs to the network that its thread was in when it was created, so a separate thread
+enters the namespace, queries it and ends; no other thread of the agent ever leaves the node's
+network. pyroute2 handles netlink: imported only if the agent runs in the node's own network.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from rankscope_agent.sources.netdev.netlink import refused_as_os_error
 HARDWARE = "hardware"
 
 MAX_KIND = 15
-"""Characters of a kind of link; the kernel's longest is ip6erspan or vti6, names of modules."""
+"""Characters of a kind of link; the kernel's longest are names of modules such as ip6erspan."""
 
 
 class InsideLink(NamedTuple):
-    """An interface as its own network describes it.
+    """An interface as described by its own network.
 
     Args:
         kind: the kernel's word for a software interface, `hardware` for a device.
-        mtu: bytes, None where the kernel is silent.
-        up: None where the driver does not keep the operational state.
-        speed: bytes per second, None while unknown.
+        mtu: bytes; None if the kernel does not report it.
+        up: None if the driver does not maintain the operational state.
+        speed: bytes per second; None while unknown.
     """
 
     name: str
@@ -42,12 +42,12 @@ class InsideLink(NamedTuple):
 
 
 class Visit(threading.Thread):
-    """One look into a namespace.
+    """One visit to a namespace.
 
     Args:
-        namespace: a descriptor of it, which the visit closes: a caller that waits no longer
-            must not close it under a thread that has yet to enter.
-        names: interfaces to ask about; a namespace may hold any number of others.
+        namespace: a descriptor of it, which the visit closes: a caller that has stopped waiting
+            must not close it before the thread has entered.
+        names: interfaces to query; a namespace may contain any number of others.
     """
 
     def __init__(self, namespace: int, names: Sequence[str]) -> None:
@@ -58,7 +58,7 @@ class Visit(threading.Thread):
         self.refusal: OSError | None = None
 
     def run(self) -> None:
-        """Enter, ask and end; what the kernel refuses is kept in `refusal`."""
+        """Enter the namespace, query it and end; a refusal by the kernel is kept in `refusal`."""
         try:
             netns.setns(self._namespace, flags=0, fork=False)
             self.links = tuple(links_here(self._names))
@@ -69,10 +69,10 @@ class Visit(threading.Thread):
 
 
 def links_here(names: Sequence[str]) -> Iterator[InsideLink]:
-    """Yield what the network of the calling thread says of interfaces; absent ones are left out.
+    """Yield the interfaces in the calling thread's network; absent ones are left out.
 
     Raises:
-        OSError: the kernel has no socket to give.
+        OSError: the kernel provides no socket.
     """
     with contextlib.closing(IPRoute()) as route, contextlib.closing(EthtoolNetlink()) as ports:
         for name in names:
@@ -85,7 +85,7 @@ def _link(route: Any, ports: EthtoolNetlink, name: str) -> InsideLink:
         message = route.link("get", ifname=name)[0]
     try:
         speed = ports.speed(name)
-    except OSError:  # a driver that knows of no speed, as of macvlan over a link that is down
+    except OSError:  # a driver that does not know its speed, as macvlan over a link that is down
         speed = None
     return inside_link(message, name, speed)
 

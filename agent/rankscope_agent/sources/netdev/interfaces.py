@@ -16,10 +16,10 @@ from rankscope_agent.sources.pci.address import PCI_FUNCTION
 Kind = Literal["physical", "bond", "virtual"]
 
 MAX_INTERFACES = 8192
-"""Interfaces looked at; a node has a few for each pod."""
+"""Interfaces that are read; a node has a few per pod."""
 
 MAX_SHOWN = 32
-"""Interfaces shown one by one: eight adapters of two ports, twice over."""
+"""Interfaces exported individually: eight adapters of two ports, twice over."""
 
 LOOPBACK = "lo"
 
@@ -31,10 +31,10 @@ class Interface:
     """One interface.
 
     Args:
-        path: its folder in sysfs.
+        path: its directory in sysfs.
         kind: real hardware, a bond, or neither.
-        pci: its PCI function, empty where it has none.
-        rdma: whether the same adapter is an RDMA device, which carries what matters.
+        pci: its PCI function; empty if it has none.
+        rdma: whether the same adapter is an RDMA device, which carries the training traffic.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Interface:
 
 
 def list_interfaces(sysfs: Path, *, virtual: bool) -> tuple[Sequence[Interface], int]:
-    """Return the interfaces to show one by one, and how many others there are.
+    """Return the interfaces to export individually, and the number of others.
 
     Args:
         sysfs: the node's sysfs.
-        virtual: show those that are neither hardware nor bonds as well, after the others.
+        virtual: whether to include those that are neither hardware nor bonds, after the others.
     """
     root = sysfs / "class" / "net"
     names, beyond = names_in(root, MAX_INTERFACES)
@@ -66,7 +66,7 @@ def _interface(path: Path) -> Interface | None:
         return None
     device = path / "device"
     is_bond = (path / "bonding").is_dir()
-    if not device.exists():  # a veth pair, a bridge, a bond: each further look is a system call
+    if not device.exists():  # a veth pair, a bridge, a bond: each further check is a system call
         return Interface(path.name, path, "bond" if is_bond else "virtual", "", rdma=False)
     kind: Kind = "virtual"
     if is_bond:
@@ -85,7 +85,7 @@ def _is_representor(path: Path) -> bool:
 
 
 def describe(interface: Interface) -> Iterator[Sample]:
-    """Yield what changes rarely: what the interface is, its bond's slaves, its ECN switches."""
+    """Yield what rarely changes: the interface's properties, bond slaves and ECN switches."""
     path = interface.path
     numa = read_text(path / "device" / "numa_node")
     master = resolved(path / "master") if (path / "master").exists() else None
@@ -117,7 +117,7 @@ def _bond(interface: Interface) -> Iterator[Sample]:
 
 
 def _slave_is_up(bond: Path, slave: str) -> bool:
-    """Ask both names that kernels have had for a bond's link to its slave."""
+    """Try both names that kernels have used for a bond's link to its slave."""
     paths = (bond / f"lower_{slave}", bond / f"slave_{slave}")
     return any(read_text(path / "bonding_slave" / "mii_status") == "up" for path in paths)
 

@@ -1,8 +1,8 @@
 """Whose network namespace the agent sees: the node's, or only that of its own pod.
 
-A pod's eth0 must never be taken for the node's. What tells: the inode of the initial PID namespace,
-which is the same in every kernel; a procfs or sysfs that was mounted from the node; and hardware,
-which a pod's own sysfs does not show.
+A pod's eth0 must never be mistaken for the node's. These distinguish them: the inode of the initial
+PID namespace, which is the same in every kernel; a procfs or sysfs that was mounted from the node;
+and hardware, which a pod's own sysfs does not show.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from rankscope_agent.sources.pid_namespace import OWN_PROCFS, shows_node_process
 OWN_SYSFS = Path("/sys")
 
 NETLINK_IMPORT = threading.Lock()
-"""Held while pyroute2 is imported: its modules import each other, and where two collectors' threads
-begin at different ones, one of them meets a half-made module."""
+"""Held while pyroute2 is imported: its modules import each other, and if two collectors' threads
+start with different ones, one of them sees a half-initialised module."""
 
 CAP_SYS_ADMIN, CAP_SYS_PTRACE = 21, 19  # include/uapi/linux/capability.h
 
 MAX_LOOKED_AT = 8192
-"""Interfaces looked at; a node has a few for each pod."""
+"""Interfaces that are read; a node has a few per pod."""
 
 
 def node_net(procfs: Path) -> Path | None:
-    """Return the folder with the node's network tables, None where only a pod's are to be had.
+    """Return the directory with the node's network tables; None if only a pod's are available.
 
-    A folder named `net` that is no link is a recorded one: on a real procfs it links to the
-    reader's own.
+    A directory named `net` that is not a link belongs to a recording: in a real procfs it links to
+    the reader's own.
     """
     if (procfs / "1" / "net").is_dir():
         return procfs / "1" / "net" if shows_node_processes(procfs) else None
@@ -42,7 +42,8 @@ def in_node_network(
 ) -> bool:
     """Return True if this process's sockets and this sysfs show the node's network.
 
-    There is one sysfs file system per network, so two mounts of the same network are of one device.
+    There is one sysfs file system per network, so two mounts of the same network have the same
+    device.
     """
     try:
         if sysfs.stat().st_dev != own_sysfs.stat().st_dev:
@@ -53,7 +54,7 @@ def in_node_network(
         try:
             theirs = (procfs / "1" / "ns" / "net").stat()
             ours = (own_procfs / "self" / "ns" / "net").stat()
-        except OSError:  # process 1 may not be looked at
+        except OSError:  # process 1 may not be read
             return sysfs != own_sysfs or has_hardware(sysfs)
         return (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino)
     return has_hardware(sysfs)
@@ -69,8 +70,8 @@ def has_hardware(sysfs: Path) -> bool:
 def may_enter_networks(procfs: Path, sysfs: Path, own_procfs: Path = OWN_PROCFS) -> bool:
     """Return True if this process is in the node's network and may enter those of pods.
 
-    setns(2) takes CAP_SYS_ADMIN, and finding the namespace of another user's process the right to
-    trace it (CAP_SYS_PTRACE).
+    setns(2) requires CAP_SYS_ADMIN, and opening the namespace of another user's process the right
+    to trace it (CAP_SYS_PTRACE).
     """
     held = effective_capabilities(read_text(own_procfs / "self" / "status"))
     needed = 1 << CAP_SYS_ADMIN | 1 << CAP_SYS_PTRACE
@@ -82,7 +83,7 @@ def may_enter_networks(procfs: Path, sysfs: Path, own_procfs: Path = OWN_PROCFS)
 
 
 def effective_capabilities(status: str) -> int:
-    """Read the effective capabilities, a bit each, in /proc/PID/status; 0 where there are none."""
+    """Read the effective capabilities, one bit each, in /proc/PID/status; 0 if there are none."""
     for line in status.splitlines():
         name, _, value = line.partition(":")
         if name == "CapEff":

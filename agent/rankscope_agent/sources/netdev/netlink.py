@@ -1,7 +1,7 @@
 """Link events, addresses and error counters through rtnetlink, in this process's network namespace.
 
-pyroute2 speaks netlink. It takes some 12 MiB, so that this module is imported only where the agent
-runs in the node's own network. The socket for events never blocks.
+pyroute2 handles netlink. It takes some 12 MiB, so this module is imported only if the agent runs in
+the node's own network. The socket for events never blocks.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ RECEIVE_BYTES = 1 << 16
 """The kernel's largest rtnetlink message fits."""
 
 BUFFER_BYTES = 1 << 20
-"""Space for some 700 events between two looks; if it overflows the kernel says so once."""
+"""Space for some 700 events between two readings; if it overflows, the kernel reports that once."""
 
 MAX_MESSAGES = 4096
-"""Datagrams taken at one look: a node that makes links faster is read at the next ones."""
+"""Datagrams read at a time; if links are created faster, the rest is read next time."""
 
 FAMILIES: Mapping[int, str] = {socket.AF_INET: "ipv4", socket.AF_INET6: "ipv6"}
 
 
 @contextlib.contextmanager
 def refused_as_os_error() -> Iterator[None]:
-    """Turn the kernel's refusal, which pyroute2 has a class of its own for, into an OSError."""
+    """Convert the kernel's refusal, for which pyroute2 has its own class, to an OSError."""
     try:
         yield
     except NetlinkError as error:
@@ -44,7 +44,7 @@ def refused_as_os_error() -> Iterator[None]:
 
 
 class LinkState(NamedTuple):
-    """An interface's state in one event; carrier and state are None where the kernel is silent."""
+    """An interface's state in one event; carrier and state are None if not reported."""
 
     name: str
     carrier: bool | None
@@ -52,7 +52,7 @@ class LinkState(NamedTuple):
 
 
 class LinkMonitor:
-    """Hears of links that change, and asks for addresses and statistics."""
+    """Receives changes of links, and queries addresses and statistics."""
 
     def __init__(self) -> None:
         self._events = _open_events()
@@ -66,9 +66,9 @@ class LinkMonitor:
         self._route.close()
 
     def changed(self) -> Iterator[str]:
-        """Yield the interfaces whose state or carrier changed since the last call.
+        """Yield the interfaces whose state or carrier has changed since the previous call.
 
-        An interface's first event is a change: nothing is sent about one that stays as it is.
+        An interface's first event is a change: none is sent for one that stays as it is.
         """
         for data in self._arrived():
             for state in link_states(self._parser.parse(data)):
@@ -88,13 +88,13 @@ class LinkMonitor:
             return dict(statistics(self._route.stats("dump", filter_mask=LINK_64)))
 
     def addresses(self) -> Mapping[tuple[int, str], int]:
-        """Return how many addresses interfaces have, by index and family.
+        """Return the number of addresses of interfaces, by index and family.
 
-        Link-local addresses and those of the host itself do not count: no peer on another node is
-        reached by them without further ado.
+        Link-local addresses and those of the host itself do not count: by themselves they do not
+        reach a peer on another node.
 
         Raises:
-            OSError: as of `details`.
+            OSError: as in `details`.
         """
         with refused_as_os_error():
             return usable_addresses(self._route.get_addr())
@@ -107,7 +107,7 @@ class LinkMonitor:
             yield data
 
     def _next(self) -> bytes | None:
-        """Return the next datagram, None when there is none, empty when events were lost."""
+        """Return the next datagram; None if there is none, empty if events were lost."""
         try:
             return self._events.recv(RECEIVE_BYTES)
         except BlockingIOError:
@@ -119,7 +119,7 @@ class LinkMonitor:
 
 
 def link_states(messages: Iterable[Any]) -> Iterator[LinkState]:
-    """Yield the states in a datagram's link messages; others are left out."""
+    """Yield the states in a datagram's link messages; other messages are skipped."""
     for message in messages:
         name = message.get("IFLA_IFNAME") if message.get("event") == "RTM_NEWLINK" else None
         if name:

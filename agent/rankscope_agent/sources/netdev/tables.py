@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_COUNTER = 2**64 - 2
-"""Largest count taken; all bits set is what drivers without the counter may say."""
+"""Largest count accepted; drivers without the counter may return all bits set."""
 
 BYTES_PER_MEGABIT = 1e6 / 8
 
@@ -17,7 +17,7 @@ _TX_OFFSET = 8
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Counters of one interface; `dropped` of /proc/net/dev has missed frames in it."""
+    """Counters of one interface; `dropped` in /proc/net/dev includes missed frames."""
 
     receive_bytes: int
     transmit_bytes: int
@@ -28,7 +28,7 @@ class Traffic:
 
 
 def parse_net_dev(text: str) -> Mapping[str, Traffic]:
-    """Read /proc/net/dev; lines of another form are left out."""
+    """Read /proc/net/dev; lines of another format are left out."""
     found = {}
     for line in text.splitlines():
         name, colon, rest = line.rpartition(":")
@@ -58,7 +58,7 @@ def parse_paired_table(text: str) -> Mapping[str, Mapping[str, int]]:
 
 
 def parse_count(text: str) -> int | None:
-    """Read a counter; None for what is no count, is negative, or is beyond 64 bits."""
+    """Read a counter; return None for anything else, negative numbers, or more than 64 bits."""
     if not (text.isascii() and text.isdigit()) or len(text) > 20:
         return None
     value = int(text)
@@ -66,6 +66,6 @@ def parse_count(text: str) -> int | None:
 
 
 def parse_speed(text: str) -> float | None:
-    """Turn megabits into bytes per second; None while unknown (-1, or 2^32 - 1 in old kernels)."""
+    """Convert megabits to bytes per second; None if unknown (-1, or 2^32 - 1 in old kernels)."""
     value = parse_count(text)
     return None if value is None or value in (0, 2**32 - 1) else value * BYTES_PER_MEGABIT

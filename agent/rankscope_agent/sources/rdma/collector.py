@@ -1,6 +1,7 @@
 """Counters of RDMA ports: traffic, errors, retransmissions, congestion, link changes, GPUDirect.
 
-Read from /sys/class/infiniband, which needs no privilege and shows the node's ports in a pod too.
+They are read from /sys/class/infiniband, which requires no privilege and shows the node's ports in
+a pod too.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from rankscope_agent.sources.rdma import gpudirect
 from rankscope_agent.sources.rdma.tree import RdmaTree
 
 RESCAN_SECONDS = 10.0
-"""How often devices and files are looked for: a hot-plugged adapter is seen within the next scrape,
+"""Time between two scans for devices and files: a hot-plugged adapter is seen by the next scrape,
 and listing 16 ports takes some 5 ms."""
 
 
 def create(config: Config) -> RdmaCollector:
-    """Make the collector of the node's RDMA ports."""
+    """Create the collector of the node's RDMA ports."""
     tree = RdmaTree(config.sysfs, share("rdma"), everything=config.once)
     release = read_text(config.procfs / "sys" / "kernel" / "osrelease")
     return RdmaCollector(tree, config.sysfs, time.monotonic, release)
@@ -34,8 +35,8 @@ class RdmaCollector:
 
     Args:
         tree: the ports.
-        sysfs: the node's sysfs, for what to say when there are none.
-        clock: gives seconds that never go back.
+        sysfs: the node's sysfs, for the message if there are no ports.
+        clock: returns monotonic seconds.
         kernel_release: of the node, as uname gives it.
     """
 
@@ -50,11 +51,11 @@ class RdmaCollector:
         self._gpudirect: Sequence[Sample] = ()
 
     def collect(self) -> Sequence[Sample]:
-        """Return what the ports say.
+        """Return the series of the ports.
 
         Raises:
             NoData: the node shows no RDMA device.
-            PermissionError: it may have some, and does not let the agent look.
+            PermissionError: it may have some, but denies access.
         """
         now = self._clock()
         if now - self._scanned >= RESCAN_SECONDS or self._tree.changed:
@@ -69,13 +70,13 @@ class RdmaCollector:
         """Return which part of the path to devices is missing.
 
         Raises:
-            PermissionError: it is there and may not be listed.
+            PermissionError: it exists but may not be listed.
         """
         classes = self._sysfs / "class"
         try:
             has_devices = classes / "infiniband" in classes.iterdir()
         except (FileNotFoundError, NotADirectoryError):
-            return f"{self._sysfs} is no sysfs; say where the node's is with --path.sysfs"
+            return f"{self._sysfs} is not a sysfs; set the path of the node's with --path.sysfs"
         if has_devices:
             next((classes / "infiniband").iterdir(), None)
         return f"no RDMA device in {classes}/infiniband"

@@ -16,17 +16,17 @@ COUNTER_BYTES = 32
 
 
 class CounterFile:
-    """A counter as it stood at the last look; `sample` is None while there is nothing to show.
+    """A counter as last read; `sample` is None while there is nothing to export.
 
-    `saturated` is the mark of a counter that stands at the end of its bits, else None.
+    `saturated` is the key of a counter at the end of its range, else None.
 
-    A counter that has not changed keeps its sample, which is most of what a quiet port costs.
+    A counter that has not changed keeps its sample, which is most of the cost of a quiet port.
 
     Args:
         path: the file.
-        rule: what it becomes.
-        identity: values of the labels that name the device, or the device and port.
-        everything: whether it is shown while it is zero, whatever the rule says.
+        rule: its conversion.
+        identity: values of the labels for the device, or for device and port.
+        everything: whether to export it while it is zero, whatever the rule says.
     """
 
     __slots__ = (
@@ -60,11 +60,11 @@ class CounterFile:
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
-        """The series that this file feeds."""
+        """The series that this file provides."""
         return self.rule.metric.name, self._labels
 
     def open(self) -> None:
-        """Keep a descriptor of the file.
+        """Open a descriptor of the file.
 
         Raises:
             OSError: the file is gone or cannot be opened.
@@ -73,13 +73,13 @@ class CounterFile:
             self.descriptor = os.open(self.path, FLAGS)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
 
     def read(self) -> None:
-        """Look at the file.
+        """Read the file.
 
         Raises:
             OSError: it is gone, or the driver refuses to read it.
@@ -92,12 +92,12 @@ class CounterFile:
             self.take(raw)
 
     def forget(self) -> None:
-        """Show nothing, as what was read last holds no more."""
+        """Drop the sample, because the last text no longer holds."""
         self.raw = b""
         self.value = self.sample = self.saturated = None
 
     def take(self, raw: bytes) -> None:
-        """Record a text that differs from the last one."""
+        """Process a text that differs from the previous one."""
         self.raw = raw
         self.value = value = parse_count(raw)
         if value is not None and (value or self._shown_at_zero) and not self._hidden:

@@ -1,7 +1,7 @@
 """The counters of one port or device: which files exist and can be read.
 
-A file whose reading fails is not read again for as long as the port exists, and a folder in which
-nothing can be read is given up after two attempts: each failing read makes some drivers write a
+A file that cannot be read is not read again as long as the port exists, and a directory in which
+nothing can be read is abandoned after two attempts: each failing read makes some drivers write a
 line to the kernel log (mlx5: `ACCESS_REG(0x805) ... failed`), every second, for as long as one
 reads.
 """
@@ -24,32 +24,32 @@ from rankscope_agent.sources.rdma.names import LIFESPAN, Rule, own_name
 log = logging.getLogger(__name__)
 
 FAILURES_TO_GIVE_UP = 2
-"""Failing reads in a folder, none having succeeded, after which the rest is not tried: one may be
-a bad file, two in a row are a function that may not ask its adapter."""
+"""Failed reads in a directory without a successful one after which the rest is not tried: one may
+be a bad file, two in a row are a function that may not query its adapter."""
 
 MAX_FILES = 256
-"""Counter files read of one folder: hfi1, which has the most, has about 200."""
+"""Counter files read of one directory: hfi1, which has the most, has about 200."""
 
 MAX_SERIES = 96
-"""Series of one port from its counters: mlx5 has up to 60, bnxt_re up to 90 if nothing is zero."""
+"""Series of one port from its counters: mlx5 has up to 60, bnxt_re up to 90 if none is zero."""
 
 GONE = (errno.ENODEV, errno.ENOENT, errno.ENXIO, errno.ENOTDIR)
 """The device or file has been removed: nothing failed, and nothing was written to the kernel
 log."""
 
 PASSING = (errno.EINTR, errno.EAGAIN, *EXHAUSTED)
-"""Failures that say nothing of the file: it is read again the next time."""
+"""Failures that say nothing about the file: it is read again the next time."""
 
 RuleOf = Callable[[str], Rule | None]
 
 
 @dataclass(frozen=True, slots=True)
 class CounterFolder:
-    """A folder of counter files.
+    """A directory of counter files.
 
     Args:
-        path: where it is.
-        rule_of: says what a file of it becomes.
+        path: its path.
+        rule_of: returns the conversion of a file.
     """
 
     path: Path
@@ -59,14 +59,14 @@ class CounterFolder:
 class Counters:
     """The counters under one identity, all read back to back.
 
-    That order matters: a driver answers a port's hardware counters from one query as long as they
+    The order matters: a driver answers a port's hardware counters from one query as long as they
     are read within its lifespan, 10 ms by default.
 
     Args:
-        folders: where counters are, first the one that wins where two count the same.
-        identity: values of the labels that name the device, or the device and port.
-        everything: whether counters are shown while they are zero.
-        may_keep: says whether one more descriptor may be kept.
+        folders: directories of counters; if two count the same, the first one is used.
+        identity: values of the labels for the device, or for device and port.
+        everything: whether to export counters while they are zero.
+        may_keep: returns whether one more descriptor may be kept.
     """
 
     def __init__(
@@ -92,21 +92,21 @@ class Counters:
 
     @property
     def unreadable(self) -> int:
-        """How many files are not read any longer, as reading them or their like failed."""
+        """Number of files that are no longer read because reading them or their kind failed."""
         return len(self._failed)
 
     @property
     def descriptors(self) -> int:
-        """How many descriptors are kept."""
+        """Number of descriptors kept."""
         return sum(file.descriptor is not None for file in self._files)
 
     def value(self, name: str) -> int | None:
-        """Return the count of a file of that name, None where there is none."""
+        """Return the count in a file of that name; None if there is none."""
         file = self._by_name.get(name)
         return None if file is None else file.value
 
     def refresh(self) -> None:
-        """Find the files that have come, gone or been replaced since the last look."""
+        """Find files that have appeared, disappeared or been replaced since the last scan."""
         listed = tuple(self._list(folder) for folder in self._folders)
         kept = (file.descriptor for file in self._files if file.descriptor is not None)
         if listed == self._listed and not self.gone and not any(is_stale(fd) for fd in kept):
@@ -117,12 +117,12 @@ class Counters:
         self._keep(self._find(listed))
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         for file in self._files:
             file.close()
 
     def samples(self) -> list[Sample]:
-        """Read all files and return what they say; what cannot be read costs itself only."""
+        """Read all files and return their samples; one that cannot be read only costs itself."""
         failed = self._read()
         if failed:
             self._drop(failed)
@@ -134,13 +134,13 @@ class Counters:
         return taken[:MAX_SERIES]
 
     def saturated(self) -> list[Sample]:
-        """Return the marks of counters that stand at the end of their bits."""
+        """Return the keys of counters at the end of their range."""
         return [file.saturated for file in self._files if file.saturated is not None]
 
     def _read(self) -> list[CounterFile]:
         """Read all files; return those that failed.
 
-        This loop is what a look costs, so it does `CounterFile.read` on the spot.
+        This loop is most of the cost of a reading, so it contains `CounterFile.read` inline.
         """
         failed: list[CounterFile] = []
         pread = os.pread
@@ -178,7 +178,7 @@ class Counters:
         return found
 
     def _admit(self, folder: CounterFolder, names: Iterable[str]) -> Iterator[CounterFile]:
-        """Yield the files of a folder that can be read; each is read once to find out."""
+        """Yield the files of a directory that can be read; each is read once to find out."""
         succeeded, failures = False, 0
         for name in names:
             path = folder.path / name
@@ -206,7 +206,7 @@ class Counters:
         if self._may_keep():
             try:
                 file.open()
-            except OSError:  # reading it will say the same
+            except OSError:  # reading it again would fail as well
                 file.descriptor = None
         return file
 
@@ -220,7 +220,7 @@ class Counters:
         failed.append(file)
 
     def _drop(self, failed: list[CounterFile]) -> None:
-        """Read these files no more, nor their neighbours if none of a folder could be read."""
+        """Stop reading these files, and the whole directory if none of it could be read."""
         for file in failed:
             file.close()
             self._blame(file.path, None)
@@ -232,7 +232,7 @@ class Counters:
         self._keep([file for file in self._files if file not in dropped])
 
     def _blame(self, path: Path, error: OSError | None) -> bool:
-        """Remember a file that failed; return whether it did, rather than went."""
+        """Remember a file that failed; return False if it has merely disappeared."""
         if error is not None and error.errno in (*GONE, *PASSING):
             self.gone = self.gone or error.errno in GONE
             return False
@@ -243,4 +243,4 @@ class Counters:
     def _stop(self, folder: Path) -> None:
         if folder not in self._stopped:
             self._stopped.add(folder)
-            log.warning("nothing in %s can be read; it is not read again", folder)
+            log.warning("no file in %s can be read; none is read again", folder)

@@ -1,6 +1,6 @@
-"""Whether RDMA adapters can reach the memory of NVIDIA GPUs, by what the kernel has loaded.
+"""Whether RDMA adapters can access the memory of NVIDIA GPUs, by what the kernel has loaded.
 
-Nothing is opened and no call is tried: that NCCL can do it is for NCCL's log to say.
+Nothing is opened and no call is tried: whether NCCL uses it is shown by NCCL's log.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ PEER_MEMORY = (
     "kernel/mm/memory_peers/nv_mem_nc/version",
     "module/nvidia_peermem/version",
 )
-"""Any of these is enough for NCCL (src/transport/net_ib/gdr.cc): the last is today's module, the
-others are what earlier ones leave below MLNX_OFED's."""
+"""Any of these is sufficient for NCCL (src/transport/net_ib/gdr.cc): the last is today's module,
+the others are remnants of earlier ones under MLNX_OFED's."""
 
 DMA_BUF_KERNEL = (5, 12)
-"""RDMA takes memory by DMA-BUF from Linux 5.12 on (ib_umem_dmabuf_get)."""
+"""RDMA accepts DMA-BUF memory from Linux 5.12 on (ib_umem_dmabuf_get)."""
 
 PROPRIETARY = "P"
-"""Among a module's taints (Documentation/ABI/testing/sysfs-module): NVIDIA's open module exports
+"""One of a module's taints (Documentation/ABI/testing/sysfs-module): NVIDIA's open module exports
 memory as DMA-BUF, the proprietary one does not."""
 
 OWN_WAY = "efa"
-"""This driver reaches GPUs by itself, without either."""
+"""This driver accesses GPUs by itself, without either."""
 
 
 def samples(sysfs: Path, kernel_release: str) -> Iterator[Sample]:
-    """Yield the ways that are there; nothing without an NVIDIA driver or without adapters for it.
+    """Yield the available ways; nothing without an NVIDIA driver or without suitable adapters.
 
     Args:
         sysfs: the node's.
-        kernel_release: as uname gives it.
+        kernel_release: as returned by uname.
     """
     driver = sysfs / "module" / "nvidia"
     if not driver.is_dir() or not _takes_either(sysfs / "class" / "infiniband"):

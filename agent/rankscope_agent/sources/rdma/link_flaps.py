@@ -1,14 +1,14 @@
 """Counts a link's flaps, as observed and as counted by the port.
 
-The port's own counter stops at 255 and some drivers have none; the state as seen once a second
-misses what is shorter. Both are summed, and the larger sum stands.
+The port's own counter stops at 255 and some drivers have none; polling the state once a second
+misses shorter flaps. Both are summed, and the larger sum is used.
 """
 
 from __future__ import annotations
 
 
 class LinkFlaps:
-    """One link's flaps since it was first looked at."""
+    """The flaps of one link since it was first read."""
 
     __slots__ = ("_active", "_counted", "_downed", "_seen")
 
@@ -20,16 +20,16 @@ class LinkFlaps:
 
     @property
     def flaps(self) -> int:
-        """How often the link went down, as far as is known."""
+        """How often the link went down, as far as known."""
         return max(self._seen, self._counted)
 
     def observe(self, active: bool | None, downed: int | None) -> int:
-        """Record a link's state and of its port's count; return the flaps so far.
+        """Record a link's state and its port's count; return the flaps so far.
 
         Args:
-            active: whether the link carries data, None while that cannot be read.
-            downed: how often it went down by the port's count, None while that cannot be read. A
-                count that falls was reset: what it says since then is added.
+            active: whether the link carries data; None if unreadable.
+            downed: how often it went down according to the port; None if unreadable. A count that
+                decreases was reset: what it counts since then is added.
         """
         if active is not None:
             self._seen += self._active is True and not active

@@ -17,27 +17,29 @@ from rankscope_agent.contract.model import Metric
 Folder = Literal["counters", "counters_ext", "hw_counters"]
 
 FOLDERS: tuple[Folder, ...] = ("counters", "counters_ext", "hw_counters")
-"""Folders of a port that hold counters, first the one that wins where two count the same."""
+"""Directories of a port with counters; if two count the same, the first one is used."""
 
 WORD_BYTES = 4
-"""port_xmit_data and its kin count words of four bytes."""
+"""port_xmit_data and the like count words of four bytes."""
 
-LIFESPAN = "lifespan"  # no counter: how many milliseconds the driver keeps the values
+LIFESPAN = "lifespan"  # not a counter: for how many milliseconds the driver caches the values
 
 NIBBLE, BYTE, SHORT, WORD = 0xF, 0xFF, 0xFFFF, 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one counter file becomes.
+    """The conversion of one counter file.
 
     Args:
         metric: its series.
-        labels: values of the labels that follow device and port.
-        factor: what the file's number is multiplied with.
-        always: exported even while it is zero, as alerts and dashboards stand on it.
-        ceiling: where it stops by the specification, None where it wraps or is wide enough.
-        derived: follows from other counters, so that it is shown on request only.
+        labels: values of the labels after device and port.
+        factor: multiplies the number in the file.
+        always: whether to export it even while it is zero, because alerts and dashboards use it.
+        ceiling: the value at which it stops by the specification; None if it wraps or is wide
+            enough.
+        derived: whether it can be computed from other counters, so that it is exported on request
+            only.
     """
 
     metric: Metric
@@ -113,8 +115,8 @@ RETRANSMISSIONS: tuple[str, ...] = (
     "rcvd_rnr_err",
     "retry_exceeded_err",
 )
-"""Hardware counters that grow when packets are lost and sent again: exported from the start, each
-by the drivers that have it."""
+"""Hardware counters that increase when packets are lost and retransmitted: exported from the start,
+by each driver that has them."""
 
 
 def _congestion(kind: str) -> Rule:
@@ -136,7 +138,7 @@ _HW_COUNTERS: Mapping[str, Rule] = {
     "cnpHandled": _congestion("cnp_handled"),
     "cnpIgnored": Rule(metrics.CONGESTION, ("cnp_ignored",)),
     "RxECNMrkd": _congestion("ecn_marked"),
-    # Drivers without the port counters of the specification count traffic here.
+    # Drivers without the specification's port counters count traffic here.
     "tx_bytes": Rule(metrics.TRANSMIT_BYTES, (), always=True),
     "rx_bytes": Rule(metrics.RECEIVE_BYTES, (), always=True),
     "tx_pkts": Rule(metrics.TRANSMIT_PACKETS, (), always=True),
@@ -157,13 +159,13 @@ _RESOURCE = re.compile(r"(active|watermark|max)_")
 
 
 def rule_for(folder: Folder, name: str) -> Rule | None:
-    """Return what a counter file becomes, None for a name that fits no label."""
+    """Return the conversion of a counter file; None if its name cannot be a label."""
     known = _TABLES[folder].get(name)
     return known or own_name(name)
 
 
 def own_name(name: str) -> Rule | None:
-    """Return the rule for a counter under its driver's name, None for one that fits no label."""
+    """Return the conversion of a counter under its driver's name; None if that is no label."""
     if not _LABEL.fullmatch(name):
         return None
     if _RESOURCE.match(name):

@@ -28,10 +28,10 @@ DOWNED = "link_downed"
 
 
 class StatusFile:
-    """A small text of a port that changes rarely: `state`, `phys_state`, `rate`.
+    """A small text of a port that rarely changes: `state`, `phys_state`, `rate`.
 
-    Its descriptor is kept; where reading fails the text is empty and is not asked for again until
-    `refresh` finds the file anew.
+    Its descriptor is kept; if reading fails the text is empty and is not read again until `refresh`
+    reopens the file.
     """
 
     __slots__ = ("_descriptor", "_path", "_raw", "_refused", "text")
@@ -44,7 +44,7 @@ class StatusFile:
         self.text = ""
 
     def refresh(self) -> None:
-        """Open the file, anew if it was replaced."""
+        """Open the file, again if it was replaced."""
         if self._descriptor is not None and is_stale(self._descriptor):
             self.close()
         if self._descriptor is None and not self._refused:
@@ -54,7 +54,7 @@ class StatusFile:
                 self._raw, self.text = b"", ""
 
     def read(self) -> bool:
-        """Look at the file; return whether its text has changed."""
+        """Read the file; return whether its text has changed."""
         if self._descriptor is None:
             return False
         try:
@@ -70,21 +70,21 @@ class StatusFile:
         return True
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 class Port:
-    """A port as it is followed for as long as its folder exists.
+    """A port that is followed as long as its directory exists.
 
     Args:
-        path: its folder, `.../ports/1`.
+        path: its directory, `.../ports/1`.
         device: the device's name.
         number: the port's number, as text.
-        everything: whether counters are shown while they are zero.
-        may_keep: says whether one more descriptor may be kept.
+        everything: whether to export counters while they are zero.
+        may_keep: returns whether one more descriptor may be kept.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class Port:
 
     @property
     def gone(self) -> bool:
-        """Return True if something of the port vanished since the last `refresh`."""
+        """Return True if part of the port has disappeared since the last `refresh`."""
         return self.counters.gone
 
     def refresh(self) -> None:
-        """Find what has appeared or changed and is too rare to be looked for every second."""
+        """Find what has appeared or changed and is too rare to be checked every second."""
         for status in (self._state, self._physical, self._rate):
             status.refresh()
             status.read()
@@ -128,7 +128,7 @@ class Port:
         self._status_samples = tuple(self._status())
 
     def samples(self) -> list[Sample]:
-        """Read the port and return what it says."""
+        """Read the port and return its samples."""
         if self._state.read() | self._physical.read() | self._rate.read():
             self._status_samples = tuple(self._status())
         counters = self.counters
@@ -144,13 +144,13 @@ class Port:
         return taken
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         self.counters.close()
         for status in (self._state, self._physical, self._rate):
             status.close()
 
     def _rule(self, folder: Folder, name: str) -> Rule | None:
-        """Return what a counter file becomes; InfiniBand knows no DCQCN and counts none of it."""
+        """Return the conversion of a counter file; InfiniBand has no DCQCN, nor counts of it."""
         rule = rule_for(folder, name)
         if rule and rule.metric is metrics.CONGESTION and self._link_layer == "InfiniBand":
             return replace(rule, always=False)

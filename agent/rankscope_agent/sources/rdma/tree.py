@@ -19,24 +19,24 @@ from rankscope_agent.sources.rdma.values import label_text
 log = logging.getLogger(__name__)
 
 MAX_DEVICES = 512
-"""Devices looked at: eight adapters with 63 virtual functions each."""
+"""Devices that are read: eight adapters with 63 virtual functions each."""
 
 MAX_PORTS = 64
-"""Ports read: eight adapters, two ports each, four times over. Further ones, virtual functions
-first, are counted and not read."""
+"""Ports that are read: eight adapters, two ports each, four times over. Further ones, virtual
+functions first, are counted but not read."""
 
 MAX_PORTS_OF_DEVICE = 16
 
 PortKey = tuple[str, str, int]
-"""Device, port number, inode of the port's folder: a device that comes back is another one."""
+"""Device, port number, inode of the port's directory: a device that comes back is a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device and where it is.
+    """A device and its location.
 
     Args:
-        path: its folder.
+        path: its directory.
         virtual: whether it is a virtual function of another one.
     """
 
@@ -51,7 +51,7 @@ class RdmaTree:
     Args:
         sysfs: the node's sysfs.
         max_descriptors: how many descriptors may be kept; further files are opened each time.
-        everything: whether counters are shown while they are zero.
+        everything: whether to export counters while they are zero.
     """
 
     def __init__(self, sysfs: Path, max_descriptors: int, *, everything: bool) -> None:
@@ -71,12 +71,12 @@ class RdmaTree:
 
     @property
     def changed(self) -> bool:
-        """Return True if something vanished since the last `refresh`."""
+        """Return True if anything has disappeared since the last `refresh`."""
         ports = any(port.gone for port in self._ports.values())
         return ports or any(counters.gone for counters in self._devices.values())
 
     def refresh(self) -> None:
-        """Find the devices and ports that have come, gone or changed."""
+        """Find the devices and ports that have appeared, disappeared or changed."""
         devices = self._list_devices()
         self._info = tuple(_device_info(device) for device in devices)
         keys = list(self._list_ports(devices))
@@ -85,7 +85,7 @@ class RdmaTree:
         self._follow_devices(devices)
 
     def samples(self) -> list[Sample]:
-        """Read all ports and return what they say, ports one after the other."""
+        """Read all ports and return their samples, one port after another."""
         taken = list(self._info)
         for port in self._ports.values():
             taken += port.samples()
@@ -96,7 +96,7 @@ class RdmaTree:
         return taken
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         for port in self._ports.values():
             port.close()
         for counters in self._devices.values():
@@ -137,7 +137,7 @@ class RdmaTree:
             port.refresh()
 
     def _follow_devices(self, devices: list[Device]) -> None:
-        """Follow the counters that some drivers keep for a device instead of its ports."""
+        """Follow the counters that some drivers keep per device instead of per port."""
         before, self._devices = self._devices, {}
         for device in devices:
             folder = CounterFolder(device.path / "hw_counters", _device_rule)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 MAX_COUNTER = 2**64 - 2
-"""Largest count taken: all 64 bits set is what a failed read of the adapter looks like (-1)."""
+"""Largest count accepted: a failed read of the adapter returns all 64 bits set (-1)."""
 
 ACTIVE = 4  # IB_PORT_ACTIVE of the kernel's ib_verbs.h
 ACTIVE_STATES = (ACTIVE, 5)  # IB_PORT_ACTIVE_DEFER: active, with errors on the way down
@@ -24,7 +24,7 @@ _WORD = re.compile(r"[\w .:+/-]{1,128}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A link's rate, and its lanes (`4X`) and speed (`NDR`) where they are given, else empty."""
+    """A link's rate, and its lanes (`4X`) and speed (`NDR`), empty if not given."""
 
     bytes_per_second: float
     width: str
@@ -32,7 +32,7 @@ class Rate:
 
 
 def parse_count(raw: bytes) -> int | None:
-    """Read a counter; None for what is no count: `N/A (no PMA)`, negative, beyond 64 bits."""
+    """Read a counter; return None for anything else: `N/A (no PMA)`, negative, beyond 64 bits."""
     if not raw.strip().isdigit():
         return None
     value = int(raw)
@@ -55,6 +55,6 @@ def parse_rate(text: str) -> Rate | None:
 
 
 def label_text(text: str) -> str:
-    """Return a descriptive text as a label, empty where it is absent, long or odd."""
+    """Return a descriptive text as a label; empty if it is absent, long or odd."""
     stripped = text.strip()
     return stripped if _WORD.fullmatch(stripped) else ""

@@ -84,7 +84,7 @@ def test_selinux_is_known_by_the_label_of_a_process(tmp_path, label, selinux):
 
 def test_a_directory_that_is_no_sysfs_is_said_to_be_none(tmp_path):
     with running_agent(tmp_path, f"--path.sysfs={tmp_path}/logs") as agent:
-        assert f"Not seen: rdma: no data: {tmp_path}/logs is no sysfs" in ready(agent)
+        assert f"Not seen: rdma: no data: {tmp_path}/logs is not a sysfs" in ready(agent)
 
 
 def test_an_init_container_copies_a_probe_that_any_user_can_import(tmp_path):

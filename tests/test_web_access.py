@@ -260,11 +260,11 @@ def test_a_silent_tls_peer_is_dropped_in_time_and_holds_nobody_up(tmp_path, auth
         (TLS + "  client_allowed_sans: [x]", "RequireAndVerifyClientCert"),
         ("rate_limit: {burst: 3}", "rate_limit"),
         ("basic_auth_users: {p: plain-text}", "bcrypt"),
-        ("basic_auth_users: [p]", "no mapping"),
+        ("basic_auth_users: [p]", "not a mapping"),
         ("http_server_config: {headers: {Set-Cookie: x}}", "Set-Cookie"),
-        ('http_server_config: {headers: {X-Frame-Options: "a\\r\\nb"}}', "no line of ASCII"),
-        ("just text", "no mapping"),
-        ("{", "no YAML in line"),
+        ('http_server_config: {headers: {X-Frame-Options: "a\\r\\nb"}}', "not a line of ASCII"),
+        ("just text", "not a mapping"),
+        ("{", "not YAML in line"),
     ],
 )
 def test_a_configuration_that_cannot_be_obeyed_is_refused_by_name(tmp_path, text, complaint):

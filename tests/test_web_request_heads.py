@@ -67,7 +67,7 @@ def test_a_head_beyond_the_bound_is_a_431_whatever_it_is_made_of(opened, kind):
         answers = conversation(connection, BIG[kind])
     statuses = re.findall(rb"HTTP/1\.1 (\d+)", answers)
     assert statuses == ([b"200", b"431"] if kind == "behind another" else [b"431"])
-    assert answers.endswith(b"A request's head has 16384 bytes at most.\n")
+    assert answers.endswith(b"The head of a request may have at most 16384 bytes.\n")
     assert b"Connection: close" in answers
 
 

@@ -11,7 +11,7 @@ import pytest
 from rankscope_analyzers import cli
 
 PAGE = (Path(__file__).parents[1] / "docs" / "commands.md").read_text()
-COLUMNS = 100
+COLUMNS = 80
 
 FILES = dict(re.findall(r"^`([\w.-]+)`:\n\n```\w*\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 OUTPUTS = dict(re.findall(r"^```\n\$ rankscope (.*?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))

@@ -276,7 +276,7 @@ CASES: list[Case] = [
     ("numa", "warn", "request none", [changed({"limits cpu": GONE})]),
     ("numa", "warn", "1.5 CPUs", [changed({"limits cpu": "1500m"})]),
     ("numa", "fail", "above limit", [changed({"main resources requests": {"cpu": 65}})]),
-    ("nccl-variables", "pass", "all known", [JOB]),
+    ("nccl-variables", "pass", "known", [JOB]),
     ("nccl-variables", "warn", "no longer", [changed({"main +env": env(NCCL_LL_THRESHOLD=0)})]),
     ("nccl-variables", "warn", "no NCCL", [changed({"main +env": env(NCCL_TURBO_MODE=1)})]),
     ("nccl-variables", "fail", "ignores", [changed({"main +env": env(NCCL_SOKET_IFNAME="x")})]),

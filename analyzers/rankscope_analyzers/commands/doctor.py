@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from rankscope_analyzers.arguments.doctor import LOCAL_AGENT
 from rankscope_analyzers.command import InputError, print_json
@@ -31,6 +29,7 @@ from rankscope_analyzers.intake.environment_skew import (
     differences,
     of_listing,
 )
+from rankscope_analyzers.text import check_list
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.name_lists import SHOWN
 
@@ -175,7 +174,7 @@ def _show(
     silent: Sequence[str],
 ) -> None:
     for title, checks in sections:
-        console.print(_table(title, checks))
+        console.print(check_list.table(map(_row, checks), title))
     for item in skew:
         style = "red" if item.weight == "fail" else "yellow"
         text = f"Job {item.job_id}: {item.summary}. See {item.runbook}."
@@ -191,12 +190,6 @@ def _few(silent: Sequence[str]) -> Iterator[str]:
         yield f"{len(silent) - SHOWN} more agents"
 
 
-def _table(title: str, checks: Sequence[Check]) -> Table:
-    table = Table(title=escape(title), title_justify="left", box=None)
-    for name in ("source", "state", "what is known", "what brings it"):
-        table.add_column(name)
-    for check in checks:
-        style = STYLES[check.state]
-        cells = (check.source, f"[{style}]{check.state}[/]", escape(check.detail))
-        table.add_row(*cells, escape(check.remedy))
-    return table
+def _row(check: Check) -> check_list.Row:
+    style = STYLES[check.state]
+    return check_list.Row(check.state, style, check.source, check.detail, remedy=check.remedy)

@@ -24,10 +24,13 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo.run import DemoError
 from rankscope_analyzers.text.sanitize import name as inert
+from rankscope_analyzers.text.sanitize import visible
 
 STEPS = 1_000_000
 """Steps: more than anybody watches; the job ends with the demo."""
@@ -148,7 +151,7 @@ def _say(
         console.print(f"{name + ':':<17}{address}", soft_wrap=True)
     if "Grafana" not in addresses:
         where = generated / "dashboards"
-        console.print(f"Grafana is not installed; its dashboards are in {where}", soft_wrap=True)
+        console.print(f"Grafana is not installed; its dashboards are in\n  {where}", soft_wrap=True)
     until = "Ctrl-C stops it." if seconds is None else f"It stops after {seconds:.0f} s."
     console.print(f"Alerts wait for nothing here. {until}")
 
@@ -166,14 +169,16 @@ def _follow(
     while end is None or time.monotonic() < end:
         if job.poll() is not None:
             raise DemoError(f"the job ended: {demo.last_lines(folder / 'job.log')}")
-        for line in _alerts(alertmanager):
+        for line, summary in _alerts(alertmanager):
             if line not in seen:
                 console.print(line, soft_wrap=True, markup=False)
+                console.print(Padding(Text(summary), (0, 0, 0, 2)))
                 seen.add(line)
         time.sleep(POLL_SECONDS)
 
 
-def _alerts(alertmanager: str) -> Iterator[str]:
+def _alerts(alertmanager: str) -> Iterator[tuple[str, str]]:
+    """Yield which alerts fire, and the summary of each."""
     try:
         with urlopen(f"{alertmanager}/api/v2/alerts", timeout=demo.STOP_SECONDS) as answer:  # noqa: S310 - our own server
             alerts = json.load(answer)
@@ -184,7 +189,8 @@ def _alerts(alertmanager: str) -> Iterator[str]:
         subject = ", ".join(
             f"{key} {labels[key]}" for key in ("kind", "rank", "gpu") if key in labels
         )
-        yield inert(f"Alert {labels['alertname']}{f' ({subject})' if subject else ''}")
+        line = f"Alert {labels['alertname']}{f' ({subject})' if subject else ''}"
+        yield inert(line), visible(alert["annotations"].get("summary", ""))
 
 
 @contextmanager

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rich.markup import escape
 from rich.table import Table
 
 from rankscope_analyzers.preflight.checks import Result
 from rankscope_analyzers.preflight.job import Job
+from rankscope_analyzers.text import check_list
 from rankscope_analyzers.text.junit import Case, Suite, details, document
 
 FAILED, UNDECIDED = 2, 3
-STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}
+STYLES = {"fail": "red", "warn": "yellow", "skip": "cyan", "pass": "green"}
+"""In the order in which verdicts are shown."""
 
 
 class Checked(Protocol):
@@ -136,22 +137,26 @@ def exit_code(checked: Sequence[Checked], *, strict: bool) -> int:
 
 
 def table(one: Checked) -> Table:
-    """Return results for people, without what does not apply."""
-    drawn = Table(title=escape(one.title), title_justify="left", box=None)
-    for name in ("check", "verdict", "seen", "what to do"):
-        drawn.add_column(name, overflow="fold")
-    for result in one.results:
-        outcome = result.outcome
-        if outcome.verdict == "skip" and not outcome.undecided:
-            continue
-        advice = ". ".join(filter(None, (_expected(outcome.expected), outcome.remedy)))
-        verdict = f"[{STYLES[outcome.verdict]}]{outcome.verdict}[/]"
-        drawn.add_row(result.check.id, verdict, escape(outcome.seen), escape(advice))
-    return drawn
+    """Return results for people, the worst first, without what does not apply."""
+    order = list(STYLES)
+    shown = sorted(one.results, key=lambda result: order.index(result.outcome.verdict))
+    return check_list.table(map(_row, filter(_applies, shown)), one.title)
 
 
-def _expected(text: str) -> str:
-    return f"expected {text}" if text else ""
+def _applies(result: Result) -> bool:
+    return result.outcome.verdict != "skip" or result.outcome.undecided
+
+
+def _row(result: Result) -> check_list.Row:
+    outcome = result.outcome
+    return check_list.Row(
+        outcome.verdict,
+        STYLES[outcome.verdict],
+        result.check.id,
+        outcome.seen,
+        outcome.expected,
+        outcome.remedy,
+    )
 
 
 def summary(one: Checked) -> str:

@@ -37,7 +37,7 @@ def _nccl_variables(job: Job, role: Role) -> Outcome:
         raise UndecidedError(known.hidden)
     if not names:
         raise NotApplicableError("no NCCL variables are set")
-    return passed(f"{len(names)} variables, all known")
+    return passed("1 variable, known" if len(names) == 1 else f"{len(names)} variables, all known")
 
 
 def _nccl_debug(job: Job, role: Role) -> Outcome:

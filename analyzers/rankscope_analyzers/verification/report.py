@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rich.markup import escape
 from rich.table import Table
 
+from rankscope_analyzers.text import check_list
 from rankscope_analyzers.text.junit import Case, End, Suite, details, document
 from rankscope_analyzers.verification.criteria import Result
 from rankscope_analyzers.verification.judgement import Status
@@ -83,18 +83,19 @@ class Verification:
 
 def table(one: Verification) -> Table:
     """Return the results of the criteria for people."""
-    drawn = Table(box=None)
-    to_do = any(result.judgement.remedy for result in one.results)
-    for name in ("criterion", "status", "seen", *(["what to do"] if to_do else [])):
-        drawn.add_column(name, overflow="fold")
-    for result in one.results:
-        judgement = result.judgement
-        expected = f"expected {judgement.expected}" if judgement.expected else ""
-        advice = ". ".join(filter(None, (expected, judgement.remedy)))
-        status = f"[{STYLES[judgement.status]}]{judgement.status}[/]"
-        cells = [result.criterion.id, status, escape(judgement.seen), escape(advice)]
-        drawn.add_row(*cells[: len(drawn.columns)])
-    return drawn
+    return check_list.table(map(_row, one.results))
+
+
+def _row(result: Result) -> check_list.Row:
+    judgement = result.judgement
+    return check_list.Row(
+        judgement.status,
+        STYLES[judgement.status],
+        result.criterion.id,
+        judgement.seen,
+        judgement.expected,
+        judgement.remedy,
+    )
 
 
 def summary(one: Verification) -> str:

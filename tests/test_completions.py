@@ -21,7 +21,6 @@ from workload_objects import START, condition, kind, pod, thing
 
 ENDS_KEPT = 4096
 AFTER_END_SECONDS = 3600.0
-MOST_BYTES = 900 << 10
 LABELS = {"training.kubeflow.org/job-name": "train"}
 PATH = "/api/v1/namespaces/rankscope/configmaps/state"
 
@@ -376,10 +375,20 @@ def test_what_finds_no_room_is_left_out_and_the_ends_come_first():
     api = Api()
     store = ConfigMapStore(api, "state", "rankscope")
     store.read()
-    large = Part("job", "x", "y" * MOST_BYTES)
+    large = Part("job", "x", "y" * (500 << 10))
     assert store.write([Part(KEPT_AS, "", {}), large], 1.0) == 1
-    assert len(api.map["data"]["state"]) <= MOST_BYTES
     assert [part.kind for part in store.read().parts] == [KEPT_AS]
+
+
+def test_the_document_in_a_config_map_has_500_kib_at_most():
+    api = Api()
+    store = ConfigMapStore(api, "state", "rankscope")
+    store.read()
+    assert store.write([Part("job", "x", "")], 1.0) == 0
+    # The number of parts, of which there is one here, may take nine digits more.
+    empty = len(api.map["data"]["state"]) + 9
+    for size, left_out in ((500 << 10, 0), ((500 << 10) + 1, 1)):
+        assert store.write([Part("job", "x", "y" * (size - empty))], 1.0) == left_out
 
 
 def test_the_most_that_is_kept_fits_into_a_config_map():

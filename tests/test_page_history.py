@@ -5,6 +5,7 @@ import math
 import pytest
 
 from rankscope_agent.contract.metrics import agent, training
+from rankscope_analyzers.intake import page_columns
 from rankscope_analyzers.intake.page_columns import labels
 from rankscope_analyzers.intake.page_history import Page, PageHistory, from_pages
 
@@ -115,3 +116,26 @@ def test_labels_are_what_stands_between_the_braces():
         "c": '}, d="1"',
     }
     assert labels("garbage") == {}
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "kept"),
+    [
+        (page_columns.labels, 'rank="{}"', 16_384),
+        (page_columns._spans, (("rankscope_step_{}", 1),), 1024),
+    ],
+)
+def test_so_many_texts_of_labels_and_kinds_of_pages_are_kept_parsed(read, value, kept):
+    def numbered(number):
+        if isinstance(value, str):
+            return value.format(number)
+        return tuple((name.format(number), count) for name, count in value)
+
+    read.cache_clear()
+    first = read(numbered(0))
+    for number in range(1, kept):
+        read(numbered(number))
+    assert read(numbered(0)) is first
+    for number in range(1, kept + 1):
+        read(numbered(number))
+    assert read(numbered(0)) is not first

@@ -15,7 +15,6 @@ from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.isolation.boundary import ErrorLog
 from rankscope_analyzers.watch.exporter import FindingsExporter
-from rankscope_analyzers.watch.finding_series import KINDS_OF_A_JOB
 from rankscope_analyzers.watch.series import WatchSeries
 from test_incident_history import healthy, past, slow  # noqa: F401 - fixtures
 
@@ -120,7 +119,7 @@ def test_kinds_of_a_job_stay_bounded_whether_seen_or_not(slow, blind):  # noqa: 
     (first,) = slow.incidents
 
     def several(begin):
-        kinds = [f"kind_{begin + number}" for number in range(KINDS_OF_A_JOB)]
+        kinds = [f"kind_{begin + number}" for number in range(16)]
         return tuple(
             replace(
                 first,
@@ -134,7 +133,7 @@ def test_kinds_of_a_job_stay_bounded_whether_seen_or_not(slow, blind):  # noqa: 
     watch.update([replace(slow, incidents=several(0))], 1000.0)
     watch.update([replace(blind, incidents=several(8)[:12])], 1030.0)
     seen = exported(watch)[1]
-    assert len(seen) == KINDS_OF_A_JOB
+    assert len(seen) == 16
     assert set(seen) >= {f"kind_{8 + number}" for number in range(12)}
 
 

@@ -129,6 +129,14 @@ def test_accounts_of_the_thousand_jobs_that_were_seen_last_are_kept():
     assert list(goodput.kept()["jobs"]) == names[1:]
 
 
+@pytest.mark.parametrize(("later", "known"), [(7200.0, {"a", "b"}), (7201.0, {"b"})])
+def test_the_account_of_a_job_is_kept_for_two_hours_after_it_was_seen(later, known):
+    goodput = Goodput(60.0)
+    look(goodput, 1020.0, ("a", "b"))
+    look(goodput, 1020.0 + later, ("b",))
+    assert set(goodput.kept()["jobs"]) == known
+
+
 @pytest.mark.parametrize(("later", "shown"), [(899.0, {"a", "b"}), (901.0, {"b"})])
 def test_series_of_a_job_that_has_ended_go_long_before_it_is_forgotten(later, shown):
     goodput = Goodput(60.0)

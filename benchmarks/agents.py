@@ -36,8 +36,7 @@ def _agent(folder: Path, flags: Sequence[str]) -> Iterator[subprocess.Popen[byte
     own = [f"--node-name={folder.name}", f"--path.ring-dir={folder}/rings"]
     own += [f"--path.state={folder}", f"--path.kubelet={folder}/none"]
     own += [f"--path.pod-logs={folder}/none", "--web.listen-address=127.0.0.1:0"]
-    own += [f"--path.kmsg={folder}/kmsg"]  # not what this machine's kernel says of other programs
-    (folder / "kmsg").touch()
+    own += [f"--path.kmsg={empty_kernel_log(folder)}"]
     with (folder / "agent.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "rankscope_agent", *own, *flags], stderr=log, env=environment()
@@ -47,6 +46,13 @@ def _agent(folder: Path, flags: Sequence[str]) -> Iterator[subprocess.Popen[byte
     finally:
         process.kill()
         process.wait()
+
+
+def empty_kernel_log(folder: Path) -> Path:
+    """Make a kernel log without a line: what this machine's says is about other programs."""
+    path = folder / "kmsg"
+    path.touch()
+    return path
 
 
 def _address(process: subprocess.Popen[bytes], folder: Path) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.agents import empty_kernel_log
 from benchmarks.chaos import alerting
 from benchmarks.chaos.jobs import LONG, LONG_RANKS, LONG_SLOW, LONG_STEPS, Job
 from benchmarks.chaos.planted import PLANTS
@@ -174,6 +175,7 @@ def _servers(
     of_agent += ["--node-name=chaos", f"--path.ring-dir={folder}/rings", "--simulate=h100x1"]
     of_agent += [f"--path.kubelet={folder}/kubelet", f"--path.pod-logs={folder}/logs"]
     of_agent += [f"--path.state={folder}/state", "--collector.interval=1"]
+    of_agent += [f"--path.kmsg={empty_kernel_log(folder)}"]
     of_agent += [f"--kubernetes.api={api}", "--kubernetes.start-jitter=0"]
     of_watch = [*_python("rankscope_analyzers", planted), "watch", f"--agent=http://{agent}"]
     of_watch += ["--interval=1s", "--step-interval=1s", f"--web.listen-address={watch}"]

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.agents import empty_kernel_log
 from benchmarks.chaos.server import Server, Use, get
 from benchmarks.commands import environment
 from benchmarks.processes import free_port
@@ -71,7 +72,7 @@ def _servers(folder: Path) -> Iterator[tuple[Server, Server]]:
     of_agent = [sys.executable, "-m", "rankscope_agent", f"--web.listen-address={agent}"]
     of_agent += ["--node-name=soak", f"--path.ring-dir={folder}/rings", f"--path.state={folder}"]
     of_agent += [f"--path.kubelet={folder}", f"--path.pod-logs={folder}/none"]
-    of_agent += ["--collector.interval=1"]
+    of_agent += [f"--path.kmsg={empty_kernel_log(folder)}", "--collector.interval=1"]
     of_watch = [sys.executable, "-m", "rankscope_analyzers", "watch", f"--agent=http://{agent}"]
     of_watch += ["--interval=1s", "--step-interval=1s", f"--web.listen-address={watch}"]
     of_watch += [f"--since={REMEMBERED}", f"--state={folder}/watch.json"]

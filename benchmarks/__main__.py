@@ -93,7 +93,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
 """What can be measured, by name."""
 
 BY_NAME_ALONE = ("chaos", "soak-60m")
-"""Those that compare nothing, and take a quarter of an hour and an hour."""
+"""Benchmarks that compare nothing, and take a quarter of an hour and an hour."""
 
 
 def main(names: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
 """CPU time and memory of the agent compared with node_exporter, both scraped every second.
 
-The agent collects every second from 8 rings that 10 records a second are written to. Both servers
-run at the same time and are scraped in turns, so that whatever else the machine does meets both.
+The agent collects every second from 8 rings with 10 records a second. Both servers run at the same
+time and are scraped alternately, so that other load on the machine affects both equally.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXPORTER = "prometheus-node-exporter"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one server costs while it is scraped every second.
+    """The cost of one server that is scraped every second.
 
     Args:
         cpu_percent: CPU time as per cent of one core, a figure for each round.
@@ -50,20 +50,20 @@ class Cost:
 
     @property
     def median_percent(self) -> float:
-        """CPU time in the median round."""
+        """Return the CPU time in the median round."""
         return statistics.median(self.cpu_percent)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentCost:
-    """The agent beside node_exporter, None where that is not installed."""
+    """The agent compared with node_exporter, None if that is not installed."""
 
     agent: Cost
     exporter: Cost | None
 
 
 def measure(rounds: int = ROUNDS, round_seconds: int = ROUND_SECONDS) -> AgentCost:
-    """Run both servers and scrape them every second in turns."""
+    """Run both servers and scrape them every second, alternately."""
     exporter = shutil.which(EXPORTER)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

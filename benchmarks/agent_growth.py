@@ -1,7 +1,7 @@
 """How the agent's CPU time and memory grow with the ranks and GPUs of its node.
 
-All agents run at the same time and are scraped in turns each second; one thing differs from the
-first one in each.
+All agents run at the same time and are scraped alternately each second; each differs from the first
+one in one respect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WARM_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What an agent is on: ranks that train, and simulated GPUs."""
+    """The load of an agent: ranks that train, and simulated GPUs."""
 
     ranks: int
     gpus: int
@@ -49,7 +49,7 @@ def _running(node: Node, folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def measure() -> Sequence[Cost]:
-    """Run all agents and scrape them in turns."""
+    """Run all agents and scrape them alternately."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         servers = [
             stack.enter_context(_running(node, Path(name, str(number))))

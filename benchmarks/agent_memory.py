@@ -1,6 +1,6 @@
-"""Resident memory of the agent in its two kinds of deployments, beside 30 pods and 8 ranks.
+"""Resident memory of the agent in its two kinds of deployments, with 30 pods and 8 ranks.
 
-One agent is in a network of its own, with eight simulated GPUs; the other is in the node's network,
+One agent is in a separate network, with eight simulated GPUs; the other is in the node's network,
 where pyroute2 is loaded. Both are scraped every second for minutes.
 """
 
@@ -27,7 +27,7 @@ STEPS_PER_SECOND = 10.0
 SECONDS = 180
 GOALS_MIB: Mapping[str, float] = {"own network": 48.0, "node's network": 64.0}
 FLAGS: Mapping[str, Sequence[str]] = {
-    "own network": ("--simulate=h100x8",),  # whose sysfs is no node's
+    "own network": ("--simulate=h100x8",),  # whose sysfs is not a node's
     "node's network": (),
 }
 

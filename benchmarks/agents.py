@@ -13,17 +13,17 @@ from pathlib import Path
 from benchmarks.commands import environment
 
 START_SECONDS = 180.0
-"""On a machine that does much else; where it does nothing else an agent takes two."""
+"""Seconds on a busy machine; on an idle one an agent takes two."""
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
 
 
 @contextlib.contextmanager
 def agents_over(folders: Sequence[Path], *flags: str) -> Iterator[list[str]]:
-    """Run an agent over the directory `rings` in each of some folders; give their addresses.
+    """Run an agent on the directory `rings` in each of some directories; yield their addresses.
 
     Args:
-        folders: what each folder is called is the name of the agent's node.
+        folders: the name of each is the name of the agent's node.
         flags: further flags of every agent.
     """
     with contextlib.ExitStack() as stack:

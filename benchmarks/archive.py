@@ -1,7 +1,7 @@
-"""What a Dask cluster of two workers costs on an archive of traces, compared with one process.
+"""The cost of a Dask cluster of two workers on an archive of traces, compared with one process.
 
-`rankscope diagnose --verdicts` judges the same traces both ways, in turns, and has to write the
-same bytes. CPU is that of all processes: of the cluster's scheduler and workers, too.
+`rankscope diagnose --verdicts` judges the same traces both ways, alternately, and must write the
+same bytes. CPU is that of all processes, including the cluster's scheduler and workers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from benchmarks.commands import cpu_of
 from benchmarks.straggler_speed import MICROBATCHES, PIPELINE, TENSOR, trace
 
 JOBS, RANKS, STEPS = 96, 2048, 1000
-"""One process takes two minutes of CPU for them."""
+"""Traces; one process takes two minutes of CPU for them."""
 
 SLOW_RANKS: Sequence[int | None] = (None, 77, 1234, 2040)
-"""A trace of each is written; jobs share them."""
+"""Different sets of records; jobs share them."""
 
 SLOWNESS, SLOW_FROM = 1.4, 400
 ROUNDS = 2

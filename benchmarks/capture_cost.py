@@ -1,10 +1,10 @@
-"""What a capture costs a healthy job: steps of a real gloo job while it is captured, and while not.
+"""The cost of a capture for a healthy job: steps of a real gloo job with and without one.
 
-A window in which something is done stands between two in which nothing is, and what it lost is the
-mean of their steps less its own: the machine's load, which moves more slowly, falls on all three.
-What is done is drawn anew in each round: nothing, which says how far chance goes; the agents'
-answers, asked for by a process that mostly sits on another machine; and the whole command on the
-job's own machine, processor time of its own included.
+Each window with an action lies between two windows without one; its loss is the mean of their steps
+minus its own, so that load on the machine, which changes more slowly, affects all three. The action
+is drawn at random in each round: nothing, which shows the effect of chance; the agents' responses,
+requested by a process that is usually on another machine; and the whole command on the job's own
+machine, including its own CPU time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rankscope_analyzers.captures.evidence import EvidenceReader
 from rankscope_analyzers.intake.agent_client import Agent
 
 WINDOW_SECONDS = 6.0
-"""The command takes four to five on an idle machine."""
+"""Seconds; the command takes four to five on an idle machine."""
 
 ROUNDS = 12
 READY_STEPS = 200
@@ -45,7 +45,7 @@ WHAT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How many steps rank 0 ended in one window; `lost` against those beside it."""
+    """The number of steps that rank 0 ended in one window; `lost` compared with its neighbours."""
 
     done: str
     steps: int
@@ -53,7 +53,7 @@ class Window:
 
 
 def measure(rounds: int = ROUNDS) -> list[Window]:
-    """Run a job and take turns."""
+    """Run a job and alternate the actions."""
     draw = random.Random(SEED)  # noqa: S311 - not a secret
     with tempfile.TemporaryDirectory(prefix="rankscope-capture-") as name:
         folder = Path(name)
@@ -88,12 +88,12 @@ def _doings(url: str, folder: Path) -> Mapping[str, Callable[[], None]]:
 
 
 def _window(url: str, do: Callable[[], None]) -> int:
-    """Return how many steps end while something is done, and until a window's time is over."""
+    """Return how many steps end during an action and until the end of the window."""
     began = time.time()
     do()
     left = began + WINDOW_SECONDS - time.time()
     time.sleep(max(0.0, left))
-    # What takes longer than a window, on a busy machine, is no reason to count more steps.
+    # An action that outlasts a window, on a busy machine, does not count for more steps.
     return round(_steps(url, began) * WINDOW_SECONDS / (WINDOW_SECONDS - min(0.0, left)))
 
 
@@ -105,7 +105,7 @@ def _steps(url: str, since: float) -> int:
 
 
 def report(windows: Sequence[Window]) -> str:
-    """Return what a capture cost, in the job's own steps."""
+    """Return the cost of a capture in the job's own steps."""
     usual = statistics.median(one.steps for one in windows if one.done == NOTHING)
     lines = [
         f"{usual:.0f} steps in {WINDOW_SECONDS:.0f} s ({WINDOW_SECONDS / usual * 1e3:.1f} ms each);"
@@ -121,7 +121,7 @@ def report(windows: Sequence[Window]) -> str:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return between which of some ordered values their median is with 95 %: a sign test's."""
+    """Return the 95 % confidence interval of the median of sorted values, by a sign test."""
     away = 0.98 * math.sqrt(len(values))
     low = max(0, math.floor(len(values) / 2 - away))
     return values[low], values[len(values) - 1 - low]

@@ -1,6 +1,6 @@
-"""Memory of `rankscope watch --cluster-jobs` in a cluster of many pods and jobs, which move.
+"""Memory of `rankscope watch --cluster-jobs` in a cluster of many pods and jobs that change.
 
-The API server is the one that tests use, in a process of its own.
+The API server is the one that tests use, in a separate process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LABELS = {
     "Job": "batch.kubernetes.io/job-name",
 }
 VARIABLES, VARIABLE = 60, "v" * 100
-"""So that a pod takes some 10 kB of JSON, as one of a training job does."""
+"""Padding that makes a pod's JSON some 10 kB, as for one of a training job."""
 
 SECONDS, EVERY = 90.0, 5.0
 MOVES_A_SECOND = 10
@@ -41,13 +41,13 @@ PATIENCE_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterMemory:
-    """What one watch took.
+    """The cost of one watch.
 
     Args:
-        following: it had --cluster-jobs.
+        following: True if it had --cluster-jobs.
         resident: MiB, every five seconds.
         peak: MiB at most.
-        cpu: seconds of all.
+        cpu: seconds in total.
     """
 
     following: bool
@@ -108,7 +108,7 @@ def _cluster() -> Iterator[str]:
 
 
 def large_pod(number: int, job: str, of: str) -> dict[str, Any]:
-    """Return a pod of a job, as large as those of training jobs are."""
+    """Return a pod of a job, as large as those of training jobs."""
     found = pod(f"{job}-{number}", {LABELS[of]: job})
     variables = [{"name": f"V{index}", "value": VARIABLE} for index in range(VARIABLES)]
     found["spec"]["containers"][0]["env"] = variables
@@ -116,7 +116,7 @@ def large_pod(number: int, job: str, of: str) -> dict[str, Any]:
 
 
 def serve() -> None:
-    """Serve a cluster in which pods move, for good."""
+    """Serve a cluster in which pods change, for ever."""
     server = FakeApiServer()
     names = [f"job-{index}" for index in range(JOBS)]
     kinds = [list(LABELS)[index % len(LABELS)] for index in range(JOBS)]

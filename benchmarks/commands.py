@@ -16,8 +16,8 @@ _, status, usage = os.wait4(pid, 0)
 sys.stderr.write(str(usage.ru_maxrss))
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-"""Runs a command and writes its peak memory in KiB. The kernel counts what a process had before it
-became another program, so that one as small as this has to start it, not the benchmark."""
+"""Runs a command and writes its peak memory in KiB. The kernel includes what a process used before
+exec, so that this small program has to start it, not the benchmark."""
 
 
 def cpu_of(command: Sequence[str]) -> float:
@@ -30,10 +30,10 @@ def cpu_of(command: Sequence[str]) -> float:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables with which this tree is run.
+    """Return the environment in which this tree is run.
 
-    Its modules are compiled once, as those of an installed package are, whatever the caller's
-    shell says: compiling them at each start takes longer than what some commands do.
+    Its modules are compiled once, like those of an installed package, whatever the caller's
+    environment: compiling them at each start takes longer than some commands.
     """
     root = Path(__file__).parent.parent
     inherited = {n: value for n, value in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}

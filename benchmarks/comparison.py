@@ -1,7 +1,7 @@
-"""One table of what parts of Rankscope cost beside what is in use for the same work today.
+"""One table of the cost of parts of Rankscope compared with what is in use for the same work today.
 
-Each row is the ratio of CPU times that were measured in turns on one machine, so that whatever else
-it does meets both. The table stands in docs/performance.md.
+Each row is the ratio of CPU times measured alternately on one machine, so that other load affects
+both equally. The table is in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Row:
 
     Args:
         work: what both do.
-        other: the program or library beside ours.
-        ours, theirs: CPU time in the unit; None where the other is not there.
+        other: the program or library that ours is compared with.
+        ours, theirs: CPU time in the unit; None if the other is missing.
         unit: of both.
-        goal: of the ratio, at most; None where the other does less than we do.
+        goal: of the ratio, at most; None if the other does less than ours.
     """
 
     work: str
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def text(self) -> str:
-        """A row of the table in Markdown."""
+        """Return a row of the table in Markdown."""
         if self.theirs is None:
             return f"| {self.work} | {self.other} | {self.ours:.3g} {self.unit} | not there | | |"
         goal = "" if self.goal is None else f"{self.goal:g}"
@@ -83,8 +83,8 @@ def _scrapes() -> Iterator[Row]:
     other = cost[scrape_cost.CLIENT]
     of = f"{scrape_cost.SERIES:,} series"
     name = "prometheus_client"
-    yield Row(f"a scrape of {of} again", name, cost[scrape_cost.OURS_CACHED], other, "ms", 0.2)
-    yield Row(f"a scrape of {of}, all anew", name, cost[scrape_cost.OURS_NEW], other, "ms", None)
+    yield Row(f"a repeated scrape of {of}", name, cost[scrape_cost.OURS_CACHED], other, "ms", 0.2)
+    yield Row(f"a scrape of {of} with new values", name, cost[scrape_cost.OURS_NEW], other, "ms", None)
 
 
 def _rdma() -> Iterator[Row]:
@@ -124,7 +124,7 @@ def _polars_baseline(records: Any) -> int:
 
 
 def _relative_score(records: pd.DataFrame) -> None:
-    """Judge windows of 16 steps as nvidia-resiliency-ext does, from its description."""
+    """Judge windows of 16 steps like nvidia-resiliency-ext, reimplemented from its description."""
     job = published.matrix(records, {"world_size": RANKS})
     published.verdicts(job, published.relative_score)
 
@@ -147,17 +147,17 @@ def _stragglers() -> Iterator[Row]:
     else:
         table = polars.from_pandas(records)
         works["polars"] = lambda: _polars_baseline(table)
-    spent = _in_turns(works)
-    of = f"{len(records):,} records: incidents with causes, against"
+    spent = _alternately(works)
+    of = f"{len(records):,} records: incidents with causes, compared with"
     for other, what in (
         ("pandas", "a rank's mean share of its steps' medians"),
         ("polars", "the same"),
-        ("relative score", "nvidia-resiliency-ext's score by window, redone"),
+        ("relative score", "nvidia-resiliency-ext's score by window, reimplemented"),
     ):
         yield Row(f"{of} {what}", other, spent["ours"], spent.get(other), "s", None)
 
 
-def _in_turns(works: dict[str, Callable[[], object]]) -> dict[str, float]:
+def _alternately(works: dict[str, Callable[[], object]]) -> dict[str, float]:
     spent: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(ROUNDS):
         for name, work in works.items():
@@ -172,7 +172,7 @@ def _record() -> Iterator[Row]:
         cost = probe_cost.write_cost(folder)
     name = "prometheus_client's labels().observe()"
     yield Row("a record of a step: check, pack, write", name, cost.write, cost.observe, "ns", 1.0)
-    yield Row("the same with its arithmetic", name, cost.record, cost.observe, "ns", None)
+    yield Row("the same, arithmetic included", name, cost.record, cost.observe, "ns", None)
 
 
 def _pull() -> Iterator[Row]:
@@ -199,13 +199,16 @@ def measure(names: Sequence[str] = ()) -> Sequence[Row]:
 
 
 def report(rows: Sequence[Row]) -> str:
-    """Return the table in Markdown, with what it was measured on."""
-    head = ("| work | beside | rankscope | the other | ratio | goal |", "|---|---|---|---|---|---|")
+    """Return the table in Markdown, with the machine and versions."""
+    head = (
+        "| work | compared with | rankscope | the other | ratio | goal |",
+        "|---|---|---|---|---|---|",
+    )
     return "\n".join((*head, *(row.text for row in rows), "", about()))
 
 
 def about() -> str:
-    """Name the machine in neutral words, and the versions."""
+    """Describe the machine in neutral words, and the versions."""
     load = os.getloadavg()[0]
     found = [f"Python {platform.python_version()}", *filter(None, map(_version, PACKAGES))]
     found += filter(None, map(_program_version, ("prometheus-node-exporter", "rg", "mtail")))

@@ -1,4 +1,4 @@
-"""A proxy before an agent, that can let an answer end half way and the agent with it."""
+"""A proxy before an agent that can cut a response half-way and end the agent at that moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAST_ANSWER = 300
 
 
 class CuttingProxy:
-    """Listens on loopback, and passes on to an agent what it receives.
+    """Listens on loopback, and forwards to an agent.
 
     Args:
         agent: port that the agent listens on.
@@ -30,11 +30,11 @@ class CuttingProxy:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the port that it listens on."""
         return int(self._listener.getsockname()[1])
 
     def cut_next(self, end: Callable[[], None]) -> None:
-        """Let the next answer end half way, and end the agent by a function at that moment."""
+        """Cut the next response half-way, and end the agent by a function at that moment."""
         with self._lock:
             self._end = end
 
@@ -43,7 +43,7 @@ class CuttingProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._listener.close()
 
     def _accept(self) -> None:

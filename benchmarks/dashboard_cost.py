@@ -1,8 +1,8 @@
 """Cost of every dashboard query for one large job.
 
-A real Prometheus scrapes pages that are one real agent's page under other names, whose counters
-advance, for four minutes, and stops before it is asked. Queries get as many points as an hour has
-at Grafana's 15 s, with four scrapes in each window, as its rate interval has.
+A real Prometheus scrapes pages that are copies of one real agent's page, renamed and with counters
+that advance, for four minutes, and stops scraping before it is queried. Queries get as many points
+as an hour has at Grafana's 15 s, with four scrapes in each window, like its rate interval.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from rankscope_dashboards.boards import debug, on_call
 from rankscope_dashboards.parts.dashboard import Dashboard
 
 RANKS = 8
-"""Of each node, as it has GPUs."""
+"""Ranks of each node, as it has GPUs."""
 
 POINTS = 240
-"""An hour of scrapes of 15 s; Grafana asks for about as many points on a panel of half a screen."""
+"""Points: an hour of scrapes of 15 s; Grafana requests about as many on a panel of half a
+screen."""
 
 SETTLE_SECONDS = 5.0
-"""After the last scrape: what Prometheus still does with it should not count as a query's."""
+"""Seconds after the last scrape: Prometheus' remaining work should not count as a query's."""
 
 BAR_SECONDS = 2.0
 JOB = "research/llama-70b"
@@ -48,19 +49,19 @@ BUCKETS = ("Step times",)
 """Heat maps, whose rows are buckets."""
 
 SCENARIO = "h100x8:thermal@2"
-"""On each node one GPU is hot, so that what chooses the worst has many to choose from."""
+"""One GPU on each node is hot, so that queries for the worst have many to choose from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """How large the job is and what is asked of it.
+    """How large the job is and what is queried.
 
     Args:
         nodes: of eight ranks each.
         scrape_seconds: between two scrapes of a node.
-        rounds: how often each query is asked.
+        rounds: how often each query is sent.
         views: the dashboards.
-        whole: whether pages hold all series, or only those of which the views speak.
+        whole: True if pages hold all series, False for only those in the dashboards.
     """
 
     nodes: int
@@ -76,7 +77,7 @@ LARGEST = Fleet(2048, 20, 3, (debug.dashboard, on_call.dashboard), False)
 
 LINE = re.compile(r"^(rankscope_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
-"""A variable of Grafana; `$1` in label_replace is none."""
+"""A variable of Grafana; `$1` in label_replace is not one."""
 
 GROWING = ("_total", "_sum", "_count", "_bucket")
 
@@ -87,10 +88,10 @@ class QueryCost:
 
     Args:
         panel: its title.
-        seconds: until the answer was read.
+        seconds: until the response was read.
         cpu: the server's.
-        series: how many the answer has.
-        refused: what the server said if it gave no answer.
+        series: how many the response has.
+        refused: the server's reason if it refused.
     """
 
     panel: str
@@ -110,7 +111,7 @@ class Query:
 
 
 def measure(size: Fleet) -> list[QueryCost]:
-    """Ask every query several times, in turns."""
+    """Send every query several times, alternately."""
     with tempfile.TemporaryDirectory() as folder:
         queries = _queries(size)
         spoken_of = " ".join(query.expression for query in queries)
@@ -144,7 +145,7 @@ def _queries(size: Fleet) -> list[Query]:
 
 
 def ask_all(url: str, pid: int, end: int, size: Fleet) -> list[QueryCost]:
-    """Ask every query of the views at a time."""
+    """Send every query of the dashboards, one at a time."""
     queries = _queries(size)
     asked = [[_ask(url, pid, query, end) for query in queries] for _ in range(size.rounds)]
     return [
@@ -176,11 +177,11 @@ def _ask(url: str, pid: int, query: Query, end: int) -> QueryCost:
 
 
 def _page(folder: Path, spoken_of: str) -> str:
-    """Return what an agent says of a node with eight GPUs and eight ranks that train.
+    """Return an agent's page for a node with eight GPUs and eight ranks that train.
 
     Args:
         folder: an empty one.
-        spoken_of: a text; series of which it does not speak are left out. Empty: all are kept.
+        spoken_of: a text; series that it does not mention are left out. Empty: all are kept.
     """
     rings = folder / "rings"
     rings.mkdir()
@@ -196,7 +197,7 @@ def _page(folder: Path, spoken_of: str) -> str:
 
 
 class _Node:
-    """One node's page: what is its own is renamed, and counters grow with time."""
+    """One node's page: its own names are replaced, and counters grow with time."""
 
     def __init__(self, template: str, number: int) -> None:
         self.still: list[str] = []
@@ -217,7 +218,7 @@ class _Node:
         self.begin = time.monotonic()
 
     def text(self) -> str:
-        """Return the page as it is now."""
+        """Return the page in its present state."""
         passed = 1 + (time.monotonic() - self.begin) / 60
         grown = (f"{series} {value * passed:.6f}\n" for series, value in self.growing)
         return "".join((*self.still, *grown))
@@ -250,7 +251,7 @@ def _fleet(template: str, count: int) -> Iterator[_Fleet]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -307,7 +308,7 @@ def _prometheus(folder: Path, fleet: int, size: Fleet) -> Iterator[tuple[str, in
 
 
 def report(size: Fleet, costs: list[QueryCost]) -> str:
-    """Return the slowest queries and their bar, and those that were refused or draw too much."""
+    """Return the slowest queries and their limit, and those that were refused or draw too much."""
     slowest = sorted(costs, key=lambda cost: -cost.seconds)[:6]
     lines = "".join(
         f"  {cost.seconds:5.2f} s wall, {cost.cpu:5.2f} s CPU  {cost.panel}\n" for cost in slowest

@@ -1,6 +1,6 @@
-"""Does an all-reduce take as long as the fabric budget of `rankscope preflight` says?
+"""Does an all-reduce take as long as the fabric budget of `rankscope preflight` predicts?
 
-Four ranks in network namespaces of their own, whose links are token buckets of several rates.
+Four ranks in separate network namespaces, whose links are token buckets of several rates.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.running_jobs.launch import ForkServer
 from rankscope_analyzers.preflight.budget_check import leaving_bytes
 
 RATES_MEGABITS = (50.0, 100.0, 200.0)
-"""Slow enough that links, and not the processors of one machine, are what takes the time."""
+"""Slow enough that links, and not one machine's processors, determine the time."""
 
 MESSAGE_BYTES = 8 << 20
 FLAGS = ("--json", f"--sizes={MESSAGE_BYTES}", "--link-size=256K", "--seconds=4", "--backend=gloo")
@@ -22,7 +22,7 @@ FLAGS = ("--json", f"--sizes={MESSAGE_BYTES}", "--link-size=256K", "--seconds=4"
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """An all-reduce: what the budget says, and what it took, in seconds."""
+    """An all-reduce: the budget and the measured time, in seconds."""
 
     rate_megabits: float
     budget_seconds: float
@@ -30,7 +30,7 @@ class Reduction:
 
     @property
     def ratio(self) -> float:
-        """How many times the budget it took."""
+        """Return the measured time as a multiple of the budget."""
         return self.measured_seconds / self.budget_seconds
 
 
@@ -46,7 +46,7 @@ def measure() -> Sequence[Reduction]:
 
 
 def report(found: Sequence[Reduction]) -> str:
-    """Return measured times against budgets, as text."""
+    """Return measured times and budgets as text."""
     lines = [f"all-reduce of {MESSAGE_BYTES >> 20} MiB over {RANKS} nodes, against the budget:"]
     lines += [
         f"  {one.rate_megabits:4.0f} Mbit/s: {one.measured_seconds:.3f} s, budget"

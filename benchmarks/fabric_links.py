@@ -41,12 +41,12 @@ class Answer:
 
     @property
     def right(self) -> bool:
-        """Return True if the slow rank alone was named, or nobody where none was slow."""
+        """Return True if exactly the slow rank was named, or nobody if none was slow."""
         return self.named == ({self.slow} if self.slow is not None else set())
 
 
 def measure(seed: int = 1) -> Sequence[Answer]:
-    """Check drawn slow links, each in turn with equal ones."""
+    """Check randomly drawn slow links, alternating with equal ones."""
     drawn = random.Random(seed)  # noqa: S311 - draws cases
     answers = []
     with ForkServer() as server:
@@ -71,7 +71,7 @@ def checked(
     rate_megabits: float = RATE_MEGABITS,
     flags: Sequence[str] = FLAGS,
 ) -> Mapping[str, Any]:
-    """Return what the command prints as JSON.
+    """Return the JSON that the command prints.
 
     Args:
         server: that forks ranks.
@@ -130,7 +130,7 @@ def _awaited(output: Path) -> Mapping[str, Any]:
 
 
 def report(answers: Sequence[Answer]) -> str:
-    """Return what was right, as text."""
+    """Return the results as text."""
     slow = [one for one in answers if one.slow is not None]
     equal = [one for one in answers if one.slow is None]
     lines = [

@@ -1,6 +1,6 @@
 """Cost of a verdict over many agents: pages of 512 nodes, twice, and records of 4,096 ranks.
 
-A few of the agents are dead.
+A few of the agents do not answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEP_SECONDS = 1.2
 
 @dataclass(frozen=True, slots=True)
 class FleetCost:
-    """Seconds of wall and CPU time from the first question to the page, and peak memory."""
+    """Seconds of wall and CPU time from the first request to the page, and peak memory."""
 
     wall: float
     cpu: float
@@ -34,7 +34,7 @@ class FleetCost:
 
 
 def measure() -> FleetCost:
-    """Ask all agents once, judge and write the report."""
+    """Query all agents once, judge and write the report."""
     with fleet(AGENTS, STEPS, STEP_SECONDS) as urls:
         return _ask([*urls, *(f"http://127.0.0.1:9/{number}" for number in range(DEAD))])
 

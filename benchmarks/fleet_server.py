@@ -1,8 +1,8 @@
 """Stands in for many agents: one server process, with each agent under its own path.
 
-    python -m benchmarks.fleet_server PORT AGENTS STEPS STEP_SECONDS
+python -m benchmarks.fleet_server PORT AGENTS STEPS STEP_SECONDS
 
-All ranks are of one job, of which one computes longer in the second half of its steps.
+All ranks belong to one job, of which one computes longer in the second half of its steps.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ JOB = "t/j"
 SLOW_NODE, SLOW_LOCAL_RANK = 3, 5
 SLOW = SLOW_NODE * RANKS_OF_A_NODE + SLOW_LOCAL_RANK
 LATE_FACTOR = 1.5
-"""By which the slow rank computes longer; all wait for it, so that every step does."""
+"""Factor by which the slow rank computes longer; all wait for it, so that every step does."""
 
 SERVED_SECONDS = 1800.0
-"""Time in which a fleet goes on stepping while it is asked."""
+"""Seconds for which a fleet continues stepping while it is queried."""
 
 GZIP = 31  # zlib's number for a gzip header and the largest window
 
@@ -45,7 +45,7 @@ COLUMNS = (
 
 @contextlib.contextmanager
 def fleet(agents: int, steps: int, step_seconds: float) -> Iterator[list[str]]:
-    """Serve until the block ends; gives the agents' addresses."""
+    """Serve until the block ends; yield the agents' addresses."""
     port = free_port()
     arguments = [str(port), str(agents), str(steps), str(step_seconds)]
     command = [sys.executable, "-m", "benchmarks.fleet_server", *arguments]
@@ -59,7 +59,7 @@ def fleet(agents: int, steps: int, step_seconds: float) -> Iterator[list[str]]:
 
 
 class Fleet:
-    """The answers of all agents; pages are made at each request, records when the fleet starts."""
+    """The responses of all agents; pages are made per request, records when the fleet starts."""
 
     def __init__(self, agents: int, steps: int, step_seconds: float) -> None:
         self.agents = agents
@@ -69,7 +69,7 @@ class Fleet:
         self.page = page_of_a_node()
 
     def answer(self, node: int, path: str, since: float) -> str:
-        """Return what one agent answers on a path, steps from `since` (Unix time) on."""
+        """Return one agent's response for a path, steps from `since` (Unix time) on."""
         name = f"gpu-{node:04d}"
         if path == "/metrics":
             page = self.page.replace("@NODE@", name).replace("@TIME@", str(time.time()))
@@ -86,7 +86,7 @@ class Fleet:
             alive = {"job_id": JOB, "world_size": world, "alive": True}
             ranks = [{**alive, "rank": first + n} for n in range(RANKS_OF_A_NODE)]
             return json.dumps({"ranks": ranks})
-        # A step is told of when it has ended.
+        # A step is reported after it has ended.
         ended = int((time.time() - self.begin) / self.step_seconds)
         wanted = max(0, math.ceil((since - self.begin) / self.step_seconds))
         rows = ",".join(self._records(node == SLOW_NODE)[wanted:ended]).replace("@NODE@", name)
@@ -123,13 +123,13 @@ def page_of_a_node() -> str:
     """Return the page of a real agent with eight simulated GPUs, without its name and time."""
     agent = [sys.executable, "-m", "rankscope_agent", "--once", "--simulate=h100x8"]
     done = subprocess.run(agent, capture_output=True, text=True, check=True, env=environment())
-    # Jobs that run on this machine are no part of the fleet.
+    # Jobs that run on this machine do not belong to the fleet.
     text = re.sub(r'(?m)^.*[{,]job_id=".*\n', "", done.stdout).replace("GPU-", "GPU-@NODE@-")
     return re.sub(r"(?m)^(rankscope_snapshot_timestamp_seconds) .*$", r"\1 @TIME@", text)
 
 
 def main(port: int, served: Fleet) -> None:
-    """Answer until killed; a line on standard output says that it listens."""
+    """Answer until killed; a line on standard output shows that it listens."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,8 +1,9 @@
 """Cost of fetching a full Flight Recorder, for the rank and the agent, and its budget.
 
-The rank is a process of its own with torch's worker server and 2,000 recorded collectives. The
-budget takes the time that the agent waits for the dump and reads it: it must not be less than what
-both use of a core. The rank's interpreter counts its longest pause meanwhile, beside one without.
+The rank is a separate process with torch's worker server and 2,000 recorded collectives. The budget
+counts the time that the agent waits for the dump and reads it: it must not be less than the CPU
+time of both. The rank's interpreter measures its longest pause in that time, compared with one
+without a pull.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class FlightCost:
 
     Args:
         entries: in a dump.
-        rank: CPU time of the rank's process, less what it uses without a pull.
+        rank: CPU time of the rank's process, minus its use without a pull.
         agent: CPU time of the agent's thread.
-        charged: what the budget takes.
+        charged: the charge to the budget.
         pause: longest pause of the rank's interpreter in a pull.
-        idle_pause: the same in as long a time without one.
+        idle_pause: the same in an equal time without one.
     """
 
     entries: int
@@ -52,7 +53,7 @@ class FlightCost:
 
 
 def be_rank(socket: str, meeting: str) -> None:
-    """Record collectives, serve them, and print the longest pause since the last question."""
+    """Record collectives, serve them, and print the longest pause since the last request."""
     import threading
 
     import torch
@@ -82,7 +83,7 @@ def be_rank(socket: str, meeting: str) -> None:
 
 
 def _ask(rank: subprocess.Popen[str]) -> float:
-    """Return the longest pause since the last question, in seconds."""
+    """Return the longest pause since the last request, in seconds."""
     if rank.stdin is None or rank.stdout is None:
         raise RuntimeError("the rank has no pipes")
     rank.stdin.write("\n")
@@ -91,7 +92,7 @@ def _ask(rank: subprocess.Popen[str]) -> float:
 
 
 def _pull(directory: int, windows: FlightWindows) -> tuple[int, float, float]:
-    """Do as the collector does; return entries, CPU seconds and what the budget would take."""
+    """Pull like the collector; return entries, CPU seconds and the charge to the budget."""
     began, cpu = time.monotonic(), time.thread_time()
     bodies: list[bytes] = []
     fetch(directory, NAME, os.getuid(), bodies.append)
@@ -142,7 +143,7 @@ def _cost(rows: Sequence[Sequence[float]]) -> FlightCost:
 
 
 def report(cost: FlightCost) -> str:
-    """Write the figures, and what follows from them for a node."""
+    """Return the figures, and the consequences for a node."""
     look = NODE_RANKS * cost.charged / 1e3
     used = NODE_RANKS * (cost.rank + cost.agent) / 1e3
     seconds = period(look)

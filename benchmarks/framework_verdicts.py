@@ -1,8 +1,8 @@
-"""How often the right rank is named: real jobs of every kind, again and again, slow and healthy.
+"""How often the right rank is named: real jobs of every kind, repeatedly, slow and healthy.
 
 `python -m benchmarks.framework_verdicts [COUNT [WAY...]]` runs each way COUNT times (default 10)
-with a slow rank, another one each time, and COUNT times without; ten times takes about 40 minutes.
-Load on the machine makes it a harder and a truer test.
+with a slow rank, a different one each time, and COUNT times without; ten times takes about 40
+minutes. Load on the machine makes the test harder and more realistic.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Tally:
         slow: runs with a slow rank.
         innocent: runs without one in which nobody was named.
         healthy: runs without one.
-        wrong: what was said otherwise.
+        wrong: what was reported otherwise.
     """
 
     right: int = 0
@@ -51,7 +51,7 @@ class Tally:
 
 
 def judge(way: Way, slow_rank: int, nurseries: Nurseries) -> str:
-    """Run a job once and return what was wrong with the verdict on it, empty for nothing."""
+    """Run a job once and return what was wrong with its verdict, empty for nothing."""
     with tempfile.TemporaryDirectory(dir=memory_directory()) as folder:
         codes = [ended.code for ended in run(way, slow_rank, nurseries, Path(folder))]
         if any(codes):
@@ -62,14 +62,14 @@ def judge(way: Way, slow_rank: int, nurseries: Nurseries) -> str:
 
 
 def runs(count: int) -> Iterator[int]:
-    """Yield slow ranks, by turns with none."""
+    """Yield slow ranks, alternating with none."""
     for number in range(count):
         yield number
         yield NOBODY
 
 
 def tally(way: Way, count: int, nurseries: Nurseries) -> Tally:
-    """Run one way, healthy ones only where no other fault of the same job has them."""
+    """Run one way, healthy ones only if no other fault of the same job has them."""
     result = Tally()
     for number in runs(count):
         healthy = number == NOBODY

@@ -1,4 +1,4 @@
-"""What the probe costs a step of 300 collectives, as fully_shard makes of a model of 100 layers.
+"""The probe's cost for a step of 300 collectives, as fully_shard makes of a model of 100 layers.
 
 Two gloo ranks switch the probe on and off together every `BLOCK` steps. Such a step waits for each
 of its collectives in Python, which the probe times on gloo; on NCCL it does not. Costs are CPU time

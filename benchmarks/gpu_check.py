@@ -1,7 +1,7 @@
 """Checks the GPU collector on this machine: values against nvidia-smi, and the duration of calls.
 
-Only for machines with an NVIDIA GPU; elsewhere it says so. Values that move are compared loosely,
-as the two programs cannot look at the same moment.
+Only for machines with an NVIDIA GPU; elsewhere it reports that there is none. Changing values are
+compared with a tolerance, as the two programs cannot read at the same moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rankscope_agent.sources.gpus.session import Session
 
 LOOKS = 30
 PAUSE_SECONDS = 0.2
-"""Between two looks, so that the driver's own samples move on."""
+"""Seconds between two looks, so that the driver's own samples advance."""
 
 TIMEOUT_SECONDS = 60.0
 MEBI = 1 << 20
@@ -35,11 +35,11 @@ MEBI = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A field of nvidia-smi and the series of ours that says the same.
+    """A field of nvidia-smi and our series for the same value.
 
     Args:
         scale: nvidia-smi's unit to ours.
-        tolerance: share by which a value that moves may differ, `slack` an amount in our unit.
+        tolerance: fraction by which a changing value may differ, `slack` an amount in our unit.
     """
 
     name: str
@@ -100,7 +100,7 @@ QUERIES: tuple[Query, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One value of a GPU as both say it, None where one does not."""
+    """One value of a GPU from both, None if one does not report it."""
 
     gpu: str
     query: Query
@@ -109,7 +109,7 @@ class Compared:
 
     @property
     def agrees(self) -> bool:
-        """Return True if both say the same, or both say nothing."""
+        """Return True if both report the same, or neither reports it."""
         if self.ours is None or self.theirs is None:
             return self.ours is self.theirs
         allowed = self.query.tolerance * abs(self.theirs) + self.query.slack
@@ -118,7 +118,7 @@ class Compared:
 
 @dataclass(slots=True)
 class GpuCheck:
-    """What was found; `calls` are seconds of each call by its name."""
+    """The results; `calls` are seconds of each call by its name."""
 
     compared: Sequence[Compared] = ()
     calls: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class _NoAnswer(Exception):  # noqa: N818 - a state of nvidia-smi, whose words a
 
 
 class _TimedDevice:
-    """A device that notes how long its calls take; stands for `Device`."""
+    """A device that measures how long its calls take; stands for `Device`."""
 
     def __init__(self, device: Device, calls: dict[str, list[float]]) -> None:
         self._device = device
@@ -162,7 +162,7 @@ class _TimedLibrary(NvidiaLibrary):
 
 
 def measure(looks: int = LOOKS) -> GpuCheck:
-    """Look at the GPUs of this machine; without any, say what is missing."""
+    """Look at the GPUs of this machine; without any, report what is missing."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return GpuCheck(missing="nvidia-smi is not here")
@@ -200,7 +200,7 @@ def _ask(program: str) -> str:
 
 
 def compare(samples: Sequence[Sample], table: str) -> Iterator[Compared]:
-    """Set our samples against nvidia-smi's table: a line per GPU, uuid and then `QUERIES`."""
+    """Compare our samples with nvidia-smi's table: a line per GPU, uuid and then `QUERIES`."""
     ours = {(s.metric.name, s.labels[1:2], s.labels[3:]): s.value for s in samples}
     for row in csv.reader(io.StringIO(table), skipinitialspace=True):
         for query, text in zip(QUERIES, row[1:], strict=True):
@@ -218,7 +218,7 @@ def _number(text: str, query: Query) -> float | None:
 
 
 def report(check: GpuCheck) -> str:
-    """Write what differs, what calls take, and the page."""
+    """Return the differences, the durations of calls, and the page."""
     if check.missing:
         return f"no GPU to look at: {check.missing}"
     differing = [one for one in check.compared if not one.agrees]

@@ -1,9 +1,9 @@
 """CPU time of one look at a simulated node of 8 GPUs: reading, validation and the page's text.
 
-The clock of the node and of the session moves on by a second between two looks, as it does in the
-agent, so that what is looked at more rarely (single links, partitioning) is counted as often as it
-happens. The cost of the simulated driver itself is part of the figure; that of a real one, whose
-calls wait on the GPU more than they compute, is not.
+The clock of the node and of the session advances by a second between two looks, as in the agent, so
+that what is read more rarely (single links, partitioning) is counted as often as it happens. The
+figure includes the cost of the simulated driver; that of a real one, whose calls wait for the GPU
+more than they compute, is not included.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOKS = 60
 GOAL_MILLISECONDS = 15.0
 GOAL_SERIES = 55
 MEASURED_NODE = "h100x8"
-"""The node that the goals are about."""
+"""The node of the goals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class GpuCost:
     """CPU milliseconds of one look, in the median round.
 
     Args:
-        reading: until the samples are there.
+        reading: until the samples are available.
         page: from there to the text.
-        worst: of all looks of that node the most expensive one, reading only.
-        series_per_gpu: of the GPU that has most.
+        worst: the most expensive of all looks at that node, reading only.
+        series_per_gpu: of the GPU with the most.
     """
 
     reading: float
@@ -54,7 +54,7 @@ class _Clock:
 
 
 class _Node:
-    """A simulated node with what it cost so far."""
+    """A simulated node and its cost so far."""
 
     def __init__(self, text: str) -> None:
         simulation = parse_simulation(text)
@@ -94,7 +94,7 @@ class _Node:
 
 
 def measure(rounds: int = ROUNDS, looks: int = LOOKS) -> Mapping[str, GpuCost]:
-    """Look at all nodes in turns."""
+    """Look at all nodes alternately."""
     nodes = {text: _Node(text) for text in NODES}
     for _ in range(rounds):
         for node in nodes.values():

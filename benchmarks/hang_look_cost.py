@@ -1,7 +1,7 @@
-"""What an agent spends on looking for jobs that stand, every ten seconds, at 64 ranks on its node.
+"""The cost of an agent's search for hung jobs, every ten seconds, with 64 ranks on its node.
 
-Twice: while all ranks make steps, and when none does any longer; and what it takes once then to
-look where each stands, as far as the node knows it (nobody answers for these rings).
+Twice: while all ranks make steps, and when none does any longer; and the one-time cost of reading
+each rank's state, as far as the node knows it (nobody answers for these rings).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOKS = 20
 
 @dataclass(frozen=True, slots=True)
 class LookCost:
-    """Medians of CPU seconds of one look, and what else it was about."""
+    """Medians of CPU seconds of one look, and of what else was measured."""
 
     going_on: float
     standing: float
@@ -54,7 +54,7 @@ def measure() -> LookCost:
 
 def _expect(count: int, found: Iterator[object]) -> None:
     if len(list(found)) != count:
-        raise RuntimeError(f"not {count} jobs stand")
+        raise RuntimeError(f"expected {count} hung jobs")
 
 
 def _standing(rings: RingStepSource, now: float) -> StallSource:
@@ -72,9 +72,9 @@ def _cost(look: Callable[[], object], looks: int = LOOKS) -> float:
 
 
 def report(cost: LookCost) -> str:
-    """Return the costs, those of looks as parts of a core."""
+    """Return the costs, those of looks as fractions of a core."""
     return (
-        f"{RANKS} ranks: a look for jobs that stand takes {cost.going_on * 1e3:.1f} ms of CPU time,"
-        f" {cost.going_on / LOOK_SECONDS:.2%} of a core; {cost.standing * 1e3:.1f} ms where one"
-        f" stands; where its ranks are {cost.where * 1e3:.0f} ms, once"
+        f"{RANKS} ranks: a search for hung jobs takes {cost.going_on * 1e3:.1f} ms of CPU time,"
+        f" {cost.going_on / LOOK_SECONDS:.2%} of a core; {cost.standing * 1e3:.1f} ms if one"
+        f" hangs; reading its ranks' state takes {cost.where * 1e3:.0f} ms, once"
     )

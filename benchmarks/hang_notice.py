@@ -1,8 +1,8 @@
-"""How soon a watch says that a job hangs: from its last step until the watch's own page has it.
+"""How soon a watch reports that a job hangs: from its last step until it is on the watch's page.
 
-The watch is the one whose alert wakes people, at the shortest interval that it takes and with the
-patience that hangs.md gives to those who want to be told within ten seconds; the agent is as it is
-installed.
+The watch is the one whose alert wakes people, at the shortest interval that it accepts and with the
+setting that hangs.md recommends to those who want a report within ten seconds; the agent runs with
+its defaults.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LAST_STEP = re.compile(r"^rankscope_last_step_timestamp_seconds\{[^}]*\} (\S+)"
 
 
 def measure(runs: int = RUNS) -> list[float | None]:
-    """Return for each run after how many seconds it was said, None where it never was."""
+    """Return for each run the seconds until the report, None if there was none."""
     draw = random.Random(SEED)  # noqa: S311 - not a secret
     return [_run(draw.randrange(RANKS)) for _ in range(runs)]
 
@@ -65,7 +65,7 @@ def _page(url: str) -> str:
 
 @contextlib.contextmanager
 def _watch(agent: str, folder: Path) -> Iterator[str]:
-    """Run a watch; give the address of its page."""
+    """Run a watch; yield the address of its page."""
     flags = [f"--agent={agent}", f"--hang-after={HANG_AFTER}", f"--interval={INTERVAL}"]
     command = [sys.executable, "-m", "rankscope_analyzers", "watch", *flags]
     with (folder / "watch.log").open("wb") as log:
@@ -85,11 +85,11 @@ def _watch(agent: str, folder: Path) -> Iterator[str]:
 
 
 def report(seconds: Sequence[float | None]) -> str:
-    """Return how many were said within the goal, and how long it took."""
+    """Return how many were reported within the goal, and how long it took."""
     reported = sorted(one for one in seconds if one is not None)
     within = sum(one <= GOAL_SECONDS for one in reported)
     times = f", after {reported[0]:.1f} to {reported[-1]:.1f} s" if reported else ""
     return (
-        f"rankscope watch --hang-after {HANG_AFTER} --interval {INTERVAL}: said within"
+        f"rankscope watch --hang-after {HANG_AFTER} --interval {INTERVAL}: reported within"
         f" {GOAL_SECONDS:.0f} s of the last step in {within} of {len(seconds)} runs{times}"
     )

@@ -1,10 +1,9 @@
-"""How often the rank that holds a real job up is named: faults at ranks drawn at random, on gloo.
+"""How often the rank that holds up a real job is named: faults at random ranks, on gloo.
 
-Each run is a job under torchrun with an agent beside it. Asked as a user would ask (`rankscope
-diagnose --json`), with the patience of `HANG_AFTER`; a run counts if the verdict is of a hang (of a
-job that is over, where gloo raises or a rank is killed) and names the rank, or, where nobody is to
-blame, names nobody and tells the ranks and their collectives; and if it says the same when asked
-again.
+Each run is a job under torchrun with an agent. It is diagnosed as a user would do it (`rankscope
+diagnose --json`), with `HANG_AFTER`. A run counts if the verdict is a hang (or that the job is
+over, if gloo raises or a rank is killed) and names the rank, or, if nobody is to blame, names
+nobody and lists the ranks and their collectives; and if a second diagnosis gives the same.
 """
 
 from __future__ import annotations
@@ -32,50 +31,50 @@ SCRIPT = Path(__file__).parents[1] / "tests" / "foreign_jobs" / "hanging.py"
 PROBE = Path(__file__).parents[1] / "agent" / "probe"
 RANKS = 4
 SIZES = {"pair": 2}
-"""Ranks of the job, where they are not four."""
+"""Ranks of the job, if they are not four."""
 
 NOTHING: Mapping[str, str] = {}
 HANG_AFTER = "10s"
 FIRST_STEP_HANG_AFTER = "2s"
-"""A first step has ten times the patience."""
+"""A first step is given ten times as long."""
 
 RUN_SECONDS = 180.0
 LOOK_SECONDS = 1.0
 SEED = 24
 NOBODY = ("groups", "pair", "again")
-"""Faults of which nobody can tell whose they are."""
+"""Faults whose culprit nobody can determine."""
 
 RAISES = ("size",)
-"""Faults that gloo ends by itself in any rank: what counts is that the first to end is told."""
+"""Faults that gloo ends by itself in any rank: what counts is that the first to end is reported."""
 
 ENDS = ("killed", "raises", *RAISES)
-"""Faults that end the job, of which its logs tell too."""
+"""Faults that end the job, and which are in its logs too."""
 
 BEFORE_STEPS = ("first", "absent", "again")
 """Faults before a first step of the job, or of its second attempt."""
 
 MORE_LOOKS = 2
-"""How often a hung job is asked about again."""
+"""How often a hung job is diagnosed again."""
 
 HEALTHY = ("slow-first", "checkpoint", "work", "evaluation", "exchange", "ended", "scaled")
-"""Jobs that make no steps for 25 s, or no longer, and do not hang: a first step that takes long, a
-checkpoint of one rank, work of one rank that nobody marks, an evaluation, other collectives, the
-end of the program, SIGTERM to all."""
+"""Jobs that make no steps for 25 s, or no longer, and do not hang: a long first step, a checkpoint
+of one rank, unmarked work of one rank, an evaluation, other collectives, the end of the program,
+SIGTERM to all."""
 
 HEALTHY_SECONDS = 50.0
-"""How long each of them is looked at from when its ranks are seen: to well behind its pause."""
+"""Seconds that each of them is watched from when its ranks are seen: until well after its pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: what was done to which rank, and what was said of it.
+    """One run: the fault, its rank, and the report on it.
 
     Args:
-        right: it counts.
-        seconds: from the last step, or the job's end, to the verdict; None where it never came.
-        looks: of a healthy job, from the first that knew its steps on; of a hung one those
-            after the first that said so.
-        blind: how many of these knew no step, or did not say so.
+        right: True if it counts.
+        seconds: from the last step, or the job's end, to the verdict; None if it never came.
+        looks: of a healthy job, from the first that knew its steps on; of a hung one those after
+            the first report.
+        blind: how many of these knew no step, or did not report it.
     """
 
     fault: str
@@ -94,13 +93,13 @@ FAULTS = (
 
 
 def measure(runs: int = 10, faults: Sequence[str] = FAULTS, seed: int = SEED) -> list[Run]:
-    """Run each fault so often, the rank drawn anew each time."""
+    """Run each fault `runs` times, with a new random rank each time."""
     draw = random.Random(seed)  # noqa: S311 - not a secret
     return [run(fault, draw.randrange(_size(fault))) for fault in faults for _ in range(runs)]
 
 
 def measure_healthy(runs: int = 4, seed: int = SEED) -> list[Run]:
-    """Run each healthy job so often; right is what was never called hung."""
+    """Run each healthy job `runs` times; right is one that was never called hung."""
     draw = random.Random(seed)  # noqa: S311 - not a secret
     return [healthy_run(kind, draw.randrange(RANKS)) for kind in HEALTHY for _ in range(runs)]
 
@@ -110,7 +109,7 @@ def _size(fault: str) -> int:
 
 
 def healthy_run(kind: str, rank: int) -> Run:
-    """Run a job that pauses and does not hang, and look at it all the while."""
+    """Run a job that pauses and does not hang, and watch it throughout."""
     with tempfile.TemporaryDirectory(prefix="rankscope-hang-") as name:
         folder = Path(name)
         (folder / "rings").mkdir()
@@ -123,10 +122,10 @@ def healthy_run(kind: str, rank: int) -> Run:
 
 
 def _never_hung(url: str, job_id: str, kind: str, rank: int, job: subprocess.Popen[bytes]) -> Run:
-    """Ask until well behind the pause; right is a job that was seen all the while, and not hung.
+    """Diagnose until well after the pause; right is a job that was always seen, and never hung.
 
     Looks before the first step know nothing and count for nothing; later ones without step records
-    are told with the outcome.
+    are counted with the outcome.
     """
     deadline, began, sentence = time.monotonic() + RUN_SECONDS, math.inf, "never seen"
     looks = blind = 0
@@ -147,7 +146,7 @@ def _never_hung(url: str, job_id: str, kind: str, rank: int, job: subprocess.Pop
 
 
 def run(fault: str, rank: int) -> Run:
-    """Run a job that hangs, or ends, and ask until that is said."""
+    """Run a job that hangs, or ends, and diagnose it until that is reported."""
     with tempfile.TemporaryDirectory(prefix="rankscope-hang-") as name:
         folder = Path(name)
         (folder / "rings").mkdir()
@@ -160,7 +159,7 @@ def run(fault: str, rank: int) -> Run:
 
 
 def _asked(url: str, job_id: str, fault: str, rank: int) -> Run:
-    """Ask until the job is said to hang, or to be over."""
+    """Diagnose until the job is reported as hung, or as over."""
     deadline, sentence = time.monotonic() + RUN_SECONDS, "no verdict"
     hang_after = FIRST_STEP_HANG_AFTER if fault in BEFORE_STEPS else HANG_AFTER
     while time.monotonic() < deadline:
@@ -235,7 +234,7 @@ def _job(
 
 
 def _commands(fault: str, rank: int) -> Iterator[tuple[Sequence[str], Mapping[str, str]]]:
-    """Yield how the job is started: by its launcher, or the ranks of a second attempt."""
+    """Yield the commands that start the job: by its launcher, or the ranks of a second attempt."""
     size = _size(fault)
     if fault not in ("absent", "again"):
         yield ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"], {}
@@ -255,14 +254,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_all(mark: str) -> None:
-    """End what has a variable, which is all of the job but its launcher."""
+    """End all processes with a variable, which is all of the job except its launcher."""
     for pid in _processes_with(mark):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def running_job(folder: Path) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
-    """Run a job that nothing happens to, with its rings in a folder, until the block ends."""
+    """Run a job without a fault, with its rings in a directory, until the block ends."""
     return _job(folder, "nothing", -1)
 
 
@@ -274,7 +273,7 @@ def hanging_job(
 
 
 def _processes_with(variable: str) -> Iterator[int]:
-    """Yield the processes that were started with a variable, which only this run's have."""
+    """Yield the processes that were started with a variable that only this run's have."""
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if variable.encode() in (place / "environ").read_bytes().split(b"\0"):
@@ -282,20 +281,20 @@ def _processes_with(variable: str) -> Iterator[int]:
 
 
 def report(runs: Sequence[Run]) -> str:
-    """Return a line per fault, and what was said where it was wrong."""
+    """Return a line per fault, and the report if it was wrong."""
     lines = []
     for fault in dict.fromkeys(run.fault for run in runs):
         mine = [run for run in runs if run.fault == fault]
         times = [run.seconds for run in mine if run.seconds is not None]
-        within = f", said {max(times):.0f} s after the last step at most" if times else ""
+        within = f", at most {max(times):.0f} s after the last step" if times else ""
         right = sum(run.right for run in mine)
         what = "the rank named"
         if fault in NOBODY:
-            what = "nobody named" + ("" if fault in BEFORE_STEPS else ", both collectives told")
+            what = "nobody named" + ("" if fault in BEFORE_STEPS else ", both collectives listed")
         if fault in HEALTHY:
             looks, blind = sum(run.looks for run in mine), sum(run.blind for run in mine)
             what = f"never called hung and always seen ({looks} looks, {blind} without steps)"
-        what = "the first process to end told" if fault in RAISES else what
+        what = "the first process to end reported" if fault in RAISES else what
         again = sum(run.looks for run in mine) if fault in FAULTS else 0
         if again:
             within += f", and again in {again - sum(run.blind for run in mine)} of {again} looks"

@@ -1,6 +1,7 @@
 """Speed and memory of `rankscope explain kernel-log` compared with grep, on five kinds of logs.
 
-All figures are CPU seconds (user and system) of whole processes, in turns, Python's start included.
+All figures are CPU seconds (user and system) of whole processes, measured alternately, including
+Python's start.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ SIZE = 100_000_000
 SEED = 7
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 NAMES = 500
-"""Programs and pods that a node's kernel names in a while."""
+"""Programs and pods that a node's kernel names over some time."""
 GOAL = 100.0  # MB per CPU second
 MEMORY_GOAL_MIB = 128.0
-"""What its limits on different lines and events allow, whatever the log's size."""
+"""MiB that its limits on different lines and events allow, whatever the log's size."""
 
 PATTERN = "NVRM|SXid|AER|mlx5_core|blocked for more|EDAC|I/O error|lockup|oom-kill|XFS"
-"""What an engineer would grep for; it finds lines and understands none."""
+"""What an engineer would grep for; it finds lines and interprets none."""
 
 QUIET = (
     "docker0: port {a}(veth{b:07x}) entered disabled state",
@@ -71,12 +72,12 @@ EVENTS = (
 
 
 def quiet() -> Iterator[str]:
-    """Yield what a node's kernel says all day."""
+    """Yield what a node's kernel logs all day."""
     return _stamped(QUIET, (), 0.0)
 
 
 def unlike() -> Iterator[str]:
-    """Yield lines with names that never come twice: nothing repeats that could be remembered."""
+    """Yield lines with names that never repeat, so that nothing can be cached."""
     return _stamped(UNLIKE, (), 0.0)
 
 
@@ -86,7 +87,7 @@ def mixed() -> Iterator[str]:
 
 
 def burst() -> Iterator[str]:
-    """Yield clean-up after jobs on eight GPUs: channels differ in each line, programs at times."""
+    """Yield clean-up after jobs on eight GPUs: channels differ in each line, programs sometimes."""
     chosen = random.Random(SEED)  # noqa: S311 - the same log each time
     number = 0
     while True:
@@ -100,7 +101,7 @@ def burst() -> Iterator[str]:
 
 
 def faulty() -> Iterator[str]:
-    """Yield nothing but events, of a thousand processes, no two lines alike."""
+    """Yield only events, of a thousand processes, no two lines the same."""
     return _stamped((), EVENTS, 1.0)
 
 
@@ -138,7 +139,7 @@ class KernelLogCost:
 
 
 def measure(size: int = SIZE, rounds: int = ROUNDS) -> KernelLogCost:
-    """Make the logs and run both programs over them in turns."""
+    """Make the logs and run both programs on them alternately."""
     with tempfile.TemporaryDirectory() as name:
         logs = {kind: Path(name) / f"{kind}.log" for kind in LOGS}
         for kind, log in logs.items():

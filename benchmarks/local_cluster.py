@@ -26,7 +26,7 @@ class Finished(SchedulerPlugin):  # type: ignore[misc]  # Dask's classes have no
         self.by_worker: Counter[str] = Counter()
 
     def transition(self, key: object, start: str, finish: str, *_: object, **more: Any) -> None:
-        """Note that a task goes from one state to another."""
+        """Record a task's transition from one state to another."""
         if (start, finish) == ("processing", "memory"):
             self.by_worker[str(more["worker"])] += 1
 

@@ -1,6 +1,6 @@
-"""Logs jobs at a real MLflow tracking server on this machine, and reads them with MLflow's client.
+"""Logs jobs to a real MLflow tracking server on this machine, and reads them with MLflow's client.
 
-The server has an environment of its own, which is made for it: MLFLOW_PYTHON names the Python of
+The server has a separate environment, which is created for it: MLFLOW_PYTHON names the Python of
 one that has MLflow already.
 """
 
@@ -54,12 +54,12 @@ print(json.dumps(found))
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the client of MLflow read.
+    """What MLflow's client read.
 
     Args:
         version: of the server and client.
         runs: by job.
-        seconds: that logging both jobs took, once each minute of theirs.
+        seconds: for logging both jobs, once each minute of theirs.
     """
 
     version: str
@@ -68,7 +68,7 @@ class Seen:
 
 
 def measure() -> Seen:
-    """Log two jobs, of which one has begun a run of its own, until one of them is over."""
+    """Log two jobs, one of which has begun its own run, until one of them is over."""
     with tempfile.TemporaryDirectory(prefix="rankscope-mlflow-") as folder:
         python = os.environ.get("MLFLOW_PYTHON") or _environment(Path(folder))
         with _server(Path(folder), python) as url:
@@ -77,7 +77,7 @@ def measure() -> Seen:
             began = time.perf_counter()
             for minute in range(MINUTES):
                 values = RunValues({METRIC: 60.0 * minute}, {INCIDENT: "none"})
-                # Another watch each time, which knows nothing of the one before.
+                # A new watch each time, which knows nothing of the previous one.
                 runs = RunLog(api, EXPERIMENT)
                 runs.write({JOB: values, OWN: values}, BEGAN + 60 * minute)
             seconds = time.perf_counter() - began
@@ -86,7 +86,7 @@ def measure() -> Seen:
 
 
 def report(seen: Seen) -> str:
-    """Return what was read, and what it should have been."""
+    """Return what was read, and what was expected."""
     expected = [[round(1000 * (BEGAN + 60 * at)), 60.0 * at] for at in range(MINUTES)]
     lines = [f"MLflow {seen.version}: {len(seen.runs)} runs (2), logged in {seen.seconds:.2f} s"]
     for job, status in ((JOB, "FINISHED"), (OWN, "RUNNING")):

@@ -1,7 +1,8 @@
 """Speed and memory of reading NCCL logs, compared with ripgrep and mtail; CPU of following files.
 
-All figures are CPU seconds (user and system) of whole processes, in turns, so that whatever else
-the machine does meets all of them. Programs that are not installed are left out and named.
+All figures are CPU seconds (user and system) of whole processes, measured alternately, so that
+other load on the machine affects all of them equally. Programs that are not installed are left out
+and named.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from rankscope_agent.sources.nccl_log.collector import CPU_SHARE
 
 ROUNDS = 5
 SIZES = {"dense": 100_000_000, "trainer": 400_000_000}
-"""A large job's start, and some days of a trainer's output; Python's start, which counts, is the
-twentieth of a second."""
+"""Bytes: a large job's start, and some days of a trainer's output; Python's start, which counts, is
+the twentieth of a second."""
 
 MTAIL_SIZE = 5_000_000  # mtail needs a second for each five megabytes
 FOLLOW_SECONDS = 20.0
@@ -56,7 +57,7 @@ EXTRACTION = (
     r"|Using network (.+))"
 )
 
-# The host is captured as the parser does, which tells processes apart by it.
+# The host is captured like in the parser, which distinguishes processes by it.
 MTAIL_PROGRAM = r"""
 counter edges by via
 counter complete
@@ -94,13 +95,13 @@ FOLLOWED: Mapping[str, Callable[[], Iterator[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class NcclLogCost:
-    """What reading costs.
+    """The cost of reading.
 
     Args:
         speeds: MB per CPU second by kind of log and program.
         memory_mib: the command's peak resident memory on the trainer's log.
         following_percent: CPU of one core following eight files, by kind of log and program.
-        flood_percent: the same for files that grow too fast to be read in whole.
+        flood_percent: the same for files that grow too fast to be read completely.
         missing: programs that are not installed.
     """
 
@@ -114,7 +115,7 @@ class NcclLogCost:
 def measure(
     sizes: Mapping[str, int] = SIZES, rounds: int = ROUNDS, seconds: float = FOLLOW_SECONDS
 ) -> NcclLogCost:
-    """Make the logs, then run all programs over them in turns."""
+    """Make the logs, then run all programs on them alternately."""
     missing = tuple(name for name in ("rg", "mtail", "tail") if shutil.which(name) is None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -162,7 +163,7 @@ def _speeds(log: Path, rounds: int, missing: Sequence[str]) -> dict[str, float]:
 
 
 def _mtail_speed(folder: Path, log: Path) -> float:
-    """Return mtail's speed on the beginning of a log, its start (an empty log) taken off."""
+    """Return mtail's speed on the beginning of a log, minus its start (an empty log)."""
     program = folder / "nccl.mtail"
     program.write_text(MTAIL_PROGRAM)
     part, empty = folder / "part.log", folder / "empty.log"
@@ -223,8 +224,8 @@ def _following(
 def _write_on(files: Sequence[Path], lines: Sequence[str], rate: int, seconds: float) -> float:
     """Append to every file, as many times a second as `TICKS` says; return how long that took.
 
-    Each line has a write of its own, as the logger of containerd does it and whatever flushes its
-    output line by line; of a flood each file's lines of a tick are written at once.
+    Each line is a separate write, as by containerd's logger and by programs that flush each line;
+    in a flood each file's lines of a tick are written at once.
     """
     begin = time.monotonic()
     at_once = max(1, rate // TICKS)

@@ -1,8 +1,9 @@
-"""What it costs an agent that a watch follows the steps of its eight ranks.
+"""The cost for an agent of a watch that follows the steps of its eight ranks.
 
-Two agents read the same rings, to which each rank writes a record a second. Each has a watch of its
-own, with its defaults: it asks for steps every 5 s and for all else every 30 s. In turns one watch
-is stopped while the other one goes on, so that the two agents differ by the questions alone.
+Two agents read the same rings, to which each rank writes a record a second. Each has a separate
+watch with default settings: it requests steps every 5 s and everything else every 30 s. One watch
+is stopped while the other one runs, alternately, so that the two agents differ only by the
+requests.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ RANKS = 8
 STEPS_PER_SECOND = 1.0
 ROUNDS, ROUND_SECONDS = 10, 30
 FIRST_SECONDS = 180.0
-"""At most until a watch has judged all there is: its first questions are for an hour of records."""
+"""Seconds until a watch has judged all records, at most: its first requests are for an hour of
+them."""
 
 BAR_PERCENT = 0.2
 
@@ -41,7 +43,7 @@ class PollCost:
 
     @property
     def more(self) -> tuple[float, ...]:
-        """What the agent took more that was asked."""
+        """Return what the agent took more that was queried."""
         return tuple(one - other for one, other in zip(self.asked, self.left_alone, strict=True))
 
 
@@ -75,7 +77,7 @@ def _agent(folder: Path, port: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _watch(agent: int) -> Iterator[int]:
-    """Run a watch of an agent, and wait until it has asked for all there is."""
+    """Run a watch of an agent, and wait until it has requested all records."""
     port = free_port()
     command = [sys.executable, "-m", "rankscope_analyzers", "watch"]
     command += [f"--agent=http://127.0.0.1:{agent}", f"--web.listen-address=127.0.0.1:{port}"]
@@ -89,7 +91,7 @@ def _watch(agent: int) -> Iterator[int]:
 
 
 def await_evaluation(port: int) -> None:
-    """Wait until a watch has judged what its agents say.
+    """Wait until a watch has judged its agents' records.
 
     Raises:
         RuntimeError: it does not in time.
@@ -104,7 +106,7 @@ def await_evaluation(port: int) -> None:
 
 
 def _spent(pids: list[int], seconds: float) -> list[float]:
-    """Return what processes take meanwhile, in per cent of a core."""
+    """Return the CPU time of processes over some time, in per cent of a core."""
     before, began = [cpu_seconds(pid) for pid in pids], time.monotonic()
     time.sleep(seconds)
     lasted = time.monotonic() - began

@@ -1,11 +1,11 @@
 """Cost of the probe in a training process: one ring write, and a whole step with and without it.
 
 Ring writes alternate with prometheus_client's `Histogram.labels(...).observe(...)`; they are of
-steps of 30 ms, of which each 34th writes what extends all of them. Steps are those of a small
-two-rank DistributedDataParallel job on this machine; both ranks switch the probe on and off
-together every `BLOCK` steps, so that neighbouring blocks see the same noise. Costs of a step are
-CPU time of the training thread: the probe never waits, and wall time on a busy machine does. What
-the probe adds is the median over the blocks; beside it stands the standard error of that median.
+steps of 30 ms, of which each 34th writes the extensions of all. Steps are those of a small two-rank
+DistributedDataParallel job on this machine; both ranks switch the probe on and off together every
+`BLOCK` steps, so that neighbouring blocks see the same noise. Costs of a step are CPU time of the
+training thread: the probe never waits, and wall time on a busy machine does. The probe's cost is
+the median over the blocks; it is given with the standard error of that median.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from types import SimpleNamespace
 from typing import Any
 
 PROBE = Path(__file__).parents[1] / "agent" / "probe"
-BLOCK = 12  # steps: short beside the machine's moods
-SETTLING = 2  # steps of a block that switching makes dearer, with the probe and without
+BLOCK = 12  # steps: short compared with changes of the machine's load
+SETTLING = 2  # steps of a block that switching makes more expensive, with the probe and without
 PAIRS = 200
 REPEATS = 200
 CALLS = 200
@@ -37,11 +37,11 @@ JOB_SECONDS = 480
 
 @dataclass(frozen=True, slots=True)
 class WriteCost:
-    """Medians of one call, in nanoseconds, measured in turns.
+    """Medians of one call, in nanoseconds, measured alternately.
 
     Args:
         record: a whole `record()` of the probe: arithmetic, packing, and the write.
-        write: looking whether the descriptor is still ours, packing 64 bytes, and `os.pwrite`.
+        write: checking that the descriptor is still ours, packing 64 bytes, and `os.pwrite`.
         observe: prometheus_client's `Histogram.labels(...).observe(...)`, as most programs call it.
     """
 
@@ -57,9 +57,9 @@ class StepCost:
     Args:
         wall: wall time of a step without the probe.
         step: the training thread's CPU time of such a step.
-        without_collectives: what the probe adds where it times no collectives, as with NCCL.
+        without_collectives: the probe's cost if it times no collectives, as with NCCL.
         without_error: standard error of that.
-        with_collectives: what it adds where it times collectives and waits for CPUs, as on gloo.
+        with_collectives: its cost if it times collectives and waits for CPUs, as on gloo.
         with_error: standard error of that.
     """
 
@@ -79,14 +79,14 @@ def call_ns(call: Callable[[], object]) -> float:
     return (time.perf_counter_ns() - begin) / CALLS
 
 
-def in_turns(*calls: Callable[[], object]) -> list[float]:
-    """Return each call's median time, the calls taking turns."""
+def alternately(*calls: Callable[[], object]) -> list[float]:
+    """Return each call's median time, with the calls alternating."""
     rounds = [[call_ns(call) for call in calls] for _ in range(REPEATS)]
     return [median(column) for column in zip(*rounds, strict=True)]
 
 
 def write_cost(directory: str) -> WriteCost:
-    """Measure one ring write in this process; needs torch for nothing."""
+    """Measure one ring write in this process; does not need torch."""
     sys.path.insert(0, str(PROBE))
     from prometheus_client import CollectorRegistry, Histogram
 
@@ -103,7 +103,7 @@ def write_cost(directory: str) -> WriteCost:
     def observe() -> None:
         histogram.labels("research/llama", "3").observe(0.03)
 
-    return WriteCost(*in_turns(lambda: probe.record(30_000_000, 0, 1_000_000), write, observe))
+    return WriteCost(*alternately(lambda: probe.record(30_000_000, 0, 1_000_000), write, observe))
 
 
 def bare_probe(module: Any, directory: str) -> Any:
@@ -121,16 +121,16 @@ def bare_probe(module: Any, directory: str) -> Any:
 
 
 def unwrapped(function: Any) -> Any:
-    """Return what the probe, and torch for it, put wrappers around."""
+    """Return the functions that the probe, and torch for it, has wrapped."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     return function
 
 
 class Switch:
-    """Takes an installed probe out of a process and puts it back, for paired blocks.
+    """Removes an installed probe from a process and reinstalls it, for paired blocks.
 
-    It must be made before the first step, as long as torch's own functions are still in place.
+    It must be created before the first step, while torch's own functions are still in place.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class Switch:
         self.timing = 0
 
     def keep(self) -> None:
-        """Remember what the probe has put in, once its first step is done."""
+        """Remember what the probe has installed, once its first step is done."""
         self.watched = [getattr(owner, name) for owner, name in self.wait_functions]
         self.timing = self.probe.timing
 
@@ -168,9 +168,9 @@ class Switch:
         self.probe.gloo.libraries.clear()
 
     def on(self, collectives: bool) -> None:
-        """Put the hooks back, those that time collectives only on request.
+        """Reinstall the hooks, those that time collectives only on request.
 
-        Kernels of operators stay out: no job here calls those operators.
+        Kernels of operators are left out: no job here calls those operators.
         """
         self.steps.update(self.kept_steps)
         self.iterator.__next__ = self.watched_next
@@ -232,9 +232,9 @@ def train_paired(rank: int, meeting: str) -> None:
 
 
 def median_and_error(values: list[float]) -> tuple[float, float]:
-    """Return the median and its standard error, by the quartiles, as outliers are no rarity.
+    """Return the median and its standard error, from the quartiles, as outliers are common.
 
-    The quartiles of a normal distribution lie 1.349 standard deviations apart; the standard error
+    The quartiles of a normal distribution are 1.349 standard deviations apart; the standard error
     of its median is sqrt(pi / 2) times that of its mean.
     """
     low, middle, high = quantiles(values, n=4)
@@ -275,12 +275,12 @@ def run_pair(module: str, function: str, directory: str) -> list[float]:
 
 
 def memory_directory() -> str | None:
-    """Return a tmpfs to put rings on, where there is one: disks write in their own time."""
+    """Return a tmpfs for rings, if there is one: disks write in their own time."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 
 
 def measure() -> tuple[WriteCost, StepCost]:
-    """Measure both costs, on a tmpfs where there is one."""
+    """Measure both costs, on a tmpfs if there is one."""
     with tempfile.TemporaryDirectory(dir=memory_directory()) as directory:
         writes = write_cost(directory)
     with tempfile.TemporaryDirectory(dir=memory_directory()) as directory:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-START_SECONDS = 30.0  # a process that does not listen by then has failed
+START_SECONDS = 30.0  # seconds; a process that does not listen by then has failed
 
 PROMETHEUS_HEADERS: Mapping[str, str] = {
     "Accept": "application/openmetrics-text;version=1.0.0,"
@@ -23,7 +23,7 @@ PROMETHEUS_HEADERS: Mapping[str, str] = {
 
 
 def end_on_terminate() -> None:
-    """Let SIGTERM end this process as ctrl-C does, so that whatever it started is ended with it."""
+    """Let SIGTERM end this process like ctrl-C, so that whatever it started is ended with it."""
     for number in (signal.SIGTERM, signal.SIGINT):  # shells start jobs in the background without
         signal.signal(number, signal.default_int_handler)
 
@@ -31,7 +31,7 @@ def end_on_terminate() -> None:
 def cpu_seconds(pid: int) -> float:
     """Return the CPU time of all threads of a process so far, to the nanosecond.
 
-    The number of its clock is made as clock_getcpuclockid(3) makes it: CPUCLOCK_SCHED is 2.
+    The number of its clock is computed as in clock_getcpuclockid(3): CPUCLOCK_SCHED is 2.
     """
     return time.clock_gettime((~pid << 3) | 2)
 
@@ -47,7 +47,7 @@ def memory_mib(pid: int, field: str) -> float:
 def free_port() -> int:
     """Return a loopback port that nobody listened on a moment ago.
 
-    It lies below those that Linux gives to connections: one of these could be taken before a slow
+    It is below those that Linux gives to connections, one of which could be taken before a slow
     process listens on it.
     """
     for _ in range(PORT_ATTEMPTS):
@@ -65,7 +65,7 @@ PORT_ATTEMPTS = 50
 
 
 def scrape(port: int, headers: Mapping[str, str] = PROMETHEUS_HEADERS) -> bytes:
-    """Fetch /metrics over a new connection; the body is as it came."""
+    """Fetch /metrics over a new connection; return the body as received."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
     with contextlib.closing(connection):
         connection.request("GET", "/metrics", headers=dict(headers))
@@ -84,7 +84,7 @@ def series_on(port: int) -> int:
 
 @contextlib.contextmanager
 def serving(command: Sequence[str], port: int) -> Iterator[int]:
-    """Run a server until the block ends; its pid is given once it answers on its port."""
+    """Run a server until the block ends; yield its pid once it answers on its port."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             _await_answer(process, port)

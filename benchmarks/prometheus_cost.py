@@ -1,7 +1,7 @@
 """Reading 4,096 series of 360 points from a real Prometheus, compared with prometheus-pandas.
 
-Both ask the same server the same question in turns and end with a frame. Wall time counts too: it
-has the server's work in it, which gzip multiplies.
+Both send the same query to the same server alternately and end with a frame. Wall time counts too:
+it includes the server's work, which gzip multiplies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReadCost:
 
 
 def measure() -> ReadCost:
-    """Read the same range with both, in turns."""
+    """Read the same range with both, alternately."""
     from prometheus_pandas import query
 
     end = START + (POINTS - 1) * STEP

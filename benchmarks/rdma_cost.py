@@ -1,8 +1,8 @@
 """CPU time of reading RDMA ports: our collector and node_exporter's on the same 16-port tree.
 
-Each port has 40 counter files. Between two looks the counters of traffic change, as they do on a
-port in use, and those of errors do not. The tree lies in memory, so neither program pays for a
-driver; what each system call costs beyond that, both would pay for every file that they read.
+Each port has 40 counter files. Between two looks the counters of traffic change, as on a port in
+use, and those of errors do not. The tree is in memory, so neither program pays for a driver; the
+additional cost of each system call would apply to both for every file that they read.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class RdmaCost:
 
     Args:
         ours: our collector's, samples made, nothing rendered.
-        exporter: node_exporter's whole scrape with this collector alone; None if not installed.
-        idle_exporter: the same without a port: what its scrape costs beside the ports.
+        exporter: node_exporter's whole scrape with only this collector; None if not installed.
+        idle_exporter: the same without a port: the cost of its scrape apart from the ports.
     """
 
     ours: float
@@ -101,7 +101,7 @@ class RdmaCost:
 
 
 def measure(rounds: int = ROUNDS, looks: int = LOOKS) -> RdmaCost:
-    """Make the tree and let both look at it in turns."""
+    """Make the tree and let both look at it alternately."""
     memory = Path("/dev/shm")  # noqa: S108 - a file system in memory, as sysfs is one
     with contextlib.ExitStack() as stack:
         directory = str(memory) if memory.is_dir() else None

@@ -1,4 +1,4 @@
-"""Writes rings as training processes with a probe do, as input for an agent."""
+"""Writes rings like training processes with a probe, as input for an agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WALL_TIMING = 2
 
 @dataclass(slots=True)
 class Ring:
-    """One rank's ring; the lock on the open file says that its process lives."""
+    """One rank's ring; the lock on the open file shows that its process lives."""
 
     descriptor: int
     records: int = 0

@@ -1,9 +1,9 @@
 """Whether an incident is lost or reported twice while agents and watches are restarted one by one.
 
 Four real agents, each with two ranks of four jobs; a watch of all jobs, and two that share them. A
-rank of some jobs is slow from some moment on. Then every agent is restarted, every other one in the
-middle of an answer, and then every watch, two of the three by SIGKILL; meanwhile ranks of other
-jobs become slow. At the end all ranks are as fast as at the beginning.
+rank of some jobs becomes slow. Then every agent is restarted, every other one in the middle of a
+response, and then every watch, two of the three by SIGKILL; during that time ranks of other jobs
+become slow. At the end all ranks are as fast as at the beginning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STEP_NS = 250_000_000
 COMPUTE_NS, SLOW_NS = 100_000_000, 160_000_000
 SLOW_RANK = 2
 FIRST_SLOW, THEN_SLOW = (0, 2, 5), (1, 6)
-"""Jobs with a slow rank: before anything is restarted, and while it is."""
+"""Jobs with a slow rank: before anything is restarted, and during the restarts."""
 
 WARM_STEPS = 80
 CHANGE_SECONDS = 240.0
@@ -44,11 +44,11 @@ CHANGE_SECONDS = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What the incident logs of one watch, or of those that share jobs, hold.
+    """The content of the incident logs of one watch, or of those that share jobs.
 
     Args:
         changes: of each job: opened, changed and closed, in their order.
-        doubled: pairs of incident and number that are there twice.
+        doubled: pairs of incident and number that occur twice.
         ranks: that were named.
     """
 
@@ -59,13 +59,13 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """What came of it.
+    """The results.
 
     Args:
-        alone: what the watch of all jobs reported.
-        shared: what the two reported that share them.
-        cuts: answers that ended half way.
-        unfinished: what did not come true in time.
+        alone: reports of the watch of all jobs.
+        shared: reports of the two that share them.
+        cuts: responses that ended half-way.
+        unfinished: conditions that were not met in time.
     """
 
     alone: Reported
@@ -80,7 +80,7 @@ class Training:
 
     Args:
         folders: of rings, one for each node.
-        slow: jobs of which a rank is slow now.
+        slow: jobs that have a slow rank now.
     """
 
     folders: Sequence[Path]
@@ -182,7 +182,7 @@ def _restart(server: Server, by: signal.Signals) -> None:
 
 
 def _restart_agent(agent: Server, proxy: CuttingProxy | None) -> None:
-    """Restart an agent: as Kubernetes does, or by SIGKILL in the middle of an answer."""
+    """Restart an agent: like Kubernetes, or by SIGKILL in the middle of a response."""
     if proxy is None:
         _restart(agent, signal.SIGTERM)
         return
@@ -258,7 +258,7 @@ def _all(watches: Sequence[Server], change: str, jobs: Sequence[int]) -> bool:
 
 
 def _reported(logs: Sequence[Sequence[Mapping[str, Any]]]) -> Reported:
-    """Return what logs hold of these jobs: agents tell of others that run on this machine, too."""
+    """Return the logs' content on these jobs: agents also report others on this machine."""
     own = {name_of(job) for job in range(JOBS)}
     lines = [line for log in logs for line in log if line["job_id"] in own]
     changes: dict[str, list[str]] = {}
@@ -270,7 +270,7 @@ def _reported(logs: Sequence[Sequence[Mapping[str, Any]]]) -> Reported:
 
 
 def report(done: Restarted) -> str:
-    """Put it into words."""
+    """Return the results as text."""
     rows = [
         f"{NODES} agents and 3 watches restarted one by one, {done.cuts} of the agents in the"
         f" middle of an answer; {JOBS} jobs, {len(FIRST_SLOW) + len(THEN_SLOW)} with a slow rank"

@@ -1,8 +1,8 @@
 """Cost of one evaluation of all rules in a real Prometheus with a fleet of 16,384 ranks.
 
-Prometheus scrapes a made-up fleet (rule_fleet.py) and evaluates the recording rules for a while.
-Then both stop, and each expression is asked for by hand; the server's CPU time for all of them is
-the cost of one evaluation. Writing results to the database is not in it, writing them as JSON is.
+Prometheus scrapes a simulated fleet (rule_fleet.py) and evaluates the recording rules for a while.
+Then both stop, and each expression is queried; the server's CPU time for all of them is the cost of
+one evaluation. It does not include writing results to the database, but writing them as JSON.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ FIRST_NODES = range(0, NODES, NODES_OF_A_PAGE)
 SCRAPE_SECONDS = 5
 EVALUATION_SECONDS = 15
 WARM_UP_SECONDS = 100
-"""So that ranges of five minutes hold the twenty samples that they have at a scrape every 15 s."""
+"""Seconds between scrapes, so that ranges of five minutes hold the twenty samples that they have at
+a scrape every 15 s."""
 
 ROUNDS = 7
 """Evaluations of all expressions one after another, of which the median counts. In one or two of
-them the server collects the garbage of its 2 GiB, which makes the largest figure."""
+them the server collects the garbage of its 2 GiB, which gives the largest figure."""
 
 PATIENCE_SECONDS = 180
 AT_REST = 0.02
-"""CPU time in a second of a server that neither scrapes nor evaluates, and a little more."""
+"""CPU seconds per second of a server that neither scrapes nor evaluates, and a little more."""
 
 BAR = 1.2
 COSTLIEST = 12
@@ -67,18 +68,18 @@ class RuleCost:
 
     @property
     def recording_seconds(self) -> float:
-        """One evaluation of all recording rules."""
+        """Return the cost of one evaluation of all recording rules."""
         return statistics.median(sum(one.values()) for one in self.records)
 
     @property
     def rounds(self) -> tuple[float, ...]:
-        """One evaluation of everything, in each round."""
+        """Return the cost of one evaluation of everything, in each round."""
         pairs = zip(self.records, self.alerts, strict=True)
         return tuple(sum(one.values()) + sum(other.values()) for one, other in pairs)
 
     @property
     def all_seconds(self) -> float:
-        """One evaluation of everything."""
+        """Return the cost of one evaluation of everything."""
         return statistics.median(self.rounds)
 
     def by_rule(self) -> Mapping[str, float]:
@@ -188,10 +189,10 @@ def _prometheus(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def _await_rest(pid: int) -> None:
-    """Wait until the server has done what the scrapes and rules before left it to do.
+    """Wait until the server has finished the work that earlier scrapes and rules left.
 
     Raises:
-        RuntimeError: it goes on working.
+        RuntimeError: it keeps working.
     """
     for _ in range(PATIENCE_SECONDS):
         before = cpu_seconds(pid)
@@ -238,11 +239,11 @@ def _fleet() -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, *arguments: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, *arguments: object) -> None:
-            """Say nothing: Prometheus hangs up when it is told to scrape no more."""
+            """Print nothing: Prometheus hangs up when it is told to stop scraping."""
 
     server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)

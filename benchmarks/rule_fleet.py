@@ -1,9 +1,9 @@
 """The pages of a fleet of 16,384 ranks, as far as rules read them.
 
 2,048 nodes of 8 ranks, 8 GPUs and 9 RDMA ports in jobs of 512 ranks, one `rankscope watch` and one
-kube-state-metrics. Every metric that a rule names is there, in the number that an agent exports it,
-and beside it the most of what agents sum it up from. One node in 64 is out of order in every way
-that has a series; one in eight has a GPU that once was.
+kube-state-metrics. They have every metric that a rule names, with as many series as an agent
+exports, and also most of those that agents summarise. One node in 64 is faulty in every way that
+has a series; one in eight has a GPU that was faulty once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COLLECTORS = (
 )
 
 STEPS, STEPS_OF_ALL, BYTES = "@steps@", "@steps_of_all@", "@bytes@"
-"""What stands for a counter's value in a page until it is served."""
+"""Placeholder for a counter's value in a page until it is served."""
 
 
 def filled(page: str, steps: int) -> str:
@@ -58,7 +58,7 @@ def filled(page: str, steps: int) -> str:
 
 
 def page_of_nodes(first: int, count: int) -> str:
-    """Return what agents of some nodes export, with placeholders for counters."""
+    """Return the pages of some nodes' agents, with placeholders for counters."""
     return "".join(line for node in range(first, first + count) for line in _node(node))
 
 

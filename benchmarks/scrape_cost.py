@@ -1,7 +1,7 @@
 """CPU time of one scrape of 2,000 series: our server compared with prometheus_client's.
 
-Both serve the same values, in processes of their own, and are scraped in turns as Prometheus does
-it. `cached` is a second scrape of the same snapshot, `new snapshot` one that has to be written.
+Both serve the same values, in separate processes, and are scraped alternately like Prometheus does.
+`cached` is a second scrape of the same snapshot, `new snapshot` one that has to be written.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RANKS = SERIES // len(FAMILIES)
 JOB, VALUE = "research/llama-70b-pretraining-0042", 1234.5678901
 ROUNDS = 7
 SCRAPES = 20
-GOAL = 0.2  # cached scrape, as a part of prometheus_client's
+GOAL = 0.2  # cached scrape, as a fraction of prometheus_client's
 
 OURS_CACHED, OURS_NEW, CLIENT = "cached", "new snapshot", "prometheus_client"
 VARIANTS = (OURS_CACHED, OURS_NEW, CLIENT)
@@ -49,7 +49,7 @@ class ScrapeCost:
 
 
 def measure(rounds: int = ROUNDS, scrapes: int = SCRAPES) -> ScrapeCost:
-    """Start the three servers and scrape them in turns."""
+    """Start the three servers and scrape them alternately."""
     ports = {variant: free_port() for variant in VARIANTS}
     commands = {
         variant: [sys.executable, "-m", "benchmarks.scrape_cost", variant, str(port)]
@@ -93,7 +93,7 @@ def _serve(variant: str, port: int) -> None:
 
 
 class Families:
-    """The values, as somebody who uses prometheus_client would give them to it."""
+    """The values in the form that a user of prometheus_client would provide."""
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """Yield the families."""
@@ -106,7 +106,7 @@ class Families:
 
 
 class Snapshots:
-    """The values as the agent's registry gives them, the same snapshot or a new one each time."""
+    """The values in the form of the agent's registry, the same snapshot or a new one each time."""
 
     def __init__(self, *, renew: bool) -> None:
         self._renew = renew
@@ -126,7 +126,7 @@ class Snapshots:
 
 
 class NoSteps:
-    """A source of step records that is never asked."""
+    """A source of step records that is never queried."""
 
 
 def report(cost: ScrapeCost) -> str:
@@ -141,7 +141,7 @@ def report(cost: ScrapeCost) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Measure and print, or be one of the servers when told which and on what port."""
+    """Measure and print, or be one of the servers, given its variant and port."""
     if argv:
         _serve(argv[0], int(argv[1]))
     else:

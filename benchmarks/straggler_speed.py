@@ -1,8 +1,8 @@
 """Speed of the straggler analysis, in CPU time of one core.
 
-One 16-step window of 16,384 ranks as a running watch judges it, a look at five new steps of a job
-of as many, and whole traces in records a second: in the order of their steps, with the clocks of
-nodes apart, and shuffled.
+One 16-step window of 16,384 ranks as a running watch judges it, a look at five new steps of an
+equally large job, and whole traces in records a second: in the order of their steps, with the
+clocks of nodes apart, and shuffled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLOCK_OFFSET_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StragglerSpeed:
-    """CPU seconds for a window and a look, records a CPU second by the order of a trace."""
+    """CPU seconds for a window and a look, records per CPU second by the order of a trace."""
 
     window_seconds: float
     look_seconds: float

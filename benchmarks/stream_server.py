@@ -1,10 +1,10 @@
 """Stands in for many agents whose steps are followed: one process, each agent under its own path.
 
-    python -m benchmarks.stream_server PORT AGENTS [CERTIFICATE KEY TOKEN]
+python -m benchmarks.stream_server PORT AGENTS [CERTIFICATE KEY TOKEN]
 
-With a certificate, its key and a token they answer by TLS, and only who shows the token. Answers
-are made of blocks that were built before. Of every eight jobs two get a slow rank and one becomes
-slower as a whole while it runs; one agent of ten takes requests and never answers, another one
+With a certificate, its key and a token they answer by TLS, and only with the token. Responses are
+made of blocks that were built before. Of every eight jobs two get a slow rank and one becomes
+slower as a whole while it runs; one agent of ten accepts requests and never answers, another one
 answers after three seconds.
 """
 
@@ -33,7 +33,7 @@ HISTORY_STEPS = 120
 """Steps that jobs have made when the server starts."""
 
 FAULT_SECONDS = 50.0
-"""After the start of the server: the watch has read all agents by then."""
+"""Seconds after the start of the server: the watch has read all agents by then."""
 
 MOST_STEPS = 1200
 COMPUTE, DATA, TRANSFER = 0.7, 0.02, 0.28
@@ -42,7 +42,7 @@ SLOW_SECONDS = 3.0
 GZIP = 31
 NOISES = 4
 SLOW_RANK = 5
-"""Of the first node of a job."""
+"""Offset of the first node of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Name of the job."""
+        """Return the name of the job."""
         return f"team/job-{self.number:04d}"
 
 
 def fault_of(number: int) -> str:
-    """Return what befalls a job."""
+    """Return the fault of a job."""
     return {1: "rank", 5: "rank", 3: "job"}.get(number % 8, "")
 
 
@@ -114,7 +114,7 @@ class Fleet:
         return found
 
     def answer(self, agent: int, path: str, query: Mapping[str, list[str]]) -> tuple[str, bytes]:
-        """Return the media type and the body of what an agent says."""
+        """Return the media type and the body of an agent's response."""
         if path == "/metrics":
             name = f"gpu-{agent:05d}"
             page = self.page.replace("@NODE@", name).replace("@TIME@", str(time.time()))
@@ -184,11 +184,11 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """How agents let readers in.
+    """The agents' access control.
 
     Args:
         context: for TLS, None without.
-        shown: the header line that a reader has to send, empty where everybody is let in.
+        shown: the header line that a reader has to send, empty if everybody has access.
     """
 
     context: ssl.SSLContext | None = None
@@ -196,7 +196,7 @@ class Guard:
 
 
 def guard_of(files: Sequence[str]) -> Guard:
-    """Return how agents let readers in that have a certificate, its key and a token, or none."""
+    """Return the access control of agents with a certificate, its key and a token, or without."""
     if not files:
         return Guard()
     certificate, key, token = files
@@ -206,7 +206,7 @@ def guard_of(files: Sequence[str]) -> Guard:
 
 
 async def serve(port: int, fleet: Fleet, guard: Guard) -> None:
-    """Answer until killed; a line on standard output says that it listens."""
+    """Answer until killed; a line on standard output shows that it listens."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,7 +1,7 @@
-"""What a watch costs that follows steps, and how soon it tells: CPU, memory, steps to an incident.
+"""The cost of a watch that follows steps, and how soon it reports: CPU, memory, steps.
 
-The short form has 256 agents and takes two minutes, as does `streaming-tls`, in which they take
-connections with TLS and a token alone; `streaming-2048` is the full one, for a machine that does
+The short form has 256 agents and takes two minutes, as does `streaming-tls`, in which they accept
+connections only with TLS and a token; `streaming-2048` is the full one, for a machine that does
 nothing else.
 """
 
@@ -38,7 +38,7 @@ from certificates import Authority
 
 SHORT, FULL = 256, 2048
 WATCHED_SECONDS, WATCHED_LARGE_SECONDS = 75.0, 170.0
-"""After the faults begin: of a fleet that is evaluated as a whole every 100 s longer than that."""
+"""Seconds after the faults begin; more for a fleet that is evaluated as a whole every 100 s."""
 
 BARS = {"rank": 20, "job": 45}
 """Steps from the beginning of a fault to its incident, in the median."""
@@ -46,17 +46,17 @@ BARS = {"rank": 20, "job": 45}
 
 @dataclass(frozen=True, slots=True)
 class StreamCost:
-    """What a watch took.
+    """The cost and results of a watch.
 
     Args:
         cpu: seconds per second after all agents were read.
         resident: MiB at the end, and at most.
-        steps: from the beginning of each fault to its incident, by what befell the job.
-        missed: faults without an incident, by what befell the job.
+        steps: from the beginning of each fault to its incident, by kind of fault.
+        missed: faults without an incident, by kind of fault.
         false: incidents of jobs without a fault.
         doubled: pairs of incident and number that are in the log twice.
-        unobserved: jobs of which the watch says that it does not see all, and those with an agent
-            that never answers.
+        unobserved: jobs that the watch reports as partly unseen, and those with an agent that never
+            answers.
     """
 
     agents: int
@@ -74,7 +74,7 @@ def measure(agents: int = SHORT, *, secured: bool = False) -> StreamCost:
 
     Args:
         agents: how many.
-        secured: whether they take connections with TLS and a token alone.
+        secured: True if they accept connections only with TLS and a token.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -108,14 +108,14 @@ _UNOBSERVED = re.compile(r'(?m)^rankscope_job_unobserved{job_id="([^"]*)"} [1-9]
 
 
 def _unobserved(agents: int, named: Sequence[str]) -> tuple[int, int]:
-    """Return how many jobs of hanging agents the watch says it does not see all of, of how many."""
+    """Return how many jobs of hanging agents the watch reports as partly unseen, of how many."""
     blind = {f"team/job-{n // AGENTS_OF_A_JOB:04d}" for n in range(agents) if hangs(n)}
     return len(blind.intersection(named)), len(blind)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Arguments with which the server takes only whom it knows, and the watch is known to it."""
+    """Arguments with which the server requires credentials, and the watch has them."""
 
     of_server: Sequence[str] = ()
     of_watch: Sequence[str] = ()
@@ -192,7 +192,7 @@ def report(cost: StreamCost) -> str:
             f"  faults of a {kind}: {median} steps to the incident{worst} (at most {BARS[kind]}),"
             f" {len(found)} found, {cost.missed[kind]} missed"
         )
-    lines.append(f"  {cost.false} incidents of sound jobs, {cost.doubled} told twice")
+    lines.append(f"  {cost.false} incidents of healthy jobs, {cost.doubled} reported twice")
     named, blind = cost.unobserved
     lines.append(
         f"  {named} of {blind} jobs with agents that hang are reported as unobserved in part"

@@ -2,7 +2,7 @@
 
 The trace has 16,384 ranks and 1,000 steps. Ours is the whole analysis, with all columns, classes,
 and incidents; the query is the shortest that finds slow ranks: compute against the median of the
-step, averaged per rank. Both run in fresh processes, in turns.
+step, averaged per rank. Both run in fresh processes, alternately.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _run(body: str, folder: str) -> tuple[float, float]:
 
 
 def _write(folder: Path) -> None:
-    """Write a trace of a job whose rank `SLOW_RANK` is slow from a third of it on."""
+    """Write a trace of a job whose rank `SLOW_RANK` is slow after a third of it."""
     meta = {"format_version": 1, "job": "big", "world_size": RANKS, "tensor_parallel": TENSOR}
     meta |= {"pipeline_parallel": PIPELINE, "microbatches": MICROBATCHES}
     (folder / "meta.json").write_text(json.dumps(meta | {"compute_timing": "kernel"}))

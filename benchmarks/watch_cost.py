@@ -15,7 +15,7 @@ from benchmarks.processes import cpu_seconds, free_port, memory_mib, scrape
 
 from rankscope_analyzers.fusion.gather import KEPT_POLLS
 
-SINCE_SECONDS = 1800.0  # as far back as the watch looks unless told otherwise
+SINCE_SECONDS = 1800.0  # as far back as the watch looks by default
 
 FLEETS: tuple[tuple[int, float], ...] = ((8, 1.0), (64, 2.0), (512, 10.0), (2048, 10.0))
 """Nodes, and seconds of a step: the more ranks a job has, the longer its steps."""
@@ -26,14 +26,14 @@ PATIENCE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class WatchCost:
-    """What one watch took.
+    """The cost of one watch.
 
     Args:
         cpu: seconds of the last evaluation.
-        wall: of the last evaluation, by its own account.
+        wall: of the last evaluation, by its own measurement.
         resident: MiB between evaluations.
         peak: MiB at most.
-        named: whether the slow rank was.
+        named: True if the slow rank was named.
     """
 
     agents: int
@@ -77,7 +77,7 @@ def _watched(agents: int, step_seconds: float) -> WatchCost:
 
 
 def _evaluated(port: int, pid: int, after: float) -> tuple[str, float]:
-    """Wait for an evaluation that ended later; return the page and when it ended."""
+    """Wait for a later evaluation; return the page and when it ended."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:

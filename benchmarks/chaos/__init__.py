@@ -1,1 +1,1 @@
-"""A seeded matrix of faults over the whole chain, and what must hold after each of them."""
+"""A seeded matrix of faults over the whole chain, and the invariants that must hold after each."""

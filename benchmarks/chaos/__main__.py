@@ -14,7 +14,7 @@ PLANTED_SETTLE_SECONDS = 25.0
 
 
 def main() -> int:
-    """Run what the command line says; return 1 if an invariant is violated, or a plant is not."""
+    """Run the selected faults; return 1 if an invariant is violated, or that of a plant is not."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the order and of what is drawn")
     parser.add_argument("--fault", action="append", default=[], choices=sorted(FAULTS))
@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def _planted(name: str) -> int:
-    """Run the chain with a planted fault; return 0 if the invariant that it violates says so."""
+    """Run the chain with a planted fault; return 0 if its invariant is violated."""
     result = run.measure(1, ["nothing"], [name], PLANTED_SETTLE_SECONDS)
     found = result.rounds[-1].violations
     expected = PLANTS[name].invariant

@@ -23,19 +23,19 @@ STRAGGLER, FALLBACK = "RankscopeStraggler", "RankscopeSocketFallback"
 FOLLOWED = (STRAGGLER, FALLBACK)
 RANGE_SECONDS = 10
 KEPT_SECONDS = 45
-"""Of an alert whose condition is gone: a quarter of an hour in production, where outages are
-minutes. Here they are seconds."""
+"""Seconds that an alert keeps firing after its condition ended: a quarter of an hour in production,
+where outages last minutes. Here they last seconds."""
 
 PENDING_SECONDS = {STRAGGLER: 30, FALLBACK: 1}
-"""How long an alert waits, a quarter of an hour and five minutes in production. A watch that is
-silent for longer than that hands the alert over to Prometheus' own rules, which is another one."""
+"""Seconds that alerts wait, a quarter of an hour and five minutes in production. If a watch is
+silent for longer, Prometheus' own rules take over, with a different alert."""
 
 RESEND_SECONDS = 10
 """An alert that Prometheus does not send again ends after four times as long."""
 
 GRACE_SECONDS = 1
-"""An alert with a longer wait goes on when Prometheus starts again. Prometheus' default is ten
-minutes: less than the slow rank's wait in production, more than both waits here."""
+"""An alert with a longer wait survives a restart of Prometheus. Prometheus' default is ten minutes:
+less than the slow rank's wait in production, more than both waits here."""
 
 SOON = Timing("2s", "1s", "1h")
 TIMINGS = Timings(SOON, SOON, SOON, Timing("0s", "1s", "1h"))
@@ -108,7 +108,7 @@ def subject_of(labels: Mapping[str, str]) -> Alert:
 
 
 def firing(messages: Iterable[tuple[str, Message]]) -> set[Alert]:
-    """Return the alerts that go on, by the messages in their order."""
+    """Return the alerts that are firing after these messages, in their order."""
     last = {
         one["fingerprint"]: (one["status"], subject_of(one["labels"]))
         for _, message in messages
@@ -132,9 +132,10 @@ def holding(answer: str) -> set[Alert]:
 
 
 def begun(messages: Iterable[tuple[str, Message]]) -> Counter[Alert]:
-    """Count how often each alert began, by the messages in their order.
+    """Count how often each alert began in these messages, in their order.
 
-    One that is sent along with others of its group again goes on, and begins no second time.
+    An alert that is sent again along with others of its group is still firing, and has not begun
+    again.
     """
     firing: set[str] = set()
     counts: Counter[Alert] = Counter()
@@ -148,7 +149,7 @@ def begun(messages: Iterable[tuple[str, Message]]) -> Counter[Alert]:
 
 
 def repeated(messages: Sequence[tuple[str, Message]]) -> Iterator[Alert]:
-    """Yield the alerts of messages that say nothing new: the same group with the same alerts."""
+    """Yield the alerts of messages without news: the same group with the same alerts."""
     last: dict[tuple[str, str], frozenset[tuple[str, str]]] = {}
     for receiver, message in messages:
         group = receiver, message["groupKey"]
@@ -159,10 +160,10 @@ def repeated(messages: Sequence[tuple[str, Message]]) -> Iterator[Alert]:
 
 
 def logged_twice(text: str) -> Iterator[str]:
-    """Yield incidents of which a watch's log tells the same change twice."""
+    """Yield incidents of which a watch's log has the same change twice."""
     counts: Counter[tuple[str, int]] = Counter()
     for line in text.splitlines():
-        with contextlib.suppress(ValueError, KeyError, TypeError):  # cut short, it tells nothing
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # truncated lines do not count
             row = json.loads(line)
             counts[row["incident"], row["number"]] += 1
     yield from (f"{incident} change {n}" for (incident, n), times in counts.items() if times > 1)

@@ -1,7 +1,7 @@
 """The whole chain: a job under the probe, an agent, a watch, Prometheus, Alertmanager, a receiver.
 
-State of the agent and of the watch lies on a disk of its own, a small tmpfs, which can be full or
-read-only without any harm to the machine. Without the rights to mount one it is a folder.
+State of the agent and of the watch is on a separate disk, a small tmpfs, which can be full or
+read-only without harm to the machine. Without the right to mount one it is a directory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from nccl_job_text import start
 
 PROGRAMS = ("prometheus", "prometheus-alertmanager")
 STATE_BYTES, RINGS_BYTES = 16 << 20, 128 << 20
-"""Of the two disks: a rank's ring and what lies beside it take 6 MiB."""
+"""Sizes of the two disks: a rank's ring and its related files take 6 MiB."""
 
 PLANTED = Path(__file__).with_name("planted.py")
 END_SECONDS = 60.0
@@ -49,7 +49,7 @@ class Disk:
 
     Args:
         folder: where it is.
-        mounted: False where it is but a folder, because mounting was refused.
+        mounted: False if it is only a directory, because mounting was refused.
     """
 
     folder: Path
@@ -58,7 +58,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What runs.
+    """The running parts.
 
     Args:
         folder: of everything that it writes.
@@ -85,12 +85,12 @@ class Chain:
 
     @property
     def servers(self) -> Sequence[Server]:
-        """Its processes."""
+        """Return its processes."""
         return self.agent, self.watch, self.prometheus, self.alertmanager
 
     @property
     def incidents(self) -> Path:
-        """The watch's log of incidents."""
+        """Return the watch's log of incidents."""
         return self.state.folder / "incidents.jsonl"
 
     def log_of(self, pod: str) -> Path:
@@ -98,7 +98,7 @@ class Chain:
         return self.folder / "logs" / f"team_{pod}_uid-{pod}" / "main" / "0.log"
 
     def note_fallback(self, pod: str) -> None:
-        """Have NCCL of a pod say that it falls back to TCP, of which an alert tells."""
+        """Write a pod's NCCL line about a fallback to TCP, which causes an alert."""
         log = self.log_of(pod)
         log.parent.mkdir(parents=True, exist_ok=True)
         extra = ("NET/IB : No device found.",)
@@ -189,7 +189,8 @@ def _servers(
     config = alerting.write_alertmanager(folder, webhook)
     of_alertmanager = ["prometheus-alertmanager", f"--config.file={config}"]
     of_alertmanager += [f"--storage.path={folder}/alertmanager", "--cluster.listen-address="]
-    # What was sent is written each second: a killed one otherwise forgets a quarter of an hour.
+    # Notifications are saved each second: otherwise a killed Alertmanager forgets a quarter of an
+    # hour.
     of_alertmanager += [f"--web.listen-address={alertmanager}", "--data.maintenance-interval=1s"]
     plain = dict(os.environ)
     return (
@@ -208,6 +209,6 @@ def _servers(
 
 
 def _python(module: str, planted: Sequence[str]) -> Sequence[str]:
-    """Return the command of a module, with those planted faults that are of this module."""
+    """Return the command of a module, with the planted faults for this module."""
     own = [name for name in planted if PLANTS[name].module == module]
     return [sys.executable, str(PLANTED), module, ",".join(own)]

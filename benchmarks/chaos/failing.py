@@ -1,7 +1,7 @@
-"""Collectors and analyzers that fail while a fault lasts: as long as a file says that they do.
+"""Collectors and analyzers that fail during a fault: as long as a file tells them to.
 
-The programs that start the agent and the watch put these switches in; nothing of it is in the
-product. A collector fails as a whole, an analyzer on all jobs but the one whose verdict must not
+The programs that start the agent and the watch install these switches; the product contains none of
+this. A collector fails as a whole, an analyzer on all jobs except the one whose verdict must not
 suffer.
 """
 
@@ -20,22 +20,23 @@ from typing import Any, Literal
 How = Literal["hangs", "raises"]
 
 LONGEST_HANG_SECONDS = 120.0
-"""Also when nobody is left to switch it off."""
+"""Seconds, even if nobody is left to switch it off."""
 
 ANALYZED = frozenset(("timing", "layer", "report"))
-"""Parts of an analysis that are about one job, as `rankscope_analyzers.isolation` names them."""
+"""Parts of an analysis that are about one job, by their names in
+`rankscope_analyzers.isolation`."""
 
 SPARED = "chaos-long"
 """The job whose verdict must not suffer."""
 
 
 class PlantedError(Exception):
-    """What a collector or an analyzer raises that is to raise."""
+    """Raised by collectors and analyzers that are to raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Says what is to fail, to the processes of a chain.
+    """Selects what is to fail, for the processes of a chain.
 
     Args:
         folder: of the chain.
@@ -65,13 +66,13 @@ class Switch:
             self._orders.unlink()
 
     def has_failed(self) -> bool:
-        """Return True if anything has failed since this was asked last."""
+        """Return True if anything has failed since the last call."""
         failed = self._marks.exists()
         self._marks.unlink(missing_ok=True)
         return failed
 
     def fail(self, name: str) -> None:
-        """Fail if that is what this one is to do.
+        """Fail if this one is selected.
 
         Raises:
             PlantedError: it is to raise.
@@ -114,7 +115,7 @@ def _install_in_agent(switch: Switch) -> None:
 
 
 def _install_in_watch(switch: Switch) -> None:
-    """Replace what every analysis passes through, before anything has imported it."""
+    """Replace the functions that every analysis calls, before anything has imported them."""
     boundary: Any = importlib.import_module("rankscope_analyzers.isolation.boundary")
     attempt = boundary.attempt
 
@@ -130,7 +131,7 @@ def _install_in_watch(switch: Switch) -> None:
 
 
 def install(module: str) -> None:
-    """Put the switches into the process of a module."""
+    """Install the switches in the process of a module."""
     folder = Path(os.environ["RANKSCOPE_CHAOS_FOLDER"])
     if module == "rankscope_agent":
         _install_in_agent(Switch(folder, "agent"))

@@ -1,4 +1,4 @@
-"""The faults, as rows of one table: each is injected into a running chain and healed again."""
+"""The faults, as rows of one table: each is injected into a running chain and healed afterwards."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ KNOWN_SECONDS = 60.0
 FAKE_TIME = "/usr/lib/{}/faketime/libfaketimeMT.so.1"
 SHORT_HOLD, LONG_HOLD = 2.0, 5.0
 HANG_HOLD = 16.0
-"""Longer than a collector's deadline of 10 s, however the seed draws it."""
+"""Longer than a collector's deadline of 10 s, whatever factor the seed draws."""
 
 RUN_COLLECTORS = ("training", "nccl_log", "nvml", "host", "netdev", "pods")
-"""Those that have their source here, or look for it each second."""
+"""Collectors that have their source here, or search for it each second."""
 
 
 class NotHereError(Exception):
@@ -123,7 +123,7 @@ def _rank_stopped(chain: Chain, random: Random) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _second_reader(number: signal.Signals, chain: Chain, random: Random) -> Iterator[None]:
-    """Have another agent read the same rings, and end or stop it in the middle of that."""
+    """Run a second agent on the same rings, and end or stop it in the middle of reading."""
     address, folder = f"127.0.0.1:{free_port()}", chain.folder / f"reader-{int(number)}"
     folder.mkdir()
     command = [sys.executable, "-m", "rankscope_agent", f"--web.listen-address={address}"]
@@ -178,7 +178,7 @@ def _damaged(
 ) -> Iterator[None]:
     """Damage the state of a process that was killed, before it is started again.
 
-    The log of incidents is left whole: it is what the watch promises to others, no cache.
+    The log of incidents stays intact: it is no cache but what the watch promises to others.
     """
     server = _server(chain, name)
     with server.excused():
@@ -206,8 +206,8 @@ def _clock(name: str, seconds: int, chain: Chain, random: Random) -> Iterator[No
         server.kill()
         server.start(variables)
         server.await_ready()
-    # A watch sleeps between its first two questions: libfaketime answers a sleep that a jump meets
-    # with EINVAL, which no kernel does.
+    # A watch sleeps between its first two requests: libfaketime answers a sleep during a jump with
+    # EINVAL, which no kernel does.
     comes_true(lambda: knows(chain), KNOWN_SECONDS)
     offset.write_text(f"{seconds:+d}")
     try:
@@ -252,7 +252,7 @@ def _api(change: Mapping[str, object], chain: Chain, random: Random) -> Iterator
 
 @contextlib.contextmanager
 def _lorises(chain: Chain, random: Random) -> Iterator[None]:
-    """Ask for pages from 32 addresses, a byte at a time."""
+    """Request pages from 32 addresses, a byte at a time."""
     host, _, port = chain.agent.url.removeprefix("http://").partition(":")
     ended = threading.Event()
 
@@ -303,7 +303,7 @@ def _failing(
     """Let collectors or analyzers fail.
 
     Raises:
-        RuntimeError: none of them was run meanwhile, so that nothing failed.
+        RuntimeError: none of them ran in the meantime, so that nothing failed.
     """
     switch = Switch(chain.folder, process)
     switch.has_failed()

@@ -1,4 +1,4 @@
-"""Files that no probe and no torch writes: hostile rings and dumps, and damaged states."""
+"""Files that neither a probe nor torch writes: hostile rings and dumps, and damaged states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cut(content: bytes, random: Random) -> bytes:
 
 
 def corrupted(content: bytes, random: Random) -> bytes:
-    """Return bytes of which some are others."""
+    """Return bytes with some of them changed."""
     damaged = bytearray(content)
     for _ in range(1 + len(damaged) // 64):
         if damaged:
@@ -37,7 +37,7 @@ def corrupted(content: bytes, random: Random) -> bytes:
 
 
 def _hostile_ring(random: Random, number: int) -> bytes:
-    """Return a ring that no probe writes: cut, of noise, or with damaged records or header."""
+    """Return a ring that no probe writes: truncated, noise, or with damaged records or header."""
     whole = header_page(rank=number, world_size=64, job_id="hostile", pid=number + 1)
     whole += b"".join(record_bytes(seq) for seq in range(1, 17))
     kind = random.randrange(4)
@@ -72,10 +72,10 @@ def hostile_rings(chain: Chain, random: Random) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hostile_dumps(chain: Chain, random: Random) -> Iterator[None]:
-    """Have ranks whose records tell no waiting, and worker servers with dumps that no torch writes.
+    """Have ranks whose records lack waits, and worker servers with dumps that torch does not write.
 
     Raises:
-        RuntimeError: the agent asked for none of them.
+        RuntimeError: the agent requested none of them.
     """
     asked: list[list[bytes]] = []
     with contextlib.ExitStack() as stack:
@@ -101,7 +101,7 @@ def hostile_dumps(chain: Chain, random: Random) -> Iterator[None]:
 
 
 def _hostile_dump(random: Random) -> bytes:
-    """Return a dump that is cut, damaged, nested too deeply, too large or of pickled calls."""
+    """Return a dump that is cut off, damaged, nested too deeply, too large or of calls."""
     entries = [flight_servers.entry(number, time.time_ns()) for number in range(1, 200)]
     whole = flight_servers.dump(*entries)
     kinds = (

@@ -10,20 +10,21 @@ from benchmarks.chaos.server import Use
 
 MOST_GROWTH = 1.5
 MOST_MORE_MIB = 32.0
-"""Of resident memory, whichever allows more: the watch remembers jobs, and allocators round up."""
+"""Limits of resident memory, whichever allows more: the watch remembers jobs, and allocators round
+up."""
 
 MOST_MORE_DESCRIPTORS, MOST_MORE_THREADS = 16, 6
-"""Connections that are just open, and threads that serve them."""
+"""Limits for connections that are just open, and threads that serve them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Of one rank.
+    """Records of one rank.
 
     Args:
-        written: what the ring's own counter says.
-        counted: what the agent's page says.
-        lost: those that the agent says were overwritten before it could read them.
+        written: the ring's own counter.
+        counted: the count on the agent's page.
+        lost: records that were overwritten before the agent could read them, by its own count.
     """
 
     written: int
@@ -38,18 +39,18 @@ class Seen:
     Args:
         exit_codes: of the short job's ranks; None of one that did not end.
         steps: that each rank made.
-        changed: names of the job's files that are not those of the run without the probe.
-        ranks: how many have to have a ring.
+        changed: names of the job's files that differ from those of the run without the probe.
+        ranks: how many must have a ring.
         records: of each rank that has one.
         pages: how many the agent served.
         empty: those without any of its collectors.
-        unanswered: questions that it did not answer although nothing kept it from that.
-        missing: alerts that had to come and have not, or ended although they go on.
-        doubled: alerts that came twice.
+        unanswered: requests that it did not answer although nothing prevented it.
+        missing: alerts that should be firing and are not.
+        doubled: alerts that began twice.
         died: processes that ended although no fault ended them.
-        knows: whether the watch has the verdict on the job that trains on.
-        accused: ranks that the watch's verdict on it names wrongly.
-        before, after: what processes held, by their names.
+        knows: True if the watch has the verdict on the long job.
+        accused: ranks that the watch wrongly names in it.
+        before, after: resources of processes, by their names.
     """
 
     exit_codes: Sequence[int | None] = (0,)
@@ -85,7 +86,7 @@ def _lost(seen: Seen) -> Iterator[str]:
         if one.written < seen.steps - 1:  # the last step ends with the process
             yield f"rank {rank}: {one.written} of {seen.steps} steps in its ring"
         if one.counted + one.lost < one.written:
-            yield f"rank {rank}: {one.counted} of {one.written} counted, {one.lost} said to be lost"
+            yield f"rank {rank}: {one.counted} of {one.written} counted, {one.lost} reported lost"
 
 
 def _repeated(seen: Seen) -> Iterator[str]:
@@ -114,7 +115,7 @@ def _verdict(seen: Seen) -> Iterator[str]:
 
 
 def grown(before: Use, after: Use) -> Iterator[str]:
-    """Yield what a process holds more of than it should."""
+    """Yield the resources that a process holds too much of."""
     most = max(before.resident_mib * MOST_GROWTH, before.resident_mib + MOST_MORE_MIB)
     if after.resident_mib > most:
         yield f"{before.resident_mib:.0f} -> {after.resident_mib:.0f} MiB"
@@ -154,10 +155,10 @@ FINAL = frozenset(
         "no process ends by itself",
     }
 )
-"""What waiting longer does not change."""
+"""Invariants that do not change by waiting longer."""
 
 
 def violations(seen: Seen) -> Mapping[str, Sequence[str]]:
-    """Return what violates each invariant that does not hold."""
+    """Return the violations of each invariant that does not hold."""
     all_ = {name: list(check(seen)) for name, check in INVARIANTS.items()}
     return {name: found for name, found in all_.items() if found}

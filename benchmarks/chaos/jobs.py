@@ -1,4 +1,4 @@
-"""Jobs of real ranks under the probe, and what they left behind: exit codes, files, rings."""
+"""Jobs of real ranks under the probe, and what they leave behind: exit codes, files, rings."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Job:
 
     Args:
         server: the process that forks them.
-        folder: where the job's files go; it is made.
-        rings: where its probes write their rings.
+        folder: directory for the job's files; it is created.
+        rings: directory that their probes write rings to.
         ranks: how many.
         steps: after which it ends.
         slow: the rank that computes longer.
@@ -82,7 +82,7 @@ class Job:
         deadline = time.monotonic() + seconds
         while True:
             codes = tuple(self._server.exit_code(pid) for pid in self.pids)
-            # A rank whose peer has died waits for it; nothing is learnt by waiting along with it.
+            # A rank whose peer has died waits for it; waiting with it shows nothing.
             if None not in codes or any(codes) or time.monotonic() > deadline:
                 return codes
             time.sleep(0.1)
@@ -117,19 +117,19 @@ class Job:
 
 
 def counter_of(ring: bytes) -> tuple[int, int]:
-    """Return a ring's rank and the number of its newest record; no code of the agent's reads it."""
+    """Return a ring's rank and the number of its newest record, without the agent's code."""
     header = HEADER.unpack_from(ring)
     rank, slots = header[HEADER_RANK], ring[PAGE : PAGE + header[HEADER_CAPACITY] * RECORD.size]
     return rank, max(record[0] for record in RECORD.iter_unpack(slots))
 
 
 def files_in(folder: Path) -> Mapping[str, bytes]:
-    """Return the weights in a folder, by name."""
+    """Return the weights in a directory, by name."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("weights-*"))}
 
 
 def reference(folder: Path) -> list[subprocess.Popen[bytes]]:
-    """Start a short job without the probe, whose files are those that all others must have."""
+    """Start a short job without the probe, whose files all other jobs must reproduce."""
     folder.mkdir()
     arguments = [str(folder), str(SHORT_STEPS), str(SHORT_MILLISECONDS), str(NOBODY)]
     shared = os.environ | _variables("reference", SHORT_RANKS, folder) | {"RANKSCOPE_PROBE": "0"}

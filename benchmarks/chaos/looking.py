@@ -1,4 +1,4 @@
-"""Asks the chain what it shows: pages all the time, everything else once a fault is healed."""
+"""Queries the chain: pages all the time, everything else once a fault is healed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CULPRIT = re.compile(
 
 @dataclass(slots=True)
 class Pages:
-    """Counts of questions to the agent.
+    """Counts of requests to the agent.
 
     Args:
-        served: pages that came.
-        empty: those that say nothing of any collector.
-        unanswered: questions without an answer although nothing kept the agent from it.
+        served: pages that arrived.
+        empty: those without any collector.
+        unanswered: requests without a response although nothing kept the agent from it.
     """
 
     served: int = 0
@@ -37,7 +37,7 @@ class Pages:
     unanswered: int = 0
 
     def ask(self, agent: Server) -> None:
-        """Ask for a page once."""
+        """Request a page once."""
         excuses = agent.excuses
         try:
             page = get(f"{agent.url}/metrics")
@@ -50,7 +50,7 @@ class Pages:
 
 @contextlib.contextmanager
 def asked(agent: Server) -> Iterator[Pages]:
-    """Ask the agent for its page again and again until the block ends."""
+    """Request the agent's page repeatedly until the block ends."""
     pages, ended = Pages(), threading.Event()
 
     def run() -> None:
@@ -67,7 +67,7 @@ def asked(agent: Server) -> Iterator[Pages]:
 
 
 def records(chain: Chain, job: Job) -> Mapping[int, Records]:
-    """Return what the rings and the agent's page say of a job's records.
+    """Return what the rings and the agent's page show of a job's records.
 
     Raises:
         OSError: the agent does not answer.

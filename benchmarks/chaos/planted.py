@@ -1,7 +1,8 @@
 """Runs the agent or the watch with faults that they do not have: `planted.py MODULE NAMES FLAG...`.
 
-Planted faults, which last from the start on, show of each invariant that it can be violated; the
-switches of `failing` let collectors and analyzers fail for a while. The product has none of it.
+Planted faults, which are active from the start, show that each invariant can be violated; the
+switches of `failing` let collectors and analyzers fail for a while. The product contains none of
+this.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ AGENT, WATCH = "rankscope_agent", "rankscope_analyzers"
 LONG = "chaos-long"
 HEADER_BYTES, RECORD_BYTES = 4096, 64
 KILLED_AFTER = 20
-"""Steps, so that there are records of the rank."""
+"""Steps, so that the rank has records."""
 
 TOTALS = "rankscope_agent.sources.training.totals"
 NCCL = "rankscope_agent.sources.nccl_log.collector"
@@ -43,7 +44,7 @@ class Plant:
 
     Args:
         module: the process that has it.
-        invariant: the one that it violates, a name of `invariants.INVARIANTS`.
+        invariant: the one that it violates, a name in `invariants.INVARIANTS`.
         apply: plants it.
     """
 
@@ -53,7 +54,7 @@ class Plant:
 
 
 def _replaced(module: str, path: str, make: Callable[[Any], Any]) -> None:
-    """Replace a function or method by what is made of it."""
+    """Replace a function or method with what `make` returns for it."""
     owner = importlib.import_module(module)
     *owners, name = path.split(".")
     for one in owners:

@@ -1,4 +1,4 @@
-"""Runs the matrix: each fault in turn, in the order of a seed, on one chain that goes on."""
+"""Runs the matrix: each fault in turn, in the order of a seed, on one chain that keeps running."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from benchmarks.chaos.looking import Pages, asked, culprits, knows, records
 from benchmarks.chaos.server import Use, comes_true, get
 
 SETTLE_SECONDS = 90.0
-"""After which everything has to be as it was: alerts wait for seconds here, not for minutes."""
+"""Seconds after which everything must be as before: alerts wait for seconds here, not for
+minutes."""
 
 JOB_SECONDS = 120.0
 MOST_MARKS = 8
@@ -42,13 +43,13 @@ WARM = "warming up"
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What came of a fault.
+    """The result of a fault.
 
     Args:
         fault: its name.
         seconds: from its beginning until everything was as before.
         seen: what was seen.
-        skipped: why this machine cannot have it; "" where it was injected.
+        skipped: why this machine cannot have it; "" if it was injected.
     """
 
     fault: str
@@ -58,16 +59,16 @@ class Round:
 
     @property
     def violations(self) -> Mapping[str, Sequence[str]]:
-        """What violates each invariant that does not hold."""
+        """Return the violations of each invariant that does not hold."""
         return {} if self.skipped else violations(self.seen)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a run.
+    """The result of a run.
 
     Args:
-        seed: of its order and of what its faults draw.
+        seed: of its order and of its faults' random draws.
         rounds: one for each fault.
         long: exit codes of the job that trained all the time.
     """
@@ -81,11 +82,11 @@ class Matrix:
     """Injects faults into a chain, one after the other.
 
     Args:
-        chain: which is healthy.
+        chain: healthy at the start.
         expected: the files that each short job must have.
-        drawn: what faults draw from.
-        settle: seconds that everything may take to be as it was.
-        before: what processes held; {} for what they hold after the first round.
+        drawn: random numbers for faults.
+        settle: seconds until everything must be as before.
+        before: resources of processes; {} for those after the first round.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Matrix:
         self._use = before
 
     def round(self, name: str, fault: Fault) -> Round:
-        """Inject a fault while a job begins, trains and ends, and wait until all is well."""
+        """Inject a fault while a job begins, trains and ends, and wait until all is healthy."""
         began, number = time.monotonic(), next(self._rounds)
         self._deaths = {one.name: one.deaths for one in self._chain.servers}
         try:
@@ -134,12 +135,12 @@ class Matrix:
         return Job(chain.ranks, chain.folder / "jobs" / f"chaos-{number}", chain.rings.folder)
 
     def _mark(self, number: int) -> None:
-        """Let something happen during the fault that somebody has to be told of."""
+        """Cause an event during the fault that must lead to an alert."""
         self._marks.append(f"mark-{number}")
         self._chain.note_fallback(self._marks[-1])
 
     def _settled(self, job: Job, codes: Sequence[int | None], pages: Pages, fault: Fault) -> Seen:
-        """Return what is seen once waiting longer changes nothing, or what is seen last."""
+        """Return what is seen once waiting longer changes nothing, or at the end of the time."""
         seen = Seen()
 
         def well() -> bool:
@@ -170,7 +171,7 @@ class Matrix:
             before=self._use,
             knows=False,
         )
-        # What one of them does not answer is no reason to leave the others unasked.
+        # If one of them does not answer, the others are still queried.
         with contextlib.suppress(*SILENT):
             holding = alerting.holding(get(f"{chain.prometheus.url}/api/v1/alerts"))
             on = alerting.firing(messages) - ({slow} - holding)
@@ -214,14 +215,14 @@ def measure(
     """Run faults.
 
     Args:
-        seed: of their order and of what they draw.
+        seed: of their order and of their random draws.
         names: of `FAULTS`, in their order; all of them, in the seed's order, by default.
-        planted: faults of `PLANTS` that processes of ours have all the time.
-        settle: seconds that everything may take to be as it was after each.
+        planted: faults of `PLANTS` that our processes have all the time.
+        settle: seconds until everything must be as before after each.
         note: gets a line after each fault.
 
     Raises:
-        RuntimeError: the chain was not well before the first fault.
+        RuntimeError: the chain was not healthy before the first fault.
     """
     drawn = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
     order = list(names) or drawn.sample(list(FAULTS), len(FAULTS))
@@ -267,7 +268,7 @@ def line_of(done: Round) -> str:
 
 
 def report(result: Result) -> str:
-    """Put a run into words."""
+    """Return the text on a run."""
     injected = [one for one in result.rounds if not one.skipped]
     violated = sum(len(one.violations) for one in injected)
     return "\n".join(

@@ -23,7 +23,7 @@ QUESTION_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a process holds.
+    """Resources of a process.
 
     Args:
         resident_mib: resident memory, MiB.
@@ -37,17 +37,17 @@ class Use:
 
 
 def get(url: str, seconds: float = QUESTION_SECONDS) -> str:
-    """Return what a URL answers.
+    """Return the response of a URL.
 
     Raises:
-        OSError: nothing, or not in time.
+        OSError: there is none, or not in time.
     """
     with urllib.request.urlopen(url, timeout=seconds) as answer:  # noqa: S310 - loopback
         return str(answer.read().decode())
 
 
 def comes_true(holds: Callable[[], object], seconds: float) -> bool:
-    """Wait until something holds; return whether it did in time."""
+    """Wait until something holds; return True if it did in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
@@ -61,7 +61,7 @@ class Server:
     """One process.
 
     Args:
-        name: which one; its log is called so.
+        name: also the name of its log.
         command: with its arguments.
         folder: of its log.
         url: where it listens.
@@ -85,11 +85,12 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self.deaths = 0
         self.excuses = 0
-        """Odd while it is excused; another number afterwards means that it was in between."""
+        """Odd while it is excused; a different number afterwards means that it was excused in
+        between."""
 
     @property
     def pid(self) -> int:
-        """Its process id.
+        """Return its process id.
 
         Raises:
             RuntimeError: it was not started.
@@ -100,7 +101,7 @@ class Server:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, None while it runs."""
+        """Return its exit code, None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def start(self, variables: Mapping[str, str] | None = None) -> None:
@@ -124,7 +125,7 @@ class Server:
             raise RuntimeError(f"{self.name} is not ready (exit code {self.exit_code}): {log}")
 
     def recover(self) -> None:
-        """Wait until it answers; one that has ended by itself is counted, and started again.
+        """Wait until it answers; one that has ended by itself is counted, and restarted.
 
         Raises:
             RuntimeError: it does not answer.
@@ -139,7 +140,7 @@ class Server:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it as the kernel does when memory is short."""
+        """End it like the kernel when memory is short."""
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGKILL)
         if self._process is not None:
@@ -152,7 +153,7 @@ class Server:
 
     @contextlib.contextmanager
     def excused(self) -> Iterator[None]:
-        """Let it be silent until the block ends: it cannot answer."""
+        """Excuse missing responses until the block ends: it cannot answer."""
         self.excuses += 1
         try:
             yield
@@ -161,7 +162,7 @@ class Server:
 
     @contextlib.contextmanager
     def limited(self, kind: int, most: int) -> Iterator[None]:
-        """Give it a limit of the kernel until the block ends."""
+        """Set one of its kernel limits until the block ends."""
         before = resource.prlimit(self.pid, kind)
         resource.prlimit(self.pid, kind, (most, before[1]))
         try:
@@ -171,7 +172,7 @@ class Server:
                 resource.prlimit(self.pid, kind, before)
 
     def use(self) -> Use:
-        """Return what it holds now."""
+        """Return its present resources."""
         process = Path("/proc", str(self.pid))
         return Use(
             memory_mib(self.pid, "VmRSS"),

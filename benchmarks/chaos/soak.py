@@ -30,12 +30,12 @@ STEP_NS = 100_000_000
 LIVE = 2
 LOOK_SECONDS = 1.0
 REMEMBERED = "30s"
-"""How far back the watch looks: longer than a job, so that the jobs of a moment overlap."""
+"""Seconds that the watch looks back: longer than a job, so that consecutive jobs overlap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a process held at a moment.
+    """Resources of a process at one moment.
 
     Args:
         seconds: since the soak began.
@@ -50,13 +50,13 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Soaked:
-    """What came of it.
+    """The result of a soak.
 
     Args:
         seconds: how long it lasted.
-        jobs: how many began and ended meanwhile.
+        jobs: how many began and ended in that time.
         moments: of each process, by its name.
-        unanswered: questions that were not answered.
+        unanswered: requests without a response.
     """
 
     seconds: float
@@ -135,7 +135,7 @@ def _moment(server: Server, began: float) -> Moment:
 
 
 def _looked(server: Server, began: float) -> Iterator[Moment]:
-    """Yield what a server holds now, nothing where it does not answer."""
+    """Yield a server's present resources, nothing if it does not answer."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         yield _moment(server, began)
 
@@ -178,7 +178,7 @@ def slope(moments: Sequence[Moment]) -> float:
 
 
 def report(soaked: Soaked) -> str:
-    """Put a soak into words."""
+    """Return the text on a soak."""
     rows = [
         f"{soaked.jobs} jobs of {RANKS} ranks in {soaked.seconds:.0f} s;"
         f" questions not answered {soaked.unanswered}"
@@ -199,7 +199,7 @@ def report(soaked: Soaked) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long, and how many jobs."""
+    """Duration, and number of jobs."""
 
     seconds: float
     jobs: int
@@ -210,5 +210,5 @@ FULL = Length(3600.0, 1000)
 
 
 def measure(length: Length = SHORT) -> Soaked:
-    """Soak for so long."""
+    """Soak for a given duration."""
     return soak(length.seconds, length.jobs)

@@ -36,7 +36,7 @@ class Waiting(nn.Module):
 
 
 def trained(steps: int, seconds: float, ended: list[int]) -> nn.Module:
-    """Train until the steps are made, or any rank was told to end."""
+    """Train until the steps are made, or any rank gets SIGTERM."""
     torch.manual_seed(1)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 16), Waiting(seconds)))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
@@ -56,7 +56,7 @@ def trained(steps: int, seconds: float, ended: list[int]) -> nn.Module:
 
 def main() -> None:
     """Train, and write the weights."""
-    signal.alarm(LIFETIME_SECONDS)  # also when nobody is left to end it
+    signal.alarm(LIFETIME_SECONDS)  # even if nobody is left to end it
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
     folder, steps, milliseconds, slow = sys.argv[1:]

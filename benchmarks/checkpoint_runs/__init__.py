@@ -1,1 +1,1 @@
-"""Real jobs on gloo that save, fail and diverge: what is said of them, against their own log."""
+"""Real jobs on gloo that save, fail and diverge: what is reported, against their own log."""

@@ -1,9 +1,9 @@
-"""Run real jobs that save, fail and diverge, and print what is said of them against their log.
+"""Run real jobs that save, fail and diverge, and compare what is reported of them with their log.
 
 python -m benchmarks.checkpoint_runs [--slow-runs N]
 
-Three things are tried: whether every event is counted once and every number is the run's own
-within a per cent; whether slow checkpoints of a running job come to RankscopeSlowStorage (needs
+Three things are tested: whether every event is counted once and every number matches the run's own
+within a per cent; whether slow checkpoints of a running job lead to RankscopeSlowStorage (needs
 promtool); and N times, 10 by default, whether a rank three times slower than its peers is named
 while rank 0 writes a checkpoint of 2 s every 50 steps. With one such run it takes about five
 minutes, with ten about a quarter of an hour.
@@ -20,7 +20,7 @@ from benchmarks.processes import end_on_terminate
 
 
 def main(words: Sequence[str]) -> int:
-    """Run all; exit code 1 if anything is not as it should be."""
+    """Run all; return 1 if any result differs from what is expected."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoint_runs")
     parser.add_argument("--slow-runs", type=int, default=SLOW_RUNS, metavar="N")
     result = measure(parser.parse_args(words).slow_runs)

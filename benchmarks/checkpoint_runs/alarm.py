@@ -1,4 +1,4 @@
-"""Whether slow checkpoints of a running job come to an alert: agent, watch, Prometheus' rules."""
+"""Whether slow checkpoints of a running job lead to an alert: agent, watch, Prometheus' rules."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rankscope_analyzers import cli
 
 RULES = Path(__file__).parents[2] / "dashboards" / "generated" / "rules"
 WAIT_SECONDS = 150.0
-"""For twelve checkpoints of 0.4 s and some of 2.4 s, with 25 steps in between."""
+"""Seconds for twelve checkpoints of 0.4 s and some of 2.4 s, with 25 steps in between."""
 
 EVERY_SECONDS = 10.0
 MINUTES = 20
-"""That what the watch said last is held for: five more than the alert waits."""
+"""Minutes for which the watch's last page is served: five more than the alert waits."""
 
 
 def exported_by_watch(place: Ground, finding: str) -> str:
-    """Run a job whose storage gets slow; return the watch's page that names it, else the last."""
+    """Run a job whose storage becomes slow; return the watch's page naming it, else the last."""
     page = ""
     with started(place, "storage"):
         deadline = time.monotonic() + WAIT_SECONDS
@@ -43,7 +43,7 @@ def exported_by_watch(place: Ground, finding: str) -> str:
 
 
 def fires(page: str, alert: str) -> bool:
-    """Return True if Prometheus' rules make an alert of a page that stays as it is.
+    """Return True if Prometheus' rules raise an alert for a page that stays the same.
 
     Raises:
         RuntimeError: there is no promtool.

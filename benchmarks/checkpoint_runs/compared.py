@@ -1,4 +1,4 @@
-"""Compares what an agent says of a job with the job's own diary. Pure, but for reading that."""
+"""Compares an agent's values for a job with the job's own diary. Pure, except for reading that."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from benchmarks.checkpoint_runs.run import RANKS, Page, value
 
 Diary = Sequence[Mapping[str, Any]]
 TOLERANCE = 0.01
-"""One per cent, of what is measured; counts are equal."""
+"""Relative tolerance of measured values, one per cent; counts are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One value: what the agent says, and what the job itself wrote down; None for absent."""
+    """One value: the agent's, and the one in the job's diary; None for absent."""
 
     name: str
     exported: float | None
@@ -36,7 +36,7 @@ class Row:
 
 
 def diary(folder: Path, attempt: str, rank: int) -> Diary:
-    """Return what a rank wrote down."""
+    """Return a rank's diary."""
     text = (folder / f"{attempt}-{rank}.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
 

@@ -1,7 +1,7 @@
-"""Train on gloo and keep a diary of what happens; usage: job.py first|second|storage DIRECTORY.
+"""Train on gloo and keep a diary of events; usage: job.py first|second|storage DIRECTORY.
 
-The diary is a file of JSON objects, one a line, written before and after each thing is done, so
-that it holds what the process was at when it was killed.
+The diary is a file of JSON objects, one per line, written before and after each action, so that it
+shows what the process was doing when it was killed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEP_SECONDS = 0.01
 
 
 class Slow:
-    """Takes its time to be written."""
+    """Takes long to be written."""
 
     def __init__(self, seconds: float, *, deadly: bool = False) -> None:
         self.seconds, self.deadly = seconds, deadly
@@ -57,7 +57,7 @@ class Job:
 
     @contextlib.contextmanager
     def diary_lines(self, what: str, name: str) -> Iterator[None]:
-        """Write that something begins, and how it ended and how long it took."""
+        """Write when something begins, how it ended and how long it took."""
         self.tell(f"{what}-began", name=name)
         begin, outcome = time.perf_counter(), "failed"
         try:
@@ -72,7 +72,7 @@ class Job:
             torch.save({"model": self.model.state_dict(), "extra": extra}, self.folder / name)
 
     def step(self, batch: torch.Tensor, *, hand_over: bool = True, factor: float = 1.0) -> None:
-        """Train one step, and hand its loss and tokens over."""
+        """Train one step, and report its loss and tokens."""
         self.optimizer.zero_grad()
         loss = self.model(batch).square().mean()
         loss.backward()
@@ -84,17 +84,17 @@ class Job:
 
 
 def batches(count: int, size: int, workers: int = 0) -> DataLoader[Any]:
-    """Return a loader of so many batches."""
+    """Return a loader of `count` batches."""
     return DataLoader(
         TensorDataset(torch.randn(count * size, 64)), batch_size=size, num_workers=workers
     )
 
 
 def first(folder: Path) -> None:
-    """Save with success and in vain, twice to one path, and die in the middle of a write."""
+    """Save successfully and unsuccessfully, twice to one path, and die in the middle of a write."""
     job = Job(folder, "first", 0.01)
     for step, (batch,) in enumerate(batches(110, 8)):
-        job.step(batch, hand_over=RANK != 0)  # what SIGKILL loses of a second is told elsewhere
+        job.step(batch, hand_over=RANK != 0)  # the second that SIGKILL loses is tested elsewhere
         if RANK == 0 and step in {20, 40, 60}:
             job.save(f"step_{step}.pt", Slow(SAVE_SECONDS))
         if step == 70:
@@ -108,7 +108,7 @@ def first(folder: Path) -> None:
 
 
 def second(folder: Path) -> None:
-    """Resume with larger batches, diverge, lose a worker, and save when told to end."""
+    """Resume with larger batches, diverge, lose a worker, and save on SIGTERM."""
     ending: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: ending.append(number))
     job = Job(folder, "second", 0.005)
@@ -125,11 +125,11 @@ def second(folder: Path) -> None:
     while not ending and time.monotonic() < deadline:
         time.sleep(0.05)
     with contextlib.suppress(RuntimeError):
-        name = "emergency.pt" if RANK == 0 else "nowhere/emergency.pt"  # rank 1 in vain
+        name = "emergency.pt" if RANK == 0 else "nowhere/emergency.pt"  # rank 1 unsuccessfully
         job.save(name, Slow(SAVE_SECONDS) if RANK == 0 else None, what="emergency")
     for (batch,) in batches(20, 16):
         job.step(batch)
-    for (batch,) in batches(3, 16):  # what was said is written at the end of a step, once a second
+    for (batch,) in batches(3, 16):  # values are written at the end of a step, once a second
         time.sleep(1.2)
         job.step(batch, hand_over=False)
     (folder / f"done-{RANK}").touch()
@@ -137,7 +137,7 @@ def second(folder: Path) -> None:
 
 
 def lose_a_worker(job: Job) -> None:
-    """Have a loader worker killed, and go on without it."""
+    """Have a loader worker killed, and continue without it."""
     loader = iter(batches(400, 16, workers=2))
     next(loader)
     if RANK == 0:
@@ -150,7 +150,7 @@ def lose_a_worker(job: Job) -> None:
 
 
 def storage(folder: Path) -> None:
-    """Save every 25 steps, at last to a storage that has become six times as slow."""
+    """Save every 25 steps, finally to a storage that has become six times as slow."""
     job = Job(folder, "storage", 0.01)
     for number in range(10**6):
         for (batch,) in batches(25, 8):

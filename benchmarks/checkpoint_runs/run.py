@@ -23,7 +23,7 @@ JOB = "bench/saves"
 SCRIPT = Path(__file__).parent / "job.py"
 PROBE = Path(__file__).parents[2] / "agent" / "probe"
 PATIENCE_SECONDS = 180.0
-"""A busy machine takes so long to train a hundred steps."""
+"""Seconds in which a busy machine trains a hundred steps."""
 
 LOOK_SECONDS = 4.0
 """Agents read their sources every second; a process's end takes another."""
@@ -43,13 +43,13 @@ def value(page: Page, name: str, **labels: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where jobs run: a folder with their files, and an agent over their rings."""
+    """The surroundings of jobs: a directory with their files, and an agent on their rings."""
 
     folder: Path
     url: str
 
     def page(self) -> Page:
-        """Return what the agent says now."""
+        """Return the agent's present page."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as answer:  # noqa: S310
             text = answer.read().decode()
         lines = _LINE.findall(text)
@@ -58,7 +58,7 @@ class Ground:
 
 @contextlib.contextmanager
 def ground() -> Iterator[Ground]:
-    """Give a folder with an agent over it."""
+    """Yield a directory with an agent on its rings."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / "node-a"
         (folder / "rings").mkdir(parents=True)
@@ -68,7 +68,7 @@ def ground() -> Iterator[Ground]:
 
 @contextlib.contextmanager
 def started(place: Ground, what: str) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
-    """Start the ranks of a job; what is left of them is killed when the block ends."""
+    """Start the ranks of a job; those that still run are killed when the block ends."""
     port = str(free_port())
     ranks = []
     try:

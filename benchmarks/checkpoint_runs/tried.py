@@ -1,4 +1,4 @@
-"""What is tried on running jobs, and the table of what came of it."""
+"""The tests on running jobs, and the table of their results."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SLOW = Case(
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of it.
+    """The results.
 
     Args:
-        events: values of the agent's page beside the job's own.
-        named: the watch says that checkpoints became slow.
-        alerted: the rules make an alert of what it says.
+        events: values of the agent's page and the job's own.
+        named: True if the watch reports that checkpoints became slow.
+        alerted: True if the rules raise an alert for it.
         answers: who was named in each run with a slow rank.
     """
 
@@ -45,13 +45,13 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Return True if all is as it should be."""
+        """Return True if all results are as expected."""
         each = (answer == SLOW.expected[0] for answer in self.answers)
         return all((*(row.right for row in self.events), self.named, self.alerted, *each))
 
 
 def measure(slow_runs: int = SLOW_RUNS) -> Result:
-    """Run all jobs, one after the other; a line on standard error tells of each that ended."""
+    """Run all jobs, one after the other; print a line to standard error for each."""
     with ground() as place:
         events = list(rows(two_attempts(place), place.folder))
     _tell(_events(events))

@@ -1,1 +1,1 @@
-"""Simulated jobs whose records were damaged at random, and all that is made of them."""
+"""Simulated jobs whose records were damaged at random, and all conclusions from them."""

@@ -1,9 +1,9 @@
-"""Count jobs that cannot be judged because something raises, which none may be.
+"""Count jobs that cannot be judged because something raises, of which there may be none.
 
 python -m benchmarks.damaged_jobs SEED COUNT
 
-COUNT small jobs are drawn from a seed, simulated, damaged by one to three things from `damages.py`
-and judged on every way of `ways.py`. It ends with 1 if anything raised.
+COUNT small jobs are drawn from a seed, simulated, damaged by one to three functions of `damages.py`
+and judged by every path of `ways.py`. It exits with 1 if anything raised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.damaged_jobs.ways import BLIND, Result, results
 
 
 def report(made: Iterator[tuple[str, Sequence[str], str, Result]]) -> tuple[str, int]:
-    """Return a table of what came of jobs by way, what raised, and how often it did."""
+    """Return a table of the results by path, what raised, and how often."""
     answers: Counter[tuple[str, str]] = Counter()
     problems: list[str] = []
     for name, damages, way, result in made:
@@ -47,7 +47,7 @@ def _judged(seed: int, count: int) -> Iterator[tuple[str, Sequence[str], str, Re
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what the command line says."""
+    """Run what the command line selects."""
     if len(arguments) != 2:
         sys.stderr.write(__doc__ or "")
         return 2

@@ -1,4 +1,4 @@
-"""What can be wrong with the records of a job: each takes a table and gives another one.
+"""What can be wrong with the records of a job: each function changes a table.
 
 Tables have the columns of the wire (`STEP_COLUMNS`) and may get values of any type that JSON has.
 """
@@ -27,7 +27,7 @@ STRANGE = (
     None, "", "NaN", "-1", "\x1b[2J", True, 0, -1, -0.0, 1e-320, 1e-9, 1e300, -1e300,
     float("nan"), float("inf"), float("-inf"), 2**31, 2**53 + 1, 2**63 - 1, -(2**63) + 1,
 )  # fmt: skip
-"""What may stand where a number is expected."""
+"""Values that may occur instead of a number."""
 
 
 def _some(random: Random, rows: pd.DataFrame) -> np.ndarray:
@@ -57,7 +57,7 @@ def few_rows(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def no_columns(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
-    """Leave out all that need not be there."""
+    """Leave out all optional columns."""
     return rows.drop(columns=list(OPTIONAL), errors="ignore")
 
 
@@ -67,12 +67,12 @@ def fewer_columns(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_a_required_column(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
-    """Leave out what no record can do without."""
+    """Leave out a required column."""
     return rows.drop(columns=str(random.choice(REQUIRED)))
 
 
 def contradicting_groups(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
-    """Let ranks name groups at random: other ones in each record, or one for good."""
+    """Give ranks random groups: different ones in each record, or constant ones."""
     ranks = rows[RANK].astype(np.int64).to_numpy() % 4096
     for name in GROUPS:
         values = random.integers(-2, random.choice((2, 9, 10**6)), len(rows))
@@ -83,7 +83,7 @@ def contradicting_groups(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def one_place(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
-    """Let all ranks claim one place in the layout, or two ranks one number."""
+    """Let all ranks claim one position in the layout, or two ranks one number."""
     if random.random() < 0.5:
         return rows.assign(**dict.fromkeys(GROUPS, 0))
     return rows.assign(**{RANK: rows[RANK].astype(np.int64) // 2})
@@ -104,7 +104,7 @@ def clock_that_stands(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def strange_counter(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
-    """Let the step counter stand still, run backwards, jump, or fall back all the time."""
+    """Let the step counter stand still, run backwards, jump, or fall back repeatedly."""
     steps = rows[STEP].astype(np.int64).to_numpy()
     choices: tuple[np.ndarray, ...] = (
         np.zeros_like(steps),
@@ -125,7 +125,7 @@ def far_ranks(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def strange_values(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
-    """Put what nobody measures into some columns."""
+    """Put values that nobody measures into some columns."""
     names = [name for name in rows.columns if name != "job_id"]
     for name in random.choice(names, min(3, len(names)), replace=False):
         hit = _some(random, rows)
@@ -147,7 +147,7 @@ def nothing_measured(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def noise(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
-    """Let every time of every record be long or short by chance."""
+    """Change every time of every record at random."""
     strength = random.choice((0.5, 1.5, 4.0))
     for name in TIMES[:4]:
         if name in rows.columns:
@@ -177,7 +177,7 @@ def shuffled(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def strange_marks(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
-    """Let attempts, flags, timing and counts be anything that they can be."""
+    """Give attempts, flags, timing and counts any possible values."""
     count = len(rows)
     return rows.assign(
         attempt=random.integers(0, random.choice((2, 9, 65536)), count),
@@ -189,7 +189,7 @@ def strange_marks(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def strange_nodes(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
-    """Let nodes change from record to record, with names that nobody gives."""
+    """Let nodes change from record to record, with unusual names."""
     names = np.array(["", "n" * 300, "\x1b]0;x\x07", "ä/../b", None, "node-1"], dtype=object)
     return rows.assign(**{NODE: names[random.integers(len(names), size=len(rows))]})
 
@@ -205,4 +205,4 @@ AT_THE_END: Sequence[Damage] = (
     one_rank, few_steps, few_rows, strange_values, no_columns, fewer_columns,
     without_a_required_column,
 )  # fmt: skip
-"""What others could not be done to afterwards, in an order in which they can."""
+"""Damages that others cannot follow, in an order in which they work."""

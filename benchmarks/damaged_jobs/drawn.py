@@ -18,7 +18,7 @@ KINDS = (*plan.SUBTYPES, None)
 LENGTHS = (30, 80, 180, 420)
 """Steps that are kept of a job."""
 WORLDS = (None, 1, 3, 4096, 1 << 20)
-"""What ranks may say of the size of their job, beside the truth: some worlds never complete."""
+"""World sizes that ranks may report instead of the true one: some worlds never complete."""
 
 
 def jobs(seed: int, count: int) -> Iterator[DamagedJob]:
@@ -51,9 +51,9 @@ def _turn(damage: Damage) -> int:
 
 
 def wire(made: job.Job, name: str) -> pd.DataFrame:
-    """Return records in the columns of the wire, in order of time, the last one of just now.
+    """Return records in the columns of the wire, in order of time, the last one just ended.
 
-    Columns that the simulator knows nothing of are empty.
+    Columns that the simulator does not know are empty.
     """
     rows = made.records.sort_values("t_start_unix_seconds", kind="stable")
     parts = rows[["data_seconds", "compute_seconds", "sync_seconds"]].sum(axis=1)

@@ -1,7 +1,7 @@
-"""The ways on which records become a verdict; what raises on one of them is told.
+"""The paths by which records become a verdict; anything that raises on one of them is reported.
 
-Errors that the command keeps from costing other jobs their verdicts count as well: on damaged
-records as on others, it is to say what it cannot judge.
+Errors that the command confines to one job count as well: also for damaged records, it should
+report what it cannot judge.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class DamagedJob:
 
     Args:
         rows: columns of the wire, values of any type that JSON has.
-        world_size: as its ranks give it, None if they do not.
+        world_size: as its ranks report it, None if they do not.
         meta: metadata of its trace.
-        damages: names of what was done to it.
+        damages: names of the damages.
     """
 
     name: str
@@ -66,10 +66,10 @@ class DamagedJob:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a job on one way.
+    """The result for a job on one path.
 
     Args:
-        reported: the class, None for nobody, `BLIND` where no verdict was possible and it said so.
+        reported: the class, None for nobody, `BLIND` if it reported that no verdict was possible.
         problem: what raised, empty for nothing.
     """
 
@@ -78,7 +78,7 @@ class Result:
 
 
 def asked(job: DamagedJob) -> Result:
-    """Ask agents for a job and write its report in every form."""
+    """Query agents for a job and write its report in every format."""
     records = _read(job, job.rows)
     return BLIND_RESULT if records is None else _reported(diagnose_each([records]), job)
 
@@ -100,7 +100,7 @@ def watched(job: DamagedJob) -> Result:
 
 
 def traced(job: DamagedJob) -> Result:
-    """Read a job as a trace by the command."""
+    """Read a job as a trace with the command."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / job.name
         folder.mkdir()
@@ -126,7 +126,7 @@ BLIND_RESULT = Result(BLIND)
 
 
 def results(job: DamagedJob) -> Iterator[tuple[str, Result]]:
-    """Judge a job on every way; give the name of each with what came of it."""
+    """Judge a job on every path; return the results by name."""
     return ((name, _result(way, job)) for name, way in WAYS.items())
 
 
@@ -138,7 +138,7 @@ def _result(way: Callable[[DamagedJob], Result], job: DamagedJob) -> Result:
 
 
 def _read(job: DamagedJob, rows: pd.DataFrame) -> JobRecords | None:
-    """Return records as they come from an agent's answer; None where it is refused as a whole."""
+    """Return records as they come from an agent's response; None if it is refused as a whole."""
     document = {"columns": list(rows.columns), "rows": rows.to_numpy(dtype=object).tolist()}
     try:
         text = json.dumps(document, default=_plain)
@@ -161,7 +161,7 @@ def _gathered(records: JobRecords) -> Gathered:
 
 
 def _passed_on(followed: FollowedJobs) -> FollowedJobs:
-    """Return what another watch goes on from that loads what this one saved."""
+    """Return the state of another watch that loads what this one saved."""
     jobs: dict[str, FollowedJob] = {}
     for name, job in followed.jobs():
         text = json.dumps(state.document(job), allow_nan=False)

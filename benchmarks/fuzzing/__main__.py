@@ -1,4 +1,4 @@
-"""`make fuzz`: fuzzes every parser of untrusted input, each in a process of its own."""
+"""`make fuzz`: fuzzes every parser of untrusted input, each in a separate process."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from benchmarks.fuzzing.target import Target
 ROOT = Path(__file__).parents[2]
 FINDINGS = "crash-*", "timeout-*", "oom-*"
 START_INPUTS = 200
-"""Damaged seeds that a corpus begins with: they change members of JSON, which is slow to guess."""
+"""Damaged seeds at the start of a corpus: they change members of JSON, which guessing rarely
+reaches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fuzzed:
-    """What came of one target.
+    """The result for one target.
 
     Args:
-        runs: inputs that it was given.
+        runs: number of its inputs.
         corpus: inputs of them that reached something new.
         findings: files of those that broke it.
-        output: the end of what its process printed, where it broke.
+        output: the end of what its process printed, if it broke.
     """
 
     runs: int
@@ -43,7 +44,7 @@ class Fuzzed:
 
 
 def fuzz(target: Target, folder: Path, runs: int, seed: int) -> Fuzzed:
-    """Fuzz a target in a folder, which keeps its corpus."""
+    """Fuzz a target in a directory, which keeps its corpus."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(mutated(seed, START_INPUTS, list(target.seeds()))):
         (folder / f"start-{number:04d}").write_bytes(data)
@@ -65,7 +66,7 @@ def fuzz(target: Target, folder: Path, runs: int, seed: int) -> Fuzzed:
 
 
 def main() -> int:
-    """Fuzz what the command line says; return 1 if anything was found."""
+    """Fuzz what the command line selects; return 1 if anything was found."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzzing", description=__doc__)
     parser.add_argument("--target", action="append", default=[], choices=sorted(TARGETS))
     parser.add_argument("--runs", type=int, help="inputs of each target, in place of its own")

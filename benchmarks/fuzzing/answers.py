@@ -1,4 +1,4 @@
-"""What agents, Prometheus and API servers answer those who diagnose."""
+"""Responses of agents, Prometheus and API servers to a diagnosis."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _matrix(data: bytes) -> None:
 
 
 class _Given(Prometheus):
-    """A server whose answer is given."""
+    """A server with a given response."""
 
     body = b""
 
@@ -168,7 +168,7 @@ def _window_seeds() -> Sequence[bytes]:
 
 
 def _kept(data: bytes) -> None:
-    """Read evidence that an agent kept of a job, as `rankscope capture` does."""
+    """Read evidence that an agent kept of a job, like `rankscope capture`."""
     found = {"n1": _object(data)}
     agent_evidence.kept_pages(found)
     agent_evidence.kept_stalls(found)

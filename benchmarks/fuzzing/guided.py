@@ -1,8 +1,8 @@
 """Fuzzes one target by the branches that inputs reach: `guided PART NAME RUNS CORPUS SEED`.
 
-A program of its own, because atheris ends the process that it runs in. The corpus is a folder, to
-which it adds inputs that reach something new; an input that breaks the target is left in it too, as
-`crash-*`, `timeout-*` or `oom-*`.
+A separate program, because atheris ends the process that it runs in. The corpus is a directory, to
+which it adds inputs that reach something new; an input that breaks the target is saved there too,
+as `crash-*`, `timeout-*` or `oom-*`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MOST_BYTES = 1 << 14
 
 
 def _instrumented(part: str, name: str) -> Target:
-    """Return a target, importing no more than its part: each module that is counted takes time."""
+    """Return a target, importing no more than its part: each instrumented module takes time."""
     with atheris.instrument_imports(include=["rankscope_agent", "rankscope_analyzers"]):
         module = import_module(f"benchmarks.fuzzing.{part}")
     return next(target for target in module.TARGETS if target.name == name)
 
 
 def main() -> None:
-    """Fuzz what the command line names."""
+    """Fuzz what the command line selects."""
     part, name, runs, corpus, seed = sys.argv[1:]
     target = _instrumented(part, name)
 

@@ -84,7 +84,7 @@ WATCHDOG = (
 
 
 def _pieces(data: bytes) -> tuple[bytes, int]:
-    """Return a log and the size of the pieces that it comes in, which its first byte says."""
+    """Return a log and the size of the pieces that it is split into, given by its first byte."""
     return data[1:], 1 + (data[0] if data else 0) * 4
 
 

@@ -1,7 +1,7 @@
 """Damages inputs at random, by a seed: the same damage in every run, without any instrumentation.
 
-Coverage-guided fuzzing finds more for the same number of inputs (`guided`); this needs nothing but
-Python, and takes milliseconds.
+Coverage-guided fuzzing finds more for the same number of inputs (`guided`); this needs only Python,
+and takes milliseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 MOST_DAMAGES = 4
 LONGEST_BYTES = 1 << 16
-"""Of an input: what parsers do with long ones they do with these."""
+"""Bytes of an input: parsers treat longer ones in the same way."""
 
 TOKENS = (
     *(b"\0", b"\xff", b"\x80", b"\n", b"\r", b"\x1b[31m", b"\xed\xa0\x80", b"\xc2\x85"),
@@ -22,20 +22,20 @@ TOKENS = (
     *(b"null", b"true", b"{}", b"[]", b'""', b'"\\ud800"', b"[" * 200, b'{"a":' * 200),
     *(b"\xff\xff\xff\x7f", b"\xff" * 8, b"\0" * 8, b"\x80" * 10, "\u0661\u00b2".encode()),
 )
-"""What parsers trip over: signs, limits of numbers, half pairs of surrogates, deep nesting, other
-alphabets' digits."""
+"""Tokens that break parsers: signs, limits of numbers, half pairs of surrogates, deep nesting,
+other alphabets' digits."""
 
 ODD_VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1.5, 1e308, 10**25, 10**400, float("inf"), float("nan")),
     *("", "x", "\ud800", "\x1b[31m", "1e999", "../../etc", [], {}, [[]], {"a": {}}, [None] * 40),
 )
-"""What a member of a JSON document is replaced by."""
+"""Replacements for a member of a JSON document."""
 
 Damage = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 
 
 def mutated(seed: int, count: int, seeds: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the seeds themselves, then so many damaged ones."""
+    """Yield the seeds themselves, then `count` damaged ones."""
     yield from seeds
     drawn = random.Random(seed)  # noqa: S311 - repeatable
     for _ in range(count):
@@ -46,7 +46,7 @@ def mutated(seed: int, count: int, seeds: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def _place(drawn: random.Random, data: bytes) -> tuple[int, int]:
-    """Return a stretch, mostly a short one."""
+    """Return a range, usually a short one."""
     at = drawn.randint(0, len(data))
     return at, min(len(data), at + drawn.choice((0, 1, 1, 2, 4, 8, 32, 200)))
 
@@ -74,7 +74,7 @@ def _insert(drawn: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
 
 
 def _scalar(drawn: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Put a token in place of a number or a text, which leaves the syntax around it whole."""
+    """Replace a number or a text with a token, which leaves the surrounding syntax intact."""
     begin = drawn.randint(0, len(data))
     marks = [at for at in (data.find(mark, begin) for mark in (b":", b"=", b",", b" ")) if at >= 0]
     if not marks:
@@ -85,7 +85,7 @@ def _scalar(drawn: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
 
 
 def _member(drawn: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Replace or remove a part of a JSON document, or of one of the lines that are such."""
+    """Replace or remove a part of a JSON document, or of a line with one."""
     lines = data.split(b"\n")
     at = drawn.randrange(len(lines))
     whole = drawn.random() < 0.5 or len(lines) == 1
@@ -101,7 +101,7 @@ def _member(drawn: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
 
 
 def _changed(drawn: random.Random, document: Any) -> Any:
-    """Return a document of which one part, drawn on the way down, is another or is gone."""
+    """Return a document with one randomly chosen part changed or removed."""
     found = copy.copy(document)
     if not isinstance(found, dict | list) or not found or drawn.random() < 0.1:
         return drawn.choice(ODD_VALUES)
@@ -124,4 +124,4 @@ def _splice(drawn: random.Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
 
 BYTES: Sequence[Damage] = (_flip, _flip, _remove, _repeat, _insert, _scalar, _cut, _splice)
 DAMAGES: Sequence[Damage] = (*BYTES, *(_member,) * 6)
-"""Those of JSON leave everything else as it is."""
+"""Mutations of JSON leave everything else unchanged."""

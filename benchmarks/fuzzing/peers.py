@@ -1,4 +1,4 @@
-"""What answers an agent on its node, and what asks it: kubelets, NCCL, PyTorch, HTTP clients."""
+"""Peers of an agent on its node, as servers or clients: kubelets, NCCL, PyTorch, HTTP clients."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ basic_auth_users:
 
 
 def _text(parse: Callable[[str], object]) -> Callable[[bytes], None]:
-    """Return a target that hands a parser text, as files and sockets are read."""
+    """Return a target that passes a parser text, as read from files and sockets."""
 
     def read(data: bytes) -> None:
         parse(data.decode("utf-8", "replace"))
@@ -170,7 +170,7 @@ def _device_seeds() -> Sequence[bytes]:
 
 
 class _Played:
-    """A socket that plays what a peer sends, and takes whatever it is sent."""
+    """A socket that plays a peer's bytes, and accepts whatever it is sent."""
 
     def __init__(self, data: bytes) -> None:
         self._data = io.BytesIO(data)
@@ -188,7 +188,7 @@ def _kubelet(data: bytes) -> None:
 
 
 def _kubelet_seeds() -> Sequence[bytes]:
-    """Return what a gRPC server sends: an answer, and an error."""
+    """Return the bytes of a gRPC server: a response, and an error."""
     found = []
     for status, message in (("0", _device_seeds()[0]), ("12", b"")):
         server = H2Connection(H2Configuration(client_side=False))
@@ -206,7 +206,7 @@ def _kubelet_seeds() -> Sequence[bytes]:
 
 
 def _pods(data: bytes) -> None:
-    """Read a list of pods as the agent does, item by item."""
+    """Read a list of pods like the agent, item by item."""
     items = JsonItems(io.BytesIO(data).read)
     for item in items:
         try:
@@ -236,7 +236,7 @@ def _pod_seeds() -> Sequence[bytes]:
 
 
 def _process(data: bytes) -> None:
-    """Read what /proc shows of a process of a pod: its command, environment and group."""
+    """Read a process of a pod in /proc: its command, environment and group."""
     promise(all(isinstance(one, str) for one in command_line.parse_command(data)), "no text")
     processes.parse_environ(data)
     processes.has_probe(data)
@@ -258,7 +258,7 @@ def _storage(text: str) -> None:
 
 
 def _answer(request: Request) -> Response:
-    """Read the parameters that the agent's paths have."""
+    """Read the parameters of the agent's paths."""
     try:
         for text in request.query.get("after", ()):
             step_blocks.cursors_of(text)
@@ -277,7 +277,7 @@ ROUTES = {
 
 
 def _site(data: bytes, guard: Guard) -> bytes:
-    """Have one connection served that sends some bytes and says no more; return the answers."""
+    """Serve one connection that sends some bytes and then nothing; return the responses."""
     site = Site(ROUTES, guard, "rankscope-agent", loopback=True)
     client, server = socket.socketpair()
     with client, server:
@@ -313,7 +313,7 @@ def _request_seeds() -> Sequence[bytes]:
 
 
 def _authorization(data: bytes) -> None:
-    """Show a server any Authorization header."""
+    """Send a server any Authorization header."""
     text = data.decode("latin-1")
     digest = credentials._digest(TOKEN)
     known = credentials.is_known_token(text, (digest,))
@@ -333,7 +333,7 @@ def _tokens(data: bytes) -> None:
 
 
 def _words(text: str) -> None:
-    """Read the small words of parameters and flags."""
+    """Read short words of parameters and flags."""
     readers: Sequence[Callable[[str], object]] = (
         address.parse_listen_address,
         job_labels.parse_job_labels,

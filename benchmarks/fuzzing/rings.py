@@ -1,4 +1,4 @@
-"""What training processes write beside the agent: rings and the files that lie beside them."""
+"""Files that training processes write for the agent: rings and related files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _header_seeds() -> Sequence[bytes]:
 
 
 def _records(data: bytes) -> None:
-    """Read slots as the agent does; the first two bytes say which record is next."""
+    """Read slots like the agent; the first two bytes give the number of the next record."""
     first = int.from_bytes(data[:2], "little") + 1
     run = form.parse_run(data[2:], first, SLOTS)
     promise(0 <= run.corrupt <= run.taken <= len(data) // RECORD_SIZE, "more slots than there are")
@@ -63,7 +63,7 @@ def _record_seeds() -> Sequence[bytes]:
 
 
 def _ring_file(data: bytes) -> None:
-    """Find the place in a whole file, which may be shorter than it says."""
+    """Find the location in a whole file, which may be shorter than it claims."""
     with stored(data, "1-1.ring") as path:
         descriptor = os.open(path, os.O_RDONLY)
         try:

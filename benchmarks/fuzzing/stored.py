@@ -50,7 +50,7 @@ NOW = 1_795_272_662.5
 DIGEST = "0" * 64
 COLUMNS = ("t_start_unix_seconds", "step_seconds")
 SLOW = 5_000
-"""Inputs of a target that writes each into a file first, most of them tables."""
+"""Inputs of a target that first writes each into a file, most of them tables."""
 
 
 def _records() -> pd.DataFrame:
@@ -96,11 +96,11 @@ def _written(write: Callable[[pd.DataFrame, Path], object], name: str) -> bytes:
 
 
 def _table(data: bytes) -> None:
-    """Read a Parquet file a part at a time, as `rankscope diagnose --trace` does."""
+    """Read a Parquet file a part at a time, like `rankscope diagnose --trace`."""
     with stored(data, "records.parquet") as path:
         trace = job_records.table(path.parent)
         wanted = [name for name in COLUMNS if name in trace.records.columns]
-        if "t_start_unix_seconds" in wanted:  # which the analysis asks for before it reads on
+        if "t_start_unix_seconds" in wanted:  # which the analysis requests before it reads on
             seen = [batch.table for batch in trace.records.batches(wanted)]
             promise(all(set(wanted) <= set(table) for table in seen), "a column is missing")
 
@@ -130,7 +130,7 @@ def _kineto_seeds() -> Sequence[bytes]:
 
 
 def _checkpoint(name: str) -> Callable[[bytes], None]:
-    """Return a target that examines a file of a checkpoint; damage is said, never raised."""
+    """Return a target that examines a file of a checkpoint; damage is reported, never raised."""
 
     def read(data: bytes) -> None:
         with stored(data, name) as path:
@@ -181,7 +181,7 @@ def _dataset_seeds() -> Sequence[bytes]:
 
 
 def _watch_state(data: bytes) -> None:
-    """Take up a watch's state as it does at its start: no part that makes no sense ends it."""
+    """Restore a watch's state as at its start: no invalid part prevents it."""
     kept = store.parsed(data)
     promise(math.isfinite(kept.saved_unix_seconds), "a time that is none")
     series_state.restored([one for one in kept.parts if one.kind in series_state.KINDS])
@@ -218,7 +218,7 @@ def _job_state(data: bytes) -> None:
 
 
 def _json(data: bytes) -> object:
-    """Return what a line of a state holds, which is read before its parts are."""
+    """Return the content of a line of a state, which is read before its parts are."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -267,7 +267,7 @@ def _capture(data: bytes) -> None:
 
 
 def _capture_tar(data: bytes) -> None:
-    """Read a capture whose compression is whole, so that damage reaches what is inside."""
+    """Read a capture whose compression is intact, so that damage reaches the content."""
     _capture(gzip.compress(data, 1))
 
 
@@ -283,7 +283,7 @@ def _capture_tar_seeds() -> Sequence[bytes]:
 
 
 def _manifests(data: bytes) -> None:
-    """Read manifests of jobs, and hold all checks against them."""
+    """Read manifests of jobs, and apply all checks to them."""
     found = documents.parse(data.decode("utf-8", "replace"), "jobs.yaml")
     read = jobs.of_documents(found, "default", Settings())
     for job in read.jobs:

@@ -14,5 +14,5 @@ TARGETS: Mapping[str, Target] = {target.name: target for part in PARTS for targe
 
 
 def part_of(target: Target) -> str:
-    """Return the name of the module that a target stands in."""
+    """Return the name of the module that defines a target."""
     return next(part.__name__ for part in PARTS if target in part.TARGETS).rpartition(".")[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class BrokenPromiseError(AssertionError):
-    """A parser took an input and returned what it promises never to return."""
+    """A parser accepted an input and returned what it promises never to return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class Target:
     """One parser.
 
     Args:
-        name: as the command line and the folder of its findings have it.
-        read: hands bytes to it, and checks what it promises of its results.
+        name: on the command line and of the directory of its findings.
+        read: passes bytes to it, and checks the promises about its results.
         seeds: inputs that it accepts, made by the writers of its format.
         refuses: errors by which it may refuse an input; every other one is a finding.
-        runs: inputs of one run of `make fuzz`; fewer where each opens files or makes tables.
+        runs: inputs of one run of `make fuzz`; fewer if each opens files or makes tables.
     """
 
     name: str
@@ -34,14 +34,14 @@ class Target:
 
     @property
     def folder(self) -> str:
-        """Name of the folder of its corpus, and of its findings."""
+        """Return the name of the directory of its corpus, and of its findings."""
         return "".join(one if one.isalnum() else "_" for one in self.name)
 
 
 def run(target: Target, data: bytes) -> bool:
-    """Hand one input to a parser; return whether it took it.
+    """Pass one input to a parser; return True if it accepted it.
 
-    Warnings count as errors, as in the tests: numpy and pandas warn where they overflow.
+    Warnings count as errors, as in the tests: numpy and pandas warn when they overflow.
 
     Raises:
         Exception: the parser raised what it may not raise.
@@ -56,10 +56,10 @@ def run(target: Target, data: bytes) -> bool:
 
 
 def promise(kept: object, what: str) -> None:
-    """Check what a parser promises.
+    """Check a parser's promise.
 
     Raises:
-        BrokenPromiseError: it is not so.
+        BrokenPromiseError: it is broken.
     """
     if not kept:
         raise BrokenPromiseError(what)
@@ -67,7 +67,7 @@ def promise(kept: object, what: str) -> None:
 
 @contextmanager
 def stored(data: bytes, name: str) -> Iterator[Path]:
-    """Give a file of this content and name in a folder of its own, for parsers that open files."""
+    """Yield a file of this content and name in a separate directory, for parsers of files."""
     with tempfile.TemporaryDirectory(prefix="rankscope-fuzz-") as folder:
         path = Path(folder, name)
         path.write_bytes(data)

@@ -1,1 +1,1 @@
-"""How exactly the account of a job's GPU time meets what was done to real jobs on gloo."""
+"""How exactly the account of a job's GPU time matches what was done to real jobs on gloo."""

@@ -12,8 +12,8 @@ class Case:
 
     Args:
         steps: that it makes.
-        faults: as the script takes them.
-        start_seconds: that its processes take before they join each other.
+        faults: as arguments of the script.
+        start_seconds: that its processes take before they connect to each other.
     """
 
     steps: int

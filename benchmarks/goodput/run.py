@@ -1,7 +1,7 @@
-"""Runs jobs with faults under torchrun, an agent and a watch beside each, and compares its account.
+"""Runs jobs with faults under torchrun, each with an agent and a watch, and compares the account.
 
 The bar: each cause within 5 % of its seconds, productive time within 5 % of kept steps times the
-undisturbed step, at most 3 % unexplained, and a healthy job loses 1 % at most.
+undisturbed step, at most 3 % unexplained, and a healthy job loses at most 1 %.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ RANKS = 2
 LOOKS_SECONDS = 5.0
 HANG_AFTER = "12s"
 BEHIND_SECONDS = 120.0
-"""How long behind a job's end its account may be open: agents see that, and the watch looks."""
+"""Seconds after a job's end in which its account may be open: agents notice it, and the watch
+looks."""
 
 RUN_SECONDS = 240.0
 LEAST_SECONDS = 3.0
-"""Of all ranks, below which a part is not compared: starting and ending takes as long."""
+"""Seconds of all ranks below which a part is not compared: starting and ending takes as long."""
 
 ENDS = ("startup", "idle")
 """Parts that each job has."""
@@ -46,7 +47,7 @@ _LISTENING = re.compile(r"listening on (http://\S+)/metrics")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One job: what was done, what the watch said, and how often the watch was started."""
+    """One job: its faults, the watch's account, and how often the watch was started."""
 
     case: str
     done: Truth
@@ -55,7 +56,7 @@ class Run:
 
 
 def measure(names: Sequence[str] = tuple(CASES), restarted: Sequence[str] = ("data",)) -> list[Run]:
-    """Run each job, one after another; in the middle of some kill the watch and start another."""
+    """Run each job, one after another; in the middle of some, kill the watch and start another."""
     return [run(name, CASES[name], restarted=name in restarted) for name in names]
 
 
@@ -83,7 +84,7 @@ def run(name: str, case: Case, *, restarted: bool = False) -> Run:
 
 
 def _account(folder: Path) -> Mapping[str, float]:
-    """Return the account of a job that is over, once the watch knows that it is."""
+    """Return the account of a finished job, once the watch knows its end."""
     deadline, reported = time.monotonic() + BEHIND_SECONDS, {}
     while time.monotonic() < deadline and not reported.get("idle"):
         time.sleep(LOOKS_SECONDS)
@@ -148,7 +149,7 @@ def _job(folder: Path, case: Case) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def report(runs: Sequence[Run]) -> str:
-    """Return a line per job and part, with what was done, what was said, and the bar."""
+    """Return a line per job and part, with what was done, what was reported, and the bar."""
     return "\n".join(line for one in runs for line in _lines(one))
 
 
@@ -174,7 +175,7 @@ def _lines(one: Run) -> Iterator[str]:
     }
     lost = sum(seconds for part, seconds in rest.items() if part not in ENDS) / (total or 1.0)
     where = ", ".join(f"{part} {seconds:.1f}" for part, seconds in rest.items() if seconds >= 0.05)
-    yield f"  not done, and said: {lost:.2%}{_mark(lost <= HEALTHY_LOST)} ({where})"
+    yield f"  reported but not injected: {lost:.2%}{_mark(lost <= HEALTHY_LOST)} ({where})"
 
 
 def _mark(good: bool) -> str:

@@ -1,4 +1,4 @@
-"""A training script with faults of known length, which writes down what its own stopwatch says.
+"""A training script with faults of known length, which records its own measurements.
 
 FAULTS=<cause>:<first step>:<steps>:<seconds each>,...: data (all ranks' input takes longer),
 straggler (rank 1 computes longer), checkpoint (rank 0 saves), hang (rank 1 stands still), restart
@@ -48,7 +48,7 @@ def fault(cause, step):
 
 
 def last(cause, step):
-    """Sleep for as long as a fault lasts in a step; write how long that was."""
+    """Sleep for a fault's duration in a step; write how long that was."""
     seconds = fault(cause, step)
     if seconds:
         began = time.perf_counter()
@@ -101,7 +101,7 @@ class Model(nn.Module):
 
 
 def began():
-    """Return when this process was started, by the kernel."""
+    """Return when this process was started, according to the kernel."""
     with pathlib.Path("/proc/self/stat").open() as file:
         ticks = int(file.read().rsplit(")", 1)[1].split()[19])
     with pathlib.Path("/proc/uptime").open() as file:

@@ -1,4 +1,4 @@
-"""What was done to a job, by the stopwatch of its own ranks."""
+"""What was done to a job, as measured by its own ranks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 Event = Mapping[str, Any]
 BEFORE = ("data", "straggler", "hang", "checkpoint")
-"""Causes whose seconds are measured where they are made."""
+"""Causes whose seconds are measured where they arise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a job's time went to, in seconds of all its ranks together.
+    """How a job spent its time, in seconds of all its ranks together.
 
     Args:
         lost: by part.
@@ -33,7 +33,7 @@ class Truth:
 
 
 def truth(journal: Path, ranks: int) -> Truth:
-    """Return what the journals of all ranks say."""
+    """Return the truth from the journals of all ranks."""
     attempts: dict[int, dict[int, list[Event]]] = defaultdict(dict)
     for path in journal.glob("*-*"):
         rank, attempt = map(int, path.name.split("-"))
@@ -76,7 +76,7 @@ def _injected(
 
 
 def _usual(steps: Sequence[Event], injected: Mapping[tuple[str, int, int], float]) -> float:
-    """Return an undisturbed step; where all are disturbed, what is left of them."""
+    """Return an undisturbed step; if all are disturbed, what remains of them."""
     clean = [one["end"] - one["begin"] for one in steps if not _faulty(injected, one["step"])]
     if clean:
         return median(clean)
@@ -87,7 +87,7 @@ def _usual(steps: Sequence[Event], injected: Mapping[tuple[str, int, int], float
 
 
 def _faulty(injected: Mapping[tuple[str, int, int], float], step: int) -> bool:
-    """A save lies between two steps of the script; a loader is asked one step ahead at most."""
+    """A save is between two steps of the script; a loader is queried at most one step ahead."""
     return any(abs(of - step) <= 1 for _, _, of in injected)
 
 

@@ -1,1 +1,1 @@
-"""Proof on one NVIDIA GPU of what elsewhere is tested on fakes: see `run`."""
+"""Proof on one NVIDIA GPU of what is otherwise tested with fakes: see `run`."""

@@ -1,4 +1,4 @@
-"""The items of the proof: each measures one thing, or says what it lacks."""
+"""The items of the proof: each measures one thing, or reports what it lacks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from rankscope_agent.sources.flight_recorder.worker_server import fetch
 
 Figures = Mapping[str, Any]
 Item = Callable[[Path, float], tuple[Figures, str]]
-"""Given a folder for its files and the seconds left, returns figures, and why it failed."""
+"""Given a directory for its files and the seconds left, returns figures, and why it failed."""
 
 NVML_LOOKS = 15
 LOAD_SECONDS = 12.0
 OVERHEAD_SECONDS = 25.0
 BUDGET = 0.001
 LONGER = 1.01
-"""Sampled steps may be 1 % longer in median, and own host time a thousandth of all."""
+"""Limits: sampled steps may be 1 % longer in median, and the probe's own host time a thousandth of
+all."""
 
 LOAD = """
 import sys, time, torch
@@ -54,7 +55,7 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda,
 
 
 def need_gpu() -> None:
-    """Return where there is a GPU that torch may use.
+    """Require a GPU that torch may use.
 
     Raises:
         NotAvailableError: there is none, or no torch with CUDA.
@@ -66,7 +67,7 @@ def need_gpu() -> None:
 
 @cache
 def lacking() -> str:
-    """Return what torch lacks, empty for nothing; asked once, in a process of its own."""
+    """Return what torch lacks, empty for nothing; determined once, in a separate process."""
     if importlib.util.find_spec("torch") is None:
         return "torch is not installed"
     asked = "import torch, sys; sys.exit(not torch.cuda.is_available())"
@@ -75,7 +76,7 @@ def lacking() -> str:
 
 
 def versions(folder: Path, seconds: float) -> tuple[Figures, str]:
-    """Say which versions all this was run with."""
+    """Return the versions that all this was run with."""
     done = subprocess.run(
         [sys.executable, "-c", VERSIONS],
         capture_output=True,
@@ -95,7 +96,7 @@ def versions(folder: Path, seconds: float) -> tuple[Figures, str]:
 
 
 def driver_version(text: str) -> str:
-    """Read the driver's version out of `nvidia-smi -q`; empty if it is not there."""
+    """Read the driver's version from `nvidia-smi -q`; empty if it is missing."""
     for line in text.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "Driver Version":
@@ -123,7 +124,7 @@ def nvml(folder: Path, load: float) -> tuple[Figures, str]:
 
 
 def at_power_limit(page: str) -> bool:
-    """Return True if a page says that a GPU is held down by its power limit now."""
+    """Return True if a page shows a GPU that its power limit slows down now."""
     name, reason = "rankscope_gpu_clock_event_active{", 'reason="sw_power_cap"'
     lines = [one for one in page.splitlines() if one.startswith(name) and reason in one]
     return any(float(one.rsplit(" ", 1)[1]) == 1 for one in lines)
@@ -135,7 +136,7 @@ def nvml_idle(folder: Path, seconds: float) -> tuple[Figures, str]:
 
 
 def nvml_loaded(folder: Path, seconds: float) -> tuple[Figures, str]:
-    """Compare NVML's values of a GPU at work, heavy enough to meet the board's own limit."""
+    """Compare NVML's values of a GPU at work, heavy enough to reach the board's own limit."""
     need_gpu()
     load = subprocess.Popen([sys.executable, "-c", LOAD, str(LOAD_SECONDS)])
     try:
@@ -193,7 +194,7 @@ def overhead(folder: Path, seconds: float) -> tuple[Figures, str]:
 
 
 def judged_overhead(found: Any, spent: Figures) -> tuple[Figures, str]:
-    """Return what sampling costs, and what of it is too much."""
+    """Return the cost of sampling, and which parts of it are too high."""
     try:
         middle, low, high = pairs.median_interval(found)
     except ValueError as error:
@@ -205,7 +206,7 @@ def judged_overhead(found: Any, spent: Figures) -> tuple[Figures, str]:
 
 
 def flight_recorder(folder: Path, seconds: float) -> tuple[Figures, str]:
-    """Fetch the Flight Recorder of a running job over its socket, as the agent does."""
+    """Fetch the Flight Recorder of a running job over its socket, like the agent."""
     need_gpu()
     run = jobs.Run("ddp", "healthy", 4.0, words=("--linger", "12"))
     with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
@@ -226,13 +227,13 @@ def flight_recorder(folder: Path, seconds: float) -> tuple[Figures, str]:
 
 
 def dumps(rings: Path) -> list[bytes]:
-    """Return what the worker servers beside rings have recorded."""
+    """Return what the worker servers next to rings have recorded."""
     bodies: list[bytes] = []
     directory = os.open(rings, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for path in sorted(rings.glob("*.sock")):
             fetch(directory, path.name, os.getuid(), bodies.append)
-    except OSError:  # not there yet, or not any more
+    except OSError:  # not there yet, or no longer
         return bodies
     finally:
         os.close(directory)
@@ -240,7 +241,7 @@ def dumps(rings: Path) -> list[bytes]:
 
 
 def explain_nccl(folder: Path, seconds: float) -> tuple[Figures, str]:
-    """Explain the real logs of the jobs before."""
+    """Explain the real logs of the previous jobs."""
     logs = sorted(str(path) for path in folder.parent.glob("*/nccl-*.log"))
     if not logs:
         raise NotAvailableError("no job before has written NCCL's logs")
@@ -254,7 +255,7 @@ def explain_nccl(folder: Path, seconds: float) -> tuple[Figures, str]:
 
 
 def inspector(folder: Path, seconds: float) -> tuple[Figures, str]:
-    """Run a job with NCCL's Inspector, where this NCCL has it, and count what it writes."""
+    """Run a job with NCCL's Inspector, if this NCCL has it, and count what it writes."""
     need_gpu()
     plugin = inspector_plugin()
     if plugin is None:
@@ -277,7 +278,7 @@ def inspector(folder: Path, seconds: float) -> tuple[Figures, str]:
 
 
 def inspector_plugin() -> Path | None:
-    """Return the Inspector of the NCCL that torch brings, None without one."""
+    """Return the Inspector of torch's NCCL, None without one."""
     found = importlib.util.find_spec("nvidia")
     for place in found.submodule_search_locations or () if found else ():
         for path in Path(place).glob("nccl/lib/libnccl-profiler-inspector.so*"):

@@ -1,7 +1,7 @@
-"""Runs two ranks of a job on one GPU under the probe, and judges what they recorded.
+"""Runs two ranks of a job on one GPU under the probe, and judges their records.
 
-Each rank has a host name of its own for NCCL (NCCL_HOSTID), which otherwise refuses two ranks on
-one GPU, so that they talk over sockets on the loopback interface.
+Each rank has its own host name for NCCL (NCCL_HOSTID), which otherwise refuses two ranks on one
+GPU, so that they communicate over sockets on the loopback interface.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ EXPECTED: Mapping[str, str | None] = {
     "input": "data_loader",
     "copies": "gpu_compute",
 }
-"""Class of the verdict on each fault: hosts that stall, and copies, are time that a rank computes
-longer, and the sentence says which of them it is."""
+"""Class of the verdict on each fault: host stalls and copies are time that a rank computes longer,
+and the sentence tells them apart."""
 
 VERDICT_BUDGET = 0.05
-"""Of the time may go to samples where a verdict is wanted of a run of seconds. What samples cost by
+"""Fraction of the time for samples if a verdict is wanted on a run of seconds. The cost of samples
 themselves is measured in a run without it."""
 
 START_SECONDS = 45.0
@@ -66,7 +66,7 @@ class Run:
     words: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what there is not.
+        """Refuse unknown values.
 
         Raises:
             ValueError: no such kind, or fault.
@@ -109,7 +109,7 @@ def environment(run: Run, folder: Path, rank: int, port: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def started(run: Run, folder: Path) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
-    """Start both ranks; what still runs at the end is killed."""
+    """Start both ranks; those that still run at the end are killed."""
     (folder / "rings").mkdir(parents=True)
     port, ranks = free_port(), []
     words = [run.kind, run.fault, "--seconds", str(run.seconds), "--device", run.device, *run.words]

@@ -1,4 +1,4 @@
-"""What an item of the proof found, and the time that is left for the others."""
+"""The result of an item of the proof, and the time that is left for the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Outcome:
 
     Args:
         item: its name.
-        status: `failed` where something was measured and is not as it should be.
+        status: `failed` if something was measured and is wrong.
         figures: JSON-ready values.
         reason: why it did not pass, empty if it did.
         seconds: that it took.
@@ -35,11 +35,11 @@ class Outcome:
     seconds: float = 0.0
 
     def as_object(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready values."""
+        """Return JSON-ready values."""
         return asdict(self)
 
     def line(self) -> str:
-        """Return what is printed as the item ends."""
+        """Return the line that is printed when the item ends."""
         shown = ", ".join(f"{name} {_short(value)}" for name, value in self.figures.items())
         words = [f"{self.item}: {self.status}", self.reason, shown]
         return "; ".join(word for word in words if word) + f" ({self.seconds:.1f} s)"
@@ -53,12 +53,12 @@ def _short(value: Any) -> str:
 
 
 class TimeLeft:
-    """What is left of the time for all items."""
+    """The rest of the time for all items."""
 
     def __init__(self, seconds: float = TOTAL_SECONDS) -> None:
         self._end = time.monotonic() + seconds
 
     @property
     def seconds(self) -> float:
-        """Seconds until the end, 0 after it."""
+        """Return the seconds until the end, 0 after it."""
         return max(self._end - time.monotonic(), 0.0)

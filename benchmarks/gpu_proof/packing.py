@@ -14,7 +14,7 @@ CUT = b"\n... cut here ...\n"
 
 
 def shortened(content: bytes, limit: int = MAX_FILE_BYTES) -> bytes:
-    """Return a file's beginning and end, where it is longer than the limit."""
+    """Return a file's beginning and end, if it is longer than the limit."""
     if len(content) <= limit:
         return content
     half = (limit - len(CUT)) // 2
@@ -22,7 +22,7 @@ def shortened(content: bytes, limit: int = MAX_FILE_BYTES) -> bytes:
 
 
 def pack(folder: Path, archive: Path) -> Sequence[str]:
-    """Write an archive of what is in a folder; return names of what found no room.
+    """Write an archive of a directory's files; return names of those that did not fit.
 
     Links are not followed, and rings, which are of fixed size and mostly empty, are left out.
     """

@@ -1,4 +1,4 @@
-"""Compares sampled steps with those around them, which are interleaved by themselves."""
+"""Compares sampled steps with those around them, which are naturally interleaved."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ FEWEST = 8
 def ratios(rows: pd.DataFrame) -> Sequence[float]:
     """Return how long each sampled step lasts, as a multiple of the mean of its two neighbours.
 
-    The step before a sample notes what streams carry, and is no neighbour: the one before it is.
-    Samples without an unsampled neighbour on each side are left out.
+    The step before a sample records what streams carry, and is not a neighbour: the one before it
+    is. Samples without an unsampled neighbour on each side are left out.
     """
     found: list[float] = []
     for _, one in rows.sort_values(["rank", "step"]).groupby("rank"):

@@ -1,12 +1,12 @@
-"""`python -m benchmarks gpu-proof`: what is tested on fakes elsewhere, on one real NVIDIA GPU.
+"""`python -m benchmarks gpu-proof`: what is tested with fakes elsewhere, on one real NVIDIA GPU.
 
-Two NCCL ranks share the GPU and talk over the loopback interface: DistributedDataParallel,
+Two NCCL ranks share the GPU and communicate over the loopback interface: DistributedDataParallel,
 fully_shard, tensor-parallel and a pipeline, each healthy and with a rank that is slow on the
 device, on its host, in its input and in its copies; the collector against nvidia-smi; the probe's
-overhead, the Flight Recorder, NCCL's logs and Inspector. Each item is printed as it ends and says
-"not available here" where something is missing. Nothing is downloaded, and no setting of the GPU
-is changed. It takes 8 minutes at most, and writes `gpu-proof.json` and `gpu-proof.tar.gz` into the
-current directory (or GPU_PROOF_DIR).
+overhead, the Flight Recorder, NCCL's logs and Inspector. Each item is printed as it ends and
+reports "not available here" if something is missing. Nothing is downloaded, and no setting of the
+GPU is changed. It takes at most 8 minutes, and writes `gpu-proof.json` and `gpu-proof.tar.gz` into
+the current directory (or GPU_PROOF_DIR).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.gpu_proof.outcome import TOTAL_SECONDS, NotAvailableError, Outco
 from benchmarks.gpu_proof.packing import pack
 
 LEAST_SECONDS = 15.0
-"""An item is not begun with less time left."""
+"""Seconds; an item is not started with less time left."""
 
 NOTES = (
     "two ranks share one GPU in time slices: both are slower than on a GPU each, and a rank that is"

@@ -1,7 +1,7 @@
 """One rank of two of a small job on one GPU, with a fault.
 
 Collectives are few and large: two ranks share the GPU in time slices, so that both are slower than
-on a GPU each. `--device cpu` runs the same loops on gloo, where there is no GPU.
+on a GPU each. `--device cpu` runs the same loops on gloo, without a GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SLOW_RANK = 1
 SLOW_SECONDS = 0.04
 WIDTH, LAYERS, BATCH = 2048, 4, 512
 COPIED_MIB = 768
-"""Copied from ordinary memory on a stream of its own: some 40 ms at 20 GB/s and less."""
+"""Bytes copied from ordinary memory on a separate stream: some 40 ms at 20 GB/s and less."""
 
 
 class Workload:
@@ -53,7 +53,7 @@ class Workload:
         fully_shard(self.model)
 
     def prepare_tp(self) -> None:
-        """Split layers by columns and rows in turns."""
+        """Split layers by columns and rows alternately."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor import parallel
 
@@ -100,7 +100,7 @@ class Faulty:
             self.target = self.torch.empty(size, dtype=self.torch.uint8, device=self.device)
 
     def rounds_of(self, seconds: float) -> int:
-        """Return how many products of matrices keep the device busy for so long."""
+        """Return how many matrix products keep the device busy for a given time."""
         for _ in range(3):
             self.square @ self.square
         self.torch.cuda.synchronize()
@@ -111,7 +111,7 @@ class Faulty:
         return max(1, round(20 * seconds / (time.perf_counter() - begin)))
 
     def before_forward(self) -> None:
-        """Be slow on the device, on the host or in copies, as asked."""
+        """Be slow on the device, on the host or in copies, as requested."""
         if self.on_gpu:
             with self.torch.cuda.stream(self.copies):
                 self.target.copy_(self.rows, non_blocking=True)
@@ -123,7 +123,7 @@ class Faulty:
 
 
 def loader(workload: Workload, fault: str, steps: int) -> Any:
-    """Return batches, of a loader that is slow where that is the fault."""
+    """Return batches from a loader that is slow if that is the fault."""
     from torch.utils.data import DataLoader, Dataset
 
     class Rows(Dataset[Any]):
@@ -139,7 +139,7 @@ def loader(workload: Workload, fault: str, steps: int) -> Any:
 
 
 def train(options: argparse.Namespace) -> dict[str, float]:
-    """Train, and return what the probe spent."""
+    """Train, and return the probe's cost."""
     import torch
     import torch.distributed as dist
 
@@ -180,7 +180,7 @@ def is_over(ended: float, device: Any) -> bool:
 
 
 def own_costs(probe: Any) -> dict[str, float]:
-    """Return the probe's own host seconds, and those of all steps, where it times stream waits."""
+    """Return the probe's own host seconds, and those of all steps, if it times stream waits."""
     waits = probe and probe.backwards.device_waits
     if not waits or not hasattr(waits, "own_ns"):
         return {}

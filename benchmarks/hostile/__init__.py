@@ -1,1 +1,1 @@
-"""All attacks of a tenant at once, on real agents and a watch: what they cost other jobs."""
+"""All attacks of a tenant at once, on real agents and a watch: their cost for other jobs."""

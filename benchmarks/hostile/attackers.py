@@ -1,9 +1,8 @@
-"""Attacks by files of pods, each a process of its own on one core: `attackers.py KIND FOLDER`.
+"""Attacks by files of pods, each a separate process on one core: `attackers.py KIND FOLDER`.
 
-FOLDER is the node's: volumes of pods lie under `kubelet/pods`, logs under `logs`. It prints `ready`
-once its files are made, goes on until its standard input ends, and then prints how often it did
-what it does. The attacks over the network
-are those of tests/attackers.py.
+FOLDER is the node's: volumes of pods are in `kubelet/pods`, logs in `logs`. It prints `ready` once
+its files are made, continues until its standard input ends, and then prints how often it acted. The
+attacks over the network are those of tests/attackers.py.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ def volume(folder: Path, number: int) -> Path:
 
 
 def rings(folder: Path) -> Iterator[None]:
-    """Hold as many rings as an agent reads, and write those of one pod over as fast as can be.
+    """Hold as many rings as an agent reads, and overwrite those of one pod as fast as possible.
 
-    The other pods' say that they are ranks of the team's job, of numbers that it does not have.
+    The others claim to be ranks of the team's job, with numbers that it does not have.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
@@ -74,7 +73,7 @@ def rings(folder: Path) -> Iterator[None]:
 
 
 def names(folder: Path) -> Iterator[None]:
-    """Fill volumes with names of empty files, and change one in each again and again."""
+    """Fill volumes with empty files, and change one in each repeatedly."""
     places = [volume(folder, pod) for pod in range(PODS)]
     for place in places:
         for number in range(NAMES):
@@ -87,7 +86,7 @@ def names(folder: Path) -> Iterator[None]:
 
 
 def logs(folder: Path) -> Iterator[None]:
-    """Log what NCCL says, for ever another job, in the containers of all pods."""
+    """Log NCCL's lines, for ever another job, in the containers of all pods."""
     paths = [
         folder / "logs" / f"{NAMESPACE}_bad-{n % PODS}_{uid(n % PODS)}" / f"c{n}" / "0.log"
         for n in range(LOGS)
@@ -106,7 +105,7 @@ def logs(folder: Path) -> Iterator[None]:
 
 
 def inspector(folder: Path) -> Iterator[None]:
-    """Write more of Inspector's files than an agent follows."""
+    """Write more Inspector files than an agent follows."""
     places = [volume(folder, pod) / "nccl-inspector" for pod in range(PODS)]
     for place in places:
         place.mkdir(exist_ok=True)

@@ -57,7 +57,7 @@ def node(folder: Path, *flags: str) -> Iterator[Node]:
     """Run an agent on a node without pods until the block ends.
 
     Args:
-        folder: the node's, which is made.
+        folder: the node's, which is created.
         flags: further ones of the agent.
     """
     folder.mkdir()
@@ -103,7 +103,7 @@ def tenants_pod(node_name: str, number: int, turn: int) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def annotating(nodes: Sequence[Node]) -> Iterator[list[int]]:
-    """Change annotations of the tenant's pods until the block ends; give how often in a list."""
+    """Change annotations of the tenant's pods until the block ends; yield the count in a list."""
     ended, count = threading.Event(), [0]
 
     def annotate() -> None:

@@ -1,7 +1,7 @@
-"""Runs the attacks and says what they cost; `python -m benchmarks hostile` takes five minutes.
+"""Runs the attacks and reports their cost; `python -m benchmarks hostile` takes five minutes.
 
 Two nodes with a real agent each; a job of the team `team` trains on both, and one of its ranks
-computes 1.6 times as long. All attackers share one core. A second job of the team starts amid the
+computes 1.6 times as long. All attackers share one core. A second job of the team starts during the
 attacks.
 """
 
@@ -50,13 +50,13 @@ RANKS = NODES * trainer.RANKS_OF_A_NODE
 SLOW_RANK = 5
 INTERVAL = "5s"
 START_SECONDS = 180.0
-"""For what a machine with free cores does in seconds."""
+"""Seconds for what a machine with free cores does in less."""
 
 YIELDING = 0
 """By how much attackers lower their priority, as `nice` counts."""
 
 MOST_MIB = 256
-"""What the DaemonSet gives an agent; more would be a restart."""
+"""MiB that the DaemonSet gives an agent; more would mean a restart."""
 
 VERDICT = re.compile(
     rf'^rankscope_finding_culprit_info{{[^}}]*job_id="{TEAM}/llm"[^}}]*kind="gpu_compute"'
@@ -67,15 +67,15 @@ VERDICT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the attacks came to.
+    """The result of the attacks.
 
     Args:
         seconds: how long they lasted.
-        attacks: how often each did what it does.
-        seen: what others saw meanwhile.
+        attacks: how often each acted.
+        seen: what others saw in the meantime.
         restarts: agents and watches that ended.
         peak_mib: the most memory that an agent held.
-        jobs: of each job what its trainer says, and the steps that agents counted of it.
+        jobs: for each job its trainer's report, and the steps that agents counted of it.
     """
 
     seconds: float
@@ -87,7 +87,7 @@ class Result:
 
 
 def measure(seconds: float = SECONDS, *flags: str) -> Result:
-    """Attack for so long.
+    """Attack for a given time.
 
     Args:
         seconds: how long.
@@ -118,7 +118,7 @@ def measure(seconds: float = SECONDS, *flags: str) -> Result:
 def _attacked(
     nodes: Sequence[Node], engineer: Engineer, seen: Seen, seconds: float
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Attack while all others go on asking; return how often, and what the late job says."""
+    """Attack while all others keep requesting; return the counts, and the late job's report."""
     with contextlib.ExitStack() as stack:
         for one in nodes:
             stack.enter_context(again_and_again(PROBE_SECONDS, lambda one=one: probe(one, seen)))
@@ -198,7 +198,7 @@ def _training(
 
 @contextlib.contextmanager
 def _watch(root: Path, nodes: Sequence[Node]) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """Run a watch over all agents, and two that never end their answers; give its address."""
+    """Run a watch of all agents, and of two that never end their responses; yield its address."""
     port = free_port()
     with contextlib.ExitStack() as stack:
         drips = [stack.enter_context(Dripping(DRIPS[name])) for name in ("headers", "chunks")]
@@ -224,7 +224,7 @@ def _counted(nodes: Sequence[Node], job: str) -> list[float]:
 
 
 def _is_seen(nodes: Sequence[Node], job: str) -> bool:
-    """Return True once all ranks of a job are seen, and whose its pods are is known everywhere."""
+    """Return True once all ranks of a job are seen, and all agents know its pods."""
     steps = _counted(nodes, job)
     pages = [series_of(page_of(one.agent.url, SHOWN), (job,)) for one in nodes]
     nameless = any('job_id=""' in series for page in pages for series in page)
@@ -234,7 +234,7 @@ def _is_seen(nodes: Sequence[Node], job: str) -> bool:
 def _job_summary(
     process: subprocess.Popen[str], nodes: Sequence[Node], job: str
 ) -> Mapping[str, int]:
-    """End a trainer; return what it says, and how many ranks agents counted all steps of."""
+    """End a trainer; return its report, and how many ranks agents counted all steps of."""
     summary = json.loads(process.communicate(timeout=START_SECONDS)[0])
     counts: list[float] = []
 
@@ -249,7 +249,7 @@ def _job_summary(
 
 
 def faults(result: Result) -> list[str]:
-    """Return what the attacks have cost, by counts alone; nothing is expected."""
+    """Return the costs of the attacks, by counts alone; none are expected."""
     seen = result.seen
     in_time = {
         "scrapes not answered": seen.failed_scrapes,
@@ -261,7 +261,7 @@ def faults(result: Result) -> list[str]:
 
 
 def faults_at_any_load(result: Result) -> list[str]:
-    """Return those of which no machine that is busy with other things is the cause."""
+    """Return the faults that load on the machine cannot cause."""
     seen, jobs = result.seen, result.jobs
     found = {
         "restarts": result.restarts,
@@ -270,7 +270,7 @@ def faults_at_any_load(result: Result) -> list[str]:
         "series of other jobs lost without a collector that failed": len(seen.unexplained),
         "counters of other jobs that fell": len(seen.fallen),
         "series of ranks that other jobs do not have": len(seen.made_up),
-        "ranks that are said to be slow and are not": len(seen.accused),
+        "ranks wrongly reported as slow": len(seen.accused),
         "trainers' files changed": sum(job["files"] - job["identical"] for job in jobs.values()),
         "ranks of which steps were missed": sum(
             job["files"] - job["counted"] for job in jobs.values()
@@ -285,7 +285,7 @@ def _counted_ones(found: Mapping[str, int]) -> list[str]:
 
 
 def report(result: Result) -> str:
-    """Put a result into words."""
+    """Return the text on a result."""
     seen = result.seen
     rows = [f"{name:28}{count:>9,} times" for name, count in result.attacks.items()]
     rows += [

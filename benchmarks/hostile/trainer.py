@@ -1,7 +1,7 @@
-"""A job that trains meanwhile: a process that writes rings as probes do, and compares them after.
+"""A job that trains during the attacks: a process that writes rings like probes, and checks them.
 
-Started as a program: JOB, the rank that computes 1.6 times as long (-1 for none), and one folder
-of rings for each node. It goes on until its standard input ends; then it prints as JSON how many
+Started as a program: JOB, the rank that computes 1.6 times as long (-1 for none), and one directory
+of rings for each node. It continues until its standard input ends; then it prints as JSON how many
 steps each rank made, and how many of its files still hold what it wrote, byte by byte.
 """
 
@@ -21,10 +21,10 @@ from ring_writer import PAGE, RECORD, RingWriter, header_page, record_bytes
 RANKS_OF_A_NODE = 4
 CAPACITY = 4096
 PACE_NS = 250_000_000
-"""How often a step ends: four times a second, so that seconds show whether steps are seen."""
+"""Seconds per step: four a second, so that seconds show whether steps are seen."""
 
 HISTORY = 480
-"""Steps that were made before anybody looked: two minutes."""
+"""Steps before the first look: two minutes."""
 
 BEFORE_SLOW = 240
 """Steps of the start in which no rank is slow."""
@@ -36,7 +36,7 @@ class Rank:
     """One rank, with all that it wrote."""
 
     def __init__(self, folder: Path, rank: int, ranks: int, job: str, *, slow: bool) -> None:
-        # A pod of another namespace than the agent's; its name comes out of the pod.
+        # A pod of another namespace than the agent's; its name is unknown until the pod runs.
         header = {
             "rank": rank,
             "local_rank": rank % RANKS_OF_A_NODE,

@@ -1,4 +1,4 @@
-"""What Prometheus, a kubelet and an engineer see of agents and of a watch, asked every moment."""
+"""What Prometheus, a kubelet and an engineer see of agents and of a watch, continuously."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.hostile.nodes import SHOWN, TEAM, Node
 PATIENCE_SECONDS = 30.0
 PROBE_SECONDS, SCRAPE_SECONDS, LOOK_SECONDS = 0.25, 1.0, 1.0
 MOVING = re.compile(r"_starved_|_recent_|_busiest_|_bucket\{")
-"""Series that come with what the machine does, or of which new ones come with time."""
+"""Series that depend on the machine's load, or of which new ones appear with time."""
 
 RANK = re.compile(rf'job_id="{TEAM}/[^}}]*[{{,]rank="(\d+)"')
 
@@ -34,8 +34,9 @@ CULPRIT = re.compile(
 SUCCESS = re.compile(r'(?m)^rankscope_collector_success\{collector="(\w+)"\} 1')
 
 LATE_SECONDS = 60.0
-"""Age of an evaluation, and of what it saw of the slow rank, that counts as late: agents that hang
-cost one of 20 s once and 6 s at the looks that follow; `RankscopeWatchLagging` fires at 300 s."""
+"""Seconds of age above which an evaluation, and what it saw of the slow rank, is late: agents that
+hang cost one of 20 s once and 6 s at the looks that follow; `RankscopeWatchLagging` fires at 300
+s."""
 
 
 @dataclass(slots=True)
@@ -43,17 +44,17 @@ class Seen:
     """What was counted during the attacks.
 
     Args:
-        probes, failed_probes: questions of kubelets, and those not answered with 200.
+        probes, failed_probes: requests of kubelets, and those not answered with 200.
         scrapes, failed_scrapes: the same of Prometheus.
-        settled: the team's jobs of which all is known, so that nothing of theirs may change.
-        lost: series of these that were on a page before and were missing later.
+        settled: the team's jobs of which all is known, so that none of their series may change.
+        lost: series of these that were on an earlier page and later missing.
         unexplained: those of them that were missing on a page on which no collector failed.
         fallen: their counters that fell.
         made_up: series of ranks that they do not have.
-        late_job_seconds: how long the job that came amid the attacks took to be seen in full.
-        looks: questions to the watch.
+        late_job_seconds: how long the job that started during the attacks took to be seen in full.
+        looks: requests to the watch.
         missed: those without the right verdict on the slow rank.
-        accused: other ranks of the team's jobs that are said to compute slowly.
+        accused: other ranks of the team's jobs that are reported to compute slowly.
         late: those with an evaluation older than `LATE_SECONDS`, or a verdict from an older one.
         evaluations: how many the watch made.
         oldest_seconds, oldest_verdict_seconds: the greatest age of an evaluation, and of the one
@@ -132,7 +133,7 @@ def await_true(ask: Callable[[], bool], seconds: float, what: str) -> None:
 
 @contextlib.contextmanager
 def again_and_again(pause: float, act: Callable[[], None]) -> Iterator[None]:
-    """Do something at regular intervals on a thread, until the block ends."""
+    """Do something at regular intervals in a thread, until the block ends."""
     ended = threading.Event()
 
     def run() -> None:
@@ -149,7 +150,7 @@ def again_and_again(pause: float, act: Callable[[], None]) -> Iterator[None]:
 
 
 def probe(one: Node, seen: Seen) -> None:
-    """Ask for liveness as a kubelet does."""
+    """Request liveness like a kubelet."""
     seen.probes += 1
     try:
         seen.failed_probes += one.agent.liveness() != 200
@@ -158,7 +159,7 @@ def probe(one: Node, seen: Seen) -> None:
 
 
 class Scraper:
-    """Scrapes an agent and compares the settled jobs' series with those of the scrape before.
+    """Scrapes an agent and compares the settled jobs' series with those of the previous scrape.
 
     Args:
         one: the node.
@@ -181,7 +182,7 @@ class Scraper:
         except (OSError, http.client.HTTPException):
             self._seen.failed_scrapes += 1
             return
-        # A job may have come to be settled, or to end, while the page was on its way.
+        # A job may have become settled, or ended, while the page was on its way.
         settled &= self._seen.settled
         wanted = of_jobs(settled)
         before = {series: value for series, value in self._series.items() if wanted.search(series)}
@@ -200,7 +201,7 @@ class Scraper:
 
 
 class Engineer:
-    """Asks the watch for its verdict.
+    """Queries the watch for its verdict.
 
     Args:
         url: of the watch.
@@ -230,7 +231,7 @@ class Engineer:
         self._note_age(page)
 
     def _note_age(self, page: str) -> None:
-        """Note how old the newest evaluation is, and the one that saw the slow rank."""
+        """Record the age of the newest evaluation, and of the one that saw the slow rank."""
         seen, last, verdict = self._seen, LAST_EVALUATION.search(page), LAST_SEEN.search(page)
         if last is None:
             seen.late += 1

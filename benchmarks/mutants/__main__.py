@@ -1,4 +1,4 @@
-"""`make mutants`: changes constants one at a time, and says which changes no test notices."""
+"""`make mutants`: changes constants one at a time, and reports which changes no test notices."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(mutants: Sequence[Mutant], files: Sequence[Path]) -> list[Mapping[str, Any]]:
-    """Return what became of each mutant when these test files ran."""
+    """Return the result of each mutant when these test files ran."""
     with tempfile.TemporaryDirectory() as folder:
         given, results = Path(folder) / "mutants", Path(folder) / "results"
         given.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in mutants))

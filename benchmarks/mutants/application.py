@@ -1,8 +1,8 @@
-"""Puts a mutant into modules that are imported already: quicker than importing them anew.
+"""Applies a mutant to modules that are already imported: faster than importing them again.
 
 The assignment is evaluated with the other number, then those that depend on it, in their own
-modules; who imported one of the names gets the new value. Defaults of functions and of dataclasses'
-fields are set, and caches of another size are made anew.
+modules; modules that imported one of the names get the new value. Defaults of functions and of
+dataclasses' fields are set, and caches of another size are created again.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from benchmarks.mutants.population import Mutant
 
 
 class CannotApplyError(Exception):
-    """A number whose effect cannot be brought into imported modules."""
+    """A number whose effect cannot be applied to imported modules."""
 
 
 Importers = Mapping[Name, Sequence[tuple[str, str]]]
-"""Modules that imported a name, and what they call it."""
+"""Modules that imported a name, and their name for it."""
 
 
 def importers() -> Importers:
-    """Return who imported which names of the project, among all modules that are loaded."""
+    """Return which modules imported which names of the project, among all that are loaded."""
     found: dict[Name, list[tuple[str, str]]] = defaultdict(list)
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
@@ -63,7 +63,7 @@ def apply(
     owner = module_name(mutant.path)
     trees = {**trees, owner: ast.parse(mutant.applied(source))}
     importlib.import_module(owner)  # commands import what they need when they run
-    for name in dependents.names:  # a name may be computed of an imported one
+    for name in dependents.names:  # a name may be derived from an imported one
         _evaluate(name, trees)
         _hand_on(name, importers)
     for module in {name[0] for name in dependents.names} | {owner}:
@@ -120,7 +120,7 @@ def _fields(owner: type) -> frozenset[str]:
 
 
 def _inheriting(owner: type, field: str) -> Iterator[type]:
-    """Yield a class and those below it that have its default of a field, not one of their own."""
+    """Yield a class and those below it that inherit its default of a field."""
     yield owner
     for below in owner.__subclasses__():
         if field not in inspect.get_annotations(below):
@@ -141,7 +141,7 @@ def _set_default(function: FunctionType, name: str, value: object) -> None:
 
 
 def _hand_on(name: Name, importers: Importers) -> None:
-    """Give who imported a name its new value."""
+    """Give modules that imported a name its new value."""
     for module, alias in importers.get(name, ()):
         if module in sys.modules:
             setattr(sys.modules[module], alias, _value(name))

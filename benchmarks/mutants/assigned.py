@@ -1,8 +1,8 @@
 """Numbers that were assigned elsewhere: by a driver, a protocol, a file format or a catalogue.
 
-They are drawn like all others, because a wrong one is a fault. They are also counted apart: what
-pins them is a comparison with their source, not a table of just below and just above. What is not
-listed here counts as chosen by this project.
+They are drawn like all others, because a wrong one is a fault. They are also counted separately:
+the test for them is a comparison with their source, not a table of values just below and just
+above. Numbers that are not listed here count as chosen by this project.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ ASSIGNED: Mapping[str, frozenset[str]] = {
     f"{CHECKPOINTS}digest_list.py": frozenset(("ALGORITHMS",)),
     f"{CHECKPOINTS}zip_directory.py": frozenset(("_FULL", "MAX_COMMENT_BYTES")),
     "analyzers/rankscope_analyzers/workloads/quantities.py": frozenset(("FACTORS",)),
-    # What the makers' data sheets say of GPUs.
+    # Figures in the vendors' data sheets of GPUs.
     "analyzers/rankscope_analyzers/goodput/peak_flops.py": frozenset(("MODELS",)),
 }
 """Names by module."""

@@ -1,4 +1,4 @@
-"""Which test files may notice that a constant changed, by what they import."""
+"""Which test files may notice that a constant changed, from their imports."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from benchmarks.mutants.dependence import Sources, module_name
 from benchmarks.mutants.population import Mutant, folded, is_number
 
 MOST_INDIRECT = 10
-"""Test files of a mutant that only import what imports its module; there may be a hundred. First
-come those in which its number, or the one beside it, is written out: limits are tested so."""
+"""Test files of a mutant that only import what imports its module; there may be a hundred. Files
+that contain its number, or the neighbouring one, come first: that is how limits are tested."""
 
 
 def test_files_for(root: Path, sources: Sources, mutants: Sequence[Mutant]) -> list[Path]:

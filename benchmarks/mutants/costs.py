@@ -1,10 +1,9 @@
-"""Numbers that only trade cost: how much is read, looked for or handed on at a time.
+"""Numbers that only trade cost: how much is read, searched or passed on at a time.
 
 Whatever such a number is, within a factor of two, the same bytes go in and the same results come
-out; only system calls, copies or comparisons differ. A test could do no better than repeat the
-number, so they are counted apart. A number that bounds what is kept, accepted or dropped, that
-splits what is analyzed into blocks, or that decides when something happens is no cost and does not
-belong here.
+out; only system calls, copies or comparisons differ. A test could only repeat the number, so they
+are counted separately. A number that limits what is kept, accepted or dropped, that splits what is
+analysed into blocks, or that decides when something happens is not a cost and does not belong here.
 """
 
 from __future__ import annotations

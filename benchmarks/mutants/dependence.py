@@ -1,8 +1,7 @@
 """Which names and functions depend on a constant, read from the sources.
 
 A name depends on those in its assignment, also through functions that the assignment calls, and
-also if it is in another module, which imports them. A function depends on what its body and its
-defaults read.
+also across modules that import them. A function depends on what its body and its defaults read.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 from benchmarks.mutants.population import ROOMS, Mutant
 
 Name = tuple[str, str]
-"""A module's dotted name, and a name in it; a class stands for its fields."""
+"""A module's dotted name, and a name in it; a class represents its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +23,14 @@ class Dependents:
     """What a constant's change reaches."""
 
     names: tuple[Name, ...]
-    """Module-level names to evaluate anew, each after those it depends on."""
+    """Module-level names to evaluate again, each after those it depends on."""
     functions: frozenset[str]
     """Functions that read one of them, as `path:line`."""
 
 
 @dataclass(slots=True)
 class Sources:
-    """The project's modules, and who reads what in them."""
+    """The project's modules, and what reads what in them."""
 
     trees: dict[str, ast.Module] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
@@ -106,7 +105,7 @@ def _read_module(sources: Sources, module: str) -> None:
 
 
 def _methods(owner: ast.ClassDef, path: str) -> Iterator[str]:
-    """Yield the methods of a class, which see its fields whoever makes its objects."""
+    """Yield the methods of a class, which see its fields wherever its objects are created."""
     for node in owner.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{path}:{node.lineno}"

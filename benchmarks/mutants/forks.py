@@ -1,4 +1,4 @@
-"""Runs something in a fork of this process, for so long and no longer."""
+"""Runs a function in a fork of this process, for a limited time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PAUSE_SECONDS = 0.005
 
 
 def in_fork(run: Callable[[], None], seconds: float) -> int | None:
-    """Return the exit status of a fork that runs something, None if it took too long.
+    """Return the exit status of a fork that runs a function, None if it took too long.
 
-    What the fork has started ends with it: it is in a process group of its own.
+    What the fork has started ends with it: it is in a separate process group.
     """
     pid = os.fork()
     if pid == 0:

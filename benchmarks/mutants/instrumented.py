@@ -1,6 +1,6 @@
-"""Imports the project's modules so that each function notes that it ran: in `REACHED`.
+"""Imports the project's modules so that each function records that it ran: in `REACHED`.
 
-Much cheaper than a tracer, so that the tests of a constant can be found for thousands of tests.
+Much cheaper than a tracer, so that the tests of a constant can be found among thousands.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ REACHED: set[str] = set()
 
 
 def install(root: Path) -> None:
-    """Instrument what is imported of the project from now on."""
+    """Instrument the project's modules that are imported from now on."""
     builtins.__rankscope_reached__ = REACHED.add  # type: ignore[attr-defined]
     sys.meta_path.insert(0, _Finder(root))
 
 
 def instrumented(source: bytes, path: str) -> ast.Module:
-    """Return a module's syntax tree whose functions note that they ran."""
+    """Return a module's syntax tree whose functions record that they ran."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,6 +1,6 @@
 """The constants that can be mutated: numbers of module-level and class-level tables and defaults.
 
-Numbers inside of functions are left out, and so are those of sentences, types and subscripts.
+Numbers inside of functions are left out, and so are those in sentences, types and subscripts.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ ROOMS = (
     "analyzers/rankscope_analyzers",
     "dashboards/rankscope_dashboards",
 )
-"""Folders with the code that is shipped, but for the probe, a file that nobody imports."""
+"""Directories with the code that is shipped, except the probe, a file that nobody imports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One number of a module, and what to put in its place."""
+    """One number of a module, and its replacement."""
 
     path: str
     """Module, relative to the project's root."""
     line: int
     column: int
     end: int
-    """Line from 1, and bytes of that line from and to which the number is written."""
+    """Line from 1, and byte range of the number in that line."""
     name: str
     """What the number belongs to: a constant, `Class.field` or `function()` for a default."""
     old: str
@@ -68,7 +68,7 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
 
 
 def mutated(value: float) -> float:
-    """Return a number far enough from a value to matter: double, or half, by the value itself."""
+    """Return a number far enough from a value to matter: double or half, depending on the value."""
     if value == 0:
         return 1
     if isinstance(value, int):
@@ -93,7 +93,7 @@ def _values(body: Sequence[ast.stmt], owner: str = "") -> Iterator[tuple[str, as
 
 
 def _numbers(value: ast.expr) -> Iterator[ast.expr]:
-    """Yield the numbers of an expression, `64 * 1024` as one, not those that look something up."""
+    """Yield the numbers of an expression, `64 * 1024` as one, without subscripts."""
     if is_number(value):
         yield value
         return

@@ -1,4 +1,4 @@
-"""Makes tests fail that start a Python program: it takes seconds, and does not see a mutant."""
+"""Fails tests that start a Python program: it takes seconds, and does not see a mutant."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Program = str | bytes | os.PathLike[str] | Sequence[str | bytes | os.PathLike[st
 
 
 def is_python(command: Program) -> bool:
-    """Return True if a command starts an interpreter, or a script that was installed beside it."""
+    """Return True if a command starts an interpreter, or a script that is installed next to it."""
     program = command if isinstance(command, str | bytes | os.PathLike) else command[0]
     path = Path(os.fsdecode(program))
     return path.name.startswith("python") or path.parent == Path(sys.executable).parent
 
 
 def refuse_python() -> None:
-    """Fail the test that starts such a program from now on."""
+    """From now on, fail the test that starts such a program."""
     start = subprocess.Popen.__init__
 
     def refuse(process: subprocess.Popen[Any], args: Program, *rest: Any, **named: Any) -> None:

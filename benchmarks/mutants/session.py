@@ -1,9 +1,9 @@
-"""A pytest plugin: forks a process that has collected all tests once for each mutant.
+"""A pytest plugin: collects all tests once, and forks for each mutant.
 
-First each test file runs once and notes what each test reaches and how long it takes; then, for
+First each test file runs once and records what each test reaches and how long it takes; then, for
 each mutant, the tests that reach it run, the quickest ones first, until one fails. Tests that start
-Python programs, which do not see a mutant, and slow tests are left out: what survives may be
-noticed by those.
+Python programs, which do not see a mutant, and slow tests are left out; they may notice mutants
+that survive.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from benchmarks.mutants.population import Mutant
 
 ROOT = Path(__file__).parents[2]
 MUTANTS, RESULTS = "RANKSCOPE_MUTANTS", "RANKSCOPE_MUTANT_RESULTS"
-"""Variables with the files of mutants and of results, one JSON object a line."""
+"""Variables with the files of mutants and of results, one JSON object per line."""
 
 FILE_SECONDS = 60.0
-"""How long a test file may take when it is first run; what it has not run by then is left out."""
+"""Seconds that a test file may take when it is first run; tests after that are left out."""
 
 TEST_SECONDS = 6.0
 """Slower tests are left out."""
 
 MUTANT_CPU_SECONDS = 10.0
-"""CPU time of the tests of one mutant, measured without it."""
+"""CPU seconds of the tests of one mutant, measured without it."""
 
 MOST_TESTS = 400
 
@@ -117,7 +117,7 @@ def _by_file(items: Sequence[pytest.Item]) -> list[list[pytest.Item]]:
 
 
 def _recorded(items: Sequence[pytest.Item]) -> dict[str, Reach]:
-    """Run the tests of a file in a fork; return those that it came to."""
+    """Run the tests of a file in a fork; return those that it reached."""
     with tempfile.NamedTemporaryFile("w+", encoding="utf-8") as file:
 
         def run() -> None:
@@ -153,7 +153,7 @@ class _Mutation:
 
 
 def _outcome(apply: _Mutation, items: Sequence[pytest.Item]) -> tuple[Outcome, str]:
-    """Return what became of a mutant, and the test that noticed it."""
+    """Return the result of a mutant, and the test that noticed it."""
     if not items:
         return "not reached", ""
     with tempfile.NamedTemporaryFile("w+", encoding="utf-8") as file:

@@ -3,11 +3,11 @@
 python -m benchmarks.running_jobs [COUNT] [--only NAME ...] [--record DIR]
 python -m benchmarks.running_jobs COUNT --drawn SEED [--record DIR]
 
-COUNT is of how many cases to run, faulty and healthy ones by turns; all by default, which takes
-about an hour and a half. With --drawn, jobs are drawn from a seed instead (`drawn.py`), each some
-half a minute long. --record keeps the step records of each (Parquet, a file for each job) and
-the answers that belong to them, to replay them without running jobs. Network namespaces, and a
-cgroup with a CPU quota, need root; cases that need what is not there are skipped, and reported so.
+COUNT is the number of cases, alternately faulty and healthy; all by default, which takes about an
+hour and a half. With --drawn, jobs are drawn from a seed instead (`drawn.py`), each some half a
+minute long. --record saves the step records of each (Parquet, a file for each job) and the expected
+answers, to replay them without running jobs. Network namespaces, and a cgroup with a CPU quota,
+need root; cases whose requirements are missing are skipped, and reported as such.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from benchmarks.running_jobs.launch import ForkServer
 from benchmarks.running_jobs.run import Outcome, right, run
 
 REFUSED = (PermissionError, FileNotFoundError, subprocess.CalledProcessError)
-"""What is raised where there are no network namespaces or no CPU controller."""
+"""What is raised without network namespaces or a CPU controller."""
 
 
-def by_turns() -> Iterable[Case]:
-    """Yield faulty and healthy cases by turns."""
+def alternating() -> Iterable[Case]:
+    """Yield faulty and healthy cases alternately."""
     for pair in itertools.zip_longest(FAULTY, HEALTHY):
         yield from (case for case in pair if case is not None)
 
@@ -51,7 +51,7 @@ def line(case: Case, outcome: Outcome) -> str:
 
 
 def record(folder: Path, case: Case, outcome: Outcome) -> None:
-    """Keep what was seen of a job and what should be reported of it."""
+    """Save what was seen of a job and what should be reported of it."""
     folder.mkdir(parents=True, exist_ok=True)
     outcome.rows.to_parquet(folder / f"{case.name}.parquet", index=False)
     answers = folder / "answers.json"
@@ -65,14 +65,14 @@ def record(folder: Path, case: Case, outcome: Outcome) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run cases and print a row for each as it is done, then how many were right."""
+    """Run cases and print a row for each when it is done, then how many were right."""
     parser = argparse.ArgumentParser("benchmarks.running_jobs", description=__doc__)
     parser.add_argument("count", nargs="?", type=int)
     parser.add_argument("--only", nargs="+", default=())
     parser.add_argument("--record", type=Path)
     parser.add_argument("--drawn", type=int, metavar="SEED")
     options = parser.parse_args(arguments)
-    chosen = [case for case in by_turns() if not options.only or case.name in options.only]
+    chosen = [case for case in alternating() if not options.only or case.name in options.only]
     if options.drawn is not None:
         chosen = list(drawn.cases(options.drawn, options.count or len(chosen)))
     counts = {"healthy": [0, 0], "faulty": [0, 0]}

@@ -1,4 +1,4 @@
-"""Which jobs are run, what goes wrong in each, and what is to be reported of it."""
+"""The jobs that are run, the fault in each, and the expected report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 NOBODY: tuple[str | None, tuple[int, ...]] = (None, ())
 ENDED, NO_STEPS = "an end", "no steps"
-"""Answers that are no class of a slow rank."""
+"""Answers that are not classes of a slow rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +16,16 @@ class Case:
     """One job.
 
     Args:
-        name: what it is called, here and in its rings.
+        name: here and in its rings.
         loop: the loop of `scripts/loops.py`.
-        expected: what may be reported of it, each a class with its ranks; the first is what is
-            meant.
-        fault: what goes wrong inside (`scripts/injected_fault.py`).
+        expected: what may be reported of it, each a class with its ranks; the first is the intended
+            one.
+        fault: inside the script (`scripts/injected_fault.py`).
         settings: how the loop differs from its default.
-        outside: what is done to it from outside: a verb, and what it takes (`run.py`).
+        outside: what is done to it from outside: a verb, and its arguments (`run.py`).
         ranks: how many.
-        seconds: how long it runs before the verdict is asked for.
-        links: whether each rank has a network of its own; rate in Mbit/s, 0 for none.
+        seconds: how long it runs before it is diagnosed.
+        links: whether each rank has a separate network; rate in Mbit/s, 0 for none.
         beside: a second job at the same time, which nobody looks at.
     """
 
@@ -54,7 +54,7 @@ def _host(*ranks: int) -> Sequence[tuple[str | None, tuple[int, ...]]]:
 
 
 def _link(rank: int, ranks: int = 4) -> Sequence[tuple[str | None, tuple[int, ...]]]:
-    """Either end of a slow hop counts, as in the trace contract: a ring's neighbour."""
+    """Return answers for a slow link: either end of a hop counts, as in the trace contract."""
     ends = (rank, (rank + 1) % ranks, (rank - 1) % ranks)
     both = tuple((a, b) for a in ends for b in ends if a != b and rank in (a, b))
     return tuple(("network_link", named) for named in ((rank,), *both, (ends[1],), (ends[2],)))
@@ -69,7 +69,7 @@ SAVES = {"checkpoint_every": 50, "checkpoint": 2.0, "torch_save": True}
 ALONE = {"evaluate_every": 30, "evaluators": [0], "evaluate": 1.0}
 BUSY = {"busy": True, "compute": 0.02}
 LIMIT = 0.06
-"""CPUs that a limited rank may use: so few that the limit holds it back however busy the machine
+"""CPUs that a limited rank may use: so few that the limit slows it down however busy the machine
 is, where a quarter is more than it gets."""
 
 LINKED = {"width": 192, "compute": 0.03}

@@ -1,4 +1,4 @@
-"""Jobs that nobody chose: drawn from a seed, by turns with and without a fault, and short."""
+"""Jobs that nobody chose: drawn from a seed, alternately with and without a fault, and short."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FED = ("ddp", "normalized", "accumulation", "sharded", "by_hand")
 """Those of them that take their batches from a loader."""
 
 SECONDS = 24.0
-"""How long a job runs before the verdict is asked for; faults that take longer to see have more."""
+"""Seconds that a job runs before it is diagnosed; faults that take longer to see have more."""
 
 Accepted = Sequence[tuple[str | None, tuple[int, ...]]]
 
@@ -59,7 +59,7 @@ def _with_fault(case: Case, accepted: Accepted, **what: Any) -> Case:
 
 
 def _slow(chance: random.Random, case: Case) -> Case:
-    """One rank computes longer, or two of four do."""
+    """Slow down one rank's compute, or that of two of four."""
     several = 2 if case.ranks == 4 and chance.random() < 0.4 else 1
     ranks = sorted(chance.sample(range(case.ranks), several))
     more = case.settings["compute"] * chance.uniform(0.35, 1.5)
@@ -76,7 +76,7 @@ def _input(chance: random.Random, case: Case) -> Case:
 
 
 def _stalls(chance: random.Random, case: Case) -> Case:
-    """A rank pauses every so many steps; not a first one, of which it would be a checkpoint."""
+    """Pause a rank every so many steps; not a first one, for which it would be a checkpoint."""
     rank = chance.randrange(1, case.ranks)
     settings = {**case.settings, "compute": 0.03}
     every, pause = chance.randint(15, 40), round(chance.uniform(0.3, 0.7), 2)
@@ -86,7 +86,7 @@ def _stalls(chance: random.Random, case: Case) -> Case:
 
 
 def _frozen(chance: random.Random, case: Case) -> Case:
-    """A rank stands still: where it did so in a collective, no record tells which one it was."""
+    """Stop a rank: if it stopped in a collective, no record would show which one it was."""
     rank = chance.randrange(case.ranks)
     accepted = (("host_transient", (rank,)), ("host_transient", ()))
     outside = ("freeze", rank, 12, round(chance.uniform(6.0, 9.0), 1))

@@ -1,4 +1,4 @@
-"""Starts the ranks of a job: forked, in network namespaces and cgroups where a case wants that."""
+"""Starts the ranks of a job: forked, in network namespaces and cgroups if a case requires that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 PROBE = Path(__file__).parents[2] / "agent" / "probe"
 CPU_V1, CPU_V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 PERIOD_MICROSECONDS = 100_000
-"""What cgroups have by default: a quota is of each tenth of a second."""
+"""Default of cgroups: a quota applies to each tenth of a second."""
 
 
 class ForkServer:
@@ -91,7 +91,7 @@ def send(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 class Quota:
-    """A cgroup whose processes may use a share of one CPU; without a limit at first."""
+    """A cgroup whose processes may use a fraction of one CPU; without a limit at first."""
 
     def __init__(self, folder: Path, limit: str, unlimited: str) -> None:
         self.folder, self._limit = folder, limit
@@ -100,11 +100,11 @@ class Quota:
 
     @property
     def processes(self) -> str:
-        """The file that a process puts itself into."""
+        """Return the file that a process adds itself to."""
         return str(self.folder / "cgroup.procs")
 
     def limit(self, share: float) -> None:
-        """Limit the processes to a share of one CPU."""
+        """Limit the processes to a fraction of one CPU."""
         quota = int(share * PERIOD_MICROSECONDS)
         text = f"{quota} {PERIOD_MICROSECONDS}" if self._limit == "cpu.max" else str(quota)
         (self.folder / self._limit).write_text(text)
@@ -112,7 +112,7 @@ class Quota:
 
 @contextlib.contextmanager
 def quota(name: str) -> Iterator[Quota]:
-    """Make a cgroup; remove it when its processes have ended.
+    """Create a cgroup; remove it when its processes have ended.
 
     Raises:
         OSError: there is no CPU controller that may be used here.
@@ -135,7 +135,7 @@ class Links:
     """Network namespaces, one for each rank, joined by a bridge in one more.
 
     Args:
-        name: what their names begin with.
+        name: prefix of their names.
         ranks: how many.
         rate: of every link in each direction, in Mbit/s.
     """
@@ -155,12 +155,12 @@ class Links:
         self._remove()
 
     def path(self, rank: int) -> str:
-        """The namespace of a rank."""
+        """Return the namespace of a rank."""
         return f"/var/run/netns/{self.name}-{rank}"
 
     @staticmethod
     def address(rank: int) -> str:
-        """The address of a rank."""
+        """Return the address of a rank."""
         return f"10.77.0.{rank + 1}"
 
     def slow(self, rank: int, factor: float, direction: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs one job under a real agent and asks, while it runs, what a user would ask."""
+"""Runs one job under a real agent and diagnoses it, while it runs, as a user would."""
 
 from __future__ import annotations
 
@@ -22,29 +22,28 @@ from benchmarks.running_jobs.cases import ENDED, NO_STEPS, Case
 from benchmarks.running_jobs.launch import ForkServer, Links, Quota, quota, send
 
 START_SECONDS = 120.0
-"""A machine that is busy may take so long until every rank has made a step."""
+"""Seconds that a busy machine may take until every rank has made a step."""
 
 BLIND_SECONDS = 20.0
-"""The same for a job of whose steps nothing is seen."""
+"""The same for a job of which no steps are seen."""
 
 ENDS = frozenset(("missing_rank", "rank_ended", "rank_stopped"))
-"""Kinds that say that a rank is gone: of incidents, or of what is reported of a job that is
-over."""
+"""Kinds of incidents, or of the report on a job that is over, that mean that a rank is gone."""
 
 FIRST_RECORD = 4096
-"""Where a ring's first record begins, with its number."""
+"""Offset of a ring's first record, with its number."""
 
 Answer = tuple[str | None, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was reported of a job.
+    """The report on a job.
 
     Args:
         reported: a class or `ENDED` or `NO_STEPS`, with the ranks.
         summary: the sentence.
-        rows: its step records, as the agent answers them.
+        rows: its step records, as the agent returns them.
     """
 
     reported: Answer
@@ -62,14 +61,14 @@ class _Started:
 
 
 def run(case: Case, server: ForkServer) -> Outcome:
-    """Run a job, ask for the verdict on it, and end it."""
+    """Run a job, get the verdict on it, and end it."""
     with under_agent(case, server) as url:
         return _outcome(case, url)
 
 
 @contextlib.contextmanager
 def under_agent(case: Case, server: ForkServer, *flags: str) -> Iterator[str]:
-    """Run a job for its time, then give its agent's address; both end with the block.
+    """Run a job for its time, then yield its agent's address; both end with the block.
 
     Args:
         case: what to run.
@@ -171,7 +170,7 @@ def _has_record(ring: Path) -> bool:
 
 
 def _let_run(case: Case, started: _Started) -> None:
-    """Let a job run for its time, and do to it what its case says."""
+    """Let a job run for its time, and do to it what its case requires."""
     begin = time.monotonic()
     if case.outside:
         verb, *rest = case.outside
@@ -182,7 +181,7 @@ def _let_run(case: Case, started: _Started) -> None:
 
 
 Deed = tuple[Callable[[], None], float]
-"""What is done, and after how many seconds."""
+"""Actions, and the seconds after which they are done."""
 
 
 def _freeze(started: _Started, words: Sequence[Any]) -> Deed:
@@ -248,7 +247,7 @@ def _outcome(case: Case, url: str) -> Outcome:
 
 
 def _answer_of(answer: Mapping[str, Any]) -> Answer:
-    """Return what an answer says: first that a rank is gone, then who is slow."""
+    """Return the content of an answer: first that a rank is gone, then who is slow."""
     for incident in answer["incidents"]:
         if incident["cause"]["kind"] in ENDS:
             return ENDED, tuple(incident["ranks"])
@@ -260,7 +259,7 @@ def _answer_of(answer: Mapping[str, Any]) -> Answer:
         return NO_STEPS, ()
     named = verdict["ranks"]
     if verdict["class"] is not None and not named and answer["incidents"]:
-        named = answer["incidents"][0]["ranks"]  # whom another layer names
+        named = answer["incidents"][0]["ranks"]  # named by another layer
     return verdict["class"], tuple(named)
 
 

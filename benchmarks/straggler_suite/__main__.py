@@ -44,17 +44,17 @@ SUITES: Mapping[str, Callable[[int, str | None], plan.Plan]] = {
 }
 
 TIMINGS = ("mixed", "kernel", "wall", "blocked")
-"""How steps are timed: as each job's seed has it, or all in one way (`physics.run`)."""
+"""How steps are timed: depending on each job's seed, or all in one way (`physics.run`)."""
 
 MAXIMUM_WORLD = running.AGENTS * running.RINGS_OF_AN_AGENT
-"""Ranks of the largest job on the running path: more rings than that the agents there do not read.
-Larger ones are left out of every path."""
+"""Ranks of the largest job on the running path: the agents there read no more rings. Larger ones
+are left out of every path."""
 
 
 def jobs(
     first: int, count: int, suite: str = "usual", timing: str = "mixed", largest: int = 1 << 20
 ) -> Iterator[job.Job]:
-    """Yield the jobs of consecutive seeds, but for those with more processes than `largest`."""
+    """Yield the jobs of consecutive seeds, except those with more processes than `largest`."""
     for seed in range(first, first + count):
         drawn = SUITES[suite](seed, KINDS[seed % len(KINDS)])
         if drawn.world * (2 if drawn.restart else 1) <= largest:
@@ -115,7 +115,7 @@ def _classes(counted: scorer.Tally) -> list[str]:
 
 
 def run_jobs(made: Iterator[job.Job], since: str, extended: bool = True) -> final.Outcome:
-    """Return the final verdicts on jobs by the way of running ones."""
+    """Return the final verdicts on jobs as running ones."""
     outcome = final.Outcome()
     for answer in running.answers((running.running(one, extended) for one in made), since):
         one = answer.job
@@ -137,7 +137,7 @@ def run_traces(made: Iterator[job.Job]) -> final.Outcome:
 
 
 def report_final(outcomes: Mapping[str, final.Outcome]) -> str:
-    """Return the scores of final verdicts by path, then classes and what was wrong of each."""
+    """Return the scores of final verdicts by path, then classes and what was wrong in each."""
     lines = _table("path", {path: final.scores(outcome) for path, outcome in outcomes.items()})
     for path, outcome in outcomes.items():
         lines += ["", f"{path}:", "", *_classes(outcome.tally()), ""]
@@ -146,7 +146,7 @@ def report_final(outcomes: Mapping[str, final.Outcome]) -> str:
 
 
 def write(folder: Path, first: int, count: int, suite: str = "usual") -> None:
-    """Write the jobs of consecutive seeds as traces beside their labels."""
+    """Write the jobs of consecutive seeds as traces with their labels."""
     labels = {}
     for made in jobs(first, count, suite):
         _write_trace(made, folder / made.meta["job"])
@@ -162,7 +162,7 @@ def _write_trace(made: job.Job, directory: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what the command line says."""
+    """Run what the command line selects."""
     options = _options(arguments)
     suite = options.words.pop() if options.words[-1] in SUITES else "usual"
     if options.words[0] == "write" and len(options.words) == 4:

@@ -111,7 +111,7 @@ def _suffer(plan: Plan, stretch: Stretch, needs: Demands, fault: Fault) -> Deman
 
 
 def _bursts(random: np.random.Generator, count: int, duty: float) -> Floats:
-    """Return runs of about 12 steps, on for a share `duty` of the time."""
+    """Return runs of about 12 steps that are on for a fraction `duty` of the time."""
     state = random.random(count // 12 + 1) < duty
     return np.asarray(np.repeat(state, 12)[:count], dtype=np.float64)
 

@@ -1,7 +1,7 @@
 """Turns the final verdict on a job, as `rankscope diagnose --json` prints it, into what is scored.
 
-It is one answer per job. It matches a fault if it names a time at which the fault was there:
-from its `since` to its `until`, or to the end where it goes on.
+There is one answer per job. It matches a fault if it names a time at which the fault was present:
+from its `since` to its `until`, or to the end if it is active.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Outcome:
     """Final verdicts on many jobs.
 
     Args:
-        labels: the answers by job.
-        reported: the verdicts by job, as the scorer takes them.
+        labels: the labels by job.
+        reported: the verdicts by job, in the scorer's form.
         unjudged: why there is none, by job.
     """
 
@@ -35,7 +35,7 @@ class Outcome:
         shift: float = 0.0,
         problem: str = "",
     ) -> None:
-        """Note what was reported of a job, `shift` seconds later than its labels' times."""
+        """Record what was reported of a job, `shift` seconds later than its labels' times."""
         self.labels[name] = labels
         self.reported[name] = {"verdicts": []}
         if answer is None:
@@ -68,7 +68,7 @@ def verdict(
 
 
 def _spoken_of(faults: Sequence[Mapping[str, Any]], first: float, last: float, kind: str) -> float:
-    """Return the moment between `first` and `last` that is nearest to the fault that is meant."""
+    """Return the moment between `first` and `last` that is nearest to the reported fault."""
     moments = [
         (max(first - fault["end_unix"], fault["start_unix"] - last, 0.0), fault["class"] != kind,
          min(max(fault["start_unix"], first), last))
@@ -78,7 +78,7 @@ def _spoken_of(faults: Sequence[Mapping[str, Any]], first: float, last: float, k
 
 
 def scores(outcome: Outcome) -> dict[str, float]:
-    """Return the figures of the contract that one answer per job has, and what healthy jobs got."""
+    """Return the contract's figures for one answer per job, and the results on healthy jobs."""
     counted = outcome.tally()
     usual = scorer.scores(counted)
     left_out = ("median delay", "p90 delay", "alarms per healthy day")
@@ -93,7 +93,7 @@ def scores(outcome: Outcome) -> dict[str, float]:
 
 
 def wrong(outcome: Outcome) -> list[str]:
-    """Return a line for each job that was not judged right."""
+    """Return a line for each job with a wrong verdict."""
     lines = [f"{name}: not judged: {why.strip().splitlines()[-1]}"
              for name, why in outcome.unjudged.items()]  # fmt: skip
     for name, labels in outcome.labels.items():

@@ -1,4 +1,4 @@
-"""Run a plan: records in the trace contract's columns, and the labels that belong to them."""
+"""Run a plan: records in the trace contract's columns, and their labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A simulated job as an analyzer sees it, the answer, and the starts of its processes."""
+    """A simulated job as an analyzer sees it, the labels, and the starts of its processes."""
 
     meta: dict[str, Any]
     records: pd.DataFrame
@@ -205,7 +205,7 @@ def _label(
 
 
 def _culprits(plan: Plan, stretches: list[Stretch], fault: Fault) -> tuple[set[int], set[int]]:
-    """Return culprits and accepted first answers, over the runs that the fault touches."""
+    """Return culprits and accepted first answers, over the runs that the fault affects."""
     if fault.subtype in {
         "all_writers", "shared_input", "compute", "fabric", "stage", "sequence_length",
         "garbage_collection",

@@ -1,7 +1,7 @@
 """How a synchronous step spends its time: tensor lock-step, 1F1B pipeline, gradient exchange.
 
 All arrays have the shape (S, P, D, T): executed step, pipeline stage, replica, tensor rank; groups
-have (S, P, T). Times in seconds.
+have (S, P, T). Times are in seconds.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 FORWARD_SHARE = 1 / 3
-"""Backward does twice the multiplications of forward."""
+"""Backward needs twice the multiplications of forward."""
 
 LEAD = 0.04
-"""Share of a slow hop's excess by which the other members leave the collective earlier."""
+"""Fraction of a slow hop's excess by which the other members leave the collective earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Demands:
     Args:
         kernel: time of the rank's own kernels.
         data: time blocked on input.
-        stall: time the host holds the rank up.
+        stall: time that the host delays the rank.
         transfer: (S, P, T) time of the gradient exchange of each group.
-        excess: (S, P, T) part of `transfer` that a slow hop is to blame for.
+        excess: (S, P, T) part of `transfer` that a slow hop causes.
         hop_end: true for ranks at an end of the slow hop.
         write: time of writing a checkpoint at the end of the step.
         after: (S,) optimizer and evaluation.
@@ -60,13 +60,13 @@ class Times:
 
 
 def run(needs: Demands, microbatches: int, timing: str) -> Times:
-    """Play the steps; checkpoint writers that finish late start the next step late.
+    """Simulate the steps; checkpoint writers that finish late start the next step late.
 
     Args:
         needs: what the ranks would need without waiting.
         microbatches: micro-batches in a step.
-        timing: "kernel" or "wall" as the trace contract has them, or "blocked": as the probe times
-            a job on gloo, where every blocked call is sync and a host's stall is compute.
+        timing: "kernel" or "wall" as in the trace contract, or "blocked": as the probe times a job
+            on gloo, where every blocked call is sync and a host's stall is compute.
     """
     late = np.zeros_like(needs.write)
     late[1:] = needs.write[:-1] - needs.write[:-1].min(axis=(1, 2, 3), keepdims=True)
@@ -93,7 +93,7 @@ def gradients_ready(arrival: Floats, busy: Floats, microbatches: int) -> Floats:
     """Return (S, P, D) when each stage's gradients are complete under 1F1B.
 
     Args:
-        arrival: (S, P, D) when the stage's input is there.
+        arrival: (S, P, D) when the stage's input arrives.
         busy: (S, P, D) compute of the stage over all micro-batches.
         microbatches: micro-batches in a step.
     """

@@ -1,4 +1,4 @@
-"""What a simulated job is like: its layout, its healthy noise, its faults. Drawn from one seed."""
+"""The properties of a simulated job: layout, healthy noise, faults. Drawn from one seed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAYOUTS = (
 LARGE_LAYOUTS = (
     (256, 8, 4), (256, 1, 1), (512, 8, 8), (512, 4, 1), (1024, 8, 8), (2048, 8, 16),
 )  # fmt: skip
-"""The same beyond what a desk can hold; the effects of one rank drown in more others."""
+"""The same for sizes that do not fit on a desk; the effects of one rank drown among more others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Fault:
         first: executed step at which it starts.
         last: executed step at which it is over, exclusive.
         strength: factor on what is slow; for host stalls, stall length in step times.
-        duty: share of the steps between first and last that are hit.
+        duty: fraction of the steps between first and last that are hit.
         slot: physical GPU (node * 8 + gpu) at its centre.
-        stage: heavy pipeline stage, -1 where none.
+        stage: heavy pipeline stage, -1 for none.
     """
 
     kind: str
@@ -103,9 +103,9 @@ class Plan:
 
 
 def draw_two(seed: int, kind: str | None) -> Plan:
-    """Return the job of a seed with a fault of a class, and one of another class beside it.
+    """Return the job of a seed with a fault of a class, and one of another class in addition.
 
-    The second begins while the first goes on, or up to sixty steps before it.
+    The second begins while the first lasts, or up to sixty steps before it.
     """
     plan = draw(seed, kind)
     if not plan.faults:

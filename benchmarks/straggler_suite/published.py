@@ -1,9 +1,9 @@
-"""Published ways to find stragglers, redone from their descriptions on the same records.
+"""Published ways to find stragglers, reimplemented from their descriptions on the same records.
 
-Each looks at a window of 16 steps and says a class and ranks, or nothing. They are simplified to
-what step records allow: nvidia-resiliency-ext's relative score on compute time, Minder's distances
-between machines without its denoising network, Greyhound's change points without its validation
-runs on the cluster.
+Each evaluates a window of 16 steps and returns a class and ranks, or nothing. They are simplified
+to what step records allow: nvidia-resiliency-ext's relative score on compute time, Minder's
+distances between machines without its denoising network, Greyhound's change points without its
+validation runs on the cluster.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Matrix:
 
 
 def matrix(records: Any, meta: Mapping[str, Any]) -> Matrix:
-    """Put the records of a job into matrices, runs one below the other."""
+    """Put the records of a job into matrices, with consecutive runs below each other."""
     world = meta["world_size"]
     columns: dict[str, list[np.ndarray]] = {
         name: [] for name in ("step", "data", "compute", "sync")
@@ -65,7 +65,7 @@ def matrix(records: Any, meta: Mapping[str, Any]) -> Matrix:
 
 
 def verdicts(job: Matrix, method: Callable[[Matrix, slice], Answer]) -> list[dict[str, Any]]:
-    """Ask a method about every window; runs of answers are one incident."""
+    """Apply a method to every window; runs of answers are one incident."""
     reported: list[dict[str, Any]] = []
     quiet = REARM
     for start in range(BASELINE, len(job.ends) - WINDOW + 1, STRIDE):
@@ -79,21 +79,21 @@ def verdicts(job: Matrix, method: Callable[[Matrix, slice], Answer]) -> list[dic
 
 
 def fixed_threshold(job: Matrix, rows: slice) -> Answer:
-    """Step time 1.2 times that of the start: blame the rank with the longest steps."""
+    """Blame the rank with the longest steps if step time is 1.2 times that of the start."""
     usual = np.nanmedian(np.fmax.reduce(job.step[:BASELINE], axis=1))
     now = np.nanmean(job.step[rows], axis=0)
     return ("gpu_compute", [int(np.nanargmax(now))]) if np.nanmax(now) > 1.2 * usual else None
 
 
 def z_score(job: Matrix, rows: slice) -> Answer:
-    """Mean compute three standard deviations above that of all ranks."""
+    """Blame ranks whose mean compute is three standard deviations above that of all ranks."""
     now = np.nanmean(job.compute[rows], axis=0)
     score = (now - np.nanmean(now)) / np.nanstd(now)
     return ("gpu_compute", [int(np.nanargmax(score))]) if np.nanmax(score) > 3 else None
 
 
 def median_deviation(job: Matrix, rows: slice) -> Answer:
-    """Six median absolute deviations and 5 % of the step above the median, per phase."""
+    """Blame ranks six median absolute deviations and 5 % of the step above the median per phase."""
     for kind, values in (("data_loader", job.data), ("gpu_compute", job.compute)):
         now = np.nanmean(values[rows], axis=0)
         above = now - np.nanmedian(now)
@@ -104,14 +104,14 @@ def median_deviation(job: Matrix, rows: slice) -> Answer:
 
 
 def relative_score(job: Matrix, rows: slice) -> Answer:
-    """nvidia-resiliency-ext: shortest median compute over a rank's own below 0.75."""
+    """Apply nvidia-resiliency-ext's score: shortest median compute over a rank's own below 0.75."""
     now = np.nanmedian(job.compute[rows], axis=0)
     score = np.nanmin(now) / now
     return ("gpu_compute", [int(np.nanargmin(score))]) if np.nanmin(score) < 0.75 else None
 
 
 def machine_distance(job: Matrix, rows: slice) -> Answer:
-    """Minder: the machine whose distances to all others stand out, in one metric after another.
+    """Apply Minder: the machine whose distances to all others stand out, metric by metric.
 
     It must stand out in each of the last four windows (continuity).
     """
@@ -147,7 +147,7 @@ def _far_machine(values: np.ndarray, nodes: np.ndarray) -> int:
 
 
 def change_point(job: Matrix, rows: slice) -> Answer:
-    """Greyhound: the mean step time shifts by 10 %; then the slow rank, or the slow group."""
+    """Apply Greyhound: the mean step time shifts by 10 %; then the slow rank, or the slow group."""
     steps = np.fmax.reduce(job.step, axis=1)
     before = steps[max(0, rows.start - 20) : rows.start]
     usual, noise = (

@@ -1,7 +1,7 @@
 """Writes a simulated job as the rings that the probes in its ranks would have left.
 
 A ring holds wall-clock times of a job that runs now, so every time is moved: the job's last step
-has just ended. A rank that never reports has no ring, and a step that went unreported no record.
+has just ended. A rank that never reports has no ring, and a step without a report no record.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SLOT = np.dtype([
     ("sync", "<i8"), ("step", "<u4"), ("samples", "<u4"), ("flags", "<u2"), ("attempt", "<u2"),
     ("check", "<u4"),
 ])  # fmt: skip
-"""A record of a ring as numpy knows it; `RECORD` is the same."""
+"""A record of a ring as a numpy dtype; `RECORD` is the same."""
 
 EXTENSION = np.dtype([
     ("seq", "<u8"), ("other", "<i8"), ("cpu_wait", "<i8"), ("checkpoint", "<i8"),
     ("evaluation", "<i8"), ("copies", "<i8"), ("host_late", "<i8"), ("microbatches", "<u2"),
     ("reserved", "<u2"), ("check", "<u4"),
 ])  # fmt: skip
-"""A slot of the file beside a ring, in which newer probes say more of each step."""
+"""A slot of the file next to a ring, in which newer probes record more about each step."""
 
 EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
 NOT_MEASURED = -1
@@ -50,10 +50,10 @@ class RankRing:
 
     Args:
         node: the node it ran on.
-        header: the first fields of the ring, all but what only the file knows.
-        records: its records, one behind the other.
+        header: the first fields of the ring, all but those that only the file has.
+        records: its records, consecutive.
         extension: what newer probes add to each; empty for an older one.
-        ended: whether its process is gone, so that nobody holds the ring's lock.
+        ended: True if its process is gone, so that nobody holds the ring's lock.
     """
 
     node: str
@@ -64,7 +64,7 @@ class RankRing:
 
 
 def job_id(made: Job) -> str:
-    """Return what a job is called where its rings are read."""
+    """Return the name of a job in its rings."""
     return f"suite/{made.meta['job']}"
 
 
@@ -74,7 +74,7 @@ def rank_rings(made: Job, shift: float, extended: bool = True) -> list[RankRing]
     Args:
         made: the job.
         shift: seconds that all its times are moved by.
-        extended: whether the probe keeps the rest of a step and its micro-batches apart.
+        extended: True if the probe records the rest of a step and its micro-batches separately.
     """
     starts = np.array([attempt.begin_unix_seconds for attempt in made.attempts])
     begun = made.records["t_start_unix_seconds"].to_numpy()
@@ -111,8 +111,8 @@ def _slots(
 ) -> np.ndarray:
     """Return the records of a process.
 
-    A probe's compute is all that is neither input nor waiting. Where an extension says how much of
-    that is not computing, readers take it off; without one, kernel timing has to do it here.
+    A probe's compute is all that is neither input nor waiting. If an extension states how much of
+    that is not computing, readers subtract it; without one, kernel timing has to do it here.
     """
     slots = np.zeros(len(rows), dtype=SLOT)
     slots["seq"] = slots["check"] = np.arange(1, len(rows) + 1)
@@ -130,9 +130,9 @@ def _slots(
 
 
 def _extension(rows: pd.DataFrame, slots: np.ndarray, made: Job) -> np.ndarray:
-    """Return what newer probes say beside the records of a process.
+    """Return what newer probes record in addition to the records of a process.
 
-    Waits for a CPU are known to be none by the clock, and unknown where only kernels are timed.
+    Waits for a CPU are zero if timed by the clock, and unknown if only kernels are timed.
     """
     timing = made.labels["timing"]
     more = np.zeros(len(slots), dtype=EXTENSION)
@@ -151,7 +151,7 @@ def _ns(seconds: pd.Series) -> np.ndarray:
 
 @contextlib.contextmanager
 def placed(written: Sequence[tuple[Path, RankRing]]) -> Iterator[None]:
-    """Keep rings in their folders, locked by living processes, until the block ends."""
+    """Keep rings in their directories, locked by living processes, until the block ends."""
     with contextlib.ExitStack() as held:
         for number, (folder, ring) in enumerate(written):
             descriptor = _write(folder, number, ring)

@@ -1,7 +1,7 @@
-"""The way of a running job: rings, real agents that read them, `rankscope diagnose --agent --json`.
+"""The path of a running job: rings, real agents that read them, and `rankscope diagnose`.
 
-Many jobs run at a time, as a cluster's do, and one command judges them all. Agents are started
-anew for every such batch, as they remember jobs for ten minutes after their end.
+Many jobs run at a time, as in a cluster, and one command judges them all. Agents are restarted for
+every such batch, as they remember jobs for ten minutes after their end.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from benchmarks.straggler_suite.job import Job
 from benchmarks.straggler_suite.rings import RankRing, job_id, placed, rank_rings
 
 AGENTS = 8
-"""Agents at a time; each speaks for as many whole nodes as it reads rings of."""
+"""Agents at a time; each reports on as many whole nodes as it reads rings of."""
 
 RINGS_OF_AN_AGENT = 64
 """Rings that an agent reads in one directory."""
 
 STANDING = "1d"
-"""Time without a step after which a job hangs. A busy machine may take minutes from the writing of
-rings, which is the job's end, to the verdict."""
+"""Seconds without a step after which a job hangs. A busy machine may take minutes from the writing
+of rings, which is the job's end, to the verdict."""
 
 NOT_OF_THE_JOBS = (
     "pods", "starvation", "flight_recorder", "nccl_log", "nccl_ras", "nccl_inspector", "rdma",
     "netdev", "topology", "nvml", "dcgm", "kernel_log", "host",
 )  # fmt: skip
-"""Collectors that tell of the machine that this runs on, where no simulated job runs."""
+"""Collectors that report on the machine that this runs on, where no simulated job runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A simulated job as its rings have it.
+    """A simulated job in the form of its rings.
 
     Args:
         name: its name in the suite.
         job_id: its name in rings.
-        labels: the answer.
+        labels: its labels.
         rings: what its processes wrote.
         shift: seconds by which the rings' times are later than the labels'.
     """
@@ -58,7 +58,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was reported of a job: its member of the JSON, or why it has none."""
+    """The report on a job: its member of the JSON, or why it has none."""
 
     job: Running
     reported: Mapping[str, Any] | None
@@ -66,18 +66,18 @@ class Answer:
 
 
 def running(made: Job, extended: bool = True) -> Running:
-    """Let a job run so that its last step has just ended, under a new probe or an old one."""
+    """Prepare a job whose last step has just ended, under a new probe or an old one."""
     shift = time.time() - made.labels["exec_end_unix"][-1]
     rings = rank_rings(made, shift, extended)
     return Running(made.meta["job"], job_id(made), made.labels, rings, shift)
 
 
 def answers(jobs: Iterable[Running], since: str) -> Iterator[Answer]:
-    """Ask for the verdict on every job, as a user does.
+    """Get the verdict on every job, as a user would.
 
     Args:
         jobs: simulated jobs, as they end.
-        since: what is given to `--since`.
+        since: the argument of `--since`.
     """
     for batch in batches(jobs):
         with agents(batch) as urls:
@@ -85,11 +85,11 @@ def answers(jobs: Iterable[Running], since: str) -> Iterator[Answer]:
 
 
 Placed = tuple[Running, Mapping[str, int]]
-"""A job with the number of the agent that speaks for each of its nodes."""
+"""A job with the number of the agent that reports on each of its nodes."""
 
 
 def batches(jobs: Iterable[Running]) -> Iterator[list[Placed]]:
-    """Yield as many jobs at a time as the agents have room for.
+    """Yield as many jobs at a time as the agents have capacity for.
 
     Raises:
         ValueError: a job is too large for all agents together.
@@ -111,7 +111,7 @@ def batches(jobs: Iterable[Running]) -> Iterator[list[Placed]]:
 
 
 def _take(used: list[int], job: Running) -> Mapping[str, int] | None:
-    """Find an agent for each node of a job; None where one has none."""
+    """Find an agent for each node of a job; None if one has none."""
     after, places = list(used), {}
     for node, count in Counter(ring.node for ring in job.rings).items():
         free = [agent for agent, taken in enumerate(after) if taken + count <= RINGS_OF_AN_AGENT]
@@ -125,7 +125,7 @@ def _take(used: list[int], job: Running) -> Mapping[str, int] | None:
 
 @contextlib.contextmanager
 def agents(batch: Sequence[Placed]) -> Iterator[list[str]]:
-    """Run the agents of a batch over its rings; give their addresses."""
+    """Run the agents of a batch on its rings; yield their addresses."""
     count = 1 + max(agent for _, places in batch for agent in places.values())
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=_memory())))
@@ -143,13 +143,13 @@ def agents(batch: Sequence[Placed]) -> Iterator[list[str]]:
 
 
 def _memory() -> Path | None:
-    """Return a directory in memory, where rings lie on nodes as well; None where there is none."""
+    """Return a directory in memory, as for rings on nodes; None if there is none."""
     shared = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
     return shared if shared.is_dir() else None
 
 
 def _judged(jobs: Sequence[Running], urls: Sequence[str], since: str) -> Iterator[Answer]:
-    """Judge jobs by one command; where that fails, each by its own, to see whose fault it is."""
+    """Judge jobs with one command; if that fails, each separately, to find the cause."""
     words = [*(f"--agent={url}" for url in urls), f"--since={since}", f"--hang-after={STANDING}"]
     reported, problem = diagnose(words)
     for job in jobs:

@@ -15,7 +15,7 @@ SECONDS_PER_DAY = 86400.0
 
 @dataclass(slots=True)
 class Tally:
-    """What the scores of a suite are computed from."""
+    """Data from which the scores of a suite are computed."""
 
     matched: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = field(
         default_factory=list
@@ -45,7 +45,7 @@ def _match(name: str, label: dict[str, Any], reported: list[dict[str, Any]], res
         for number, fault in enumerate(faults)
     }
     best: dict[int, int] = {}
-    for right in (True, False):  # what names a fault's class belongs to it before what does not
+    for right in (True, False):  # verdicts that name the fault's class come first
         for number, fault in enumerate(faults):
             free = [
                 index
@@ -127,7 +127,7 @@ def _stage(fault: Mapping[str, Any]) -> int:
 
 
 def names(fault: Mapping[str, Any], verdict: Mapping[str, Any]) -> bool:
-    """Return True if a verdict's first answer is right, of a fault that has a culprit."""
+    """Return True if a verdict's first answer is right, for a fault that has a culprit."""
     if _stage(fault) >= 0:
         return verdict.get("pp_stage", -1) == _stage(fault)
     ranks = verdict.get("ranks") or [-1]

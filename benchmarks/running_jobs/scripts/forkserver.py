@@ -1,9 +1,9 @@
-"""Import torch once, then fork a process for every rank that is asked for.
+"""Import torch once, then fork a process for every requested rank.
 
 Importing takes seconds of CPU, a fork milliseconds. Orders are lines of JSON: `script`,
-`arguments`, `environment`, `output` (a file), `processes` (a file that the process puts itself
-into: a cgroup's) and `network` (a network namespace to enter). The answer is the process id.
-`{"ended": PID}` is answered with the exit code of such a process, null while it runs.
+`arguments`, `environment`, `output` (a file), `processes` (a file that the process adds itself to:
+a cgroup's) and `network` (a network namespace to enter). The answer is the process id. `{"ended":
+PID}` is answered with the exit code of such a process, null while it runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MODULES = ("torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch
 def become(order: dict[str, Any]) -> None:
     """Turn this child into a rank."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.alarm(LIFETIME_SECONDS)  # also when nobody is left to end it
+    signal.alarm(LIFETIME_SECONDS)  # even if nobody is left to end it
     output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -53,7 +53,7 @@ def enter(namespace: str) -> None:
 
 
 def reap(codes: dict[int, int]) -> None:
-    """Note the exit codes of the ranks that have ended."""
+    """Record the exit codes of the ranks that have ended."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)

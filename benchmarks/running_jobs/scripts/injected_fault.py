@@ -1,8 +1,8 @@
-"""What can go wrong in a training script, switched on from outside; by default nothing does.
+"""Faults in a training script, switched on from outside; by default there are none.
 
 INJECTED_FAULT is a JSON object: `what` goes wrong, on which `ranks` (default all), from `begin`
-seconds after the start on, and how much. Scripts call the functions here where the cause would sit
-in earnest. What a device would compute is slept, so that several ranks fit on one core.
+seconds after the start on, and how much. Scripts call the functions here where a real cause would
+be. A device's compute time is slept, so that several ranks fit on one core.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def amount(what: str) -> float:
 
 
 def compute(share: float = 1.0) -> None:
-    """Take the time of a device's kernels, or of a CPU's where the settings say so."""
+    """Take the time of a device's kernels, or of a CPU's if the settings select it."""
     seconds = share * (COMPUTE_SECONDS * (1 + amount("slower")) + amount("compute"))
     seconds *= 1 + JITTER * _noise.random()
     if SETTINGS.get("busy"):
@@ -67,7 +67,7 @@ def load() -> None:
 
 
 def after(step: int) -> None:
-    """Do what a loop does beside training when a step is over; some of it goes wrong."""
+    """Do what a loop does after a step besides training; some of it goes wrong."""
     every = INJECTED_FAULT.get("every", 1)
     if step % every == every - 1:
         if amount("collection"):
@@ -91,7 +91,7 @@ def evaluate() -> None:
 
 
 def _collect(objects: int) -> None:
-    """Collect garbage where so many objects live, which holds everything up."""
+    """Collect garbage with many live objects, which delays everything."""
     if not _garbage:
         _garbage.extend([[number] for number in range(objects)])
     gc.collect()
@@ -108,7 +108,7 @@ class _SlowFile(io.BytesIO):
         """Take nothing more."""
 
     def write(self, data: Any) -> int:
-        """Wait as long as all of it takes, once, and keep nothing."""
+        """Wait as long as all of it takes, once, and store nothing."""
         time.sleep(self.seconds)
         self.seconds = 0.0
         return len(memoryview(data).cast("B"))

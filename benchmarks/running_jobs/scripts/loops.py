@@ -1,6 +1,6 @@
 """Training loops as people write them, each until it is ended from outside; usage: loops.py NAME.
 
-They know nothing of Rankscope. `injected_fault` makes them slow where a test wants that.
+They know nothing of Rankscope. `injected_fault` makes them slow if a test requires that.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def loss_of(model: Callable[[torch.Tensor], torch.Tensor], batch: torch.Tensor) 
 
 
 def after(step: int, model: nn.Module) -> None:
-    """Evaluate, and do what else comes after a step."""
+    """Evaluate, and do what else follows a step."""
     if injected_fault.evaluates(step):
         with torch.no_grad():
             injected_fault.evaluate()
@@ -236,7 +236,7 @@ def pipeline() -> None:
 
 
 def sequences() -> None:
-    """Sequences of every length, dealt at random: each rank is the slowest one at times."""
+    """Sequences of every length, dealt at random: each rank is sometimes the slowest."""
     model = DistributedDataParallel(nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(3))))
     optimizer = torch.optim.AdamW(model.parameters())
     spread = float(injected_fault.SETTINGS.get("spread", 0.1))
@@ -264,7 +264,7 @@ def uneven() -> None:
 
 
 def adversarial() -> None:
-    """Two models that are updated in turns."""
+    """Two models that are updated alternately."""
     models = [DistributedDataParallel(network(0.5)) for _ in range(2)]
     optimizers = [torch.optim.Adam(model.parameters()) for model in models]
     for step, batch in enumerate(batches()):
@@ -276,7 +276,7 @@ def adversarial() -> None:
 
 
 def local() -> None:
-    """Every rank trains for itself and meets the others every eighth step."""
+    """Every rank trains alone and synchronises with the others every eighth step."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for step, batch in enumerate(batches()):
@@ -306,7 +306,7 @@ def growing() -> None:
 
 
 def profiled() -> None:
-    """A profiler looks at a few steps now and then."""
+    """A profiler that records a few steps now and then."""
     model = DistributedDataParallel(network())
     optimizer = torch.optim.AdamW(model.parameters())
     schedule = torch.profiler.schedule(wait=40, warmup=2, active=3, repeat=0)
@@ -320,7 +320,7 @@ def profiled() -> None:
 
 
 def without_optimizer() -> None:
-    """Weights are changed by hand; nothing says where a step ends."""
+    """Weights are changed by hand; nothing marks where a step ends."""
     model = DistributedDataParallel(network())
     for step, batch in enumerate(batches()):
         loss_of(model, batch).backward()

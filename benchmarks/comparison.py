@@ -84,7 +84,9 @@ def _scrapes() -> Iterator[Row]:
     of = f"{scrape_cost.SERIES:,} series"
     name = "prometheus_client"
     yield Row(f"a repeated scrape of {of}", name, cost[scrape_cost.OURS_CACHED], other, "ms", 0.2)
-    yield Row(f"a scrape of {of} with new values", name, cost[scrape_cost.OURS_NEW], other, "ms", None)
+    yield Row(
+        f"a scrape of {of} with new values", name, cost[scrape_cost.OURS_NEW], other, "ms", None
+    )
 
 
 def _rdma() -> Iterator[Row]:

@@ -104,7 +104,7 @@ class RankIdentity:
     Args:
         job_id: namespace/name, SLURM job id, torchelastic run id or `local/<hash>`.
         attempt: restarts that the launcher counted before this process.
-        timing_source: how compute and sync were told apart: kernel, wall, host, sampled or none.
+        timing_source: how compute and sync were distinguished: kernel, wall, host, sampled or none.
         alive: whether the training process still holds its ring.
         dp_group: ranks that reduce the same gradient shard, pp_stage * TP + t.
         tp_group: ranks that share a layer, pp_stage * DP + d.

@@ -109,7 +109,7 @@ CASES: dict[str, Case] = {
         lag=330,
         linger=1450,
         settle=1450,
-        step=4,
+        step=12,
         gap=20,
         again=10,
     ),
@@ -322,10 +322,10 @@ CASES: dict[str, Case] = {
     "RankscopeJobInCascade": replace(cascade(), alerts=3),
     "RankscopeGoodputBurnFast": burn(570, 6, 425, Case((), lag=62, settle=380, step=1, gap=3)),
     "RankscopeGoodputBurnSlow": burn(
-        100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=4, gap=20, again=20)
+        100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=12, gap=20, again=20)
     ),
     "RankscopeObjectiveMissed": burn(
-        100, 6, 55, Case((), lag=24 * 60 + 30, settle=2 * 1440, step=4, gap=20, again=20)
+        100, 6, 55, Case((), lag=24 * 60 + 30, settle=2 * 1440, step=12, gap=20, again=20)
     ),
     "RankscopeBudgetPace": Case(
         (
@@ -353,7 +353,7 @@ CASES: dict[str, Case] = {
         lag=170,
         linger=1440,
         settle=7 * 1440 + 60,
-        step=4,
+        step=12,
         gap=20,
         again=20,
     ),

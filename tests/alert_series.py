@@ -200,7 +200,7 @@ LOGGED_THROUGHPUT = Case(
     lag=330,
     linger=1450,
     settle=1450,
-    step=4,
+    step=12,
     gap=20,
     again=10,
 )

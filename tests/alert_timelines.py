@@ -26,6 +26,12 @@ Values = Callable[[Sequence[State], int], list[str]]
 LINKS = Links(paging_namespaces=("team", "of-others"))
 """Rules of a cluster in which the jobs of two namespaces may page."""
 
+SAMPLE_MINUTES = 5
+"""The most between two samples: Prometheus takes a series for gone when its last is older."""
+
+PATIENCE_SECONDS = 600.0
+"""Beside much else promtool takes minutes for what it does in one second; nobody waits if not."""
+
 _UNITS = {"s": 1 / 60, "m": 1, "h": 60, "d": 1440}
 
 
@@ -145,7 +151,8 @@ class Case:
         lag: minutes until ranges in the expression have noticed.
         linger: minutes until they have forgotten; None takes `lag`.
         settle: minutes before anything happens.
-        step: minutes between two samples.
+        step: minutes between two evaluations of the rules, and between two samples up to
+            `SAMPLE_MINUTES`.
         gap: minutes of good in between when it flaps; None takes half of `keep`, or what `lag`
             leaves of it.
         again: minutes of bad in between when it flaps; None takes `lag` and a little.
@@ -165,19 +172,28 @@ class Case:
     has_below: bool = True
     ends: bool = True
 
+    @property
+    def sample(self) -> int:
+        """Minutes between two samples."""
+        return self.step // -(-self.step // SAMPLE_MINUTES)
+
 
 def _steps(length: int, step: int) -> int:
     return -(-length // step)
+
+
+def _values(one: Series, states: Sequence[State], case: Case) -> str:
+    sampled = [state for state in states for _ in range(case.step // case.sample)]
+    return " ".join(one.values(sampled, case.sample))
 
 
 def _block(case: Case, states: Sequence[State], checks: Iterable[tuple[int, int]], name: str):
     """Return one of promtool's tests; checks are pairs of minute and number of firing alerts."""
     firing = f'count(ALERTS{{alertname="{name}",alertstate="firing"}}) or vector(0)'
     return {
-        "interval": f"{case.step}m",
+        "interval": f"{case.sample}m",
         "input_series": [
-            {"series": one.selector, "values": " ".join(one.values(states, case.step))}
-            for one in case.series
+            {"series": one.selector, "values": _values(one, states, case)} for one in case.series
         ],
         "promql_expr_test": [
             {
@@ -195,8 +211,8 @@ def _fires(case: Case, alert: Alert, expected: dict | None) -> dict:
     hold, keep = minutes(alert.hold), minutes(alert.keep)
     step = case.step
     linger = case.lag if case.linger is None else case.linger
-    bad = _steps(hold + case.lag, step) + 3
-    after = _steps(keep + linger, step) + 4
+    bad = _steps(hold + case.lag, step) + _steps(3 * case.sample, step)
+    after = _steps(keep + linger, step) + _steps(4 * case.sample, step)
     settle = _steps(case.settle, step)
     states = ["good"] * settle + ["bad"] * bad + ["good"] * after
     firing_at = (settle + bad - 1) * step
@@ -234,9 +250,10 @@ def _flaps(case: Case, alert: Alert) -> dict:
     keep = minutes(alert.keep)
     gap = case.gap if case.gap is not None else min(keep // 2, keep - case.lag - 2)
     pause = max(1, _steps(gap, case.step))
-    again = _steps(case.lag if case.again is None else case.again, case.step) + 2
+    again = _steps(case.lag if case.again is None else case.again, case.step)
+    again += _steps(2 * case.sample, case.step)
     settle = _steps(case.settle, case.step)
-    bad = _steps(minutes(alert.hold) + case.lag, case.step) + 3
+    bad = _steps(minutes(alert.hold) + case.lag, case.step) + _steps(3 * case.sample, case.step)
     states = ["good"] * settle + ["bad"] * bad + (["good"] * pause + ["bad"] * again) * 4
     first = settle + bad - 1
     checks = [(i * case.step, case.alerts) for i in range(first, len(states))]
@@ -289,7 +306,9 @@ def run(
     }
     (folder / "test.yaml").write_text(json.dumps(test))
     command = [promtool, "test", "rules", "test.yaml"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
 
 
 def follow(
@@ -321,11 +340,18 @@ def follow(
     }
     (folder / "test.yaml").write_text(json.dumps(test))
     command = [promtool, "test", "rules", "test.yaml"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
 
 
 def run_all(
-    folder: Path, promtool: str, alerts: Sequence[Alert], series: Sequence[Series], hours: int
+    folder: Path,
+    promtool: str,
+    alerts: Sequence[Alert],
+    series: Sequence[Series],
+    hours: int,
+    step: int = 2,
 ) -> subprocess.CompletedProcess[str]:
     """Let promtool see that of all alerts only the one that always fires does."""
     groups = [
@@ -337,7 +363,7 @@ def run_all(
     ]
     groups.append({"name": "alerts", "rules": [rule(alert, LINKS) for alert in alerts]})
     (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
-    step, names = 2, "count by (alertname) (ALERTS)"
+    names = "count by (alertname) (ALERTS)"
     states: list[State] = ["good"] * (hours * 60 // step)
     checks = [
         {
@@ -362,7 +388,9 @@ def run_all(
     }
     (folder / "test.yaml").write_text(json.dumps(test))
     command = [promtool, "test", "rules", "test.yaml"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
 
 
 _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")')

@@ -1,6 +1,6 @@
-"""Files that newer probes keep beside a ring, under its name with another ending: how they begin.
+"""Files that newer probes keep next to a ring, under its name with another suffix: their header.
 
-Their first slot says of which ring they are; nothing behind it is read before that is checked.
+Their first slot identifies their ring; nothing after it is read before it has been checked.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _HEADER = struct.Struct("<8sHHIIqI32x")
 def open_beside(
     directory_descriptor: int, ring: OpenRing, suffix: str, expected: bytes, slots: int
 ) -> int | None:
-    """Open the file beside a ring; return its descriptor, None where there is no such file.
+    """Open a file next to a ring; return its descriptor, None if there is no such file.
 
     Args:
         directory_descriptor: of the directory of both.
         ring: the ring.
-        suffix: the file's ending, in place of the ring's.
+        suffix: the file's suffix, in place of the ring's.
         expected: its magic word.
-        slots: how many it has behind the first one.
+        slots: the number of slots after the first one.
 
     Raises:
-        RingError: it cannot be opened, or is no such file of this ring.
+        RingError: it cannot be opened, or is not such a file of this ring.
     """
     name = ring.name.removesuffix(".ring") + suffix
     try:
@@ -49,17 +49,17 @@ def open_beside(
 
 
 def check_beside(page: bytes, size: int, ring: RingHeader, expected: bytes, slots: int) -> None:
-    """Compare the first slot and the size of a file with the ring that it lies beside.
+    """Compare the first slot and the size of a file with the ring that it belongs to.
 
     Args:
-        page: what it begins with.
-        size: its bytes.
-        ring: what it should be of.
+        page: the beginning of the file.
+        size: its size in bytes.
+        ring: the expected ring.
         expected: its magic word.
-        slots: how many it has behind the first one.
+        slots: the number of slots after the first one.
 
     Raises:
-        RingError: it is of another version, of another ring or another kind of file.
+        RingError: it has another version, belongs to another ring or is another kind of file.
     """
     if len(page) < _HEADER.size:
         raise RingError("too_small", f"{len(page)} bytes, its first slot has {_HEADER.size}")
@@ -74,4 +74,4 @@ def check_beside(page: bytes, size: int, ring: RingHeader, expected: bytes, slot
         seen = f"{capacity} slots of {slot_size} bytes in {size} bytes"
         raise RingError("geometry", f"{seen}, expected {slots}")
     if (created_unix_ns, pid) != (ring.created_unix_ns, ring.pid):
-        raise RingError("identity", f"of pid {pid} at {created_unix_ns}, its ring is of {ring.pid}")
+        raise RingError("identity", f"of pid {pid} at {created_unix_ns}, not of {ring.pid}")

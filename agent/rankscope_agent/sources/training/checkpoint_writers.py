@@ -1,4 +1,4 @@
-"""Ranks of a job that write one checkpoint file: the last of them decides what is in it."""
+"""Ranks of a job that write the same checkpoint file, whose contents the last of them decides."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _Write = tuple[int, str, Span]
 class CheckpointWriters:
     """Counts files that two ranks wrote at the same time, or after the same step.
 
-    `paths` is None where no write of a single file was marked. Paths are the same file in one pod
-    alone, or outside of pods: what `/ckpt` is in two containers is not known here.
+    `paths` is None if no write of a single file was marked. Equal paths are the same file only
+    within one pod, or outside of pods: what `/ckpt` is in two containers is not known here.
     """
 
     __slots__ = ("_writes", "paths")
@@ -27,10 +27,10 @@ class CheckpointWriters:
         self._writes: deque[_Write] = deque(maxlen=MAX_WRITES)
 
     def add(self, rank: int, pod_uid: str, ended: Iterable[Span]) -> Mapping[int, int]:
-        """Take the spans of a rank that ended since the last time.
+        """Process the spans of a rank that have ended since the previous call.
 
         Returns:
-            For each rank that wrote a file which another one wrote as well, when the newest such
+            For each rank that wrote a file that another one wrote as well, when the newest such
             write ended, in nanoseconds of Unix time.
         """
         shared: dict[int, int] = {}
@@ -49,7 +49,7 @@ class CheckpointWriters:
 
 
 def _is_one_file(one: Span, other: Span) -> bool:
-    """Return True if two spans of different ranks are of one file, written at once."""
+    """Return True if two spans of different ranks wrote the same file at the same time."""
     if one.target != other.target:
         return False
     first, second = sorted((one, other), key=lambda span: span.start_unix_ns)

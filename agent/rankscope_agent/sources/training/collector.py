@@ -1,7 +1,7 @@
 """The steps of the ranks on this node, as recorded by their probes in rings.
 
-Totals go on over restarts of a rank's process, and over those of the agent for as long as the rings
-hold what it counted. A job's series go once all its ranks have ended for ten minutes.
+Totals continue across restarts of a rank's process, and across those of the agent as long as the
+rings hold what was counted. A job's series disappear ten minutes after all its ranks have ended.
 """
 
 from __future__ import annotations
@@ -41,25 +41,26 @@ from rankscope_agent.sources.training.totals import NS, JobTotals, RankTotals
 
 ENDED_JOB_SECONDS = 600.0
 """How long an ended job's series stay: two of the longest scrape intervals in use (5 minutes), so
-that its last values are seen, and no longer, as they would look like a hang."""
+that its last values are seen, but no longer, because they would look like a hang."""
 
 TURN_RECORDS = 512
-"""Records read of one ring before the next one has its turn, a millisecond or two of work."""
+"""Records read of one ring before the next one gets its turn, a millisecond or two of work."""
 
 MAX_RANKS = MAX_RINGS
-"""Ranks remembered, ended ones included; one more makes one of the job that has most go early."""
+"""Ranks remembered, including ended ones; beyond that, one of the job with most ranks is dropped
+early."""
 
 
 LATE_SECONDS = 10.0
-"""How long a look for rings may last before the run counts as failed: two pauses between looks."""
+"""How long a scan for rings may last before the run counts as failed: two pauses between scans."""
 
 FIRST_NAMES_SECONDS = 5.0
-"""How long a run without any job yet waits to learn what pods' jobs are called: half of a
-collector's deadline. Later runs find them, and rings keep what was written meanwhile."""
+"""How long a run without any job waits for the names of pods' jobs: half of a collector's deadline.
+Later runs find them, and rings keep what is written meanwhile."""
 
 
 def create(config: Config, pods: PodDirectory) -> TrainingCollector:
-    """Make the collector of the node's rings, whose jobs are called as Kubernetes calls them."""
+    """Create the collector of the node's rings, whose jobs have the names that Kubernetes uses."""
     made = TrainingCollector(config.ring_dir, config.kubelet, config.node_name, time.time, pods)
     made.checkpoint_objective_seconds = config.checkpoint_objective_seconds
     return made
@@ -70,13 +71,13 @@ class TrainingCollector:
 
     Args:
         ring_dir: the node's own directory of rings.
-        kubelet: the kubelet's directory, under which pods have theirs.
+        kubelet: the kubelet's directory, which contains those of pods.
         node: name of this node.
-        clock: gives the Unix time in seconds.
-        pods: what is known of the node's pods.
-        turns: says which ring is read next, and when a run has read enough.
+        clock: returns the Unix time in seconds.
+        pods: what is known about the node's pods.
+        turns: determines which ring is read next, and when a run has read enough.
 
-    `checkpoint_objective_seconds` goes on the page for the alert that compares, 0 for none.
+    `checkpoint_objective_seconds` is exported for the alert that compares it; 0 means none.
     """
 
     checkpoint_objective_seconds = 0.0
@@ -106,13 +107,13 @@ class TrainingCollector:
 
         Raises:
             NoData: there is no directory of rings, neither the node's nor a pod's.
-            Incomplete: looking for new rings takes too long; what is known goes on the page.
+            Incomplete: the scan for new rings takes too long; known ranks are still served.
         """
         if not self._jobs:
             self._pods.wait(FIRST_NAMES_SECONDS)
         now = self._clock()
         for job_id in self._follower.close_disowned(now):
-            self._jobs.pop(job_id, None)  # what was said in its name is in its sums
+            self._jobs.pop(job_id, None)  # what was recorded under its name is in its sums
         self._follower.rescan(now)
         self._read(now)
         self._follower.close_finished()
@@ -131,7 +132,7 @@ class TrainingCollector:
 
     def _lateness(self, late_seconds: float) -> str:
         return (
-            f"the look for new rings has lasted {late_seconds:.0f} s and is at"
+            f"the scan for new rings has lasted {late_seconds:.0f} s and is at"
             f" {self._follower.late_at!r}; known ranks are read, new ones are not seen yet"
         )
 
@@ -141,7 +142,7 @@ class TrainingCollector:
             yield from self._job_samples(job_id, job)
 
     def _attempts(self) -> Mapping[str, int]:
-        """Return how often torchrun has started each job's processes again."""
+        """Return how often torchrun has restarted each job's processes."""
         return {
             job_id: max(attempts)
             for job_id, job in self._jobs.items()
@@ -162,18 +163,18 @@ class TrainingCollector:
         elif os.path.lexists(pods):
             volumes = f"no pod under {pods} has a volume named rankscope"
         else:
-            volumes = f"{pods} is not there"
+            volumes = f"{pods} does not exist"
         refused = Counter(self._follower.refused()) - Counter([barred.reason] if barred else [])
-        state = f"cannot be read ({', '.join(refused)})" if refused else "is not there"
+        state = f"cannot be read ({', '.join(refused)})" if refused else "does not exist"
         return (
             f"no ring directory: {self._ring_dir} {state} and {volumes}; say where probes write"
             " with RANKSCOPE_RING_DIR or --path.ring-dir"
         )
 
     def _read(self, now: float) -> None:
-        """Read all rings in turns, for as long as a run may.
+        """Read all rings in turns, for as long as a run may take.
 
-        A ring that has no records has its turn all the same, in which is noted whether it lives.
+        A ring without new records gets a turn all the same, in which its liveness is recorded.
         """
 
         def read(followed: FollowedRing) -> bool:
@@ -183,7 +184,7 @@ class TrainingCollector:
         self._turns.take(self._follower.rings, read)
 
     def _read_ring(self, followed: FollowedRing, now: float) -> int:
-        """Read a ring, or give it up if it cannot be read; return how many records it gave."""
+        """Read a ring, or give it up if it cannot be read; return the number of records read."""
         try:
             return self._add_ring(followed, now)
         except OSError as error:
@@ -191,7 +192,7 @@ class TrainingCollector:
             return 0
 
     def _add_ring(self, followed: FollowedRing, now: float) -> int:
-        """Add a ring's next records; return how many records that was.
+        """Add a ring's next records; return their number.
 
         Raises:
             OSError: the ring cannot be read.
@@ -217,7 +218,7 @@ class TrainingCollector:
         return cursor.next_seq - first_seq - (cursor.lost - lost)
 
     def _note_rank(self, followed: FollowedRing, lost: int) -> None:
-        """Update what changes without a record, and make known a rank that has none yet."""
+        """Update what changes without a record, and add a rank that has none yet."""
         header = followed.ring.header
         job = self._jobs.get(header.job_id)
         if job is None:
@@ -267,8 +268,8 @@ class TrainingCollector:
     def _forget(self, now: float) -> None:
         """Drop the jobs that ended long enough ago, and more if there are too many ranks.
 
-        Those with an open ring stay, however many ranks are made up beside them: there are no more
-        of them than rings.
+        Those with an open ring stay, whatever ranks are made up in addition: there are no more of
+        them than rings.
         """
         for job_id, job in tuple(self._jobs.items()):
             if now - job.active_unix_seconds >= ENDED_JOB_SECONDS:
@@ -331,7 +332,7 @@ class TrainingCollector:
             world_size=_label(identity.world_size),
             uuid=location.uuid,
             pod_uid=identity.pod_uid,
-            # Of a pod that is gone only the ring remembers.
+            # For a pod that is gone only the ring remembers.
             pod_namespace=location.pod_namespace or identity.pod_namespace,
             pod_name=location.pod_name,
             container_name=location.container_name,
@@ -344,7 +345,7 @@ class TrainingCollector:
 
 
 def _turn(job: JobTotals) -> tuple[bool, float]:
-    """Return what sorts jobs for the page, whose limit cuts the last ones.
+    """Return the sort key of jobs on the page, whose limit cuts the last ones.
 
     Running jobs keep the order in which they were first seen, so that newcomers cannot push their
     series off the page. Ended ones follow, the latest first: others have been scraped more often.
@@ -354,7 +355,7 @@ def _turn(job: JobTotals) -> tuple[bool, float]:
 
 
 def boot_unix_seconds(clock: Callable[[], float]) -> float:
-    """Return when the node booted, by a clock that gives the Unix time."""
+    """Return when the node booted, by a clock that returns the Unix time."""
     return clock() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

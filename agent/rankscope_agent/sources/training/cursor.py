@@ -1,7 +1,7 @@
 """A read position in an open ring: the next record, and records lost to overwriting.
 
-The writer has no head index: a record is there when its slot says so. Reading is pread alone, so
-that a file that is truncated while it is read gives fewer bytes and nothing worse.
+The writer keeps no head index: a record exists if its slot says so. Only pread is used, so a file
+that is truncated while it is read yields fewer bytes and nothing worse.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from rankscope_agent.sources.training.format import (
 )
 
 FIRST_CHUNK = 32
-"""Records in the first pread of a look: 2 KiB, more than a look per second usually finds."""
+"""Records in the first pread of a reading: 2 KiB, more than one reading per second usually
+finds."""
 
 MAX_CHUNK = 1024
-"""Records per pread while catching up: 64 KiB, past which larger reads are no faster."""
+"""Records per pread while catching up: 64 KiB, above which larger reads are no faster."""
 
 MAX_OVERRUNS = 8
-"""Overruns followed in one look. A writer that laps its reader more often than that writes faster
-than can be read; the next look goes on where this one ended."""
+"""Overruns handled in one reading. A writer that overtakes its reader more often writes faster than
+can be read; the next reading continues where this one ended."""
 
 
 class Cursor:
-    """The reading position in one ring.
+    """The read position in one ring.
 
     `next_seq` is the number of the record to read next, `lost` counts records overwritten before
     they were read, `corrupt` those left out because they are damaged or contradict themselves.
-    `at_newest` says whether the last look ended at the newest record.
+    `at_newest` states whether the last reading ended at the newest record.
     """
 
     __slots__ = ("at_newest", "capacity", "corrupt", "lost", "next_seq")
@@ -47,7 +48,7 @@ class Cursor:
         self.at_newest = False
 
     def read(self, descriptor: int, limit: int) -> Iterator[list[StepRecord]]:
-        """Yield the records that follow, in batches, up to the newest one or about `limit`.
+        """Yield the following records, in batches, up to the newest one or about `limit`.
 
         Raises:
             OSError: the file cannot be read.
@@ -77,21 +78,21 @@ class Cursor:
         return _read_run(descriptor, self.next_seq, records, self.capacity)
 
     def _catch_up(self, descriptor: int, newer_seq: int) -> None:
-        """Move to the oldest record still there, given one that overwrote the next."""
+        """Move to the oldest record still present, given one that overwrote the next."""
         newest = find_newest(descriptor, newer_seq, self.capacity)
         oldest = newest - self.capacity + 1
         self.lost += oldest - self.next_seq
         self.next_seq = oldest
 
     def _skip_gap(self, descriptor: int, later_seq: int) -> int:
-        """Step over records that stay unreadable although later ones are there.
+        """Skip records that stay unreadable although later ones are present.
 
-        The bytes of one pread are not of one moment: both records may have been written while it
-        copied. So the gap counts only when a second read, begun after the later record was seen,
+        The bytes of one pread are not from one instant: both records may have been written while it
+        copied. So the gap counts only if a second read, begun after the later record was seen,
         still has it.
 
         Returns:
-            How many records were stepped over.
+            The number of records skipped.
         """
         again = self._look(descriptor, later_seq - self.next_seq + 1)
         if again.taken or again.stopped_by != "gap":
@@ -112,7 +113,7 @@ def locate(descriptor: int, capacity: int) -> Cursor:
 
 
 def newest_seq(descriptor: int, capacity: int) -> int:
-    """Return the number of a ring's newest record, 0 if it has none.
+    """Return the number of a ring's newest record; 0 if it has none.
 
     Raises:
         OSError: the file cannot be read.
@@ -130,10 +131,10 @@ def oldest_seq(newest: int, capacity: int) -> int:
 
 
 def find_newest(descriptor: int, known_seq: int, capacity: int) -> int:
-    """Find the newest record by bisection, given the number of one that is there.
+    """Find the newest record by bisection, given the number of an existing one.
 
-    The slots behind the known one hold its successors up to the newest, then older records. A
-    damaged slot can end a bisection early, so the slots behind its result are looked at as well.
+    The slots after the known one hold its successors up to the newest, then older records. A
+    damaged slot can end a bisection early, so the slots after its result are examined as well.
 
     Raises:
         OSError: the file cannot be read.
@@ -161,7 +162,7 @@ def _bisect(descriptor: int, known_seq: int, capacity: int) -> int:
 
 
 def read_record(descriptor: int, seq: int, capacity: int) -> StepRecord | None:
-    """Read one record, None if it is not there or not plausible.
+    """Read one record; return None if it does not exist or is not plausible.
 
     Raises:
         OSError: the file cannot be read.
@@ -171,7 +172,7 @@ def read_record(descriptor: int, seq: int, capacity: int) -> StepRecord | None:
 
 
 def _read_run(descriptor: int, seq: int, count: int, capacity: int) -> Run:
-    """Read the slots from that of a record on, around the end of the ring where need be."""
+    """Read consecutive slots from that of a record on, wrapping around the end of the ring."""
     slot, count = (seq - 1) % capacity, min(count, capacity)
     before_end = min(count, capacity - slot)
     stretch = _read_slots(descriptor, slot, before_end)

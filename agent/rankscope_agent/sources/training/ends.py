@@ -1,9 +1,9 @@
-"""When the process that writes a ring ended, to some milliseconds.
+"""When the process that writes a ring ended, to within milliseconds.
 
-A look at a ring's lock once a second says that a process is gone. Of a job whose ranks end in one
-second because the first of them did, that does not say which was the first. The kernel tells
-a watcher of a file that its writer has closed it, in the order in which that happens and before
-the writer's lock goes (fs/file_table.c, __fput), and as long as nothing happens it costs nothing.
+Checking a ring's lock once a second shows that a process is gone. If all ranks of a job end within
+one second because the first of them did, it does not show which was first. The kernel notifies a
+watcher of a file when its writer closes it, in order of occurrence and before the writer's lock is
+released (fs/file_table.c, __fput), at no cost as long as nothing happens.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ EVENT = struct.Struct("iIII")
 MAX_BYTES = 1 << 16
 
 PAUSE_SECONDS = 0.02
-"""Between two looks at what happened: a process that opens and closes a file without end must not
-keep the agent busy, and processes that end by turns are further apart than this."""
+"""Pause between two readings of events: a process that keeps opening and closing a file must not
+keep the agent busy, and processes that end one after another are further apart than this."""
 
 END_SECONDS = 1.0
-"""It takes the thread some microseconds to end."""
+"""The thread takes some microseconds to end."""
 
 
 class EndWatch:
-    """Watches open files for writers that close them; where the kernel has no watch, none is told.
+    """Watches open files for writers that close them; without kernel support it reports nothing.
 
     Args:
-        clock: gives the Unix time in seconds.
+        clock: returns the Unix time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -44,7 +44,7 @@ class EndWatch:
             _start(self, self._state)
 
     def add(self, descriptor: int) -> int | None:
-        """Watch a file that is open; return the watch's number, None where it cannot be watched."""
+        """Watch an open file; return the watch's number, None if it cannot be watched."""
         state = self._state
         if state is None:
             return None
@@ -53,14 +53,14 @@ class EndWatch:
         return number if number >= 0 else None
 
     def closed_at(self, watch: int | None) -> float | None:
-        """Return when a writer last closed a watched file, None if none did since it is watched."""
+        """Return when a writer last closed a watched file; None if none has since it is watched."""
         if self._state is None or watch is None:
             return None
         self._state.take()
         return self._state.closed.get(watch)
 
     def remove(self, watch: int | None) -> None:
-        """Watch a file no longer."""
+        """Stop watching a file."""
         if self._state is not None and watch is not None:
             self._state.library.inotify_rm_watch(self._state.descriptor, watch)
             self._state.take()
@@ -71,7 +71,7 @@ class _State:
     """What the thread that waits for events shares with its callers.
 
     Raises:
-        OSError: the kernel gives no descriptor for it.
+        OSError: the kernel provides no descriptor for it.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -89,7 +89,7 @@ class _State:
             raise
 
     def take(self) -> None:
-        """Note what happened since the last time."""
+        """Record the events since the previous call."""
         with self._lock, suppress(BlockingIOError):
             while events := os.read(self.descriptor, MAX_BYTES):
                 now, at = self._clock(), 0
@@ -100,27 +100,27 @@ class _State:
                         self.closed[watch] = now
 
     def close(self) -> None:
-        """Give both descriptors back."""
+        """Close both descriptors."""
         os.close(self.descriptor)
         os.close(self.stop)
 
 
 def _start(owner: EndWatch, state: _State) -> None:
-    """Follow events for as long as somebody has the watch."""
+    """Start following events, which ends with the last watch."""
     thread = threading.Thread(target=_follow, args=(state,), name="ring-ends", daemon=True)
     thread.start()
     weakref.finalize(owner, _stop, thread, state.stop).atexit = False
 
 
 def _stop(thread: threading.Thread, stop: int) -> None:
-    """End the thread, which closes what it has."""
+    """End the thread, which closes its descriptors."""
     os.eventfd_write(stop, 1)
     if thread is not threading.current_thread():
         thread.join(END_SECONDS)
 
 
 def _follow(state: _State) -> None:
-    """Take events as they come, until no watch is left."""
+    """Process events as they arrive, until no watch is left."""
     waiting = select.poll()
     waiting.register(state.descriptor, select.POLLIN)
     waiting.register(state.stop, select.POLLIN)

@@ -1,9 +1,9 @@
 """The extension of a ring: data of newer probes beyond version 1 of the record.
 
-It lies beside the ring, `4242-99.ext` for `4242-99.ring`, because agents before it refuse a ring
-that is longer than they expect, or of another version. Slots have the numbers of the ring's. Where
-steps last more than a second they are written before the records, else up to a second later.
-Rings of older probes have none; one that is damaged, or another ring's, costs these columns only.
+It is a separate file, `4242-99.ext` for `4242-99.ring`, because older agents reject a ring that is
+longer than expected, or of another version. Its slots have the same numbers as the ring's. If steps
+last more than a second they are written before the records, else up to a second later. Rings of
+older probes have none; one that is damaged, or belongs to another ring, only costs these columns.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ MAGIC = b"RKSCEXTN"
 UNKNOWN_MICROBATCHES = 0xFFFF
 
 TIMEOUT_NS = 2 * 10**9
-"""How long a record without its slot is left to the next look: a second is what a probe may be
-late, but it writes at the end of a step only, which may take longer. A rank that hangs shows its
-newest steps after that."""
+"""How long a record without its slot is left to the next reading: a probe may be a second late, but
+it writes only at the end of a step, which may take longer. A hung rank shows its newest steps after
+this time."""
 
 _SLOT = struct.Struct("<QqqqqqqHeI")
 _NS_PER_MS = 10**6
 
 
 class Extension(NamedTuple):
-    """One slot as it lies in the file; durations in nanoseconds, `NOT_MEASURED` where unknown.
+    """One slot of the file; durations in nanoseconds, `NOT_MEASURED` if unknown.
 
-    `other_ns` is the part of the ring's compute time that is not computing: optimizer, evaluation,
-    checkpoints, logging. Of it are `checkpoint_ns` and `evaluation_ns`. `copies_ns` and
-    `host_late_ns` are of the device's training stream, and part of compute: waits for copies of
-    other streams, and time without work queued at most. `loader_ms` is how long the loader's worker
-    processes need, side by side, for the batches of a step; 0 where unknown.
+    `other_ns` is the part of the ring's compute time that is not compute: optimizer, evaluation,
+    checkpoints, logging. `checkpoint_ns` and `evaluation_ns` are parts of it. `copies_ns` and
+    `host_late_ns` concern the device's training stream and are parts of compute: waits for copies
+    of other streams, and the maximum time without work queued. `loader_ms` is the time that the
+    loader's worker processes, running in parallel, need for the batches of a step; 0 if unknown.
     """
 
     seq: int
@@ -59,7 +59,7 @@ class Extension(NamedTuple):
     check: int
 
     def fits(self, record: StepRecord) -> bool:
-        """Return True if it is that record's, and says nothing that cannot be true of it."""
+        """Return True if it belongs to a record and does not contradict it."""
         return (
             self.seq == record.seq
             and self.check == record.seq & CHECK_MASK
@@ -73,9 +73,9 @@ class Extension(NamedTuple):
 
 
 def extended(record: StepRecord, extension: Extension | None) -> StepRecord:
-    """Return a record with what its extension says of it; without one, it stays what it is.
+    """Return a record with the values of its extension; unchanged without one.
 
-    The ring's compute time holds the rest of the step as well, for agents that know no better.
+    The ring's compute time includes the rest of the step as well, for older agents.
     """
     if extension is None or not extension.fits(record):
         return record
@@ -95,9 +95,9 @@ def extended(record: StepRecord, extension: Extension | None) -> StepRecord:
 
 
 class OpenExtension:
-    """The extension of an open ring, under a descriptor of its own.
+    """The extension of an open ring, with its own descriptor.
 
-    `failure` says why there is none to be read any longer; None while there is one.
+    `failure` is why it can no longer be read; None while it can.
     """
 
     __slots__ = ("_capacity", "_descriptor", "failure")
@@ -110,12 +110,12 @@ class OpenExtension:
     def join(
         self, records: Sequence[StepRecord], now_unix_ns: int | None = None
     ) -> Sequence[StepRecord]:
-        """Return records, which follow one another but for damaged ones, with what is known.
+        """Return consecutive records, except damaged ones, with the known values of the extension.
 
         Args:
             records: of the ring.
-            now_unix_ns: time at which its process lives, None if it has ended. What lacks its slot
-                is then left out, with all that follows it, for `TIMEOUT_NS`.
+            now_unix_ns: time at which its process lives; None if it has ended. A record without its
+                slot is then left out, with all that follow it, for `TIMEOUT_NS`.
         """
         if not records or self.failure:
             return records
@@ -134,7 +134,7 @@ class OpenExtension:
         os.close(self._descriptor)
 
     def _read(self, first_seq: int, count: int) -> Mapping[int, Extension]:
-        """Read the slots of records that follow one another, around the end where need be."""
+        """Read the slots of consecutive records, wrapping around the end if necessary."""
         slot = (first_seq - 1) % self._capacity
         before_end = min(count, self._capacity - slot)
         stretch = self._slots(slot, before_end)
@@ -149,16 +149,16 @@ class OpenExtension:
 
 
 def _awaits(record: StepRecord, slots: Mapping[int, Extension], now_unix_ns: int) -> bool:
-    """Return True if a record's slot is likely to be written in a moment."""
+    """Return True if a record's slot is likely to be written soon."""
     age_ns = now_unix_ns - record.start_unix_ns - record.step_ns
     return record.seq not in slots and abs(age_ns) < TIMEOUT_NS
 
 
 def open_extension(directory_descriptor: int, ring: OpenRing) -> OpenExtension | None:
-    """Open what lies beside a ring; None where nothing does, as with older probes.
+    """Open the extension of a ring; return None if there is none, as with older probes.
 
     Raises:
-        RingError: it is no extension of this ring.
+        RingError: it is not an extension of this ring.
     """
     capacity = ring.header.capacity
     descriptor = open_beside(directory_descriptor, ring, SUFFIX, MAGIC, capacity)

@@ -1,8 +1,8 @@
 """Finds ring files and opens them without trusting those who can write to their directories.
 
-A pod owns its volume: it can put links, FIFOs, devices, huge files and millions of names there,
-and change them at any moment. So no link is followed below a root that belongs to the node, a file
-is looked at before it is opened, and every listing has a bound.
+A pod owns its volume: it can create links, FIFOs, devices, huge files and millions of names there,
+and change them at any time. So no link is followed below a root that belongs to the node, a file is
+checked before it is opened, and every listing is limited.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ RING_SUFFIX = ".ring"
 POD_VOLUME = ("volumes", "kubernetes.io~empty-dir", "rankscope")
 
 MAX_RINGS_PER_HOLDER = 64
-"""Rings read of one pod, or of one user outside of pods: four times the ranks of the largest nodes
-sold."""
+"""Rings read per pod, or per user outside of pods: four times the ranks of the largest nodes on the
+market."""
 
 MAX_RINGS = 1024
-"""Rings read at a time, all of which sixteen pods may take as long as no other pod wants any."""
+"""Rings read at a time; sixteen pods may use all of them as long as no other pod needs any."""
 
 MAX_NAMES = 4096
-"""Names looked at in one directory, some milliseconds of work; the others count as too many."""
+"""Names read in one directory, some milliseconds of work; further ones count as too many."""
 
 MAX_USERS = 256
-"""Users whose directories are looked at, beside the one that all of them share."""
+"""Users whose own directories are read, in addition to the shared one."""
 
 MAX_PODS = 1024
-"""Pods looked at: twice what the largest nodes run (kubelet's own default is 110)."""
+"""Pods whose directories are read: twice what the largest nodes run (kubelet's own default is
+110)."""
 
 LIVENESS_SECONDS = 600.0
-"""Where locks do not work, a ring written to within ten minutes counts as held: as long as the
-series of an ended job stay."""
+"""If locks do not work, a ring written to within ten minutes counts as held: as long as the series
+of an ended job stay."""
 
 Liveness = Literal["alive", "silent", "ended"]
-"""Of the writing process: alive, ended for good, or silent for so long that it counts as ended
-although it may write again; the last is known only where locks do not work."""
+"""State of the writing process: alive, ended for good, or silent for so long that it counts as
+ended although it may write again; the last only occurs if locks do not work."""
 
 _USER = re.compile(r"0|[1-9]\d{0,9}")
 
@@ -60,13 +61,13 @@ _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class RingDirectory:
-    """Where rings may lie.
+    """A directory that may contain rings.
 
     Args:
         root: directory that belongs to the node; links in its path are the administrator's.
-        parts: the way down from there, of which no part may be a link.
-        pod_uid: the pod that owns the directory, empty for the directories of the node.
-        user: number of the user who owns it and all that counts in it, None for any.
+        parts: the path below it, of which no part may be a link.
+        pod_uid: the pod that owns the directory; empty for the directories of the node.
+        user: the user id that owns it and every ring in it; None for any.
     """
 
     root: Path
@@ -82,10 +83,10 @@ class RingDirectory:
 
 @dataclass(frozen=True, slots=True)
 class RingFile:
-    """A directory entry that may be a ring; `inode` and `changed` tell when it is another one.
+    """A directory entry that may be a ring; `inode` and `changed` show when it is replaced.
 
     Args:
-        user: number of the user whose file it is.
+        user: user id of the file's owner.
     """
 
     name: str
@@ -97,9 +98,9 @@ class RingFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The ring files of a directory, newest first; `too_many` is 1 if names were left unseen.
+    """The ring files of a directory, newest first; `too_many` is 1 if names were left unread.
 
-    `bare` says that no name at all is in it.
+    `bare` states that it contains no names at all.
     """
 
     files: tuple[RingFile, ...]
@@ -108,17 +109,17 @@ class Listing:
 
 
 def holder_of(directory: RingDirectory, pod_namespace: str, user: int) -> Holder:
-    """Return who is charged for files of a directory: its pod, or outside of pods their user."""
+    """Return in whose share a directory's files count: its pod's, else their user's."""
     if directory.pod_uid:
         return pod_namespace, directory.pod_uid
     return f"user {user}", ""
 
 
 def pod_directories(kubelet: Path) -> tuple[RingDirectory, ...]:
-    """Return the pods' volumes in which rings may lie now; none where there is no kubelet.
+    """Return the pods' volumes in which rings may be now; empty without a kubelet.
 
     Raises:
-        OSError: the kubelet's directory of pods is there and cannot be read.
+        OSError: the kubelet's directory of pods exists but cannot be read.
     """
     pods = kubelet / "pods"
     try:
@@ -132,16 +133,16 @@ def pod_directories(kubelet: Path) -> tuple[RingDirectory, ...]:
 
 
 def own_directories(ring_dir: Path) -> tuple[RingDirectory, ...]:
-    """Return the node's own directory, and in it those of users, which are named by their number.
+    """Return the node's own directory and the users' directories in it, named by user id.
 
-    Users cannot list each other's, hold them, or use up the names in them.
+    Users cannot list each other's, lock files in them, or use up the names in them.
     """
     users: list[int] = []
     try:
         with os.scandir(ring_dir) as entries:
             names = [entry.name for entry in islice(entries, MAX_NAMES)]
         users = sorted(int(name) for name in names if _USER.fullmatch(name))
-    except OSError:  # opening it will say what is wrong with it
+    except OSError:  # opening it will report what is wrong with it
         pass
     of_users = (RingDirectory(ring_dir, (str(user),), "", user) for user in users[:MAX_USERS])
     return RingDirectory(ring_dir, (), ""), *of_users
@@ -149,12 +150,12 @@ def own_directories(ring_dir: Path) -> tuple[RingDirectory, ...]:
 
 @contextmanager
 def open_directory(directory: RingDirectory) -> Iterator[int]:
-    """Give a descriptor of a directory that was reached without following a link.
+    """Yield a descriptor of a directory that was reached without following a link.
 
     Raises:
-        FileNotFoundError: it is not there.
-        RingError: a part of its path is a link or no directory, or it may not be read, or another
-            user made it.
+        FileNotFoundError: it does not exist.
+        RingError: part of its path is a link or not a directory, or it may not be read, or another
+            user created it.
     """
     descriptor = -1
     try:
@@ -178,17 +179,17 @@ def open_directory(directory: RingDirectory) -> Iterator[int]:
 
 
 def _check_user(directory: RingDirectory, user: int) -> None:
-    """Refuse what lies in a user's directory, or in place of it, and is of somebody else.
+    """Reject what is in a user's directory, or in its place, but belongs to another user.
 
     Raises:
-        RingError: it is.
+        RingError: it belongs to another user.
     """
     if directory.user not in (None, user):
-        raise RingError("identity", f"is of user {user}, in the directory of user {directory.user}")
+        raise RingError("identity", f"of user {user}, in a directory of user {directory.user}")
 
 
 def refuse(error: OSError, path: Path) -> RingError:
-    """Turn a failure to open a directory or file into a reason."""
+    """Convert a failure to open a directory or file to a reason."""
     if isinstance(error, NotADirectoryError) and path.is_symlink():
         return RingError("symlink", "is a symbolic link, which is not followed")
     if isinstance(error, NotADirectoryError):
@@ -201,7 +202,7 @@ def refuse(error: OSError, path: Path) -> RingError:
 
 
 def list_rings(directory_descriptor: int) -> Listing:
-    """List what is named like a ring, most recently written first.
+    """List files that are named like rings, most recently written first.
 
     Raises:
         OSError: the directory cannot be read.
@@ -216,12 +217,12 @@ def list_rings(directory_descriptor: int) -> Listing:
 
 def _ring_files(entries: Iterable[os.DirEntry[str]]) -> Iterator[RingFile]:
     for entry in entries:
-        # A leading dot is a ring in the making, which its probe renames when it is whole.
+        # A leading dot marks an unfinished ring, which its probe renames when complete.
         if not entry.name.endswith(RING_SUFFIX) or entry.name.startswith("."):
             continue
         try:
             status = entry.stat(follow_symlinks=False)
-        except OSError:  # gone since it was listed
+        except OSError:  # removed since it was listed
             continue
         yield RingFile(
             entry.name,
@@ -234,12 +235,12 @@ def _ring_files(entries: Iterable[os.DirEntry[str]]) -> Iterator[RingFile]:
 
 @dataclass(frozen=True, slots=True)
 class OpenRing:
-    """A ring under an open descriptor, which the opener closes.
+    """A ring with an open descriptor, which the opener closes.
 
     Args:
-        user: number of the user whose file it is.
-        pod_namespace: of the pod in whose volume it lies, empty outside of pods.
-        names: who knows what jobs are called, and whose they are.
+        user: user id of the file's owner.
+        pod_namespace: of the pod that owns its volume; empty outside of pods.
+        names: provides the names and owners of jobs.
     """
 
     directory: RingDirectory
@@ -253,7 +254,7 @@ class OpenRing:
 
     @property
     def holder(self) -> Holder:
-        """Who takes a place with it."""
+        """In whose share it counts."""
         return holder_of(self.directory, self.pod_namespace, self.user)
 
     @property
@@ -263,22 +264,22 @@ class OpenRing:
 
     @property
     def pod_uid(self) -> str:
-        """The pod that the ring is of, as its place says rather than its writer."""
+        """The pod of the ring, according to its location rather than its writer."""
         return self.directory.pod_uid or self.header.pod_uid
 
     def node(self, own: str) -> str:
-        """Name the node that the ring is of; `own` is the agent's.
+        """Return the node of the ring; `own` is the agent's.
 
-        A pod's probe knows its host name only, which is the pod's. Outside of pods the writer's
-        word counts: machines that share a directory are distinguished by it.
+        A pod's probe only knows its host name, which is the pod's. Outside of pods the writer's
+        statement counts: it distinguishes machines that share a directory.
         """
         return own if self.directory.pod_uid else self.header.node or own
 
     def liveness(self, now_unix_seconds: float) -> Liveness:
-        """Return whether the process that writes the ring lives.
+        """Return whether the process that writes the ring is alive.
 
         Raises:
-            OSError: the file system cannot say.
+            OSError: the file system cannot tell.
         """
         held = is_held(self.descriptor)
         if held and not self.directory.pod_uid and self.names.is_locked_by_other(self._file(held)):
@@ -289,9 +290,9 @@ class OpenRing:
         return "alive" if age < LIVENESS_SECONDS else "silent"
 
     def refusal_of_owner(self) -> RingError | None:
-        """Record again who owns its job; return why that is not its user, if it is not.
+        """Record again who owns its job; return why that is not its user, if so.
 
-        A name that no job has may be anyone's, and Slurm may tell whose it is later.
+        A name that no job has may be anyone's, and Slurm may show its owner later.
         """
         if not self.directory.pod_uid:
             file = self._file(is_held(self.descriptor) is not False)
@@ -311,11 +312,11 @@ def open_ring(
     name: str,
     names: JobNames = NO_PODS,
 ) -> OpenRing:
-    """Open a ring and read its header; a pod's job is called as Kubernetes calls it.
+    """Open a ring and read its header; a pod's job has the name that Kubernetes uses.
 
     Raises:
         FileNotFoundError: it is gone.
-        RingError: it is no ring of this version or of this directory, or its owner is unknown.
+        RingError: it is not a ring of this version or of this directory, or its owner is unknown.
     """
     try:
         descriptor = open_regular(directory_descriptor, name)
@@ -342,12 +343,12 @@ def open_ring(
 def open_regular(directory_descriptor: int, name: str) -> int:
     """Open a regular file for reading.
 
-    O_PATH takes hold of a file without opening it, so that even one that is swapped for a device
-    at this moment is not touched: opening some devices acts (a watchdog then counts down).
+    O_PATH refers to a file without opening it, so that even one that is replaced by a device at
+    this moment is not touched: opening some devices has effects (a watchdog starts counting down).
 
     Raises:
         OSError: it cannot be opened.
-        RingError: it is something else.
+        RingError: it is not a regular file.
     """
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory_descriptor)
     try:
@@ -355,8 +356,8 @@ def open_regular(directory_descriptor: int, name: str) -> int:
         if stat.S_ISLNK(mode):
             raise RingError("symlink", "is a symbolic link, which is not followed")
         if not stat.S_ISREG(mode):
-            raise RingError("not_regular", f"is no regular file (mode {mode:#o})")
-        # O_NONBLOCK: the owner of a file may hold a lease on it, for which an open waits.
+            raise RingError("not_regular", f"is not a regular file (mode {mode:#o})")
+        # O_NONBLOCK: the owner of a file may hold a lease on it, which would delay an open.
         return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     finally:
         os.close(handle)
@@ -366,7 +367,7 @@ def _read_header(descriptor: int, size: int, path: Path) -> RingHeader:
     """Read a header and compare the file's size with it.
 
     Raises:
-        RingError: it is no ring of this version, or of another size than it says.
+        RingError: it is not a ring of this version, or its size differs from the header's.
     """
     try:
         header = parse_header(os.pread(descriptor, HEADER_SIZE, 0))
@@ -380,11 +381,11 @@ def _read_header(descriptor: int, size: int, path: Path) -> RingHeader:
 
 
 def _job(header: RingHeader, pod_uid: str, names: JobNames, file: OwnedFile) -> PodJob:
-    """Return whose a ring is; in a pod's volume its place counts, not what it says.
+    """Return the job of a ring; in a pod's volume its location counts, not its header.
 
     Raises:
-        RingError: it says that it is of another pod or of a job that is not its own or its
-            user's, or the pod is unknown.
+        RingError: it claims another pod, or a job that is not its own or its user's, or the pod is
+            unknown.
     """
     try:
         if not pod_uid:

@@ -1,4 +1,4 @@
-"""One ring that is followed, with the files beside it."""
+"""One ring that is followed, with the files that belong to it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NS = 10**9
 
 
 class FollowedRing:
-    """A ring that is followed, as it was at the last look.
+    """A ring that is followed, as of the last reading.
 
-    `refusal` says why the extension that lies beside it is not read, `ended_unix_seconds` when its
-    process ended: None while it lives, and where it had ended before the first look. `turn` is the
-    number of its newest reading among all rings, 0 before the first. `first_step_unix_ns` is when
-    its process ended its first step, which has no record; None where the ring does not say.
+    `refusal` is why its extension is not read, `ended_unix_seconds` when its process ended: None
+    while it lives, and if it had ended before the first reading. `turn` is the number of its newest
+    reading among all rings, 0 before the first. `first_step_unix_ns` is when its process ended its
+    first step, which has no record; None if the ring does not say.
     """
 
     __slots__ = (
@@ -57,18 +57,18 @@ class FollowedRing:
 
     @property
     def process(self) -> tuple[int, int]:
-        """Whose it is: the process's number, and when that started, in ticks."""
+        """The writing process: its PID, and its start in ticks."""
         return self.ring.header.pid, self.ring.header.process_start_ticks
 
     @property
     def finished(self) -> bool:
-        """Return True if nothing more can come from it."""
+        """Return True if nothing more can be written to it."""
         ended = self.liveness == "ended" or (self.liveness == "silent" and not self.linked)
         return ended and self.cursor.at_newest
 
     @property
     def refusal(self) -> RingError | None:
-        """Why what lies beside it is not read, None where it is, or where there is none."""
+        """Why its other files are not read; None if they are, or if there are none."""
         failure = self._extension.failure if self._extension else self._refusal
         failures = (beside.failure for beside in (self.spans, self.signals) if beside)
         return failure or next(filter(None, failures), None)
@@ -82,12 +82,12 @@ class FollowedRing:
                 beside.close()
 
     def read(self, now_unix_seconds: float, limit: int) -> Iterator[Sequence[StepRecord]]:
-        """Yield what was written since the last look, in batches, up to about `limit` records.
+        """Yield what was written since the last reading, in batches, up to about `limit` records.
 
         Raises:
             OSError: the file cannot be read.
         """
-        # Asked before reading: what an ended process wrote last is then read as well.
+        # Checked before reading, so that the last records of an ended process are read as well.
         self.liveness = self.ring.liveness(now_unix_seconds)
         self._note_end(now_unix_seconds)
         for records in self.cursor.read(self.ring.descriptor, limit):
@@ -108,6 +108,6 @@ class FollowedRing:
         if self.liveness == "alive":
             self._seen_alive = True
         elif self._seen_alive and self.liveness == "ended" and self.ended_unix_seconds is None:
-            # By the node's clock as it is now: it may have been set since.
+            # By the node's current clock, which may have been set since.
             closed = self._ends.closed_at(self._watch)
             self.ended_unix_seconds = now_unix_seconds if closed is None else closed

@@ -27,17 +27,17 @@ from rankscope_agent.sources.training.scan_turns import ScanTurns
 log = logging.getLogger(__name__)
 
 PODS_RESCAN_SECONDS = 5.0
-"""Pause between looks for new pod volumes. A new job takes longer than that to its first step, and
-the look costs one system call per pod."""
+"""Pause between scans for new pod volumes. A new job takes longer than that to its first step, and
+a scan costs one system call per pod."""
 
 SCAN_SECONDS = 0.25
-"""CPU time that looking into directories may take; what is left waits for the next look. A
-directory of as many names as are looked at takes 30 milliseconds, a usual one a tenth of one."""
+"""CPU time that a scan of directories may take; the rest waits for the next scan. A directory with
+the maximum number of names takes 30 milliseconds, a usual one a tenth of one."""
 
 MAX_LOG_LINES = 64
 LOG_WINDOW_SECONDS = 600.0
-"""Refusals named in the log per ten minutes: a full directory of them, and no flood when files
-are made and removed under new names."""
+"""Refusals named in the log per ten minutes: a full directory of them, but no flood if files are
+repeatedly created and removed under new names."""
 
 
 def ring_limit() -> int:
@@ -46,13 +46,13 @@ def ring_limit() -> int:
 
 
 class RingFollower:
-    """The rings of a node under open descriptors; used by one thread only.
+    """The rings of a node with open descriptors; used by one thread only.
 
     Args:
         ring_dir: the node's own directory of rings.
-        kubelet: the kubelet's directory, under which pods have theirs.
-        names: what pods' jobs are called; while that is pending, pods' rings wait unread.
-        timer: gives seconds that never go back.
+        kubelet: the kubelet's directory, which contains those of pods.
+        names: the names of pods' jobs; while they are pending, pods' rings are not read.
+        timer: returns monotonic seconds.
         cpu_clock: CPU seconds of the calling thread.
     """
 
@@ -74,7 +74,7 @@ class RingFollower:
         self._own_turns = ScanTurns(timer, cpu_clock)
         self._pods_turns = ScanTurns(timer, cpu_clock)
         self.looking_at = ring_dir
-        """The directory that a look has come to."""
+        """The directory that the current scan has reached."""
         self._pods_seen_at: float | None = None
         self._pods_failure: RingError | None = None
         self._max_rings = ring_limit()
@@ -88,21 +88,21 @@ class RingFollower:
 
     @property
     def directories(self) -> int:
-        """How many directories of rings were there and readable at the last look."""
+        """Number of directories of rings that existed and were readable at the last scan."""
         return sum(directory.exists for directory in self._directories())
 
     @property
     def bare_pods(self) -> frozenset[str]:
-        """UIDs of the pods in whose volume no probe had left anything at the last look."""
+        """UIDs of the pods in whose volume no probe had written anything at the last scan."""
         return frozenset(place.pod_uid for place, known in self._pods.items() if known.bare)
 
     @property
     def pods_failure(self) -> RingError | None:
-        """Why the pods' directory could not be listed at the last look, None where it could."""
+        """Why the pods' directory could not be listed at the last scan; None if it could."""
         return self._pods_failure
 
     def refused(self) -> Mapping[Reason, int]:
-        """Count the files and directories refused now, for every reason there is."""
+        """Return the number of files and directories currently refused, for each reason."""
         counts = Counter(
             reason for directory in self._directories() for reason in directory.reasons()
         )
@@ -111,12 +111,12 @@ class RingFollower:
         return {reason: counts[reason] for reason in REASONS}
 
     def rescan(self, now_unix_seconds: float) -> None:
-        """Look for rings that have appeared or gone; among pods less often than it is called."""
+        """Scan for rings that appeared or disappeared; among pods less often than it is called."""
         self.divide(now_unix_seconds)
         self.scan(now_unix_seconds)
 
     def scan(self, now_unix_seconds: float) -> None:
-        """Look for rings without closing any, so that those that are open can be read meanwhile."""
+        """Scan for rings without closing any, so that open ones can be read meanwhile."""
         self.looking_at = self._ring_dir
         self._take(self._own, own_directories(self._ring_dir))
         self._scan(self._own, self._own_turns, now_unix_seconds)
@@ -127,7 +127,7 @@ class RingFollower:
             self._scan(self._pods, self._pods_turns, now_unix_seconds)
 
     def close_disowned(self, now_unix_seconds: float) -> frozenset[str]:
-        """Close the rings that have turned out to speak for another user's job; name these jobs."""
+        """Close the rings that have turned out to claim another user's job; return these jobs."""
         jobs = set()
         for directory in self._own.values():
             for followed, refusal in directory.close_disowned():
@@ -136,12 +136,12 @@ class RingFollower:
         return frozenset(jobs)
 
     def close_finished(self) -> None:
-        """Close the rings from which nothing more can come."""
+        """Close the rings to which nothing more can be written."""
         for directory in self._directories():
             directory.close_finished()
 
     def give_up(self, followed: FollowedRing, error: OSError, now_unix_seconds: float) -> None:
-        """Close a ring that cannot be read any longer and count it as refused."""
+        """Close a ring that can no longer be read and count it as refused."""
         for directory in self._directories():
             if followed in directory.rings:
                 self._log.write((directory.give_up(followed, error),), now_unix_seconds)
@@ -152,7 +152,7 @@ class RingFollower:
     def _scan(
         self, directories: dict[RingDirectory, FollowedDirectory], turns: ScanTurns, now: float
     ) -> None:
-        """Look into directories for as long as there is time, in fair turns."""
+        """Scan directories for as long as there is time, in fair turns."""
 
         def look(directory: FollowedDirectory) -> None:
             self.looking_at = directory.directory.path
@@ -162,7 +162,7 @@ class RingFollower:
         turns.take(directories.values(), look, SCAN_SECONDS)
 
     def divide(self, now: float) -> None:
-        """Take back what pods and users have beyond their share, for those that lack a place."""
+        """Take back what pods and users have beyond their share, for others that lack it."""
         wanted: Counter[Holder] = Counter()
         for directory in self._directories():
             wanted.update(directory.wanted)
@@ -175,11 +175,11 @@ class RingFollower:
 
     def _pods_due(self, now: float) -> bool:
         seen = self._pods_seen_at
-        # A clock that was set back must not stop the looks until it has caught up.
+        # A clock that was set back must not stop the scans until it has caught up.
         return seen is None or not seen <= now < seen + PODS_RESCAN_SECONDS
 
     def _find_pods(self, now: float) -> None:
-        """Record volumes that have come and gone."""
+        """Record volumes that have appeared and disappeared."""
         known_failure = self._pods_failure is not None
         try:
             found = pod_directories(self._kubelet)
@@ -194,7 +194,7 @@ class RingFollower:
     def _take(
         self, known: dict[RingDirectory, FollowedDirectory], found: Sequence[RingDirectory]
     ) -> None:
-        """Take over directories that have come, and let go of those that have gone."""
+        """Add directories that have appeared, and drop those that have disappeared."""
         for directory in found:
             if directory not in known:
                 known[directory] = FollowedDirectory(directory, self._names, self._ends)

@@ -1,8 +1,8 @@
 """The layout of ring files, version 1: bytes in, values out, no I/O.
 
 A probe writes one ring per training process; its module docstring documents the layout. A process
-that may write into a ring directory can write anything there, so nothing read here is believed
-before it has been checked: each refusal carries one of the few `REASONS`.
+that may write to a ring directory can write anything there, so nothing read here is believed before
+it has been checked: each refusal carries one of the few `REASONS`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 PASSING_REASONS: frozenset[Reason] = frozenset(
     {"pod_unknown", "permission", "unreadable", "too_many"}
 )
-"""Refusals that may end without a change of the file; the others last as long as it is the same."""
+"""Refusals that may end without a change of the file; the others last as long as it is
+unchanged."""
 
 MAGIC = b"RKSCRING"
 VERSION = 1
@@ -47,23 +48,24 @@ BYTE_ORDER_MARK = 0x01020304
 _SWAPPED_BYTE_ORDER_MARK = 0x04030201
 
 MAX_CAPACITY = 65_536
-"""Records in the largest ring that version 1 knows, which is also what every probe makes: 4 MiB."""
+"""Records in the largest ring of version 1, which is also the size that every probe creates: 4
+MiB."""
 
 MAX_RANK = 1_048_575
-"""Largest rank taken: 64 times the 16,384 ranks that Rankscope is built for."""
+"""Largest rank accepted: 64 times the 16,384 ranks that Rankscope is built for."""
 
 MAX_PID = 1 << 22
-"""Largest process id that Linux gives out (PID_MAX_LIMIT, include/linux/threads.h)."""
+"""Largest process id in Linux (PID_MAX_LIMIT, include/linux/threads.h)."""
 
 MAX_UNIX_NS = 4_102_444_800 * 10**9
-"""Start of the year 2100; a later time is no time."""
+"""Start of the year 2100; later times are rejected."""
 
 MAX_STEP_NS = 7 * 86_400 * 10**9
 """A week: no optimizer step lasts that long, and sums of such steps stay exact in a counter."""
 
 MAX_SEQ = 1 << 48
-"""Largest record number taken: 8,900 years of a step per millisecond. Bytes that are all ones would
-else make a record of their slot."""
+"""Largest record number accepted: 8,900 years of a step per millisecond. Otherwise bytes that are
+all ones would pass as a record of their slot."""
 
 UNKNOWN_SAMPLES = 0xFFFFFFFF
 NOT_MEASURED = -1
@@ -76,7 +78,7 @@ _RECORD = struct.Struct("<QqqqqqIIHHI")
 _SEQ_AND_CHECK = struct.Struct("<Q52xI")
 CHECK_MASK = 0xFFFFFFFF
 
-# The probe replaces what is not among these characters; a label needs no others.
+# The probe replaces characters outside of this set; a label needs no others.
 _NAME = re.compile(r"[A-Za-z0-9._/:@-]*")
 _VERSION_NAME = re.compile(r"[A-Za-z0-9._+-]*")
 
@@ -89,21 +91,21 @@ class RingError(Exception):
         self.reason: Reason = reason
 
     def without_frames(self) -> RingError:
-        """Return the same refusal to keep.
+        """Return an equal refusal that is safe to keep.
 
-        One that was raised holds the frames that it passed, with all their variables: those of a
-        look hold the refusals of the look before, and these the frames of that one.
+        One that was raised references the frames that it passed, with all their variables: those of
+        a scan contain the refusals of the previous scan, which reference the frames of that one.
         """
         return RingError(self.reason, str(self))
 
 
 @dataclass(frozen=True, slots=True)
 class RingHeader:
-    """Who writes a ring, and how large it is; None stands for unknown, empty for not given.
+    """The writer and the size of a ring; None stands for unknown, empty for not given.
 
-    `dp_group`, `tp_group` and `pp_stage` are numbered as in the trace contract, and known together
-    or not at all: rings of older probes have zeros in their place. A job of several replica groups
-    numbers ranks, and counts `world_size`, over all of them.
+    `dp_group`, `tp_group` and `pp_stage` are numbered as in the trace contract, and known all or
+    none: rings of older probes have zeros there. A job of several replica groups numbers ranks, and
+    counts `world_size`, over all of them.
     """
 
     capacity: int
@@ -128,15 +130,15 @@ class RingHeader:
 
     @property
     def file_size(self) -> int:
-        """Bytes of the whole file."""
+        """Size of the whole file in bytes."""
         return HEADER_SIZE + self.capacity * RECORD_SIZE
 
 
 class StepRecord(NamedTuple):
-    """One record as it lies in the ring; durations in nanoseconds, `NOT_MEASURED` where unknown.
+    """One record of the ring; durations in nanoseconds, `NOT_MEASURED` if unknown.
 
-    The last eight come from the ring's extension. With `other_ns`, which holds optimizer,
-    evaluation, checkpoints and logging, `compute_ns` is without them.
+    The last eight come from the ring's extension. If `other_ns`, which includes optimizer,
+    evaluation, checkpoints and logging, is known, `compute_ns` excludes it.
     """
 
     seq: int
@@ -167,14 +169,14 @@ class StepRecord(NamedTuple):
 
     @property
     def sampled(self) -> bool:
-        """Whether its process measures compute and sync in some of its steps only."""
+        """Whether its process measures compute and sync only in some of its steps."""
         return bool(self.flags & FLAG_SAMPLED)
 
     @property
     def cpu_wait_ns(self) -> int:
-        """How long the training thread was ready to run, outside of collectives, and did not.
+        """Return how long the training thread was runnable outside of collectives without running.
 
-        That is what the other parts leave of the step, where the probe counted it.
+        This is what the other parts leave of the step, if the probe counted it.
         """
         if self.waited_ns != NOT_MEASURED:
             return self.waited_ns
@@ -188,7 +190,7 @@ def parse_header(page: bytes) -> RingHeader:
     """Read the first page of a ring.
 
     Raises:
-        RingError: the page is not the header of a version 1 ring, or a field is out of its range.
+        RingError: the page is not the header of a version 1 ring, or a field is out of range.
     """
     if len(page) < HEADER_SIZE:
         raise RingError("too_small", f"{len(page)} bytes, a header has {HEADER_SIZE}")
@@ -209,10 +211,10 @@ def parse_header(page: bytes) -> RingHeader:
 
 
 def _check_layout(version: int, mark: int) -> None:
-    """Refuse what this reader cannot decode, foreign byte order first as it garbles the rest.
+    """Reject what this reader cannot decode, foreign byte order first because it garbles the rest.
 
     Raises:
-        RingError: byte order or version is another one.
+        RingError: byte order or version differs.
     """
     if mark == _SWAPPED_BYTE_ORDER_MARK:
         raise RingError("byte_order", "written big-endian; rings are little-endian everywhere")
@@ -235,10 +237,10 @@ def _identify(
     local_world_size: int,
     *rest: Any,
 ) -> RingHeader:
-    """Check who the writer says it is.
+    """Check the writer's identity.
 
     Raises:
-        RingError: with reason identity, the first field that is out of its range.
+        RingError: with reason identity, for the first field that is out of range.
     """
     _check_range("creation time", created_unix_ns, 1, MAX_UNIX_NS)
     _check_range("pid", pid, 1, MAX_PID)
@@ -270,7 +272,7 @@ def _identify(
 
 
 def _layout(fields: Sequence[int]) -> Sequence[int | None]:
-    """Read a rank's two groups and its stage, which are written plus 1."""
+    """Read a rank's two groups and its stage, which are stored plus 1."""
     if not any(fields):
         return (None,) * len(fields)
     for name, field in zip(("dp_group", "tp_group", "pp_stage"), fields, strict=True):
@@ -304,13 +306,13 @@ RunEnd = Literal["end", "head", "overrun", "gap"]
 
 
 class Run(NamedTuple):
-    """What a stretch of slots holds, up to the first one that is not next.
+    """The contents of consecutive slots, up to the first one that is not next.
 
     Args:
         records: the plausible ones, in order.
-        taken: slots used, whether plausible or not.
-        corrupt: slots used that contradict themselves.
-        stopped_by: "end" of the stretch; "head", the next record is not written yet; "overrun",
+        taken: number of slots used, whether plausible or not.
+        corrupt: number of slots used that contradict themselves.
+        stopped_by: "end" of the slots; "head", the next record has not been written yet; "overrun",
             the next one has been overwritten; "gap", it cannot be read but a later one can.
         seq: after an overrun or a gap, the number of the first later record that can be read.
     """
@@ -323,11 +325,11 @@ class Run(NamedTuple):
 
 
 def parse_run(stretch: bytes, first_seq: int, capacity: int) -> Run:
-    """Read records that follow one another.
+    """Read consecutive records.
 
     Args:
         stretch: slots from that of `first_seq` on; an incomplete one at the end is ignored.
-        first_seq: number of the record that is next.
+        first_seq: number of the next record.
         capacity: records in the ring.
     """
     records = []
@@ -345,7 +347,7 @@ def parse_run(stretch: bytes, first_seq: int, capacity: int) -> Run:
 
 
 def _look_ahead(stretch: memoryview, seq: int, capacity: int) -> tuple[RunEnd, int]:
-    """Return why the record `seq` is not in the first slot of a stretch."""
+    """Return why the record `seq` is not in the first slot."""
     if not stretch:
         return "end", seq
     for ahead, (found, check) in enumerate(_SEQ_AND_CHECK.iter_unpack(stretch)):
@@ -358,7 +360,7 @@ def _look_ahead(stretch: memoryview, seq: int, capacity: int) -> tuple[RunEnd, i
 
 
 def seq_in_slot(stretch: bytes, slot: int, capacity: int) -> int:
-    """Return the number of the record in a slot, 0 if there is no whole record of that slot."""
+    """Return the number of the record in a slot; 0 without a complete record of that slot."""
     if len(stretch) < RECORD_SIZE:
         return 0
     seq, check = _SEQ_AND_CHECK.unpack_from(stretch)
@@ -367,7 +369,7 @@ def seq_in_slot(stretch: bytes, slot: int, capacity: int) -> int:
 
 
 def is_plausible(record: StepRecord) -> bool:
-    """Return True if a record's times can be true: no part of a step lasts longer than the step."""
+    """Return True if a record's times are plausible: no part of a step exceeds the step."""
     longest = record.step_ns
     return (
         0 <= longest <= MAX_STEP_NS

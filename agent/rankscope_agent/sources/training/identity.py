@@ -1,4 +1,4 @@
-"""Who writes a ring."""
+"""The identity of the rank that writes a ring."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from rankscope_agent.sources.training.files import OpenRing
 from rankscope_agent.sources.training.format import SAMPLED, StepRecord
 
 LAUNCHERS = frozenset({"torchrun", "slurm", "mpi", "kubernetes", "environment", "none"})
-"""The words of the probe; a label takes no other."""
+"""The values used by the probe; a label takes no other."""
 
 
 def rank_identity(
     ring: OpenRing, own_node: str, last: StepRecord | None, *, alive: bool
 ) -> RankIdentity:
-    """Return who writes a ring; `last` is its newest record, which tells how time is measured."""
+    """Return who writes a ring; `last` is its newest record, which shows how time is measured."""
     header = ring.header
     launcher = header.launcher or "none"
     return RankIdentity(
@@ -39,7 +39,7 @@ def rank_identity(
 
 
 def _timing_source(last: StepRecord | None) -> str:
-    """Return how a process measures; between two samples it is that of samples."""
+    """Return how a process measures; between two samples, how samples are measured."""
     if last is None:
         return "none"
     return SAMPLED if last.sampled else last.timing_source

@@ -1,4 +1,4 @@
-"""How much the ranks of one job on this node compute, by what their processes say. Pure."""
+"""The work of the ranks of one job on this node, as reported by their processes. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankscope_agent.sources.training.reported import Signal
 from rankscope_agent.sources.training.reported_totals import SignalTotals
 
 TYPES: Mapping[float, str] = {1: "fp32", 2: "tf32", 3: "fp16", 4: "bf16", 5: "fp8", 6: "fp4"}
-"""Types of numbers by what the probe says."""
+"""Data types by the probe's number for them."""
 
 FLOPS: Mapping[str, Signal] = {"token": Signal.TOKEN_FLOPS, "sample": Signal.SAMPLE_FLOPS}
 
@@ -22,8 +22,8 @@ def job_work(
 
     Args:
         job_id: of the job.
-        ranks: all ranks that were seen; None for one whose probe says nothing.
-        present: those that the job has now.
+        ranks: all ranks that were seen; None for one whose probe reports nothing.
+        present: the ranks that the job has now.
     """
     tokens = sum(rank.count(Signal.TOKENS) for rank in ranks if rank is not None)
     if tokens:

@@ -1,6 +1,6 @@
-"""The newest rings of directories, of which large ones are not listed again and again.
+"""The newest rings of directories; large directories are not listed each time.
 
-A pod can fill its volume with thousands of names, and change one of them at any moment. A directory
+A pod can fill its volume with thousands of names, and change one of them at any time. A directory
 of usual size is listed each time.
 """
 
@@ -23,23 +23,24 @@ from rankscope_agent.sources.training.files import (
 from rankscope_agent.sources.training.format import HEADER_SIZE, RingError
 
 LARGE = 4 * MAX_RINGS_PER_HOLDER
-"""Names in a directory from which on its listing is kept: some tenths of a millisecond of work."""
+"""Number of names in a directory from which on its listing is cached: some tenths of a millisecond
+of work."""
 
 NEWEST = 2 * MAX_RINGS_PER_HOLDER
-"""Files returned for each user: twice what is read, as there may be others among them."""
+"""Files returned per user: twice what is read, because some may not be rings."""
 
 LISTING_SECONDS = 0.1
-"""CPU time of listing for one question: ten directories of as many names as are looked at. A thread
-that waits for the processor, or for other threads, must not leave out what it has not reached."""
+"""CPU time for listings per query: ten directories of the maximum number of names. A thread that
+waits for the processor, or for other threads, must not skip what it has not reached."""
 
 SETTLED_SECONDS = 2.0
-"""A directory that was changed less long ago may change once more without another time of change,
-which some file systems give in whole seconds."""
+"""A directory that was changed more recently than this may change again without a new time of
+change, which some file systems store in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What changes with a directory: its inode, and when names and anything of it were changed."""
+    """What changes with a directory: its inode, and when its names and metadata were changed."""
 
     inode: int
     modified_ns: int
@@ -51,13 +52,13 @@ class Stamp:
         return cls(status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
 
     def settled(self, now_unix_seconds: float) -> bool:
-        """Return True if another change from now on would make it another stamp."""
+        """Return True if any change from now on would result in another stamp."""
         return now_unix_seconds - max(self.modified_ns, self.changed_ns) / 1e9 > SETTLED_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The newest files of a large directory, when it was listed."""
+    """The newest files of a large directory when it was listed."""
 
     stamp: Stamp
     files: Sequence[RingFile]
@@ -65,10 +66,10 @@ class _Kept:
 
 
 class RingListings:
-    """Listings of large directories that are kept; may be asked by any thread.
+    """Cached listings of large directories; may be queried by any thread.
 
     Args:
-        timer: gives the CPU seconds of the thread that asks.
+        timer: returns the CPU seconds of the calling thread.
     """
 
     def __init__(self, timer: Callable[[], float] = time.thread_time) -> None:
@@ -78,14 +79,14 @@ class RingListings:
     def newest(
         self, directories: Sequence[RingDirectory], now_unix_seconds: float
     ) -> Iterator[tuple[RingDirectory, int, Sequence[RingFile]]]:
-        """Yield directories under an open descriptor, with the newest files of each user.
+        """Yield directories with open descriptors, with the newest files of each user.
 
-        Those that were large come last. What is not reached in time is taken to be as it was, and
-        left out where it has not been listed yet; the next question begins with that.
+        Large ones come last. Those that are not reached in time are assumed to be unchanged, and
+        left out if they have never been listed; the next query starts with them.
         """
         before, until = self._kept, self._timer() + LISTING_SECONDS
         self._kept = {place: before[place] for place in directories if place in before}
-        # The order of what is kept is that in which it was listed, the oldest first.
+        # The cache is in the order of listing, the oldest first.
         waited = {place: turn for turn, place in enumerate(before)}
         for place in sorted(directories, key=lambda place: waited.get(place, -1)):
             with suppress(OSError, RingError), open_directory(place) as descriptor:
@@ -114,7 +115,7 @@ def _may_be_ring(file: RingFile) -> bool:
 
 
 def newest_of_each(files: Iterable[RingFile], most: int) -> Iterator[RingFile]:
-    """Yield files in their order, of each user at most so many."""
+    """Yield files in order, at most so many per user."""
     seen: Counter[int] = Counter()
     for file in files:
         seen[file.user] += 1

@@ -1,4 +1,4 @@
-"""Whether a ring's lock is held: a probe keeps it for as long as its process lives."""
+"""Whether a ring's lock is held: a probe keeps it as long as its process lives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 def is_held(descriptor: int) -> bool | None:
-    """Return whether a process holds the lock of a ring; None where files have no locks."""
+    """Return whether a process holds the lock of a ring; None if files cannot be locked."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Who knows what the jobs of a node's pods are called; rings are read by that."""
+"""The interface to the names of the jobs of a node's pods, which reading rings depends on."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from rankscope_agent.sources.pods.job_owners import OwnedFile
 
 
 class JobNames(Protocol):
-    """Who knows what the jobs of this node's pods are called."""
+    """Provides the names of the jobs of this node's pods."""
 
     @property
     def pending(self) -> bool:
-        """Return True if that is still to be learnt, so that pods' rings had better wait."""
+        """Return True if names are still to come, so that pods' rings should wait."""
         ...
 
     def namespace_of_pod(self, pod_uid: str) -> str:
-        """Return the namespace of a pod, empty while it is not known."""
+        """Return the namespace of a pod; empty while unknown."""
         ...
 
     def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
-        """Name the job of a pod whose processes call it `stated`, None where the pod is not known.
+        """Return the job of a pod whose processes call it `stated`; None if the pod is unknown.
 
         Raises:
-            JobNameError: Kubernetes has no name for it, and the pod may not have this one.
+            JobNameError: Kubernetes has no name for it, and the pod may not use this one.
         """
         ...
 
     def check_outside(self, pod_uid: str, stated: str, file: OwnedFile | None = None) -> None:
-        """Refuse what a process that is in no pod's volume may not say of itself.
+        """Reject claims that a process outside of pods' volumes may not make.
 
         Args:
-            pod_uid: the pod that it says it is in, mostly empty.
-            stated: what it calls its job.
+            pod_uid: the pod that it claims to be in; usually empty.
+            stated: its name for its job.
             file: its ring, if it has one.
 
         Raises:
-            JobNameError: it speaks for a pod, for a job of pods, or for another user's job.
+            JobNameError: it claims a pod, a job of pods, or another user's job.
         """
         ...
 
     def is_locked_by_other(self, file: OwnedFile) -> bool:
-        """Return True if somebody else than its writer holds the lock of a ring outside of pods."""
+        """Return True if someone other than its writer holds the lock of a ring outside of pods."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Rings of a node, looked for on a thread of its own: those that are known are read meanwhile.
+"""Scans for the rings of a node in a separate thread, while known rings are being read.
 
-Disks that a pod keeps busy, or a file system that hangs, make a look last for as long as they like.
-That delays newcomers alone.
+Disks that a pod keeps busy, or a file system that hangs, can delay a scan arbitrarily. This only
+delays new rings.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import Reason, RingError
 
 PATIENCE_SECONDS = 1.0
-"""How long a run waits for a look that it started: four times what a look takes as a rule."""
+"""How long a run waits for a scan that it started: four times what a scan usually takes."""
 
 FIRST_PATIENCE_SECONDS = 4.0
-"""How long, while none has ended yet: with the wait for names that precedes it, less than a
+"""The same while no scan has ended yet: together with the preceding wait for names, less than a
 collector's deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the newest look that has ended had found."""
+    """The results of the newest completed scan."""
 
     rings: Sequence[FollowedRing]
     directories: int
@@ -34,11 +34,11 @@ class _Found:
 
 
 class PatientFollower:
-    """Follows rings as `RingFollower` does, and does not wait for looks that last; one thread's.
+    """Follows rings like `RingFollower`, but does not wait for slow scans; used by one thread.
 
     Args:
-        follower: looks for rings and opens them.
-        timer: gives seconds that never go back.
+        follower: finds and opens rings.
+        timer: returns monotonic seconds.
     """
 
     def __init__(self, follower: RingFollower, timer: Callable[[], float] = time.monotonic) -> None:
@@ -57,40 +57,40 @@ class PatientFollower:
 
     @property
     def directories(self) -> int:
-        """How many directories of rings were there and readable at the last look."""
+        """Number of directories of rings that existed and were readable at the last scan."""
         return self._found.directories if self._look else self._follower.directories
 
     @property
     def bare_pods(self) -> frozenset[str]:
-        """UIDs of the pods in whose volume no probe had left anything at the last look."""
+        """UIDs of the pods in whose volume no probe had written anything at the last scan."""
         return self._found.bare_pods if self._look else self._follower.bare_pods
 
     @property
     def pods_failure(self) -> RingError | None:
-        """Why the pods' directory could not be listed at the last look, None where it could."""
+        """Why the pods' directory could not be listed at the last scan; None if it could."""
         return self._found.pods_failure if self._look else self._follower.pods_failure
 
     def refused(self) -> Mapping[Reason, int]:
-        """Count the files and directories refused, for every reason there is."""
+        """Return the number of refused files and directories, for each reason."""
         if self._look is None:
             self._refused = self._follower.refused()
         return self._refused
 
     @property
     def late_seconds(self) -> float:
-        """How long the look that goes on has lasted by now; 0 where none does."""
+        """How long the current scan has lasted by now; 0 if there is none."""
         return self._timer() - self._began if self._look else 0.0
 
     @property
     def late_at(self) -> str:
-        """The directory that it has come to."""
+        """The directory that it has reached."""
         return str(self._follower.looking_at)
 
     def rescan(self, now_unix_seconds: float) -> None:
-        """Look for rings that have appeared or gone, unless the look before goes on.
+        """Scan for rings that appeared or disappeared, unless the previous scan is still running.
 
         Raises:
-            Exception: whatever the look has raised.
+            Exception: whatever the scan has raised.
         """
         patience = 0.0
         if self._look is None:
@@ -107,16 +107,16 @@ class PatientFollower:
                 raise ended.failure
 
     def close_disowned(self, now_unix_seconds: float) -> frozenset[str]:
-        """Close the rings that speak for a job of another user, and name these jobs."""
+        """Close the rings that claim another user's job; return these jobs."""
         return frozenset() if self._look else self._follower.close_disowned(now_unix_seconds)
 
     def close_finished(self) -> None:
-        """Close the rings from which nothing more can come, once no look goes on."""
+        """Close the rings to which nothing more can be written, unless a scan is running."""
         if self._look is None:
             self._follower.close_finished()
 
     def give_up(self, followed: FollowedRing, error: OSError, now_unix_seconds: float) -> None:
-        """Close a ring that cannot be read any longer, once no look goes on."""
+        """Close a ring that can no longer be read, once no scan is running."""
         if self._look is None:
             self._follower.give_up(followed, error, now_unix_seconds)
 
@@ -128,7 +128,7 @@ class PatientFollower:
 
 
 class _Look(threading.Thread):
-    """One look for rings; what it raises is kept in `failure`."""
+    """One scan for rings; what it raises is kept in `failure`."""
 
     def __init__(self, follower: RingFollower, now_unix_seconds: float) -> None:
         super().__init__(name="ring-look", daemon=True)
@@ -137,7 +137,7 @@ class _Look(threading.Thread):
         self.failure: Exception | None = None
 
     def run(self) -> None:
-        """Look once."""
+        """Scan once."""
         try:
             self._follower.scan(self._now)
         except Exception as error:  # noqa: BLE001 - raised again where the look is waited for

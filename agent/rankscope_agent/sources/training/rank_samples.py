@@ -1,4 +1,4 @@
-"""The series of one rank: pure, from sums to values; what is None has no sample."""
+"""The series of one rank: pure, from sums to values; None has no sample."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STATES: Sequence[tuple[Metric, Signal]] = (
     (signs.LEARNING_RATE, Signal.LEARNING_RATE),
     (signs.PARAMETERS, Signal.PARAMETERS),
 )
-"""What the newest process says."""
+"""Values reported by the newest process."""
 
 HANDED_OVER: Sequence[tuple[Metric, Signal]] = (
     (signs.NONFINITE_LOSSES, Signal.NOT_FINITE),
     (signs.LOSSES, Signal.LOSSES),
 )
-"""Counts of what programs hand over: absent where they hand over nothing."""
+"""Counts reported by programs: absent if they report nothing."""
 
 EVENTS: Sequence[tuple[Metric, Signal]] = (
     (signs.SKIPPED_UPDATES, Signal.SKIPPED_UPDATES),
@@ -45,11 +45,11 @@ COUNTED: Mapping[str, Signal] = {
     "loader_worker_died": Signal.DEAD_WORKERS,
     "cuda_out_of_memory": Signal.CUDA_OUT_OF_MEMORY,
 }
-"""Events of `TRAINING_EVENT` that signals count."""
+"""Events of `TRAINING_EVENT` that are counted by signals."""
 
 
 def rank_samples(labels: tuple[str, str], rank: RankTotals) -> Iterator[Sample]:
-    """Yield what is known of a rank, but for where it is."""
+    """Yield what is known about a rank, except for its location."""
     for values in (_totals(rank), _newest(rank.last), _writes(rank), _signals(rank.signals)):
         for metric, value in values:
             if value is not None:
@@ -89,7 +89,7 @@ def _where_not_finite(labels: tuple[str, str], signals: SignalTotals) -> Iterato
 
 
 def _events(rank: RankTotals) -> Iterator[tuple[str, int | None]]:
-    """Yield when what may befall a rank last did."""
+    """Yield when each kind of event last occurred."""
     yield "restarted", rank.restarts.at_unix_ns
     yield "checkpoint_path_shared", rank.shared_unix_ns
     if rank.spans:

@@ -1,8 +1,8 @@
-"""Whose ring is read next, where there is no time for all of them.
+"""Which ring is read next if there is no time for all of them.
 
 Namespaces, and outside of pods users, are charged for the time that their rings take, and so is
-each pod within its namespace: the one charged least comes next. Rings that are rewritten
-without end take what the others leave, and a new one is read at once.
+each pod within its namespace: the one charged least comes next. Rings that are rewritten endlessly
+use what the others leave, and a new one is read at once.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rankscope_agent.sources.run_time import charging, time_left
 from rankscope_agent.sources.training.followed_ring import FollowedRing
 
 CPU_SECONDS = 0.1
-"""CPU time of one run: a tenth of a core if there is always something to read. Sixteen ranks that
-make a step each second take a hundredth of that; the full rings of a node of eight GPUs are read
-within ten runs."""
+"""CPU time of one run: a tenth of a core if there is always something to read. Sixteen ranks with a
+step per second take a hundredth of that; the full rings of a node of eight GPUs are read within ten
+runs."""
 
 SECONDS = 1.0
-"""The same on the clock. Disks that a pod keeps busy, and a node without a free CPU, must not make
-a run late: then it would cost all ranks their series."""
+"""The same in elapsed time. Disks that a pod keeps busy, and a node without a free CPU, must not
+delay a run: that would cost all ranks their series."""
 
 SMALLEST_SECONDS = 1e-6
-"""A charge below it is forgotten; one of a whole run lasts for twenty of them."""
+"""A charge below this is forgotten; one of a whole run lasts for twenty runs."""
 
 
 @dataclass(slots=True)
@@ -39,11 +39,11 @@ class _Queue:
 
 
 class ReadTurns:
-    """Gives rings their turns, run by run, within a time.
+    """Gives rings their turns, run by run, within a time limit.
 
     Args:
         cpu_clock: CPU seconds of the calling thread.
-        timer: gives seconds that never go back.
+        timer: returns monotonic seconds.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class ReadTurns:
     def take(self, rings: Iterable[FollowedRing], read: Callable[[FollowedRing], bool]) -> None:
         """Read rings until none has more or the time is over, at least one of them.
 
-        Of one pod or user the ring comes first whose last turn was the longest ago. Charges halve
+        Of one pod or user the ring comes first whose last turn was longest ago. Charges are halved
         with every run.
 
         Args:
-            rings: that are open.
+            rings: the open rings.
             read: reads a piece of one and returns whether it wants another turn.
         """
         in_time = time_left(self._cpu_clock, CPU_SECONDS, self._timer, SECONDS)
@@ -100,7 +100,7 @@ class ReadTurns:
     def _serve(
         self, holders: list[tuple[float, str, _Queue]], read: Callable[[FollowedRing], bool]
     ) -> float:
-        """Give a ring of a group its turn; return what that is charged as."""
+        """Give a ring of a group its turn; return its charge."""
         charge, name, queue = holders[0]
         charged = charging(self._cpu_clock, self._timer)
         ring = queue.rings.popleft()

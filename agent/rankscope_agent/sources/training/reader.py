@@ -1,7 +1,7 @@
-"""Reads from the rings, on request, who trains on this node and which steps they made.
+"""Reads from the rings, on request, which ranks train on this node and which steps they made.
 
-Nothing of a ring is kept between two questions: each opens the rings with descriptors of its own,
-so that any thread may ask while the collector reads on.
+Nothing of a ring is kept between two queries: each opens the rings with its own descriptors, so
+that any thread may query while the collector continues to read.
 """
 
 from __future__ import annotations
@@ -69,11 +69,12 @@ from rankscope_agent.sources.training.ring_rows import (
 )
 
 MOST_HOLDERS = 128
-"""Live ranks that are told of with their processes: sixteen times those of a node of eight GPUs."""
+"""Live ranks that are returned with their processes: sixteen times those of a node of eight
+GPUs."""
 
 FAR_CLOCK_SECONDS = 300.0
-"""A rank whose newest step ended so long before its ring was written, or after, has another clock
-than its node: a probe writes within a step or two, which take less."""
+"""If a rank's newest step ended this long before or after its ring was written, its clock differs
+from its node's: a probe writes within a step or two, which take less."""
 
 
 class RingStepSource:
@@ -81,10 +82,10 @@ class RingStepSource:
 
     Args:
         ring_dir: the node's own directory of rings.
-        kubelet: the kubelet's directory, under which pods have theirs.
+        kubelet: the kubelet's directory, which contains those of pods.
         node: name of this node.
-        clock: gives the Unix time in seconds.
-        names: what pods' jobs are called.
+        clock: returns the Unix time in seconds.
+        names: the names of pods' jobs.
     """
 
     def __init__(
@@ -103,9 +104,9 @@ class RingStepSource:
         self._clock = clock
 
     def ranks(self) -> tuple[RankIdentity, ...]:
-        """Return the newest process of each rank of the jobs that run or ended just now.
+        """Return the newest process of each rank of the jobs that run or have just ended.
 
-        Ranks beyond the size that a job has by its newest process left when it shrank.
+        Ranks beyond the size of the job according to its newest process left when it shrank.
         """
         now = self._clock()
         rings = sorted(self._scan_rings(), key=lambda ring: ring.created_unix_ns)
@@ -123,13 +124,13 @@ class RingStepSource:
         )
 
     def holders(self, locked: Container[Inode]) -> Mapping[Inode, tuple[str, int]]:
-        """Return job and rank of live rings, by device and inode as /proc/locks has them.
+        """Return job and rank of live rings, by device and inode as in /proc/locks.
 
-        No more are opened than anybody follows: shared as all rings are, those of processes that
-        can be seen before others.
+        No more are opened than anyone follows: shared like all rings, those of visible processes
+        before others.
 
         Args:
-            locked: files that processes which can be seen have locked.
+            locked: files that visible processes have locked.
         """
         files = list(self._files())
         seen = [one for one in files if _inode(one[2]) in locked]
@@ -153,13 +154,13 @@ class RingStepSource:
     ) -> Iterator[StepRow]:
         """Yield the records that rings still hold, oldest first per rank; a bad ring has none.
 
-        There are `MAX_STEP_ROWS` at most. Namespaces share them, the pods of each, and their rings:
-        of a ring that holds more than its share the newest ones come.
+        There are at most `MAX_STEP_ROWS`. They are shared by namespaces, the pods of each, and
+        their rings: of a ring that holds more than its share the newest ones are returned.
 
         Args:
-            jobs: whose.
-            since_unix_seconds: steps that started earlier are not asked for.
-            leave_out: is told of each ring of which more was asked for than its share.
+            jobs: the requested jobs.
+            since_unix_seconds: steps that started earlier are not requested.
+            leave_out: is called for each ring with more requested records than its share.
         """
         asked = [ring for ring in self.rings_of(jobs) if may_have_rows(ring, since_unix_seconds)]
         for ring, most in self._shared(asked, MAX_STEP_ROWS):
@@ -169,11 +170,11 @@ class RingStepSource:
     def starts(self, jobs: Jobs, before_unix_seconds: float) -> Iterator[StepRow]:
         """Yield the first records of each ring: what a job was like at its start.
 
-        As of `steps`, there are so many at most, and they are shared in the same way.
+        They are limited and shared as in `steps`.
 
         Args:
-            jobs: whose.
-            before_unix_seconds: of steps that started at this moment or later there is none.
+            jobs: the requested jobs.
+            before_unix_seconds: steps that started at this time or later are not returned.
         """
         rings = list(of_present_jobs(self.rings_of(jobs)))
         for ring, most in self._shared(rings, MOST_START_RECORDS):
@@ -186,10 +187,10 @@ class RingStepSource:
     ) -> FreshSteps:
         """Return the records that a reader does not have yet.
 
-        There are as many at most, and they are shared in the same way, as of `steps`.
+        They are limited and shared as in `steps`.
 
         Args:
-            jobs: whose.
+            jobs: the requested jobs.
             since_unix_seconds: steps that started earlier are left out of rings without a cursor.
             cursors: number of the record that is wanted next, by the name of its ring.
         """
@@ -233,13 +234,13 @@ class RingStepSource:
         return zip(rings, allot_to_items(owned, MAX_STEP_ROWS), strict=True)
 
     def rings_of(self, jobs: Jobs) -> Sequence[RingAnswer]:
-        """Look at the rings of some jobs; of each rank the oldest comes first."""
+        """Return the rings of some jobs; of each rank the oldest comes first."""
         rings = [ring for ring in self._scan_rings() if covers(jobs, ring.identity.job_id)]
         return sorted(rings, key=lambda r: (r.identity.job_id, r.identity.rank, r.created_unix_ns))
 
     def _scan_rings(self) -> Sequence[RingAnswer]:
-        """Look at every ring once; those that cannot be read are left to the collector to name."""
-        # Twice as many as are read: what others left, and what is none, is among them.
+        """Read every ring once; unreadable ones are left to the collector to report."""
+        # Twice as many as are read, because files of others, and other files, are among them.
         chosen = choose(self._files(), lambda file: file[0], 2 * MAX_RINGS)
         answers = chain.from_iterable(
             self._answers(place, [file for _, _, file in several])
@@ -248,7 +249,7 @@ class RingStepSource:
         return [answer for _, answer in choose(answers, lambda one: one[0], MAX_RINGS)]
 
     def _files(self) -> Iterator[tuple[Holder, RingDirectory, RingFile]]:
-        """List what may be rings, each with who takes a place with it."""
+        """List the files that may be rings, each with its holder."""
         pods: Sequence[RingDirectory] = ()
         with suppress(OSError):
             pods = () if self._names.pending else pod_directories(self._kubelet)
@@ -262,7 +263,7 @@ class RingStepSource:
         return ((self._holder(place, file.user), place, file) for file in files)
 
     def holder(self, ring: RingAnswer) -> Holder:
-        """Return who takes a place with a ring."""
+        """Return in whose share a ring counts."""
         return self._holder(ring.directory, ring.file.user)
 
     def _holder(self, directory: RingDirectory, user: int) -> Holder:
@@ -308,18 +309,18 @@ class RingStepSource:
 
     @contextmanager
     def reopened(self, answer: RingAnswer) -> Iterator[tuple[int, OpenRing]]:
-        """Open a ring that was looked at once more, and give its directory's descriptor as well.
+        """Open again a ring that was read before, and yield its directory's descriptor as well.
 
         Raises:
             OSError: it cannot be opened.
-            RingError: it is another one by now.
+            RingError: it has been replaced.
         """
         with (
             open_directory(answer.directory) as descriptor,
             _opened(answer.directory, descriptor, answer.file, self._names) as ring,
         ):
             if ring.inode != answer.file.inode:
-                raise RingError("unreadable", "another file has taken its name")
+                raise RingError("unreadable", "its file has been replaced")
             yield descriptor, ring
 
     def _rows(self, answer: RingAnswer, read: RowReader[Rows]) -> Iterator[Rows]:
@@ -336,7 +337,7 @@ class RingStepSource:
 
 
 def _head(ring: RingAnswer, cursors: Mapping[str, int]) -> RingHead:
-    """Return where to begin: a number beyond the end of a ring is none of its own."""
+    """Return where to begin: a number beyond the end of a ring is not its own."""
     name = _name(ring)
     number = cursors.get(name, 0)
     if 1 <= number <= ring.newest + 1:
@@ -345,14 +346,14 @@ def _head(ring: RingAnswer, cursors: Mapping[str, int]) -> RingHead:
 
 
 def _wanted(ring: RingAnswer, head: RingHead, since: float) -> int:
-    """Return how many records of a ring a reader lacks; of one that it does not follow, since."""
+    """Return how many records of a ring a reader lacks; since a time if it does not follow it."""
     if head.whole and not may_have_rows(ring, since):
         return 0
     return min(ring.held, max(0, ring.newest - head.next_number + 1))
 
 
 def _name(ring: RingAnswer) -> str:
-    """Return a name that no other ring has, before or after, and that tells nothing of it."""
+    """Return a name that no other ring has, before or after, and that reveals nothing about it."""
     device, inode = ring.file.inode
     written = f"{device}:{inode}:{ring.created_unix_ns}:{ring.file.name}"
     return blake2s(written.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
@@ -371,7 +372,7 @@ def _opened(
 
     Raises:
         FileNotFoundError: it is gone.
-        RingError: it is no ring of this directory.
+        RingError: it is not a ring of this directory.
     """
     ring = open_ring(directory, directory_descriptor, file.name, names)
     try:
@@ -382,9 +383,9 @@ def _opened(
 
 @contextmanager
 def _extension_of(directory_descriptor: int, ring: OpenRing) -> Iterator[OpenExtension | None]:
-    """Open a ring's extension and close it again; None if there is none that can be read."""
+    """Open and close a ring's extension; return None if there is none that can be read."""
     extension = None
-    with suppress(RingError):  # the collector names it
+    with suppress(RingError):  # the collector reports it
         extension = open_extension(directory_descriptor, ring)
     try:
         yield extension

@@ -1,8 +1,8 @@
-"""What training says of itself beside a ring: losses, rates, counts; bytes in, values out.
+"""Values that training reports about itself: losses, rates, counts; bytes in, values out.
 
-The file lies beside the ring, `4242-99.sig` for `4242-99.ring`; older probes make none, and older
-agents do not look for it. It is one table, written again and again, of which each slot is checked
-by itself. A value that is not there is not known.
+They are in a separate file, `4242-99.sig` for `4242-99.ring`; older probes create none, and older
+agents do not look for it. It is one table that is written repeatedly, each slot of which is checked
+by itself. A missing value is unknown.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rankscope_agent.sources.training.format import CHECK_MASK, MAX_SEQ, MAX_UNI
 SUFFIX = ".sig"
 MAGIC = b"RKSCSIGN"
 CAPACITY = 32
-"""Slots, as every probe makes them: 2 KiB, which are read at one go."""
+"""Slots, as created by every probe: 2 KiB, which are read at once."""
 
 MAX_VALUE = 1e18
-"""Of counts and sizes: an exabyte, and more tokens than there are."""
+"""Limit of counts and sizes: an exabyte, and more tokens than exist."""
 
 _SLOT = struct.Struct("<QqdqII24x")
 
 
 class Signal(IntEnum):
-    """What a slot holds, which is its place; counts are of the process."""
+    """The contents of a slot, by its index; counts are per process."""
 
     LOSS = 1
     LOSSES = 2
@@ -59,7 +59,7 @@ class Signal(IntEnum):
 
 
 SHARD_NAMES = (Signal.SHARD_1, Signal.SHARD_2, Signal.SHARD_3, Signal.SHARD_4)
-"""CRC-32s of the names of the files that the first loss came from that was not finite."""
+"""CRC-32s of the names of the files that the first non-finite loss came from."""
 
 WHERE_NOT_FINITE = (Signal.NOT_FINITE_SINCE, Signal.SHARDS, *SHARD_NAMES)
 
@@ -74,7 +74,7 @@ ANY_SIGN = frozenset((Signal.LOSS, Signal.LOSS_LEVEL, Signal.LEARNING_RATE))
 
 
 class Reading(NamedTuple):
-    """A value and when it came about."""
+    """A value and the time at which it changed."""
 
     value: float
     unix_ns: int
@@ -85,7 +85,7 @@ Signals = Mapping[Signal, Reading]
 
 
 def parse_signals(content: bytes) -> Signals:
-    """Return what a table holds, without what cannot be true."""
+    """Return the contents of a table, without implausible values."""
     whole = memoryview(content)[: min(len(content) // SLOT_SIZE, CAPACITY) * SLOT_SIZE]
     found = {}
     for place, (seq, unix_ns, value, step, kind, check) in enumerate(_SLOT.iter_unpack(whole), 1):
@@ -98,23 +98,23 @@ def parse_signals(content: bytes) -> Signals:
 
 
 def _is_plausible(signal: Signal, value: float) -> bool:
-    """Return True for a value that its signal can have; a loss may be infinite or NaN."""
+    """Return True if a value is plausible for its signal; a loss may be infinite or NaN."""
     if signal is Signal.LOSS:
         return True
     return math.isfinite(value) and (signal in ANY_SIGN or 0 <= value <= MAX_VALUE)
 
 
 def open_signals(directory_descriptor: int, ring: OpenRing) -> int | None:
-    """Open the table that lies beside a ring; None where there is none, as with older probes.
+    """Open the table of a ring; return None if there is none, as with older probes.
 
     Raises:
-        RingError: it is none of this ring.
+        RingError: it does not belong to this ring.
     """
     return open_beside(directory_descriptor, ring, SUFFIX, MAGIC, CAPACITY)
 
 
 class FollowedSignals:
-    """A table that is looked at again and again; its creator closes it."""
+    """A table that is read repeatedly; its creator closes it."""
 
     __slots__ = ("_descriptor", "failure")
 
@@ -123,7 +123,7 @@ class FollowedSignals:
         self.failure: RingError | None = None
 
     def look(self) -> Signals:
-        """Return what it holds now, nothing where it cannot be read."""
+        """Return its current contents; empty if it cannot be read."""
         try:
             return read_signals(self._descriptor)
         except OSError as error:
@@ -136,7 +136,7 @@ class FollowedSignals:
 
 
 def read_signals(descriptor: int) -> Signals:
-    """Return what a table holds now.
+    """Return the current contents of a table.
 
     Raises:
         OSError: it cannot be read.

@@ -1,4 +1,4 @@
-"""Sums up what a rank said of its training, across restarts of its process; no I/O, no clock."""
+"""Sums up what a rank reported of its training, across process restarts; no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections import Counter
 from rankscope_agent.sources.training.reported import COUNTS, WHERE_NOT_FINITE, Signal, Signals
 
 MAX_PROCESSES = 8
-"""Processes of a rank whose counts are kept apart; what older ones counted does not change."""
+"""Processes of a rank whose counts are kept separately; those of older ones no longer change."""
 
 SETTLED_LOSSES = 20
-"""Losses after which a process's level is one: it is an average of about as many."""
+"""Losses after which a process's level is settled: it is an average of about as many."""
 
 
 class SignalTotals:
-    """What one rank said so far; `newest` is what its newest process says now.
+    """What one rank has reported so far; `newest` holds the current values of its newest process.
 
-    `level_before` is the level of the losses where the process before the newest left it, None
-    where there is none, or the newest has not settled. `lowest_level` is the lowest of the newest
-    process, None before it has settled. `counted_unix_ns` is when something was counted last.
-    `where_not_finite` is where losses last became infinite or NaN, in whatever process that was:
-    such losses often end it.
+    `level_before` is the level of the losses at the end of the process before the newest; None if
+    there is none, or the newest has not settled. `lowest_level` is the lowest of the newest
+    process; None before it has settled. `counted_unix_ns` is when something was last counted.
+    `where_not_finite` is where losses last became infinite or NaN, in whichever process that was,
+    because such losses often end it.
     """
 
     __slots__ = (
@@ -39,7 +39,7 @@ class SignalTotals:
         self.where_not_finite: Signals = {}
 
     def note(self, signals: Signals, created_unix_ns: int) -> None:
-        """Take what a process says now, by when its ring was made."""
+        """Record the current values of a process, identified by the creation time of its ring."""
         if not signals:
             return
         if created_unix_ns > self._created_unix_ns:
@@ -62,13 +62,13 @@ class SignalTotals:
         return self._folded[signal] + sum(counts[signal] for counts in self._counts.values())
 
     def value(self, signal: Signal) -> float | None:
-        """Return what the newest process says, None for what it does not."""
+        """Return a value of the newest process; None if it does not report it."""
         reading = self.newest.get(signal)
         return None if reading is None else reading.value
 
     @property
     def level_before(self) -> float | None:
-        """The level of losses before the newest process, once that has a level of its own."""
+        """The level of losses before the newest process, once that has its own level."""
         return self._before if self._settled() else None
 
     def _note_counts(self, signals: Signals, before: Counter[Signal]) -> None:

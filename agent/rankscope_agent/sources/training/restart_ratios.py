@@ -1,4 +1,4 @@
-"""What a restart of a rank's process changed of how it trains; no I/O, no clock."""
+"""How training changed with a restart of a rank's process; no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ LEARNING_RATE, BATCH, WORLD_SIZE = "learning_rate", "batch_samples", "world_size
 
 
 STEPS, FEWEST_STEPS, USUAL_SHARE = 64, 16, 0.75
-"""Newest steps of which a batch is the usual one, where it is that of most of them: the last batch
-of an epoch is smaller, and what an evaluation fetched is in the next step. Jobs whose batches vary
-have none."""
+"""Newest steps from which the usual batch size is determined, if most of them share it: the last
+batch of an epoch is smaller, and what an evaluation fetched is in the next step. Jobs with varying
+batches have none."""
 
 
 class RestartRatios:
-    """Values of a rank's newest process over those of the one before it.
+    """Values of a rank's newest process divided by those of the previous one.
 
-    The learning rate is compared where one process ended and the next began, as schedules move it
-    in between; a batch is the usual one of a process's newest steps.
+    The learning rate is compared where one process ended and the next began, because schedules
+    change it in between; batch size is the usual one of a process's newest steps.
     """
 
     __slots__ = (
@@ -41,11 +41,11 @@ class RestartRatios:
         self.at_unix_ns: int | None = None
 
     def begin(self, process: tuple[int, int], created_unix_ns: int) -> None:
-        """Take a ring; a process may have several, one after the other.
+        """Begin a ring; a process may have several, one after another.
 
         Args:
-            process: its number, and when it started, in ticks.
-            created_unix_ns: when the ring was made.
+            process: its PID, and its start in ticks.
+            created_unix_ns: when the ring was created.
         """
         if created_unix_ns <= self._created_unix_ns:
             return
@@ -58,20 +58,20 @@ class RestartRatios:
         self._process = process
 
     def note(self, quantity: str, value: float | None, created_unix_ns: int) -> None:
-        """Take what a process says now, by its ring; those of older rings change nothing."""
+        """Record the current values of a process, by its ring; those of older rings are ignored."""
         if value is None or created_unix_ns != self._created_unix_ns:
             return
         self._first.setdefault(quantity, value)
         self._now[quantity] = value
 
     def note_batches(self, samples: Sequence[int], created_unix_ns: int) -> None:
-        """Take how many samples further steps had, of those that know."""
+        """Record the numbers of samples of further steps, as far as known."""
         if created_unix_ns == self._created_unix_ns:
             self._batches.extend(samples)
             self.note(BATCH, _usual(self._batches), created_unix_ns)
 
     def known(self) -> Mapping[str, float]:
-        """Return the ratios of what both processes said and was not zero."""
+        """Return the ratios of values that both processes reported and that were not zero."""
         after = {**self._now, **{k: v for k, v in self._first.items() if k == LEARNING_RATE}}
         return {
             quantity: after[quantity] / before
@@ -81,7 +81,7 @@ class RestartRatios:
 
 
 def _usual(batches: Collection[int]) -> float | None:
-    """Return the samples that most steps have, None where they are too few, or differ."""
+    """Return the samples that most steps have; None if there are too few, or they differ."""
     if len(batches) < FEWEST_STEPS:
         return None
     ((samples, count),) = Counter(batches).most_common(1)

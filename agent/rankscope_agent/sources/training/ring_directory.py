@@ -1,8 +1,8 @@
 """One directory of rings that is followed: open, ended and refused rings.
 
-A descriptor is kept for as long as its process lives: it survives the file's removal, and spares
-the look-up of every second. It is closed once the process has ended and all is read, because an
-open file keeps the kubelet from unmounting a deleted pod's volume.
+A descriptor is kept as long as its process lives: it survives the removal of the file, and saves
+looking the file up every second. It is closed once the process has ended and everything has been
+read, because an open file keeps the kubelet from unmounting a deleted pod's volume.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from rankscope_agent.sources.training.spans import FollowedSpans, open_spans
 Beside = TypeVar("Beside")
 
 MAX_REFUSED = 256
-"""Refused files remembered of one holder, four times the rings read; others are too many."""
+"""Refused files remembered per holder, four times the rings read; further ones are too many."""
 
 REFUSED_SECONDS = 60.0
-"""How long refused files are left alone in a directory that stays as it is: what is put right in
+"""How long refused files are left alone in a directory that does not change: a file repaired in
 place, which no probe does, is seen that much later."""
 
 Refusal = tuple[Path, RingError]
@@ -53,10 +53,10 @@ _Key = tuple[str, tuple[int, int]]
 
 
 class FollowedDirectory:
-    """The rings of one directory; `exists` says whether it was there and readable at the last look.
+    """The rings of one directory; `exists` states whether it was readable at the last scan.
 
-    Ended rings are remembered by name and inode for as long as they are listed, so that none is
-    read twice.
+    Ended rings are remembered by name and inode as long as they are listed, so that none is read
+    twice.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class FollowedDirectory:
         self._ends = ends
         self.exists = False
         self.bare = False
-        """Nothing lay in it at the last look, not even a probe's word that it was loaded."""
+        """It was empty at the last scan, without even a probe's mark that it was loaded."""
         self.turn = 0
-        """The number of its newest look among all of them, 0 before the first."""
+        """The number of its newest scan among all of them, 0 before the first."""
         self._namespace = ""
         self._rings: list[FollowedRing] = []
         self._done: dict[_Key, RingError | None] = {}
@@ -91,7 +91,7 @@ class FollowedDirectory:
         return tuple(self._rings)
 
     def reasons(self) -> Iterator[Reason]:
-        """Yield the reason of each refusal that stands."""
+        """Yield the reason of each current refusal."""
         if self._failure:
             yield self._failure.reason
         yield from (refusal.reason for _, refusal in self._refused.values())
@@ -101,7 +101,7 @@ class FollowedDirectory:
 
     @property
     def holder(self) -> Holder:
-        """Who owns the directory: its pod, or outside of pods its user; all, of the shared one."""
+        """The owner of the directory: its pod, else its user; the shared one has none."""
         owner = self.directory.user
         if not self.directory.pod_uid and owner is None:
             return "", ""
@@ -109,25 +109,25 @@ class FollowedDirectory:
 
     @property
     def open_of(self) -> Counter[Holder]:
-        """How many rings are open of whom."""
+        """The number of open rings of each holder."""
         return Counter(followed.ring.holder for followed in self._rings)
 
     @property
     def wanted(self) -> Mapping[Holder, int]:
-        """How many rings each holder could use a place for: those open, and those left for want."""
+        """How many rings each holder could use: those that are open, and those waiting for room."""
         return {
             holder: min(MAX_RINGS_PER_HOLDER, count)
             for holder, count in (self.open_of + self._left).items()
         }
 
     def shrink(self, holder: Holder, share: int) -> Sequence[Refusal]:
-        """Give back a holder's rings beyond its share, the last ones first; they stay refused.
+        """Close a holder's rings beyond its share, the last ones first; they stay refused.
 
-        A ring that is closed is not read again, so that no step of it is counted twice.
+        A closed ring is not read again, so that no step of it is counted twice.
         """
         held = [followed for followed in self._rings if followed.ring.holder == holder]
         live_first = sorted(held, key=lambda followed: followed.liveness != "alive")
-        seen = f"gives its place to others: of one pod or user {share} rings are read now"
+        seen = f"makes room for others: {share} rings of one pod or user are read now"
         refusals = []
         for followed in live_first[share:]:
             refusal = RingError("too_many", seen)
@@ -136,14 +136,15 @@ class FollowedDirectory:
         return refusals
 
     def scan(self, limit: int, shares: Mapping[Holder, int], now: float) -> Sequence[Refusal]:
-        """Open the rings that have appeared, and notice those that have gone.
+        """Open rings that have appeared, and record those that have disappeared.
 
-        A directory that has not changed since the last look is not listed again, unless files wait
-        in it.
+        A directory that has not changed since the last scan is not listed again, unless files in it
+        are waiting.
 
         Args:
             limit: how many rings may be opened.
-            shares: how many rings of a holder may be open; of whom it does not name, any.
+            shares: how many rings of a holder may be open; unlimited for holders that it does not
+                contain.
             now: the Unix time.
 
         Returns:
@@ -170,7 +171,7 @@ class FollowedDirectory:
         return () if failed_before else ((self.directory.path, self._failure),)
 
     def unlink(self) -> None:
-        """Note that the directory is gone; what is open is read to its end."""
+        """Record that the directory is gone; open rings are read to their end."""
         self.exists = self.bare = False
         self._done, self._refused, self._failure = {}, {}, None
         self._left, self._unseen, self._stamp = Counter(), 0, None
@@ -178,19 +179,19 @@ class FollowedDirectory:
             followed.linked = False
 
     def close_finished(self) -> None:
-        """Close the rings from which nothing more can come."""
+        """Close the rings to which nothing more can be written."""
         for followed in [followed for followed in self._rings if followed.finished]:
             self._close(followed, None)
 
     def give_up(self, followed: FollowedRing, error: OSError) -> Refusal:
-        """Close a ring that cannot be read any longer; it counts as refused from now on."""
+        """Close a ring that can no longer be read; it counts as refused from now on."""
         path = followed.ring.path
         refusal = refuse(error, path)
         self._close(followed, refusal)
         return path, refusal
 
     def close_disowned(self) -> Iterator[tuple[FollowedRing, RingError]]:
-        """Close the rings that speak for a job of another user, as far as is known by now."""
+        """Close the rings that claim another user's job, as far as known by now."""
         for followed in tuple(self._rings):
             refusal = followed.ring.refusal_of_owner()
             if refusal:
@@ -204,15 +205,15 @@ class FollowedDirectory:
         self._done[ring.name, ring.inode] = refusal
 
     def _is_unchanged(self, status: os.stat_result, now: float) -> bool:
-        """Return True if a directory need not be listed again, and note how it is if it must."""
+        """Return True if a directory need not be listed again; otherwise record its state."""
         before, self._stamp = self._stamp, Stamp.of(status)
-        # Settled at the look before: what that one saw may have been changed right behind it.
+        # Settled at the previous scan: what that one saw may have been changed right after it.
         unchanged = before == self._stamp and self._settled and now < self._look_again_at
         self._settled = self._stamp.settled(now)
         return unchanged
 
     def _plan_next_look(self, now: float) -> None:
-        """Say when a directory that stays as it is must be listed again all the same."""
+        """Determine when a directory that does not change must be listed again all the same."""
         waiting = any(refusal.reason in PASSING_REASONS for _, refusal in self._refused.values())
         if waiting or self._left:
             self._look_again_at = now
@@ -222,7 +223,7 @@ class FollowedDirectory:
     def _admit(
         self, descriptor: int, listing: Listing, limit: int, shares: Mapping[Holder, int]
     ) -> Sequence[Refusal]:
-        """Compare a listing with what is open, and open what is new."""
+        """Compare a listing with the open rings, and open new ones."""
         self._forget_unlisted(listing)
         before, self._refused = self._refused, {}
         left_before = self._left.total() + self._unseen
@@ -246,11 +247,11 @@ class FollowedDirectory:
         return self._new_refusals(before, left_before)
 
     def _holder(self, file: RingFile) -> Holder:
-        """Return who takes a place with a file, as far as is known before it is opened."""
+        """Return in whose share a file counts, as far as known before it is opened."""
         return holder_of(self.directory, self._pod_namespace(), file.user)
 
     def _pod_namespace(self) -> str:
-        """Return the namespace of the directory's pod, empty outside of pods and while unknown."""
+        """Return the namespace of the directory's pod; empty outside of pods and while unknown."""
         pod_uid = self.directory.pod_uid
         if pod_uid and not self._namespace:
             self._namespace = self._names.namespace_of_pod(pod_uid)
@@ -264,7 +265,7 @@ class FollowedDirectory:
         self._done = {key: refusal for key, refusal in self._done.items() if key in keys}
 
     def _new_files(self, listing: Listing) -> Iterator[RingFile]:
-        """Yield the files that are neither open, under whatever name, nor done with."""
+        """Yield the files that are neither open, under any name, nor finished."""
         opened = {followed.ring.inode for followed in self._rings}
         for file in listing.files:
             if file.inode not in opened and (file.name, file.inode) not in self._done:
@@ -290,7 +291,7 @@ class FollowedDirectory:
         return True
 
     def _follow(self, descriptor: int, ring: OpenRing, cursor: Cursor) -> FollowedRing:
-        """Put a ring together with what lies beside it, or with why that is refused."""
+        """Return a ring with its other files, or with the reasons why those are refused."""
         refused: list[RingError] = []
 
         def opened(suffix: str, call: Callable[[int, OpenRing], Beside | None]) -> Beside | None:
@@ -312,7 +313,7 @@ class FollowedDirectory:
     def _new_refusals(
         self, before: dict[str, tuple[RingFile, RingError]], left_before: int
     ) -> Sequence[Refusal]:
-        """Return the refusals that were not there, or for another reason, at the last look."""
+        """Return the refusals that are new, or have a new reason, since the last scan."""
         new = [
             (self.directory.path / name, refusal)
             for name, (_, refusal) in self._refused.items()
@@ -322,6 +323,6 @@ class FollowedDirectory:
         self._refused_extensions = []
         left = self._left.total() + self._unseen
         if left and not left_before:
-            seen = f"holds {left} more files than are read"
+            seen = f"contains {left} more files than are read"
             new.append((self.directory.path, RingError("too_many", seen)))
         return new

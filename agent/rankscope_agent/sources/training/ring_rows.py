@@ -1,4 +1,4 @@
-"""Rows of step records out of an open ring: its newest ones, and those of its start."""
+"""Rows of step records from an open ring: the newest ones, and those of its start."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from rankscope_agent.sources.training.format import (
 NS = 10**9
 
 CLOCK_STEP_SECONDS = 120.0
-"""How far a node's clock may be set back during a job without records being missed; NTP steps a
-clock at its start, by seconds, and slews it afterwards."""
+"""How far a node's clock may be set back during a job without missing records; NTP steps a clock at
+its start, by seconds, and slews it afterwards."""
 
 
 START_RECORDS, START_SECONDS = 64, 20.0
-"""Of each ring's start at least so many steps, and so long a time: twice what a job's pace is
-learned by after its slow first steps (12 steps, then 30 of them and ten seconds)."""
+"""Minimum number of steps, and time, returned of each ring's start: twice what is used to determine
+a job's pace after its slow first steps (12 steps, then 30 of them and ten seconds)."""
 
 MOST_START_RECORDS = 4096
 """Of steps of 5 milliseconds these are 20 seconds."""
 
 NEW_JOB_SECONDS = 1800.0
-"""A rank that begins so long after its last step is taken for one of another job of that name."""
+"""A rank that begins this long after its last step is assumed to belong to another job of the same
+name."""
 
 
 @dataclass(frozen=True, slots=True)
 class RingAnswer:
-    """What a look at one ring gave; `newest` is the number of its newest record, 0 without one.
+    """The result of reading one ring; `newest` is the number of its newest record, 0 without one.
 
-    `held` is how many records it still has. `active_unix_seconds` is when the step of the newest
-    one ended, or when the ring was made.
+    `held` is the number of records that it still has. `active_unix_seconds` is when the step of the
+    newest one ended or, without records, when the ring was created.
     """
 
     directory: RingDirectory
@@ -56,7 +57,7 @@ class RingAnswer:
 
 
 Join = Callable[[Sequence[StepRecord]], Sequence[StepRecord]]
-"""Completes records by what the ring's extension has of them; a record it lacks ends them."""
+"""Adds the values of the ring's extension to records; stops at a record that it lacks."""
 
 Rows = TypeVar("Rows")
 
@@ -65,13 +66,13 @@ RowReader = Callable[[OpenRing, Join, RingAnswer], Iterator[Rows]]
 
 
 LeaveOut = Callable[[LeftOut], None]
-"""Is told of which rank an answer has no room for older records."""
+"""Is called with each rank whose older records do not fit into an answer."""
 
 
 def may_have_rows(answer: RingAnswer, since: float) -> bool:
-    """Return True unless all steps of a ring began before a moment, by its newest record.
+    """Return False if all steps of a ring began before a time, judging by its newest record.
 
-    Others need not be opened again, and leave their share of an answer to those that do.
+    Such rings need not be opened again, and leave their share of an answer to others.
     """
     last = answer.last_start_unix_seconds
     return answer.newest > 0 and (last is None or last >= since - CLOCK_STEP_SECONDS)
@@ -85,15 +86,15 @@ def rows_since(
     most: int,
     leave_out: LeaveOut | None = None,
 ) -> Iterator[StepRow]:
-    """Yield the newest records of a ring whose steps began from a moment on.
+    """Yield the newest records of a ring whose steps began at or after a time.
 
     Args:
-        ring: open.
-        join: completes its records.
-        answer: what a look at it gave.
+        ring: an open ring.
+        join: adds the values of its extension.
+        answer: the result of reading it.
         since: Unix time.
-        most: how many records are read.
-        leave_out: is told if there are more of them.
+        most: maximum number of records read.
+        leave_out: is called if there are more of them.
 
     Raises:
         OSError: the ring cannot be read.
@@ -101,7 +102,7 @@ def rows_since(
     capacity = ring.header.capacity
     first = _first_seq(ring.descriptor, answer.newest, capacity, since)
     first = _within_share(ring, answer, first, since, most, leave_out)
-    # What is written while rows are sent waits for the next question.
+    # What is written while rows are sent waits for the next query.
     limit = answer.newest - first + 1
     for records in Cursor(capacity, first).read(ring.descriptor, limit):
         joined = join(records)
@@ -121,16 +122,16 @@ def batches_from(
     most: int,
     leave_out: LeaveOut | None = None,
 ) -> Iterator[tuple[Sequence[StepRow], int]]:
-    """Yield records of a ring from a number on, each time with the number of the one behind.
+    """Yield records of a ring from a number on, each with the number of the record after it.
 
     Args:
-        ring: open.
-        join: completes its records.
-        answer: what a look at it gave.
+        ring: an open ring.
+        join: adds the values of its extension.
+        answer: the result of reading it.
         first: number of the first record that is wanted.
-        since: Unix time; records of steps that began earlier are passed over. -inf for none.
-        most: how many records are read; of more the newest ones.
-        leave_out: is told if there are more.
+        since: Unix time; records of steps that began earlier are skipped. -inf for none.
+        most: maximum number of records read; if there are more, the newest ones.
+        leave_out: is called if there are more.
 
     Raises:
         OSError: the ring cannot be read.
@@ -158,7 +159,7 @@ def _within_share(
     most: int,
     leave_out: LeaveOut | None,
 ) -> int:
-    """Return the number from which on so many records come, and tell if others do not."""
+    """Return the number of the first record within the share, and report if there are others."""
     cut = answer.newest - most
     if leave_out and cut >= first:
         newest = read_record(ring.descriptor, cut, ring.header.capacity)
@@ -171,14 +172,14 @@ def _within_share(
 def rows_of_start(
     ring: OpenRing, join: Join, answer: RingAnswer, before: float, most: int
 ) -> Iterator[StepRow]:
-    """Yield the first records of a ring, of steps that began before a moment.
+    """Yield the first records of a ring, of steps that began before a time.
 
     Args:
-        ring: open.
-        join: completes its records.
-        answer: what a look at it gave.
+        ring: an open ring.
+        join: adds the values of its extension.
+        answer: the result of reading it.
         before: Unix time.
-        most: how many records are read.
+        most: maximum number of records read.
 
     Raises:
         OSError: the ring cannot be read.
@@ -201,7 +202,7 @@ def rows_of_start(
 
 
 def _first_seq(descriptor: int, newest: int, capacity: int, since: float) -> int:
-    """Go back from the newest record, in large strides, to one from well before a moment."""
+    """Go back from the newest record, in large strides, to one from well before a time."""
     oldest = oldest_seq(newest, capacity)
     for seq in range(newest, oldest, -MAX_CHUNK):
         record = read_record(descriptor, seq, capacity)
@@ -211,10 +212,10 @@ def _first_seq(descriptor: int, newest: int, capacity: int, since: float) -> int
 
 
 def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
-    """Lay out a record in the order of `STEP_COLUMNS`.
+    """Return a record in the order of `STEP_COLUMNS`.
 
-    Where the ring does not know its rank's groups, the layout is that of a data-parallel job: one
-    gradient group of all, and each rank's layers its own.
+    If the ring does not know its rank's groups, the layout is that of a data-parallel job: one
+    gradient group of all ranks, and each rank has its own layers.
     """
     layout = (identity.dp_group, identity.tp_group, identity.pp_stage)
     dp_group, tp_group, pp_stage = (0, identity.rank, 0) if None in layout else layout
@@ -252,7 +253,7 @@ def _seconds(duration_ns: int) -> float | None:
 
 
 def of_present_jobs(rings: Sequence[RingAnswer]) -> Iterator[RingAnswer]:
-    """Yield rings without those of an earlier job of the same name, which was over long before.
+    """Yield rings except those of an earlier job of the same name that was over long before.
 
     Args:
         rings: by job and rank, of each rank the oldest first.

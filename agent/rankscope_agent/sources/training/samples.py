@@ -1,8 +1,8 @@
-"""What steps between two samples count with: the shares of the newest sample.
+"""What steps between two samples are counted with: the shares of the newest sample.
 
-A probe that times what the device's training stream waits for does so in some steps only. Counters
-of compute and sync would else grow in these alone, and divided by all steps say a part of what a
-step takes. Single records stay as they are: unmeasured.
+A probe that times what the device's training stream waits for does so only in some steps. Counters
+of compute and sync would otherwise increase only in these, and divided by all steps give only part
+of a step's time. Single records stay as they are: unmeasured.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class SampledShares:
         self._sync = 0.0
 
     def completed(self, records: Sequence[StepRecord]) -> Iterator[StepRecord]:
-        """Yield records in order, those that are between samples with these shares.
+        """Yield records in order, those between samples with these shares.
 
-        Before the first sample there is none, and they stay unmeasured.
+        Before the first sample there are none, and records stay unmeasured.
         """
         for record in records:
             busy = record.step_ns - max(record.data_ns, 0)

@@ -1,8 +1,8 @@
-"""Whose directory is looked at next, where there is no time for all of them.
+"""Which directory is scanned next if there is no time for all of them.
 
-The time goes to namespaces, and outside of pods to users, each of whom is charged for what its
-directories took. So one that fills twenty of them waits behind everybody else's, newcomers among
-them, and gets the time that these leave.
+The time is divided among namespaces, and outside of pods among users, each of whom is charged for
+the time of its directories. So one that fills twenty of them waits behind everyone else's,
+including newcomers, and gets the time that they leave.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from rankscope_agent.sources.run_time import charging, time_left
 from rankscope_agent.sources.training.ring_directory import FollowedDirectory
 
 SMALLEST_SECONDS = 1e-6
-"""A charge below it is forgotten: a quarter of a second lasts for 18 rounds, which is longer than a
-pod takes to end and come again."""
+"""A charge below this is forgotten: a quarter of a second lasts for 18 rounds, which is longer than
+a pod takes to be replaced."""
 
 
 class ScanTurns:
     """Gives directories their turns, round by round.
 
     Args:
-        timer: gives seconds that never go back.
+        timer: returns monotonic seconds.
         cpu_clock: CPU seconds of the calling thread.
     """
 
@@ -42,10 +42,10 @@ class ScanTurns:
         look: Callable[[FollowedDirectory], None],
         seconds: float,
     ) -> None:
-        """Look into directories for so much CPU time, at least into one of them.
+        """Scan directories for so much CPU time, at least one of them.
 
-        The one charged least by then comes next; of one namespace or user, new directories
-        come first, then those that have waited longest. A charge halves with every round.
+        The one charged least so far comes next; of one namespace or user, new directories come
+        first, then those that have waited longest. Charges are halved with every round.
         """
         in_time = time_left(self._cpu_clock, seconds, self._timer)
         halved = {group: charge / 2 for group, charge in self._charged.items()}
@@ -69,7 +69,7 @@ class ScanTurns:
     def _serve(
         self, directory: FollowedDirectory, look: Callable[[FollowedDirectory], None]
     ) -> float:
-        """Give a directory its turn; return what that is charged as."""
+        """Give a directory its turn; return its charge."""
         charge = charging(self._cpu_clock, self._timer)
         self._turn += 1
         directory.turn = self._turn

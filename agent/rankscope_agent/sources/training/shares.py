@@ -1,4 +1,4 @@
-"""Which ranks are forgotten first where there are too many: those of the job that has most."""
+"""Which ranks are dropped first if there are too many: those of the job with most of them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Rank = tuple[str, int]
 
 
 def forget_ranks(jobs: dict[str, JobTotals], open_ranks: Set[Rank], excess: int) -> None:
-    """Drop ranks without an open ring, those that ended first of the job that has most of them.
+    """Drop ranks without an open ring, of the job with most of them, those that ended first.
 
-    The job is one of the namespace that has most. A job that loses its last rank goes; of two jobs
-    with equally many, the one that ended first is charged.
+    The job is one of the namespace with most ranks. A job that loses its last rank is dropped; of
+    two jobs with equally many, the one that ended first is charged.
 
     Args:
-        jobs: what is known of each job; changed in place.
-        open_ranks: job and number of the ranks whose ring is open, which all stay.
-        excess: how many ranks too many there are.
+        jobs: what is known about each job; changed in place.
+        open_ranks: job and number of the ranks whose ring is open; all of them stay.
+        excess: how many ranks are too many.
     """
     closed = {
         job_id: [number for number in job.ranks if (job_id, number) not in open_ranks]
@@ -47,5 +47,5 @@ def forget_ranks(jobs: dict[str, JobTotals], open_ranks: Set[Rank], excess: int)
 
 
 def _last_seen(rank: RankTotals) -> int:
-    """Return when a rank's newest step began, or its process, in nanoseconds of Unix time."""
+    """Return when a rank's newest step or its process began, in nanoseconds of Unix time."""
     return rank.last.start_unix_ns if rank.last else rank.created_unix_ns

@@ -1,4 +1,4 @@
-"""Reads, on request, what the ranks on this node did beside steps."""
+"""Reads, on request, what the ranks on this node did besides steps."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class RingSpanSource:
     """Spans of a node; see `rankscope_agent.contract.model.SpanSource`.
 
     Args:
-        rings: where the rings are that they lie beside.
+        rings: where the rings of the spans are.
     """
 
     def __init__(self, rings: RingStepSource) -> None:
         self._rings = rings
 
     def spans(self, jobs: Jobs, since_unix_seconds: float) -> Iterator[SpanRow]:
-        """Yield spans that began since a moment, and those that are open; a bad file has none.
+        """Yield spans that began at or after a time or are still open; a bad file has none.
 
         Args:
-            jobs: whose.
+            jobs: the requested jobs.
             since_unix_seconds: spans that began earlier are left out, unless they are open.
         """
         for answer in self._rings.rings_of(jobs):
@@ -45,7 +45,7 @@ class RingSpanSource:
                     yield _row(answer.identity, span)
 
     def of_ring(self, answer: RingAnswer) -> Sequence[Span]:
-        """Return the spans beside a ring that was looked at, oldest first; a bad file has none."""
+        """Return the spans of a ring that has been read, oldest first; a bad file has none."""
         with suppress(OSError, RingError), self._rings.reopened(answer) as (directory, ring):
             descriptor = open_spans(directory, ring)
             if descriptor is not None:
@@ -62,7 +62,7 @@ def outcome(span: Span, *, alive: bool) -> str:
 
 
 def _row(identity: RankIdentity, span: Span) -> SpanRow:
-    """Lay out a span in the order of `SPAN_COLUMNS`."""
+    """Return a span in the order of `SPAN_COLUMNS`."""
     return (
         identity.job_id,
         identity.rank,

@@ -1,4 +1,4 @@
-"""Sums up what a rank did beside steps, across restarts of its process; no I/O, no clock."""
+"""Sums up what a rank did besides steps, across restarts of its process; no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from rankscope_agent.sources.training.spans import (
 from rankscope_agent.sources.training.starts import RENDEZVOUS
 
 MOST_REPEATED = 64
-"""Spans that a probe keeps for the ring that comes with the first step."""
+"""Spans that a probe keeps for the ring that is created with the first step."""
 
 SAVING = frozenset(("checkpoint_save", "checkpoint_staging"))
-"""What holds up steps to keep the state; what comes of a staged one is written beside them."""
+"""Kinds of spans that delay steps in order to save the state; the writing of a staged one is
+concurrent."""
 
 
 BLOCKING = ("evaluation", "compile")
-"""What holds up steps beside that."""
+"""Other kinds of spans that delay steps."""
 
 
 class SpanTotals:
-    """Checkpoints that a rank wrote and loaded so far, and what it is doing now.
+    """Checkpoints that a rank has written and loaded so far, and what it is doing now.
 
-    `last_success_unix_ns` and `last_write_ns` are of the newest one that succeeded, None before it.
-    `began_unix_ns` is when the oldest of the open spans of a kind began; `refused` loads failed;
-    `emergencies` are writes after SIGTERM, by outcome. `failed_unix_ns` and `refused_unix_ns` are
-    when a write and a load failed last, None before the first; `blocked_ns` is how long saving held
-    up steps, and `blocked_by_kind_ns` how long each kind of `BLOCKING` did.
+    `last_success_unix_ns` and `last_write_ns` are those of the newest successful one; None before
+    it. `began_unix_ns` is when the oldest open span of a kind began; `refused` is the number of
+    failed loads; `emergencies` are writes after SIGTERM, by outcome. `failed_unix_ns` and
+    `refused_unix_ns` are when a write and a load last failed; None before the first; `blocked_ns`
+    is how long saving has delayed steps, and `blocked_by_kind_ns` how long each kind of `BLOCKING`
+    has.
     """
 
     __slots__ = (
@@ -53,17 +55,17 @@ class SpanTotals:
         self.last_write_ns: int | None = None
         self.began_unix_ns: Mapping[str, int] = {}
         self._repeated: deque[tuple[int, int, int]] = deque(maxlen=MOST_REPEATED)
-        self._last_step = (0, 0)  # when its process's ring was made, and the step
+        self._last_step = (0, 0)  # creation time of its process's ring, and the step
 
     def add(self, ended: Iterable[Span], created_unix_ns: int) -> None:
-        """Add spans of a process that ended since the last time, interrupted ones included.
+        """Add spans of a process that ended since the previous call, including interrupted ones.
 
-        What is written to memory is no checkpoint that would survive, and a program that looks
-        for a checkpoint where there is none has loaded none.
+        A checkpoint in memory would not survive and does not count, and a program that looks for a
+        checkpoint where there is none has not loaded any.
 
         Args:
             ended: the spans.
-            created_unix_ns: when the process's ring was made.
+            created_unix_ns: when the process's ring was created.
         """
         for span in ended:
             if span.flags & (IN_MEMORY | NOT_THERE) or self._is_known(span):
@@ -81,9 +83,9 @@ class SpanTotals:
                     self.refused_unix_ns = max(self.refused_unix_ns or 0, span.end_unix_ns)
 
     def _is_known(self, span: Span) -> bool:
-        """Return True for a span that was there already: a process's next ring repeats the first.
+        """Return True for a span that is known already: a process's next ring repeats the first.
 
-        A probe makes one as soon as its rank has joined others, and another with the first step.
+        A probe creates one when its rank has joined others, and another with the first step.
         """
         key = span.start_unix_ns, span.seq, span.kind
         known = key in self._repeated
@@ -93,7 +95,7 @@ class SpanTotals:
     def last_success_step(self, created_unix_ns: int) -> int | None:
         """Return after which step of a process the newest checkpoint was; None before the first.
 
-        It is 0 where another process of the rank wrote it, whose steps had other numbers.
+        It is 0 if another process of the rank wrote it, whose steps were numbered differently.
         """
         if self.last_success_unix_ns is None:
             return None
@@ -101,9 +103,9 @@ class SpanTotals:
         return step if created == created_unix_ns and step != UNKNOWN_STEP else 0
 
     def note_open(self, still_open: Iterable[Span]) -> None:
-        """Take note of what the newest process is doing.
+        """Record what the newest process is doing.
 
-        Joining others is waiting for them, which excuses no rank from ending steps.
+        Joining others is waiting for them, which does not excuse a rank from ending steps.
         """
         began: dict[str, int] = {}
         for span in still_open:
@@ -130,5 +132,5 @@ class SpanTotals:
 
 
 def outcome_of(span: Span) -> str:
-    """Return how a span ended that is over: an open one was cut off."""
+    """Return the outcome of an ended span: an open one was cut off."""
     return "interrupted" if span.is_open else SPAN_OUTCOMES[span.outcome]

@@ -1,8 +1,8 @@
-"""What a probe marks beside steps: checkpoints, evaluations, compiling; bytes in, values out.
+"""What a probe marks besides steps: checkpoints, evaluations, compiling; bytes in, values out.
 
-The file lies beside the ring, `4242-99.span` for `4242-99.ring`; older probes make none, and older
-agents do not look for it. A slot is written when its span begins and again when it ends, so that
-one that is open now is seen. Nothing in it is believed before it has been checked.
+Spans are in a separate file, `4242-99.span` for `4242-99.ring`; older probes create none, and older
+agents do not look for it. A slot is written when its span begins and again when it ends, so that an
+open one is visible. Nothing in it is believed before it has been checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rankscope_agent.sources.training.format import (
 SUFFIX = ".span"
 MAGIC = b"RKSCSPAN"
 CAPACITY = 1024
-"""Slots, as every probe makes them: 64 KiB, which are read at one go."""
+"""Slots, as created by every probe: 64 KiB, which are read at once."""
 
 MAX_BYTES = 1 << 60
 """An exabyte: no file is that large."""
@@ -39,7 +39,7 @@ _SLOT = struct.Struct("<QqqqqIIHBBIII")
 
 
 class Span(NamedTuple):
-    """One slot; durations in nanoseconds, `NOT_MEASURED` where unknown or not over."""
+    """One slot; durations in nanoseconds, `NOT_MEASURED` if unknown or not over."""
 
     seq: int
     start_unix_ns: int
@@ -62,24 +62,24 @@ class Span(NamedTuple):
 
     @property
     def end_unix_ns(self) -> int:
-        """When it ended; of one that is open or was cut off, when it began."""
+        """When it ended; for one that is open or was cut off, when it began."""
         return self.start_unix_ns + max(self.duration_ns, 0)
 
     @property
     def is_open(self) -> bool:
-        """Return True if its end was not written."""
+        """Return True if its end has not been written."""
         return self.outcome == SPAN_OUTCOMES.index("open")
 
 
 def parse_spans(content: bytes) -> Sequence[Span]:
-    """Return the spans in a stretch of slots by their numbers, without what cannot be true."""
+    """Return the spans in consecutive slots by their numbers, without implausible ones."""
     whole = memoryview(content)[: len(content) // SLOT_SIZE * SLOT_SIZE]
     spans = map(Span._make, _SLOT.iter_unpack(whole))
     return sorted(span for slot, span in enumerate(spans) if _is_plausible(span, slot))
 
 
 def _is_plausible(span: Span, slot: int) -> bool:
-    """Return True for a whole slot of its place; kinds of newer probes are left out."""
+    """Return True for a complete slot at its own index; kinds of newer probes are left out."""
     return (
         0 < span.seq <= MAX_SEQ
         and (span.seq - 1) % CAPACITY == slot
@@ -95,10 +95,10 @@ def _is_plausible(span: Span, slot: int) -> bool:
 
 
 def open_spans(directory_descriptor: int, ring: OpenRing) -> int | None:
-    """Open the spans that lie beside a ring; None where there are none, as with older probes.
+    """Open the spans of a ring; return None if there are none, as with older probes.
 
     Raises:
-        RingError: they are none of this ring.
+        RingError: they do not belong to this ring.
     """
     return open_beside(directory_descriptor, ring, SUFFIX, MAGIC, CAPACITY)
 
@@ -116,10 +116,10 @@ class FollowedSpans:
         self.failure: RingError | None = None
 
     def look(self, *, alive: bool) -> tuple[Sequence[Span], Sequence[Span]]:
-        """Return the spans that ended since the last look, and those that are open.
+        """Return the spans that have ended since the previous call, and those that are open.
 
         Args:
-            alive: the process that writes them lives; if not, none is open any longer.
+            alive: whether the process that writes them is alive; if not, none is open any longer.
         """
         try:
             modified_ns = os.fstat(self._descriptor).st_mtime_ns
@@ -140,7 +140,7 @@ class FollowedSpans:
 
 
 def read_spans(descriptor: int) -> Sequence[Span]:
-    """Return what a file of spans holds now, oldest first.
+    """Return the current contents of a file of spans, oldest first.
 
     Raises:
         OSError: it cannot be read.

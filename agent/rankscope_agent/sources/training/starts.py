@@ -1,8 +1,8 @@
 """How long a job's ranks took to start, from their processes to their first step; pure.
 
-The start of a process is in its ring's header, in clock ticks since the node booted; when it met
-the others is a span of its probe (`init_process_group`; probes before it mark none); the first
-record begins where the first step ended.
+The start of a process is in its ring's header, in clock ticks since the node booted; joining the
+others is a span of its probe (`init_process_group`; older probes mark none); the first record
+begins where the first step ended.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ TICKS = os.sysconf("SC_CLK_TCK")
 RENDEZVOUS = "rendezvous"
 
 SLACK_SECONDS = 2.0
-"""By which a process may seem to start too early or too late: containers' times are whole seconds.
-A process of a virtual machine within the node counts ticks from that machine's own boot."""
+"""How much too early or too late a process may seem to start: containers' times are in whole
+seconds. A process of a virtual machine within the node counts ticks from that machine's own
+boot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is known of the container that a rank runs in; None where it is not.
+    """What is known about the container of a rank; None if unknown.
 
     Args:
         pod_created: Unix time at which its pod was created.
@@ -39,9 +40,9 @@ class Surroundings:
 
 
 class RankStart:
-    """How one process of a rank started; times in Unix nanoseconds, None before they come.
+    """How one process of a rank started; times in Unix nanoseconds, None before they occur.
 
-    `began` is in seconds, by the node's clock at the first look: later it may have been set.
+    `began` is in seconds, by the node's clock at the first reading: it may have been set later.
     """
 
     __slots__ = ("_process", "began", "created_unix_ns", "first_step", "joined", "joining")
@@ -64,15 +65,15 @@ class RankStart:
         ended: Iterable[Span],
         boot: Callable[[], float],
     ) -> None:
-        """Take what the ring of the rank's newest process says by now.
+        """Record what the ring of the rank's newest process shows by now.
 
-        A process may have several rings, of which a later one need not hold the first spans.
+        A process may have several rings, of which a later one need not contain the first spans.
 
         Args:
             header: of the ring.
-            first_step: Unix time in nanoseconds at which its first step ended, where it says so.
-            ended: spans that ended since the last time.
-            boot: says when the node booted, in Unix seconds.
+            first_step: Unix time in nanoseconds at which its first step ended, if shown.
+            ended: spans that have ended since the previous call.
+            boot: returns when the node booted, in Unix seconds.
         """
         process = (header.pid, header.process_start_ticks)
         if process != self._process:
@@ -89,18 +90,18 @@ class RankStart:
                     self.joined = max(self.joined or 0, first + span.duration_ns)
 
     def _is_late(self, span: Span) -> bool:
-        """Return True for a rank that leaves the others and joins them anew while it trains."""
+        """Return True for a rank that leaves the others and joins them again while it trains."""
         return self.first_step is not None and span.start_unix_ns > self.first_step
 
 
 def samples(
     job_id: str, starts: Sequence[tuple[RankIdentity, RankStart, Surroundings]]
 ) -> Iterator[Sample]:
-    """Yield how long each phase took for the slowest rank; phases that last for one are left out.
+    """Yield how long each phase took for the slowest rank; unfinished phases are left out.
 
     Args:
         job_id: of the job.
-        starts: of its ranks on this node; those that ended count only where none lives.
+        starts: of its ranks on this node; ended ones count only if none is alive.
     """
     living = [one for one in starts if one[0].alive] or starts
     found = [_phases(*one) for one in living]
@@ -115,7 +116,7 @@ def samples(
 
 
 def _began(start: RankStart, around: Surroundings) -> float | None:
-    """Return the Unix time at which a process started, None where that cannot be."""
+    """Return the Unix time at which a process started; None if implausible."""
     earliest = (around.pod_created or 0.0) - SLACK_SECONDS
     latest = start.created_unix_ns / NS + SLACK_SECONDS
     known = start.began is not None and earliest <= start.began <= latest
@@ -123,7 +124,7 @@ def _began(start: RankStart, around: Surroundings) -> float | None:
 
 
 def _phases(identity: RankIdentity, start: RankStart, around: Surroundings) -> Mapping[str, float]:
-    """Return the seconds of the phases that are over, by name, in their order."""
+    """Return the seconds of the phases that are over, by name, in order."""
     began, phases = _began(start, around), dict[str, float]()
     joining, joined = _seconds(start.joining), _seconds(start.joined)
     alone = identity.world_size in {None, 1} and joining is None

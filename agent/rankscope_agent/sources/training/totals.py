@@ -1,6 +1,6 @@
 """Sums the step records of a node's ranks across process restarts; no I/O, no clock.
 
-Sums are whole nanoseconds, so that they do not drift however long a job runs.
+Sums are in whole nanoseconds, so that they do not drift however long a job runs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rankscope_agent.sources.training.starts import RankStart
 NS = 10**9
 
 BUCKETS_SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0)
-"""Eleven bounds and +Inf: from a small model's 5 ms to the two minutes of a very large one's step
-or of a checkpoint, closest to one another at 50 ms to 2.5 s, where most training steps lie."""
+"""Eleven bounds and +Inf: from a small model's 5 ms to two minutes for a step of a very large one
+or a checkpoint, closest together at 50 ms to 2.5 s, where most training steps are."""
 
 _BUCKETS_NS = tuple(round(bound * NS) for bound in BUCKETS_SECONDS)
 
@@ -36,13 +36,13 @@ class Histogram:
         self._sum_ns = 0
 
     def observe(self, durations_ns: Sequence[int]) -> None:
-        """Count durations that were measured."""
+        """Count measured durations."""
         for duration_ns in durations_ns:
             self._counts[bisect_left(_BUCKETS_NS, duration_ns)] += 1
         self._sum_ns += sum(durations_ns)
 
     def value(self) -> HistogramValue:
-        """Return the counts as Prometheus wants them."""
+        """Return the counts as Prometheus expects them."""
         buckets, total = [], 0
         for bound, count in zip(BUCKETS_SECONDS, self._counts, strict=False):
             total += count
@@ -51,10 +51,10 @@ class Histogram:
 
 
 class RankTotals:
-    """What one rank of a job did so far; totals are None until something was measured.
+    """The totals of one rank of a job; None until something has been measured.
 
-    `identity`, `alive`, `ended_unix_seconds`, `last` and `start` are of the rank's newest process,
-    totals of all. `spans` and `signals` are None where none of its probes keeps any.
+    `identity`, `alive`, `ended_unix_seconds`, `last` and `start` are those of the rank's newest
+    process, totals those of all. `spans` and `signals` are None if none of its probes keeps any.
     `shared_unix_ns` is when it last wrote a checkpoint file that another rank wrote as well.
     """
 
@@ -104,7 +104,7 @@ class RankTotals:
         self.shared_unix_ns: int | None = None
 
     def identify(self, identity: RankIdentity, created_unix_ns: int) -> None:
-        """Take over a process's identity, unless the one known is newer."""
+        """Take over a process's identity, unless the known one is newer."""
         if created_unix_ns > self.created_unix_ns:
             self.created_unix_ns = created_unix_ns
             self.ended_unix_seconds = None
@@ -114,7 +114,7 @@ class RankTotals:
             self.alive = identity.alive
 
     def add(self, records: Sequence[StepRecord], created_unix_ns: int) -> None:
-        """Add records of one process, in their order.
+        """Add records of one process, in order.
 
         Compute and sync of steps between samples are those of the newest sample.
         """
@@ -136,20 +136,20 @@ class RankTotals:
 
 
 def _counted(records: Sequence[StepRecord]) -> Sequence[int]:
-    """Return how many samples records have, of those that know."""
+    """Return the total samples of records, as far as known."""
     return [record.samples for record in records if record.samples != UNKNOWN_SAMPLES]
 
 
 def _plus(total: int | None, values: Sequence[int]) -> int | None:
-    """Add the values that were measured."""
+    """Add the measured values."""
     measured = [value for value in values if value != NOT_MEASURED]
     return (total or 0) + sum(measured) if measured else total
 
 
 class JobTotals:
-    """The ranks of a job on this node, in however many replica groups, and their steps together.
+    """The ranks of a job on this node, in any number of replica groups, and their steps together.
 
-    `active_unix_seconds` is when one of its processes last was alive, as far as is known.
+    `active_unix_seconds` is when one of its processes was last known to be alive.
     """
 
     __slots__ = (
@@ -166,7 +166,7 @@ class JobTotals:
         self.replica_groups = 1
 
     def rank(self, identity: RankIdentity, created_unix_ns: int) -> RankTotals:
-        """Return the totals of a rank, new ones if it was not known."""
+        """Return the totals of a rank, new ones if it is unknown."""
         totals = self.ranks.get(identity.rank)
         if totals is None:
             totals = self.ranks[identity.rank] = RankTotals(identity, created_unix_ns)
@@ -174,13 +174,13 @@ class JobTotals:
         return totals
 
     def present(self) -> Sequence[tuple[int, RankTotals]]:
-        """Return the ranks that the job has by its newest process; others left when it shrank."""
+        """Return the ranks of the job by its newest process; others left when it shrank."""
         newest = max(self.ranks.values(), key=lambda rank: rank.created_unix_ns, default=None)
         size = newest.identity.world_size if newest else None
         return [(n, rank) for n, rank in self.ranks.items() if not rank.identity.left(size)]
 
     def observe(self, records: Sequence[StepRecord]) -> None:
-        """Count steps of any of the ranks together, those of ranks that leave later included."""
+        """Count steps of any of the ranks, including those of ranks that leave later."""
         self.latency.observe([record.step_ns for record in records])
         self.sync.observe([record.sync_ns for record in records if record.sync_ns != NOT_MEASURED])
         self.samples = _plus(self.samples, _counted(records))

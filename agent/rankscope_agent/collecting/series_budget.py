@@ -15,19 +15,19 @@ from rankscope_agent.contract.sources import SOURCES, SUMMARY_IMPORTANCE
 HISTOGRAM_EXTRA_SERIES = 3  # the +Inf bucket, _count and _sum
 
 FAIR_JOBS, FAIR_PODS, FAIR_RANKS = 8, 8, 8
-"""Jobs, and ranks of each, that come before further ones: those of an ordinary node, a job on every
-GPU or one on all. They and what is the node's own fit on a page of 2,000 series, so that no pod,
-whatever ranks it makes up, keeps GPUs, errors or the jobs that were there before off the page. Of
-each namespace one counts before any second one, so that a namespace of many jobs, or of many pods
-that log, costs itself the later ones, and no job of another, however late that comes."""
+"""Jobs, and ranks of each, that precede further ones: those of an ordinary node, with a job on
+every GPU or one on all. Together with the node's own series they fit on a page of 2,000 series, so
+that no pod, whatever ranks it makes up, displaces GPUs, errors or earlier jobs. Each namespace gets
+one job before any gets a second one, so that a namespace of many jobs, or of many pods that log,
+only displaces its own later ones, and no other's job, however late that one arrives."""
 
 RESOURCE = "resource"
-"""Label of what the kubelet gave a container, of which there is no more than a node has: such
-series never wait, whosever the container is."""
+"""Label of what the kubelet gave a container, which is limited to what a node has: such series
+never wait, whoever owns the container."""
 
 
 def _importance() -> Mapping[str, int]:
-    """Number the families: within a source they stand in the order of the catalogue."""
+    """Number the families: within a source they are in the order of the catalogue."""
     ranked = [(source.importance, source.metrics) for source in SOURCES]
     ranked.append((SUMMARY_IMPORTANCE, (summary,)))
     named = (
@@ -43,11 +43,11 @@ IMPORTANCE = _importance()
 
 @dataclass(frozen=True, slots=True)
 class Budgeted:
-    """What of a snapshot goes on the page.
+    """The part of a snapshot that fits on the page.
 
     Args:
         samples: in the order in which collectors yielded them.
-        dropped: series left off, by collector.
+        dropped: number of series left off, by collector.
     """
 
     samples: tuple[Sample, ...]
@@ -57,13 +57,13 @@ class Budgeted:
 def within_budget(scrapes: Sequence[Scrape], most: int | None) -> Budgeted:
     """Choose what fits, by family.
 
-    Of one family, the later samples are left off; of the less important ones, all. So which series
-    are there does not change from page to page as values do. What a namespace has of more jobs than
-    others, or of more pods or ranks than a node runs, comes after everything else.
+    Of one family, the later samples are left off; of less important families, all. So the selection
+    does not change from page to page as values do. What a namespace has of more jobs than others,
+    or of more pods or ranks than a node runs, comes last.
 
     Args:
         scrapes: of all collectors.
-        most: series that fit, None for any number.
+        most: number of series that fit; None for any number.
     """
     samples = tuple(sample for scrape in scrapes for sample in scrape.samples)
     sizes = [series_of(sample) for sample in samples]
@@ -78,14 +78,14 @@ def within_budget(scrapes: Sequence[Scrape], most: int | None) -> Budgeted:
 
 
 def series_of(sample: Sample) -> int:
-    """Count the series that a sample becomes on the page."""
+    """Return the number of series that a sample becomes on the page."""
     if isinstance(sample.value, HistogramValue):
         return len(sample.value.buckets) + HISTOGRAM_EXTRA_SERIES
     return 1
 
 
 def _chosen(samples: Sequence[Sample], sizes: Sequence[int], left: int) -> set[int]:
-    """Return the places of what is kept; once one does not fit, nothing further does."""
+    """Return the indices of kept samples; after the first that does not fit, none is kept."""
     turns = _turns(samples)
     order = sorted(
         range(len(samples)),
@@ -102,12 +102,12 @@ def _chosen(samples: Sequence[Sample], sizes: Sequence[int], left: int) -> set[i
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """Whose a series is, all empty where it is the node's own.
+    """The owner of a series; all empty if it is the node's own.
 
     Args:
         namespace: of the job or pod; empty outside of Kubernetes.
-        job: its name, empty for what is of a pod.
-        pod: its name, empty for what is of a job.
+        job: its name; empty for series of a pod.
+        pod: its name; empty for series of a job.
         rank: of the job.
     """
 
@@ -125,7 +125,7 @@ class _Places:
         self._pods: dict[str, dict[str, int]] = defaultdict(dict)
 
     def see(self, owner: _Owner) -> None:
-        """Give an owner its place, behind those that have one."""
+        """Number an owner, after those that have a number."""
         if owner.job:
             ranks = self._jobs[owner.namespace].setdefault(owner.job, {})
             if owner.rank:
@@ -134,7 +134,7 @@ class _Places:
             self._pods[owner.namespace].setdefault(owner.pod, 0)
 
     def turns(self) -> Callable[[_Owner], int]:
-        """Return what tells how many turns an owner that was seen has to wait."""
+        """Return a function that returns how many turns an owner has to wait."""
         jobs, pods = _numbered(self._jobs), _numbered(self._pods)
 
         def turn(owner: _Owner) -> int:
@@ -161,9 +161,9 @@ NODE = _Owner()
 
 
 def _turns(samples: Sequence[Sample]) -> list[int]:
-    """Return of each sample how many turns it has to wait; the node's own has none.
+    """Return how many turns each sample has to wait; the node's own wait for none.
 
-    Jobs stand in the order in which the training collector first saw them; the order of others
+    Jobs are in the order in which the training collector first saw them; the order of others
     follows from names, which the owner of a job chooses.
     """
     owners = [_owner(sample) for sample in samples]
@@ -178,7 +178,7 @@ def _turns(samples: Sequence[Sample]) -> list[int]:
 
 
 def _owner(sample: Sample) -> _Owner:
-    """Return whose a series is."""
+    """Return the owner of a series."""
     labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
     job, pod = labels.get("job_id", ""), labels.get("pod_name", "")
     if RESOURCE in labels:

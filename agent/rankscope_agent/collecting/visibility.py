@@ -1,7 +1,7 @@
 """Parts of a node that working collectors cannot see because of where the agent runs.
 
-A collector without any source says so itself. One that has the rest of its sources succeeds, and
-a page alone does not show what is missing from it.
+A collector without any source reports that itself. One that has the rest of its sources succeeds,
+and the page alone does not show what is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rankscope_agent.sources.pid_namespace import shows_node_processes
 def unseen_parts(
     procfs: Path, sysfs: Path, collectors: Collection[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return by collector what it does not see, with the component that brings it.
+    """Return by collector what it does not see, with the component that would provide it.
 
     Args:
         procfs: the procfs that the agent reads.
@@ -40,7 +40,7 @@ def _network(procfs: Path, sysfs: Path) -> list[str]:
         )
     if not in_node_network(procfs, sysfs):
         lines.append(
-            "drivers' statistics, PFC pauses and link events: the agent is in a network of its own"
+            "drivers' statistics, PFC pauses and link events: the agent is in its own network"
             " (takes hostNetwork: component host-network)"
         )
     return lines

@@ -1,4 +1,4 @@
-"""The agent's answer on each path; transport is the server's concern."""
+"""The agent's answers on each path; the server takes care of transport."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from rankscope_agent.web.content_coding import accepts, accepts_gzip
 from rankscope_agent.web.routes import HTML_TYPE, JSON_TYPE, Request, Response, Route, sentence
 
 AFTER, SHARD = "after", shards.PARAMETER
-"""Parameters by which a reader names the rings that it follows, and the share of jobs."""
+"""Parameters by which a reader names the rings that it follows, and its shard of jobs."""
 
 
 class Api:
-    """The agent's paths over its registry of collectors and its source of step records."""
+    """The agent's paths for its registry of collectors and its source of step records."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Api:
         }
 
     def metrics(self, request: Request) -> Response:
-        """Give the page for Prometheus, in the format and coding asked for."""
+        """Return the page for Prometheus, in the requested format and coding."""
         form = choose_format(request.accept)
         gzipped = accepts_gzip(request.accept_encoding)
         page = self._pages.page(self._registry.snapshot(), form, gzipped=gzipped)
@@ -99,12 +99,12 @@ class Api:
         return Response(200, form.content_type, page, headers)
 
     def healthz(self, request: Request) -> Response:
-        """Return what the agent sees and what it does not see, and why.
+        """Return what the agent sees, what it does not see, and why.
 
-        The status is 200 as long as the agent can do its work: collectors without their source
-        are listed, and restarting the agent would not bring the source back. 503 means that a
-        collector's thread has ended, which only a restart repairs. Reasons may quote names of jobs,
-        pods and files, and are only for those who may see pages.
+        The status is 200 as long as the agent can do its work: collectors without their source are
+        listed, but restarting the agent would not provide the source. 503 means that a collector's
+        thread has ended, which only a restart repairs. Reasons may quote names of jobs, pods and
+        files, and are only shown to those who may see pages.
         """
         states = self._registry.states()
         broken = [state.name for state in states if not state.scheduled]
@@ -128,8 +128,8 @@ class Api:
     def readyz(self, request: Request) -> Response:
         """Return whether every enabled collector has ended a run or passed its deadline.
 
-        What is not seen is named with what would bring it to those who may see pages, and is no
-        reason not to be ready.
+        What is not seen is listed, along with what would provide it, for those who may see pages;
+        the agent is ready all the same.
         """
         states = self._registry.states()
         waiting = [state.name for state in states if state.scrape is None]
@@ -150,7 +150,7 @@ class Api:
         return sentence(200, "\n".join(lines))
 
     def landing(self, request: Request) -> Response:
-        """Give the page for people."""
+        """Return the page for people."""
         page = landing_page(self._node, __version__, self._registry.states())
         # Nothing on the page needs a script or another origin, so none is allowed.
         policy = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
@@ -170,8 +170,8 @@ class Api:
     def step_records(self, request: Request) -> Response:
         """Stream the records of steps that started at or after `since`, of one job or all.
 
-        As JSON, or as blocks of columns for readers that accept them: these name in `after` what
-        they have.
+        The format is JSON, or blocks of columns for readers that accept them and list in `after`
+        what they have.
         """
         wanted = _jobs_since(request, AFTER)
         if isinstance(wanted, Response):
@@ -195,7 +195,7 @@ class Api:
         return self._streamed(self._steps.starts(*wanted))
 
     def span_records(self, request: Request) -> Response:
-        """Stream what ranks did beside steps, since `since` or still, of one job or all."""
+        """Stream what ranks did besides steps, since `since` or still, of one job or all."""
         wanted = _jobs_since(request)
         if isinstance(wanted, Response):
             return wanted
@@ -207,13 +207,13 @@ class Api:
         self, found: Iterable[StepRow], left_out: Sequence[LeftOut] | None = None
     ) -> Response:
         rows = iter(found)
-        # Fetched before the status line is sent, while a failure can still become one.
+        # Fetched before the status line is sent, while a failure can still determine it.
         first = tuple(itertools.islice(rows, 1))
         pieces = steps_json(itertools.chain(first, rows), self._node, left_out=left_out)
         return Response(200, JSON_TYPE, pieces, compress=True)
 
     def stalled_ranks(self, request: Request) -> Response:
-        """Say where the ranks stand that end no steps, of one job or all."""
+        """Return the state of the ranks that end no steps, of one job or all."""
         if not set(request.query) <= {"job"}:
             return sentence(400, "Unknown query parameter; this path takes job.")
         job = request.query.get("job", [""])[0]
@@ -232,7 +232,7 @@ class Api:
 
 
 def _versioned(answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
-    """Have answers state the version of the API, by which readers know whether to trust them."""
+    """Make answers state the API version, by which readers know whether they are compatible."""
     version = (api_version.HEADER, str(api_version.API_VERSION))
 
     def versioned(request: Request) -> Response:

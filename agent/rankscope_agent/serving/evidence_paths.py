@@ -1,4 +1,4 @@
-"""The paths by which evidence of jobs that stand is read: what is known now, and what was kept."""
+"""The paths for evidence of stalled jobs: what is known now, and what was saved."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from rankscope_agent.sources.evidence.look import PARTS, NodeEvidence
 from rankscope_agent.web.routes import Request, Response, sentence
 
 SHOWN = ("id", "job_id", "since_unix_seconds", "taken_unix_seconds")
-"""What a list says of each piece of evidence that was kept."""
+"""What a list contains about each saved piece of evidence."""
 
 
 class EvidencePaths:
-    """Answers both paths; what an agent does not have is an empty answer.
+    """Answers both paths; if an agent has nothing, the answer is empty.
 
     Args:
         node: name of this node.
         evidence: what the node knows now.
-        kept: what was kept.
+        kept: what was saved.
     """
 
     def __init__(self, node: str, evidence: NodeEvidence | None, kept: KeptEvidence | None) -> None:
@@ -26,7 +26,7 @@ class EvidencePaths:
         self._kept = kept
 
     def part(self, request: Request) -> Response:
-        """Give one part of what is known of one job; each path of its own, so that none waits."""
+        """Return one part of the evidence about one job; separate requests, so that none waits."""
         job, wanted = (request.query.get(name, [""])[0] for name in ("job", "part"))
         part = next((name for name in PARTS if name == wanted), None)
         if set(request.query) != {"job", "part"} or not job or part is None:
@@ -35,7 +35,7 @@ class EvidencePaths:
         return json_response({"node": self._node, **known}, in_one_line=True)
 
     def hangs(self, request: Request) -> Response:
-        """List what was kept, of one job or all, or give the evidence with an id."""
+        """List what was saved, of one job or all, or return the evidence with an id."""
         if not set(request.query) <= {"job", "id"}:
             return sentence(400, "Unknown query parameter; this path takes job and id.")
         job, name = (request.query.get(one, [""])[0] for one in ("job", "id"))

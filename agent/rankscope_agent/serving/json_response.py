@@ -11,11 +11,11 @@ from rankscope_agent.web.routes import JSON_TYPE, Response
 
 
 def json_response(body: Mapping[str, Any], *, in_one_line: bool = False) -> Response:
-    """Return an object as an answer; what is not finite, which JSON does not have, is null.
+    """Return an object as an answer; values that are not finite, which JSON lacks, become null.
 
     Args:
         body: the object.
-        in_one_line: as programs read it alone: indenting takes twenty times as long.
+        in_one_line: for answers that only programs read: indenting takes twenty times as long.
     """
     indent = None if in_one_line else 1
     try:

@@ -1,4 +1,4 @@
-"""Puts together what keeps the evidence of jobs that stand, in a thread of its own."""
+"""Assembles what saves the evidence of stalled jobs, in a separate thread."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rankscope_agent.sources.training.span_source import RingSpanSource
 
 
 class Keeping:
-    """What a node knows of jobs that stand, and what is kept of it.
+    """What a node knows about stalled jobs, and what is saved of it.
 
     Args:
         config: the agent's settings.
-        registry: its collectors, whose page is kept too.
+        registry: its collectors, whose page is saved too.
         rings: the node's rings.
     """
 
@@ -39,9 +39,9 @@ class Keeping:
         self._thread = threading.Thread(target=self._keeper.run, name="hangs", daemon=True)
 
     def start(self) -> None:
-        """Begin to look for jobs that stand."""
+        """Start looking for stalled jobs."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End it; what is being taken then is lost."""
+        """Stop; evidence that is being collected is lost."""
         self._keeper.stop()

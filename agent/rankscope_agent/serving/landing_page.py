@@ -39,7 +39,7 @@ a { color: #0757ba; } .ok { color: #116329; } .failed { color: #a40e26; font-wei
 
 
 def landing_page(node: str, version: str, states: Sequence[CollectorState]) -> str:
-    """Write the page: links, and every collector with its state in words."""
+    """Return the page: links, and every collector with its state in words."""
     title = f"Rankscope agent on {html.escape(node)}"
     links = "".join(f'<li><a href="{path}">{path}</a>: {what}</li>' for path, what in LINKS)
     rows = "".join(_row(state) for state in states)

@@ -12,12 +12,12 @@ from datetime import datetime, timezone
 from typing import TextIO
 
 REPEAT_SECONDS = 60.0
-"""A failure that stays the same is logged once a minute: collectors run every second, and a line
-each would fill a node's disk with 86,400 of them a day."""
+"""A persistent failure is logged once a minute: collectors run every second, and a line each time
+would fill a node's disk with 86,400 of them a day."""
 
 MAX_REMEMBERED = 256
-"""Failure texts remembered at once: some ten for each collector. A failure whose text changes all
-the time is held back once this many were logged within `REPEAT_SECONDS`."""
+"""Failure texts remembered: some ten per collector. A failure whose text keeps changing is
+suppressed once this many were logged within `REPEAT_SECONDS`."""
 
 MAX_FIELD_CHARACTERS = 16_384
 """Length of a field: enough for a traceback of a hundred frames, not for a file that it quotes."""
@@ -27,10 +27,10 @@ _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
 class RepeatFilter(logging.Filter):
-    """Lets a collector's failure through when it is new, and then once a minute.
+    """Passes a collector's failure when it is new, and then once a minute.
 
-    It looks only at records that carry `collector` and `failure`. Texts that differ in their
-    numbers alone are the same, so that a growing duration makes no new line.
+    It only affects records that carry `collector` and `failure`. Texts that differ only in numbers
+    are equal, so that an increasing duration does not add lines.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -55,7 +55,7 @@ class RepeatFilter(logging.Filter):
 
 
 class LineFormatter(logging.Formatter):
-    """Writes a record as `time=... level=... logger=... msg="..."`, a traceback as a last field."""
+    """Formats a record as `time=... level=... logger=... msg="..."` and a field for a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record as one line."""
@@ -74,12 +74,12 @@ class LineFormatter(logging.Formatter):
 
 
 def _quoted(text: str) -> str:
-    """Quote a value that is more than one plain word; line ends and controls become escapes."""
+    """Quote a value unless it is one plain word; line ends and controls become escapes."""
     return text if _PLAIN.fullmatch(text) and text.isprintable() else json.dumps(text)
 
 
 def set_up(level: str, stream: TextIO | None = None) -> None:
-    """Send the process' log to a stream, stderr if none is given, replacing earlier handlers."""
+    """Send the process's log to a stream, by default stderr, replacing earlier handlers."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(LineFormatter())
     handler.addFilter(RepeatFilter())

@@ -1,4 +1,4 @@
-"""Writes step records as blocks of columns, in bounded memory; the form is that of the contract."""
+"""Writes step records as blocks of columns, in bounded memory; the contract defines the format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMING_AT = STEP_COLUMNS.index("timing_source")
 TIMING_INDEXES = {name: float(index) for index, name in enumerate(form.TIMING_SOURCES)}
 
 Indexed = tuple[int, StepRow]
-"""The place of a row's ring, and the row."""
+"""The index of a row's ring, and the row."""
 
 
 def steps_blocks(found: FreshSteps, node: str, max_rows: int = MAX_STEP_ROWS) -> Iterator[bytes]:
@@ -34,8 +34,8 @@ def steps_blocks(found: FreshSteps, node: str, max_rows: int = MAX_STEP_ROWS) ->
     Args:
         found: rings and their records.
         node: of the agent.
-        max_rows: rows of the answer; where there are more its tail says that it is truncated, and
-            cursors stay where they got to.
+        max_rows: rows of the answer; if there are more, its tail says that it is truncated, and
+            cursors stay where they are.
     """
     yield _head(found.rings, node)
     behind = [ring.next_number for ring in found.rings]
@@ -73,7 +73,7 @@ def _ring(ring: RingHead) -> dict[str, object]:
 
 
 def _block(rows: Sequence[Indexed]) -> bytes:
-    """Return rows column by column."""
+    """Return rows as columns."""
     records = [row for _, row in rows]
     columns = [
         [float(ring) for ring, _ in rows],

@@ -29,16 +29,16 @@ def steps_json(
 ) -> Iterator[bytes]:
     """Yield the pieces of `{"node", "columns", "rows", "left_out", "truncated"}`.
 
-    Not-measured values, NaN and infinities become null. What comes last is known last: `truncated`
-    says that there were more than `max_rows` rows.
+    Unmeasured values, NaN and infinities become null. What is known last comes last: `truncated`
+    states that there were more than `max_rows` rows.
 
     Args:
         rows: in the order of the columns.
         node: name of this node.
         max_rows: how many of them are written.
         columns: their names.
-        left_out: what grows, while rows are read, by those ranks of which there is more; None
-            where that is not counted.
+        left_out: grows, while rows are read, by the ranks of which there are more; None if that is
+            not counted.
     """
     header = _compact({"node": node, "columns": columns})
     yield f'{header[:-1]},"rows":['.encode()
@@ -57,16 +57,16 @@ def _compact(value: Mapping[str, Any]) -> str:
 
 
 def _batch_json(batch: list[StepRow | SpanRow]) -> str:
-    """Write rows without the enclosing brackets."""
+    """Return rows without the enclosing brackets."""
     try:
         text = json.dumps(batch, separators=(",", ":"), allow_nan=False)
-    except ValueError:  # raised for NaN and infinities, which JSON does not have
+    except ValueError:  # raised for NaN and infinities, which JSON lacks
         text = json.dumps(finite(batch), separators=(",", ":"), allow_nan=False)
     return text[1:-1]
 
 
 def finite(value: Any) -> Any:
-    """Return a value with null in the place of each number that JSON does not have."""
+    """Return a value with null in place of each number that JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

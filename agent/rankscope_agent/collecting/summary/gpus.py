@@ -11,12 +11,12 @@ from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import Metric, Sample
 
 Gpu = tuple[str, ...]
-"""Index, uuid and PCI address: the labels that every series of a GPU begins with."""
+"""Index, uuid and PCI address: the labels with which every series of a GPU begins."""
 
 LOAD_SECONDS = 300.0
 LOADED = 0.5
-"""GPUs that rest are allowed to be slow, and lower their PCIe generation; what ran kernels half of
-the last five minutes is at work."""
+"""Idle GPUs may be slow, and lower their PCIe generation; a GPU that ran kernels for half of the
+last five minutes is busy."""
 
 ERROR_SECONDS = 900.0
 SCOPES = ("aggregate", "volatile")
@@ -29,7 +29,7 @@ STATES: Mapping[str, Metric] = {
     "row_remap_failure": gpus.GPU_REMAP_FAILURE,
     "sram_threshold": gpus.GPU_SRAM_THRESHOLD,
 }
-"""Conditions that a series of their own says by being 1."""
+"""Conditions that have their own series, whose value is then 1."""
 
 THERMAL = "thermal_slowdown"
 THERMAL_REASONS = ("hw_thermal_slowdown", "sw_thermal_slowdown")
@@ -48,19 +48,20 @@ class GpuSummary:
         self._seen: set[tuple[Gpu, str]] = set()
 
     def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
-        """Take what GPUs say now, and yield what is out of order."""
+        """Process the current samples of GPUs, and yield what is out of order."""
         self._look(readings, now)
         known = {labels[: len(gpus.GPU)] for labels, _ in readings.of(gpus.GPU_INFO)}
         active = set(self._active(readings))
         self._seen |= active
-        # A GPU that is not there any longer is not in order either: nothing is known of it.
+        # A GPU that is gone is not in order either: nothing is known about it.
         self._seen = {one for one in self._seen if one in active or one[0] in known}
         for one in sorted(self._seen):
             device, condition = one
             yield Sample(metrics.GPU_CONDITION, (*device, condition), float(one in active))
         yield from self._ratios(readings)
         for device in {labels[: len(gpus.GPU)] for labels, _ in readings.of(gpus.GPU_ECC_ERRORS)}:
-            # One error may be counted in both: for the GPU's life, and since its driver came.
+            # One error may be counted in both: since the GPU was made, and since its driver was
+            # loaded.
             errors = max(self._uncorrected.increase((*device, scope), now) for scope in SCOPES)
             if errors:
                 yield Sample(metrics.GPU_RECENT_UNCORRECTED, device, errors)

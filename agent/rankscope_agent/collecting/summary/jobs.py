@@ -1,4 +1,4 @@
-"""The ranks and GPUs of each job on this node, summed up; no state, no clock."""
+"""The totals of ranks and GPUs of each job on this node; no state, no clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rank = tuple[str, ...]
 
 
 def job_samples(readings: Readings) -> Iterator[Sample]:
-    """Yield what is known of jobs and of their pods."""
+    """Yield the series of jobs and of their pods."""
     jobs_of_pods = dict(_jobs_of_pods(readings))
     for (uid, namespace, name), job_id in jobs_of_pods.items():
         yield metrics.POD_JOB_INFO.sample(
@@ -34,9 +34,9 @@ def job_samples(readings: Readings) -> Iterator[Sample]:
 
 
 def _jobs_of_pods(readings: Readings) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Yield uid, namespace and name of pods with their jobs; what ranks say comes last, and wins.
+    """Yield uid, namespace and name of pods with their jobs; ranks come last and take precedence.
 
-    Who only holds a GPU has no uid here.
+    Whoever only holds a GPU has no uid here.
     """
     ranks = [labels for labels, _ in readings.described(training.RANK_INFO) if labels["pod_name"]]
     known = {(labels["pod_namespace"], labels["pod_name"]) for labels in ranks}
@@ -66,7 +66,7 @@ def _ranks(readings: Readings) -> Iterator[Sample]:
 
 
 def _world_sizes(readings: Readings, alive: Collection[Rank]) -> Mapping[str, int]:
-    """Return how many ranks jobs have: that of live ranks, as ended ones belong to the past."""
+    """Return the size of jobs: that of live ranks, because ended ones belong to the past."""
     sizes: dict[str, int] = {}
     for labels, _ in readings.described(training.RANK_INFO):
         job_id, size = labels["job_id"], labels["world_size"]
@@ -78,9 +78,9 @@ def _world_sizes(readings: Readings, alive: Collection[Rank]) -> Mapping[str, in
 def _busy_by_stage(
     readings: Readings, alive: Collection[Rank]
 ) -> Mapping[tuple[str, str], Mapping[Rank, float]]:
-    """Return what each live rank needed itself in its newest step, by job and pipeline stage.
+    """Return each live rank's own time in its newest step, by job and pipeline stage.
 
-    What ended ranks did last stays on the page for a while, and does not count.
+    The last steps of ended ranks stay on the page for a while, but do not count.
     """
     stages = {
         (labels["job_id"], labels["rank"]): labels["pp_stage"]
@@ -110,7 +110,7 @@ def _gpus(readings: Readings) -> Iterator[Sample]:
 
 def _environments(readings: Readings) -> Iterator[Sample]:
     found = readings.described(pods.RANK_ENVIRONMENT_INFO)
-    # Of one job there are gone than it has ranks here.
+    # More ranks of a job are gone than it has on this node.
     for job_id, value in dict.fromkeys((one["job_id"], one["hash"]) for one, _ in found):
         yield metrics.JOB_ENVIRONMENT_INFO.sample(1, job_id=job_id, hash=value)
 

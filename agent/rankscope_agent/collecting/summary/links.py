@@ -17,10 +17,10 @@ FLAP_SECONDS = 1800.0
 TRAFFIC_SECONDS = 300.0
 
 BUSY = 0.5
-"""Ports that are worth a series; they are called full far above it."""
+"""Utilisation from which on a port has a series; alerts call a port full far above it."""
 
 PAUSED = 0.01
-"""Likewise: congestion control leaves a per mille on a healthy RoCE fabric."""
+"""Likewise: on a healthy RoCE fabric congestion control reacts to one packet in a thousand."""
 
 
 class LinkSummary:
@@ -32,7 +32,7 @@ class LinkSummary:
         self._traffic: Increases[Labels] = Increases(TRAFFIC_SECONDS)
 
     def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
-        """Take what ports and interfaces count now, and yield what is out of order."""
+        """Process the current counters of ports and interfaces, and yield what is out of order."""
         yield from self._ports(readings, now)
         yield from self._interfaces(readings, now)
         for labels, ratio in readings.of(netdev.PCI_LINK_RATIO):
@@ -62,7 +62,7 @@ class LinkSummary:
     def _grown(
         self, readings: Readings, now: float, metric: Metric, types: tuple[str, ...], as_: Metric
     ) -> Iterator[Sample]:
-        """Yield how much counters of some types grew together, by port."""
+        """Yield the total increase of counters of some types, by port."""
         grown: dict[tuple[str, ...], float] = {}
         for (*port, type_), count in readings.of(metric):
             if type_ in types:

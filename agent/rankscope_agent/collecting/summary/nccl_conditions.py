@@ -13,7 +13,7 @@ Pod = tuple[str, ...]
 """Namespace and name, both empty outside of pods."""
 
 PORT_ACTIVE = 4
-"""State of a port that carries traffic, and 5: the kernel's enum ib_port_state."""
+"""State of a port that carries traffic, also 5: the kernel's enum ib_port_state."""
 
 FALLBACK = "socket_fallback"
 GDR_MISSING = "gdr_missing"
@@ -24,11 +24,11 @@ CONDITIONS = (FALLBACK, GDR_MISSING, WAITING, SHARED_MEMORY)
 
 
 def nccl_conditions(readings: Readings, jobs: Mapping[Pod, str]) -> Iterator[Sample]:
-    """Yield what is wrong, with the pods' jobs where they are known.
+    """Yield what is wrong, with the pods' jobs if known.
 
     Args:
-        readings: what the collectors say.
-        jobs: job of each pod.
+        readings: the samples of the collectors.
+        jobs: the job of each pod.
     """
     for (pod, condition, reason), count in _found(readings):
         job_id = jobs.get(pod, "")
@@ -36,7 +36,7 @@ def nccl_conditions(readings: Readings, jobs: Mapping[Pod, str]) -> Iterator[Sam
 
 
 def _found(readings: Readings) -> Iterator[tuple[tuple[Pod, str, str], float]]:
-    # Where no port is active, TCP is all there is, and nothing fell back.
+    # Without an active port, TCP is all there is, and nothing fell back.
     if any(state >= PORT_ACTIVE for _, state in readings.of(rdma.PORT_STATE)):
         for labels, state in readings.of(nccl_log.NCCL_SOCKET_FALLBACK):
             pod, reason = labels[:-1], labels[-1]
@@ -55,7 +55,7 @@ def _found(readings: Readings) -> Iterator[tuple[tuple[Pod, str, str], float]]:
 
 
 def _shared_memory(readings: Readings) -> Iterator[tuple[tuple[Pod, str, str], float]]:
-    """Yield connections within a node through its memory, most of one kind, by pod."""
+    """Yield connections within a node through its memory if they prevail, by pod."""
     most: dict[Pod, float] = {}
     for labels, connections in readings.of(nccl_log.NCCL_CONNECTIONS):
         *of_pod, transport, _, scope = labels

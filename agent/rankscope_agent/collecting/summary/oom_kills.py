@@ -1,7 +1,7 @@
 """Pods whose processes were killed for lack of memory, remembered after the pods are gone.
 
-Both a pod's cgroup and the kernel's log may count a kill: the first on cgroup version 2 alone and
-for as long as the pod is there, the second where the log is read. Nothing is counted twice.
+Both a pod's cgroup and the kernel's log may count a kill: the first only with cgroup version 2 and
+as long as the pod exists, the second only if the log is read. Nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rankscope_agent.contract.model import Sample
 KILL_SECONDS = 3600.0
 
 BY_CGROUP = ""
-"""Stands for the pod's own count, where the kernel's log has a scope."""
+"""Stands for the pod's own count, in place of a scope of the kernel's log."""
 
 
 class OomKills:
-    """Counts kills of the last hour by pod, and keeps whose the pod was."""
+    """Counts kills of the last hour by pod, and remembers whose the pod was."""
 
     def __init__(self) -> None:
         self._kills: Increases[tuple[str, str]] = Increases(KILL_SECONDS)
@@ -29,7 +29,7 @@ class OomKills:
         self._has_kernel_log = False
 
     def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
-        """Take what pods count now, and yield those that were hit, gone ones included."""
+        """Process the current counts of pods, and yield the pods that were hit, also gone ones."""
         running = {
             labels["pod_uid"]: labels["job_id"]
             for labels, _ in readings.described(training.RANK_INFO)
@@ -48,9 +48,9 @@ class OomKills:
                 yield metrics.POD_RECENT_OOM_KILLS.sample(kills, job_id=job_id, pod_uid=pod_uid)
 
     def _add_log(self, readings: Readings, now: float, ranks: Collection[str]) -> None:
-        """Take what the kernel's log counts of pods with ranks; before its first kill one has none.
+        """Process the kernel log's counts of pods with ranks; before its first kill a pod has none.
 
-        Of other pods the host collector counts those that belong to jobs, as jobs are known to it.
+        For other pods the host collector counts the kills of those that belong to jobs.
         """
         known = frozenset(self._kills.keys())
         for (scope, pod_uid), kills in readings.of(kernel_log.KERNEL_OOM_KILLS):
@@ -62,6 +62,6 @@ class OomKills:
         self._has_kernel_log = bool(readings.values(kernel_log.KERNEL_LOG_INFO))
 
     def _kills_of(self, pod_uid: str, now: float) -> float:
-        """Return the kills of the last hour by the source that counted more of them."""
+        """Return the kills of the last hour from the source that counted more of them."""
         by_log = sum(self._kills.increase((pod_uid, scope), now) for scope in ("cgroup", "node"))
         return max(self._kills.increase((pod_uid, BY_CGROUP), now), by_log)

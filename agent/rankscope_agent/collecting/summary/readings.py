@@ -10,12 +10,13 @@ Labels = Mapping[str, str]
 
 
 class Readings:
-    """Looks up samples of one moment.
+    """Looks up samples of one point in time.
 
-    Of two equal series the first counts, as on the page: two sources of one counter never agree.
+    Of two equal series the first counts, as on the page: two sources of one counter never agree
+    exactly.
 
     Args:
-        scrapes: of all collectors, as they came; what is no sample is passed over.
+        scrapes: of all collectors, unvalidated; anything that is not a sample is skipped.
     """
 
     def __init__(self, scrapes: Iterable[Scrape]) -> None:
@@ -30,7 +31,7 @@ class Readings:
     def of(self, metric: Metric) -> Iterable[tuple[tuple[str, ...], float]]:
         """Return the labels of a metric's series, in the order of the catalogue, and their values.
 
-        Histograms have none.
+        Histograms are left out.
         """
         return self.values(metric).items()
 

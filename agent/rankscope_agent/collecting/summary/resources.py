@@ -1,4 +1,4 @@
-"""How much of the resources for which pods are evicted is in use."""
+"""Usage of the resources whose exhaustion makes the kubelet evict pods."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import Sample
 
 USED = 0.8
-"""The kubelet evicts at 85 to 90 % of disks by default: below that there is nothing to tell."""
+"""The kubelet evicts pods at 85 to 90 % of a disk by default: below this there is nothing to
+report."""
 
 
 def resource_samples(readings: Readings) -> Iterator[Sample]:
-    """Yield the used part of each resource of which little is left."""
+    """Yield the used share of each resource that is running out."""
     for resource, used in _used(readings):
         if used > USED:
             yield metrics.NODE_RESOURCE_USED.sample(used, resource=resource)

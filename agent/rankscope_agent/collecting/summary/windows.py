@@ -10,12 +10,13 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 RESOLUTION_SECONDS = 15.0
-"""Points that are kept: the usual scrape interval, so that a window of minutes has many."""
+"""Distance of the points that are kept: the usual scrape interval, so that a window of minutes has
+many."""
 
 
 @dataclass(slots=True)
 class _Growth:
-    """One counter: its newest value, and how much it grew until when."""
+    """One counter: its newest value, and its increases up to given times."""
 
     last: float
     seen: float
@@ -24,13 +25,13 @@ class _Growth:
 
 
 class Increases(Generic[Key]):
-    """How much counters grew within a window.
+    """Increases of counters within a window.
 
-    A counter that falls has started again from zero. What happened before the first look at a
-    counter does not count. One that is not there for a while is remembered for one window.
+    A counter that decreases has restarted from zero. What happened before a counter was first read
+    does not count. One that is missing is remembered for one window.
 
     Args:
-        window: seconds that are looked back.
+        window: its length in seconds.
     """
 
     def __init__(self, window: float) -> None:
@@ -38,7 +39,7 @@ class Increases(Generic[Key]):
         self._counters: dict[Key, _Growth] = {}
 
     def add(self, key: Key, value: float, now: float) -> None:
-        """Take the value that a counter has now."""
+        """Record the current value of a counter."""
         counter = self._counters.get(key)
         if counter is None:
             self._counters[key] = _Growth(value, now, 0.0, deque([(now, 0.0)]))
@@ -48,14 +49,14 @@ class Increases(Generic[Key]):
         counter.total += grown
         points = counter.points
         if not grown and len(points) == 1:
-            points[0] = (now, counter.total)  # most counters stand still: one point says it all
+            points[0] = (now, counter.total)  # most counters do not change: one point suffices
             return
         if len(points) > 1 and points[-1][0] // RESOLUTION_SECONDS == now // RESOLUTION_SECONDS:
             points.pop()
         points.append((now, counter.total))
 
     def increase(self, key: Key, now: float) -> float:
-        """Return the growth within the window; of a longer gap between two looks, its part."""
+        """Return the increase within the window; of a longer gap between readings, its share."""
         counter = self._counters.get(key)
         if counter is None:
             return 0.0
@@ -67,15 +68,15 @@ class Increases(Generic[Key]):
         return grown * min(1.0, self._window / (until - since)) if grown else 0.0
 
     def rate(self, key: Key, now: float) -> float:
-        """Return the growth per second of the window, of which a part may not have been seen."""
+        """Return the increase per second of the window, part of which may be unobserved."""
         return self.increase(key, now) / self._window
 
     def keys(self) -> Sequence[Key]:
-        """Return the counters that are remembered."""
+        """Return the remembered counters."""
         return tuple(self._counters)
 
     def forget(self, now: float) -> None:
-        """Drop counters that have not been there for a window."""
+        """Drop counters that have been missing for a window."""
         gone = [key for key, one in self._counters.items() if one.seen < now - self._window]
         for key in gone:
             del self._counters[key]
@@ -85,7 +86,7 @@ class Means(Generic[Key]):
     """Means of gauges within a window.
 
     Args:
-        window: seconds that are looked back.
+        window: its length in seconds.
     """
 
     def __init__(self, window: float) -> None:
@@ -93,7 +94,7 @@ class Means(Generic[Key]):
         self._gauges: dict[Key, deque[tuple[float, float, int]]] = {}
 
     def add(self, key: Key, value: float, now: float) -> None:
-        """Take the value that a gauge has now; values of one grain are put together."""
+        """Record the current value of a gauge; values of one interval are combined."""
         points = self._gauges.setdefault(key, deque())
         since = now // RESOLUTION_SECONDS * RESOLUTION_SECONDS
         total, count = value, 1
@@ -103,14 +104,14 @@ class Means(Generic[Key]):
         points.append((since, total, count))
 
     def mean(self, key: Key) -> float | None:
-        """Return the mean of what is not older than the window, None if there is nothing."""
+        """Return the mean of the values in the window; None if there are none."""
         points = self._gauges.get(key)
         if not points:
             return None
         return sum(total for _, total, _ in points) / sum(count for _, _, count in points)
 
     def forget(self, now: float) -> None:
-        """Drop what is older than the window."""
+        """Drop values older than the window."""
         oldest = now - self._window
         for points in self._gauges.values():
             while points and points[0][0] < oldest:

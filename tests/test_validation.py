@@ -59,9 +59,9 @@ GAUGE, COUNTER, HISTOGRAM = metrics.RINGS, metrics.RECORDS_CORRUPT, metrics.STEP
     ("sample", "complaint"),
     [
         (Sample(metrics.STEPS, ("a",), 1), "takes labels"),
-        (Sample(metrics.STEPS, ("a", 0), 1), "label that is no text"),
+        (Sample(metrics.STEPS, ("a", 0), 1), "label that is not text"),
         (Sample(metrics.STEPS, ["a", "0"], 1), "takes labels"),
-        (Sample(metrics.STEPS, ("a\udc80", "0"), 1), "no UTF-8"),
+        (Sample(metrics.STEPS, ("a\udc80", "0"), 1), "not UTF-8"),
         (Sample(metrics.STEPS, ("x" * (MAX_LABEL_BYTES + 1), "0"), 1), "more than"),
         (Sample(metrics.STEPS, ("ü" * (MAX_LABEL_BYTES // 2 + 1), "0"), 1), "more than"),
         (Sample(GAUGE, (), None), "got NoneType"),
@@ -74,12 +74,15 @@ GAUGE, COUNTER, HISTOGRAM = metrics.RINGS, metrics.RECORDS_CORRUPT, metrics.STEP
         (Sample(HISTOGRAM, ("a",), 1.0), "got float"),
         (
             Sample(HISTOGRAM, ("a",), HistogramValue(((1.0, 2), (2.0, 1)), 2, 0.0)),
-            "counts that fall",
+            "counts that decrease",
         ),
-        (Sample(HISTOGRAM, ("a",), HistogramValue(((1.0, 3),), 2, 0.0)), "counts that fall"),
-        (Sample(HISTOGRAM, ("a",), HistogramValue(((2.0, 1), (1.0, 1)), 2, 0.0)), "do not rise"),
-        (Sample(HISTOGRAM, ("a",), HistogramValue(((math.inf, 1),), 2, 0.0)), "do not rise"),
-        (Sample(HISTOGRAM, ("a",), HistogramValue(((1.0, 1),), 2, None)), "no number"),
+        (Sample(HISTOGRAM, ("a",), HistogramValue(((1.0, 3),), 2, 0.0)), "counts that decrease"),
+        (
+            Sample(HISTOGRAM, ("a",), HistogramValue(((2.0, 1), (1.0, 1)), 2, 0.0)),
+            "do not increase",
+        ),
+        (Sample(HISTOGRAM, ("a",), HistogramValue(((math.inf, 1),), 2, 0.0)), "do not increase"),
+        (Sample(HISTOGRAM, ("a",), HistogramValue(((1.0, 1),), 2, None)), "not a number"),
         (Sample(Metric("9lives", "gauge", "x"), (), 1), "name that Prometheus"),
         (Sample(Metric("a", "gauge", "x", ("le",)), ("1",), 1), "labels that Prometheus"),
         (Sample(Metric("a", "gauge", "x", ("__name__",)), ("1",), 1), "labels that Prometheus"),
@@ -113,7 +116,7 @@ def test_a_series_of_the_page_before_is_dropped_all_the_same_once_it_is_bad():
         (metrics.STEPS.sample(-1, **of_rank), "is a counter, got -1"),
         (metrics.STEPS.sample(2, **of_rank), "repeats the series"),
         (Sample(dataclasses.replace(metrics.STEPS, help=""), good.labels, 1), "in two ways"),
-        (Sample(metrics.STEPS, (["a"], "0"), 1), "a label that is no text"),
+        (Sample(metrics.STEPS, (["a"], "0"), 1), "a label that is not text"),
     ):
         (scrape,) = validator.validate([ended("training", good, bad)])
         assert (scrape.samples, scrape.invalid) == ((good,), 1)

@@ -1,7 +1,7 @@
 """The collectors, and the threads and deadlines under which they run.
 
-Each collector has a thread of its own and runs on a steady schedule. One that raises, hangs or
-cannot be made is reported as failed and costs its own series only.
+Each collector has its own thread and runs on a fixed schedule. One that raises, hangs or cannot be
+created is reported as failed and only loses its own series.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 log = logging.getLogger(__name__)
 
 CREATE_RETRY_SECONDS = 60.0
-"""Pause before a collector that could not be made is made again: a driver or library that is
-installed later is found within the minute, and one that never comes costs next to nothing."""
+"""Pause before another attempt to create a collector: a driver or library that is installed later
+is found within the minute, and one that never comes costs next to nothing."""
 
 ABSENT_INTERVALS = 5
-"""How many intervals pass until a source that is not there is looked for again: drivers, ports and
-mounts come with the set-up of a node. What comes with jobs is looked for in every interval."""
+"""Number of intervals until a missing source is looked for again: drivers, ports and mounts are set
+up with a node. What comes with jobs is looked for in every interval."""
 
 
 def all_collectors(
     directory: PodDirectory, windows: FlightWindows
 ) -> Mapping[str, Callable[[Config], Collector]]:
-    """Return what makes each collector of the table of sources, by name."""
+    """Return the functions that create each collector of the table of sources, by name."""
     shared: Mapping[Shared, object] = {"pods": directory, "windows": windows}
     return {source.name: partial(_create, source, shared) for source in SOURCES}
 
 
 def _create(source: Source, shared: Mapping[Shared, object], config: Config) -> Collector:
-    """Import a source's collector and make it; one that is switched off is never imported."""
+    """Import a source's collector and create it; one that is switched off is never imported."""
     module, _, function = source.create.rpartition(".")
     create = getattr(import_module(module), function)
     return cast("Collector", create(config, *(shared[what] for what in source.shares)))
@@ -58,13 +58,13 @@ def _create(source: Source, shared: Mapping[Shared, object], config: Config) -> 
 
 @dataclass(frozen=True, slots=True)
 class CollectorState:
-    """How one collector stands.
+    """The state of one collector.
 
     Args:
         name: its name in the registry.
-        scrape: its newest outcome, None before the first.
-        finished_unix_seconds: when its last run ended, None before the first end.
-        scheduled: its thread lives, so that further runs will come.
+        scrape: its newest outcome; None before the first.
+        finished_unix_seconds: when its last run ended; None before the first end.
+        scheduled: whether its thread is alive, so that further runs will follow.
     """
 
     name: str
@@ -74,21 +74,21 @@ class CollectorState:
 
 
 SUMMARY = "summary"
-"""What the summary of all collectors is called among them."""
+"""The name of the summary among the collectors."""
 
 
 def next_start(previous: float, interval: float, now: float) -> float:
-    """Return the next moment on the grid of `previous` that is still to come.
+    """Return the next time on the grid of `previous` that is still to come.
 
-    The grid does not drift with the length of runs, and runs missed by a long one are skipped
-    instead of made up for.
+    The grid does not drift with the duration of runs, and runs missed because of a long one are
+    skipped, not made up for.
     """
     missed = max(0, int((now - previous) // interval))
     return previous + (missed + 1) * interval
 
 
 class _Deferred:
-    """A collector that is made at its first run, by the thread that then runs it."""
+    """A collector that is created at its first run, by the thread that runs it."""
 
     def __init__(self, create: Callable[[], Collector]) -> None:
         self._create = create
@@ -96,11 +96,11 @@ class _Deferred:
 
     @property
     def made(self) -> bool:
-        """Return True if the collector exists by now."""
+        """Return True if the collector has been created."""
         return self._made is not None
 
     def collect(self) -> Iterable[Sample]:
-        """Make the collector if it is not there yet, and let it collect."""
+        """Create the collector if necessary, and let it collect."""
         if self._made is None:
             self._made = self._create()
         return self._made.collect()
@@ -139,22 +139,22 @@ class _Runner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the thread to end after its current run, without waiting for it."""
+        """Make the thread end after its current run, without waiting for it."""
         self._stop.set()
 
     @property
     def alive(self) -> bool:
-        """Return True if the thread is there to run the collector."""
+        """Return True if the collector's thread is alive."""
         return self._thread is not None and self._thread.is_alive()
 
     def key(self) -> tuple[int, int]:
-        """Return what changes whenever `outcome` does: ended runs and whole seconds overdue."""
+        """Return a key that changes with `outcome`: ended runs and whole seconds overdue."""
         with self._lock:
             running_seconds = self._running_seconds()
             return self._runs, int(running_seconds) if running_seconds >= self._deadline else -1
 
     def outcome(self) -> Scrape | None:
-        """Return the newest outcome; a run past its deadline is one already, without values."""
+        """Return the newest outcome; a run past its deadline already is one, without values."""
         with self._lock:
             running_seconds = self._running_seconds()
             if running_seconds < self._deadline:
@@ -166,7 +166,7 @@ class _Runner:
         return Scrape(self.name, False, running_seconds, (), failure, last_success)
 
     def log_if_overdue(self) -> None:
-        """Log a run that has passed its deadline and is still going on."""
+        """Log a run that has passed its deadline and is still running."""
         with self._lock:
             overdue = self._running_seconds() >= self._deadline
         outcome = self.outcome() if overdue else None
@@ -180,7 +180,7 @@ class _Runner:
         self.first_run_ended.wait(max(0.0, left))
 
     def _running_seconds(self) -> float:
-        """Return the seconds that the current run has lasted, -1 between runs."""
+        """Return the duration of the current run in seconds; -1 between runs."""
         return -1.0 if self._running_since is None else time.monotonic() - self._running_since
 
     def _keep_running(self) -> None:
@@ -215,7 +215,7 @@ class _Runner:
         self.first_run_ended.set()
 
     def _note_absence(self) -> None:
-        """Log a source that is not there once, with what would bring it, and again if it goes."""
+        """Log a missing source once, with what would provide it, and again if it disappears."""
         failure = self._newest.failure if self._newest else ""
         absent = lacks_source(failure)
         if absent and not self._absent:
@@ -223,7 +223,7 @@ class _Runner:
         self._absent = absent
 
     def _too_late(self, done: Scrape, last_success: float | None) -> Scrape:
-        """Turn the outcome of a run that missed its deadline into a failure without values."""
+        """Convert the outcome of a run that missed its deadline to a failure without values."""
         took = f"took {done.duration_seconds:.1f} s, its deadline is {self._deadline:g} s"
         failure = f"{took}; then {done.failure}" if done.failure else took
         log_failure(self.name, failure)
@@ -238,20 +238,20 @@ class _Over:
         self._outcomes = outcomes
 
     def collect(self) -> Iterable[Sample]:
-        """Sum up."""
+        """Yield the summary."""
         return self._summary.collect(self._outcomes, time.monotonic())
 
 
 class Registry:
-    """The enabled collectors at work, and the newest picture that they give together.
+    """The enabled collectors at work, and their newest combined snapshot.
 
     Args:
         node: this node's name.
-        creators: the collectors, each made when it first runs.
-        interval_seconds: between two runs of one.
+        creators: functions that create the collectors, each called at its first run.
+        interval_seconds: time between two runs of a collector.
         deadline_seconds: a run that lasts longer has failed.
-        simulated: which node is made up, empty for the real one.
-        summary: sums up each picture, None to leave that.
+        simulated: describes the node if it is simulated; empty for a real one.
+        summary: summarises each snapshot; None for no summary.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class Registry:
             runner.start(once=False)
 
     def run_once(self) -> Snapshot:
-        """Run every collector once, each up to its deadline, and return what that gave."""
+        """Run every collector once, each up to its deadline, and return the snapshot."""
         for runner in self._runners:
             runner.start(once=True)
         for runner in self._runners:
@@ -291,12 +291,12 @@ class Registry:
         return self.snapshot()
 
     def stop(self) -> None:
-        """End the schedules; a run that is going on is left behind with its thread."""
+        """End the schedules; a current run is abandoned along with its thread."""
         for runner in self._runners:
             runner.stop()
 
     def snapshot(self) -> Snapshot:
-        """Return the newest picture; it is the same object as long as nothing has changed.
+        """Return the newest snapshot, which is the same object until something changes.
 
         A collector without an outcome yet is not part of it.
         """
@@ -324,7 +324,7 @@ class Registry:
         return validated
 
     def states(self) -> tuple[CollectorState, ...]:
-        """Describe every collector, with the outcome that stands in the snapshot."""
+        """Describe every collector, with its outcome in the snapshot."""
         validated = {scrape.collector: scrape for scrape in self.snapshot().scrapes}
         return tuple(
             CollectorState(runner.name, validated.get(runner.name), runner.finished, runner.alive)
@@ -333,11 +333,11 @@ class Registry:
 
     @property
     def alive(self) -> bool:
-        """Return True if every collector's thread is there; it costs nothing to ask."""
+        """Return True if every collector's thread is alive; this costs nothing."""
         return all(runner.alive for runner in self._runners)
 
     def log_overdue(self) -> None:
-        """Log the runs that have passed their deadline and are still going on."""
+        """Log the runs that have passed their deadline and are still running."""
         for runner in self._runners:
             runner.log_if_overdue()
 
@@ -345,7 +345,7 @@ class Registry:
 def create_registry(
     config: Config, collectors: Mapping[str, Callable[[Config], Collector]]
 ) -> Registry:
-    """Make a registry of the collectors that the settings enable; none of them is made yet."""
+    """Return a registry of the enabled collectors, none of which has been created yet."""
 
     def bind(create: Callable[[Config], Collector]) -> Callable[[], Collector]:
         return lambda: create(config)

@@ -1,8 +1,8 @@
 """Validation between collectors and page: samples that would make the page invalid are dropped.
 
-Prometheus rejects a whole page for one malformed or repeated series. So bad samples are dropped
-here and counted, and the others kept: names come from pods, and one pod's odd name must not make
-a collector fail that reads all of them.
+Prometheus rejects a whole page for one malformed or repeated series. So invalid samples are dropped
+and counted here, and the others kept: names come from pods, and one pod's odd name must not make a
+collector fail that reads all of them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
 
 MAX_LABEL_BYTES = 1024
-"""Longest label value on the page. Names of pods and nodes end at 253 bytes, job ids at 320; more
-than three times that can only be text that does not belong in a label."""
+"""Longest label value on the page. Names of pods and nodes have at most 253 bytes, job ids 320;
+more than three times that can only be text that does not belong in a label."""
 
 _FLOAT_BITS = 1023  # a longer whole number overflows a 64-bit float
 
 _METRIC_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-# `le` belongs to histograms' buckets, a leading double underscore to Prometheus itself.
+# `le` belongs to histogram buckets, a leading double underscore to Prometheus itself.
 _LABEL_NAME = re.compile(r"(?!__|le$)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -29,10 +29,10 @@ _Key = tuple[str, tuple[str, ...]]
 
 
 class _Page:
-    """The families and series accepted so far while one page is put together.
+    """The families and series accepted so far for one page.
 
     Args:
-        known: series whose metric and labels were accepted for the page before.
+        known: series whose metric and labels were accepted for the previous page.
     """
 
     def __init__(self, known: Mapping[_Key, Metric]) -> None:
@@ -41,7 +41,7 @@ class _Page:
         self.series: dict[_Key, Metric] = {}
 
     def fault(self, sample: Sample) -> str:
-        """Return why a sample cannot go on the page, or accept it and return an empty text."""
+        """Return why a sample cannot be on the page, or accept it and return an empty text."""
         metric = sample.metric
         key = metric.name, sample.labels
         declared = self._families.get(metric.name)
@@ -60,15 +60,15 @@ class _Page:
         return fault
 
     def _was_accepted(self, key: _Key, metric: Metric) -> bool:
-        """Return True if metric and labels are those of the page before, as they mostly are."""
+        """Return True if metric and labels are those of the previous page, as they mostly are."""
         try:
             return self._known.get(key) is metric
-        except TypeError:  # what cannot be a key has labels that are no texts
+        except TypeError:  # labels that are not texts may be unhashable
             return False
 
 
 class Validator:
-    """Drops the samples that cannot stand on one page; the first of two equal series stays."""
+    """Drops samples that cannot be on one page together; of two equal series the first stays."""
 
     def __init__(self) -> None:
         self._known: Mapping[_Key, Metric] = {}
@@ -104,9 +104,9 @@ def _accepted(page: _Page, samples: Iterable[object], faults: list[str]) -> Iter
 
 def _metric_fault(metric: Metric) -> str:
     if not _METRIC_NAME.fullmatch(metric.name):
-        return "has a name that Prometheus does not take"
+        return "has a name that Prometheus does not accept"
     if any(not _LABEL_NAME.fullmatch(label) for label in metric.labels):
-        return f"has labels that Prometheus does not take: {metric.labels}"
+        return f"has labels that Prometheus does not accept: {metric.labels}"
     if metric.kind not in ("counter", "gauge", "histogram"):
         return f"is of unknown kind {metric.kind!r}"
     if (metric.kind == "counter") != metric.name.endswith("_total"):
@@ -120,12 +120,12 @@ def _label_fault(sample: Sample) -> str:
         return f"takes labels {sample.metric.labels}, got {labels!r}"
     for value in labels:
         if not isinstance(value, str):
-            return f"has a label that is no text: {value!r}"
+            return f"has a label that is not text: {value!r}"
         if not value.isascii() or len(value) > MAX_LABEL_BYTES:
             try:
                 size = len(value.encode())
             except UnicodeEncodeError:
-                return f"has a label that is no UTF-8: {value!r}"
+                return f"has a label that is not UTF-8: {value!r}"
             if size > MAX_LABEL_BYTES:
                 return f"has a label of {size} bytes, more than {MAX_LABEL_BYTES}"
     return ""
@@ -153,9 +153,9 @@ def _histogram_fault(value: HistogramValue) -> str:
     bounds = [bound for bound, _ in value.buckets]
     counts = [0, *(count for _, count in value.buckets), value.count]
     if not all(_is_number(number) for number in (*bounds, *counts, value.sum)):
-        return "is a histogram with a part that is no number"
+        return "is a histogram with a part that is not a number"
     if not all(math.isfinite(bound) for bound in bounds) or sorted(set(bounds)) != bounds:
-        return f"has bucket bounds that do not rise: {bounds}"
+        return f"has bucket bounds that do not increase: {bounds}"
     if sorted(counts) != counts:
-        return f"has bucket counts that fall: {counts[1:]}"
+        return f"has bucket counts that decrease: {counts[1:]}"
     return ""

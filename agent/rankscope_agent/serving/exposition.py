@@ -1,7 +1,7 @@
 """Turns a snapshot into a page for Prometheus, as text or OpenMetrics.
 
 A page is kept until the snapshot changes, so that a second scraper, or the same one between two
-runs of the collectors, costs no writing.
+runs of the collectors, costs no rendering.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from rankscope_agent.sources.collector import lacks_source
 from rankscope_agent.web.content_coding import GZIP_LEVEL, quality_of
 
 MISSED_SECONDS = 6 * 3600.0
-"""How long a source that is gone is missed: a shift, within which somebody has looked."""
+"""How long the absence of a source is reported: a shift, within which someone has noticed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format of the page: what it is called in HTTP, and who writes it."""
+    """A format of the page: its name in HTTP, and its writer."""
 
     media_type: str
     content_type: str
     write: Callable[[Iterable[Sample], SeriesLines], bytes]
 
 
-# Every name in the catalogue is within the old character set, in which all of Prometheus' escaping
-# schemes but `dots` leave names as they are; so one form of each format serves every scraper.
+# Every name in the catalogue uses the legacy character set, in which all of Prometheus' escaping
+# schemes but `dots` leave names unchanged; so one variant of each format serves every scraper.
 TEXT = Format("text/plain", "text/plain; version=0.0.4; charset=utf-8", write_text)
 OPENMETRICS = Format(
     "application/openmetrics-text",
@@ -47,9 +47,9 @@ OPENMETRICS = Format(
 
 
 def choose_format(accept: str) -> Format:
-    """Pick the format that an Accept header prefers; whatever it says, there is an answer.
+    """Return the format that an Accept header prefers; there is an answer whatever it contains.
 
-    OpenMetrics is given only where it is asked for by name, in version 1 or without a version.
+    OpenMetrics is returned only if requested by name, in version 1 or without a version.
     """
     quality = {OPENMETRICS.media_type: 0.0, TEXT.media_type: 0.0}
     for entry in accept.lower().split(","):
@@ -68,14 +68,14 @@ def choose_format(accept: str) -> Format:
 def render(
     snapshot: Snapshot, form: Format, max_series: int | None, known: SeriesLines | None = None
 ) -> bytes:
-    """Write the page of a snapshot.
+    """Render the page of a snapshot.
 
     Args:
         snapshot: what to write.
         form: `TEXT` or `OPENMETRICS`.
-        max_series: series of collectors on the page, None for no limit. The least important are
+        max_series: maximum number of collectors' series, None for no limit. The least important are
             left off, and counted in `rankscope_series_dropped`.
-        known: lines of the page before, None if there was none.
+        known: lines of the previous page; None if there was none.
     """
     page = within_budget([_without_canary(one) for one in snapshot.scrapes], max_series)
     own = _self_samples(snapshot, page.dropped)
@@ -83,7 +83,7 @@ def render(
 
 
 def _without_canary(scrape: Scrape) -> Scrape:
-    """Leave out the canary's series: what alerts and dashboards add up is of real jobs."""
+    """Leave out the canary's series: alerts and dashboards add up real jobs only."""
     kept = tuple(sample for sample in scrape.samples if not is_canary(_job_of(sample)))
     return scrape if len(kept) == len(scrape.samples) else replace(scrape, samples=kept)
 
@@ -94,7 +94,7 @@ def _job_of(sample: Sample) -> str:
 
 
 def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sample]:
-    """Yield what the agent says about itself and about its collectors."""
+    """Yield the agent's series about itself and about its collectors."""
     python = platform.python_version()
     yield metrics.BUILD_INFO.sample(
         1, version=__version__, python_version=python, simulated=snapshot.simulated
@@ -118,7 +118,7 @@ def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sa
 
 
 def _fails(scrape: Scrape, now: float) -> bool:
-    """Return True if a collector should work: one that never had its source is none that fails."""
+    """Return True if a collector should work: one that never had its source does not fail."""
     if scrape.success or not lacks_source(scrape.failure):
         return not scrape.success
     if scrape.collector in COMES_WITH_JOBS:
@@ -138,7 +138,7 @@ class PageCache:
         self._lines = SeriesLines()
 
     def page(self, snapshot: Snapshot, form: Format, *, gzipped: bool) -> bytes:
-        """Return a snapshot's page; scrapers that come meanwhile wait for the one rendering."""
+        """Return a snapshot's page; concurrent scrapers wait for the one rendering."""
         with self._lock:
             if snapshot is not self._snapshot:
                 self._snapshot = snapshot

@@ -1,7 +1,8 @@
 """Writes samples as lines of Prometheus' text format and of OpenMetrics 1.0.
 
-The two differ in their comments alone. What is written is what prometheus_client writes, byte for
-byte. Lines are kept from page to page, as names and labels seldom change, and most values neither.
+The two differ only in their comments. The result equals that of prometheus_client, byte for byte.
+Lines are kept from page to page, because names and labels seldom change, and most values do not
+either.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rankscope_agent.contract.model import HistogramValue, Metric, Sample
 
 
 class SeriesLines:
-    """The lines of series as they were last written, kept while pages have them."""
+    """The last written lines of series, kept while pages contain them."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, tuple[str, ...]], tuple[str, float, str]] = {}
@@ -31,17 +32,17 @@ class SeriesLines:
         return known[2]
 
     def end_page(self) -> None:
-        """Forget the series that the page did not have."""
+        """Forget the series that the page did not contain."""
         self._kept, self._used = self._used, {}
 
 
 def write_text(samples: Iterable[Sample], known: SeriesLines) -> bytes:
-    """Write a page of Prometheus' text format, version 0.0.4."""
+    """Return a page in Prometheus' text format, version 0.0.4."""
     return "".join(_lines(samples, known, _text_comments)).encode()
 
 
 def write_openmetrics(samples: Iterable[Sample], known: SeriesLines) -> bytes:
-    """Write a page of OpenMetrics, version 1.0.0."""
+    """Return a page in OpenMetrics, version 1.0.0."""
     lines = _lines(samples, known, _openmetrics_comments)
     return "".join(itertools.chain(lines, ("# EOF\n",))).encode()
 
@@ -95,11 +96,11 @@ def _quotable(text: str) -> str:
 
 
 LONGEST_PLAIN = 6
-"""Digits before the point up to which Go writes no exponent."""
+"""Digits before the decimal point up to which Go writes no exponent."""
 
 
 def number_text(value: float) -> str:
-    """Write a number as Prometheus writes it: exponents from a million on, and +Inf."""
+    """Return a number as Prometheus writes it: exponents from a million on, and +Inf."""
     text = repr(float(value))
     point = text.find(".")
     if value > 0 and point > LONGEST_PLAIN:

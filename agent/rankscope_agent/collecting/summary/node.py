@@ -14,7 +14,7 @@ from rankscope_agent.contract.model import Sample, Scrape
 
 
 class NodeSummary:
-    """Sums up one picture of the node after another, and remembers the last minutes."""
+    """Summarises one snapshot of the node after another, and remembers the last minutes."""
 
     def __init__(self) -> None:
         self._gpus = GpuSummary()
@@ -26,7 +26,7 @@ class NodeSummary:
 
         Args:
             scrapes: the newest outcomes of all collectors.
-            now: seconds that never go back.
+            now: monotonic seconds.
         """
         readings = Readings(scrapes)
         yield from job_samples(readings)

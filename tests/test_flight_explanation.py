@@ -81,7 +81,7 @@ LARGE = b"".join([gzip.compress(bytes(1 << 20))] * 200)
     ("name", "body", "why"),
     [
         ("trace_0", b"nonsense", "no Flight Recorder dump"),
-        ("trace_0", pickle.dumps(Attack()), "a pickle that is not read"),
+        ("trace_0", pickle.dumps(Attack()), "the pickle was refused"),
         ("trace_0", dump(version="3.0"), "expected 2.x"),
         ("trace", dump(), "does not end in its rank"),
         ("trace_9999999", dump(), "does not end in its rank"),
@@ -90,7 +90,7 @@ LARGE = b"".join([gzip.compress(bytes(1 << 20))] * 200)
         (
             "trace_0",
             pickle.dumps(json.loads(dump(entry(1, AT))))[:-40],
-            "a pickle that is not read",
+            "the pickle was refused",
         ),
         ("trace_0", LARGE, "no dump is so large"),
     ],

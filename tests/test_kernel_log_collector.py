@@ -291,7 +291,7 @@ def test_a_damaged_state_is_left_behind(node, text, caplog):
     node.state_file.write_text(text)
     found = page(opened(node, Log(xid(79))))
     assert found[XID_79] == 1
-    assert "cannot go on" in caplog.text
+    assert "cannot continue" in caplog.text
     assert json.loads(node.state_file.read_text())["boot"]
 
 

@@ -91,7 +91,7 @@ def test_a_server_that_does_not_end_costs_the_time_given_and_no_values():
 
 @pytest.mark.parametrize("hello", ["HTTP/1.1 400 Bad Request", "", "\0\1\2", "SERVER PROTOCO"])
 def test_whatever_else_listens_there_is_not_believed(hello):
-    with RasServer(LATE, hello=hello) as server, pytest.raises(RasError, match="which RAS does"):
+    with RasServer(LATE, hello=hello) as server, pytest.raises(RasError, match="unlike RAS"):
         page(collector(server.port))
 
 

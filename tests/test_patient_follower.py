@@ -99,7 +99,7 @@ def test_a_look_that_lasts_is_a_failure_that_names_its_directory_and_keeps_the_s
 def test_a_first_look_that_lasts_is_not_taken_for_a_node_without_rings(tmp_path, disk, monkeypatch):
     monkeypatch.setattr(patient_follower, "FIRST_PATIENCE_SECONDS", 0.05)
     disk.answers.clear()
-    with pytest.raises(Incomplete, match="the look for new rings has lasted"):
+    with pytest.raises(Incomplete, match="the scan for new rings has lasted"):
         Page(made(tmp_path, Clock()))
 
 

@@ -70,7 +70,7 @@ def test_one_watch_more_moves_its_share_of_jobs_and_only_to_itself():
 
 @pytest.mark.parametrize("text", ["", "1", "2/2", "-1/2", "0/0", "0/65", "0/2/3", "a/b", "0/2 "])
 def test_what_is_no_shard_is_refused(text):
-    with pytest.raises(ValueError, match="no shard"):
+    with pytest.raises(ValueError, match="not a shard"):
         shard_of_text(text)
 
 
@@ -113,8 +113,8 @@ def test_each_shard_has_its_own_lease_and_state_whatever_their_number():
     [
         (["--shard=0"], "--shard goes with --total-shards"),
         (["--total-shards=0"], "0/0 is not a shard"),
-        (["--total-shards=-2"], "no shard"),
-        (["--total-shards=65"], "no shard"),
+        (["--total-shards=-2"], "not a shard"),
+        (["--total-shards=65"], "not a shard"),
         (["--total-shards=2", "--shard=2"], "2/2 is not a shard"),
         (["--total-shards=2", "--shard=x"], "invalid literal"),
         (["--total-shards=2", "--shard=0", "--publish-nodes"], "--publish-nodes goes with one"),

@@ -1,4 +1,5 @@
-"""The built wheel is installed with pip into an empty environment, with and without its extra.
+"""The built wheel is installed with pip into an empty environment, with and without its extra, and
+with pipx.
 
 Nothing is downloaded: the wheels of its dependencies are packed again from what is installed here.
 """
@@ -14,8 +15,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import tomllib
 from packaging.tags import sys_tags
 
+from installed import skip_without
 from test_fresh_installation import closure
 
 ROOT = Path(__file__).parent.parent
@@ -37,10 +40,11 @@ def pack(name: str, folder: Path) -> None:
                 archive.write(source, str(path))
 
 
-def run(command: Sequence[object]) -> subprocess.CompletedProcess[str]:
-    environment = {
+def run(command: Sequence[object], **variables: Path) -> subprocess.CompletedProcess[str]:
+    environment: dict[str, str] = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
     }
+    environment |= {name: str(value) for name, value in variables.items()}
     return subprocess.run(
         [str(word) for word in command],
         capture_output=True,
@@ -100,3 +104,18 @@ def test_the_wheel_brings_a_program_that_runs_and_then_the_agent_with_its_extra(
     page = run([environment / "rankscope-agent", "--once", "--simulate=h100x8"])
     assert page.returncode == 0, page.stderr
     assert 'rankscope_collector_success{collector="nvml"} 1.0' in page.stdout
+
+
+def test_pipx_brings_the_programs_each_of_which_runs(wheels, tmp_path):
+    skip_without("pipx", "`pipx install rankscope` is tried")
+    pack("pip", wheels)  # pipx has one pip for all that it installs
+    programs = tmp_path / "bin"
+    folders = {"PIPX_HOME": tmp_path / "home", "PIPX_BIN_DIR": programs, "PIPX_MAN_DIR": tmp_path}
+    of_pip = f"--pip-args=--no-index --no-compile --find-links={wheels}"
+    done = run([sys.executable, "-m", "pipx", "install", of_pip, "rankscope"], **folders)
+    assert done.returncode == 0, done.stderr
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert {path.name for path in programs.iterdir()} == set(declared)
+    for program in ("rankscope", "kubectl-rankscope"):
+        version = run([programs / program, "--version"])
+        assert version.stdout == f"rankscope {metadata.version('rankscope')}\n", version.stderr

@@ -432,3 +432,12 @@ def test_a_trace_has_four_gibi_characters(monkeypatch, tmp_path):
     (tmp_path / "a.json").write_text("{}")
     kineto_files._spans(tmp_path / "a.json")
     assert limits == [4 << 30]
+
+
+def test_eight_million_spans_of_a_trace_are_kept():
+    spans = TraceSpans()
+    spans._kept = 7_999_999
+    span = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1.0, "dur": 1.0}
+    spans.take("traceEvents", span)
+    with pytest.raises(TraceError, match="more than 8000000 spans"):
+        spans.take("traceEvents", span)

@@ -15,8 +15,9 @@ from rankscope_analyzers.findings.finding import Finding, RankLocation, Where
 from rankscope_analyzers.fusion import gather
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.gpus.failure_rates import rates
-from rankscope_analyzers.reports import markdown, stack_table, terminal
-from rankscope_analyzers.reports.report_page import data, sections, topology
+from rankscope_analyzers.reports import job_summary, markdown, stack_table, terminal
+from rankscope_analyzers.reports.report_page import data, runbook_text, sections, topology
+from rankscope_analyzers.reports.verdict_text import rank_table
 
 
 def found(number: int) -> Finding:
@@ -176,3 +177,24 @@ def test_as_many_gpu_hours_as_were_published_would_bring_as_many_interruptions()
     assert known == pytest.approx([419, 148, 91, 17])
     (first, *_) = rates((), None, None)
     assert first.published_per_thousand_gpu_hours == pytest.approx(0.01973, rel=1e-3)
+
+
+@pytest.mark.parametrize(("idle", "shown"), [(18.0, ", idle 0.5%"), (17.9, "")])
+def test_parts_of_half_a_per_cent_of_a_jobs_time_are_told(idle, shown):
+    spent = {"productive": 3600.0 - idle, "idle": idle}
+    told = job_summary.spent(SimpleNamespace(spent=spent))
+    assert told == f"Of 1 GPU-hours: productive 99.5%{shown}."
+
+
+def test_headings_of_a_runbook_are_two_levels_below_those_of_the_page(monkeypatch):
+    monkeypatch.setattr(runbook_text.runbooks, "text", lambda name: "# A\n\n## B\n\n##### C\n")
+    text = str(runbook_text.section(["RankscopeHang"]))
+    assert re.findall(r"<(h\d)>(\w)", text) == [("h3", "A"), ("h4", "B"), ("h6", "C")]
+
+
+@pytest.mark.parametrize(("waited", "named"), [(0.025, False), (0.026, True)])
+def test_waiting_for_a_cpu_is_shown_beyond_a_fortieth_of_a_step(waited, named):
+    rank = SimpleNamespace(
+        rank=0, node="n1", step=1.0, data=0.1, compute=0.8, sync=0.1, cpu_wait=waited
+    )
+    assert ("CPU wait" in str(rank_table([rank], ()).title)) is named

@@ -109,3 +109,43 @@ def test_eight_million_values_are_met_by_who_walks_a_pickle(held, reason):
     (size,) = machine.sizes.values()
     size.total = held
     assert refused(machine) == reason
+
+
+@pytest.mark.parametrize(("count", "skipped"), [(8000, 8000), (8001, None)])
+def test_an_answer_of_a_worker_server_has_8000_entries_at_most(count, skipped):
+    body = b'{"version":"2.10","entries":[' + b",".join([b"0"] * count) + b"]}"
+    if skipped is not None:
+        assert flight_dump.read(body, flight_dump.ANSWER_LIMITS).skipped == skipped
+        return
+    with pytest.raises(DumpError):
+        flight_dump.read(body, flight_dump.ANSWER_LIMITS)
+
+
+@pytest.mark.parametrize(("count", "reason"), [(512_000, "malformed"), (512_001, "too_large")])
+def test_an_answer_of_a_worker_server_has_64_values_an_entry_at_most(count, reason):
+    with pytest.raises(DumpError) as caught:
+        flight_dump.read(b"," * count, flight_dump.ANSWER_LIMITS)
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("field", "largest"),
+    [
+        ("record_id", 2**48),
+        ("op_id", 2**48),
+        ("time_created_ns", 4_102_444_800 * 10**9),
+        ("duration_ms", 86_400_000),
+    ],
+)
+def test_numbers_that_no_collective_has_are_left_out(field, largest):
+    """Moments after the year 2099 and durations of more than a day among them."""
+    assert [len(of(**{field: largest + more}).entries) for more in (0, 1)] == [1, 0]
+
+
+def test_twelve_million_opcodes_of_a_pickle_are_obeyed(monkeypatch):
+    counts = []
+    once = iter([0])
+    monkeypatch.setattr(
+        untrusted_pickle, "range", lambda count: counts.append(count) or once, raising=False
+    )
+    assert (refused(b"NN."), counts) == ("too_large", [12_000_000])

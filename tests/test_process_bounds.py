@@ -6,7 +6,7 @@ import pytest
 
 from rankscope_agent.contract import flight_dump
 from rankscope_agent.contract.job_names import JobNameError
-from rankscope_agent.contract.stalls import groups_of
+from rankscope_agent.contract.stalls import groups_of, readable
 from rankscope_agent.sources.pods.job_owners import JobOwners
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
 from rankscope_agent.sources.rdma.names import rule_for
@@ -129,3 +129,36 @@ def test_256_tensors_of_16_dimensions_are_kept_of_a_collective(tensors, kept):
 def test_a_port_counts_words_as_four_bytes_and_all_else_as_it_is(name, factor, ceiling):
     rule = rule_for("counters", name)
     assert (rule.factor, rule.ceiling) == (factor, ceiling)
+
+
+def of_agent(**changed):
+    """Return what an agent says of a rank that stands in a group of these ranks."""
+    group = {"name": "0", "description": "", "ranks": changed.pop("ranks", [0]), "enqueued": 1}
+    said = {
+        "job_id": "team/llm",
+        "rank": 0,
+        "world_size": 8,
+        "taken_unix_seconds": 1e9,
+        "quiet_seconds": 60.0,
+        "stepped": True,
+        "state": "R",
+        "cpu_seconds": 1.0,
+        "groups": [{**group, "calls": []}],
+        "recorder": "",
+        "stack": [],
+        "no_stack": "",
+        **changed,
+    }
+    return readable([said])
+
+
+@pytest.mark.parametrize(("number", "known"), [((1 << 24) - 1, 1), (1 << 24, 0)])
+@pytest.mark.parametrize("field", ["rank", "world_size"])
+def test_an_agent_tells_of_ranks_below_2_to_the_24th(field, number, known):
+    assert len(of_agent(**{field: number})) == known
+    assert len(of_agent(ranks=[number])) == known
+
+
+def test_200_000_members_of_a_group_are_kept():
+    (found,) = of_agent(ranks=[0] * 200_001)
+    assert len(found.groups[0].ranks) == 200_000

@@ -98,6 +98,13 @@ def test_a_thousand_lines_wait_and_further_ones_are_read_from_the_log():
     assert (one.waiting, one._left_out) == (1000, True)
 
 
+@pytest.mark.parametrize(("waiting", "kept"), [(32, 32), (33, 32)])
+def test_32_lines_that_wait_are_kept_for_a_watch_elsewhere(waiting, kept):
+    one = webhook(Receiver())
+    one.post([line(number) for number in range(1, waiting + 1)])
+    assert len(one.kept()["waiting"]) == kept
+
+
 @pytest.mark.parametrize(("length", "signed"), [(4096, 4096), (4097, 4096)])
 def test_secrets_have_4096_bytes(tmp_path, length, signed):
     (tmp_path / "secret").write_bytes(b"x" * length)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -21,8 +22,10 @@ from rankscope_analyzers.canary import trial
 from rankscope_analyzers.canary.seen import Seen, SilentError
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo.faults import FAULTS
+from rankscope_analyzers.findings.finding import Where
 from rankscope_analyzers.watch import canaries
 from rankscope_analyzers.watch.canaries import Canaries
+from rankscope_analyzers.watch.finding_series import symptom
 from servers import free_port
 from serving import answering
 from simulated_jobs import Fault, Job
@@ -102,6 +105,17 @@ def test_a_canary_without_steps_says_nothing():
     found = Canaries()
     assert found.take([report(frame(SLOW, JOB), job_id=JOB, frame=None)], NOW) == []
     assert values(found) == {}
+
+
+def test_eight_of_those_whom_a_canary_named_are_remembered():
+    found, steps = Canaries(), frame(SLOW, JOB)
+    (incident,) = report(steps, job_id=JOB).incidents
+    several = tuple(
+        replace(incident, timing=replace(symptom(incident), where=Where(ranks=(rank,))))
+        for rank in range(9)
+    )
+    found.take([report(steps, job_id=JOB, incidents=several)], NOW)
+    assert len([key for key in values(found) if key[0] == NAMED]) == 8
 
 
 def test_canaries_are_few_and_forgotten_a_day_after_their_last_step():

@@ -77,3 +77,9 @@ def test_a_notice_that_was_not_read_for_ten_minutes_is_over(ago, over):
     now = series(gpus.GPU_UTILIZATION, 1.0, **GPU)
     (found,) = node_notices.findings(gathered([notice, now]), JOB)
     assert found.until_unix_seconds == (NOW - ago if over else None)
+
+
+@pytest.mark.parametrize(("held", "kind"), [(3600, "node_leaving"), (3601, "node_notice")])
+def test_a_notice_that_has_held_for_more_than_an_hour_explains_nothing(held, kind):
+    notice = series(JOB_NODE_NOTICE, NOW - held, job_id="team/job", notice="maintenance")
+    assert kinds(node_notices, notice) == [kind]

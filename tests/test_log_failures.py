@@ -77,3 +77,9 @@ def test_a_job_that_went_on_is_not_failing():
     assert one.until_unix_seconds == NOW - 300
     (still,) = found(n1=failed("gpu_oom", "3", 300) + stepped(0, 301))
     assert still.until_unix_seconds is None
+
+
+@pytest.mark.parametrize(("later", "over"), [(10, False), (11, True)])
+def test_a_step_that_ends_ten_seconds_after_a_failure_was_under_way(later, over):
+    (one,) = found(n1=failed("gpu_oom", "3", 300) + stepped(0, 300 - later))
+    assert (one.until_unix_seconds is not None) is over

@@ -10,6 +10,7 @@ from rankscope_agent.contract.nccl.facts import Edges, Facts, Limits, Process
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.watchdog import WatchdogFacts
 from rankscope_agent.contract.nccl.writers import Thread, Writers
+from rankscope_agent.sources.nccl_log.series import NETWORKS
 
 
 def fed(*texts):
@@ -183,3 +184,8 @@ def test_256_beginnings_of_lines_of_four_lengths_are_remembered():
     assert len(writers._prefixes) == 256
     writers._remember(b"256", thread)
     assert len(writers._prefixes) == 1
+
+
+def test_networks_of_the_plugins_fourth_to_twelfth_interfaces_are_known():
+    known = [f"IBext_v{version}" for version in range(30) if f"IBext_v{version}" in NETWORKS]
+    assert known == [f"IBext_v{version}" for version in range(4, 13)]

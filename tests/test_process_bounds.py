@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import socket
+import time
+from types import SimpleNamespace
+
 import pytest
 
 from rankscope_agent.contract import flight_dump
 from rankscope_agent.contract.job_names import JobNameError
 from rankscope_agent.contract.stalls import groups_of, readable
+from rankscope_agent.sources.flight_recorder import worker_server
+from rankscope_agent.sources.flight_recorder.worker_server import FlightError
 from rankscope_agent.sources.pods.job_owners import JobOwners
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
 from rankscope_agent.sources.rdma.names import rule_for
+from rankscope_agent.sources.stalls import look
 from standing_clock import Clock
 from test_stalls import dump, entry, quiet_ring, source
 
@@ -162,3 +169,43 @@ def test_an_agent_tells_of_ranks_below_2_to_the_24th(field, number, known):
 def test_200_000_members_of_a_group_are_kept():
     (found,) = of_agent(ranks=[0] * 200_001)
     assert len(found.groups[0].ranks) == 200_000
+
+
+@pytest.mark.parametrize(("size", "read"), [(16 << 10, True), ((16 << 10) + 4097, False)])
+def test_the_header_of_a_worker_servers_answer_ends_within_16_kibibytes(size, read):
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: "
+    near, far = socket.socketpair()
+    with near, far:
+        far.sendall(head + b"x" * (size - len(head) - 4) + b"\r\n\r\n{}")
+        deadline = time.monotonic() + 20.0
+        if read:
+            assert worker_server._body(near, 1 << 20, deadline) == b"{}"
+            return
+        with pytest.raises(FlightError, match="no end of a header"):
+            worker_server._body(near, 1 << 20, deadline)
+
+
+def test_eight_ranks_are_asked_where_they_stand_at_once(tmp_path, monkeypatch):
+    sizes = []
+
+    class Pool:
+        def __init__(self, size):
+            sizes.append(size)
+
+        def __enter__(self):
+            return SimpleNamespace(map=map)
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(look, "ThreadPoolExecutor", Pool)
+    quiet_ring(tmp_path)
+    assert len(source(tmp_path).stalls(None)) == 1
+    assert sizes == [8]
+
+
+def test_a_rank_has_a_second_to_give_its_stack(monkeypatch):
+    seconds = []
+    monkeypatch.setattr(look, "ask", lambda question, what, limit: seconds.append(limit) or ())
+    look._stack(None)
+    assert seconds == [1.0]

@@ -70,3 +70,9 @@ def test_means_are_of_the_window():
     assert means.mean("a") == pytest.approx(1.0, abs=0.06)
     means.forget(10_000)
     assert means.mean("a") is None
+
+
+def test_one_point_is_kept_for_each_quarter_of_a_minute():
+    rises = fed(900, [(now, now) for now in range(60)])
+    kept = [at for at, _ in rises._counters["a"].points]
+    assert kept == [0, 14, 29, 44, 59]

@@ -313,6 +313,22 @@ def test_who_is_turned_away_is_let_go_after_half_a_second(monkeypatch, clock):
         assert near.fileno() == -1
 
 
+def test_32_connections_that_were_turned_away_stay_open():
+    turned_away = refusals.Refusals()
+    with contextlib.ExitStack() as stack:
+        pairs = [socket.socketpair() for _ in range(33)]
+        for near, far in pairs:
+            stack.enter_context(far)
+            turned_away.add(near)
+        assert [near.fileno() != -1 for near, _ in pairs] == [False, *[True] * 32]
+        turned_away.close()
+
+
+@pytest.mark.parametrize(("size", "status"), [(1023, None), (1024, 431)])
+def test_the_head_of_a_liveness_request_has_1024_bytes_at_most(unstarted, size, status):
+    assert unstarted.server._status(b"G" * size) == status
+
+
 def test_64_kibibytes_are_taken_of_what_who_is_turned_away_has_sent():
     near, far = socket.socketpair()
     for size in (far, near):
@@ -376,6 +392,6 @@ def test_a_file_that_does_not_answer_is_waited_for_until_two_seconds_are_over(mo
     watched._lock, watched._reading_since = Busy(), clock.now
     for passed in (0.0, 1.5, 3.0):
         watched._reading_since = clock.now - passed
-        with pytest.raises(ValueError, match="no answer for 2 s"):
+        with pytest.raises(ValueError, match="no response within 2 s"):
             watched.current()
     assert watched._lock.waits == [2.0, 0.5, 0.0]

@@ -19,7 +19,8 @@ READ_BYTES = 4096  # most heads arrive in one packet
 _END = re.compile(rb"\A\r?\n|\n\r?\n")
 """The empty line, with the bare line feeds that http.server accepts as line ends as well."""
 
-_LONGEST_END = 3
+_END_BEGUN = len(b"\n\r")
+"""Bytes of an end that may have been examined before its last one arrived."""
 
 
 def end_of_head(received: bytes | bytearray, start: int) -> int | None:
@@ -29,7 +30,7 @@ def end_of_head(received: bytes | bytearray, start: int) -> int | None:
         received: the bytes received so far.
         start: how many of them were examined before.
     """
-    found = _END.search(received, max(0, start - _LONGEST_END))
+    found = _END.search(received, max(0, start - _END_BEGUN))
     return None if found is None else found.end()
 
 

@@ -9,6 +9,7 @@ Which rank waited for which can only be determined from all nodes; analyzers do 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections import Counter
@@ -91,8 +92,8 @@ class _SocketState:
     """The record of a socket: its cost, its pause after failures, and the end of that pause."""
 
     cost_seconds: float = ASSUMED_SECONDS
-    pause_seconds: float = 0.0
-    left_until: float = 0.0
+    pause_seconds: float | None = None
+    left_until: float = -math.inf
 
 
 class FlightRecorderCollector:
@@ -209,7 +210,7 @@ class FlightRecorderCollector:
             state = self._state(socket)
             try:
                 self._pull(socket, min(left, PULL_SECONDS))
-                state.pause_seconds = 0.0
+                state.pause_seconds = None
             except FileNotFoundError:
                 state.left_until = now + FIND_SECONDS
             except FlightError as error:
@@ -244,11 +245,10 @@ class FlightRecorderCollector:
         self, socket: RankSocket, state: _SocketState, error: FlightError, now: float
     ) -> None:
         self._failures[error.reason] += 1
-        first = not state.pause_seconds
-        pause = max(FIRST_PAUSE_SECONDS, 2 * state.pause_seconds)
-        state.pause_seconds = min(pause, LAST_PAUSE_SECONDS)
-        state.left_until = now + state.pause_seconds
-        if first:
+        before = state.pause_seconds
+        pause = FIRST_PAUSE_SECONDS if before is None else min(2 * before, LAST_PAUSE_SECONDS)
+        state.pause_seconds, state.left_until = pause, now + pause
+        if before is None:
             path = str(socket.directory.path / socket.name)
             log.warning("no Flight Recorder from %r (%s): %s", path, error.reason, error)
 

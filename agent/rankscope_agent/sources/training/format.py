@@ -126,7 +126,7 @@ class RingHeader:
     dp_group: int | None
     tp_group: int | None
     pp_stage: int | None
-    replica_groups: int = 1
+    replica_groups: int
 
     @property
     def file_size(self) -> int:

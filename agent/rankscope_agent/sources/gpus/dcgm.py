@@ -3,11 +3,11 @@
 Names are those of DCGM 4.6 and of earlier versions. The tables below account for these pitfalls:
 
 - 4.6 renamed the utilisations to RATIO but left them at 0 to 100; those of PROF fields are 0 to 1.
-- An unknown value is a huge number: one of DCGM's blanks. - On a partitioned GPU, values of the
-whole GPU appear once per instance; they are counted once. - The same series appears once per pod if
-several share a GPU. - Times of *_VIOLATION are in nanoseconds or microseconds, depending on whom
-one asks; they are left
-  out, and those of the newer fields that have their unit in the name are taken.
+- An unknown value is a huge number: one of DCGM's blanks.
+- On a partitioned GPU, values of the whole GPU appear once per instance; they are counted once.
+- The same series appears once per pod if several share a GPU.
+- Times of *_VIOLATION are in nanoseconds or microseconds, depending on the source; they are left
+  out in favour of newer fields with the unit in their names.
 """
 
 from __future__ import annotations

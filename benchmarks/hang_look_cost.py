@@ -15,9 +15,9 @@ from pathlib import Path
 
 from benchmarks.ring_writer import create_ring
 
-from rankscope_agent.sources.evidence.keeper import LOOK_SECONDS
-from rankscope_agent.sources.evidence.standing import STANDS_SECONDS, StandingJobs
-from rankscope_agent.sources.stalls.look import StallSource
+from rankscope_agent.sources.evidence.hang_recorder import LOOK_SECONDS
+from rankscope_agent.sources.evidence.stalled_jobs import STANDS_SECONDS, StalledJobs
+from rankscope_agent.sources.stalls.stall_source import StallSource
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.span_source import RingSpanSource
 
@@ -44,7 +44,7 @@ def measure() -> LookCost:
             for _ in range(RECORDS):
                 ring.append(STEP_NS)
         rings = RingStepSource(folder, folder / "none", "node")
-        jobs = StandingJobs(rings, RingSpanSource(rings))
+        jobs = StalledJobs(rings, RingSpanSource(rings))
         now = time.time()
         going_on = _cost(lambda: _expect(0, jobs.at(now)))
         standing = _cost(lambda: _expect(1, jobs.at(now + STANDS_SECONDS + 1)))

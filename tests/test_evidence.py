@@ -17,20 +17,24 @@ import pytest
 
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.sources import kernel_files
-from rankscope_agent.sources.evidence import kept as kept_module
 from rankscope_agent.sources.evidence import kernel_lines as kernel_module
-from rankscope_agent.sources.evidence import look, process_states, ras_report
-from rankscope_agent.sources.evidence.keeper import PAUSE_SECONDS, HangKeeper
-from rankscope_agent.sources.evidence.kept import KeptEvidence
+from rankscope_agent.sources.evidence import (
+    node_evidence,
+    process_states,
+    ras_report,
+    saved_evidence,
+)
+from rankscope_agent.sources.evidence.hang_recorder import PAUSE_SECONDS, HangRecorder
 from rankscope_agent.sources.evidence.kernel_lines import kernel_lines
 from rankscope_agent.sources.evidence.log_tails import LogTails, last_lines
-from rankscope_agent.sources.evidence.look import PARTS, NodeEvidence
+from rankscope_agent.sources.evidence.node_evidence import PARTS, NodeEvidence
 from rankscope_agent.sources.evidence.process_states import process_state
 from rankscope_agent.sources.evidence.ras_report import RasReports
-from rankscope_agent.sources.evidence.standing import StandingJobs
+from rankscope_agent.sources.evidence.saved_evidence import SavedEvidence
+from rankscope_agent.sources.evidence.stalled_jobs import StalledJobs
 from rankscope_agent.sources.kernel_log.records import Batch, Record
 from rankscope_agent.sources.nccl_ras.client import Reply
-from rankscope_agent.sources.stalls.look import StallSource
+from rankscope_agent.sources.stalls.stall_source import StallSource
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.span_source import RingSpanSource
 from ring_writer import NS, RingWriter
@@ -253,7 +257,7 @@ def test_the_parts_of_one_question_take_one_look_at_the_rings(tmp_path, monkeypa
     evidence.part("logs", "team/job")
     assert looks == [None, None]
     standing_ring(tmp_path / "rings", "9-9.ring", rank=1)
-    clock.now += look.KNOWN_SECONDS
+    clock.now += node_evidence.KNOWN_SECONDS
     assert [one["rank"] for one in evidence.part("processes", "team/job")["processes"]] == [0, 1]
 
 
@@ -287,10 +291,10 @@ def test_ras_is_asked_once_in_a_while_and_its_report_is_kept_as_it_is():
 def keeper_of(folder: Path, clock, page="rankscope_x 1\n"):
     rings = RingStepSource(folder / "rings", folder / "none", "n1", clock)
     spans = RingSpanSource(rings)
-    kept = KeptEvidence(folder)
+    kept = SavedEvidence(folder)
     evidence = evidence_of(folder / "rings", clock)
-    return HangKeeper(
-        "n1", StandingJobs(rings, spans), evidence, lambda: page, kept, clock, 0.0
+    return HangRecorder(
+        "n1", StalledJobs(rings, spans), evidence, lambda: page, kept, clock, 0.0
     ), kept
 
 
@@ -308,7 +312,7 @@ def test_a_job_that_stands_is_kept_once_and_outlives_its_rings(tmp_path):
     ring.end()
     for path in (tmp_path / "rings").iterdir():
         path.unlink()
-    found = KeptEvidence(tmp_path).get(name)  # as an agent that was started anew reads it
+    found = SavedEvidence(tmp_path).get(name)  # as an agent that was started anew reads it
     assert found is not None
     assert (found["job_id"], found["node"], found["id"]) == ("team/job", "n1", name)
     assert [one["rank"] for one in found["stalls"]["stalls"]] == [0]
@@ -318,7 +322,7 @@ def test_a_job_that_stands_is_kept_once_and_outlives_its_rings(tmp_path):
 
 
 def test_the_newest_steps_of_each_rank_are_kept_with_a_job_that_stands(tmp_path, monkeypatch):
-    monkeypatch.setattr(look, "KEPT_STEPS", 3)
+    monkeypatch.setattr(node_evidence, "KEPT_STEPS", 3)
     for rank in range(2):
         ring = standing_ring(tmp_path / "rings", f"7-{rank}.ring", 4000.0, rank=rank, world_size=2)
         for step in range(5):
@@ -360,15 +364,15 @@ def test_a_part_that_fails_costs_that_part(tmp_path, monkeypatch):
 
 
 def test_the_quota_lets_the_oldest_go(tmp_path, monkeypatch):
-    kept = KeptEvidence(tmp_path)
+    kept = SavedEvidence(tmp_path)
     names = [f"{1_800_000_000 + n}-{n:08x}" for n in range(20)]
     for name in names:
         assert kept.put(name, {"id": name})
-    assert kept.names() == names[-kept_module.MAX_KEPT :]
-    monkeypatch.setattr(kept_module, "MAX_ONE_BYTES", 100)
+    assert kept.names() == names[-saved_evidence.MAX_KEPT :]
+    monkeypatch.setattr(saved_evidence, "MAX_ONE_BYTES", 100)
     assert not kept.put(names[0], {"noise": os.urandom(4096).hex()})
-    monkeypatch.setattr(kept_module, "MAX_KEPT_BYTES", 150)
-    monkeypatch.setattr(kept_module, "MAX_ONE_BYTES", 10_000)
+    monkeypatch.setattr(saved_evidence, "MAX_KEPT_BYTES", 150)
+    monkeypatch.setattr(saved_evidence, "MAX_ONE_BYTES", 10_000)
     kept.put("1900000000-00000000", {})
     files = list((tmp_path / "hangs").iterdir())
     assert sum(path.stat().st_size for path in files) <= 150
@@ -377,10 +381,10 @@ def test_the_quota_lets_the_oldest_go(tmp_path, monkeypatch):
 
 def test_where_no_file_can_be_written_the_newest_are_held_in_memory(tmp_path):
     (tmp_path / "hangs").write_text("a file in place of the directory")
-    kept = KeptEvidence(tmp_path)
+    kept = SavedEvidence(tmp_path)
     for number in range(20):
         assert kept.put(f"{1_800_000_000 + number}-00000000", {"number": number})
-    assert len(kept.names()) == kept_module.MAX_KEPT
+    assert len(kept.names()) == saved_evidence.MAX_KEPT
     assert kept.get(kept.names()[-1]) == {"number": 19}
 
 
@@ -390,7 +394,7 @@ def test_where_no_file_can_be_written_the_newest_are_held_in_memory(tmp_path):
     ids=["empty", "no gzip", "no object", "cut off", "no JSON"],  # gzip writes the time
 )
 def test_what_was_damaged_is_nothing(tmp_path, content):
-    kept = KeptEvidence(tmp_path)
+    kept = SavedEvidence(tmp_path)
     kept.put("1800000000-00000000", {"a": 1})
     (tmp_path / "hangs" / "1800000000-00000000.json.gz").write_bytes(content)
     assert kept.get("1800000000-00000000") is None
@@ -398,8 +402,8 @@ def test_what_was_damaged_is_nothing(tmp_path, content):
 
 
 def test_what_unpacks_to_too_much_is_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_module, "MAX_TEXT_BYTES", 1000)
-    kept = KeptEvidence(tmp_path)
+    monkeypatch.setattr(saved_evidence, "MAX_TEXT_BYTES", 1000)
+    kept = SavedEvidence(tmp_path)
     kept.put("1800000000-00000000", {"a": "x" * 2000})
     assert kept.get("1800000000-00000000") is None
 

@@ -9,15 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from rankscope_agent.contract.address import ListenAddress
-from rankscope_agent.sources.evidence import kept as kept_module
-from rankscope_agent.sources.evidence import ras_report
-from rankscope_agent.sources.evidence.keeper import HangKeeper
-from rankscope_agent.sources.evidence.kept import KeptEvidence
+from rankscope_agent.sources.evidence import ras_report, saved_evidence
+from rankscope_agent.sources.evidence.hang_recorder import HangRecorder
 from rankscope_agent.sources.evidence.kernel_lines import kernel_lines
 from rankscope_agent.sources.evidence.log_tails import LogTails, last_lines
 from rankscope_agent.sources.evidence.process_states import process_state
 from rankscope_agent.sources.evidence.ras_report import RasReports
-from rankscope_agent.sources.evidence.standing import Standing, StandingJobs
+from rankscope_agent.sources.evidence.saved_evidence import SavedEvidence
+from rankscope_agent.sources.evidence.stalled_jobs import StalledJob, StalledJobs
 from rankscope_agent.sources.kernel_log.records import Batch, Record
 from ring_writer import NS
 from test_evidence import NOW, Clock, evidence_of, standing_ring
@@ -62,8 +61,8 @@ class Waits:
 
 
 def keeper(folder, jobs, evidence, clock=None, **changes):
-    return HangKeeper(
-        "n1", jobs, evidence, lambda: "", KeptEvidence(folder), clock or Clock(), **changes
+    return HangRecorder(
+        "n1", jobs, evidence, lambda: "", SavedEvidence(folder), clock or Clock(), **changes
     )
 
 
@@ -72,13 +71,13 @@ def test_jobs_are_looked_for_every_ten_seconds_and_a_page_is_taken_again_after_f
 ):
     waits = Waits(2)
     monkeypatch.setattr("threading.Event", lambda: waits)
-    keeper(tmp_path, Jobs([Standing("team/job", NOW)]), Evidence()).run()
+    keeper(tmp_path, Jobs([StalledJob("team/job", NOW)]), Evidence()).run()
     assert waits.seconds == [10, 5, 10]
 
 
 def test_what_is_kept_has_the_form_of_version_1(tmp_path, monkeypatch):
     monkeypatch.setattr("threading.Event", lambda: Waits(2))
-    keeper(tmp_path, Jobs([Standing("team/job", NOW)]), Evidence()).run()
+    keeper(tmp_path, Jobs([StalledJob("team/job", NOW)]), Evidence()).run()
     (kept,) = (tmp_path / "hangs").iterdir()
     assert json.loads(gzip.decompress(kept.read_bytes()))["format_version"] == 1
 
@@ -86,7 +85,7 @@ def test_what_is_kept_has_the_form_of_version_1(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("after", "taken"), [(3599.0, 1), (3600.0, 2), (-1.0, 2)])
 def test_a_job_that_stands_anew_is_taken_again_an_hour_later(tmp_path, after, taken):
     clock, evidence = Clock(), Evidence()
-    standing = ([Standing("a", since)] for since in (NOW - 60, NOW - 61))
+    standing = ([StalledJob("a", since)] for since in (NOW - 60, NOW - 61))
     kept = keeper(tmp_path, Jobs(*standing), evidence, clock, apart=0.0)
     kept.look()
     clock.now += after
@@ -97,8 +96,8 @@ def test_a_job_that_stands_anew_is_taken_again_an_hour_later(tmp_path, after, ta
 @pytest.mark.parametrize(("others", "again"), [(255, 0), (256, 1)])
 def test_256_jobs_are_known_to_have_been_taken(tmp_path, others, again):
     clock, evidence = Clock(), Evidence()
-    first = Standing("first", NOW)
-    rest = [Standing(f"job-{number}", NOW) for number in range(others)]
+    first = StalledJob("first", NOW)
+    rest = [StalledJob(f"job-{number}", NOW) for number in range(others)]
     kept = keeper(tmp_path, Jobs([first], rest, [first]), evidence, clock, apart=0.0)
     for _ in range(3):
         clock.now += 1.0
@@ -129,7 +128,7 @@ def with_sizes(folder, sizes):
 )
 def test_sixteen_are_kept_on_disk_of_32_mebibytes_together(tmp_path, sizes, left):
     with_sizes(tmp_path, sizes)
-    kept = KeptEvidence(tmp_path)
+    kept = SavedEvidence(tmp_path)
     assert kept.put(name(99), {"a": 1})
     assert len(kept.names()) == left
     assert kept.get(name(99)) == {"a": 1}
@@ -137,15 +136,15 @@ def test_sixteen_are_kept_on_disk_of_32_mebibytes_together(tmp_path, sizes, left
 
 @pytest.mark.parametrize(("size", "taken"), [(4 * MEBI, True), (4 * MEBI + 1, False)])
 def test_one_has_four_mebibytes_at_most(tmp_path, monkeypatch, size, taken):
-    monkeypatch.setattr(kept_module.gzip, "compress", lambda *_: bytes(size))
-    assert KeptEvidence(tmp_path).put(name(0), {}) is taken
+    monkeypatch.setattr(saved_evidence.gzip, "compress", lambda *_: bytes(size))
+    assert SavedEvidence(tmp_path).put(name(0), {}) is taken
 
 
 @pytest.mark.parametrize(("size", "left"), [(1 * MEBI, 4), (4 * MEBI // 3 + 1, 2)])
 def test_four_mebibytes_are_held_in_memory(tmp_path, monkeypatch, size, left):
     (tmp_path / "hangs").write_text("a file in place of the directory")
-    monkeypatch.setattr(kept_module.gzip, "compress", lambda *_: bytes(size))
-    kept = KeptEvidence(tmp_path)
+    monkeypatch.setattr(saved_evidence.gzip, "compress", lambda *_: bytes(size))
+    kept = SavedEvidence(tmp_path)
     for number in range(6):
         kept.put(name(number), {})
     assert kept.names() == [name(number) for number in range(6 - left, 6)]
@@ -156,7 +155,7 @@ def test_one_unpacks_to_64_mebibytes_at_most(tmp_path, size, read):
     (tmp_path / "hangs").mkdir()
     text = b'{"a": 1}'.ljust(size)
     (tmp_path / "hangs" / f"{name(0)}.json.gz").write_bytes(gzip.compress(text, 1))
-    assert KeptEvidence(tmp_path).get(name(0)) == read
+    assert SavedEvidence(tmp_path).get(name(0)) == read
 
 
 class Ring:
@@ -304,9 +303,9 @@ class Spans:
     ids=["usual", "of 12 s", "of 30 s", "before its first step"],
 )
 def test_a_job_stands_after_a_minute_or_five_of_its_steps(ring, seconds):
-    jobs = StandingJobs(Rings(**ring), Spans())
+    jobs = StalledJobs(Rings(**ring), Spans())
     assert not list(jobs.at(NOW + seconds - 0.5))
-    assert list(jobs.at(NOW + seconds)) == [Standing("team/job", NOW)]
+    assert list(jobs.at(NOW + seconds)) == [StalledJob("team/job", NOW)]
 
 
 def span(began, duration=None):
@@ -328,5 +327,5 @@ def span(began, duration=None):
     ids=["open", "open for too long", "ended just now", "ended a minute ago"],
 )
 def test_a_job_in_a_checkpoint_of_half_an_hour_or_a_minute_after_it_does_not_stand(one, stands):
-    jobs = StandingJobs(Rings(active_unix_seconds=NOW - 5000), Spans(one))
+    jobs = StalledJobs(Rings(active_unix_seconds=NOW - 5000), Spans(one))
     assert bool(list(jobs.at(NOW))) is stands

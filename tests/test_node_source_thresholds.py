@@ -11,7 +11,7 @@ from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.contract.job_names import JobNameError
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.sources.evidence import ras_report
-from rankscope_agent.sources.evidence.look import NodeEvidence
+from rankscope_agent.sources.evidence.node_evidence import NodeEvidence
 from rankscope_agent.sources.evidence.ras_report import RasReports
 from rankscope_agent.sources.flight_recorder.budget import period
 from rankscope_agent.sources.gpus.readings import READINGS

@@ -12,8 +12,8 @@ import pytest
 from flight_servers import answer_with, dump, entry, serving
 from rankscope_agent.contract import flight_dump, stalls, thread_stacks
 from rankscope_agent.contract.flight_dump import Frame
-from rankscope_agent.sources.stalls.look import StallSource
 from rankscope_agent.sources.stalls.process import parse, process_state, wanted_share
+from rankscope_agent.sources.stalls.stall_source import StallSource
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import NS, RingWriter
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rankscope_agent.sources.pod_netdev.interfaces import PodNetwork, deal_out
-from rankscope_agent.sources.stalls.look import StallSource
+from rankscope_agent.sources.stalls.stall_source import StallSource
 from standing_clock import Clock
 
 

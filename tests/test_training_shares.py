@@ -18,8 +18,8 @@ from rankscope_agent.sources.flight_recorder.collector import FlightRecorderColl
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_directories import PodIdentity
-from rankscope_agent.sources.stalls import look
-from rankscope_agent.sources.stalls.look import StallSource
+from rankscope_agent.sources.stalls import stall_source
+from rankscope_agent.sources.stalls.stall_source import StallSource
 from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training import follower as ring_follower
 from rankscope_agent.sources.training import listing, reader, ring_directory
@@ -269,7 +269,7 @@ def test_readers_share_out_rings_as_the_collector_does(tmp_path, monkeypatch):
 
 
 def test_ranks_that_stand_still_share_out_who_is_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(look, "MAX_RANKS", 8)
+    monkeypatch.setattr(stall_source, "MAX_RANKS", 8)
     writers = [
         RingWriter(directory, f"{n}.ring", rank=n, job_id=uid.partition("-")[2])
         for uid in ("greedy-0", "greedy-1", "team-late")

@@ -21,7 +21,7 @@ from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
 from rankscope_agent.serving import logging_setup
 from rankscope_agent.serving.api import Api
 from rankscope_agent.serving.exposition import TEXT, render
-from rankscope_agent.serving.keeping import Keeping
+from rankscope_agent.serving.hang_recording import HangRecording
 from rankscope_agent.settings.command_line import PROGRAM, UsageError, parse_config
 from rankscope_agent.settings.config import Config
 from rankscope_agent.settings.file_descriptors import allow_descriptors
@@ -158,7 +158,7 @@ def _serve(
     for name, lines in parts.items():
         for line in lines:
             log.info("collector %s does not see %s", name, line)
-    keeping = Keeping(config, registry, steps)
+    recording = HangRecording(config, registry, steps)
     api = Api(
         config.node_name,
         registry,
@@ -169,9 +169,9 @@ def _serve(
         windows,
         parts,
         spans=RingSpanSource(steps),
-        stalls=keeping.stalls,
-        evidence=keeping.evidence,
-        kept=keeping.kept,
+        stalls=recording.stalls,
+        evidence=recording.evidence,
+        kept=recording.kept,
     )
     with _held_back(STOP_SIGNALS), contextlib.ExitStack() as listening:
         try:
@@ -185,13 +185,13 @@ def _serve(
             return _complain(_no_address(config.health, error, "--web.health-address"))
         registry.start()
         thread.start()
-        keeping.start()
+        recording.start()
         log.info("listening on %s as node %s", server.url, config.node_name)
         with health:
             while (caught := _stop_signal()) is None:
                 registry.log_overdue()
         log.info("stopping after %s", caught.name)
-        keeping.stop()
+        recording.stop()
         registry.stop()
         server.shutdown()
     return 0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from benchmarks.fuzzing.target import Target, promise, stored
 
 from rankscope_agent.contract.model import SPAN_KINDS
-from rankscope_agent.sources.training import beside, extension, reported, spans
+from rankscope_agent.sources.training import companion_file, extension, reported, spans
 from rankscope_agent.sources.training import format as form
 from rankscope_agent.sources.training.cursor import locate
 from rankscope_agent.sources.training.format import MAX_STEP_NS, NOT_MEASURED, RingError
@@ -87,9 +87,9 @@ def _extension(data: bytes) -> None:
         promise(found.loader_ns == NOT_MEASURED or found.loader_ns >= 0, "a negative loader")
 
 
-def _beside(data: bytes) -> None:
+def _companion(data: bytes) -> None:
     ring = form.parse_header(header_page())
-    beside.check_beside(data[:64], len(data), ring, b"RKSCEXTN", SLOTS)
+    companion_file.check_companion(data[:64], len(data), ring, b"RKSCEXTN", SLOTS)
 
 
 def _spans(data: bytes) -> None:
@@ -125,7 +125,7 @@ TARGETS = (
     Target("ring extension", _extension, lambda: [extension_bytes(1) + extension_bytes(2)]),
     Target(
         "files beside rings",
-        _beside,
+        _companion,
         lambda: [extension_header() + bytes(SLOTS * 64), extension_header()],
         (RingError,),
     ),

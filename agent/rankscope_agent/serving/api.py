@@ -22,13 +22,13 @@ from rankscope_agent.serving.json_response import json_response
 from rankscope_agent.serving.landing_page import landing_page
 from rankscope_agent.serving.step_blocks import steps_blocks
 from rankscope_agent.serving.step_stream import steps_json
-from rankscope_agent.sources.evidence.kept import KeptEvidence
-from rankscope_agent.sources.evidence.look import NodeEvidence
+from rankscope_agent.sources.evidence.node_evidence import NodeEvidence
+from rankscope_agent.sources.evidence.saved_evidence import SavedEvidence
 from rankscope_agent.sources.flight_recorder.stream import windows_json
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.listing import listing
-from rankscope_agent.sources.stalls.look import StallSource
+from rankscope_agent.sources.stalls.stall_source import StallSource
 from rankscope_agent.web.content_coding import accepts, accepts_gzip
 from rankscope_agent.web.routes import HTML_TYPE, JSON_TYPE, Request, Response, Route, sentence
 
@@ -52,7 +52,7 @@ class Api:
         spans: SpanSource | None = None,
         stalls: StallSource | None = None,
         evidence: NodeEvidence | None = None,
-        kept: KeptEvidence | None = None,
+        kept: SavedEvidence | None = None,
     ) -> None:
         self._stalls = stalls
         self._evidence = EvidencePaths(node, evidence, kept)

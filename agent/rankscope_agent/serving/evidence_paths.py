@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rankscope_agent.serving.json_response import json_response
-from rankscope_agent.sources.evidence.kept import KeptEvidence
-from rankscope_agent.sources.evidence.look import PARTS, NodeEvidence
+from rankscope_agent.sources.evidence.node_evidence import PARTS, NodeEvidence
+from rankscope_agent.sources.evidence.saved_evidence import SavedEvidence
 from rankscope_agent.web.routes import Request, Response, sentence
 
 SHOWN = ("id", "job_id", "since_unix_seconds", "taken_unix_seconds")
@@ -20,7 +20,9 @@ class EvidencePaths:
         kept: what was saved.
     """
 
-    def __init__(self, node: str, evidence: NodeEvidence | None, kept: KeptEvidence | None) -> None:
+    def __init__(
+        self, node: str, evidence: NodeEvidence | None, kept: SavedEvidence | None
+    ) -> None:
         self._node = node
         self._evidence = evidence
         self._kept = kept

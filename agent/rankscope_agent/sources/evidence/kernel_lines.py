@@ -8,8 +8,8 @@ from typing import Any
 
 from rankscope_agent.contract.printable import printable
 from rankscope_agent.contract.redaction import redacted
+from rankscope_agent.sources.kernel_log.log_sources import Opener
 from rankscope_agent.sources.kernel_log.records import Batch
-from rankscope_agent.sources.kernel_log.ways import Opener
 
 KEPT_LINES = 2000
 """The newest lines only: an hour of a flapping link."""

@@ -24,10 +24,10 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.kernel_log import reboots
 from rankscope_agent.sources.kernel_log.gpus import GpuName, gpu_names, remembered
+from rankscope_agent.sources.kernel_log.log_sources import Source, openers
 from rankscope_agent.sources.kernel_log.processes import FRESH_SECONDS, pod_of_process
 from rankscope_agent.sources.kernel_log.series import samples
 from rankscope_agent.sources.kernel_log.tally import POD_EVENTS, Tally, from_json
-from rankscope_agent.sources.kernel_log.ways import Source, openers
 from rankscope_agent.sources.pid_namespace import shows_node_processes
 from rankscope_agent.sources.pods.directory import PodDirectory
 

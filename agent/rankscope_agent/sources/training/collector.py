@@ -21,13 +21,13 @@ from rankscope_agent.sources.collector import Incomplete, NoData
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.rank_location import RankLocation
 from rankscope_agent.sources.training import starts
+from rankscope_agent.sources.training.background_follower import BackgroundFollower
 from rankscope_agent.sources.training.files import MAX_RINGS
 from rankscope_agent.sources.training.followed_ring import FollowedRing
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import StepRecord
 from rankscope_agent.sources.training.identity import rank_identity
 from rankscope_agent.sources.training.job_work import job_work
-from rankscope_agent.sources.training.patient_follower import PatientFollower
 from rankscope_agent.sources.training.rank_samples import rank_samples
 from rankscope_agent.sources.training.read_turns import ReadTurns
 from rankscope_agent.sources.training.reported import Signal
@@ -96,7 +96,7 @@ class TrainingCollector:
         self._kubelet = kubelet
         self._node = node
         self._clock = clock
-        self._follower = PatientFollower(RingFollower(ring_dir, kubelet, self._pods))
+        self._follower = BackgroundFollower(RingFollower(ring_dir, kubelet, self._pods))
         self._jobs: dict[str, JobTotals] = {}
         self._corrupt = 0
         self._turns = turns or ReadTurns()

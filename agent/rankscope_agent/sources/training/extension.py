@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from rankscope_agent.sources.training.beside import SLOT_SIZE, open_beside
+from rankscope_agent.sources.training.companion_file import SLOT_SIZE, open_companion
 from rankscope_agent.sources.training.files import OpenRing
 from rankscope_agent.sources.training.format import (
     CHECK_MASK,
@@ -161,5 +161,5 @@ def open_extension(directory_descriptor: int, ring: OpenRing) -> OpenExtension |
         RingError: it is not an extension of this ring.
     """
     capacity = ring.header.capacity
-    descriptor = open_beside(directory_descriptor, ring, SUFFIX, MAGIC, capacity)
+    descriptor = open_companion(directory_descriptor, ring, SUFFIX, MAGIC, capacity)
     return None if descriptor is None else OpenExtension(descriptor, capacity)

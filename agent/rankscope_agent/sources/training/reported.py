@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from rankscope_agent.sources.training.beside import SLOT_SIZE, open_beside
+from rankscope_agent.sources.training.companion_file import SLOT_SIZE, open_companion
 from rankscope_agent.sources.training.files import OpenRing
 from rankscope_agent.sources.training.format import CHECK_MASK, MAX_SEQ, MAX_UNIX_NS, RingError
 
@@ -110,7 +110,7 @@ def open_signals(directory_descriptor: int, ring: OpenRing) -> int | None:
     Raises:
         RingError: it does not belong to this ring.
     """
-    return open_beside(directory_descriptor, ring, SUFFIX, MAGIC, CAPACITY)
+    return open_companion(directory_descriptor, ring, SUFFIX, MAGIC, CAPACITY)
 
 
 class FollowedSignals:

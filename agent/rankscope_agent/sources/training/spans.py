@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rankscope_agent.contract.model import SPAN_KINDS, SPAN_OUTCOMES
-from rankscope_agent.sources.training.beside import SLOT_SIZE, open_beside
+from rankscope_agent.sources.training.companion_file import SLOT_SIZE, open_companion
 from rankscope_agent.sources.training.files import OpenRing
 from rankscope_agent.sources.training.format import (
     CHECK_MASK,
@@ -100,7 +100,7 @@ def open_spans(directory_descriptor: int, ring: OpenRing) -> int | None:
     Raises:
         RingError: they do not belong to this ring.
     """
-    return open_beside(directory_descriptor, ring, SUFFIX, MAGIC, CAPACITY)
+    return open_companion(directory_descriptor, ring, SUFFIX, MAGIC, CAPACITY)
 
 
 class FollowedSpans:

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rankscope_agent.sources.evidence.kept import KeptEvidence
-from rankscope_agent.sources.evidence.look import PARTS, NodeEvidence
-from rankscope_agent.sources.evidence.standing import Standing, StandingJobs
+from rankscope_agent.sources.evidence.node_evidence import PARTS, NodeEvidence
+from rankscope_agent.sources.evidence.saved_evidence import SavedEvidence
+from rankscope_agent.sources.evidence.stalled_jobs import StalledJob, StalledJobs
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ still going on."""
 MAX_JOBS = 256
 
 
-class HangKeeper:
+class HangRecorder:
     """Looks for stalled jobs and saves what is known about them.
 
     Args:
@@ -48,10 +48,10 @@ class HangKeeper:
     def __init__(
         self,
         node: str,
-        standing: StandingJobs,
+        standing: StalledJobs,
         evidence: NodeEvidence,
         page: Callable[[], str],
-        kept: KeptEvidence,
+        kept: SavedEvidence,
         clock: Callable[[], float] = time.time,
         apart: float = APART_SECONDS,
     ) -> None:
@@ -63,7 +63,7 @@ class HangKeeper:
         self._clock = clock
         self._apart = apart
         self._ended = threading.Event()
-        self._taken: dict[str, Standing] = {}
+        self._taken: dict[str, StalledJob] = {}
         self._at: dict[str, float] = {}
 
     def look(self) -> None:
@@ -74,19 +74,19 @@ class HangKeeper:
                 self._note(one, now)
                 self._take(one)
 
-    def _is_due(self, one: Standing, now: float) -> bool:
+    def _is_due(self, one: StalledJob, now: float) -> bool:
         known = self._taken.get(one.job_id)
         if known is not None and known.since_unix_seconds == one.since_unix_seconds:
             return False
         return not 0 <= now - self._at.get(one.job_id, float("-inf")) < PAUSE_SECONDS
 
-    def _note(self, one: Standing, now: float) -> None:
+    def _note(self, one: StalledJob, now: float) -> None:
         if len(self._taken) >= MAX_JOBS:
             oldest = min(self._at, key=lambda job: self._at[job])
             del self._taken[oldest], self._at[oldest]
         self._taken[one.job_id], self._at[one.job_id] = one, now
 
-    def _take(self, one: Standing) -> None:
+    def _take(self, one: StalledJob) -> None:
         now = self._clock()
         digest = hashlib.sha256(f"{one.job_id}{now}".encode()).hexdigest()[:8]
         name = f"{now:.0f}-{digest}"

@@ -17,7 +17,7 @@ SLOT_SIZE = 64
 _HEADER = struct.Struct("<8sHHIIqI32x")
 
 
-def open_beside(
+def open_companion(
     directory_descriptor: int, ring: OpenRing, suffix: str, expected: bytes, slots: int
 ) -> int | None:
     """Open a file next to a ring; return its descriptor, None if there is no such file.
@@ -41,14 +41,14 @@ def open_beside(
         raise refuse(error, ring.directory.path / name) from error
     try:
         page = os.pread(descriptor, _HEADER.size, 0)
-        check_beside(page, os.fstat(descriptor).st_size, ring.header, expected, slots)
+        check_companion(page, os.fstat(descriptor).st_size, ring.header, expected, slots)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def check_beside(page: bytes, size: int, ring: RingHeader, expected: bytes, slots: int) -> None:
+def check_companion(page: bytes, size: int, ring: RingHeader, expected: bytes, slots: int) -> None:
     """Compare the first slot and the size of a file with the ring that it belongs to.
 
     Args:

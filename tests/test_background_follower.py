@@ -11,8 +11,8 @@ from collected_page import Clock, Page
 from known_pods import pods_of
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.sources.collector import Incomplete, scrape
+from rankscope_agent.sources.training import background_follower, ring_directory
 from rankscope_agent.sources.training import collector as training
-from rankscope_agent.sources.training import patient_follower, ring_directory
 from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.files import list_rings
 from ring_writer import RingWriter
@@ -37,7 +37,7 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch):
-    monkeypatch.setattr(patient_follower, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(background_follower, "PATIENCE_SECONDS", 0.05)
     made = Disk(monkeypatch)
     yield made
     made.answers.set()
@@ -97,7 +97,7 @@ def test_a_look_that_lasts_is_a_failure_that_names_its_directory_and_keeps_the_s
 
 
 def test_a_first_look_that_lasts_is_not_taken_for_a_node_without_rings(tmp_path, disk, monkeypatch):
-    monkeypatch.setattr(patient_follower, "FIRST_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(background_follower, "FIRST_PATIENCE_SECONDS", 0.05)
     disk.answers.clear()
     with pytest.raises(Incomplete, match="the scan for new rings has lasted"):
         Page(made(tmp_path, Clock()))

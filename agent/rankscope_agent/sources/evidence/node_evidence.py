@@ -23,9 +23,9 @@ from rankscope_agent.sources.evidence.log_tails import LogTails
 from rankscope_agent.sources.evidence.process_states import process_state
 from rankscope_agent.sources.evidence.ras_report import RasReports
 from rankscope_agent.sources.kernel_files import read_text
-from rankscope_agent.sources.kernel_log.ways import Opener, openers
+from rankscope_agent.sources.kernel_log.log_sources import Opener, openers
 from rankscope_agent.sources.pods.lock_holders import read_lock_holders
-from rankscope_agent.sources.stalls.look import StallSource
+from rankscope_agent.sources.stalls.stall_source import StallSource
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.ring_rows import NS, RingAnswer
 

@@ -18,7 +18,7 @@ LONGEST_SPAN_SECONDS = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StalledJob:
     """A job all of whose live ranks on this node are stalled.
 
     Args:
@@ -30,7 +30,7 @@ class Standing:
     since_unix_seconds: float
 
 
-class StandingJobs:
+class StalledJobs:
     """Looks for stalled jobs.
 
     Args:
@@ -42,7 +42,7 @@ class StandingJobs:
         self._rings = rings
         self._spans = spans
 
-    def at(self, now: float) -> Iterator[Standing]:
+    def at(self, now: float) -> Iterator[StalledJob]:
         """Yield the jobs that are stalled at a given time."""
         jobs: dict[str, dict[int, RingAnswer]] = {}
         for ring in self._rings.rings_of(None):
@@ -51,7 +51,7 @@ class StandingJobs:
         for job_id, ranks in jobs.items():
             if all(_is_late(ring, now) for ring in ranks.values()) and not self._busy(ranks, now):
                 since = max(ring.active_unix_seconds for ring in ranks.values())
-                yield Standing(job_id, since)
+                yield StalledJob(job_id, since)
 
     def _busy(self, ranks: Mapping[int, RingAnswer], now: float) -> bool:
         """Return True if a rank is in a checkpoint or the like, or was shortly before."""

@@ -33,7 +33,7 @@ class _Found:
     pods_failure: RingError | None
 
 
-class PatientFollower:
+class BackgroundFollower:
     """Follows rings like `RingFollower`, but does not wait for slow scans; used by one thread.
 
     Args:

@@ -35,7 +35,7 @@ NAME = re.compile(r"\d{10,12}-[0-9a-f]{8}")
 ENDING = ".json.gz"
 
 
-class KeptEvidence:
+class SavedEvidence:
     """Saved evidence by name; may be used by any thread.
 
     Args:

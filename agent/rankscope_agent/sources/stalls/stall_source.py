@@ -60,7 +60,7 @@ RankKey = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _QuietRank:
     """A rank to be queried, and the state of its process before the query."""
 
     ring: RingAnswer
@@ -113,12 +113,12 @@ class StallSource:
         for ring in rings:
             pid = holders.get(_inode(ring))
             before = process_state(self._procfs, pid)
-            standing.append(_Standing(ring, pid, before, time.monotonic()))
+            standing.append(_QuietRank(ring, pid, before, time.monotonic()))
         with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
             found = list(pool.map(self._stall, standing))
         return {_key(one.ring): stall for one, stall in zip(standing, found, strict=True)}
 
-    def _stall(self, standing: _Standing) -> RankStall:
+    def _stall(self, standing: _QuietRank) -> RankStall:
         ring = standing.ring
         identity = ring.identity
         groups, recorder, stack, no_stack = self._asked(ring)
@@ -142,7 +142,7 @@ class StallSource:
             span_ended_unix_seconds=self._span_ended(ring),
         )
 
-    def _spent(self, standing: _Standing) -> tuple[ProcessState, float | None]:
+    def _spent(self, standing: _QuietRank) -> tuple[ProcessState, float | None]:
         """Return a rank's current process state, and the share of a core it wanted meanwhile."""
         if standing.before.cpu_seconds is not None:
             time.sleep(max(0.0, standing.began + CPU_SECONDS - time.monotonic()))

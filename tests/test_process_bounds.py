@@ -16,7 +16,7 @@ from rankscope_agent.sources.flight_recorder.worker_server import FlightError
 from rankscope_agent.sources.pods.job_owners import JobOwners
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
 from rankscope_agent.sources.rdma.names import rule_for
-from rankscope_agent.sources.stalls import look
+from rankscope_agent.sources.stalls import stall_source
 from standing_clock import Clock
 from test_stalls import dump, entry, quiet_ring, source
 
@@ -198,7 +198,7 @@ def test_eight_ranks_are_asked_where_they_stand_at_once(tmp_path, monkeypatch):
         def __exit__(self, *_):
             pass
 
-    monkeypatch.setattr(look, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(stall_source, "ThreadPoolExecutor", Pool)
     quiet_ring(tmp_path)
     assert len(source(tmp_path).stalls(None)) == 1
     assert sizes == [8]
@@ -206,6 +206,8 @@ def test_eight_ranks_are_asked_where_they_stand_at_once(tmp_path, monkeypatch):
 
 def test_a_rank_has_a_second_to_give_its_stack(monkeypatch):
     seconds = []
-    monkeypatch.setattr(look, "ask", lambda question, what, limit: seconds.append(limit) or ())
-    look._stack(None)
+    monkeypatch.setattr(
+        stall_source, "ask", lambda question, what, limit: seconds.append(limit) or ()
+    )
+    stall_source._stack(None)
     assert seconds == [1.0]

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from rankscope_agent.sources.training import follower, patient_follower
-from rankscope_agent.sources.training.patient_follower import PatientFollower
+from rankscope_agent.sources.training import background_follower, follower
+from rankscope_agent.sources.training.background_follower import BackgroundFollower
 from rankscope_agent.sources.training.restart_ratios import BATCH, RestartRatios
 from rankscope_agent.sources.training.ring_rows import of_present_jobs
 
@@ -63,13 +63,13 @@ class Look:
 
 
 def test_a_look_is_waited_for_a_second_and_the_first_one_for_four(monkeypatch):
-    monkeypatch.setattr(patient_follower, "_Look", Look)
+    monkeypatch.setattr(background_follower, "_Look", Look)
     monkeypatch.setattr(Look, "waits", [])
     nothing = SimpleNamespace(
         refused=dict, divide=lambda now: None, rings=(), directories=0, bare_pods=frozenset()
     )
-    monkeypatch.setattr(PatientFollower, "_state", lambda self: None)
-    patient = PatientFollower(nothing)
+    monkeypatch.setattr(BackgroundFollower, "_state", lambda self: None)
+    patient = BackgroundFollower(nothing)
     for _ in range(3):
         patient.rescan(float(NOW))
     assert Look.waits == [4.0, 1.0, 1.0]

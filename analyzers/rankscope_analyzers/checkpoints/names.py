@@ -12,13 +12,13 @@ _STEP = re.compile(
 )
 _RANK = re.compile(
     r"(?P<name>mp_rank|zero_pp_rank|pp_rank|dp_rank|tp_rank|rank|rng_state|random_states"
-    r"|worker|proc)[-_=]?(?P<rank>\d{1,7})(?!\d)",
+    r"|worker|proc)[-_=]?\d{1,7}(?!\d)",
     re.IGNORECASE,
 )
 _OF = re.compile(r"(?P<number>\d{1,7})[-_]of[-_](?P<count>\d{1,7})(?!\d)", re.IGNORECASE)
 
 _ROLE = re.compile(
-    r"(?:(?<=[^a-z])|^)(?P<role>model|pytorch_model|adapter_model|consolidated|weights?|net|ema"
+    r"(?:(?<=[^a-z])|^)(?:model|pytorch_model|adapter_model|consolidated|weights?|net|ema"
     r"|optim(?:izer|s)?|lr_scheduler|scheduler|scaler|rng|args|training_args|recipe_state"
     r"|train(?:er)?_state|dataloader|sampler)(?=[^a-z]|$)",
     re.IGNORECASE,
@@ -46,12 +46,6 @@ def _is_word(name: str, begin: int) -> bool:
     return begin == 0 or not name[begin - 1].isalpha()
 
 
-def rank_of(name: str) -> int | None:
-    """Return the rank in a file's name."""
-    hit = _RANK.search(name)
-    return int(hit["rank"]) if hit else None
-
-
 def without_rank(name: str) -> str:
     """Return a name with its rank left open, the same for all ranks."""
     return _RANK.sub(lambda hit: f"{hit['name']}*", name)
@@ -63,12 +57,6 @@ def part_of(name: str) -> tuple[str, int, int] | None:
     if hit is None:
         return None
     return f"{name[: hit.start()]}*{name[hit.end() :]}", int(hit["number"]), int(hit["count"])
-
-
-def role_of(name: str) -> str | None:
-    """Return what a file holds according to its name: model, optim, rng and the like."""
-    hit = _ROLE.search(name)
-    return hit["role"].lower() if hit else None
 
 
 def family_of(name: str) -> str:

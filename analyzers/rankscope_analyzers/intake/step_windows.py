@@ -85,11 +85,6 @@ class JobWindow:
         """Return how many records arrived since `taken` was called last."""
         return self._fresh
 
-    @property
-    def newest_arrival(self) -> float:
-        """Return when records last arrived."""
-        return self._chunks[-1].arrived if self._chunks else 0.0
-
     def number(self, writer: Writer) -> int:
         """Return the number of a writer."""
         if writer not in self._numbers:

@@ -284,18 +284,6 @@ class Job:
         if not self.several:
             raise NotApplicableError("the job has one pod")
 
-    def need_rdma(self) -> None:
-        """Leave a check that is about RDMA.
-
-        Raises:
-            NotApplicableError: no part requests RDMA devices.
-            UndecidedError: a part is not fully known.
-        """
-        if not self.uses_rdma:
-            for role in self.ranks:
-                role.complete()
-            raise NotApplicableError("the job asks for no RDMA devices")
-
 
 def annotation_json(value: object) -> object:
     """Return the content of a JSON annotation, None if it is not JSON."""

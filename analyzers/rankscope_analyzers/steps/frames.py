@@ -139,15 +139,6 @@ class StepFrame:
         """Return the frame without the steps that must not be judged."""
         return self.rows(self.usable)
 
-    def timed_only(self) -> StepFrame:
-        """Return the frame without steps in which no rank's compute is known, if any is.
-
-        Flight Recorders are read only now and then; a gap between two readings is not the end of a
-        fault.
-        """
-        known = np.asarray(np.isfinite(self.compute).any(axis=1), dtype=np.bool_)
-        return self.rows(known) if known.any() and not known.all() else self
-
 
 def build(
     job_id: str,

@@ -222,7 +222,7 @@ def report(check: GpuCheck) -> str:
     if check.missing:
         return f"no GPU to look at: {check.missing}"
     differing = [one for one in check.compared if not one.agrees]
-    lines = [f"{len(check.compared)} values beside nvidia-smi's, {len(differing)} differ"]
+    lines = [f"{len(check.compared)} values compared with nvidia-smi's, {len(differing)} differ"]
     lines += [
         f"  {one.gpu} {one.query.name}: {one.ours} here, {one.theirs} there" for one in differing
     ]

@@ -106,7 +106,7 @@ def test_a_negative_or_absurd_price_is_refused(price):
         ("version: true", "f.yaml:1:10: version: expected a whole number, got true"),
         ("version: 1\nhang_after: 5", "f.yaml:2:13: hang_after: expected a string, got 5"),
         ("version: 1\nhang_after: 0s", 'f.yaml:2:13: hang_after: "0s" does not match'),
-        ("version: 1\nversion: 1", "f.yaml:2:1: the key version is there twice"),
+        ("version: 1\nversion: 1", "f.yaml:2:1: the key version occurs twice"),
         ("version: 2026-99-99", "f.yaml:1:10: 2026-99-99 is not a valid value"),
         ("version: 1\nowners: " + "9" * 5000, f"f.yaml:2:9: {'9' * 37}... is not a valid value"),
         ("version: 1\nlinks: *x", "f.yaml:2:8: aliases and tags are not supported"),

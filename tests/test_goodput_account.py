@@ -280,7 +280,7 @@ def test_an_account_that_was_kept_goes_on_as_if_nothing_had_been():
 @pytest.mark.parametrize("bad", [-1.0, math.inf, math.nan])
 def test_sums_that_are_none_are_not_restored(bad):
     kept = account(table(run(1000.0, range(1, 101)))).as_json()
-    with pytest.raises(ValueError, match="is no sum of a part"):
+    with pytest.raises(ValueError, match="is not a sum of a part"):
         restored({**kept, "seconds": {parts.PRODUCTIVE: bad}})
     with pytest.raises(ValueError, match="'sleep'"):
         restored({**kept, "seconds": {"sleep": 1.0}})

@@ -86,7 +86,7 @@ def test_a_machine_with_gpus_has_calls_and_page_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     with loaded(node(1)):
         text = report(measure(looks=2))
-    assert f"{len(QUERIES)} values beside nvidia-smi's, 1 differ" in text
+    assert f"{len(QUERIES)} values compared with nvidia-smi's, 1 differ" in text
     assert f"{UUID} clocks.max.sm: 1980000000.0 here, 1000000.0 there" in text
     assert "(2 calls)" in text
     assert f'rankscope_gpu_power_watts{{gpu="0",pci="0000:3b:00",uuid="{UUID}"}} 698.5' in text

@@ -114,7 +114,7 @@ def test_prometheus_has_a_minute_for_a_byte_and_two_for_an_answer_of_a_gibibyte(
 @pytest.mark.parametrize(("points", "asked"), [(11_000, 1), (11_001, 0)])
 def test_prometheus_gives_eleven_thousand_points(points, asked):
     entry = Entry()
-    with pytest.raises(PrometheusError, match="no matrix" if asked else "11000"):
+    with pytest.raises(PrometheusError, match="not a matrix" if asked else "11000"):
         Prometheus("http://p", entry).range("up", 0.0, points - 1.0, 1.0)
     assert len(entry.deadlines) == asked
 

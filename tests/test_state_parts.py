@@ -101,7 +101,7 @@ def test_a_job_whose_sums_make_no_sense_costs_no_other(report, tmp_path):
     (tmp_path / "state").write_text("\n".join(torn))
     anew = Watch(tmp_path / "state", tmp_path / "two")
     assert anew.look([of(report, 1), of(report, 2)], 1030.0) == []
-    assert any("'team/job-0001' make no sense" in said for said in anew.said)
+    assert any("'team/job-0001' are invalid" in said for said in anew.said)
 
 
 def test_a_state_of_the_first_release_is_read(report, tmp_path):
@@ -154,7 +154,7 @@ def test_what_was_told_and_makes_no_sense_is_begun_anew_and_said(junk, report, t
     FileStore(tmp_path / "state").write([Part("announced", "", junk)], 1.0)
     watch = Watch(tmp_path / "state", tmp_path / "one")
     watch.look([report], 1000.0)
-    assert any("announced makes no sense" in said for said in watch.said)
+    assert any("announced is invalid" in said for said in watch.said)
     assert [each["change"] for each in watch.lines()] == ["opened"]
 
 

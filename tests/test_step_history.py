@@ -167,8 +167,8 @@ def test_agents_of_several_versions_make_one_table(history):
         (COLUMNS, ["a", 0, 1, 10**400, 1.0], "a number is larger than"),
         (COLUMNS, ["a", 0, -(2**63), 5.0, 1.0], "a number is larger than"),
         (COLUMNS, ["\ud800", 0, 1, 5.0, 1.0], "surrogates not allowed"),
-        (COLUMNS, [7, 0, 1, 5.0, 1.0], "name of a job is no text"),
-        (COLUMNS, [None, 0, 1, 5.0, 1.0], "name of a job is no text"),
+        (COLUMNS, [7, 0, 1, 5.0, 1.0], "name of a job is not a text"),
+        (COLUMNS, [None, 0, 1, 5.0, 1.0], "name of a job is not a text"),
     ],
 )
 def test_what_is_no_table_of_records_is_refused(columns, row, complaint):

@@ -144,7 +144,7 @@ def test_a_stream_of_which_no_record_is_usable_so_far_is_an_error_that_costs_not
         (lambda found: found | {"state": {"array": "AA==", "of": "O", "shape": [1]}}, "an array"),
         (lambda found: found | {"state": {"array": "!", "of": "f8", "shape": [1]}}, "array"),
         (lambda found: found | {"state": {"again": 7}}, "again"),
-        (lambda found: found | {"state": {"tuple": 7}}, "7 is no list"),
+        (lambda found: found | {"state": {"tuple": 7}}, "7 is not a list"),
         (lambda found: found | {"state": {"nothing": 7}}, "stands for nothing"),
     ],
 )

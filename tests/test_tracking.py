@@ -228,5 +228,7 @@ def test_the_option_is_off_by_default_and_takes_an_address_only(monkeypatch):
     options = watch_command_options("--agent", "a:1")
     assert watch_setup.tracking(options, pytest.fail) is None
     options = watch_command_options("--agent", "a:1", "--mlflow-tracking-uri", "mlflow:5000")
-    with pytest.raises(InputError, match="--mlflow-tracking-uri: mlflow:5000 is no http address"):
+    with pytest.raises(
+        InputError, match="--mlflow-tracking-uri: mlflow:5000 is not an http address"
+    ):
         watch_setup.tracking(options, pytest.fail)

@@ -263,7 +263,7 @@ def test_tokens_count_on_over_restarts_of_an_agent_and_once_each():
         for one in several:
             found.add(("p", ""), "job", {one.name: [one]}, (), 1, 30.0)
         assert [one.value for one in found.sums()] == ([grown] if grown else [])
-    with pytest.raises(ValueError, match="are no sums"):
+    with pytest.raises(ValueError, match="are not sums"):
         found.restore([["p", "", float("nan")]])
 
 
@@ -291,7 +291,7 @@ def test_what_a_job_repeats_after_a_restart_is_no_further_epoch():
     assert [one.value for one in later.sums()] == [1.5]
     later.restore([["p", "", 7.0]])  # kept before there were epochs
     assert [(one.metric, one.value) for one in later.sums()] == [(metrics.PROJECT_TOKENS, 7.0)]
-    with pytest.raises(ValueError, match="are no sums"):
+    with pytest.raises(ValueError, match="are not sums"):
         later.restore([["p", "", 7.0, -1.0]])
 
 
@@ -319,7 +319,7 @@ def test_interruptions_and_the_time_to_recover_are_summed_up_by_project_and_kept
         ("recovery_seconds_total", "hang"): 20.0,
     }
     later.restore([["llm", "", [130.0, 2.0, 1.0, 10.0, 20.0]]])  # kept before there were detections
-    with pytest.raises(ValueError, match="are no sums"):
+    with pytest.raises(ValueError, match="are not sums"):
         later.restore([["a", "b", [-1.0, 0, 0, 0, 0]]])
 
 
@@ -369,7 +369,7 @@ def test_a_recovery_is_late_if_it_takes_longer_than_its_class_may():
     later.restore([one[:3] for one in kept])  # kept before they were counted
     assert late(later) == dict.fromkeys(expected, 0)
     for bad in (-1, 0.5, "1"):
-        with pytest.raises(ValueError, match="is no count"):
+        with pytest.raises(ValueError, match="is not a count"):
             later.restore([[*kept[0][:3], bad]])
 
 

@@ -204,7 +204,7 @@ def test_a_job_whose_state_makes_no_sense_costs_no_other(document, tmp_path):
 def test_sums_that_make_no_sense_are_said_and_begin_anew(value, tmp_path):
     FileStore(tmp_path / "state").write([Part("watch", "", value)], 1.0)
     watch = started(tmp_path / "state")
-    assert ["make no sense" in one for one in watch.said] == [True]
+    assert ["are invalid" in one for one in watch.said] == [True]
     assert "rankscope_watch_failed_evaluations_total 0.0" in watch.exported.text()
 
 

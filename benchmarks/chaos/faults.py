@@ -197,7 +197,7 @@ def _clock(name: str, seconds: int, chain: Chain, random: Random) -> Iterator[No
     """Start a process under libfaketime, let its clock jump, and bring both back."""
     library = FAKE_TIME.format(f"{os.uname().machine}-linux-gnu")
     if not Path(library).exists():
-        raise NotHereError(f"{library} is not there: apt-get install libfaketime")
+        raise NotHereError(f"{library} is missing: apt-get install libfaketime")
     server, offset = _server(chain, name), chain.folder / "clock"
     offset.write_text("+0")
     variables = {"LD_PRELOAD": library, "FAKETIME_TIMESTAMP_FILE": str(offset)}

@@ -50,7 +50,7 @@ def fires(page: str, alert: str) -> bool:
     """
     promtool = shutil.which("promtool")
     if promtool is None:
-        raise RuntimeError("promtool is not there")
+        raise RuntimeError("promtool is missing")
     lines = [line for line in page.splitlines() if line and not line.startswith("#")]
     series = [
         {"series": name, "values": f"{value}+0x{4 * (MINUTES + 2)}"}

@@ -158,7 +158,7 @@ def _namespace(text: str) -> str:
         argparse.ArgumentTypeError: it is invalid.
     """
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no name of a namespace")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name of a namespace")
     return text
 
 

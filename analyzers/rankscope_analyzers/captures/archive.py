@@ -110,7 +110,7 @@ def _read(tar: tarfile.TarFile, directory: Path) -> Mapping[str, Any]:
     room = MAX_BYTES
     for count, entry in enumerate(tar):
         if not entry.isreg() or count > MAX_FILES:
-            raise ValueError(f"{entry.name!a} is no regular file, or one of more than {MAX_FILES}")
+            raise ValueError(f"{entry.name!a} is not a regular file of at most {MAX_FILES}")
         if count == 0:
             manifest = _manifest(entry, _body(tar, entry, MAX_MANIFEST_BYTES))
             sums = {str(one["name"]): str(one["sha256"]) for one in manifest["files"]}
@@ -118,7 +118,7 @@ def _read(tar: tarfile.TarFile, directory: Path) -> Mapping[str, Any]:
         body = _body(tar, entry, room)
         room -= len(body)
         if not _NAME.fullmatch(entry.name) or entry.name not in sums:
-            raise ValueError(f"{entry.name!a} is no file of a capture")
+            raise ValueError(f"{entry.name!a} is not a file of a capture")
         if hashlib.sha256(body).hexdigest() != sums.pop(entry.name):
             raise ValueError(f"{entry.name} is not as its manifest says")
         target = directory / entry.name

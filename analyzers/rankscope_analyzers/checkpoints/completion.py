@@ -72,7 +72,7 @@ def missing_shards(
         usual: how many ranks the run's other checkpoints have, by the pattern of the names.
     """
     for name in shard_names.missing_parts(group.files):
-        yield Problem("missing", str(Path(group.base, name)), "is not there, and others count it")
+        yield Problem("missing", str(Path(group.base, name)), "is missing, and others count it")
     for name in _missing_model_states(group.files):
         yield Problem("missing", str(Path(group.base, name)), "is not there")
     for pattern, family in shard_names.families(group.files).items():

@@ -186,7 +186,7 @@ def _index_problems(
     if shard not in group.files:
         if not Path(path).suffix or not dcp_shards.is_below(shard):
             path = str(Path(group.base, index))
-        yield Problem("missing", path, f"is not there, and {index} names it: {shard[:200]}")
+        yield Problem("missing", path, f"is missing, and {index} names it: {shard[:200]}")
         return
     examined = contents.files.get(shard)
     if examined is not None and examined.format == "safetensors":

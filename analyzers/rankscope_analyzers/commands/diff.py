@@ -33,7 +33,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         found = differences(before, after)
     except RecordFormatError as error:
-        raise InputError(f"{options.before} or {options.after} is no run record: {error}") from None
+        raise InputError(
+            f"{options.before} or {options.after} is not a run record: {error}"
+        ) from None
     ratio = speed(before, after)
     if options.json:
         print_json({"step_time_ratio": ratio, "differences": [asdict(one) for one in found]})
@@ -71,5 +73,5 @@ def _read(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
     if not isinstance(document, dict):
-        raise InputError(f"{path} is no run record: rankscope record writes them")
+        raise InputError(f"{path} is not a run record: rankscope record writes them")
     return document

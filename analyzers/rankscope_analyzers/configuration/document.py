@@ -122,7 +122,7 @@ def _items(
     for key, value in node.value:
         text = key.value if isinstance(key, yaml.ScalarNode) else ""
         if text in known or not text:
-            problem = f"the key {text} is there twice" if text else "a key that is not text"
+            problem = f"the key {text} occurs twice" if text else "a key that is not text"
             raise ConfigurationError(f"{name}:{_place(key.start_mark)}: {problem}")
         known.add(text)
         places[(*path, text, KEY)] = _place(key.start_mark)

@@ -66,7 +66,7 @@ def _of_json(document: Any) -> Iterator[Shard]:
         raise ValueError('has no list "shards" or "shardlist"')
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, Mapping):
-            raise ValueError(f"shard {number} is no object")
+            raise ValueError(f"shard {number} is not an object")
         # Streaming: the store holds the compressed file, if there is one.
         part = entry.get("zip_data") or entry.get("raw_data") or entry
         if not isinstance(part, Mapping):
@@ -89,7 +89,7 @@ def _shard(path: str, size: int | None, digests: Sequence[Any]) -> Shard:
     """Return a shard with the longest of its valid checksums."""
     clean = PurePosixPath(path.removeprefix("file:"))
     if clean.is_absolute() or ".." in clean.parts or "\0" in path or not clean.name:
-        raise ValueError(f"{path!r} is no path below the dataset's directory")
+        raise ValueError(f"{path!r} is not a path below the dataset's directory")
     known = [one for one in digests if isinstance(one, str) and _DIGEST.fullmatch(one)]
     best = max(known, key=len, default="")
     return Shard(str(clean), size, digest_list.ALGORITHMS.get(len(best), ""), best.lower())

@@ -126,7 +126,7 @@ def _finite(value: object) -> float:
         ValueError: the value is not a number, or is infinite.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no time")
+        raise ValueError(f"{value!r} is not a time")
     return float(value)
 
 
@@ -180,7 +180,7 @@ def _labels(labels: Mapping[str, Any]) -> dict[str, str]:
 def _array(values: Sequence[Any]) -> Floats:
     found: Floats = np.array([float(one) for one in values], dtype=np.float64)
     if np.isnan(found).any():
-        raise ValueError("a value that is no number")
+        raise ValueError("a value that is not a number")
     return found
 
 

@@ -72,5 +72,5 @@ def sums_of(kept: Mapping[str, Any]) -> Sums:
     sums = {part: float(seconds) for part, seconds in kept.items()}
     for part, seconds in sums.items():
         if part not in PARTS or not 0 <= seconds < math.inf:
-            raise ValueError(f"{part!a}: {seconds!a} is no sum of a part")
+            raise ValueError(f"{part!a}: {seconds!a} is not a sum of a part")
     return sums

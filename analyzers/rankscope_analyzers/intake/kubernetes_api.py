@@ -193,5 +193,5 @@ def _object(text: bytes) -> Mapping[str, Any]:
     try:
         found = untrusted_json.read(text)
     except ValueError as error:
-        raise NoAnswerError(f"what it answers is no JSON: {error}") from None
+        raise NoAnswerError(f"its response is not JSON: {error}") from None
     return found if isinstance(found, Mapping) else {}

@@ -80,7 +80,7 @@ class NamedObjects:
     def _read(self, api: Api, key: Key) -> None:
         kind, namespace, name = key
         if kind not in PATHS or not is_object_name(name) or (namespace and not _is_one(namespace)):
-            self.unread[key] = f"{shown_name(name)!r} is no name of a {kind}"
+            self.unread[key] = f"{shown_name(name)!r} is not a valid name of a {kind}"
             return
         self.ask(api, key, PATHS[kind].format(namespace=namespace, name=name))
 
@@ -127,7 +127,7 @@ class NamedObjects:
                 self.found["Service", namespace, str(metadata.get("name"))] = one
 
         if not _is_one(namespace):
-            return f"{shown_name(namespace)!r} is no namespace"
+            return f"{shown_name(namespace)!r} is not a valid namespace"
         path = f"/api/v1/namespaces/{namespace}/services"
         return _pages(api, path, SERVICES_OF_A_PAGE, MOST_SERVICE_PAGES, keep)
 

@@ -152,7 +152,8 @@ def parse_matrix(body: bytes, times: Floats) -> Matrix:
         PrometheusError: it is not a matrix.
     """
     if not body.startswith(b'{"status":"success"') or b'"resultType":"matrix"' not in body[:4096]:
-        raise PrometheusError(f"the answer is no matrix: {body[:200].decode('utf-8', 'replace')}")
+        start = body[:200].decode("utf-8", "replace")
+        raise PrometheusError(f"the response is not a matrix: {start}")
     labels: list[Mapping[str, str]] = []
     rows: list[Floats] = []
     for found, numbers in _series(body):
@@ -190,7 +191,7 @@ def _labels(text: bytes) -> Mapping[str, str]:
     try:
         found = untrusted_json.read(text)
     except ValueError as error:
-        raise PrometheusError(f"labels of a series are no JSON: {error}") from None
+        raise PrometheusError(f"labels of a series are not JSON: {error}") from None
     if not isinstance(found, dict):
         raise PrometheusError(f"labels of a series are a JSON {type(found).__name__}")
     return found
@@ -200,7 +201,7 @@ def _numbers(text: bytes) -> Floats:
     try:
         return np.array(list(map(float, text.translate(None, _NOT_NUMBERS).split(b","))))
     except ValueError as error:
-        raise PrometheusError(f"a value is no number: {error}") from None
+        raise PrometheusError(f"a value is not a number: {error}") from None
 
 
 def _on_grid(numbers: Floats, times: Floats) -> Floats:

@@ -139,7 +139,7 @@ def parsed(data: bytes, before: Head | None = None) -> StepColumns:
 
 def _head_text(data: bytes) -> tuple[bytes, int]:
     if len(data) < form.HEAD.size:
-        raise ValueError(f"{len(data)} bytes are no answer")
+        raise ValueError(f"{len(data)} bytes are too short for a response")
     magic, version, _, length = form.HEAD.unpack_from(data)
     if magic != form.MAGIC:
         raise ValueError(f"it begins with {magic!r}")
@@ -158,7 +158,7 @@ def _head(text: bytes) -> Head:
         raise ValueError(f"columns {sorted(NEEDED - set(columns))} are missing of {len(columns)}")
     rings = tuple(map(_ring, _list(head, "rings")))
     if len({ring.name for ring in rings}) < len(rings):
-        raise ValueError("a ring is there twice")
+        raise ValueError("a ring occurs twice")
     sources = _names(head, "timing_sources")
     return Head(text, str(head.get("node", "")), columns, sources, rings)
 
@@ -168,7 +168,7 @@ def _object(data: bytes, at: int, length: int) -> Mapping[str, Any]:
         raise ValueError(f"an object of {length} bytes does not fit into what was sent")
     found = untrusted_json.read(data[at : at + length])
     if not isinstance(found, dict):
-        raise ValueError("an object is none")
+        raise ValueError("an object is not a JSON object")
     return found
 
 
@@ -184,7 +184,7 @@ def _table(data: bytes, at: int, columns: int) -> tuple[Floats, Mapping[str, Any
         if not rows:
             tail = _object(data, at, length)
             if at + length != len(data):
-                raise ValueError(f"{len(data) - at - length} bytes stand behind its end")
+                raise ValueError(f"{len(data) - at - length} bytes follow its end")
             break
         total += rows
         if total > MOST_ROWS or at + rows * columns * 8 > len(data):
@@ -205,14 +205,14 @@ def _indexes(values: Floats, count: int) -> Integers:
 def _list(found: Mapping[str, Any], name: str) -> Sequence[Any]:
     value = found.get(name)
     if not isinstance(value, list):
-        raise ValueError(f"{name} is no list")
+        raise ValueError(f"{name} is not a list")
     return value
 
 
 def _names(found: Mapping[str, Any], name: str) -> tuple[str, ...]:
     names = _list(found, name)
     if {type(one) for one in names} - {str} or len(set(names)) < len(names):
-        raise ValueError(f"{name} are not names, each there once")
+        raise ValueError(f"{name} are not unique names")
     return tuple(names)
 
 
@@ -224,12 +224,12 @@ def _counts(values: Sequence[Any], rings: int) -> tuple[int, ...]:
 
 def _ring(head: Any) -> Ring:
     if not isinstance(head, dict):
-        raise ValueError("a ring is no object")
+        raise ValueError("a ring is not an object")
     name, job_id, rank, node = (head.get(one) for one in ("ring", "job_id", "rank", "node"))
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError("a ring has no name")
     if not isinstance(job_id, str) or not isinstance(node, str):
-        raise ValueError("the name of a job or of a node is no text")
+        raise ValueError("the name of a job or of a node is not a text")
     for text in chain((job_id, node), (one for one in head.values() if isinstance(one, str))):
         text.encode()  # half a surrogate pair, which JSON allows, cannot be stored in a table
     if not _is_count(rank, MAXIMUM_RANK):

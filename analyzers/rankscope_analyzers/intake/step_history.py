@@ -86,7 +86,7 @@ def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnsw
     """
     names, rows = list(document["columns"]), document["rows"]
     if len(set(names)) < len(names):
-        raise ValueError("a column is there twice")
+        raise ValueError("a column occurs twice")
     if rows and not set(names) >= OWNER:
         raise ValueError(f"records lack {sorted(OWNER - set(names))}")
     if {type(row) for row in rows} - {list} or {len(row) for row in rows} - {len(names)}:
@@ -103,7 +103,7 @@ def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnsw
     columns = tuple(names[index] for index in known)
     answer = StepAnswer(url, since, columns, rows, left_out.read(document.get("left_out")))
     if {type(job) for job in answer.column("job_id")} - {str}:
-        raise ValueError("the name of a job is no text")
+        raise ValueError("the name of a job is not a text")
     return answer
 
 

@@ -26,7 +26,7 @@ def ranks_of(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """
     ranks = document.get("ranks")
     if not isinstance(ranks, list):
-        raise ValueError("ranks is no list")
+        raise ValueError("ranks is not a list")
     return [rank for rank in ranks if isinstance(rank, dict)]
 
 
@@ -77,7 +77,7 @@ def _floats(answer: StepAnswer, name: str) -> Floats:
 def _ring(url: str, writer: tuple[Any, ...], reported: Mapping[tuple[Any, Any], Any]) -> Ring:
     job_id, rank, node, gpu, dp_group, tp_group, pp_stage = writer
     if type(rank) is not int or not 0 <= rank <= MAXIMUM_RANK:
-        raise ValueError(f"{rank!r} is no rank")
+        raise ValueError(f"{rank!r} is not a rank")
     name = blake2s(f"{url} {job_id} {rank} {node}".encode(), digest_size=8).hexdigest()
     own = {"job_id": job_id, "rank": rank, "node": str(node), "local_rank": gpu,
            "dp_group": dp_group, "tp_group": tp_group, "pp_stage": pp_stage}  # fmt: skip

@@ -377,5 +377,5 @@ def _note_failure(agent: FollowedAgent, url: str, error: Exception) -> None:
 def _json(answer: Answer) -> dict[str, Any]:
     document = untrusted_json.read(answer.body)
     if not isinstance(document, dict):
-        raise ValueError(f"{json.dumps(document)[:80]} is no object")
+        raise ValueError(f"{json.dumps(document)[:80]} is not an object")
     return document

@@ -126,7 +126,7 @@ def _describe(
             observed,
             usual,
             quantity.unit,
-            f"{quantity.name} while watched, beside what its peers have for the same traffic",
+            f"{quantity.name} while watched, compared with its peers for the same traffic",
         )
     ]
     evidence += _parts(ports, rows, columns, quantity)
@@ -158,7 +158,7 @@ def _parts(
         others = grown[column][rest]
         usual = float(np.nanmedian(others)) if np.isfinite(others).any() else float("nan")
         if amounts[column] > 0:
-            meaning = "one of these counters, beside its median elsewhere"
+            meaning = "one of these counters, compared with its median elsewhere"
             yield Evidence(column, amounts[column], usual, quantity.unit, meaning)
 
 

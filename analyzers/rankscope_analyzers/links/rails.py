@@ -97,7 +97,7 @@ def _describe(ports: Ports, rows: tuple[int, ...], sent: Floats, siblings: Float
         observed,
         usual,
         "bytes",
-        "sent while watched, beside the other GPU ports of its node",
+        "sent while watched, compared with the other GPU ports of its node",
     )
     phrase = f"carries {observed / usual:.0%} of what the other rails of its node carry"
     if len(rows) > 1:

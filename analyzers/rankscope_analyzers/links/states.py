@@ -91,7 +91,7 @@ def _flapping(ports: Ports, groups: Integers) -> Iterator[Finding]:
             count,
             usual,
             "flaps",
-            "losses of the link while watched, beside the median of its peers",
+            "losses of the link while watched, compared with the median of its peers",
         )
         times = "once" if count == 1 else f"{count} times"
         severity: Severity = "page" if count >= FLAPS_TO_PAGE and about.where.ranks else "ticket"
@@ -131,7 +131,7 @@ def _slow(ports: Ports, groups: Integers) -> Iterator[Finding]:
             float(latest[row]),
             float(could[row]),
             "bytes per second",
-            "rate of the link, beside what it can do",
+            "rate of the link, compared with its maximum",
         )
         phrase = f"runs at {_gigabits(latest[row])} of {_gigabits(could[row])} Gb/s"
         since = _since_below(ports, int(row), "rate_bytes_per_second", float(could[row]))

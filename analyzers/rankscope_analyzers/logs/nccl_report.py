@@ -44,7 +44,7 @@ REASON_SENTENCES = {
     ),
 }
 
-NOT_IN_EXCERPT = "the lines that tell the network are not in this log"
+NOT_IN_EXCERPT = "the lines about the network are not in this log"
 """For a log of the INFO level, which has such lines elsewhere."""
 
 

@@ -156,7 +156,7 @@ def _check(found: Mapping[str, Any]) -> None:
         ("ranks", list),
     ):
         if not isinstance(found.get(name), kind):
-            raise RecordFormatError(f"{name} is no {'object' if kind is dict else 'list'}")
+            raise RecordFormatError(f"{name} is not {'an object' if kind is dict else 'list'}")
 
 
 def _of_values(

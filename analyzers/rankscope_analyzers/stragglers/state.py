@@ -200,7 +200,7 @@ class _Reader:
     def several(self, found: Any, depth: int) -> Iterator[Any]:
         """Yield the values that the parts of a list represent."""
         if not isinstance(found, list):
-            raise StateError(f"{_shown(found)} is no list")
+            raise StateError(f"{_shown(found)} is not a list")
         return (self.value(one, depth) for one in found)
 
     def map(self, found: Mapping[str, Any], depth: int) -> dict[Any, Any]:

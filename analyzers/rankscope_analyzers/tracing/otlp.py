@@ -39,7 +39,7 @@ class Sender:
 
     def __init__(self, endpoint: str) -> None:
         if urlsplit(endpoint).scheme not in {"http", "https"}:
-            raise TracingError(f"{endpoint} is no http address")
+            raise TracingError(f"{endpoint} is not an http address")
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource

@@ -44,7 +44,7 @@ class MlflowApi:
 
     def __init__(self, url: str, entry: Entry = NONE) -> None:
         if urlsplit(url).scheme not in {"http", "https"}:
-            raise TrackingError(f"{url} is no http address")
+            raise TrackingError(f"{url} is not an http address")
         self._url, self._entry = url.rstrip("/") + PATH, entry
 
     def experiment(self, name: str) -> str:
@@ -155,7 +155,7 @@ class MlflowApi:
         except (OSError, HTTPException, CredentialsError, ValueError) as error:
             raise TrackingError(f"{name}: {visible(str(error), 300)}") from None
         if not isinstance(found, dict):
-            raise TrackingError(f"{name}: the answer is no object")
+            raise TrackingError(f"{name}: the response is not an object")
         return found
 
 

@@ -97,7 +97,7 @@ class Bill:
         }
         unpriced = {str(project): float(seconds) for project, seconds in kept["unpriced"].items()}
         if not all(0 <= seconds < math.inf for seconds in unpriced.values()):
-            raise ValueError(f"{unpriced!r} are no sums")
+            raise ValueError(f"{unpriced!r} are not sums")
         self._costs = costs
         self._unpriced.update(unpriced)
 

@@ -258,7 +258,7 @@ def _totals(kept: Any) -> dict[Key, int]:
     found: dict[Key, int] = defaultdict(int)
     for namespace, job_class, outcome, cause, count in kept:
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ValueError(f"{count!r} is no number of ends")
+            raise ValueError(f"{count!r} is not a number of ends")
         found[str(namespace), str(job_class), str(outcome), str(cause)] += count
     return dict(found)
 

@@ -106,7 +106,7 @@ class Computed:
             for project, name, tokens, *epochs in kept  # an older watch saved no epochs
         }
         if not all(0 <= one < math.inf for both in found.values() for one in both):
-            raise ValueError(f"{found!r} are no sums")
+            raise ValueError(f"{found!r} are not sums")
         self._now, self._counted, self._furthest = {}, {}, {}
         self._tokens, self._epochs = (
             defaultdict(float, {owner: both[index] for owner, both in found.items() if both[index]})

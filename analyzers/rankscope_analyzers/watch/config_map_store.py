@@ -155,7 +155,7 @@ class ConfigMapStore:
     def _refused(self, what: str, answer: Answer) -> str:
         why = f"{answer.status} {answer.message}".strip()
         if answer.status == NOT_FOUND:
-            return f"the ConfigMap {self._name} is not there: create it, empty ({why})"
+            return f"the ConfigMap {self._name} does not exist: create it, empty ({why})"
         return f"the ConfigMap {self._name} cannot be {what}: {why}"
 
 

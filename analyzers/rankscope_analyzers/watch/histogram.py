@@ -49,9 +49,9 @@ class Histogram:
         if tuple(had) != made._bounds:
             return made
         if len(counts) != len(made._counts) or not all(_is_count(one) for one in counts):
-            raise ValueError(f"{counts!r} are no counts")
+            raise ValueError(f"{counts!r} are not counts")
         if not 0 <= float(total) < math.inf:
-            raise ValueError(f"{total!r} is no sum")
+            raise ValueError(f"{total!r} is not a sum")
         made._counts, made._sum = list(counts), float(total)
         return made
 

@@ -149,7 +149,7 @@ def ranks_of(spans: Sequence[Any]) -> tuple[int, ...]:
     for one in spans:
         first, last = (one, one) if isinstance(one, int) else map(int, one)
         if not 0 <= first <= last <= MAXIMUM_RANK:
-            raise ValueError(f"{one!r} are no ranks")
+            raise ValueError(f"{one!r} are not ranks")
         ranks.extend(range(first, last + 1))
     return tuple(ranks)
 

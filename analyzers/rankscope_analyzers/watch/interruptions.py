@@ -94,6 +94,6 @@ class Interruptions:
         for project, job_class, values in kept:
             numbers = [float(value) for value in values]
             if not all(0 <= number < math.inf for number in numbers):
-                raise ValueError(f"{numbers!r} are no sums")
+                raise ValueError(f"{numbers!r} are not sums")
             found[str(project), str(job_class)] = _Sums(*numbers)
         self._sums = found

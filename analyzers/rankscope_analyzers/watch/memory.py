@@ -183,7 +183,7 @@ class Memory:
                 self._unread_since = time.monotonic()
             return False
         except StoreError as error:
-            self._say(f"what was kept of jobs cannot be used, and is begun anew: {error}")
+            self._say(f"the saved state of jobs cannot be used, and starts again: {error}")
             kept = None
         self._unread, self._unread_since = False, None
         self._tell("")
@@ -203,7 +203,7 @@ class Memory:
         for kind, keeper in self._keepers.items():
             problem = _taken_up(keeper, values.get(kind))
             if problem:
-                yield f"{kind} makes no sense, and is begun anew: {problem}"
+                yield f"{kind} is invalid, and starts again: {problem}"
 
 
 def _taken_up(keeper: Keeper, value: Any) -> str:

@@ -56,7 +56,7 @@ class NodeNotices:
         for notice in NOTICES:
             count = kept["totals"].get(notice, 0)
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise ValueError(f"{count!r} is no number of notices")
+                raise ValueError(f"{count!r} is not a number of notices")
             made.totals[notice] = count
         if kept["known"] is not None:
             made._known = {str(key) for key in kept["known"]}

@@ -77,5 +77,5 @@ class Recoveries:
 def _count(kept: Any = 0) -> int:
     """Return a saved count; older states have none."""
     if not isinstance(kept, int) or kept < 0:
-        raise ValueError(f"{kept!r} is no count")
+        raise ValueError(f"{kept!r} is not a count")
     return kept

@@ -111,8 +111,8 @@ class Scaling:
         for job, (seen, unit, best) in kept.items():
             rates = {int(size): float(rate) for size, rate in best.items()}
             if not all(size > 0 and 0 < rate < math.inf for size, rate in rates.items()):
-                raise ValueError(f"{rates!r} is no throughput of GPUs")
+                raise ValueError(f"{rates!r} is not a throughput of GPUs")
             if unit not in ("tokens", "samples"):
-                raise ValueError(f"{unit!a} is no unit")
+                raise ValueError(f"{unit!a} is not a unit")
             found[str(job)] = Curve(float(seen), str(unit), best=rates)
         self._curves = found

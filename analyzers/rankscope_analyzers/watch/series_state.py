@@ -74,7 +74,7 @@ def _problem_of(found: SeriesState, histories: dict[str, Any], part: Part) -> st
         _take(found, histories, part)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         of = f" of job {part.name!a}" if part.name else ""
-        return f"incidents and sums{of} make no sense: {error!r}"
+        return f"incidents and sums{of} are invalid: {error!r}"
     return ""
 
 
@@ -113,5 +113,5 @@ def _sum(value: float) -> float:
         ValueError: it is not a sum.
     """
     if not 0 <= float(value) < math.inf:
-        raise ValueError(f"{value!r} is no sum")
+        raise ValueError(f"{value!r} is not a sum")
     return float(value)

@@ -113,7 +113,7 @@ class StartPhases:
             seconds = {phase: float(value) for phase, value in sums.items()}
             for phase, value in seconds.items():
                 if phase not in (*PHASES, BEFORE, UNKNOWN) or not 0 <= value < math.inf:
-                    raise ValueError(f"{phase!a}: {value!a} is no sum of a phase")
+                    raise ValueError(f"{phase!a}: {value!a} is not a sum of a phase")
             found[str(project), str(job_class)] = seconds
         self._sums.clear()
         for owner, seconds in found.items():

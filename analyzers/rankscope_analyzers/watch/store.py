@@ -153,7 +153,7 @@ def _parts(saved: float, others: list[bytes]) -> Kept:
             ended = found["parts"]
         else:
             bad += 1
-    problems = [f"{bad} of its lines make no sense"] if bad else []
+    problems = [f"{bad} of its lines are invalid"] if bad else []
     if ended != len(parts):
         problems.append(f"it is cut short: {len(parts)} of its parts are whole")
     return Kept(saved, tuple(parts), tuple(problems))
@@ -196,7 +196,7 @@ def whole_one(newest: Callable[[], Kept | None], before: Callable[[], Kept | Non
     with suppress(StoreError):
         earlier = before()
     if earlier is not None and not earlier.problems:
-        why = problem or "; ".join(kept.problems if kept else ("it is not there",))
+        why = problem or "; ".join(kept.problems if kept else ("it does not exist",))
         saved = wording.clock(earlier.saved_unix_seconds)
         return replace(earlier, problems=(f"{why}: the one before is used, of {saved}",))
     if problem is not None:

@@ -143,8 +143,8 @@ def _store_numbers(runbooks: str) -> list[Panel]:
         ),
         Stat(
             title="Checkpoints kept",
-            description="Checkpoints that lay beside the newest one when that was written, itself"
-            " included.",
+            description="Checkpoints in the directory of the newest one when that was written,"
+            " including itself.",
             targets=now((f"max {cluster} ({of(reported.CHECKPOINTS_KEPT, JOB)})", NAME)),
             decimals=0,
             missing=NO_CHECKPOINT,
@@ -159,7 +159,7 @@ def _writes(runbooks: str) -> list[Panel]:
         TimeSeries(
             title="How long a checkpoint file takes",
             description="Duration of the newest finished checkpoint file of each rank; the"
-            f" {FEW} slowest. A rank whose line stands above the others has a slow way to storage.",
+            f" {FEW} slowest. A rank whose line is above the others has slow access to storage.",
             unit="s",
             minimum=0,
             targets=targets(
@@ -173,7 +173,8 @@ def _writes(runbooks: str) -> list[Panel]:
         TimeSeries(
             title="Share of time taken by saving",
             description="Share of time in which a rank could take no step as it saved a checkpoint;"
-            f" the {FEW} ranks that save longest. What is written beside training is not in it.",
+            f" the {FEW} ranks that save longest. Saving concurrently with training is not"
+            " included.",
             unit="percentunit",
             minimum=0,
             targets=targets(

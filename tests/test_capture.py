@@ -120,13 +120,13 @@ def link(name):
 @pytest.mark.parametrize(
     ("entries", "manifest", "why"),
     [
-        ([("../evil", b"")], listing("../evil"), "no file of a capture"),
-        ([("/etc/evil", b"")], listing("/etc/evil"), "no file of a capture"),
+        ([("../evil", b"")], listing("../evil"), "not a file of a capture"),
+        ([("/etc/evil", b"")], listing("/etc/evil"), "not a file of a capture"),
         ([("summary.txt", b"x")], listing("summary.txt"), "not as its manifest says"),
-        ([("summary.txt", b"")], listing(), "no file of a capture"),
-        ([("summary.txt", b"")] * 2, listing("summary.txt"), "no file of a capture"),
+        ([("summary.txt", b"")], listing(), "not a file of a capture"),
+        ([("summary.txt", b"")] * 2, listing("summary.txt"), "not a file of a capture"),
         ([], listing("summary.txt"), "is missing"),
-        ([(link("summary.txt"), b"")], listing("summary.txt"), "no regular file"),
+        ([(link("summary.txt"), b"")], listing("summary.txt"), "not a regular file"),
         ([], {"format_version": 2}, "manifest of version 1"),
         ([], [], "manifest of version 1"),
         ([], {"format_version": 1, "files": 7}, "manifest"),

@@ -73,12 +73,12 @@ def test_a_missing_column_is_named(column):
         (
             {"step_seconds": [0.5, np.nan, 0.5]},
             "1 incomplete record was left out, the first in row 2: step_seconds is missing or "
-            "no number",
+            "not a number",
         ),
         (
             {"step_seconds": ["soon", "later", 0.5]},
             "2 incomplete records were left out, the first in row 1: step_seconds is missing "
-            "or no number",
+            "or not a number",
         ),
         (
             {"sync_seconds": [0.2, 0.2, np.inf]},

@@ -215,7 +215,7 @@ def test_without_the_package_the_option_says_what_to_install(monkeypatch):
     options = watch_command_options("--agent", "a:1", "--otlp-endpoint", "http://localhost:4318")
     with pytest.raises(InputError, match=r"pip install 'rankscope\[tracing\]'"):
         watch_setup.tracing(options)
-    with pytest.raises(InputError, match="no http address"):
+    with pytest.raises(InputError, match="not an http address"):
         watch_setup.tracing(
             watch_command_options("--agent", "a:1", "--otlp-endpoint", "collector:4318")
         )

@@ -50,7 +50,7 @@ def test_what_does_not_fit_into_memory_is_a_value_error(monkeypatch):
 def test_labels_that_nest_for_ever_are_an_error_of_their_server():
     head = b'{"status":"success","data":{"resultType":"matrix","result":['
     body = head + b'{"metric":' + b'{"a":' * 50_000 + b',"values":[[1,"2"]]}]}}'
-    with pytest.raises(PrometheusError, match="no JSON"):
+    with pytest.raises(PrometheusError, match="not JSON"):
         parse_matrix(body, np.array([1.0]))
 
 

@@ -202,7 +202,11 @@ def test_a_token_is_shown(mlflow, tmp_path):
 
 @pytest.mark.parametrize(
     ("answer", "problem"),
-    [((500, {}), "it answers 500"), ((200, []), "not an object"), ((200, {}), "has no experiment_id")],
+    [
+        ((500, {}), "it answers 500"),
+        ((200, []), "not an object"),
+        ((200, {}), "has no experiment_id"),
+    ],
 )
 def test_what_the_server_does_not_take_is_said_once_and_the_watch_goes_on(mlflow, answer, problem):
     mlflow.instead["experiments/create"] = answer

@@ -78,7 +78,7 @@ def test_an_answer_that_is_cut_off_anywhere_is_none():
     for length in range(len(whole)):
         with pytest.raises(ValueError, match=r".+"):
             parsed(whole[:length])
-    with pytest.raises(ValueError, match="behind its end"):
+    with pytest.raises(ValueError, match="follow its end"):
         parsed(whole + b"\0")
 
 

@@ -65,7 +65,7 @@ def test_sums_go_on_from_what_was_kept_in_the_same_currency():
         {**kept, "costs": [["a", "b", {"productive": -1}]]},
         {**kept, "unpriced": {"a": -1}},
     ):
-        with pytest.raises(ValueError, match="not (a )?sum"):
+        with pytest.raises(ValueError, match=r"not (a )?sum"):
             later.restore(bad)
 
 

@@ -106,6 +106,18 @@ def test_the_manifest_of_a_dataset_has_256_mib(tmp_path):
     assert asked == [(256 << 20) + 1]
 
 
+@pytest.mark.parametrize(
+    ("suffix", "factor"),
+    [
+        *(("n", 1e-9), ("u", 1e-6), ("m", 1e-3), ("", 1), ("k", 1e3), ("M", 1e6), ("G", 1e9)),
+        *(("T", 1e12), ("P", 1e15), ("E", 1e18), ("Ki", 2**10), ("Mi", 2**20), ("Gi", 2**30)),
+        *(("Ti", 2**40), ("Pi", 2**50), ("Ei", 2**60), ("e3", 1e3)),
+    ],
+)
+def test_suffixes_of_quantities_are_those_of_kubernetes(suffix, factor):
+    assert quantity(f"3{suffix}") == 3 * factor
+
+
 @pytest.mark.parametrize(("characters", "number"), [(64, 10.0**63), (65, None)])
 def test_a_quantity_has_64_characters(characters, number):
     assert quantity("1" + "0" * (characters - 1)) == number

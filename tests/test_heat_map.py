@@ -112,3 +112,24 @@ def test_a_job_in_which_nothing_was_measured_has_empty_maps():
         values[:] = np.nan
     maps = heat_map.maps(of, heat_map.bin_edges(30))
     assert [one.cells.any() for one in maps] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "top"),
+    [
+        *(("compute", 1.0, 1.25), ("compute", 2.0, 2.0), ("compute", 9.0, 4.0)),
+        *(("sync", 0.05, 0.1), ("sync", 0.5, 0.5), ("data", 3.0, 1.0)),
+    ],
+)
+def test_the_darkest_colour_is_a_ratio_of_5_quarters_to_4_or_a_share_from_a_tenth_on(
+    name, value, top
+):
+    assert heat_map._map(name, np.full((10, 2), value)).top == top
+
+
+@pytest.mark.parametrize(("part", "drawn"), [(0.051, True), (0.049, False)])
+def test_input_has_a_map_if_a_rank_waits_for_it_for_a_twentieth_of_the_step(part, drawn):
+    of = frame(Job(ranks=4, steps=60))
+    waited = replace(of, data=part * of.step)
+    names = [one.name for one in heat_map.maps(waited, heat_map.bin_edges(60))]
+    assert ("data" in names) is drawn

@@ -123,3 +123,9 @@ def test_a_link_of_half_the_lanes_and_half_the_speed_is_a_quarter():
 def test_pci_errors_are_read_by_type_and_totals_left_out():
     text = "RxErr 1\nBadTLP 0\nTOTAL_ERR_COR 1\nodd\nNeg -1\n"
     assert parse_errors(text) == {"RxErr": 1, "BadTLP": 0}
+
+
+def test_pauses_of_drivers_are_microseconds_and_frames_are_counted():
+    statistics = {"rx_prio3_pause": 7, "rx_prio3_pause_duration": 5_000_000}
+    found = {one.metric: one.value for one in labelled("eth0", statistics)}
+    assert found == {metrics.PFC_FRAMES: 7, metrics.PFC_SECONDS: 5.0}

@@ -9,15 +9,22 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from job_reports import link_errors
+from job_reports import frame, link_errors
 from rankscope_agent.contract.flight_dump import Frame
 from rankscope_analyzers.findings.finding import Finding, RankLocation, Where
 from rankscope_analyzers.fusion import gather
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.gpus.failure_rates import rates
-from rankscope_analyzers.reports import job_summary, markdown, stack_table, terminal
+from rankscope_analyzers.reports import (
+    job_summary,
+    markdown,
+    stack_table,
+    terminal,
+    verdict_text,
+)
 from rankscope_analyzers.reports.report_page import data, runbook_text, sections, topology
 from rankscope_analyzers.reports.verdict_text import rank_table
+from simulated_jobs import Job
 
 
 def found(number: int) -> Finding:
@@ -198,3 +205,18 @@ def test_waiting_for_a_cpu_is_shown_beyond_a_fortieth_of_a_step(waited, named):
         rank=0, node="n1", step=1.0, data=0.1, compute=0.8, sync=0.1, cpu_wait=waited
     )
     assert ("CPU wait" in str(rank_table([rank], ()).title)) is named
+
+
+def test_twelve_incidents_are_drawn_beside_a_map_with_nanoseconds_of_steps():
+    of = frame(Job(ranks=2, steps=30))
+    drawn = data.job(report(frame=of, incidents=tuple(map(incident, range(13)))), 24)["time"]
+    assert len(drawn["incidents"]) == 12
+    assert all(round(seconds, 9) == seconds for seconds in drawn["median"])
+    assert any(round(seconds, 8) != seconds for seconds in drawn["median"])
+
+
+def test_the_longest_step_of_a_rank_has_a_bar_of_24_characters():
+    rank = SimpleNamespace(
+        rank=0, node="n1", step=1.0, data=0.0, compute=1.0, sync=0.0, cpu_wait=0.0
+    )
+    assert len(verdict_text._bar(rank, 1.0)) == 24

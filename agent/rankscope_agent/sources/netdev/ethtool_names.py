@@ -28,7 +28,7 @@ class Pattern:
 
     names: re.Pattern[str]
     metric: Metric
-    factor: float = 1
+    factor: float
 
 
 def _pattern(names: str, metric: Metric, factor: float = 1) -> Pattern:

@@ -249,7 +249,6 @@ class PodsCollector:
             devices=tuple(hold(allocations, self._directory, gpus, self._roots.sysfs)),
             processes=self._scan.ranks if self._scan else (),
             gpus=gpus,
-            unreadable=self._scan.unreadable if self._scan else 0,
             problems=problems,
         )
 

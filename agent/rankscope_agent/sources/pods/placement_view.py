@@ -41,7 +41,6 @@ class PlacementView:
     devices: Sequence[HeldDevice] = ()
     processes: Sequence[RankProcess] = ()
     gpus: Sequence[NodeGpu] = ()
-    unreadable: int = 0
     problems: Mapping[str, str] = field(default_factory=dict)
 
     def gpus_of(self, pod_uid: str, container: str | None = None) -> Sequence[str]:

@@ -101,3 +101,10 @@ def test_64_lines_of_a_stack_trace_are_looked_at(frames, modules):
     lines += ["[1.0]  schedule+0x2e/0xb0"] * frames + ["[1.0]  ib_post_send+0x1a/0x80 [ib_core]"]
     (seen,) = log_of(*lines).seen
     assert seen.modules == modules
+
+
+@pytest.mark.parametrize(("gpus", "subjects"), [(1, 2), (2, 1)])
+def test_a_switch_and_two_gpus_that_report_errors_are_a_fault_of_the_fabric(gpus, subjects):
+    switch = "nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+    dead = [xid(74, "Link 3 is down", GPUS[number]) for number in range(gpus)]
+    assert len(verdict_of(switch, *dead).incidents) == subjects

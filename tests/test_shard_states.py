@@ -157,3 +157,12 @@ def test_a_damaged_state_of_another_costs_this_one_nothing(report, tmp_path):
     all_look(started(tmp_path, 1, 1), reports, 1000.0)
     (tmp_path / "state-1").write_bytes(b"\0" * 100)
     assert all_look(started(tmp_path, 2, 2)[:1], reports, 1030.0) == {}
+
+
+@pytest.mark.parametrize(("total", "taken"), [(64, True), (65, False)])
+def test_jobs_are_shared_by_64_watches_at_most(total, taken):
+    if taken:
+        assert str(Shard(0, total)) == "0/64"
+        return
+    with pytest.raises(ValueError, match="shard of up to 64"):
+        Shard(0, total)

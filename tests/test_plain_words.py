@@ -38,7 +38,8 @@ NOT_IN_NAMES = {
 NOT_IN_DOCSTRINGS = (
     *("amiss", "for want of", "goes on firing", "mend(?:ed|s)?", "parted by", "time and again"),
     *("[Ss]ay whether", "[Tt]ell whether", "from look to look", "unless told otherwise"),
-    "told apart",
+    *("told apart", "befalls?", "befell", "by turns", "for a person", "found no room"),
+    *("makes? no sense", "rising", "what of it"),
 )
 """Plain words say the same: Return True if, separated by, repaired, by default, distinguished."""
 

@@ -48,7 +48,7 @@ def measure() -> LookCost:
         now = time.time()
         going_on = _cost(lambda: _expect(0, jobs.at(now)))
         standing = _cost(lambda: _expect(1, jobs.at(now + STANDS_SECONDS + 1)))
-        where = _cost(lambda: len(_standing(rings, now + STANDS_SECONDS).stalls(None)), 5)
+        where = _cost(lambda: len(_stalls(rings, now + STANDS_SECONDS).stalls(None)), 5)
         return LookCost(going_on, standing, where)
 
 
@@ -57,7 +57,7 @@ def _expect(count: int, found: Iterator[object]) -> None:
         raise RuntimeError(f"expected {count} hung jobs")
 
 
-def _standing(rings: RingStepSource, now: float) -> StallSource:
+def _stalls(rings: RingStepSource, now: float) -> StallSource:
     return StallSource(rings, Path("/proc"), lambda: now)
 
 

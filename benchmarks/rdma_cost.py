@@ -150,7 +150,7 @@ def _exporters(stack: contextlib.ExitStack, trees: Sequence[Path]) -> Iterator[t
         yield stack.enter_context(serving([str(program), *flags], port)), port
 
 
-def _traffic_goes_on(ports: Sequence[Path]) -> None:
+def _advance_traffic(ports: Sequence[Path]) -> None:
     value = time.time_ns()
     for port in ports:
         for name in TRAFFIC:
@@ -160,7 +160,7 @@ def _traffic_goes_on(ports: Sequence[Path]) -> None:
 def _our_cost(collector: RdmaCollector, ports: Sequence[Path], looks: int) -> float:
     spent = 0.0
     for _ in range(looks):
-        _traffic_goes_on(ports)
+        _advance_traffic(ports)
         begin = time.thread_time()
         tuple(collector.collect())
         spent += time.thread_time() - begin
@@ -170,7 +170,7 @@ def _our_cost(collector: RdmaCollector, ports: Sequence[Path], looks: int) -> fl
 def _exporter_cost(pid: int, address: int, ports: Sequence[Path], looks: int) -> float:
     before = cpu_seconds(pid)
     for _ in range(looks):
-        _traffic_goes_on(ports)
+        _advance_traffic(ports)
         scrape(address)
     return (cpu_seconds(pid) - before) / looks * 1000
 

@@ -69,12 +69,12 @@ def test_a_watch_elsewhere_learns_of_the_512_incidents_that_opened_last(tmp_path
     ],
 )
 def test_what_will_never_be_taken_is_not_posted_again(status, again):
-    assert webhook(Receiver(status))._taken(line(1)) != again
+    assert webhook(Receiver(status))._is_delivered(line(1)) != again
 
 
 def test_a_receiver_has_ten_seconds_for_its_answer():
     receiver = Receiver()
-    assert webhook(receiver)._taken(line(1))
+    assert webhook(receiver)._is_delivered(line(1))
     assert receiver.seconds == [10.0]
 
 
@@ -109,7 +109,7 @@ def test_32_lines_that_wait_are_kept_for_a_watch_elsewhere(waiting, kept):
 def test_secrets_have_4096_bytes(tmp_path, length, signed):
     (tmp_path / "secret").write_bytes(b"x" * length)
     receiver = Receiver()
-    webhook(receiver, secret=tmp_path / "secret")._taken(line(1))
+    webhook(receiver, secret=tmp_path / "secret")._is_delivered(line(1))
     (request,) = receiver.requests
     digest = hmac.new(b"x" * signed, request.data, hashlib.sha256).hexdigest()
     assert request.get_header(SIGNATURE.capitalize()) == f"sha256={digest}"

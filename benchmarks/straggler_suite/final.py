@@ -61,13 +61,15 @@ def verdict(
         "ranks": reported["ranks"],
         "pp_stage": reported.get("pp_stage", -1),
         "lost_fraction": reported["lost_fraction"],
-        "detected_at_unix": _spoken_of(
+        "detected_at_unix": _reported_moment(
             labels["faults"], first, max(first, last), reported["class"]
         ),
     }
 
 
-def _spoken_of(faults: Sequence[Mapping[str, Any]], first: float, last: float, kind: str) -> float:
+def _reported_moment(
+    faults: Sequence[Mapping[str, Any]], first: float, last: float, kind: str
+) -> float:
     """Return the moment between `first` and `last` that is nearest to the reported fault."""
     moments = [
         (max(first - fault["end_unix"], fault["start_unix"] - last, 0.0), fault["class"] != kind,

@@ -48,7 +48,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _Snapshot:
     """One page of a node.
 
     Args:
@@ -75,7 +75,7 @@ class PageHistory:
     def __init__(self, reads: Iterable[Metric], polls: int) -> None:
         self._names = frozenset(metric.name for metric in reads)
         self._kept = polls
-        self._nodes: dict[str, list[_Taken]] = {}
+        self._nodes: dict[str, list[_Snapshot]] = {}
         self.polls = 0
 
     def add(self, pages: Iterable[Page], oldest: float = -math.inf) -> tuple[AnalysisError, ...]:
@@ -101,7 +101,7 @@ class PageHistory:
     def _add(self, page: Page) -> None:
         known, text = self._nodes.setdefault(page.node, []), page.text
         shown = column(text, self._names, known[-1].column.layout if known else None)
-        known.append(_Taken(self.polls, page.time, _taken(text), shown))
+        known.append(_Snapshot(self.polls, page.time, _snapshot_time(text), shown))
 
     def observed(self, source: str = "") -> Observed:
         """Return the series of all pages that are kept."""
@@ -115,21 +115,21 @@ def from_pages(pages: Iterable[Page], reads: Iterable[Metric], source: str = "")
     return history.observed(source)
 
 
-def _series(node: str, pages: Sequence[_Taken]) -> NodeSeries:
+def _series(node: str, pages: Sequence[_Snapshot]) -> NodeSeries:
     """Return all series of a node's pages, in order of their time."""
     moments = np.array(_moments(pages), dtype=np.float64)
     order = np.argsort(moments, kind="stable")
     return NodeSeries(node, moments[order], [pages[index].column for index in order])
 
 
-def _moments(pages: Sequence[_Taken]) -> list[float]:
+def _moments(pages: Sequence[_Snapshot]) -> list[float]:
     """Return how old pages are by our clock: responses are late by as much as the quickest was."""
     known = ((page, page.taken) for page in pages if page.taken is not None)
     late = min((page.time - taken for page, taken in known), default=0.0)
     return [one.time if one.taken is None else one.taken + late for one in pages]
 
 
-def _taken(text: str) -> float | None:
+def _snapshot_time(text: str) -> float | None:
     found = _SNAPSHOT.search(text)
     if found is None:
         return None

@@ -119,13 +119,13 @@ class StepStream:
         """
         self._keep(urls)
         # Agents that answered since the last look are queried again at this one, not at the next.
-        late, errors = self._taken(self.connections.collect(), now)
+        late, errors = self._read_answers(self.connections.collect(), now)
         questions = dict(self._questions(now - self._seconds))
-        punctual, more = self._taken(self.connections.ask(questions, wait_seconds), now)
+        punctual, more = self._read_answers(self.connections.ask(questions, wait_seconds), now)
         self.windows.trim(now)
         return StreamLook(len(late | punctual), (*errors, *more))
 
-    def _taken(
+    def _read_answers(
         self, answers: Mapping[str, Answers], now: float
     ) -> tuple[frozenset[str], Sequence[AnalysisError]]:
         """Read agents' responses; return which could be read, and errors."""

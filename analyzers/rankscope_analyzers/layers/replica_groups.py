@@ -49,7 +49,7 @@ def recovering(
         groups.setdefault(rank // size, []).append(rank)
     lost = {group for group, members in groups.items() if not set(gone).isdisjoint(members)}
     others = [members for group, members in groups.items() if group not in lost]
-    if not any(_goes_on(observed, job_id, members) for members in others):
+    if not any(_is_running(observed, job_id, members) for members in others):
         return {}
     return {group: groups[group] for group in sorted(lost)}
 
@@ -73,7 +73,7 @@ def with_ends(findings: Iterable[Finding]) -> Sequence[Finding]:
     )
 
 
-def _goes_on(observed: Observed, job_id: str, members: Collection[int]) -> bool:
+def _is_running(observed: Observed, job_id: str, members: Collection[int]) -> bool:
     last = by_rank(observed, training.LAST_STEP_TIMESTAMP, job_id)
     usual = by_rank(observed, training.LAST_STEP_SECONDS, job_id)
     for rank in members:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from rankscope_analyzers.logs.record_starts import PREFIX, begins_record, has_record
 from rankscope_analyzers.logs.whole_records import (
     MAX_RECORD_BYTES,
-    goes_round,
+    continues_ring,
     is_broken,
     is_ended,
     is_whole,
@@ -219,7 +219,7 @@ def _joined(lines: Sequence[bytes], cuts: Mapping[int, Cut], wrapping: Wrapping)
         text = _assembled(pieces, wrapping)
         while len(pieces) < MAX_LINES and index + len(pieces) < len(lines):
             following = lines[index + len(pieces)]
-            if not _goes_on(text, pieces[-1], following, wrapping):
+            if not _continues(text, pieces[-1], following, wrapping):
                 break
             pieces.append(following)
             text = _assembled(pieces, wrapping)
@@ -227,7 +227,7 @@ def _joined(lines: Sequence[bytes], cuts: Mapping[int, Cut], wrapping: Wrapping)
         index += len(pieces)
 
 
-def _goes_on(text: bytes, last: bytes, following: bytes, wrapping: Wrapping) -> bool:
+def _continues(text: bytes, last: bytes, following: bytes, wrapping: Wrapping) -> bool:
     """Return True if a line continues a record.
 
     Args:
@@ -238,7 +238,7 @@ def _goes_on(text: bytes, last: bytes, following: bytes, wrapping: Wrapping) -> 
     """
     if not following.strip():
         return False
-    if not (_is_full(last, following, wrapping) or goes_round(text, following)):
+    if not (_is_full(last, following, wrapping) or continues_ring(text, following)):
         return False
     if begins_record(following, prefixed=wrapping.prefixed, bare=wrapping.bare):
         return False

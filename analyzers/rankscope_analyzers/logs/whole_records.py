@@ -158,7 +158,7 @@ def _in_warning(end: bytes, start: bytes) -> tuple[bool, ...]:
     return tuple(b for b in (True, False) if _is_known(before + b" " * b + after))
 
 
-def goes_round(record: bytes, following: bytes) -> bool:
+def continues_ring(record: bytes, following: bytes) -> bool:
     """Return True if a line continues the order of a ring, which has several spaces in a row."""
     if len(record) > MAX_RECORD_BYTES:
         return False

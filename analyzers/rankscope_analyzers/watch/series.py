@@ -92,7 +92,7 @@ class WatchSeries:
         self._exported = tuple(one.report for one in exported)
         for report in self._exported:
             if (hung := _hung(report)) and report.job_id not in stood:
-                self._add_standing(report, hung)
+                self._add_time_before_hang(report, hung)
         self._reports, self._newest = tuple(reports), now
         self._job_series = tuple(chain.from_iterable(one.samples for one in exported))
         self._seen = {one.report.job_id: one.incidents for one in exported}
@@ -172,7 +172,7 @@ class WatchSeries:
                 left -= part
                 self._lost[report.job_id][incident.cause.kind] += part * gpus * seconds
 
-    def _add_standing(self, report: JobReport, hung: Incident) -> None:
+    def _add_time_before_hang(self, report: JobReport, hung: Incident) -> None:
         """Add the time from a job's last step to the evaluation that finds it hung.
 
         It counts as far as the job was watched and no other incident has taken it.

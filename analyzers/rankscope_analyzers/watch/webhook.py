@@ -130,7 +130,7 @@ class Webhook:
                 return
             if line is None:
                 self._refill()
-            elif self._taken(line):
+            elif self._is_delivered(line):
                 pause = self._pause
                 self._done(line)
             else:
@@ -164,7 +164,7 @@ class Webhook:
                 self._waiting.popleft()
             self.delivered = max(self.delivered, int(line["sequence"]))
 
-    def _taken(self, line: Line) -> bool:
+    def _is_delivered(self, line: Line) -> bool:
         """Post a line; return True if it need not be posted again."""
         try:
             request = Request(self._url, method="POST", **self._signed(line))  # noqa: S310 - checked

@@ -269,6 +269,7 @@ def _alerts(runbooks: str) -> Panel:
             *shared.to_debug(),
         ],
         widths={"alert": 240, "severity": 75},
+        width=10,
         missing="no alert is firing, or Prometheus has not loaded the rules",
     )
 

@@ -101,7 +101,7 @@ def _store(runbooks: str) -> Iterator[Panel]:
         width=6,
     )
     yield _failed(
-        "Checkpoints that could not be loaded",
+        "Failed checkpoint loads",
         "Checkpoint files whose loading raised in the time range, by job: damaged ones,"
         " and those that do not fit the model.",
         reported.CHECKPOINT_LOAD_FAILURES,

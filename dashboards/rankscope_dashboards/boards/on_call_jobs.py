@@ -43,7 +43,7 @@ def waiting(runbooks: str) -> Panel:
         ),
         overrides=shared.to_debug(),
         largest_first="pods",
-        widths={"pods": 66},
+        widths={"waits for": 190, "pods": 66},  # CreateContainerConfigError is the longest
         steps=ANY_IS_BAD,
         missing="all pods start, or agents have no access to the API server",
         links=[
@@ -51,7 +51,7 @@ def waiting(runbooks: str) -> Panel:
             links.runbook(runbooks, "RankscopeImagePullFailing"),
             links.runbook(runbooks, "RankscopeContainerNotCreated"),
         ],
-        width=6,
+        width=8,
     )
 
 

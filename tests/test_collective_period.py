@@ -132,3 +132,10 @@ def test_memory_is_bounded():
     period = log._collectives
     assert len(period._order) <= WINDOW
     assert len(period._shapes) <= MAX_SHAPES
+
+
+@pytest.mark.parametrize(("size", "known"), [(2048, True), (2049, False)])
+def test_a_step_of_2048_collectives_is_known_when_it_was_done_four_times(size, known):
+    unit = [("AllReduce", number) for number in range(size)]
+    found = step_seconds(steps(unit, 4, 2.0))
+    assert found == (pytest.approx(2.0, rel=0.02) if known else None)

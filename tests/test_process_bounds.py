@@ -12,6 +12,7 @@ from rankscope_agent.contract import flight_dump
 from rankscope_agent.contract.job_names import JobNameError
 from rankscope_agent.contract.stalls import groups_of, readable
 from rankscope_agent.sources.flight_recorder import worker_server
+from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.flight_recorder.worker_server import FlightError
 from rankscope_agent.sources.pods.job_owners import JobOwners
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
@@ -211,3 +212,14 @@ def test_a_rank_has_a_second_to_give_its_stack(monkeypatch):
     )
     stall_source._stack(None)
     assert seconds == [1.0]
+
+
+@pytest.mark.parametrize(("more", "kept"), [(0, 3), (1, 2)])
+def test_512_000_launches_of_all_ranks_are_kept(more, kept):
+    windows = FlightWindows()
+    for launches in (256_000, 256_000 + more):
+        windows._windows.append(SimpleNamespace(seq=range(launches), end_ns=10**18))
+        windows._launches += launches
+    nothing = SimpleNamespace(whole=True, backend="nccl", launches=())
+    assert windows.add("team/llm", 0, 10**18, 10**18 + 1, nothing) is not None
+    assert len(windows._windows) == kept

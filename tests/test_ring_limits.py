@@ -9,6 +9,8 @@ import pytest
 
 from rankscope_agent.sources.training import background_follower, follower
 from rankscope_agent.sources.training.background_follower import BackgroundFollower
+from rankscope_agent.sources.training.files import RingDirectory
+from rankscope_agent.sources.training.listing import RingListings
 from rankscope_agent.sources.training.restart_ratios import BATCH, RestartRatios
 from rankscope_agent.sources.training.ring_rows import of_present_jobs
 
@@ -73,3 +75,12 @@ def test_a_look_is_waited_for_a_second_and_the_first_one_for_four(monkeypatch):
     for _ in range(3):
         patient.rescan(float(NOW))
     assert Look.waits == [4.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("late", "listed"), [(0.09, 1), (0.1, 0)])
+def test_directories_are_listed_for_a_tenth_of_a_second_of_cpu_time(tmp_path, late, listed):
+    (tmp_path / "7-8.ring").write_bytes(bytes(4096))
+    times = iter((0.0, late))
+    listings = RingListings(lambda: next(times))
+    found = list(listings.newest([RingDirectory(tmp_path, (), "")], float(NOW)))
+    assert [len(files) for _, _, files in found] == [listed]

@@ -42,7 +42,7 @@ from rankscope_analyzers.stragglers import state
 from rankscope_analyzers.stragglers.state import StateError
 from rankscope_analyzers.watch import config_map_store, incident_log, series_state, store
 from rankscope_analyzers.watch.incident_log import IncidentLog
-from rankscope_analyzers.watch.memory import _restored_by
+from rankscope_analyzers.watch.memory import _restore_problem
 from rankscope_analyzers.watch.store import Part, StoreError
 from rankscope_analyzers.watch.webhook import Webhook
 
@@ -188,8 +188,8 @@ def _watch_state(data: bytes) -> None:
     for part in kept.parts:
         with stored(b"", "incidents.jsonl") as path:
             log = IncidentLog(path)
-            _restored_by(log, part.value)
-            _restored_by(Webhook("http://127.0.0.1:1", log.after, lambda _: None), part.value)
+            _restore_problem(log, part.value)
+            _restore_problem(Webhook("http://127.0.0.1:1", log.after, lambda _: None), part.value)
 
 
 def _watch_state_seeds() -> Sequence[bytes]:

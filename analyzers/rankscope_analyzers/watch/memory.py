@@ -201,12 +201,12 @@ class Memory:
     def _restore_keepers(self, parts: Iterable[Part]) -> Iterator[str]:
         values = {part.kind: part.value for part in parts}
         for kind, keeper in self._keepers.items():
-            problem = _restored_by(keeper, values.get(kind))
+            problem = _restore_problem(keeper, values.get(kind))
             if problem:
                 yield f"{kind} is invalid, and starts again: {problem}"
 
 
-def _restored_by(keeper: Keeper, value: Any) -> str:
+def _restore_problem(keeper: Keeper, value: Any) -> str:
     try:
         keeper.restore(value)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:

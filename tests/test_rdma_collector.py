@@ -130,7 +130,7 @@ def test_a_folder_in_which_nothing_can_be_read_is_given_up_after_two_attempts(sy
         (port / "counters" / name).rmdir()
         write(port / "counters" / name, 1)
     assert (metrics.TRANSMIT_BYTES, ONE) not in node.look_later()
-    assert caplog.text.count("is not read again") == 1
+    assert caplog.text.count("none is read again") == 1
 
 
 def test_a_device_that_comes_back_is_read_anew(sysfs, node):

@@ -16,7 +16,7 @@ from rankscope_agent.contract.untrusted_pickle import loads
 
 MAX_FRAMES = 64
 JOB = """
-import sys, time
+import json, sys, time
 import torch, torch.distributed as dist
 from torch._C import _distributed_c10d as recorder
 store = "file://" + sys.argv[1] + "/store"
@@ -25,6 +25,10 @@ for count in range(5):
     dist.all_reduce(torch.ones(4, 2))
 group = dist.new_group([0])
 dist.all_gather([torch.ones(3)], torch.ones(3), group=group)
+for _ in range(200):  # gloo's threads retire the last one when they come to it
+    if all(one["retired"] for one in json.loads(recorder._dump_fr_trace_json())["entries"]):
+        break
+    time.sleep(0.05)
 open(sys.argv[1] + "/pickle", "wb").write(recorder._dump_fr_trace())
 open(sys.argv[1] + "/json", "wb").write(recorder._dump_fr_trace_json())
 time.sleep(0.1)

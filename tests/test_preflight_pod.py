@@ -193,7 +193,7 @@ def test_its_command_ends_the_pod_with_the_reason_alone(value, code, tmp_path):
     command = init_container()[0]["command"]
     done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout + done.stderr
-    failed = re.search(r"pod-interfaces +fail +NCCL_SOCKET_IFNAME", done.stdout)
+    failed = re.search(r"fail +pod-interfaces +NCCL_SOCKET_IFNAME", done.stdout)
     assert bool(failed) == bool(code), done.stdout
 
 

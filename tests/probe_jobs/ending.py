@@ -6,7 +6,7 @@ import faulthandler
 import signal
 import time
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 120
 
 SETTLE_SECONDS = 0.3
 """Time for a gloo thread to let go of the last collective.
@@ -25,6 +25,6 @@ def settle() -> None:
 
 
 def end_in_time() -> None:
-    """Let this process, which may hang or be left behind by its launcher, live for a minute."""
+    """Let this process, which may hang or be left behind by its launcher, live for two minutes."""
     faulthandler.register(signal.SIGALRM, chain=True)  # says where it hung, and dies of it
     signal.alarm(DEADLINE_SECONDS)

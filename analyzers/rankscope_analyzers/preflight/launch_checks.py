@@ -5,7 +5,7 @@ from __future__ import annotations
 from rankscope_analyzers.preflight.environment import environment
 from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, UndecidedError
 from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
-from rankscope_analyzers.preflight.values import mapping, number, text
+from rankscope_analyzers.preflight.values import count, mapping, text
 
 _PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_processes_per_node")
 _ENDPOINTS = ("--rdzv_endpoint", "--rdzv-endpoint", "--master_addr", "--master-addr")
@@ -31,14 +31,14 @@ def _gpu_count(job: Job, role: Role) -> Outcome:
         processes, where = _by_variable(job, role)
     if processes in _AUTOMATIC:
         return passed(f"{where}: {processes}, {role.gpus} GPUs")
-    count = number(processes)
-    if count is None or count < 0:
+    ranks = count(processes)
+    if ranks is None:
         raise UndecidedError(f"{where} is {processes[:_SHOWN]!r}")
     seen = f"{where}: {processes}, and {role.gpus} GPUs"
     expected = f"one process for each GPU: {role.gpus}"
-    if count > role.gpus:
+    if ranks > role.gpus:
         return failed(f"{seen}: two ranks share one", expected, f"correct {where} or the limits")
-    if count < role.gpus:
+    if ranks < role.gpus:
         return warned(f"{seen}: some stay idle", expected, f"correct {where} or the limits")
     return passed(seen)
 

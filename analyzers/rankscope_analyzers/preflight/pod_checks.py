@@ -15,7 +15,7 @@ from rankscope_analyzers.preflight.memory_checks import (
 from rankscope_analyzers.preflight.network_checks import matching
 from rankscope_analyzers.preflight.outcome import Outcome, failed, passed, warned
 from rankscope_analyzers.preflight.surroundings import RdmaDevice, Surroundings
-from rankscope_analyzers.preflight.values import number, size
+from rankscope_analyzers.preflight.values import count, size
 from rankscope_analyzers.text.name_lists import listed
 
 LEAST_MEMLOCK = 1 << 30
@@ -171,13 +171,13 @@ def gpu_count(pod: Surroundings) -> Outcome:
         )
     if not pod.gpus:
         raise NotApplicableError("the pod has no GPUs")
-    count = None if given is None else number(given[1])
-    if given is None or count is None or count < 0:
+    ranks = None if given is None else count(given[1])
+    if given is None or ranks is None:
         raise NotApplicableError("no variable says how many processes start")
     seen = f"{given[0]}={given[1]}, and {pod.gpus} GPUs"
     expected, remedy = f"one process for each GPU: {pod.gpus}", f"correct {given[0]} or the limits"
-    if count > pod.gpus:
+    if ranks > pod.gpus:
         return failed(f"{seen}: two ranks share one", expected, remedy)
-    if count < pod.gpus:
+    if ranks < pod.gpus:
         return warned(f"{seen}: some stay idle", expected, remedy)
     return passed(seen)

@@ -45,9 +45,15 @@ def number(value: object) -> int | None:
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,15}", value) else None
 
 
-def size(count: float) -> str:
+def count(value: object) -> int | None:
+    """Return a whole number that is not negative, also one that is written as text."""
+    known = number(value)
+    return None if known is None or known < 0 else known
+
+
+def size(number_of_bytes: float) -> str:
     """Return a number of bytes as people write it."""
     for unit in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
-        if count >= FACTORS[unit]:
-            return f"{count / FACTORS[unit]:.4g}{unit}"
-    return f"{count:.0f} bytes"
+        if number_of_bytes >= FACTORS[unit]:
+            return f"{number_of_bytes / FACTORS[unit]:.4g}{unit}"
+    return f"{number_of_bytes:.0f} bytes"

@@ -43,8 +43,7 @@ MAX_USERS = 256
 """Users whose own directories are read, in addition to the shared one."""
 
 MAX_PODS = 1024
-"""Pods whose directories are read: twice what the largest nodes run (kubelet's own default is
-110)."""
+"""Pods whose directories are read: twice what the largest nodes run (kubelet's default: 110)."""
 
 LIVENESS_SECONDS = 600.0
 """If locks do not work, a ring written to within ten minutes counts as held: as long as the series

@@ -20,10 +20,15 @@ from packaging.utils import canonicalize_name
 from rankscope_analyzers import cli
 
 PATIENCE_SECONDS = 120
-SOURCES = {"agent": "rankscope_agent", "analyzers": "rankscope_analyzers"}
+SOURCES = {
+    "agent": "rankscope_agent",
+    "analyzers": "rankscope_analyzers",
+    "dashboards": "rankscope_dashboards",
+}
 ROOT = Path(__file__).parent.parent
 
 COMMAND, AGENT = "rankscope_analyzers.cli", "rankscope_agent.cli"
+DASHBOARDS = "rankscope_dashboards.generate"
 PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {} import main; sys.exit(main())"
 
 
@@ -106,6 +111,21 @@ def test_a_command_says_what_is_missing_in_one_sentence(plain, arguments):
     assert done.returncode == 1
     assert "Traceback" not in done.stdout + done.stderr
     assert ("rankscope[demo]" in done.stderr) is (arguments == ("demo",))
+
+
+def test_generating_dashboards_names_the_extra_in_one_sentence(plain, tmp_path):
+    done = ran(plain, DASHBOARDS, "generate", "--out", str(tmp_path / "made"))
+    needs = "grafanalib is not installed: pip install 'rankscope[dashboards]'"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"rankscope-dashboards: {needs}\n"
+    assert not (tmp_path / "made").exists()
+
+
+def test_dashboards_are_generated_in_an_installation_with_their_extra(tmp_path):
+    site = installation(tmp_path, "dashboards")
+    done = ran(site, DASHBOARDS, "generate", "--out", str(tmp_path / "made"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "made" / "dashboards" / "rankscope-debug.json").is_file()
 
 
 def test_the_agent_prints_its_page_in_an_installation_with_its_extra(with_agent):

@@ -14,18 +14,39 @@ from pathlib import Path
 from rankscope_analyzers.configuration.document import ConfigurationError
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.configuration.values import read as read_configuration
-from rankscope_dashboards import dashboard_files, kustomizations
 from rankscope_dashboards.rules import routing, rule_files
 from rankscope_dashboards.rules.rule_files import Links
 
 Files = Mapping[str, str]
 
+
+def _dashboards(links: Links) -> Files:
+    from rankscope_dashboards import dashboard_files
+
+    return dashboard_files.files(links)
+
+
+def _kustomizations(links: Links) -> Files:
+    from rankscope_dashboards import kustomizations
+
+    return kustomizations.files(links)
+
+
+# What takes grafanalib is imported when it is called: a plain installation does not have it.
 GENERATORS: tuple[Callable[[Links], Files], ...] = (
     rule_files.files,
     routing.files,
-    dashboard_files.files,
-    kustomizations.files,
+    _dashboards,
+    _kustomizations,
 )
+
+OF_THE_EXTRA = frozenset(("grafanalib", "attr"))
+"""Modules of the packages that the extra `dashboards` brings."""
+
+
+class MissingPackageError(Exception):
+    """The extra is not installed; the message is one sentence."""
+
 
 DEFAULT_FOLDER = Path("dashboards/generated")
 """Directory of the output in a checkout; elsewhere it is created below the current directory."""
@@ -64,10 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         known = read_configuration(options.config) if options.config else Configuration()
-    except ConfigurationError as error:
+        files = _made(_links(options, known))
+    except (ConfigurationError, MissingPackageError) as error:
         sys.stderr.write(f"rankscope-dashboards: {error}\n")
         return 1
-    files = everything(_links(options, known))
     if options.check:
         found = differences(options.out, files)
         sys.stdout.writelines(f"{line}\n" for line in found)
@@ -79,6 +100,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     sys.stdout.write(f"{len(files)} files written to {options.out}\n")
     return 0
+
+
+def _made(links: Links) -> Files:
+    try:
+        return everything(links)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in OF_THE_EXTRA:
+            raise
+        needs = f"{package} is not installed: pip install 'rankscope[dashboards]'"
+        raise MissingPackageError(needs) from None
 
 
 def _links(options: argparse.Namespace, known: Configuration) -> Links:

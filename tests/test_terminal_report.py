@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from job_reports import SLOW_EIGHT, frame, incident, locations, report
-from rankscope_analyzers.findings.finding import Where
+from rankscope_analyzers.findings.finding import Evidence, Where
 from rankscope_analyzers.reports import rank_series, verdict_text
 from rankscope_analyzers.reports import terminal as terminal_report
 from rankscope_analyzers.reports.verdict_text import rank_table
@@ -76,6 +76,29 @@ def test_the_evidence_of_all_layers_is_one_table(slow):
     assert "GPU counters  rankscope_gpu_clock_hertz" in table
     assert "1.2 GHz" in table
     assert "step times    compute_seconds" in table
+
+
+# The shortest that stands above its meaning, that of a hang, and the longest of any finding.
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x" * 28,
+        "x" * 29,
+        "rankscope_rank_last_step_timestamp_seconds",
+        "rankscope_checkpoint_last_success_timestamp_seconds",
+    ],
+)
+def test_the_name_of_a_metric_stays_whole_in_eighty_columns(slow, name):
+    (first,) = slow.incidents
+    evidence = Evidence(name, 91.3, 0.0426, "seconds", "time without a step")
+    cause = replace(first.cause, evidence=(evidence, replace(evidence, meaning="")))
+    shown = text(replace(slow, incidents=(replace(first, cause=cause),)), width=80)
+    lines = [line for line in shown.splitlines() if name in line.split()]
+    assert len(lines) == 2, shown
+    assert all("91.30 s" in line and "42.6 ms" in line for line in lines)
+    assert max(map(len, shown.splitlines())) <= 80
+    beside = len(name) <= 28
+    assert ("what it is" in shown, "time without a step" in shown) == (beside, not beside)
 
 
 def test_it_fits_into_eighty_columns(slow):

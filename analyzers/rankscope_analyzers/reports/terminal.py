@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from rankscope_analyzers.findings.finding import LAYER_NAMES
+from rankscope_analyzers.findings.finding import LAYER_NAMES, Evidence
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.reports import job_summary, rank_series, stack_table, verdict_text
@@ -23,6 +23,10 @@ SPARKS = "▁▂▃▄▅▆▇█"
 
 SPARK_BINS = 48
 """Characters of a sparkline: with its label and value it fits into 80 columns."""
+
+SHORT_NAME, LONG_NAME = 28, 52
+"""Characters of a measured name that leaves room for its meaning beside it in 80 columns; and of
+the longest that stays whole, with its meaning below it: names of metrics are there to be copied."""
 
 MOST_LINES = 8
 """Further incidents, observations or unseen things that are listed; --json has all."""
@@ -122,20 +126,32 @@ def sparkline(values: Floats, most: float) -> str:
 
 
 def _evidence_table(incident: Incident) -> Table:
+    lines = job_summary.evidence(incident)
+    names = [line.measured.source if line.measured else line.source for line in lines]
+    longest = max((len(word) for name in names for word in visible(name).split()), default=0)
     table = Table(title="Evidence of all layers", title_justify="left", box=None)
     table.add_column("layer")
-    table.add_column("measured", overflow="fold")
-    table.add_column("culprit", justify="right")
-    table.add_column("expected", justify="right")
-    table.add_column("what it is")
-    for line in job_summary.evidence(incident):
-        one = line.measured
-        numbers = (
-            (value(one.observed, one.unit), value(one.expected, one.unit)) if one else ("seen", "")
-        )
-        cells = (line.layer, one.source if one else line.source, *numbers, line.meaning)
-        table.add_row(*(Text(visible(cell)) for cell in cells))
+    apart = longest <= SHORT_NAME
+    table.add_column("measured", overflow="fold", width=min(longest, LONG_NAME) or None)
+    for column in ("culprit", "expected"):
+        table.add_column(column, justify="right")
+    if apart:
+        table.add_column("what it is")
+    for line, name in zip(lines, names, strict=True):
+        about = [visible(name), visible(line.meaning)]
+        first, *after = about if apart else ["\n".join(filter(None, about))]
+        cells = (visible(line.layer), first, *_numbers(line.measured), *after)
+        table.add_row(*map(Text, cells))
     return table
+
+
+def _numbers(measured: Evidence | None) -> tuple[str, str]:
+    if measured is None:
+        return "seen", ""
+    observed, expected = (
+        visible(value(number, measured.unit)) for number in (measured.observed, measured.expected)
+    )
+    return observed, expected
 
 
 def _others(report: JobReport) -> list[RenderableType]:

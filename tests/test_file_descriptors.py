@@ -58,6 +58,12 @@ def test_with_what_is_wanted_no_source_has_to_do_with_less(monkeypatch):
     assert interface_limit() == 32
 
 
+def test_ninety_descriptors_hold_the_nine_files_of_ten_interfaces(monkeypatch):
+    monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (900, 900))
+    assert share("netdev") == 90
+    assert interface_limit() == 10
+
+
 def test_sources_have_their_shares_of_a_thousand_descriptors(monkeypatch):
     monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (1000, 1000))
     assert {source: share(source) for source in SHARES} == {

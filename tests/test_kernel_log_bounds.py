@@ -295,3 +295,25 @@ def test_64_fields_of_an_entry_are_looked_at(fields, known):
     )
     found = made._record(0, "0" * 32)
     assert (found is not None) is known
+
+
+class Array(JournalFile):
+    """One array of any length, all of whose entries lie at offset 7."""
+
+    def __init__(self, items):
+        self.header = journal.Header("id", False, items, 100)
+        self._width, self._items = 8, items
+
+    def _object(self, offset, kind):
+        return 0, 24 + self._width * self._items
+
+    def _bytes(self, offset, size):
+        following = offset == 100 + 16
+        return struct.pack("<Q", 0) if following else struct.pack("<Q", 7) * (size // 8)
+
+
+def test_an_array_is_read_up_to_four_million_entries():
+    most = 4_194_304
+    made = Array(most + 1)
+    assert list(made._entries(most - 1, 5)) == [7]
+    assert list(made._entries(most, 5)) == []

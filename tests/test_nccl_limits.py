@@ -189,3 +189,30 @@ def test_256_beginnings_of_lines_of_four_lengths_are_remembered():
 def test_networks_of_the_plugins_fourth_to_twelfth_interfaces_are_known():
     known = [f"IBext_v{version}" for version in range(30) if f"IBext_v{version}" in NETWORKS]
     assert known == [f"IBext_v{version}" for version in range(4, 13)]
+
+
+# From infiniband/verbs.h; NCCL prints these numbers.
+COMPLETIONS = {
+    1: "LOC_LEN",
+    2: "LOC_QP_OP",
+    3: "OTHER",
+    4: "LOC_PROT_OR_ACCESS",
+    5: "WR_FLUSH",
+    6: "OTHER",
+    7: "OTHER",
+    8: "LOC_PROT_OR_ACCESS",
+    9: "REM_INV_REQ",
+    10: "REM_ACCESS",
+    11: "REM_OP",
+    12: "RETRY_EXC",
+    13: "RNR_RETRY_EXC",
+    14: "OTHER",
+    21: "GENERAL",
+    22: "OTHER",
+}
+
+
+@pytest.mark.parametrize(("status", "name"), COMPLETIONS.items())
+def test_work_completions_have_the_names_of_verbs(status, name):
+    found = warnings.classify(f"NET/IB : Got completion with error {status}, opcode 1, len 0")
+    assert found.code == f"IB_WC_{name}"

@@ -123,6 +123,17 @@ def test_interfaces_of_pods_are_summed_up_beside_the_nodes(node):
     assert len(series) < 40
 
 
+@pytest.mark.parametrize(("size", "received"), [(4 << 20, 7), ((4 << 20) + 1, None)])
+def test_four_mebibytes_of_the_table_of_interfaces_are_read(node, size, received):
+    node.add("eth0", PCI)
+    node.add("veth1")
+    last = "veth1: 7 0 0 0 0 0 0 0 7 0 0 0 0 0 0 0"
+    filled = HEADER + "x" * (size - len(HEADER) - len(last) - 1)
+    write(node.net / "dev", f"{filled}\n{last}")
+    series = node.look()
+    assert series.get((metrics.RECEIVE_BYTES, ("other",))) == received
+
+
 def test_the_sum_of_others_never_falls_as_pods_go(node):
     node.add("eth0", PCI)
     node.add("veth1")

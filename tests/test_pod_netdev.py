@@ -12,18 +12,18 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rankscope_agent.contract.metrics import pod_netdev as metrics
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.host.pod_groups import PodGroups
-from rankscope_agent.sources.netdev.inside import InsideLink, Visit
+from rankscope_agent.sources.netdev.inside import InsideLink, Visit, inside_link
 from rankscope_agent.sources.netdev.namespace import effective_capabilities, may_enter_networks
 from rankscope_agent.sources.netdev.tables import Traffic
-from rankscope_agent.sources.pod_netdev.collector import (
-    PodNetdevCollector,
-)
+from rankscope_agent.sources.pod_netdev import collector as pod_netdev
+from rankscope_agent.sources.pod_netdev.collector import PodNetdevCollector
 from rankscope_agent.sources.pod_netdev.interfaces import (
     PodNetwork,
     deal_out,
@@ -359,3 +359,26 @@ def test_only_who_may_trace_and_administrate_enters(tmp_path, capabilities, may)
     assert may_enter_networks(own / "..", Path("/sys"), own) is False or may
     if os.geteuid() == 0:
         assert may_enter_networks(Path("/proc"), Path("/sys"), own) is may
+
+
+def test_fifteen_characters_name_a_kind_of_link():
+    linked = {"IFLA_LINKINFO": {"IFLA_INFO_KIND": "fifteen-letters-and-more"}}
+    assert inside_link(linked, "eth0", None).kind == "fifteen-letters"
+
+
+def test_visits_of_one_reading_share_a_second(node, monkeypatch):
+    now, given = [100.0], []
+
+    class Timed(Visit):
+        def start(self) -> None:
+            os.close(self._namespace)
+
+        def join(self, timeout=None) -> None:
+            given.append(timeout)
+            now[0] += 0.7
+
+    monkeypatch.setattr(pod_netdev, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for number in range(3):
+        node.made_up(f"{UID[:-1]}{number}", 4001 + number, table("eth0"))
+    list(node.collector(Timed).collect())
+    assert given == [pytest.approx(1.0), pytest.approx(0.3)]

@@ -323,3 +323,10 @@ def test_a_watch_that_fell_silent_after_a_minute_is_taken_up_again_without_a_fai
         bool(failures),
     )
     assert made._version == "7"
+
+
+def test_an_error_without_an_answer_asks_for_no_wait(tmp_path):
+    (tmp_path / "token").mkdir()
+    with pytest.raises(ApiError, match="token") as raised:
+        ApiServer("http://127.0.0.1:1", tmp_path).list_pods("n1", [].append)
+    assert (raised.value.code, raised.value.retry_after_seconds) == (0, 0.0)

@@ -366,3 +366,20 @@ def test_many_threads_get_the_same_answer_while_the_ring_is_written(tmp_path):
         thread.join(timeout=60)
     assert answers == [list(range(1000))] * 4
     writer.end()
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(299.0, None), (301.0, 301.0), (-301.0, -301.0)])
+def test_a_clock_more_than_five_minutes_from_its_nodes_is_told(tmp_path, seconds, told):
+    ring = RingWriter(tmp_path)
+    ring.step(start_unix_ns=round((CREATED + seconds - 1) * NS), step_ns=NS)
+    os.utime(ring.path, (CREATED, CREATED))
+    (rank,) = source(tmp_path).ranks()
+    assert rank.clock_ahead_seconds == told
+    ring.end()
+
+
+def test_processes_of_128_live_ranks_are_found(tmp_path):
+    rings = [RingWriter(tmp_path, f"{number}.ring", rank=number) for number in range(129)]
+    assert len(source(tmp_path).holders(())) == 128
+    for ring in rings:
+        ring.end()

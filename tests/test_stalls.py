@@ -6,12 +6,14 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from flight_servers import answer_with, dump, entry, serving
 from rankscope_agent.contract import flight_dump, stalls, thread_stacks
 from rankscope_agent.contract.flight_dump import Frame
+from rankscope_agent.sources.stalls import stall_source
 from rankscope_agent.sources.stalls.process import parse, process_state, wanted_share
 from rankscope_agent.sources.stalls.stall_source import StallSource
 from rankscope_agent.sources.training.reader import RingStepSource
@@ -246,3 +248,24 @@ def test_what_nobody_counts_is_unknown(tmp_path):
     known = seen_process(tmp_path, 50)
     assert wanted_share(known, process_state(tmp_path, 78), 1.0) is None
     assert wanted_share(known, known, 1.0) == 0.0
+
+
+def test_cpu_time_is_taken_over_half_a_second(tmp_path, monkeypatch):
+    now, ticks = [100.0], os.sysconf("SC_CLK_TCK")
+    seen_process(tmp_path, 0, t77=(0, 0))
+
+    def sleep(seconds):
+        now[0] += seconds
+        seen_process(tmp_path, round(ticks * seconds), t77=(round(seconds * NS), 0))
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(stall_source, "time", clock)
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    ring = quiet_ring(rings)
+    status = ring.path.stat()
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    (tmp_path / "locks").write_text(f"1: FLOCK  ADVISORY  WRITE 77 {device} 0 EOF\n")
+    (found,) = source(rings, procfs=tmp_path).stalls(None)
+    assert (found.cpu_seconds, found.cpu_share) == (0.5, 1.0)
+    ring.end()

@@ -7,6 +7,7 @@ import pytest
 from collected_page import CREATED, CREATED_NS, Clock, Page, collector
 from known_pods import pods_of
 from pod_json import pod, uid
+from rankscope_agent.contract.metrics import reported
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_agent.sources.pods.directory import PodDirectory
@@ -350,3 +351,14 @@ def test_it_is_made_of_the_agents_settings(tmp_path):
     (info,) = Page(training.create(config, PodDirectory())).labels(metrics.RANK_INFO)
     assert info[2] == "gpu-01"
     writer.end()
+
+
+@pytest.mark.parametrize(("flags", "exported"), [((), None), (("600",), 600.0)])
+def test_an_objective_for_checkpoints_is_exported_only_if_one_is_set(tmp_path, flags, exported):
+    made = collector(tmp_path)
+    assert Page(made).value(reported.CHECKPOINT_OBJECTIVE) is None
+    set_to = [f"--training.checkpoint-objective={seconds}" for seconds in flags]
+    places = [f"--path.ring-dir={tmp_path}", f"--path.kubelet={tmp_path}"]
+    config = parse_config([*set_to, *places], {}, ("training",), "0")
+    page = Page(training.create(config, PodDirectory()))
+    assert page.value(reported.CHECKPOINT_OBJECTIVE) == exported

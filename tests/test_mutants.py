@@ -8,9 +8,10 @@ import types
 from pathlib import Path
 
 import pytest
-from benchmarks.mutants import application, dependence, population, programs
+from benchmarks.mutants import application, dependence, order, population, programs
 from benchmarks.mutants.__main__ import report
 from benchmarks.mutants.assigned import ASSIGNED, is_assigned
+from benchmarks.mutants.choice import imported_by_tests
 from benchmarks.mutants.choice import test_files_for as files_for
 from benchmarks.mutants.costs import COSTS, is_cost
 from benchmarks.mutants.instrumented import REACHED, instrumented
@@ -267,6 +268,26 @@ def result(outcome, **classes):
     mutant = Mutant("a.py", 1, 0, 1, "LIMIT", "1", "2")
     found = {"mutant": str(mutant), "outcome": outcome, "by": "", "tests": 3}
     return found | {"assigned": False, "cost": False} | classes
+
+
+def test_a_module_that_a_test_imports_by_name_is_imported(tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text(
+        'import pytest\nmeasure = pytest.importorskip("package.limits", reason="needs torch")\n'
+    )
+    trees = {"package.limits": ast.parse("MAX = 5")}
+    imported = imported_by_tests(tmp_path, types.SimpleNamespace(trees=trees))
+    assert imported == {"tests/test_a.py": frozenset({"package.limits"})}
+
+
+def test_of_equally_quick_tests_those_of_files_that_import_little_come_first():
+    reach = order.Reach(0.001, 0.001, True, ())
+    tests = dict.fromkeys(("tests/test_all.py::test_a", "tests/test_one.py::test_b"), reach)
+    imports = {"tests/test_all.py": 90, "tests/test_one.py": 1}
+    assert order.quickest(tests, imports) == [
+        "tests/test_one.py::test_b",
+        "tests/test_all.py::test_a",
+    ]
 
 
 def test_the_report_names_what_no_test_noticed():

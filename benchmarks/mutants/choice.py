@@ -62,7 +62,14 @@ def _numbers(tree: ast.AST) -> Iterator[float]:
 
 
 def _imports(tree: ast.Module, modules: Mapping[str, object]) -> Iterator[str]:
+    """Yield the modules that are imported: by statements, or by name as `importorskip` does."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
             yield from (name for name in names if name in modules)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("importorskip"):
+            yield from (name for name in _texts(node.args) if name in modules)
+
+
+def _texts(values: Sequence[ast.expr]) -> Iterator[str]:
+    return (one.value for one in values if isinstance(one, ast.Constant) and type(one.value) is str)

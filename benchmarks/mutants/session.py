@@ -14,7 +14,7 @@ import os
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -27,6 +27,7 @@ from benchmarks.mutants.choice import imported_by_tests
 from benchmarks.mutants.costs import is_cost
 from benchmarks.mutants.dependence import Dependents, module_name
 from benchmarks.mutants.forks import in_fork
+from benchmarks.mutants.order import MUTANT_CPU_SECONDS, Reach, quickest
 from benchmarks.mutants.population import Mutant
 
 ROOT = Path(__file__).parents[2]
@@ -39,22 +40,7 @@ FILE_SECONDS = 60.0
 TEST_SECONDS = 6.0
 """Slower tests are left out."""
 
-MUTANT_CPU_SECONDS = 10.0
-"""CPU seconds of the tests of one mutant, measured without it."""
-
-MOST_TESTS = 400
-
 Outcome = Literal["killed", "alive", "timed out", "not reached"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """One test as it ran without a mutant."""
-
-    seconds: float
-    cpu_seconds: float
-    passed: bool
-    functions: tuple[str, ...]
 
 
 instrumented.install(ROOT)
@@ -86,27 +72,12 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         # A table may be compared as a whole, without any function of the project.
         module = module_name(mutant.path)
         reached |= {nodeid for nodeid in plain if module in imported[nodeid.partition("::")[0]]}
-        chosen = [items[nodeid] for nodeid in quickest({name: tests[name] for name in reached})]
+        files = {path: len(names) for path, names in imported.items()}
+        chosen = [items[one] for one in quickest({one: tests[one] for one in reached}, files)]
         apply = _Mutation(mutant, dependents, sources, importers)
         outcome, by = _outcome(apply, chosen)
         _write(mutant, outcome, by, len(chosen))
     return True
-
-
-def quickest(tests: Mapping[str, Reach]) -> list[str]:
-    """Return tests in the order in which they are tried: quick ones that reach little first."""
-    order = sorted(tests, key=lambda name: _cost(tests[name]) * (10 + len(tests[name].functions)))
-    left, chosen = MUTANT_CPU_SECONDS, []
-    for name in order[:MOST_TESTS]:
-        left -= _cost(tests[name])
-        if left < 0:
-            break
-        chosen.append(name)
-    return chosen
-
-
-def _cost(reach: Reach) -> float:
-    return reach.cpu_seconds + 0.01  # of pytest itself
 
 
 def _by_file(items: Sequence[pytest.Item]) -> list[list[pytest.Item]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import re
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
@@ -165,13 +166,13 @@ def fleet(tmp_path):
     """Give a function that makes nodes, with their clock and addresses."""
     with contextlib.ExitStack() as stack:
 
-        def made(job, job_id="team/job"):
+        def made(job, job_id="team/job", node=Node):
             table = records(job, seed=5)
             table["t_start_unix_seconds"] += (
                 time.time() - 400.0 - table["t_start_unix_seconds"].min()
             )
             clock = Clock()
-            nodes = [Node(number, table, clock, job_id) for number in range(NODES)]
+            nodes = [node(number, table, clock, job_id) for number in range(NODES)]
             urls = [stack.enter_context(answering(node.routes())) for node in nodes]
             return clock, urls
 
@@ -283,6 +284,26 @@ def test_agents_that_do_not_answer_are_named_and_delay_nobody(fleet, tmp_path):
     for clock.steps in range(95, 130, 5):
         watched.look()
     assert [line["ranks"] for line in watched.lines()] == [[5]]
+    watched.cycle.stand_by()
+
+
+class Misnumbered(Node):
+    """A node that says of its rank 3 that it is another one, which does not exist."""
+
+    def identity(self, rank):
+        return replace(super().identity(rank), rank=-1 if rank == 3 else rank)
+
+
+def test_records_that_cannot_be_read_cost_no_others_and_are_counted(fleet, tmp_path):
+    clock, urls = fleet(SLOW, node=Misnumbered)
+    clock.steps = 90
+    watched = Watch(urls, tmp_path)
+    watched.look()
+    watched.cycle._fleet._first_seen["team/job"] = -math.inf  # it has waited for its rank 3
+    watched.evaluate()
+    (report,) = watched.source.exported.reports
+    assert f"90 rows of agent {urls[0]} could not be read" in report.unobserved
+    assert report.frame.ranks.tolist() == [0, 1, 2, 4, 5, 6, 7]
     watched.cycle.stand_by()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from rankscope_agent.contract.shards import WHOLE, Shard
 from rankscope_analyzers.fusion.gather import Gathered, PageLook, shortened, with_steps
-from rankscope_analyzers.intake import left_out
+from rankscope_analyzers.intake import left_out, readable_rows
 from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.cluster import NodeAgents
 from rankscope_analyzers.intake.collective_windows import (
@@ -241,6 +241,11 @@ class StreamedFleet:
             self.timing.keep(self.stream.windows.jobs)
         sizes, missing = self._sizes(), left_out.notes(self._left_out(), None)
         chosen = self._ready(time.time()) if names is None else names
+        unreadable = self.stream.unread
+        missing = {
+            name: (*missing.get(name, ()), *readable_rows.sentences(unreadable, name))
+            for name in chosen
+        }
         jobs = tuple(
             self._job(
                 name, sizes.get(name), notes, windows.get(name, ()), (len(blind), length), missing

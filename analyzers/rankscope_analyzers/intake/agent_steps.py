@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pandas as pd
 
 from rankscope_agent.contract.job_names import is_job_id
-from rankscope_analyzers.intake import left_out
+from rankscope_analyzers.intake import left_out, readable_rows
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.agent_timeouts import LARGE_AT_ONCE
 from rankscope_analyzers.intake.collective_windows import (
@@ -122,12 +122,14 @@ def _none(urls: Sequence[str], job_id: str | None) -> str:
 def _missing(
     nodes: Sequence[_NodeAnswer], steps: pd.DataFrame, distrusted: _Refused, no_room: Notes
 ) -> Mapping[str, Sequence[str]]:
-    """Return sentences about ranks whose records are not trusted, or missing, by job."""
+    """Return sentences about records that are not trusted, missing or unreadable, by job."""
     ranks = [rank for node in nodes for rank in node.ranks]
+    unreadable = [(node.agent.url, node.steps.unread) for node in nodes if node.steps.unread]
     return {
         str(name): (
             *distrusted.notes.get(str(name), ()),
             *no_room.get(str(name), ()),
+            *readable_rows.sentences(unreadable, str(name)),
             *left_out.behind(ranks, str(name), set(present)),
         )
         for name, present in steps.groupby("job_id")["rank"]

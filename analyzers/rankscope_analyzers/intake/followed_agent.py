@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rankscope_analyzers.intake.job_ownership import Source
+from rankscope_analyzers.intake.readable_rows import Unread
 from rankscope_analyzers.intake.step_columns import Head, Ring, StepColumns
 from rankscope_analyzers.intake.step_windows import JobWindow, Writer
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
@@ -74,6 +75,8 @@ class FollowedAgent:
         cursors: number of the record to request next, by ring.
         newest: when the newest record of each ring began.
         left_out: ranks whose older records did not fit.
+        unread: rows of its last response with such rows that could not be read.
+        unread_at: monotonic time of that response.
         blind: True if its newest records lack sync time.
         failure: why it did not answer last, empty if it did.
         failures: consecutive ones.
@@ -90,6 +93,8 @@ class FollowedAgent:
     cursors: dict[str, int] = field(default_factory=dict)
     newest: dict[str, float] = field(default_factory=dict)
     left_out: dict[tuple[str, int], float] = field(default_factory=dict)
+    unread: Unread = field(default_factory=dict)
+    unread_at: float = -math.inf
     blind: bool = False
     failure: str = ""
     failures: int = 0
@@ -116,6 +121,8 @@ class FollowedAgent:
             self.rings = tuple(by_name.values())[-MOST_RANKS:]
         self.in_blocks = columns.in_blocks
         self.left_out.update(columns.left_out)
+        if columns.unread:
+            self.unread, self.unread_at = columns.unread, time.monotonic()
 
 
 def _writer(ring: Ring, placed: str | None) -> Writer:

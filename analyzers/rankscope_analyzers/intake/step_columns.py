@@ -7,6 +7,7 @@ lengths are checked; numbers are read in place, without a copy of each.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -18,6 +19,7 @@ from rankscope_agent.contract import step_blocks as form
 from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.intake import left_out
 from rankscope_analyzers.intake.left_out import LeftOut
+from rankscope_analyzers.intake.readable_rows import NO_JOB, Unread, job_named
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 
@@ -58,6 +60,21 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadableRing:
+    """A ring from the head of a response whose rank, job or node is none: its rows are skipped.
+
+    Args:
+        name: of its file.
+        job_id: its job, empty if that is unreadable.
+        fault: what is wrong with it.
+    """
+
+    name: str
+    job_id: str
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """What precedes the records in a response: mostly the same as in the response before.
 
@@ -66,7 +83,8 @@ class Head:
         node: that the agent claims to be on.
         columns: names of a row's numbers.
         timing_sources: names that `timing` indexes.
-        rings: all of the agent's, with or without new records.
+        rings: all of the agent's that can be read, with or without new records.
+        sent: all of the agent's; what numbers of rows and cursors refer to.
     """
 
     text: bytes
@@ -74,6 +92,7 @@ class Head:
     columns: tuple[str, ...]
     timing_sources: tuple[str, ...]
     rings: tuple[Ring, ...]
+    sent: tuple[Ring | UnreadableRing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +107,8 @@ class StepColumns:
         truncated: True if there is more.
         left_out: ranks of which the agent has older records that did not fit.
         in_blocks: True if the agent sends columns.
+        unread: rows that could not be read.
+        unread_next: of the record to request next, for each ring that cannot be read, by name.
     """
 
     head: Head
@@ -97,6 +118,8 @@ class StepColumns:
     truncated: bool
     left_out: LeftOut = field(default_factory=dict)
     in_blocks: bool = True
+    unread: Unread = field(default_factory=dict)
+    unread_next: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -127,13 +150,20 @@ def parsed(data: bytes, before: Head | None = None) -> StepColumns:
     head = before if before is not None and before.text == text else _head(text)
     table, tail = _table(data, at, len(head.columns))
     numbers = dict(zip(head.columns, table, strict=True))
+    ring, unread = _places(numbers.pop(form.RING_INDEX), head.sent)
+    if unread:
+        numbers = {name: one[ring >= 0] for name, one in numbers.items()}
+    counts = _counts(_list(tail, "next"), len(head.sent))
+    numbered = list(zip(head.sent, counts, strict=True))
     return StepColumns(
         head=head,
-        next_numbers=_counts(_list(tail, "next"), len(head.rings)),
-        ring=_indexes(numbers.pop(form.RING_INDEX), len(head.rings)),
+        next_numbers=tuple(number for one, number in numbered if isinstance(one, Ring)),
+        ring=ring[ring >= 0],
         numbers=numbers,
         truncated=bool(tail.get("truncated")),
         left_out=left_out.read(tail.get("left_out")),
+        unread=unread,
+        unread_next={one.name: number for one, number in numbered if not isinstance(one, Ring)},
     )
 
 
@@ -156,11 +186,14 @@ def _head(text: bytes) -> Head:
     columns = _names(head, "columns")
     if not set(columns) >= NEEDED or len(columns) > MOST_COLUMNS:
         raise ValueError(f"columns {sorted(NEEDED - set(columns))} are missing of {len(columns)}")
-    rings = tuple(map(_ring, _list(head, "rings")))
-    if len({ring.name for ring in rings}) < len(rings):
+    sent = tuple(map(_ring, _list(head, "rings")))
+    if len({ring.name for ring in sent}) < len(sent):
         raise ValueError("a ring occurs twice")
+    rings = tuple(ring for ring in sent if isinstance(ring, Ring))
+    if not rings and (faults := [ring.fault for ring in sent if not isinstance(ring, Ring)]):
+        raise ValueError(faults[0])
     sources = _names(head, "timing_sources")
-    return Head(text, str(head.get("node", "")), columns, sources, rings)
+    return Head(text, str(head.get("node", "")), columns, sources, rings, sent)
 
 
 def _object(data: bytes, at: int, length: int) -> Mapping[str, Any]:
@@ -195,11 +228,20 @@ def _table(data: bytes, at: int, columns: int) -> tuple[Floats, Mapping[str, Any
     return np.concatenate(blocks, axis=1) if blocks else np.empty((columns, 0)), tail
 
 
-def _indexes(values: Floats, count: int) -> Integers:
-    known = (values >= 0) & (values < count) & (values == np.floor(values))
-    if not known.all():
-        raise ValueError(f"a row is of ring {values[~known][0]:g}, and there are {count}")
-    return values.astype(np.int64)
+def _places(
+    values: Floats, sent: Sequence[Ring | UnreadableRing]
+) -> tuple[Integers, Mapping[str, int]]:
+    """Return the place of each row's ring among those that can be read, else -1; and their count.
+
+    Rows of which nobody can say what ring they are of count for every job.
+    """
+    known = (values >= 0) & (values < len(sent)) & (values == np.floor(values))
+    readable = np.array([isinstance(ring, Ring) for ring in sent], dtype=np.bool_)
+    places = np.append(np.where(readable, np.cumsum(readable) - 1, -1), -1)
+    index = np.where(known, values, len(sent)).astype(np.int64)
+    jobs = [NO_JOB if isinstance(ring, Ring) else ring.job_id for ring in sent]
+    lost = Counter((*jobs, NO_JOB)[one] for one in index[places[index] < 0].tolist())
+    return places[index], dict(lost)
 
 
 def _list(found: Mapping[str, Any], name: str) -> Sequence[Any]:
@@ -222,19 +264,27 @@ def _counts(values: Sequence[Any], rings: int) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _ring(head: Any) -> Ring:
+def _ring(head: Any) -> Ring | UnreadableRing:
     if not isinstance(head, dict):
         raise ValueError("a ring is not an object")
-    name, job_id, rank, node = (head.get(one) for one in ("ring", "job_id", "rank", "node"))
+    name = head.get("ring")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError("a ring has no name")
+    try:
+        _check_rank(head)
+    except ValueError as error:
+        return UnreadableRing(name, job_named(head.get("job_id")), str(error))
+    return Ring(name, bool(head.get("whole")), head)
+
+
+def _check_rank(head: Mapping[str, Any]) -> None:
+    job_id, rank, node = (head.get(one) for one in ("job_id", "rank", "node"))
     if not isinstance(job_id, str) or not isinstance(node, str):
         raise ValueError("the name of a job or of a node is not a text")
     for text in chain((job_id, node), (one for one in head.values() if isinstance(one, str))):
         text.encode()  # half a surrogate pair, which JSON allows, cannot be stored in a table
     if not _is_count(rank, MAXIMUM_RANK):
         raise ValueError(f"a ring of job {job_id[:80]!a} has no rank")
-    return Ring(name, bool(head.get("whole")), head)
 
 
 def _is_count(value: Any, most: int) -> bool:

@@ -16,6 +16,7 @@ from rankscope_agent.contract.model import STEP_COLUMNS
 from rankscope_analyzers.intake import left_out
 from rankscope_analyzers.intake.agent_timeouts import AgentTimeouts
 from rankscope_analyzers.intake.left_out import LeftOut
+from rankscope_analyzers.intake.readable_rows import RowForm, Unread, separated
 
 START = "t_start_unix_seconds"
 SYNC = "sync_seconds"
@@ -25,14 +26,8 @@ AGENT = "agent"
 KNOWN = frozenset((*STEP_COLUMNS, "tokens"))
 """Columns that are read; agents of later versions may have more."""
 
-PLAIN = frozenset((str, int, float, bool, type(None)))
-"""Types of values in a record."""
-
 OWNER = frozenset(("job_id", "rank"))
 """Columns without which a record's rank is unknown."""
-
-LARGEST = 2**63 - 1
-"""Larger numbers are in no record, and not all of them can be converted to floats."""
 
 REREAD_POLLS = 20
 """Polls after which an agent is queried for everything: a node's clock may have been set back, so
@@ -52,6 +47,7 @@ class StepAnswer:
         columns: their names.
         rows: the records.
         left_out: ranks of which the agent has more since then that did not fit.
+        unread: rows that could not be read.
     """
 
     url: str
@@ -59,6 +55,7 @@ class StepAnswer:
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Any]]
     left_out: LeftOut = field(default_factory=dict)
+    unread: Unread = field(default_factory=dict)
 
     def column(self, name: str) -> list[Any]:
         """Return the values of a column, none if it is missing."""
@@ -76,11 +73,10 @@ class StepAnswer:
 
 
 def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnswer:
-    """Return an agent's response in the columns that are known here.
+    """Return an agent's response in the columns that are known here, without unreadable rows.
 
     Raises:
-        ValueError: a row is too long, too short or not a row, or holds an invalid value; a column
-            occurs twice; records lack their job or rank.
+        ValueError: no row can be read; a column occurs twice; records lack their job or rank.
         KeyError: there are no columns or no rows.
         TypeError: these are of a wrong type.
     """
@@ -89,22 +85,13 @@ def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnsw
         raise ValueError("a column occurs twice")
     if rows and not set(names) >= OWNER:
         raise ValueError(f"records lack {sorted(OWNER - set(names))}")
-    if {type(row) for row in rows} - {list} or {len(row) for row in rows} - {len(names)}:
-        raise ValueError(f"a row does not have {len(names)} values")
     known = [index for index, name in enumerate(names) if name in KNOWN]
-    if len(known) < len(names):
-        rows = [[row[index] for index in known] for row in rows]
-    if strange := set(map(type, chain.from_iterable(rows))) - PLAIN:
-        raise ValueError(f"a value is a {strange.pop().__name__}")
-    if any(type(value) is int and abs(value) > LARGEST for value in chain.from_iterable(rows)):
-        raise ValueError(f"a number is larger than {LARGEST}")
-    for text in {value for value in chain.from_iterable(rows) if type(value) is str}:
-        text.encode()  # half a surrogate pair, which JSON allows, cannot be stored in a table
+    unread: Unread = {}
+    if rows:
+        form = RowForm(len(names), known, names.index("job_id"), names.index("rank"))
+        rows, unread = separated(rows, form)
     columns = tuple(names[index] for index in known)
-    answer = StepAnswer(url, since, columns, rows, left_out.read(document.get("left_out")))
-    if {type(job) for job in answer.column("job_id")} - {str}:
-        raise ValueError("the name of a job is not a text")
-    return answer
+    return StepAnswer(url, since, columns, rows, left_out.read(document.get("left_out")), unread)
 
 
 @dataclass(slots=True)

@@ -61,6 +61,7 @@ def columns_of(answer: StepAnswer, ranks: Sequence[Mapping[str, Any]]) -> StepCo
         numbers=numbers,
         truncated=False,
         left_out=answer.left_out,
+        unread=answer.unread,
         in_blocks=False,
     )
 

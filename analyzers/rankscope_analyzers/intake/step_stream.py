@@ -35,6 +35,7 @@ from rankscope_analyzers.intake.agent_connections import (
 from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.intake.followed_agent import FollowedAgent, Route
 from rankscope_analyzers.intake.job_ownership import Source, claims_of, notes, refused
+from rankscope_analyzers.intake.readable_rows import Unread
 from rankscope_analyzers.intake.step_columns import StepColumns
 from rankscope_analyzers.intake.step_history import START, SYNC, StepAnswer, step_answer
 from rankscope_analyzers.intake.step_windows import StepWindows
@@ -157,6 +158,13 @@ class StepStream:
             for url, agent in self.agents.items()
             if agent.failure or (url in late and not agent.known)
         ]
+
+    @property
+    def unread(self) -> Sequence[tuple[str, Unread]]:
+        """Return agents of which rows could not be read while records are kept, and how many."""
+        oldest = time.monotonic() - self._seconds
+        agents = self.agents.items()
+        return [(url, one.unread) for url, one in agents if one.unread and one.unread_at >= oldest]
 
     def renew(self) -> None:
         """Record that the addresses of agents were just listed."""
@@ -289,7 +297,8 @@ class StepStream:
             self._take_records(url, agent, columns, now)
         numbers = {ring.name: 0 for ring in agent.rings}
         numbered = zip(columns.rings, columns.next_numbers, strict=True)
-        agent.cursors = numbers | {ring.name: number for ring, number in numbered}
+        read = {ring.name: number for ring, number in numbered}
+        agent.cursors = {**numbers, **read, **columns.unread_next}
         agent.newest = {name: agent.newest[name] for name in agent.cursors if name in agent.newest}
 
     def _take_records(

@@ -1,3 +1,4 @@
+import contextlib
 import gzip
 import json
 import os
@@ -187,3 +188,35 @@ def test_directories_that_cannot_be_used_say_what_was_expected(tmp_path):
     job(tmp_path / "b" / "same")
     with pytest.raises(SourceError, match="several directories hold a job same"):
         from_kineto([tmp_path / "a" / "same", tmp_path / "b" / "same"])
+
+
+def places(value, path=()):
+    """Yield the way to everything in a JSON document but the document itself."""
+    if path:
+        yield path
+    if isinstance(value, (dict, list)):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in entries:
+            yield from places(inner, (*path, key))
+
+
+@pytest.mark.parametrize("number", ["9" * 309, "-" + "9" * 309, "9" * 4300], ids=len)
+def test_an_integer_that_fits_into_no_float_costs_at_most_its_own_trace(tmp_path, number):
+    trace = device_trace(1, steps=3)
+    trace.groups = {"mesh_tp": [0, 1], "mesh_pp": [1]}
+    document, usable = trace.document(), 0
+    for place in places(document):
+        if len(place) > 1 and place[0] == "traceEvents" and place[1] > len(trace.events) // 3:
+            continue  # all steps are alike
+        damaged = inner = json.loads(json.dumps(document))
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = "HERE"
+        path = tmp_path / "trace.json"
+        path.write_text(json.dumps(damaged).replace('"HERE"', number))
+        with contextlib.suppress(SourceError):  # a sentence, such as one about an impossible rank
+            (found,) = from_kineto([tmp_path]).jobs
+            starts = found.records["t_start_unix_seconds"]
+            assert starts.between(1_700_000_000.0, 1_700_001_000.0).all()
+            usable += 1
+    assert usable > 50

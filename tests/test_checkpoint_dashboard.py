@@ -22,7 +22,7 @@ def test_steps_that_would_be_lost_are_those_since_the_newest_checkpoint_of_any_r
         of_rank("rankscope_checkpoint_last_success_step", 0): "150x20",
         of_rank("rankscope_checkpoint_last_success_step", 1): "100x20",
     }
-    gives(expression("checkpoints", "Steps that would be lost"), series, {"{}": 50})
+    gives(expression("checkpoints", "Steps at risk"), series, {"{}": 50})
 
 
 def test_a_store_that_grows_emptier_is_full_at_its_pace_and_one_that_does_not_never(gives):

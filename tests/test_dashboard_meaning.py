@@ -173,7 +173,7 @@ def test_a_rank_that_moved_to_another_node_is_not_lost(gives):
     gives(
         expression("on-call", "Jobs that lost ranks"), series, {'{clusters="All",job_id="lost"}': 1}
     )
-    ended = expression("debug", "Ranks ended or stopped")
+    ended = expression("debug", "Ranks not running")
     gives(ended, series, {"{}": 0}, job_id="moved")
     held = {'rankscope_rank_stopped{job_id="moved",rank="1",node="b"}': "1x20"}
     gives(ended, series | held, {"{}": 1}, job_id="moved")

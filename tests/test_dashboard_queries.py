@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dashboard_lint import panels_of
-from rankscope_agent.contract.metrics import agent
+from rankscope_agent.contract.metrics import agent, reported
 from rankscope_agent.contract.metrics.goodput import (
     JOB_SCALING,
     JOB_THROUGHPUT,
@@ -173,6 +173,14 @@ def test_every_variable_offers_values_and_every_mark_has_times(stack, model):
         for one in found:
             milliseconds = float(one["value"][1])
             assert abs(milliseconds / 1000 - time.time()) < 3600, mark["name"]
+
+
+def test_what_befell_ranks_of_the_made_up_cluster_befell_them_just_now(stack):
+    name = reported.TRAINING_EVENT.name
+    found = until_true(lambda: ask(stack.plain, "query", query=name)["result"])
+    assert "loss_not_finite" in {one["metric"]["event"] for one in found}
+    for one in found:
+        assert abs(float(one["value"][1]) - time.time()) < 3600, one["metric"]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=[model["uid"] for model in MODELS])

@@ -38,6 +38,10 @@ PHOTOGRAPHS, PAINT_SECONDS = 10, 1.0
 STEP_SECONDS = 0.105
 """About the length of the made-up job's steps before one of its ranks is slow."""
 
+FAILURES = 20
+"""Checkpoints that fail in a row, as where a store is full: every third would be an incident a
+minute, whose marks would hide what is drawn."""
+
 SCRAPE_SECONDS = 5
 """As often as the agent itself looks at what it exports."""
 
@@ -143,6 +147,7 @@ def _pace(seconds: float) -> Pace:
         growth_seconds=seconds / 6,
         restart_seconds=seconds * 0.6,
         scrape_seconds=SCRAPE_SECONDS,
+        failures=FAILURES,
     )
 
 

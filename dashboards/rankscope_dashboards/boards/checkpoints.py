@@ -83,8 +83,8 @@ def _numbers(runbooks: str) -> list[Panel]:
     failures = of(training.CHECKPOINT_WRITE_FAILURES, JOB)
     return [
         Stat(
-            title="Last good checkpoint",
-            description="How long ago a rank of the job finished a checkpoint file.",
+            title="Last save",
+            description="How long ago a rank of the job finished a good checkpoint file.",
             unit="s",
             targets=now((f"time() - max {cluster} ({last})", NAME)),
             missing=NO_CHECKPOINT,
@@ -92,7 +92,7 @@ def _numbers(runbooks: str) -> list[Panel]:
             links=[links.runbook(runbooks, "RankscopeCheckpointOverdue")],
         ),
         Stat(
-            title="Steps that would be lost",
+            title="Steps at risk",
             description="Steps since the newest good checkpoint: what a failure now would cost.",
             unit="locale",
             targets=now((f"max {cluster} ({steps}) - max {cluster} ({saved})", NAME)),
@@ -121,7 +121,7 @@ def _store_numbers(runbooks: str) -> list[Panel]:
     filling = links.runbook(runbooks, "RankscopeCheckpointStoreFilling")
     return [
         Stat(
-            title="Room for checkpoints",
+            title="Room left",
             description="Free share of the file system of the newest checkpoint, as the rank that"
             " wrote it read it.",
             unit="percentunit",

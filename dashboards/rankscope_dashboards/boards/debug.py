@@ -98,7 +98,7 @@ def _numbers() -> list[Panel]:
             briefly="no steps",
         ),
         Stat(
-            title="Ranks ended or stopped",
+            title="Ranks not running",
             description="Ranks whose process has ended, or is stopped by a signal or a"
             " debugger; in a running job there should be none.",
             targets=now((f"sum {cluster} (1 - {each}) + {stopped}", NAME)),

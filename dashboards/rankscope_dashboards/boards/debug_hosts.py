@@ -149,7 +149,7 @@ def _ended_processes(runbooks: str) -> Panel:
             }
         ),
         largest_first="when",
-        widths={"when": 120},
+        widths={"pod's UID": 310, "when": 120},
         missing="no process was ended since the agents started, or they read no kernel log",
         links=[links.runbook(runbooks, "RankscopeOomRepeated")],
     )

@@ -119,7 +119,7 @@ def _goodput() -> Panel:
             (f"min by (job_class) ({CLASS_GOODPUT}{{{CLUSTER}}})", "{{job_class}}"),
             (f"min by (job_class) ({GOODPUT_OBJECTIVE}{{{CLUSTER}}})", "{{job_class}} objective"),
         ),
-        missing="rankscope watch is not scraped",
+        missing="no rankscope watch, or no recording rules",
         width=8,
     )
 

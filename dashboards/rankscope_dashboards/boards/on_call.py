@@ -237,7 +237,7 @@ def _incidents(runbooks: str) -> list[Panel]:
             steps=ANY_IS_BAD,
             missing="no job has lost ranks, or none has the probe",
             links=[links.runbook(runbooks, "RankscopeMissingRank")],
-            width=6,
+            width=5,
         ),
         *on_call_jobs.panels(runbooks),
         *on_call_checkpoints.panels(runbooks),
@@ -269,7 +269,7 @@ def _alerts(runbooks: str) -> Panel:
             *shared.to_debug(),
         ],
         widths={"alert": 240, "severity": 75},
-        width=10,
+        width=11,
         missing="no alert is firing, or Prometheus has not loaded the rules",
     )
 

@@ -77,7 +77,7 @@ def failing(runbooks: str) -> Panel:
             links.runbook(runbooks, "RankscopePodFailed"),
             links.runbook(runbooks, "RankscopeJobPreempted"),
         ],
-        width=12,
+        width=11,
         height=6,
     )
 
@@ -119,7 +119,7 @@ def recent_errors(runbooks: str) -> Panel:
         ],
         widths={"when": 110, "rank": 50, "runbook": 180},
         missing="no failure in the logs that agents read",
-        width=12,
+        width=13,
         height=6,
     )
 

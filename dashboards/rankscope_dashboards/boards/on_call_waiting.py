@@ -83,7 +83,7 @@ def quotas(runbooks: str) -> Panel:
         ),
         overrides=[override("used", {"unit": "percentunit"})],
         largest_first="used",
-        widths={"used": 90},
+        widths={"resource": 180, "used": 80},
         missing="no quota is half used, or rankscope watch runs without --cluster-jobs",
         links=[links.runbook(runbooks, "RankscopeQuotaWait")],
         width=12,

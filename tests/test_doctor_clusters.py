@@ -71,6 +71,13 @@ def test_a_token_that_was_shown_and_refused_is_said_to_be_refused(tmp_path):
             Agent(url).text("/healthz")
 
 
+def test_an_agent_that_has_no_credentials_to_compare_says_where_to_read_on():
+    routes = {"/healthz": Route(lambda request: sentence(403, "no"), "open")}
+    said = r"403: it was started without credentials .*md"
+    with answering(routes) as url, pytest.raises(StatusError, match=said):
+        Agent(url).text("/healthz")
+
+
 def test_of_many_silent_agents_a_few_are_named_and_the_rest_is_counted(tmp_path, capsys):
     routes = {
         "/healthz": Route(lambda request: sentence(200, "{}"), "open"),

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rankscope_dashboards.parts.fields import PALETTE, numbered
+from rankscope_dashboards.parts.fields import PALETTE, line_style, numbered
 
 
 def look(name: str, before: str = "rank ", after: str = "") -> str:
@@ -37,3 +37,13 @@ def test_a_port_is_told_by_its_adapter_and_not_by_its_node():
 def test_a_colour_comes_again_only_dashed():
     plain = [one for one in numbered("rank ") if len(one["properties"]) == 1]
     assert len(plain) == len(PALETTE)
+
+
+def test_dashed_lines_have_long_and_short_dashes_and_dotted_ones_dots_alone():
+    dash, dot = (line_style(fill)["custom.lineStyle"]["dash"] for fill in ("dash", "dot"))
+    long, gap, short, following = dash
+    assert long >= 4 * short > 0
+    assert gap == following > short
+    point, between = dot
+    assert point == 0
+    assert 2 * gap <= between < long

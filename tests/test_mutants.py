@@ -280,6 +280,15 @@ def test_a_module_that_a_test_imports_by_name_is_imported(tmp_path):
     assert imported == {"tests/test_a.py": frozenset({"package.limits"})}
 
 
+def test_what_a_test_file_takes_from_another_one_brings_that_ones_imports_along(tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_node.py").write_text("from package.limits import MAX\n")
+    (tmp_path / "tests" / "test_bounds.py").write_text("from test_node import Node\n")
+    trees = {"package.limits": ast.parse("MAX = 5")}
+    imported = imported_by_tests(tmp_path, types.SimpleNamespace(trees=trees))
+    assert imported["tests/test_bounds.py"] == frozenset({"package.limits"})
+
+
 def test_of_equally_quick_tests_those_of_files_that_import_little_come_first():
     reach = order.Reach(0.001, 0.001, True, ())
     tests = dict.fromkeys(("tests/test_all.py::test_a", "tests/test_one.py::test_b"), reach)

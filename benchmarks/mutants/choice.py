@@ -40,10 +40,15 @@ def test_files_for(root: Path, sources: Sources, mutants: Sequence[Mutant]) -> l
 
 
 def imported_by_tests(root: Path, sources: Sources) -> Mapping[str, frozenset[str]]:
-    """Return which modules of the project each test file imports, by its path below root."""
+    """Return which modules of the project each test file imports, by its path below root.
+
+    What a test file imports from another one counts with what that one imports.
+    """
+    trees = {path.stem: _tree(path) for path in sorted((root / "tests").glob("test_*.py"))}
+    own = {name: frozenset(_imports(tree, sources.trees)) for name, tree in trees.items()}
     return {
-        str(path.relative_to(root)): frozenset(_imports(_tree(path), sources.trees))
-        for path in sorted((root / "tests").glob("test_*.py"))
+        f"tests/{name}.py": own[name].union(*(own[one] for one in _imports(tree, trees)))
+        for name, tree in trees.items()
     }
 
 

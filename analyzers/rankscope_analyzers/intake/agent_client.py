@@ -33,7 +33,7 @@ UNAUTHORIZED = 401
 
 REFUSALS = {
     UNAUTHORIZED: ": give --token-file, or --cert-file and --key-file",
-    403: ": it was started without credentials to tell its readers apart; see docs/security.md",
+    403: ": it was started without credentials to authenticate clients; see docs/security.md",
 }
 """What to do about an agent that refuses access."""
 

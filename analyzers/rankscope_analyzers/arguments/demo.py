@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tour",
         action="store_true",
         help="show a healthy job, slow compute, slow input, a hang and a hot simulated GPU in"
-        " turn; takes about two minutes",
+        " turn; takes two to three minutes",
     )
     how.add_argument(
         "--stack",

@@ -119,3 +119,6 @@ def test_pipx_brings_the_programs_each_of_which_runs(wheels, tmp_path):
     for program in ("rankscope", "kubectl-rankscope"):
         version = run([programs / program, "--version"])
         assert version.stdout == f"rankscope {metadata.version('rankscope')}\n", version.stderr
+    made = run([programs / "rankscope-dashboards", "generate", "--out", tmp_path / "made"])
+    needs = "grafanalib is not installed: pip install 'rankscope[dashboards]'"
+    assert (made.returncode, made.stderr) == (1, f"rankscope-dashboards: {needs}\n")

@@ -6,18 +6,24 @@ STAMP := $(VENV)/.complete
 
 .PHONY: venv demo test stores coverage check bench chaos fuzz mutants render clean servers
 
+# torch comes first and from pip, which may be told where its CPU build is; uv leaves it as it is. Where
+# pip has been told another index, which uv would not ask, and where uv fails, pip installs the rest.
+ALL := --constraint constraints.txt --editable '.[all]' --group test --group frameworks --group lint
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 	  || { echo "rankscope needs Python 3.10 or newer, found $$($(PYTHON) --version)"; exit 1; }
-	@echo "Setting up $(VENV): PyTorch 2.13.0 and about 80 smaller packages are downloaded with pip."
+	@echo "Setting up $(VENV): PyTorch 2.13.0 and about 80 smaller packages are downloaded."
 	@echo "PyTorch is about 200 MB as a CPU build and some gigabytes with CUDA, depending on your pip index."
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group test --group frameworks --group lint
+	@if ! $(BIN)/python -m pip config list | grep -qE '\.(index-url|no-index)=' \
+	  && $(BIN)/python -m pip install --quiet --constraint constraints.txt --group installer \
+	  && $(BIN)/uv pip install --quiet --python $(BIN)/python $(ALL); \
+	then :; else $(BIN)/python -m pip install --quiet $(ALL); fi
 	@touch $@
 
 demo: venv

@@ -107,7 +107,13 @@ class Columns(SimpleNamespace):
 
 def columns(rings=(), timings=(), rows=0):
     return Columns(
-        rings=rings, timing_sources=timings, in_blocks=False, left_out={}, head=None, rows=rows
+        rings=rings,
+        timing_sources=timings,
+        in_blocks=False,
+        left_out={},
+        unread={},
+        head=None,
+        rows=rows,
     )
 
 

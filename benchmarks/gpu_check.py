@@ -40,6 +40,7 @@ class Query:
     Args:
         scale: nvidia-smi's unit to ours.
         tolerance: fraction by which a changing value may differ, `slack` an amount in our unit.
+        if_nonzero: our series is left out while it is 0.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Query:
     scale: float = 1.0
     tolerance: float = 0.0
     slack: float = 0.0
+    if_nonzero: bool = False
 
 
 MOVES = 0.1
@@ -77,7 +79,7 @@ QUERIES: tuple[Query, ...] = (
         metrics.GPU_ECC_ERRORS,
         ("uncorrected", "aggregate"),
     ),
-    Query("remapped_rows.correctable", metrics.GPU_REMAPPED_ROWS, ("corrected",)),
+    Query("remapped_rows.correctable", metrics.GPU_REMAPPED_ROWS, ("corrected",), if_nonzero=True),
     Query("remapped_rows.uncorrectable", metrics.GPU_REMAPPED_ROWS, ("uncorrected",)),
     *(
         Query(
@@ -110,6 +112,8 @@ class Compared:
     @property
     def agrees(self) -> bool:
         """Return True if both report the same, or neither reports it."""
+        if self.ours is None and self.query.if_nonzero:
+            return not self.theirs
         if self.ours is None or self.theirs is None:
             return self.ours is self.theirs
         allowed = self.query.tolerance * abs(self.theirs) + self.query.slack

@@ -70,7 +70,7 @@ class FakeRank:
         self.model = type("Model", (), {})()
         if replicated:
             self.probe.replicated(self.model)
-        self.fetch = self.probe.loader.fetching(self.device.host, counted=False)
+        self.fetch = self.probe.loader.fetching(self.device.fetch, counted=False)
         self.truths: list[tuple[float, Truth]] = []
         self.began = self.last_end = self.device.now
         self.probe.end_step(0)

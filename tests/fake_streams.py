@@ -26,6 +26,7 @@ class Truth:
     peers: float = 0.0
     copies: float = 0.0
     idle: float = 0.0
+    data: float = 0.0
 
 
 class CudaError(RuntimeError):
@@ -82,6 +83,12 @@ class Device:
     def host(self, milliseconds: float) -> None:
         """Let time pass on the host."""
         self.now += milliseconds
+
+    def fetch(self, milliseconds: float) -> None:
+        """Let the host wait for a batch, which the training stream may not notice."""
+        begin = max(self.now, self.training.free)
+        self.host(milliseconds)
+        self.training.truth.data += max(self.now - begin, 0.0)
 
     def kernel(self, milliseconds: float, cause: str = "") -> None:
         """Queue work in the current stream: a kernel, a copy or what peers are waited in."""

@@ -97,6 +97,7 @@ class Job:
             __version__="2.13.0+cu130",
             Tensor=Loss,
             cuda=self.cuda,
+            is_grad_enabled=lambda: True,
             _disable_dynamo=lambda function: function,
             _C=SimpleNamespace(_distributed_c10d=bindings),
             autograd=SimpleNamespace(
@@ -304,3 +305,35 @@ def test_durations_are_asked_for_by_request_and_refused_where_they_end_overlap(
     assert group.timed is timed
     refused = "CUDA_DEVICE_MAX_CONNECTIONS" in variables and not timed
     assert ("is refused" in capsys.readouterr().err) is refused
+
+
+def test_input_counts_as_far_as_the_device_stood_still_for_it(
+    make: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = make()
+
+    def fetch(idle_ms: float) -> Callable[[Any], None]:
+        """Return a loader's method in which the device is idle for so long of 60 ms."""
+
+        def wait(loader: Any) -> None:
+            job.cuda.queue.append(idle_ms)
+            job.probe.clock.begin_ns -= 60 * MS
+
+        return job.probe.loader.fetching(wait, counted=False)
+
+    hidden, exposed = fetch(0.0), fetch(45.0)
+    for method in (hidden, exposed):
+        method(None)
+        job.probe.clock.data_ns = 60 * MS
+        job.step(20.0)
+    job.cuda.work_off()
+    job.step(20.0)
+    first, second = records(tmp_path)[:2]
+    assert (first.data_ns, second.data_ns) == (0, 45 * MS)
+    assert first.compute_ns == pytest.approx(first.step_ns - 20 * MS, abs=MS / 10)
+    made = len(job.cuda.made)
+    for _ in range(20):
+        hidden(None)
+        job.step(20.0)
+        job.cuda.work_off()
+    assert len(job.cuda.made) == made

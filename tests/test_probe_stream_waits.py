@@ -76,6 +76,7 @@ def test_each_part_of_a_step_is_what_the_device_spent_on_it(
     for record, slot, (step_ms, truth) in list(zip(records, beside, rank.truths, strict=True))[2:]:
         longest = step_ms * MS
         assert record.flags >> 8 & 0xF == 0
+        assert record.data_ns == pytest.approx(truth.data * MS, abs=0.02 * longest)
         assert record.sync_ns == pytest.approx(
             min(truth.peers * MS, longest - record.data_ns), abs=0.02 * longest
         )
@@ -108,6 +109,44 @@ def steps(rank: FakeRank, count: int = 3) -> None:
     for _ in range(count):
         step_with(rank)
         rank.end_step()
+
+
+def test_input_that_loads_while_the_device_is_busy_is_not_waited_for(
+    rank: FakeRank, tmp_path: Path
+) -> None:
+    steps(rank)
+    for _ in range(2):  # the device is 90 ms behind when the second fetch begins
+        rank.fetch(40.0)
+        rank.device.kernel(15.0)
+        rank.group.allreduce(75.0).wait()
+        rank.probe.end_step(0)
+    rank.fetch(170.0)
+    rank.device.kernel(15.0)
+    rank.group.allreduce(3.0).wait()
+    rank.probe.end_step(0)
+    measured(tmp_path, rank)
+    exposed, hidden, partly = (
+        record.data_ns / MS for record in read_only_ring(tmp_path).records[-3:]
+    )
+    assert exposed == pytest.approx(40.0, rel=0.02)
+    assert hidden == pytest.approx(0.0, abs=0.1)
+    assert partly == pytest.approx(170.0 - (2 * 90.0 - 40.0), rel=0.02)
+
+
+def test_collective_within_a_fetch_is_sync(rank: FakeRank, tmp_path: Path) -> None:
+    def broadcast(milliseconds: float) -> None:
+        rank.device.fetch(milliseconds)
+        rank.group.allreduce(12.0).wait()
+        rank.device.training.synchronize()
+
+    steps(rank)
+    rank.probe.loader.fetching(broadcast, counted=False)(20.0)
+    rank.device.kernel(5.0)
+    rank.end_step()
+    measured(tmp_path, rank)
+    record = read_only_ring(tmp_path).records[-1]
+    assert record.data_ns == pytest.approx(20 * MS, rel=0.02)
+    assert record.sync_ns == pytest.approx(12 * MS, rel=0.02)
 
 
 def test_copies_and_what_the_host_left_undone_are_apart_from_waits_for_peers(

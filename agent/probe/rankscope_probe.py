@@ -21,7 +21,9 @@ also ends a step: SKIPPED. A program that joins others, or computes gradients fo
 without taking a step gets a small ring without records so that it is visible; its first step
 creates another one.
 
-* data: blocked in torch's DataLoader with gradients enabled; -1 while none has been used.
+* data: blocked in torch's DataLoader with gradients enabled; -1 while none has been used. In steps
+  whose sync is measured by CUDA events, only while the training stream had nothing left to do: what
+  loads while the device is still busy with earlier work delays nobody.
 * sync: blocked in collectives on gloo: in `Work.wait()` and the like, and at the end of a backward
   pass, where DistributedDataParallel waits for its buckets. What overlaps with the backward pass
   does not count. With CUDA, in jobs in which only DistributedDataParallel waits, the device's wait
@@ -251,7 +253,7 @@ _UNSEEN = (
     ("torch.distributed._symmetric_memory", "_group_name_to_workspace_tensor"),
 )
 # The purpose of a wait, and why a sample is discarded.
-_SYNC, _COPIES, _UNKNOWN, _END = 0, 1, 2, 3
+_SYNC, _COPIES, _UNKNOWN, _END, _DATA = 0, 1, 2, 3, 4
 _NO_WAIT, _UNSEEN_PATH, _POOL_DRY, _CAPTURE, _TOO_LATE, _UNKNOWN_WAITS, _BROKEN = range(1, 8)
 
 # Savers of frameworks, which do more than call torch: module, class or none, function, kind of
@@ -1059,6 +1061,8 @@ class _DeviceWaits:
         self.pairs: list[tuple[Any, Any]] = []
         self.begun: Any = None
         self.spoiled: int = 0  # something cannot be timed, so the whole step is not
+        self.fetches: list[tuple[Any, Any]] = []
+        self.fetching: Any = None
 
     def prepare(self, step: int, step_ns: int) -> None:
         """Begin step number `step`, after one that took so long."""
@@ -1085,9 +1089,28 @@ class _DeviceWaits:
             self.pairs.append((self.begun, self.event()))
             self.begun = None
 
-    def take(self) -> tuple[list[tuple[Any, Any]], bool]:
-        """Return the waits of the ending step, and whether they are complete."""
-        taken = self.pairs, bool(self.pairs) and not self.spoiled
+    def fetch_begins(self) -> bool:
+        """Record that the host begins to wait for a batch; return False if that is not timed.
+
+        Nothing is queued until it has the batch, so that the time between this event and the next
+        one is what the device stood still for it: none, if it was busy all along.
+        """
+        if self.fetching is not None or self.cuda.is_current_stream_capturing():
+            return False
+        if len(self.fetches) >= _MAX_WAITS:
+            self.spoiled = 1
+            return False
+        self.fetching = self.event()
+        return True
+
+    def fetch_ends(self) -> None:
+        """Record that the host has the batch."""
+        self.fetches.append((self.fetching, self.event()))
+        self.fetching = None
+
+    def take(self) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]], bool]:
+        """Return the ending step's waits and fetches, and whether the waits are complete."""
+        taken = self.pairs, self.fetches, bool(self.pairs) and not self.spoiled
         self.restart()
         return taken
 
@@ -1117,13 +1140,17 @@ class _DeviceWaits:
             Nanoseconds of its waits, -1 where they are not known, and what `add` was given.
         """
         while self.pending:
-            step, pairs, complete = self.pending[0]
-            passed = self.passed(pairs)
+            step, pairs, fetches, complete = self.pending[0]
+            passed = self.passed(fetches + pairs)
             if not passed and len(self.pending) <= kept:
                 return
             del self.pending[0]
-            waited_ns = self.read(pairs) if passed and complete else -1
-            self.give_back(pairs)
+            waited_ns = -1
+            if passed and complete:
+                waited_ns = self.read(pairs)
+                begin, step_ns, data_ns, *rest = step
+                step = (begin, step_ns, min(data_ns, self.read(fetches)), *rest)
+            self.give_back(fetches + pairs)
             yield waited_ns, step
 
     def spoiling(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
@@ -1177,6 +1204,7 @@ class _StreamWaits(_DeviceWaits):
         """Reset the waits of the step."""
         self.pairs: list[tuple[Any, ...]] = []
         self.begun: Any = None
+        self.fetching: Any = None
         self.base: Any = None
         self.spoiled = 0  # why the sample is discarded
         self.bracketed = False  # the end of a backward pass, where DistributedDataParallel waits
@@ -1346,6 +1374,22 @@ class _StreamWaits(_DeviceWaits):
             self.begun = None
             self.sample_ns += time.perf_counter_ns() - began
 
+    def fetch_begins(self) -> bool:
+        """Record that the host begins to wait for a batch, in a sampled step."""
+        if not self.sampling or self.fetching is not None:
+            return False
+        began = time.perf_counter_ns()
+        self.fetching = self.open(_DATA)
+        self.sample_ns += time.perf_counter_ns() - began
+        return True
+
+    def fetch_ends(self) -> None:
+        """Record that the host has the batch."""
+        began = time.perf_counter_ns()
+        self.shut(self.fetching)
+        self.fetching = None
+        self.sample_ns += time.perf_counter_ns() - began
+
     def bracketing(self, enter: Callable[..., Any], blocking: Callable[..., Any]) -> Any:
         """Return `blocking` with its waits in the training stream timed; nested calls once.
 
@@ -1493,7 +1537,8 @@ class _StreamWaits(_DeviceWaits):
             self.spoiled = self.spoiled or _UNSEEN_PATH
         if self.key_of(None) != self.key:  # the stream that waited is not the one that ends
             self.spoiled = self.spoiled or _UNSEEN_PATH
-        if not self.pairs or self.replicated > self.bracketed:
+        waits = any(kind != _DATA for kind, *_ in self.pairs)
+        if not waits or self.replicated > self.bracketed:
             self.spoiled = self.spoiled or _NO_WAIT
         if self.captures or self.cuda.is_current_stream_capturing():
             self.spoiled = self.spoiled or _CAPTURE
@@ -1555,7 +1600,8 @@ class _StreamWaits(_DeviceWaits):
         flags |= _SAMPLED | why << _UNTIMED
         sync_ns = -1
         if times is not None:
-            sync, copies, _, _, late = (int(one * 1e6) for one in times)
+            sync, copies, _, _, late, idle = (int(one * 1e6) for one in times)
+            data_ns = min(data_ns, idle)
             busy = step_ns - data_ns
             sync_ns = min(sync, busy)
             checkpoint, evaluation, _, _ = _FOUR.unpack(marks)
@@ -1564,14 +1610,21 @@ class _StreamWaits(_DeviceWaits):
         return sync_ns, (begin, step_ns, data_ns, number, count, flags, other_ns, backwards, marks)
 
     def times(self, sample: Any) -> tuple[float, ...]:
-        """Return milliseconds of sync, copies, unknown waits, the total, and the host's lateness.
+        """Return milliseconds of sync, copies, unknown waits, the total, lateness and input.
 
         Overlapping waits, as of two threads, count once. The host is late if the training stream
-        had nothing left to do when its next wait came: since the previous wait, at most.
+        had nothing left to do when its next wait came: since the previous wait, at most. Input is
+        what the stream stood still for while the host waited for batches, collectives excluded.
         """
         base, pairs, final, dry = sample
         since = base.elapsed_time
         spans = [(since(begin), since(end), kind, idle) for kind, begin, end, idle in pairs]
+        fetches = [(begin, end) for begin, end, kind, _ in spans if kind == _DATA]
+        spans = [span for span in spans if span[2] != _DATA]
+        data = sum(
+            end - begin - sum(max(min(end, one[1]) - max(begin, one[0]), 0.0) for one in spans)
+            for begin, end in fetches
+        )
         whole = since(final)
         spans.append((whole, whole, _END, dry))
         totals, reached, late = [0.0, 0.0, 0.0, whole], 0.0, 0.0
@@ -1581,7 +1634,7 @@ class _StreamWaits(_DeviceWaits):
             if end > reached and kind != _END:
                 totals[kind] += end - max(begin, reached)
             reached = max(reached, end)
-        return (*totals, late)
+        return (*totals, late, max(data, 0.0))
 
     def prepare(self, step: int, step_ns: int) -> None:
         """Begin step number `step`, after one that took so long: sample it or not."""
@@ -2560,53 +2613,26 @@ class _LoaderWorkers:
 class _Loader:
     """How long batches are waited for, and how many samples they have."""
 
-    def __init__(self, torch: Any, guard: _Guard, clock: _StepClock, spans: _Spans) -> None:
+    def __init__(
+        self, torch: Any, guard: _Guard, clock: _StepClock, spans: _Spans, backwards: _Backwards
+    ) -> None:
         self.torch, self.guard, self.clock, self.spans = torch, guard, clock, spans
+        self.backwards = backwards
         self.workers = _LoaderWorkers(torch, guard, clock)
         self.used = False  # so far, by this process
 
     def fetching(self, fetch: Callable[[Any], Any], counted: bool) -> Callable[[Any], Any]:
         """Return a loader's method with its time counted as data, and its batches if `counted`."""
-        now, thread_id = time.perf_counter_ns, threading.get_ident
-        clock, cpu = self.clock, self.clock.cpu
-        trains, tensor_type = self.torch.is_grad_enabled, self.torch.Tensor
-        spans, took = self.spans, self.workers.took
-
-        def fetched(
-            loader: Any,
-            batch: Any,
-            begin: int,
-            data: int,
-            sync: int,
-            samples: int,
-            waited: int,
-            in_data: int,
-        ) -> None:
-            if not trains():
-                clock.flags |= _EVALUATION
-                spans.evaluating(begin, batch is None)
-                return
-            if spans.evaluation is not None:
-                spans.end_evaluation()
-            self.used = True
-            if clock.resting is not None:
-                outside = begin - clock.begin_ns - clock.marked_ns
-                clock.rest_until(outside - data - sync - waited + in_data)
-            end = now()
-            clock.data_ns = data + end - begin - (clock.sync_ns - sync)
-            if end - cpu.looked_ns > _LOOK_NS:
-                cpu.look(end, clock.sync_ns)
-            cpu.in_data_ns = in_data + cpu.total_ns - waited
-            if counted and batch is not None:
-                clock.samples = samples + _batch_size(batch, tensor_type)
-                took(loader, end)
-
-        note, look = self.guard.guarded(fetched), self.guard.guarded(cpu.look)
+        now, thread_id, guarded = time.perf_counter_ns, threading.get_ident, self.guard.guarded
+        clock, cpu, spans, backwards = self.clock, self.clock.cpu, self.spans, self.backwards
+        note, look = guarded(functools.partial(self.fetched, counted)), guarded(cpu.look)
+        begins = guarded(self.device_begins)
 
         @functools.wraps(fetch)
         def method(loader: Any) -> Any:
             if clock.thread and thread_id() != clock.thread:
                 return fetch(loader)
+            waits = backwards.device_waits and begins()
             begin = now()
             if begin - cpu.looked_ns > _LOOK_NS:
                 look(begin, clock.sync_ns)
@@ -2619,9 +2645,52 @@ class _Loader:
                 return batch
             finally:
                 spans.fetching = False
-                note(loader, batch, begin, data, sync, samples, waited, in_data)
+                note(loader, batch, begin, data, sync, samples, waited, in_data, waits)
 
         return method
+
+    def device_begins(self) -> _DeviceWaits | None:
+        """Have the device's time for a batch measured; return None if nothing does that."""
+        waits = self.backwards.device_waits
+        timed = waits is not None and self.torch.is_grad_enabled() and waits.fetch_begins()
+        return waits if timed else None
+
+    def fetched(
+        self,
+        counted: bool,
+        loader: Any,
+        batch: Any,
+        begin: int,
+        data: int,
+        sync: int,
+        samples: int,
+        waited: int,
+        in_data: int,
+        waits: _DeviceWaits | None,
+    ) -> None:
+        """Record that a batch has come, given what the clock showed when it was requested."""
+        clock, spans = self.clock, self.spans
+        cpu = clock.cpu
+        if waits is not None:
+            waits.fetch_ends()
+        if not self.torch.is_grad_enabled():
+            clock.flags |= _EVALUATION
+            spans.evaluating(begin, batch is None)
+            return
+        if spans.evaluation is not None:
+            spans.end_evaluation()
+        self.used = True
+        if clock.resting is not None:
+            outside = begin - clock.begin_ns - clock.marked_ns
+            clock.rest_until(outside - data - sync - waited + in_data)
+        end = time.perf_counter_ns()
+        clock.data_ns = data + end - begin - (clock.sync_ns - sync)
+        if end - cpu.looked_ns > _LOOK_NS:
+            cpu.look(end, clock.sync_ns)
+        cpu.in_data_ns = in_data + cpu.total_ns - waited
+        if counted and batch is not None:
+            clock.samples = samples + _batch_size(batch, self.torch.Tensor)
+            self.workers.took(loader, end)
 
 
 class _FlightRecorder:
@@ -2697,8 +2766,8 @@ class _Probe:
         self.signals = _Signals(torch, self.guard)
         self.spans = _Spans(torch, self.guard, clock, self.store)
         self.store.tell, self.store.note = self.spans.measured, self.signals.note_store
-        self.loader = _Loader(torch, self.guard, clock, self.spans)
         self.backwards = _Backwards(torch, self.guard, clock, self.backward_without_step)
+        self.loader = _Loader(torch, self.guard, clock, self.spans, self.backwards)
         self.gloo = _GlooWaits(torch, self.distributed, self.guard, clock)
         self.flight = _FlightRecorder(torch, self.distributed, self.guard.guarded)
         self.flush_signals = self.guard.guarded(self.signals.flush)

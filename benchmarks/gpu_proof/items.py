@@ -10,12 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks import gpu_check
+from benchmarks import diagnosed, gpu_check
+from benchmarks.agents import agents_over
 from benchmarks.gpu_proof import jobs, pairs
 from benchmarks.gpu_proof.outcome import NotAvailableError
 from benchmarks.gpu_proof.training import FAULTS, KINDS
@@ -30,11 +32,17 @@ Item = Callable[[Path, float], tuple[Figures, str]]
 
 NVML_LOOKS = 15
 LOAD_SECONDS = 12.0
-OVERHEAD_SECONDS = 25.0
+OVERHEAD_SECONDS = 60.0
+MANY_LAYERS = 100
+"""Each is gathered twice and reduced once: 300 collectives a step."""
+
 BUDGET = 0.001
 LONGER = 1.01
 """Limits: sampled steps may be 1 % longer in median, and the probe's own host time a thousandth of
 all."""
+
+BY_DEFAULT = {"RANKSCOPE_PROBE_STREAM_WAITS": "0"}
+"""Variables of jobs whose waits are timed at the ends of backward passes alone."""
 
 LOAD = """
 import sys, time, torch
@@ -147,13 +155,14 @@ def nvml_loaded(folder: Path, seconds: float) -> tuple[Figures, str]:
         load.wait()
 
 
-def verdict_item(kind: str, fault: str) -> Item:
+def verdict_item(kind: str, fault: str, variables: Mapping[str, str] | None = None) -> Item:
     """Return the item that runs one job and judges it."""
 
     def item(folder: Path, seconds: float) -> tuple[Figures, str]:
         need_gpu()
         words = ("--budget", str(jobs.VERDICT_BUDGET))
-        return run_and_judge(jobs.Run(kind, fault, words=words), folder, seconds)
+        run = jobs.Run(kind, fault, words=words, variables=variables)
+        return run_and_judge(run, folder, seconds)
 
     return item
 
@@ -179,9 +188,10 @@ def keep(place: Path, folder: Path) -> None:
 
 
 def overhead(folder: Path, seconds: float) -> tuple[Figures, str]:
-    """Measure what sampling costs a fully sharded job by its own rules."""
+    """Measure what sampling costs a fully sharded job of many layers by its own rules."""
     need_gpu()
-    run = jobs.Run("fsdp2", "healthy", OVERHEAD_SECONDS, words=("--steps", "100000"))
+    words = ("--steps", "100000", "--layers", str(MANY_LAYERS), "--width", "256")
+    run = jobs.Run("fsdp2", "healthy", OVERHEAD_SECONDS, words=words)
     with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
         place = Path(memory)
         failed = jobs.finish(run, place, seconds)
@@ -205,6 +215,53 @@ def judged_overhead(found: Any, spent: Figures) -> tuple[Figures, str]:
     return figures, f"sampled steps are {middle - 1:.1%} longer" if middle > LONGER else ""
 
 
+def through_agent(folder: Path, seconds: float) -> tuple[Figures, str]:
+    """Have an agent read a job and the GPU, and `rankscope diagnose` judge it by the agent."""
+    need_gpu()
+    for name in ("shtab", "h2"):
+        if importlib.util.find_spec(name) is None:
+            raise NotAvailableError(f"{name} is not installed")
+    run = jobs.Run("ddp", "device", 10.0, words=("--linger", "15"))
+    with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
+        place = Path(memory) / "gpu-node"
+        (place / "rings").mkdir(parents=True)
+        with agents_over([place]) as (url,), jobs.started(run, place) as ranks:
+            wait_for_end(place, ranks, seconds)
+            with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:  # noqa: S310 - own
+                page = answer.read().decode()
+            said, wrong = diagnosed.diagnose(["--agent", url.removeprefix("http://")])
+        keep(place, folder)
+    (folder / "page.prom").write_text(page, encoding="utf-8")
+    (folder / "verdict.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
+    if said is None:
+        return {}, wrong[-300:]
+    return judged_answer(page, said)
+
+
+def wait_for_end(place: Path, ranks: Sequence[jobs.Rank], seconds: float) -> None:
+    """Wait until a job lingers after its steps, or has ended."""
+    end = time.monotonic() + min(seconds, jobs.START_SECONDS)
+    while time.monotonic() < end and ranks[0].exit_code(0.0) is None:
+        if any("trained" in one.output.read_text(errors="replace") for one in ranks):
+            break
+        time.sleep(0.2)
+    time.sleep(3.0)  # until the agent has looked twice
+
+
+def judged_answer(page: str, said: Mapping[str, Any]) -> tuple[Figures, str]:
+    """Return what an agent's page and the verdict show, and what is wrong with either."""
+    wanted = ("rankscope_gpu_info{", "rankscope_steps_total{", "rankscope_gpu_clock_hertz{")
+    missing = [name for name in wanted if f"\n{name}" not in page]
+    verdicts = [job["verdict"] for job in said.values()]
+    kinds = [(one["class"], one["ranks"]) for one in verdicts]
+    figures = {"series": sum(not line.startswith("#") for line in page.splitlines())}
+    figures |= {"verdicts": kinds, "sentences": [one["summary"] for one in verdicts]}
+    if missing:
+        return figures, f"the agent's page lacks {missing}"
+    expected = [("gpu_compute", [jobs.SLOW_RANK])]
+    return figures, "" if kinds == expected else f"expected {expected}, the verdicts are {kinds}"
+
+
 def flight_recorder(folder: Path, seconds: float) -> tuple[Figures, str]:
     """Fetch the Flight Recorder of a running job over its socket, like the agent."""
     need_gpu()
@@ -213,7 +270,7 @@ def flight_recorder(folder: Path, seconds: float) -> tuple[Figures, str]:
         place = Path(memory)
         with jobs.started(run, place) as ranks:
             end = time.monotonic() + min(seconds, jobs.START_SECONDS)
-            while time.monotonic() < end and all(process.poll() is None for process in ranks):
+            while time.monotonic() < end and all(one.exit_code(0.0) is None for one in ranks):
                 bodies = dumps(place / "rings")
                 if any(read_launches(body).launches for body in bodies):
                     break
@@ -290,7 +347,17 @@ ITEMS: Mapping[str, Item] = {
     "versions": lambda folder, seconds: (need_gpu(), versions(folder, seconds))[1],
     "nvml idle": nvml_idle,
     "nvml under load": nvml_loaded,
-    **{f"{kind} {fault}": verdict_item(kind, fault) for fault in FAULTS for kind in KINDS},
+    **{
+        f"{kind} {fault}": verdict_item(kind, fault)
+        for fault in FAULTS
+        for kind in KINDS
+        if fault != "hidden" or kind in {"ddp", "fsdp2"}
+    },
+    **{
+        f"ddp {fault} by default": verdict_item("ddp", fault, BY_DEFAULT)
+        for fault in ("healthy", "device", "input", "hidden")
+    },
+    "agent": through_agent,
     "overhead": overhead,
     "flight recorder": flight_recorder,
     "explain nccl-log": explain_nccl,

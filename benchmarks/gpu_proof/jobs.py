@@ -9,19 +9,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pandas as pd
+from benchmarks.gpu_proof import training
 from benchmarks.gpu_proof.training import FAULTS, KINDS, SLOW_RANK
-from benchmarks.probe_cost import PROBE
 from benchmarks.processes import free_port
+from benchmarks.running_jobs.launch import ForkServer, send
 
 from rankscope_agent.contract.model import STEP_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
@@ -34,15 +35,17 @@ EXPECTED: Mapping[str, str | None] = {
     "host": "gpu_compute",
     "input": "data_loader",
     "copies": "gpu_compute",
+    "hidden": None,
 }
 """Class of the verdict on each fault: host stalls and copies are time that a rank computes longer,
-and the sentence tells them apart."""
+and the sentence tells them apart. Input that loads while the device is busy costs nothing."""
 
 VERDICT_BUDGET = 0.05
 """Fraction of the time for samples if a verdict is wanted on a run of seconds. The cost of samples
 themselves is measured in a run without it."""
 
 START_SECONDS = 45.0
+TRAINING = Path(training.__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class Run:
 
     kind: str
     fault: str
-    seconds: float = 5.0
+    seconds: float = 6.0
     device: str = "cuda"
     variables: Mapping[str, str] | None = None
     words: Sequence[str] = ()
@@ -77,11 +80,7 @@ class Run:
 
 def environment(run: Run, folder: Path, rank: int, port: int) -> dict[str, str]:
     """Return the variables of one rank."""
-    root = Path(__file__).parents[2]
-    paths = [PROBE, root, root / "agent", root / "analyzers"]
     return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "RANK": str(rank),
         "LOCAL_RANK": "0",
         "WORLD_SIZE": "2",
@@ -97,7 +96,6 @@ def environment(run: Run, folder: Path, rank: int, port: int) -> dict[str, str]:
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET",
         "NCCL_DEBUG_FILE": str(folder / f"nccl-{rank}.log"),
-        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
         "RANKSCOPE_RING_DIR": str(folder / "rings"),
         "RANKSCOPE_JOB_ID": f"gpu-proof/{run.kind}-{run.fault}",
         "RANKSCOPE_NODE_NAME": "gpu-proof",
@@ -107,43 +105,66 @@ def environment(run: Run, folder: Path, rank: int, port: int) -> dict[str, str]:
     }
 
 
+class Rank:
+    """A rank that was forked from a process that has imported torch, which takes seconds."""
+
+    def __init__(self, run: Run, folder: Path, rank: int, port: int) -> None:
+        words = [run.kind, run.fault, f"--seconds={run.seconds}", f"--device={run.device}"]
+        self.folder, self.number = folder, rank
+        self.pid = fork_server().start(
+            TRAINING, [*words, *run.words], environment(run, folder, rank, port), self.output
+        )
+
+    @property
+    def output(self) -> Path:
+        """Return the file of what it writes."""
+        return self.folder / f"output-{self.number}.log"
+
+    def exit_code(self, end: float) -> int | None:
+        """Return its exit code, None if it still runs at a time of the monotonic clock."""
+        while (code := fork_server().exit_code(self.pid)) is None and time.monotonic() < end:
+            time.sleep(0.05)
+        return code
+
+    def kill(self) -> None:
+        """End it."""
+        if fork_server().exit_code(self.pid) is None:
+            send([self.pid], signal.SIGKILL)
+            self.exit_code(time.monotonic() + 5.0)
+
+
+@cache
+def fork_server() -> ForkServer:
+    """Return the process that all ranks are forked from; it ends with this one."""
+    # Asked by NVML, as a process that has opened CUDA cannot be forked.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    return ForkServer()
+
+
 @contextlib.contextmanager
-def started(run: Run, folder: Path) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
+def started(run: Run, folder: Path) -> Iterator[Sequence[Rank]]:
     """Start both ranks; those that still run at the end are killed."""
-    (folder / "rings").mkdir(parents=True)
-    port, ranks = free_port(), []
-    words = [run.kind, run.fault, "--seconds", str(run.seconds), "--device", run.device, *run.words]
-    command = [sys.executable, "-m", "benchmarks.gpu_proof.training", *words]
+    (folder / "rings").mkdir(parents=True, exist_ok=True)
+    port, ranks = free_port(), list[Rank]()
     try:
         for rank in (0, 1):
-            with (folder / f"output-{rank}.log").open("wb") as output:
-                ranks.append(
-                    subprocess.Popen(
-                        command,
-                        env=environment(run, folder, rank, port),
-                        stdout=output,
-                        stderr=output,
-                    )
-                )
+            ranks.append(Rank(run, folder, rank, port))
         yield ranks
     finally:
-        for process in ranks:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+        for one in ranks:
+            one.kill()
 
 
 def finish(run: Run, folder: Path, limit_seconds: float) -> str:
     """Run a job to its end; return why it failed, empty if it did not."""
     with started(run, folder) as ranks:
         end = time.monotonic() + min(limit_seconds, START_SECONDS + 2 * run.seconds)
-        for rank, process in enumerate(ranks):
-            try:
-                code = process.wait(max(end - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                return f"rank {rank} did not end within its time"
+        for one in ranks:
+            code = one.exit_code(end)
+            if code is None:
+                return f"rank {one.number} did not end within its time"
             if code:
-                return f"rank {rank} ended with {code}: {last_line(folder, rank)}"
+                return f"rank {one.number} ended with {code}: {last_line(folder, one.number)}"
     return ""
 
 

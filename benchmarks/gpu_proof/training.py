@@ -1,7 +1,9 @@
 """One rank of two of a small job on one GPU, with a fault.
 
-Collectives are few and large: two ranks share the GPU in time slices, so that both are slower than
-on a GPU each. `--device cpu` runs the same loops on gloo, without a GPU.
+Two ranks share the GPU in time slices, so that both are slower than on a GPU each. The host runs up
+to two steps ahead of the device, as most loops do: a fault of the host or of the input costs
+something only where it outlasts what the device has to do. `--device cpu` runs the same loops on
+gloo, without a GPU.
 """
 
 from __future__ import annotations
@@ -17,23 +19,29 @@ from pathlib import Path
 from typing import Any
 
 KINDS = ("ddp", "fsdp2", "tp", "pipeline")
-FAULTS = ("healthy", "device", "host", "input", "copies")
+FAULTS = ("healthy", "device", "host", "input", "copies", "hidden")
 SLOW_RANK = 1
-SLOW_SECONDS = 0.04
-WIDTH, LAYERS, BATCH = 2048, 4, 512
-COPIED_MIB = 768
-"""Bytes copied from ordinary memory on a separate stream: some 40 ms at 20 GB/s and less."""
+DEVICE_SECONDS, HOST_SECONDS, HIDDEN_SECONDS = 0.04, 0.15, 0.02
+"""What a slow rank adds to each step: on its device, which the other one has to share; on its host;
+and on its host where the device has enough to do meanwhile, so that it costs nothing."""
+
+USUAL_SECONDS = 0.015
+"""Kernels of every rank in each step, besides those of the model."""
+
+WIDTH, LAYERS, BATCH = 1024, 4, 512
+COPIED_MIB = 256
+AHEAD_STEPS = 2
 
 
 class Workload:
     """A model of its kind, and what a step of it does."""
 
-    def __init__(self, kind: str, device: Any, small: bool) -> None:
+    def __init__(self, kind: str, device: Any, width: int, layers: int) -> None:
         import torch
 
         self.torch, self.device = torch, device
-        self.width, self.batch = (64, 8) if small else (WIDTH, BATCH)
-        layers = [torch.nn.Linear(self.width, self.width) for _ in range(LAYERS)]
+        self.width, self.batch = (width, BATCH) if device.type == "cuda" else (64, 8)
+        layers = [torch.nn.Linear(self.width, self.width) for _ in range(layers)]
         self.rank = torch.distributed.get_rank()
         self.model: Any = torch.nn.Sequential(*layers).to(device)
         self.forward: Callable[[Any], Any] = getattr(self, f"forward_{kind}", self.forward_whole)
@@ -59,14 +67,14 @@ class Workload:
 
         mesh = init_device_mesh(self.device.type, (2,), mesh_dim_names=("tp",))
         styles = (parallel.ColwiseParallel, parallel.RowwiseParallel)
-        plan = {str(number): styles[number % 2]() for number in range(LAYERS)}
+        plan = {str(number): styles[number % 2]() for number in range(len(self.model))}
         parallel.parallelize_module(self.model, mesh, plan)
 
     def prepare_pipeline(self) -> None:
         """Keep this rank's half of the layers, as a stage."""
         from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-        half = LAYERS // 2
+        half = len(self.model) // 2
         stage = self.model[self.rank * half : (self.rank + 1) * half]
         self.model = stage
         placed = PipelineStage(stage, self.rank, 2, self.device)
@@ -84,58 +92,110 @@ class Workload:
             self.schedule.step(target=rows)
 
 
-class Faulty:
-    """What makes a rank slow, each step."""
+class Burden:
+    """Kernels of every step, and what makes a rank slow."""
 
     def __init__(self, fault: str, workload: Workload) -> None:
-        self.fault, self.workload = fault, workload
-        self.torch, self.device = workload.torch, workload.device
-        self.on_gpu = self.device.type == "cuda"
-        if self.on_gpu:
-            self.copies = self.torch.cuda.Stream()
-            self.square = self.torch.randn(4096, 4096, device=self.device)
-            self.rounds = self.rounds_of(SLOW_SECONDS) if fault == "device" else 0
-            size = COPIED_MIB << 20 if fault == "copies" else 1 << 20
-            self.rows = self.torch.empty(size, dtype=self.torch.uint8)
-            self.target = self.torch.empty(size, dtype=self.torch.uint8, device=self.device)
+        self.fault, self.torch, self.device = fault, workload.torch, workload.device
+        self.kernels = self.copies = 0
+        if self.device.type != "cuda":
+            return
+        self.side = self.torch.cuda.Stream()
+        self.square = self.torch.randn(4096, 4096, device=self.device)
+        self.rows = self.torch.empty(COPIED_MIB << 20, dtype=self.torch.uint8, pin_memory=True)
+        self.target = self.torch.empty_like(self.rows, device=self.device)
+        one_at_a_time(workload.rank, self.measure)
 
-    def rounds_of(self, seconds: float) -> int:
-        """Return how many matrix products keep the device busy for a given time."""
-        for _ in range(3):
-            self.square @ self.square
-        self.torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(20):
-            self.square @ self.square
-        self.torch.cuda.synchronize()
-        return max(1, round(20 * seconds / (time.perf_counter() - begin)))
+    def measure(self) -> None:
+        """Find out how many kernels and copies take the time that they are to take."""
+        more = DEVICE_SECONDS if self.fault == "device" else 0.0
+        self.kernels = round((USUAL_SECONDS + more) / self.seconds_of(self.multiply))
+        if self.fault == "copies":
+            self.copies = round(DEVICE_SECONDS / self.seconds_of(self.copy))
+
+    def seconds_of(self, work: Callable[[], None]) -> float:
+        """Return how long the device takes for some work."""
+        for count in (3, 20):
+            self.torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(count):
+                work()
+            self.torch.cuda.synchronize()
+        return (time.perf_counter() - begin) / count
+
+    def multiply(self) -> None:
+        """Queue one kernel."""
+        self.torch.mm(self.square, self.square)
+
+    def copy(self) -> None:
+        """Queue one copy to the device."""
+        self.target.copy_(self.rows, non_blocking=True)
 
     def before_forward(self) -> None:
-        """Be slow on the device, on the host or in copies, as requested."""
-        if self.on_gpu:
-            with self.torch.cuda.stream(self.copies):
-                self.target.copy_(self.rows, non_blocking=True)
-            self.torch.cuda.current_stream().wait_stream(self.copies)
-            for _ in range(self.rounds if self.fault == "device" else 0):
-                self.square @ self.square
-        if self.fault == "host" or (self.fault == "device" and not self.on_gpu):
-            time.sleep(SLOW_SECONDS)
+        """Do what this rank does in each step besides training."""
+        if self.copies:
+            with self.torch.cuda.stream(self.side):
+                for _ in range(self.copies):
+                    self.copy()
+            self.torch.cuda.current_stream().wait_stream(self.side)
+        for _ in range(self.kernels):
+            self.multiply()
+        if self.fault == "host" or (self.fault == "device" and not self.kernels):
+            time.sleep(HOST_SECONDS)
+
+
+def one_at_a_time(rank: int, work: Callable[[], None]) -> None:
+    """Have ranks do something one after the other, while the others leave the device alone."""
+    from torch.distributed import distributed_c10d
+
+    store = distributed_c10d._get_default_store()
+    for turn in (0, 1):
+        if turn == rank:
+            work()
+            store.set(f"turn {turn}", "over")
+        store.wait([f"turn {turn}"])
 
 
 def loader(workload: Workload, fault: str, steps: int) -> Any:
     """Return batches from a loader that is slow if that is the fault."""
     from torch.utils.data import DataLoader, Dataset
 
+    pause = {"input": HOST_SECONDS, "hidden": HIDDEN_SECONDS}.get(fault, 0.0)
+    rows = workload.torch.randn(workload.batch, workload.width)
+
     class Rows(Dataset[Any]):
         def __len__(self) -> int:
             return steps
 
         def __getitem__(self, number: int) -> Any:
-            if fault == "input":
-                time.sleep(SLOW_SECONDS)
-            return workload.torch.randn(workload.batch, workload.width)
+            time.sleep(pause)
+            return rows
 
     return DataLoader(Rows(), batch_size=None)
+
+
+class Ahead:
+    """Keeps the host at most `AHEAD_STEPS` steps ahead of the device, and the ranks together."""
+
+    def __init__(self, workload: Workload, seconds: float) -> None:
+        from torch.distributed import distributed_c10d
+
+        self.store = distributed_c10d._get_default_store()
+        self.rank, self.ends = workload.rank, time.monotonic() + seconds
+        self.torch, self.events = workload.torch, list[Any]()
+        self.on_gpu = workload.device.type == "cuda"
+
+    def is_over(self, number: int) -> bool:
+        """End a step; return True if it is the last one, of which rank 0 decides."""
+        if self.on_gpu:
+            self.events.append(self.torch.cuda.current_stream().record_event())
+            if len(self.events) > AHEAD_STEPS:
+                self.events.pop(0).synchronize()
+        if number % 8 != 7:
+            return False
+        if self.rank == 0:
+            self.store.set(f"over {number}", str(int(time.monotonic() > self.ends)))
+        return bool(int(self.store.get(f"over {number}")))
 
 
 def train(options: argparse.Namespace) -> dict[str, float]:
@@ -150,33 +210,24 @@ def train(options: argparse.Namespace) -> dict[str, float]:
     device = torch.device("cuda:0" if options.device == "cuda" else "cpu")
     dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
     torch.manual_seed(7)
-    workload = Workload(options.kind, device, small=options.device == "cpu")
+    workload = Workload(options.kind, device, options.width, options.layers)
     fault = options.fault if dist.get_rank() == SLOW_RANK else "healthy"
-    faulty = Faulty(fault, workload)
+    burden = Burden(fault, workload)
     optimizer = torch.optim.SGD(workload.model.parameters(), lr=1e-4)
-    ended = time.monotonic() + options.seconds
+    ahead = Ahead(workload, options.seconds)
     for number, rows in enumerate(loader(workload, fault, options.steps)):
-        faulty.before_forward()
+        burden.before_forward()
         workload.forward(rows.to(device))
         optimizer.step()
         optimizer.zero_grad()
-        if number % 8 == 7 and is_over(ended, device):
+        if ahead.is_over(number):
             break
+    print("trained", flush=True)
     time.sleep(options.linger)
     costs = own_costs(rankscope_probe._probe)
     with contextlib.suppress(RuntimeError):
         dist.destroy_process_group()
     return costs
-
-
-def is_over(ended: float, device: Any) -> bool:
-    """Return True once the time of either rank is over, the same on both."""
-    import torch
-    import torch.distributed as dist
-
-    over = torch.tensor([float(time.monotonic() > ended)], device=device)
-    dist.all_reduce(over)
-    return bool(over.item() > 0)
 
 
 def own_costs(probe: Any) -> dict[str, float]:
@@ -196,6 +247,8 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--linger", type=float, default=0.0)
+    parser.add_argument("--width", type=int, default=WIDTH)
+    parser.add_argument("--layers", type=int, default=LAYERS)
     parser.add_argument("--budget", type=float, default=0.0)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     costs = train(parser.parse_args(words))

@@ -141,15 +141,17 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
     rest = steps.rest
     residual = rest - median(rest, 2)
     stage = median(steps.compute, (2, 3))
+    duration = np.fmax.reduce(steps.step, axis=(1, 2, 3))
     many = shape.replicas * shape.tensor > HALVES
+    usual = stage if many else reference(steps.compute, (2, 3))
     with np.errstate(invalid="ignore", divide="ignore"):
-        by_stage = steps.compute / (stage if many else reference(steps.compute, (2, 3)))
+        by_stage = steps.compute / np.maximum(usual, LEAST_COMPUTE * duration[:, None, None, None])
     replica = median(by_stage, (1, 3))
     alone = shape.pipeline * shape.tensor < REPLICA_RANKS
     relative = by_stage if alone or shape.wall else by_stage / replica
     middle = reference(steps.data, (1, 2, 3))
     return Quantities(
-        duration=np.fmax.reduce(steps.step, axis=(1, 2, 3)),
+        duration=duration,
         relative=relative,
         replica=replica[:, 0, :, 0],
         stage=_stage_ready_times(steps) if shape.wall and shape.pipeline > 1 else stage[:, :, 0, 0],
@@ -170,6 +172,11 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
         weights=_unchained(steps, shape) if shape.wall and shape.pipeline > 1 else None,
         loader=steps.loader,
     )
+
+
+LEAST_COMPUTE = 0.01
+"""Share of the step that peers count as computing at least: ranks that do next to nothing but wait
+for a slow one would otherwise make its ratio infinite, or their own a matter of microseconds."""
 
 
 def _is_rest_separate(steps: Steps, rest: Floats) -> bool:

@@ -94,7 +94,7 @@ def _candidate(view: View, flagged: Booleans, level: Floats, certainty: float) -
     worst = float(level[flagged].max())
     accused = np.asarray(flagged & (level >= SHARE_OF_WORST * worst))
     stage = mean(view.stage)[:, None, None]
-    if not attribution.is_conclusive(view, level * stage, accused):
+    if not attribution.is_conclusive(view, _seconds_beyond(mean(view.compute), level), accused):
         return None
     newest = view.compute[-COST_STEPS:]
     healthy = newest / (1 + np.maximum(stage_excess(view, newest), 0.0))
@@ -111,6 +111,17 @@ def _candidate(view: View, flagged: Booleans, level: Floats, certainty: float) -
     if view.shape.wall:
         return candidate.with_extent(view.replica[:, where[1]] - 1)
     return candidate.with_extent(view.relative.reshape(len(view.relative), -1)[:, named[0]] - 1)
+
+
+def _seconds_beyond(compute: Floats, level: Floats) -> Floats:
+    """Return the part of each rank's compute that its relative excess makes up, seconds.
+
+    A rank that computes nothing has an excess of -1.
+    """
+    return np.asarray(np.where(level > -1, compute * level / np.maximum(1 + level, TINY), -compute))
+
+
+TINY = 1e-12
 
 
 def stage_excess(view: View, newest: Floats) -> Floats:

@@ -162,6 +162,10 @@ def loader(workload: Workload, fault: str, steps: int) -> Any:
 
     pause = {"input": HOST_SECONDS, "hidden": HIDDEN_SECONDS}.get(fault, 0.0)
     rows = workload.torch.randn(workload.batch, workload.width)
+    if (
+        workload.device.type == "cuda"
+    ):  # or each copy would hold the host up until the device is there
+        rows = rows.pin_memory()
 
     class Rows(Dataset[Any]):
         def __len__(self) -> int:
@@ -217,7 +221,7 @@ def train(options: argparse.Namespace) -> dict[str, float]:
     ahead = Ahead(workload, options.seconds)
     for number, rows in enumerate(loader(workload, fault, options.steps)):
         burden.before_forward()
-        workload.forward(rows.to(device))
+        workload.forward(rows.to(device, non_blocking=True))
         optimizer.step()
         optimizer.zero_grad()
         if ahead.is_over(number):

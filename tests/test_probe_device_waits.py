@@ -252,8 +252,9 @@ def test_wait_elsewhere_leaves_its_step_unmeasured(
     "given", [{"replicated": False}, {"mesh": "of sharded parameters"}, {"groups": 2}]
 )
 def test_jobs_that_wait_in_other_places_get_no_events(
-    make: Callable[..., Job], tmp_path: Path, given: dict[str, Any]
+    make: Callable[..., Job], tmp_path: Path, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RANKSCOPE_PROBE_STREAM_WAITS", "0")
     job = make(**given)
     job.step(2.0)
     assert job.cuda.made == []

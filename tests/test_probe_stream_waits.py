@@ -396,6 +396,56 @@ def test_samples_become_rarer_until_they_cost_a_thousandth_of_all_time(
     assert max(gaps) < 256
 
 
+def test_time_in_which_a_full_queue_holds_the_host_up_is_not_the_probes(
+    rank: FakeRank, tmp_path: Path
+) -> None:
+    steps(rank)
+    waits = rank.probe.backwards.device_waits
+    record, calls = waits.record_own, []
+
+    def full(event: object, stream: object) -> None:
+        calls.append(event)
+        rank.device.host(4.0)
+        record(event, stream)
+
+    waits.record_own = full
+    before = waits.sample_ns
+    steps(rank, 2)
+    assert len(calls) >= 6
+    assert waits.sample_ns - before < len(calls) * (rankscope_probe._HELD_NS + 0.05 * MS)
+    measured(tmp_path, rank)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "backend", "replicated", "timed"),
+    [
+        (None, "cpu:gloo,cuda:nccl", False, "_StreamWaits"),
+        (None, "cpu:gloo,cuda:nccl", True, "_DeviceWaits"),
+        (None, "cpu:gloo,cuda:gloo", False, "NoneType"),
+        ("1", "cpu:gloo,cuda:nccl", True, "_StreamWaits"),
+        ("1", "cpu:gloo,cuda:gloo", False, "_StreamWaits"),
+        ("0", "cpu:gloo,cuda:nccl", False, "NoneType"),
+        ("0", "cpu:gloo,cuda:nccl", True, "_DeviceWaits"),
+    ],
+)
+def test_waits_are_timed_wherever_they_are_on_nccl_unless_all_are_at_the_ends_of_backwards(
+    wanted: str | None,
+    backend: str,
+    replicated: bool,
+    timed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rank = FakeRank(tmp_path, monkeypatch, replicated=replicated)
+    rank.torch.distributed.get_backend_config = lambda: backend
+    monkeypatch.delenv("RANKSCOPE_PROBE_STREAM_WAITS")
+    if wanted is not None:
+        monkeypatch.setenv("RANKSCOPE_PROBE_STREAM_WAITS", wanted)
+    rank.probe.backwards.device_waits = None
+    rank.probe.time_device_waits()
+    assert type(rank.probe.backwards.device_waits).__name__ == timed
+
+
 def test_hooks_are_in_place_only_in_steps_that_are_sampled_and_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,8 @@ switches the probe off, RANKSCOPE_PROBE_COLLECTIVES=0 its timing of blocking cal
 of several processes, one of torch's worker servers listens on `<ring's name>.sock` next to the ring
 once `init_process_group` has returned; from it the agent fetches the Flight Recorder, and the stack
 of a stalled rank. RANKSCOPE_PROBE_FLIGHT=0 keeps it from being started.
-RANKSCOPE_PROBE_STREAM_WAITS=1 times, in sampled steps, what the training stream waits for on CUDA.
+RANKSCOPE_PROBE_STREAM_WAITS=0 keeps it from timing, in sampled steps, what the training stream
+waits for on NCCL; 1 has it do so on other backends, and where DistributedDataParallel alone waits.
 RANKSCOPE_PROBE_DURATIONS=1 asks NCCL to time collectives, see `time_collectives`.
 RANKSCOPE_PROBE_DEBUG=1 prints each of the probe's errors with its traceback; otherwise an error
 takes one line.
@@ -27,8 +28,8 @@ creates another one.
 * sync: blocked in collectives on gloo: in `Work.wait()` and the like, and at the end of a backward
   pass, where DistributedDataParallel waits for its buckets. What overlaps with the backward pass
   does not count. With CUDA, in jobs in which only DistributedDataParallel waits, the device's wait
-  at that point, by CUDA events; on request, the training stream's waits for its peers anywhere, in
-  sampled steps, see `_StreamWaits`. 0 in a job of one process, -1 everywhere else.
+  at that point, by CUDA events; in other jobs on NCCL, the training stream's waits for its peers
+  anywhere, in sampled steps, see `_StreamWaits`. 0 in a job of one process, -1 everywhere else.
 * other: what follows a step's last backward pass (gradient clipping, optimizers) and, with a
   DataLoader, what precedes its first batch (logging, evaluation, checkpoints). A batch fetched
   after the autograd graph has grown since the step began is not the first one, and what precedes a
@@ -183,6 +184,7 @@ _PENDING_STEPS = 8  # by which the host is ahead of the device; more than framew
 _MAX_WAITS = 64  # backward passes of one step whose ends are timed: more micro-batches are rare
 _BUDGET = 0.001  # share of time that may be spent on timing what streams wait for
 _FIRST_INTERVAL, _MAX_INTERVAL = 8, 1 << 16  # steps; powers of two, see `_StreamWaits`
+_HELD_NS = 100_000  # recording an event takes 6 us on an H200, where the driver's queue is not full
 _MAX_EVENTS = 4096  # of one process: 1,000 waits in each of two steps in flight
 _UNKNOWN_SHARE = 0.01  # of a step may be waits of unknown origin: half of the promised accuracy
 _MAX_FAILURES = 3  # of CUDA, after which it is not queried again
@@ -1337,7 +1339,11 @@ class _StreamWaits(_DeviceWaits):
         else:
             self.made += 1
             event = self.cuda.Event(enable_timing=True)
+        began = time.perf_counter_ns()
         self.record_own(event, self.stream)
+        held = time.perf_counter_ns() - began - _HELD_NS
+        if held > 0:  # a full queue, which would have held up the program's own next call instead
+            self.sample_ns -= held
         return event
 
     def open(self, kind: int) -> tuple[Any, ...]:
@@ -3170,28 +3176,40 @@ class _Probe:
         """Time the device's waits, if all of them are at the ends of backward passes.
 
         That is the case with DistributedDataParallel alone. Sharded parameters are waited for layer
-        by layer, and ranks of further groups wait for each other in many places: on request, the
-        training stream's waits are bracketed wherever they are. Return True if the ends of backward
-        passes are to be observed.
+        by layer, and ranks of further groups wait for each other in many places: there, the
+        training stream's waits are bracketed wherever they are, in sampled steps. Return True if
+        the ends of backward passes are to be observed.
         """
         modules = [module for module in (replica() for replica in self.replicas) if module]
-        if os.environ.get("RANKSCOPE_PROBE_STREAM_WAITS") == "1":
+        world = getattr(self.distributed.distributed_c10d, "_world", None)
+        groups = [
+            ranks for ranks in getattr(world, "pg_group_ranks", {}).values() if len(ranks) > 1
+        ]
+        alone = bool(modules) and self.mesh is None and len(groups) == 1
+        if self.times_streams(alone):
             if self.backwards.device_waits is not None:
                 self.backwards.device_waits.close()
             self.backwards.device_waits = _StreamWaits(
                 self.torch, self.distributed, self.guard, bool(modules)
             )
             return bool(modules)
-        world = getattr(self.distributed.distributed_c10d, "_world", None)
-        groups = [
-            ranks for ranks in getattr(world, "pg_group_ranks", {}).values() if len(ranks) > 1
-        ]
-        if not modules or self.mesh is not None or len(groups) != 1:
+        if not alone:
             return False
         waits = self.backwards.device_waits = _DeviceWaits(self.torch.cuda)
         work = self.torch._C._distributed_c10d.Work
         work.wait = self.guard.untraced(waits.spoiling(work.wait))
         return True
+
+    def times_streams(self, alone: bool) -> bool:
+        """Return True if waits are to be timed wherever they are.
+
+        Args:
+            alone: all waits are at the ends of backward passes, as far as torch shows.
+        """
+        wanted = os.environ.get("RANKSCOPE_PROBE_STREAM_WAITS")
+        if wanted in ("0", "1"):
+            return wanted == "1"
+        return not alone and "cuda:nccl" in str(self.distributed.get_backend_config())
 
     def replicated(self, module: Any) -> None:
         """Record a model that DistributedDataParallel wraps."""

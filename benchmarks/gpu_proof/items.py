@@ -32,7 +32,7 @@ Item = Callable[[Path, float], tuple[Figures, str]]
 
 NVML_LOOKS = 15
 LOAD_SECONDS = 12.0
-OVERHEAD_SECONDS = 60.0
+OVERHEAD_SECONDS, PAIRS_SECONDS = 40.0, 30.0
 MANY_LAYERS = 100
 """Each is gathered twice and reduced once: 300 collectives a step."""
 
@@ -41,8 +41,9 @@ LONGER = 1.01
 """Limits: sampled steps may be 1 % longer in median, and the probe's own host time a thousandth of
 all."""
 
-BY_DEFAULT = {"RANKSCOPE_PROBE_STREAM_WAITS": "0"}
-"""Variables of jobs whose waits are timed at the ends of backward passes alone."""
+BY_DEFAULT = {"RANKSCOPE_PROBE_STREAM_WAITS": ""}
+"""Variables of jobs for which the probe chooses how waits are timed: under DistributedDataParallel
+at the ends of backward passes, in each step."""
 
 LOAD = """
 import sys, time, torch
@@ -188,19 +189,46 @@ def keep(place: Path, folder: Path) -> None:
 
 
 def overhead(folder: Path, seconds: float) -> tuple[Figures, str]:
-    """Measure what sampling costs a fully sharded job of many layers by its own rules."""
+    """Measure what sampling costs a fully sharded job of many layers.
+
+    Its own time is that of a job that samples as rarely as it does by its own rules; how much
+    longer sampled steps are takes more samples than that gives in so short a time.
+    """
     need_gpu()
     words = ("--steps", "100000", "--layers", str(MANY_LAYERS), "--width", "256")
-    run = jobs.Run("fsdp2", "healthy", OVERHEAD_SECONDS, words=words)
-    with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
-        place = Path(memory)
-        failed = jobs.finish(run, place, seconds)
-        keep(place, folder)
-        if failed:
-            return {}, failed
-        rows, spent = jobs.records(place), jobs.costs(place)
-    rows.to_csv(folder / "records.csv", index=False)
-    return judged_overhead(pairs.ratios(rows), spent)
+    usual = jobs.Run("fsdp2", "healthy", OVERHEAD_SECONDS, words=words)
+    often = jobs.Run("fsdp2", "healthy", PAIRS_SECONDS, words=(*words, "--every", "8"))
+    rows, spent = {}, {}
+    for name, run in (("usual", usual), ("often", often)):
+        with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
+            place = Path(memory)
+            failed = jobs.finish(run, place, seconds)
+            if failed:
+                keep(place, folder)
+                return {}, failed
+            rows[name], spent[name] = jobs.records(place), jobs.costs(place)
+        rows[name].to_csv(folder / f"records-{name}.csv", index=False)
+    return judged_overhead(pairs.ratios(rows["often"]), spent["usual"])
+
+
+def compiling(folder: Path, seconds: float) -> tuple[Figures, str]:
+    """Compile a job as usual, and with its streams' waits timed: nothing is compiled anew."""
+    need_gpu()
+    counts: dict[str, Mapping[str, int]] = {}
+    for timed in ("0", "1"):
+        words = ("--compile", "--budget", "1")
+        variables = {"RANKSCOPE_PROBE_STREAM_WAITS": timed}
+        run = jobs.Run("ddp", "healthy", 5.0, words=words, variables=variables)
+        with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
+            place = Path(memory)
+            failed = jobs.finish(run, place, seconds)
+            keep(place, folder)
+            if failed:
+                return dict(counts), failed
+            counts[timed] = jobs.compiled(place)
+            sampled = jobs.records(place)["timing_source"].eq("sampled").sum()
+    figures = {"without": counts["0"], "with": counts["1"], "sampled": int(sampled)}
+    return figures, "" if counts["0"] == counts["1"] else "not the same is compiled"
 
 
 def judged_overhead(found: Any, spent: Figures) -> tuple[Figures, str]:
@@ -221,7 +249,7 @@ def through_agent(folder: Path, seconds: float) -> tuple[Figures, str]:
     for name in ("shtab", "h2"):
         if importlib.util.find_spec(name) is None:
             raise NotAvailableError(f"{name} is not installed")
-    run = jobs.Run("ddp", "device", 10.0, words=("--linger", "15"))
+    run = jobs.Run("ddp", "device", 10.0, words=("--linger", "15"), variables=BY_DEFAULT)
     with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
         place = Path(memory) / "gpu-node"
         (place / "rings").mkdir(parents=True)
@@ -360,6 +388,7 @@ ITEMS: Mapping[str, Item] = {
         for fault in ("healthy", "device", "input", "hidden")
     },
     "agent": through_agent,
+    "compiling": compiling,
     "overhead": overhead,
     "flight recorder": flight_recorder,
     "explain nccl-log": explain_nccl,

@@ -213,6 +213,12 @@ def medians(rows: pd.DataFrame) -> Mapping[str, Sequence[float | None]]:
     return shown
 
 
+def compiled(folder: Path) -> Mapping[str, int]:
+    """Return how much the first rank has compiled."""
+    read = json.loads((folder / "costs-0.json").read_text())
+    return {name: read[name] for name in ("graphs", "frames", "breaks")}
+
+
 def costs(folder: Path) -> Mapping[str, float]:
     """Return the probe's own share of all step seconds, the larger of both ranks'."""
     read = [json.loads((folder / f"costs-{rank}.json").read_text()) for rank in (0, 1)]

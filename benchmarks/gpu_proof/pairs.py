@@ -8,23 +8,29 @@ from collections.abc import Sequence
 import pandas as pd
 
 FEWEST = 8
+BESIDE = (-1, 0, 1)
+"""Steps around a sample that it can make longer or shorter: the one before it records what streams
+carry, and the host makes up in the one after it for what it lost while the device was busy."""
 
 
 def ratios(rows: pd.DataFrame) -> Sequence[float]:
-    """Return how long each sampled step lasts, as a multiple of the mean of its two neighbours.
+    """Return how long each sampled step lasts, as a multiple of the usual step around it.
 
-    The step before a sample records what streams carry, and is not a neighbour: the one before it
-    is. Samples without an unsampled neighbour on each side are left out.
+    What the step takes longer is what it and its neighbours take beyond as many steps before and
+    after them. Samples without all of these are left out.
     """
     found: list[float] = []
     for _, one in rows.sort_values(["rank", "step"]).groupby("rank"):
         steps = dict(zip(one["step"], one["step_seconds"], strict=True))
         sampled = set(one.loc[one["timing_source"] == "sampled", "step"])
         for step in sorted(sampled):
-            around = [steps.get(near) for near in (step - 2, step + 1) if near not in sampled]
+            beside = [steps.get(step + near) for near in BESIDE]
+            far = [step + side * len(BESIDE) + near for side in (-1, 1) for near in BESIDE]
+            around = [steps.get(number) for number in far if number not in sampled]
             known = [seconds for seconds in around if seconds]
-            if len(known) == 2:
-                found.append(2 * steps[step] / sum(known))
+            if None not in beside and len(known) == 2 * len(BESIDE):
+                usual = sum(known) / len(known)
+                found.append(1 + sum(seconds - usual for seconds in beside if seconds) / usual)
     return found
 
 

@@ -156,6 +156,20 @@ def one_at_a_time(rank: int, work: Callable[[], None]) -> None:
         store.wait([f"turn {turn}"])
 
 
+def on_two_streams(torch: Any) -> Callable[[Any, Any], Any]:
+    """Return compiled code that waits for streams itself."""
+
+    @torch.compile
+    def doubled(rows: Any, side: Any) -> Any:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            result = rows * 2
+        torch.cuda.current_stream().wait_stream(side)
+        return result
+
+    return doubled
+
+
 def loader(workload: Workload, fault: str, steps: int) -> Any:
     """Return batches from a loader that is slow if that is the fault."""
     from torch.utils.data import DataLoader, Dataset
@@ -209,6 +223,9 @@ def train(options: argparse.Namespace) -> dict[str, float]:
 
     import rankscope_probe
 
+    if options.every:
+        rankscope_probe._FIRST_INTERVAL = options.every
+        rankscope_probe._StreamWaits.choose_interval = lambda waits: None  # type: ignore[method-assign]
     if options.budget:
         rankscope_probe._BUDGET = options.budget  # samples more often: runs are short
     device = torch.device("cuda:0" if options.device == "cuda" else "cpu")
@@ -219,9 +236,13 @@ def train(options: argparse.Namespace) -> dict[str, float]:
     burden = Burden(fault, workload)
     optimizer = torch.optim.SGD(workload.model.parameters(), lr=1e-4)
     ahead = Ahead(workload, options.seconds)
+    doubled = on_two_streams(torch) if options.compile else None
+    if options.compile:
+        workload.model = torch.compile(workload.model)
     for number, rows in enumerate(loader(workload, fault, options.steps)):
         burden.before_forward()
-        workload.forward(rows.to(device, non_blocking=True))
+        rows = rows.to(device, non_blocking=True)
+        workload.forward(rows if doubled is None else doubled(rows, burden.side))
         optimizer.step()
         optimizer.zero_grad()
         if ahead.is_over(number):
@@ -229,6 +250,8 @@ def train(options: argparse.Namespace) -> dict[str, float]:
     print("trained", flush=True)
     time.sleep(options.linger)
     costs = own_costs(rankscope_probe._probe)
+    if options.compile:
+        costs |= compiled(torch)
     with contextlib.suppress(RuntimeError):
         dist.destroy_process_group()
     return costs
@@ -243,6 +266,16 @@ def own_costs(probe: Any) -> dict[str, float]:
     return {"own": own / 1e9, "all": (waits.all_ns + waits.lived_ns) / 1e9, "every": waits.every}
 
 
+def compiled(torch: Any) -> dict[str, int]:
+    """Return how many graphs and frames have been compiled, and how often a graph broke."""
+    counters = torch._dynamo.utils.counters
+    return {
+        "graphs": counters["stats"]["unique_graphs"],
+        "frames": counters["frames"]["total"],
+        "breaks": sum(counters["graph_break"].values()),
+    }
+
+
 def main(words: Sequence[str]) -> int:
     """Be one rank; print the probe's costs as JSON."""
     parser = argparse.ArgumentParser()
@@ -250,9 +283,11 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("fault", choices=FAULTS)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--linger", type=float, default=0.0)
     parser.add_argument("--width", type=int, default=WIDTH)
     parser.add_argument("--layers", type=int, default=LAYERS)
+    parser.add_argument("--every", type=int, default=0)
     parser.add_argument("--budget", type=float, default=0.0)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     costs = train(parser.parse_args(words))

@@ -191,8 +191,8 @@ def keep(place: Path, folder: Path) -> None:
 def overhead(folder: Path, seconds: float) -> tuple[Figures, str]:
     """Measure what sampling costs a fully sharded job of many layers.
 
-    Its own time is that of a job that samples as rarely as it does by its own rules; how much
-    longer sampled steps are takes more samples than that gives in so short a time.
+    How often a job of its kind is sampled is what the probe chooses; what a sample costs and how
+    much longer it makes a step takes more samples than that gives in so short a time.
     """
     need_gpu()
     words = ("--steps", "100000", "--layers", str(MANY_LAYERS), "--width", "256")
@@ -206,9 +206,11 @@ def overhead(folder: Path, seconds: float) -> tuple[Figures, str]:
             if failed:
                 keep(place, folder)
                 return {}, failed
-            rows[name], spent[name] = jobs.records(place), jobs.costs(place)
+            rows[name], spent[name] = jobs.records(place), jobs.costs_of_samples(place)
         rows[name].to_csv(folder / f"records-{name}.csv", index=False)
-    return judged_overhead(pairs.ratios(rows["often"]), spent["usual"])
+    once = {**spent["often"], "every": spent["usual"]["every"]}
+    once["own_share"] = (once["sample"] / once["every"] + once["between"]) / once["step"]
+    return judged_overhead(pairs.ratios(rows["often"]), once)
 
 
 def compiling(folder: Path, seconds: float) -> tuple[Figures, str]:

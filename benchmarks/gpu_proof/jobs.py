@@ -219,6 +219,13 @@ def compiled(folder: Path) -> Mapping[str, int]:
     return {name: read[name] for name in ("graphs", "frames", "breaks")}
 
 
+def costs_of_samples(folder: Path) -> dict[str, float]:
+    """Return what samples cost the rank that they cost most; see `training.own_costs`."""
+    read = [json.loads((folder / f"costs-{rank}.json").read_text()) for rank in (0, 1)]
+    most = max(read, key=lambda one: float(one["sample"]))
+    return {name: float(most[name]) for name in ("every", "sample", "between", "step")}
+
+
 def costs(folder: Path) -> Mapping[str, float]:
     """Return the probe's own share of all step seconds, the larger of both ranks'."""
     read = [json.loads((folder / f"costs-{rank}.json").read_text()) for rank in (0, 1)]

@@ -134,6 +134,7 @@ class Burden:
     def before_forward(self) -> None:
         """Do what this rank does in each step besides training."""
         if self.copies:
+            self.side.wait_stream(self.torch.cuda.current_stream())  # or they hide behind a step
             with self.torch.cuda.stream(self.side):
                 for _ in range(self.copies):
                     self.copy()
@@ -258,12 +259,23 @@ def train(options: argparse.Namespace) -> dict[str, float]:
 
 
 def own_costs(probe: Any) -> dict[str, float]:
-    """Return the probe's own host seconds, and those of all steps, if it times stream waits."""
+    """Return what the probe has spent on timing streams' waits, seconds; empty if it does not.
+
+    `sample` and `between` are those of one sample and of one other step, since the interval between
+    samples, `every`, was last chosen.
+    """
     waits = probe and probe.backwards.device_waits
     if not waits or not hasattr(waits, "own_ns"):
         return {}
     own = waits.own_ns + waits.sample_ns + waits.other_ns
-    return {"own": own / 1e9, "all": (waits.all_ns + waits.lived_ns) / 1e9, "every": waits.every}
+    return {
+        "own": own / 1e9,
+        "all": (waits.all_ns + waits.lived_ns) / 1e9,
+        "every": waits.every,
+        "sample": waits.sample_ns / max(waits.samples, 1) / 1e9,
+        "between": waits.other_ns / max(waits.steps - 2 * waits.samples, 1) / 1e9,
+        "step": waits.lived_ns / max(waits.steps, 1) / 1e9,
+    }
 
 
 def compiled(torch: Any) -> dict[str, int]:

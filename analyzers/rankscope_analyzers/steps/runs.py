@@ -62,6 +62,7 @@ class Runs:
         "_last_length",
         "_latest",
         "_newest",
+        "_own",
         "_restarts",
         "_seen",
         "_world",
@@ -76,13 +77,14 @@ class Runs:
         self._newest = -1
         self._latest, self._last_end, self._last_length = -np.inf, -np.inf, 0.0
         self._attempt: int | None = None
+        self._own: dict[int, int] = {}  # the newest step of each rank
 
     def split(self, rows: Rows) -> Iterator[Stretch]:
         """Yield records, which started after all earlier ones, run by run."""
         begins = False
         while len(rows):
             newest = _running_maximum(rows.step, self._newest)
-            again = (rows.step < newest) | self._is_later_attempt(rows)
+            again = self._is_repeated(rows, newest) | self._is_later_attempt(rows)
             cut = self._cut(rows, again)
             head = rows.at(slice(0, cut))
             self._take(head)
@@ -101,7 +103,7 @@ class Runs:
 
         Args:
             rows: in order of their start.
-            again: True for records of an earlier step, or of a later attempt, than one before them.
+            again: True for records of a step that their rank has done before, or of a later attempt.
         """
         length, end = rows.duration, rows.end
         short = np.minimum(length, np.append(self._last_length, length[:-1]))
@@ -123,6 +125,19 @@ class Runs:
         earned = (self._seen + cuts) // (SETTLED_STEPS * self._world)
         return np.asarray(self._cuts - earned < MAXIMUM_RESTARTS)
 
+    def _is_repeated(self, rows: Rows, newest: Integers) -> Booleans:
+        """Return True for records of steps that are not after all of their rank's own.
+
+        That others have done later steps shows nothing: with CUDA, hosts run ahead of their
+        devices, and the ranks that wait for a slow one are steps ahead of it.
+        """
+        behind = rows.step < newest
+        if not behind.any():
+            return np.asarray(behind)
+        ranks, index = np.unique(rows.rank, return_inverse=True)
+        known = [self._own.get(rank, -1) for rank in ranks.tolist()]
+        return np.asarray(behind & (rows.step <= _own_before(rows.step, index, np.array(known))))
+
     def _is_later_attempt(self, rows: Rows) -> Booleans:
         """Return True for records of a later attempt of the launcher than all before them."""
         if "attempt" not in rows.whole:
@@ -137,6 +152,7 @@ class Runs:
         if not len(rows):
             return
         self._seen += len(rows)
+        self._own.update(zip(rows.rank.tolist(), rows.step.tolist(), strict=True))
         self._newest = max(self._newest, int(rows.step.max()))
         self._latest = max(self._latest, float(rows.end.max()))
         self._last_end, self._last_length = float(rows.end[-1]), float(rows.duration[-1])
@@ -148,6 +164,25 @@ class Runs:
 def _running_maximum(step: Integers, before: int) -> Integers:
     """Return the largest counter before each record, `before` included."""
     return np.maximum.accumulate(np.append(before, step[:-1]))
+
+
+def _own_before(step: Integers, rank: Integers, before: Integers) -> Integers:
+    """Return the newest step of each record's rank before it, -1 if there is none.
+
+    Args:
+        step: (n,) of each record.
+        rank: (n,) index of its rank.
+        before: (k,) newest step of each rank before all records.
+    """
+    order = np.argsort(rank, kind="stable")
+    sorted_rank, sorted_step = rank[order], step[order]
+    first = np.append(True, sorted_rank[1:] != sorted_rank[:-1])
+    shifted = np.where(first, before[sorted_rank], np.append(-1, sorted_step[:-1]))
+    # One running maximum over all ranks: those of each are above all of the previous rank's.
+    apart = sorted_rank.astype(np.int64) * (int(max(step.max(), before.max(), 0)) + 2)
+    result = np.empty(len(step), dtype=np.int64)
+    result[order] = np.maximum.accumulate(shifted + apart) - apart
+    return result
 
 
 def _latest_before(end: Floats, index: Integers, before: float) -> Floats:

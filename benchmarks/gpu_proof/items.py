@@ -213,24 +213,36 @@ def overhead(folder: Path, seconds: float) -> tuple[Figures, str]:
     return judged_overhead(pairs.ratios(rows["often"]), once)
 
 
-def compiling(folder: Path, seconds: float) -> tuple[Figures, str]:
-    """Compile a job as usual, and with its streams' waits timed: nothing is compiled anew."""
-    need_gpu()
-    counts: dict[str, Mapping[str, int]] = {}
-    for timed in ("0", "1"):
-        words = ("--compile", "--budget", "1")
-        variables = {"RANKSCOPE_PROBE_STREAM_WAITS": timed}
-        run = jobs.Run("ddp", "healthy", 5.0, words=words, variables=variables)
-        with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
-            place = Path(memory)
-            failed = jobs.finish(run, place, seconds)
-            keep(place, folder)
-            if failed:
-                return dict(counts), failed
-            counts[timed] = jobs.compiled(place)
-            sampled = jobs.records(place)["timing_source"].eq("sampled").sum()
-    figures = {"without": counts["0"], "with": counts["1"], "sampled": int(sampled)}
-    return figures, "" if counts["0"] == counts["1"] else "not the same is compiled"
+def compiling(kind: str, what: str) -> Item:
+    """Return the item that compiles a job with and without waits timed: as much is compiled.
+
+    Args:
+        kind: one of `KINDS`.
+        what: `model`, or `streams` for code that waits for streams itself as well, which leaves
+            samples without what Python sees.
+    """
+
+    def item(folder: Path, seconds: float) -> tuple[Figures, str]:
+        need_gpu()
+        figures: dict[str, Any] = {}
+        for timed in ("0", "1"):
+            words = ("--compile", what, "--budget", "1")
+            variables = {"RANKSCOPE_PROBE_STREAM_WAITS": timed}
+            run = jobs.Run(kind, "healthy", 5.0, words=words, variables=variables)
+            with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
+                place = Path(memory)
+                failed = jobs.finish(run, place, seconds)
+                keep(place, folder)
+                if failed:
+                    return figures, failed
+                figures[timed], rows = jobs.compiled(place), jobs.records(place)
+        rows.to_csv(folder / "records.csv", index=False)
+        figures["sampled"] = int(rows["timing_source"].eq("sampled").sum())
+        if figures["0"] != figures["1"]:
+            return figures, "not the same is compiled"
+        return figures, "" if figures["sampled"] or what == "streams" else "nothing is sampled"
+
+    return item
 
 
 def judged_overhead(found: Any, spent: Figures) -> tuple[Figures, str]:
@@ -390,7 +402,8 @@ ITEMS: Mapping[str, Item] = {
         for fault in ("healthy", "device", "input", "hidden")
     },
     "agent": through_agent,
-    "compiling": compiling,
+    "compiled model": compiling("fsdp2", "model"),
+    "compiled streams": compiling("ddp", "streams"),
     "overhead": overhead,
     "flight recorder": flight_recorder,
     "explain nccl-log": explain_nccl,

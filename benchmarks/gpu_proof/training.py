@@ -237,7 +237,7 @@ def train(options: argparse.Namespace) -> dict[str, float]:
     burden = Burden(fault, workload)
     optimizer = torch.optim.SGD(workload.model.parameters(), lr=1e-4)
     ahead = Ahead(workload, options.seconds)
-    doubled = on_two_streams(torch) if options.compile else None
+    doubled = on_two_streams(torch) if options.compile == "streams" else None
     if options.compile:
         workload.model = torch.compile(workload.model)
     for number, rows in enumerate(loader(workload, fault, options.steps)):
@@ -295,7 +295,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("fault", choices=FAULTS)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--compile", choices=("model", "streams"))
     parser.add_argument("--linger", type=float, default=0.0)
     parser.add_argument("--width", type=int, default=WIDTH)
     parser.add_argument("--layers", type=int, default=LAYERS)

@@ -103,7 +103,7 @@ class Runs:
 
         Args:
             rows: in order of their start.
-            again: True for records of a step that their rank has done before, or of a later attempt.
+            again: True for records of steps that their rank has done before, or of a later attempt.
         """
         length, end = rows.duration, rows.end
         short = np.minimum(length, np.append(self._last_length, length[:-1]))

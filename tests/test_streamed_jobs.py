@@ -160,12 +160,16 @@ def test_a_short_job_is_judged_as_soon_as_by_a_look_at_all_records():
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RECORDED = sorted(
-    (*FIXTURES.glob("gloo_jobs/*.parquet"), *FIXTURES.glob("running_jobs/*_[1-9].parquet"))
+    (
+        *FIXTURES.glob("gloo_jobs/*.parquet"),
+        *FIXTURES.glob("nccl_jobs/*.parquet"),
+        *FIXTURES.glob("running_jobs/*_[1-9].parquet"),
+    )
 )
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_recorded_gloo_jobs_have_the_same_incidents_streamed(path):
+def test_recorded_jobs_have_the_same_incidents_streamed(path):
     table = pd.read_parquet(path)
     with np.errstate(all="ignore"):
         assert plain(streamed(table, 5.0)[-1]) == plain(windowed(table, 60.0)[-1])

@@ -1581,7 +1581,7 @@ class _StreamWaits(_DeviceWaits):
             del self.pending[0]
             times: Any = None
             if usable:
-                times = self.guard.guarded(self.times)(sample) if passed else None
+                times = self.read_sample(sample) if passed else None
                 if times is None:
                     why = _BROKEN if passed is None or passed else _TOO_LATE
                 elif times[_UNKNOWN] > _UNKNOWN_SHARE * times[_END]:
@@ -1592,6 +1592,18 @@ class _StreamWaits(_DeviceWaits):
             elif sample is not None:
                 self.give_back(sample)
             yield self.measured(step, times, why)
+
+    def read_sample(self, sample: Any) -> Any:
+        """Return the times of a sample that the device has passed; None if that fails.
+
+        It is a cost of the sample, whichever step the host is in.
+        """
+        began = time.perf_counter_ns()
+        times = self.guard.guarded(self.times)(sample)
+        spent = time.perf_counter_ns() - began
+        self.sample_ns += spent
+        self.added_ns += spent
+        return times
 
     def give_back(self, sample: Any) -> None:
         """Release the events of a sample for reuse."""

@@ -236,7 +236,7 @@ def _gpu(frame: StepFrame, rank: int, node: str) -> str:
 
 def _summary(template: Template, incident: Incident, culprits: Sequence[RankLocation]) -> str:
     known = incident.expected > 0
-    times = f"{incident.observed / incident.expected:.2f}x" if known else ""
+    times = _times(incident.observed / incident.expected) if known else ""
     sentence = template.sentence
     if not known:
         sentence = sentence.replace(" as its peers", "").replace(" as {before}", "")
@@ -250,6 +250,14 @@ def _summary(template: Template, incident: Incident, culprits: Sequence[RankLoca
         observed=duration(incident.observed),
         uneven=_uneven(incident),
     )
+
+
+MOST_TIMES = 100.0
+"""Beyond it, a ratio says only that the peers' time is next to nothing."""
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x" if ratio <= MOST_TIMES else f"more than {MOST_TIMES:.0f}x"
 
 
 def _who(culprits: Sequence[RankLocation]) -> str:

@@ -416,6 +416,25 @@ def test_time_in_which_a_full_queue_holds_the_host_up_is_not_the_probes(
     measured(tmp_path, rank)
 
 
+def test_reading_a_sample_is_a_cost_of_the_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = FakeRank(tmp_path, monkeypatch, every=4)
+    waits = rank.probe.backwards.device_waits
+    times, taken = waits.times, []
+
+    def slow(sample: object) -> object:
+        taken.append(sample)
+        rank.device.host(20.0)
+        return times(sample)
+
+    waits.times = slow
+    steps(rank, 14)
+    assert len(taken) == 3
+    assert waits.other_ns < 5 * MS
+    assert waits.sample_ns > 60 * MS
+
+
 @pytest.mark.parametrize(
     ("wanted", "backend", "replicated", "timed"),
     [

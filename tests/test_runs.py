@@ -78,3 +78,21 @@ def test_two_processes_of_one_rank_are_counted_alike():
     frame = frames.build("job", both)
     assert [(one.reason, one.count) for one in account.dropped] == [("contested", STEPS)]
     assert frame.dropped == account.dropped
+
+
+@pytest.mark.parametrize("ahead", [0.5, 2.0, 3.5, 6.0])
+def test_ranks_whose_hosts_are_steps_ahead_of_the_others_are_of_one_run(ahead):
+    """As with CUDA: hosts run ahead of their devices, and those that wait for a slow one most."""
+    rows = records(Job(ranks=4, steps=STEPS))
+    step = rows["step_seconds"].median()
+    rows["t_start_unix_seconds"] -= ahead * step * (rows["rank"] < 3)
+    assert [len(one) for one in steps_of_runs(rows)] == [STEPS]
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 6])
+def test_steps_that_ranks_count_anew_are_a_restart_whatever_their_number_is_then(ranks):
+    first, second = records(Job(ranks=4, steps=STEPS)), records(Job(ranks=ranks, steps=STEPS))
+    pause = first["t_start_unix_seconds"].max() - second["t_start_unix_seconds"].min() + 2.0
+    second["t_start_unix_seconds"] += pause
+    both = pd.concat([first, second])
+    assert [len(one) for one in steps_of_runs(both, ranks)][-1] == STEPS

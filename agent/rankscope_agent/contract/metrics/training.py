@@ -24,7 +24,8 @@ STEP_SECONDS = Metric(
 DATA_SECONDS = Metric(
     "rankscope_data_seconds_total",
     "counter",
-    "Time the rank was blocked waiting for input in finished steps.",
+    "Time the rank was blocked waiting for input in finished steps; on CUDA, in steps whose compute"
+    " is measured, only while the device stood still for it.",
     RANK,
 )
 COMPUTE_SECONDS = Metric(

@@ -241,7 +241,7 @@ def test_prometheus_is_asked_for_the_same_series(capsys):
 
 def test_a_name_that_would_count_as_a_job_is_refused(capsys):
     assert cli.main(["canary", "--job", "team/llm"]) == 1
-    assert "--job team/llm would be taken for a real job" in capsys.readouterr().err
+    assert "--job team/llm would count as a real job" in capsys.readouterr().err
 
 
 def test_why_a_watch_could_not_be_asked_reaches_the_terminal_without_its_escapes(

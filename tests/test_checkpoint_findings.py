@@ -42,7 +42,7 @@ def test_a_failed_write_says_what_would_be_lost_now():
 
 
 def test_a_failed_write_without_any_good_one_says_so():
-    assert said(FAILED)["checkpoint_failed"].summary.endswith(", and none was written so far")
+    assert said(FAILED)["checkpoint_failed"].summary.endswith(", and none has been written yet")
 
 
 def test_a_write_that_failed_and_was_made_up_for_is_over():

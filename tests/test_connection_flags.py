@@ -141,7 +141,7 @@ def test_an_empty_record_is_refused_and_the_flag_that_helps_fills_it(tmp_path, c
         given = ["record", "--agent", agent.url, "--since", "90000d"]
         assert cli.main([*given, str(file)]) == 1
         said = capsys.readouterr().err
-        assert "nothing is known of job t/j to be recorded" in said
+        assert "there is nothing to record about job t/j" in said
         assert "answers 401: give --token-file" in said
         assert not file.exists()
         assert cli.main([*given, "--token-file", str(token), str(file)]) == 0

@@ -496,7 +496,7 @@ def test_where_losses_ceased_to_be_numbers_is_listed_with_the_files_that_were_re
         series[f"rankscope_nonfinite_loss_shards{{{labels}}}"] = f"{files}x20"
     name = f'rankscope_nonfinite_loss_shard_name_checksum{{{rank.format(1)},position="1"}}'
     series[name] = "3735928559x20"
-    title = "Where losses ceased to be numbers"
+    title = "First losses that were infinite or NaN"
     ranks = ['{rank="0"}', '{rank="1"}', '{rank="2"}']
     gives(expression("checkpoints", title, 0), series, dict(zip(ranks, (41, 40, 41), strict=True)))
     gives(expression("checkpoints", title, 1), series, dict(zip(ranks, (2, 1, 0), strict=True)))

@@ -14,7 +14,7 @@ from job_reports import SLOW_EIGHT, frame, verdict_on
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo import stack
 
-AGAIN = "Try again when less else runs on this machine."
+AGAIN = "Try again when this machine is less busy."
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def test_the_stack_runs_alerts_and_leaves_nothing_behind(program):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | variables,
     )  # fmt: skip
     try:
-        said = lines_until(process, "Alerts wait for nothing")
+        said = lines_until(process, "Alerts fire without delay")
         with urllib.request.urlopen(f"http://{address(said, 'Grafana')}/api/health") as answer:
             grafana = json.load(answer)
         check_grafana(grafana, address(said, "Prometheus"))

@@ -81,7 +81,7 @@ def test_of_a_job_that_is_over_the_rank_that_ended_first_is_told_and_when_and_no
     said = job_summary.headline(report)
     assert said == (
         "The job is over: rank 1 (node n1) ended first, at 2025-10-09 08:58:00 UTC, 500.0 ms before"
-        " the others. Until then: no straggler: no rank holds the others up."
+        " the others. Until then: no straggler: no rank delays the others."
     )
     verdict = job_json.as_object(report)["verdict"]
     assert (verdict["summary"], verdict["class"], verdict["cause"]) == (said, None, None)

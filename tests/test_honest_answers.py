@@ -129,7 +129,7 @@ def test_one_of_two_agents_that_refuses_leaves_no_clean_bill(capsys):
         code, screen, said = diagnosed(capsys, "--agent", one.url, "--agent", two.url)
     assert code == 0, "half of the ranks were judged"
     assert f"{two.url}/api/v1/ranks answers 403" in screen
-    assert "No straggler: no rank holds the others up." not in screen
+    assert "No straggler: no rank delays the others." not in screen
     assert "not everything was seen" in said["verdict"]["summary"]
 
 
@@ -144,7 +144,7 @@ def test_a_whole_answer_is_a_clean_bill_still(capsys):
     with Agent() as one:
         code, screen, said = diagnosed(capsys, "--agent", one.url)
     assert code == 0
-    assert "No straggler: no rank holds the others up." in screen
+    assert "No straggler: no rank delays the others." in screen
     assert said["missing"] == []
 
 

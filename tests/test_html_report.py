@@ -146,7 +146,7 @@ def test_restarts_are_marked_where_the_run_changes():
 
 def test_a_healthy_job_is_called_healthy_and_has_no_culprit():
     page = html_report.write([report(frame(Job()))])
-    assert "No straggler: no rank holds the others up." in " ".join(Elements(page).text)
+    assert "No straggler: no rank delays the others." in " ".join(Elements(page).text)
     assert numbers(page)[0]["culprits"] == []
 
 
@@ -163,7 +163,7 @@ def test_a_job_without_step_records_still_has_its_ranks_and_its_incident():
     page = html_report.write([bare])
     said = " ".join(Elements(page).text)
     assert "No step records: nothing can be drawn." in said
-    assert "Unknown: no step times tell." in said
+    assert "Unknown: there are no step times." in said
     assert numbers(page)[0]["time"] is None
     assert len(numbers(page)[0]["ranks"]["rank"]) == 8
 

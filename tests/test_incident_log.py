@@ -300,7 +300,7 @@ def test_nothing_is_signed_with_an_empty_secret(tmp_path):
         until = time.monotonic() + PATIENCE_SECONDS
         while not said and time.monotonic() < until:
             time.sleep(0.01)
-        assert [text for text in said if "secret holds no secret to sign with" in text]
+        assert [text for text in said if "secret contains no secret to sign with" in text]
         assert receiver.bodies == []
         secret.write_text("open sesame")
         assert receiver.has(1)
@@ -373,7 +373,7 @@ def test_a_state_that_is_cut_in_half_is_replaced_by_the_one_before(tmp_path):
         (tmp_path / "state").write_bytes(whole[:length])
         kept = store.read()
         assert [part.value for part in kept.parts] == [{"number": 1}]
-        assert "the one before is used" in kept.problems[0]
+        assert "the previous one is used" in kept.problems[0]
     (tmp_path / "state").unlink()
     assert [part.value for part in store.read().parts] == [{"number": 1}]
 

@@ -119,7 +119,7 @@ class Clock:
     [
         (("--refresh", "1"), "--refresh takes 2 seconds or more"),
         (("--refresh", "nan"), "--refresh takes 2 seconds or more"),
-        (("--refresh", "5", "--json"), "leave --refresh out"),
+        (("--refresh", "5", "--json"), "leave out --refresh"),
         (("--since", "soon"), "--since takes an age"),
     ],
 )

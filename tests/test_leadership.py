@@ -338,5 +338,5 @@ def test_a_lease_takes_a_cluster_and_a_namespace(words):
     parser = argparse.ArgumentParser()
     watch_options.add_arguments(parser)
     options = parser.parse_args([*words, "--lease", "watch"])
-    with pytest.raises(watch_command.InputError, match="--lease goes with"):
+    with pytest.raises(watch_command.InputError, match="--lease needs"):
         watch_command.run(options)

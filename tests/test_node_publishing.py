@@ -257,7 +257,7 @@ def test_a_node_that_is_gone_is_forgotten(api, publisher, said):
 @pytest.mark.parametrize("words", [("--agent", "a:1"), ("--cluster", "--once")])
 def test_publishing_takes_a_cluster_and_a_watch_that_goes_on(words, capsys):
     assert cli.main(["watch", *words, "--publish-nodes"]) == 1
-    assert "--publish-nodes goes with --cluster" in capsys.readouterr().err
+    assert "--publish-nodes needs --cluster" in capsys.readouterr().err
 
 
 class Recorder(NodePublisher):

@@ -118,11 +118,11 @@ CASES: list[Case] = [
         [pod("a", "10.1.0.3"), changed({POD_STATUS: attached("10.1.0.4", mtu=1500)}, pod("b"))],
     ),
     ("secondary-interface", "fail", "rdma/hca: 1", [changed({NETWORKS: GONE})]),
-    ("secondary-interface", "fail", "network-status lacks it", [changed({STATUS: "[]"})]),
-    ("secondary-interface", "fail", "no JSON list", [changed({NETWORKS: "[{]"})]),
+    ("secondary-interface", "fail", "network-status does not list it", [changed({STATUS: "[]"})]),
+    ("secondary-interface", "fail", "not a JSON list", [changed({NETWORKS: "[{]"})]),
     ("secondary-interface", "undecided", "how many", [changed({"worker replicas": "n"})]),
     ("attachment-definition", "pass", "ml/rail-0", [JOB, NETWORK]),
-    ("attachment-definition", "fail", "no JSON", [JOB, changed({"spec config": "{"}, NETWORK)]),
+    ("attachment-definition", "fail", "not a JSON", [JOB, changed({"spec config": "{"}, NETWORK)]),
     (
         *("attachment-definition", "fail", "namespace other"),
         [JOB, changed({"metadata namespace": "other"}, NETWORK)],
@@ -156,7 +156,7 @@ CASES: list[Case] = [
         *("pod-addresses", "fail", "all 4 pods"),
         [changed({NETWORKS: '[{"name": "rail-0", "ips": ["10.1.0.3"]}]'})],
     ),
-    ("pod-addresses", "undecided", "no JSON list", [changed({NETWORKS: "[{]"})]),
+    ("pod-addresses", "undecided", "not a JSON list", [changed({NETWORKS: "[{]"})]),
     ("fabric-addresses", "pass", "rail-0: 10.1.0.0/16", [JOB, NETWORK]),
     (
         *("fabric-addresses", "pass", "rail-1: 10.1.128.0/17"),
@@ -171,7 +171,7 @@ CASES: list[Case] = [
     ("fabric-addresses", "fail", "rail-0: 10.0.0.0/15", [JOB, rail("rail-0", "10.0.0.0/15")]),
     ("fabric-addresses", "fail", "rail-0: 10.2.0.0/16", [JOB, rail("rail-0", "10.2.0.0/16")]),
     ("fabric-addresses", "undecided", "not among the manifests", [JOB]),
-    ("fabric-addresses", "undecided", "which is no address", [pod("a", "10.1.0")]),
+    ("fabric-addresses", "undecided", "which is not an address", [pod("a", "10.1.0")]),
     ("single-network", "pass", "rdma/hca", [JOB]),
     ("single-network", "pass", "net1", [changed(PLAIN_SOCKETS)]),
     ("single-network", "warn", "default interface", [changed({**PLAIN_SOCKETS, NETWORKS: GONE})]),
@@ -237,7 +237,7 @@ CASES: list[Case] = [
         [changed({"pod hostNetwork": True, "worker replicas": "n"})],
     ),
     ("sidecar", "pass", "no sidecar", [JOB]),
-    ("sidecar", "warn", "nothing keeps", [changed({"labels sidecar.istio.io/inject": GONE})]),
+    ("sidecar", "warn", "nothing excludes", [changed({"labels sidecar.istio.io/inject": GONE})]),
     ("sidecar", "fail", "istio", [changed({"labels sidecar.istio.io/inject": "true"})]),
     (
         *("sidecar", "undecided", "how many"),
@@ -278,7 +278,7 @@ CASES: list[Case] = [
     ("numa", "fail", "above limit", [changed({"main resources requests": {"cpu": 65}})]),
     ("nccl-variables", "pass", "known", [JOB]),
     ("nccl-variables", "warn", "no longer", [changed({"main +env": env(NCCL_LL_THRESHOLD=0)})]),
-    ("nccl-variables", "warn", "no NCCL", [changed({"main +env": env(NCCL_TURBO_MODE=1)})]),
+    ("nccl-variables", "warn", "no version", [changed({"main +env": env(NCCL_TURBO_MODE=1)})]),
     ("nccl-variables", "fail", "ignores", [changed({"main +env": env(NCCL_SOKET_IFNAME="x")})]),
     (
         *("nccl-variables", "undecided", "ConfigMap 'nccl'"),
@@ -289,7 +289,7 @@ CASES: list[Case] = [
     ("nccl-debug", "warn", "WARN", [changed({"main env": env(NCCL_DEBUG="warn")})]),
     ("nccl-debug", "warn", "SUBSYS", [changed({"main +env": env(NCCL_DEBUG_SUBSYS="GRAPH")})]),
     ("nccl-debug", "warn", "pod's log", [changed({"main +env": env(NCCL_DEBUG_FILE="/tmp/x")})]),
-    ("nccl-debug", "fail", "no level", [changed({"main env": env(NCCL_DEBUG="yes")})]),
+    ("nccl-debug", "fail", "not a level", [changed({"main env": env(NCCL_DEBUG="yes")})]),
     ("nccl-debug", "undecided", "secret", [changed({"main env": hidden("NCCL_DEBUG")})]),
     (
         "equal-environment",
@@ -324,7 +324,7 @@ CASES: list[Case] = [
             )
         ],
     ),
-    ("algorithm-tuning", "pass", "bound", [changed({"main +env": env(NCCL_ALGO="Ring")})]),
+    ("algorithm-tuning", "pass", "fixed", [changed({"main +env": env(NCCL_ALGO="Ring")})]),
     (
         *("algorithm-tuning", "warn", "NCCL_ALGO"),
         [changed({"main +env": env(NCCL_ALGO="Ring"), "pod affinity": GONE})],
@@ -357,7 +357,7 @@ CASES: list[Case] = [
     ("one-zone", "fail", "apart", [changed({"pod affinity": affinity(ZONE, "podAntiAffinity")})]),
     ("one-zone", "undecided", "how many", [changed({"worker replicas": "n"})]),
     (
-        *("few-racks", "pass", "where possible"),
+        *("few-racks", "pass", "if possible"),
         [changed({"pod affinity": GONE, "notes kueue.x-k8s.io/podset-preferred-topology": RACK})],
     ),
     ("few-racks", "warn", "nothing keeps", [changed({"pod affinity": affinity(ZONE)})]),
@@ -414,10 +414,10 @@ CASES: list[Case] = [
     ),
     ("checkpoint-volume", "undecided", "Claim", [JOB]),
     ("restart-budget", "pass", "5", [JOB]),
-    ("restart-budget", "warn", "without end", [changed({"spec runPolicy": GONE})]),
+    ("restart-budget", "warn", "unlimited", [changed({"spec runPolicy": GONE})]),
     ("restart-budget", "warn", "backoffLimit: 1", [changed({"spec runPolicy backoffLimit": 1})]),
     ("restart-budget", "fail", "backoffLimit: 0", [changed({"spec runPolicy backoffLimit": 0})]),
-    ("restart-budget", "undecided", "no number", [changed({"spec runPolicy backoffLimit": "x"})]),
+    ("restart-budget", "undecided", "is not a", [changed({"spec runPolicy backoffLimit": "x"})]),
     (
         *("elastic-bounds", "pass", "from 2 to 8"),
         [changed({"spec elasticPolicy": {"minReplicas": 2, "maxReplicas": 8}})],
@@ -446,13 +446,13 @@ CASES: list[Case] = [
     ("termination-grace", "warn", "150", [changed({"pod terminationGracePeriodSeconds": 150})]),
     ("termination-grace", "fail", "30", [changed({"pod terminationGracePeriodSeconds": GONE})]),
     (
-        *("termination-grace", "undecided", "no number"),
+        *("termination-grace", "undecided", "not a number"),
         [changed({"pod terminationGracePeriodSeconds": "x"})],
     ),
     ("gpu-count", "pass", "8, and 8 GPUs", [JOB]),
     ("gpu-count", "warn", "idle", [changed({"main command": ["torchrun", "x.py"]})]),
     ("gpu-count", "fail", "share", [changed({"limits nvidia.com/gpu": 4})]),
-    ("gpu-count", "undecided", "how many processes", [changed({"main command": ["./train.sh"]})]),
+    ("gpu-count", "undecided", "number of processes", [changed({"main command": ["./train.sh"]})]),
     (
         *("rendezvous-host", "pass", "llm-worker-3"),
         [changed({"main command": ["torchrun", "--rdzv-endpoint=llm-worker-3:29500"]})],

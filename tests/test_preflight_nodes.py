@@ -154,7 +154,7 @@ RUNNING = {"nccl-version"}
 CASES = [
     ("gpu-kind", first(r'model="NVIDIA H100', 'model="NVIDIA H200'), "fail", "node n2"),
     ("driver", first(r'driver="590', 'driver="580'), "warn", "580"),
-    ("driver", first(r'driver="590[^"]*"', 'driver=""'), "undecided", "not known on every node"),
+    ("driver", first(r'driver="590[^"]*"', 'driver=""'), "undecided", "unknown on some nodes"),
     ("gpu-state", gpu("gpu_lost", 1), "fail", "GPU 3 of node n2"),
     ("gpu-state", gpu("gpu_unresponsive", 1), "fail", "GPU 3 of node n2"),
     ("gpu-state", both(without("rankscope_gpu_lost"), without("rankscope_gpu_unresponsive")),
@@ -188,7 +188,7 @@ CASES = [
     ("peer-memory", way("dma_buf", 0), "pass", "nodes n0, n1, n2"),
     ("peer-memory", NEITHER, "fail", "neither nvidia_peermem nor DMA-BUF on node n2"),
     ("peer-memory", both(DMA_BUF_ALONE, first(r'rankscope_gpudirect\w+{way="dma_buf"} \S+\n', "")),
-     "undecided", "is not known"),
+     "undecided", "replaces it is unknown"),
     ("peer-memory", without("rankscope_gpudirect_rdma"), "undecided", "node n2"),
     ("firmware", first(r'firmware="28', 'firmware="27'), "warn", "node n2"),
     ("firmware", without("rankscope_rdma_device_info"), "undecided", "node n2"),
@@ -288,11 +288,11 @@ def test_a_node_without_an_agent_is_undecided_and_none_at_all_an_error(agents, c
     assert cli.main(given) == 3
     assert "no agent answers for node gone" in capsys.readouterr().out
     assert cli.main(command(agents, "--node", "gone")) == 1
-    assert "no agent is of node gone" in capsys.readouterr().err
+    assert "there is no agent for node gone" in capsys.readouterr().err
     assert cli.main(["preflight"]) == 1
-    assert "give manifests to check, a job of the cluster" in capsys.readouterr().err
+    assert "give manifests to check, a job in the cluster" in capsys.readouterr().err
     assert cli.main(["preflight", "job.yaml", "--node", "a"]) == 1
-    assert "--node is about agents" in capsys.readouterr().err
+    assert "--node needs agents" in capsys.readouterr().err
 
 
 def test_what_nodes_show_decides_checks_of_a_job_on_them(agents, tmp_path, capsys):

@@ -126,7 +126,7 @@ def test_each_fault_of_the_cluster_is_found(site, capsys):
     site.change(1, {"metadata annotations k8s.v1.cni.cncf.io/network-status": network_status(2)})
     assert verdict("pod-addresses")[0] == "fail"
     site.change(1, {"metadata annotations k8s.v1.cni.cncf.io/network-status": "[]"})
-    assert "network-status lacks it" in verdict("secondary-interface")[1]
+    assert "network-status does not list it" in verdict("secondary-interface")[1]
     del site.objects[PATHS["NetworkAttachmentDefinition"]]
     gone = "NetworkAttachmentDefinition ml/rail-0 does not exist"
     assert verdict("attachment-definition") == ("fail", gone)

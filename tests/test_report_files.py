@@ -70,7 +70,7 @@ def test_what_is_no_regular_file_stays_as_it_is(diagnose, tmp_path, kind):
     )()
     code, said = diagnose("--html", target)
     assert code == 1
-    assert f"{target} is not a regular file and stays as it is" in said.err
+    assert f"{target} is not a regular file and stays unchanged" in said.err
     assert secret.read_text() == "kept"
 
 

@@ -111,13 +111,13 @@ def test_each_shard_has_its_own_lease_and_state_whatever_their_number():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--shard=0"], "--shard goes with --total-shards"),
+        (["--shard=0"], "--shard needs --total-shards"),
         (["--total-shards=0"], "0/0 is not a shard"),
         (["--total-shards=-2"], "not a shard"),
         (["--total-shards=65"], "not a shard"),
         (["--total-shards=2", "--shard=2"], "2/2 is not a shard"),
         (["--total-shards=2", "--shard=x"], "invalid literal"),
-        (["--total-shards=2", "--shard=0", "--publish-nodes"], "--publish-nodes goes with one"),
+        (["--total-shards=2", "--shard=0", "--publish-nodes"], "--publish-nodes needs a single"),
     ],
 )
 def test_options_that_name_no_shard_are_refused(words, message):
@@ -126,7 +126,7 @@ def test_options_that_name_no_shard_are_refused(words, message):
 
 
 def test_a_pod_without_a_number_is_refused():
-    with pytest.raises(InputError, match="'watch-7f9c' ends with no number"):
+    with pytest.raises(InputError, match="'watch-7f9c' does not end with a number"):
         watch_shards.shard_of(options("--total-shards=2"), "watch-7f9c")
 
 

@@ -93,7 +93,7 @@ def test_the_table_names_the_suspect_and_where_it_parts_within_80_columns():
     assert text.startswith("Rank 5 stands elsewhere than most ranks")
     assert "train.py:88" in text
     assert "0-4, 6, 7" in text
-    assert "No stack is known of rank 8." in text
+    assert "There is no stack for rank 8." in text
     assert max(map(len, text.splitlines())) <= 80
     assert text.index("suspect") < text.index("0-4, 6, 7")
 
@@ -102,8 +102,8 @@ def test_the_table_names_the_suspect_and_where_it_parts_within_80_columns():
     ("stacks", "title"),
     [
         ({}, "No stack is known"),
-        ({0: WAITING, 1: WAITING}, "All ranks whose stacks are known stand in one place"),
-        ({0: WAITING, 1: LOADING}, "No place is that of most ranks"),
+        ({0: WAITING, 1: WAITING}, "All ranks with known stacks are in the same place"),
+        ({0: WAITING, 1: LOADING}, "Most ranks are in no common place"),
         ({0: WAITING, 1: WAITING, 2: WAITING, 3: (), 4: LOADING}, "Ranks 3, 4 stand elsewhere"),
     ],
 )

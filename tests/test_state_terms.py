@@ -178,7 +178,7 @@ def test_a_state_that_is_torn_falls_back_to_the_one_before(pair, report, share):
     api.map["data"]["state"] = state[: int(share * len(state))] or "\0"
     taken_over(server, two)
     assert two.look([report], 1060.0) == [], "the one before has the incident, too"
-    assert any("the one before is used" in said for said in two.said)
+    assert any("the previous one is used" in said for said in two.said)
 
 
 def test_a_torn_state_does_not_take_the_place_of_the_one_before(pair, report):

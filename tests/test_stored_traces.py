@@ -310,4 +310,4 @@ def test_a_cluster_that_cannot_be_used_is_one_sentence(
 
 def test_a_scheduler_without_verdicts_is_refused(traces, capsys):
     assert cli.main(["diagnose", "--trace", str(traces), "--scheduler", SCHEDULER]) == 1
-    assert "--scheduler goes with --verdicts" in capsys.readouterr().err
+    assert "--scheduler needs --verdicts" in capsys.readouterr().err

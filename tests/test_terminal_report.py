@@ -66,7 +66,7 @@ def test_it_says_who_why_since_when_what_it_costs_how_sure_and_what_to_do(slow):
         in said
     )
     assert "Not seen: no DCGM profiling counters on any node." in said
-    assert "Seen as well, harmless so far: mlx5_2 on node-00000 counts 3 symbol errors" in said
+    assert "Also seen, harmless so far: mlx5_2 on node-00000 counts 3 symbol errors" in said
 
 
 def test_the_evidence_of_all_layers_is_one_table(slow):
@@ -161,7 +161,7 @@ def test_colours_do_not_let_an_escape_of_a_name_through():
 
 def test_a_healthy_job_says_so(slow):
     said = text(report(frame(Job())))
-    assert "No straggler: no rank holds the others up. Confidence 1.00." in said
+    assert "No straggler: no rank delays the others. Confidence 1.00." in said
     assert "Evidence" not in said
 
 

@@ -65,7 +65,7 @@ def test_records_that_were_left_out_are_reported(tmp_path, capsys):
     [
         (["--agent", "127.0.0.1:1"], "--verdicts needs --trace"),
         (["--trace", "x", "--workers", "0"], "--workers takes a number of at least 1, not 0"),
-        (["--trace", "x", "--job", "a"], "leave --job out"),
+        (["--trace", "x", "--job", "a"], "leave out --job"),
     ],
 )
 def test_a_wrong_option_is_one_sentence(tmp_path, arguments, complaint, capsys):

@@ -107,8 +107,11 @@ def test_ends_are_counted_once_over_the_end_of_the_watch_and_an_outage(api, tmp_
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--cluster-jobs", "--once"), "--cluster-jobs follows jobs, and does not go with --once"),
-        (("--state-config-map=s",), "--state-config-map goes with --namespace"),
+        (
+            ("--cluster-jobs", "--once"),
+            "--cluster-jobs follows jobs and cannot be used with --once",
+        ),
+        (("--state-config-map=s",), "--state-config-map needs --namespace"),
         (("--state-config-map=s", "--namespace=n", "--state=f"), "without --state"),
     ],
 )

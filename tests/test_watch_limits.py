@@ -498,7 +498,7 @@ def test_requests_for_a_config_map_end_after_ten_seconds():
 
 
 @pytest.mark.parametrize(
-    ("status", "sentence"), [(409, "written by another watch"), (404, "create it, empty")]
+    ("status", "sentence"), [(409, "written by another watch"), (404, "create it empty")]
 )
 def test_a_config_map_that_cannot_be_written_is_explained(status, sentence):
     store = ConfigMapStore(Maps(status), "state", "rankscope")

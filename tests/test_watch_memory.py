@@ -157,7 +157,7 @@ def test_of_a_file_that_is_cut_short_what_is_whole_is_used_and_the_rest_said(
     (tmp_path / "state").write_bytes(document[: int(share * len(document))])
     watch = started(tmp_path / "state")
     assert names(watch) == ["a", "b", "c"][3 - len(names(watch)) :]
-    assert any("cut short" in one for one in watch.said)
+    assert any("truncated" in one for one in watch.said)
 
 
 CUT = b"rankscope watch st"
@@ -166,7 +166,7 @@ CUT = b"rankscope watch st"
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda _: b"", "does not begin as the state of a watch"),
+        (lambda _: b"", "does not begin like the state of a watch"),
         (lambda _: b"\x00" * 4096, "does not begin"),
         (lambda _: b"[" * 100_000, "does not begin"),
         (lambda whole: whole.replace(b'"version":1,', b'"version":2,', 1), "of version 2"),
@@ -193,7 +193,7 @@ def test_a_job_whose_state_makes_no_sense_costs_no_other(document, tmp_path):
     (tmp_path / "state").write_bytes(b"\n".join(lines))
     watch = started(tmp_path / "state")
     assert names(watch) == ["a", "b"]
-    assert any("job 'c' begins anew" in one for one in watch.said)
+    assert any("job 'c' starts again" in one for one in watch.said)
     assert any("1 of its lines" in one for one in watch.said)
 
 
@@ -221,7 +221,7 @@ def test_what_finds_no_room_is_left_out_the_longest_gone_first_and_said(document
     watch.exported, watch.followed = full.exported, full.followed
     watch.memory.end(watch.exported, watch.followed, changed=True)
     assert (tmp_path / "small").stat().st_size <= room
-    assert watch.said == ["what is known of 1 jobs is too much to be kept"]
+    assert watch.said == ["the state of 1 jobs is too large to be saved"]
     assert names(started(tmp_path / "small")) == ["b", "c"]
 
 
@@ -236,10 +236,10 @@ def test_a_file_that_cannot_be_written_is_said_once_and_ends_nothing(tmp_path):
     for now in (1.0, 2.0):
         watch.look([], now, changed=True)
     assert len(watch.said) == 1
-    assert "cannot be kept" in watch.said[0]
+    assert "cannot be saved" in watch.said[0]
     (tmp_path / "nowhere").mkdir()
     watch.look([], 3.0, changed=True)
-    assert watch.said[1:] == ["what is known of jobs can be kept again"]
+    assert watch.said[1:] == ["the state of jobs can be saved again"]
 
 
 def test_the_file_is_private_and_nobodys_link_is_followed(tmp_path):

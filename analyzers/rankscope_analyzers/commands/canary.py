@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     """
     job_id = options.job or f"{os.environ.get('POD_NAMESPACE') or 'local'}/{canary.NAME}"
     if not canary.is_canary(job_id):
-        raise InputError(f"--job {job_id} would be taken for a real job: use {canary.NAME}")
+        raise InputError(f"--job {job_id} would count as a real job: use {canary.NAME}")
     patience = age_seconds(options.patience, "--patience")
     entry = entry_of(options)
     if options.prometheus:

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.steps.job_records.SourceError: nothing can be read.
     """
     if options.file.exists() or options.file.is_symlink():
-        raise InputError(f"{options.file} exists: a capture is a new file")
+        raise InputError(f"{options.file} already exists: a capture needs a new file")
     targets = connection.chosen_targets(options)
     agents = targets.agents()
     reader = EvidenceReader(agents, options.job)
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if found is None:
         raise InputError(
             f"there is no job {options.job!r} in what was read, and no agent has kept anything"
-            " of it"
+            " about it"
         )
     _write(options.file, found, CaptureEvidence(parts, kept, objects))
     return 0
@@ -103,4 +103,4 @@ def _write(path: Path, found: CapturedDiagnosis, evidence: CaptureEvidence) -> N
     for line in evidence.not_read():
         sys.stdout.write(f"Not read: {shown(line)}\n")
     if left_out:
-        sys.stdout.write(f"Left out for its size: {', '.join(left_out[:8])}\n")
+        sys.stdout.write(f"Left out because of size: {', '.join(left_out[:8])}\n")

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         InputError: a tour is requested as JSON.
     """
     if options.tour and options.json:
-        raise InputError("--tour prints text alone: leave --json out, or choose one --fault")
+        raise InputError("--tour only prints text: leave out --json, or choose one --fault")
     console = open_console(no_color=options.no_color, stderr=options.json)
     if options.tour:
         demo_tour.run(options.rank, console)

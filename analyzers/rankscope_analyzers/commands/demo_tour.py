@@ -60,7 +60,7 @@ def _hot_gpu(console: Console, _rank: int) -> None:
 
 STOPS = (
     Stop(
-        "A healthy job: no rank holds the others up, and the verdict says so.",
+        "A healthy job: no rank delays the others, and the verdict says so.",
         partial(_job, "none"),
     ),
     Stop(
@@ -68,8 +68,8 @@ STOPS = (
         partial(_job, "slow-compute"),
     ),
     Stop("One rank waits for its input.", partial(_job, "slow-data")),
-    Stop("One rank never enters a collective, and no step ends any more.", _hang),
-    Stop("One GPU of a node is too hot. The node is simulated, so that this needs none.", _hot_gpu),
+    Stop("One rank never enters a collective, and no further step ends.", _hang),
+    Stop("One GPU of a node is too hot. The node is simulated, so no GPU is needed.", _hot_gpu),
 )
 
 

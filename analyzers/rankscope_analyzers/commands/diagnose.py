@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if options.verdicts:
         return _write(options)
     if options.scheduler:
-        raise InputError("--scheduler goes with --verdicts: it is about many traces")
+        raise InputError("--scheduler needs --verdicts: it is for many traces")
     report_files.check(options)
     gathered, now = _gathered(options)
     if options.save:
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     ErrorLog(print_remark).note([*gathered.errors, *(one for job in reports for one in job.errors)])
     if not reports:
         wanted = f"there is no job {options.job!r} in what was read"
-        none = "there is no job in what was read; rankscope doctor says what agents do not see"
+        none = "there is no job in what was read; rankscope doctor shows what agents do not see"
         refused = "".join(f"; {sentence}" for sentence in gathered.evidence.missing)
         raise InputError((wanted if options.job else none) + refused)
     report_files.write(options, reports)
@@ -89,13 +89,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace) -> int:
     if not options.trace:
-        raise InputError("--verdicts needs --trace: it is about whole traces, not running jobs")
+        raise InputError("--verdicts needs --trace: it judges whole traces, not running jobs")
     if options.job:
-        raise InputError("--verdicts is about all jobs of --trace: leave --job out")
+        raise InputError("--verdicts covers all jobs of --trace: leave out --job")
     if options.save or _saved(options):
-        raise InputError("--verdicts is about whole traces: leave --save and what it wrote out")
+        raise InputError("--verdicts takes whole traces: leave out --save and its directories")
     if options.html or options.markdown:
-        raise InputError("--verdicts writes no report: leave --html and --markdown out")
+        raise InputError("--verdicts writes no report: leave out --html and --markdown")
     console = open_console(no_color=options.no_color, stderr=True)
     return verdict_file.run(
         options.trace, options.verdicts, options.workers, console, options.scheduler
@@ -133,7 +133,7 @@ def _gathered(options: argparse.Namespace) -> tuple[Gathered, float]:
             return saved.read(Path(name) / contents.DIAGNOSIS)
     for directory in _saved(options):
         if len(options.trace) > 1:
-            raise InputError("--trace reads a directory that --save wrote by itself")
+            raise InputError("--trace reads a directory that --save wrote only on its own")
         return saved.read(directory)
     return _read(options), time.time()
 

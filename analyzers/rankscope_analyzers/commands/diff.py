@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     console = open_console(no_color=options.no_color)
     console.print(_headline(before, after, ratio), markup=False)
     if not found:
-        console.print("Images, command, versions, variables and places are the same.")
+        console.print("Images, command, versions, variables and placement are the same.")
         return 0
     table = Table(box=None)
     for name in ("what", "name", str(options.before), str(options.after)):

@@ -125,7 +125,7 @@ def _show(
         console.print("No GPU had work.")
     if gpus.empty and not absent:
         return
-    title = "GPUs that are not there, and GPUs under load" if absent else "GPUs under load"
+    title = "Unavailable GPUs, and GPUs under load" if absent else "GPUs under load"
     table = Table(box=None, title=title, title_justify="left")
     for name in ("node", "GPU", "busy", "SM clock", "power", "limit", "core"):
         table.add_column(name, justify="left" if name == "node" else "right")

@@ -52,11 +52,11 @@ def run(options: argparse.Namespace) -> int:
     if options.refresh is not None and not options.refresh >= LEAST_SECONDS:
         raise InputError(f"--refresh takes {LEAST_SECONDS:g} seconds or more")
     if options.refresh is not None and options.json:
-        raise InputError("--json is one object: leave --refresh out")
+        raise InputError("--json prints one object: leave out --refresh")
     earlier, errors = gather.EarlierPolls(COMPARISON_SECONDS), ErrorLog(print_remark)
     jobs, missing = _jobs(options, earlier, errors)
     if not jobs and options.refresh is None:
-        none = "there is no job in what was read; rankscope doctor says what agents do not see"
+        none = "there is no job in what was read; rankscope doctor shows what agents do not see"
         raise InputError("; ".join((none, *missing)))
     # As in `diagnose`: a missing answer must not be mistaken for an answer.
     code = 1 if missing and all(job.state == job_table.UNKNOWN for job in jobs) else 0

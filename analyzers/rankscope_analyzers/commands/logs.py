@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     if bool(options.job) == bool(options.paths):
         raise InputError("give the JOB of a cluster, or files with --from PATH")
     if options.json and not options.errors:
-        raise InputError("--json takes --errors: merged logs have no end")
+        raise InputError("--json needs --errors: merged logs have no end")
     with _opened(options) as logs:
         if options.errors:
             return _errors(logs, as_json=options.json)

@@ -54,11 +54,11 @@ def run(options: argparse.Namespace) -> int:
     """
     if not (_of_nodes(options) or options.manifests or options.job or options.this_pod):
         raise InputError(
-            "give manifests to check, a job of the cluster by --job, agents of the nodes by"
+            "give manifests to check, a job in the cluster by --job, agents of the nodes by"
             " --agent or --cluster, or --this-node or --this-pod"
         )
     if options.node and not _of_nodes(options):
-        raise InputError("--node is about agents: give them by --agent or --cluster")
+        raise InputError("--node needs agents: give --agent or --cluster")
     answer = _answer(options)
     if options.junit:
         write_text(Path(options.junit), report.junit(answer.checked, strict=options.strict))
@@ -158,7 +158,7 @@ def _pool(options: argparse.Namespace, of_jobs: Collection[str]) -> pool.Pool:
     wanted = [page for page in pages if not named_nodes or page.node in named_nodes]
     absent = sorted(named_nodes - {page.node for page in wanted})
     if not wanted:
-        raise InputError(f"no agent is of {named(absent, 'node')}")
+        raise InputError(f"there is no agent for {named(absent, 'node')}")
     missing = [f"no agent answers for {named(absent, 'node')}"] if absent else []
     now = time.time()
     return pool.Pool(

@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
         )
     facts_of_ranks = list(run_facts.facts(found.poll, chosen[0].job_id)) if found.poll else []
     if not facts_of_ranks and chosen[0].verdict is None:
-        why = "; ".join(chosen[0].unobserved) or "agents do not say anything of its ranks"
-        raise InputError(f"nothing is known of job {chosen[0].job_id} to be recorded: {why}")
+        why = "; ".join(chosen[0].unobserved) or "agents report nothing about its ranks"
+        raise InputError(f"there is nothing to record about job {chosen[0].job_id}: {why}")
     text = finite_json.text(record(chosen[0], facts_of_ranks), indent=1) + "\n"
     if str(options.file) == "-":
         sys.stdout.write(text)

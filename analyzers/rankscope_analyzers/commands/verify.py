@@ -94,7 +94,7 @@ def _verified(options: argparse.Namespace, logs: Logs, deadline: float) -> Verif
         if time.monotonic() >= deadline:
             if one is None:
                 none = f"there is no job {options.job!r} in what was read"
-                raise InputError(f"{none}; rankscope doctor says what agents do not see")
+                raise InputError(f"{none}; rankscope doctor shows what agents do not see")
             return one
         time.sleep(PAUSE_SECONDS)
 

@@ -63,7 +63,7 @@ def api(options: argparse.Namespace) -> Api | None:
     if not (options.cluster_jobs or options.state_config_map):
         return None
     if options.cluster_jobs and options.once:
-        raise InputError("--cluster-jobs follows jobs, and does not go with --once")
+        raise InputError("--cluster-jobs follows jobs and cannot be used with --once")
     return KubernetesApi(connection.cluster_access(options))
 
 
@@ -89,7 +89,7 @@ def store(options: argparse.Namespace, found: Api | None, leadership: Leadership
     if options.state_config_map is None or found is None:
         return FileStore(options.state) if options.state else None
     if options.state or not options.namespace:
-        raise InputError("--state-config-map goes with --namespace, and without --state")
+        raise InputError("--state-config-map needs --namespace and cannot be used with --state")
     own = _config_map(options, found, leadership)
     if options.total_shards is None:
         return own
@@ -138,10 +138,10 @@ def announcer(options: argparse.Namespace, say: Say) -> Announcer:
         InputError: options exclude each other.
     """
     if options.webhook_secret_file and not options.webhook_url:
-        raise InputError("--webhook-secret-file goes with --webhook-url")
+        raise InputError("--webhook-secret-file needs --webhook-url")
     if options.incident_log is None:
         if options.webhook_url:
-            raise InputError("--webhook-url goes with --incident-log, which it posts")
+            raise InputError("--webhook-url needs --incident-log, which it posts")
         return Announcer(say)
     log = IncidentLog(options.incident_log)
     if not options.webhook_url:
@@ -161,7 +161,7 @@ def publisher(options: argparse.Namespace, say: Say) -> NodePublisher | None:
     if not options.publish_nodes:
         return None
     if not options.cluster or options.once:
-        raise InputError("--publish-nodes goes with --cluster, and not with --once")
+        raise InputError("--publish-nodes needs --cluster and cannot be used with --once")
     return NodePublisher(ClusterNodes(), say)
 
 
@@ -205,7 +205,7 @@ def leadership(options: argparse.Namespace, say: Say) -> Leadership:
     if options.lease is None:
         return SingleInstance()
     if not (options.cluster and options.namespace) or options.once:
-        raise InputError("--lease goes with --cluster and --namespace, where the lease is to be")
+        raise InputError("--lease needs --cluster and --namespace, in which the lease is")
     if connection.cluster_access(options).chosen:
         raise InputError("--lease takes the kubeconfig's current context, not another one")
     lease = watch_shards.own_name(options.lease, options, watch_shards.shard_of(options))

@@ -27,7 +27,7 @@ def shard_of(options: argparse.Namespace, hostname: str | None = None) -> Shard:
     """
     if options.total_shards is None:
         if options.shard != AUTO:
-            raise InputError("--shard goes with --total-shards")
+            raise InputError("--shard needs --total-shards")
         return WHOLE
     total = options.total_shards
     name = socket.gethostname() if hostname is None else hostname
@@ -39,7 +39,7 @@ def shard_of(options: argparse.Namespace, hostname: str | None = None) -> Shard:
         raise InputError(f"--shard {options.shard} --total-shards {total}: {error}") from None
     if total > 1 and options.publish_nodes:
         raise InputError(
-            "--publish-nodes goes with one shard: a node's conditions are those of all its jobs"
+            "--publish-nodes needs a single shard: a node's conditions cover all its jobs"
         )
     return shard
 
@@ -52,5 +52,8 @@ def own_name(name: str, options: argparse.Namespace, shard: Shard) -> str:
 def _ordinal(hostname: str) -> int:
     found = _ORDINAL.search(hostname)
     if found is None:
-        raise ValueError(f"the name {hostname[:80]!a} ends with no number, as a StatefulSet's pod")
+        raise ValueError(
+            f"the name {hostname[:80]!a} does not end with a number, as that of a StatefulSet's"
+            " pod does"
+        )
     return int(found[1])

@@ -225,7 +225,7 @@ class StreamingCycle:
             found = fleet.look(now, NEWCOMER_SECONDS if reading else PUNCTUAL_SECONDS)
         except CredentialsError as error:
             if str(error) != self._problem:
-                self._say(f"no steps can be asked for: {error}")
+                self._say(f"steps cannot be fetched: {error}")
             self._problem = str(error)
             return ()
         self._problem = ""

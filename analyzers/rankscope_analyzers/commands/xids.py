@@ -104,8 +104,8 @@ def _object(one: XidIncident) -> dict[str, Any]:
 def _unobserved(log: ErrorLog) -> Iterator[str]:
     if log.gpu_hours is None:
         yield (
-            "how many GPU-hours were watched is not known (Prometheus knows it of nodes whose"
-            " kernel log is read), so there are no rates"
+            "GPU-hours are unknown (Prometheus has them for nodes whose kernel log is read),"
+            " so there are no rates"
         )
 
 
@@ -122,7 +122,7 @@ def _show(
         console.print(f"  {_when(one)}. First action: {ACTION_TEXTS[one.action]}.")
         console.print(f"  See {runbooks.path(one.finding.runbook)}.")
     if not findings:
-        console.print("No GPU reported an error that asks for something.")
+        console.print("No GPU reported an error that requires an action.")
     for sentence in (*_unobserved(log), *silent):
         console.print(f"Not seen: {_text(sentence)}.")
     if log.gpu_hours is not None:

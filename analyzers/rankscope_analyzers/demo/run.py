@@ -83,7 +83,7 @@ def run(fault: str, rank: int, console: Console) -> Outcome:
     injected = rank if FAULTS[fault] else None
     who = f"{fault} on rank {injected}" if injected is not None else "no fault"
     console.print(f"Training on this machine: {RANKS} gloo ranks, {STEPS} steps, {who}.")
-    console.print("Nothing is downloaded; all it listens on is loopback.")
+    console.print("Nothing is downloaded; it only listens on loopback.")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankscope-demo-")))
         url = stack.enter_context(agent(folder))
@@ -135,8 +135,8 @@ def show(console: Console, outcome: Outcome) -> None:
         console.print(f"Largest step time says: rank {naive}, {right}")
     if outcome.rank is not None and outcome.rank not in ranks:
         console.print(
-            "The fault is a fraction of a second in each step: where the ranks wait for a CPU most"
-            " of the time, it is not seen. Try again when less else runs on this machine."
+            "The fault is a fraction of a second in each step: if the ranks wait for a CPU"
+            " most of the time, it cannot be seen. Try again when this machine is less busy."
         )
 
 

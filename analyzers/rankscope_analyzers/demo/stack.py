@@ -153,7 +153,7 @@ def _say(
         where = generated / "dashboards"
         console.print(f"Grafana is not installed; its dashboards are in\n  {where}", soft_wrap=True)
     until = "Ctrl-C stops it." if seconds is None else f"It stops after {seconds:.0f} s."
-    console.print(f"Alerts wait for nothing here. {until}")
+    console.print(f"Alerts fire without delay here. {until}")
 
 
 def _follow(

@@ -87,7 +87,7 @@ def _failed(observed: Observed, job: JobView) -> Iterator[Finding]:
 def _at_stake(observed: Observed, job: JobView, good: Mapping[int, Series]) -> str:
     """Describe what a failure of the job would cost now."""
     if not good:
-        return "and none was written so far"
+        return "and none has been written yet"
     newest = max(good.values(), key=lambda series: series.last)
     ago = f"the last good one is {age(float(newest.times[-1]) - newest.last)} old"
     saved = by_rank(observed, reported.CHECKPOINT_STEP, job.job_id)

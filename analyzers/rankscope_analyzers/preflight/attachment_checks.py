@@ -38,7 +38,7 @@ def networks(job: Job) -> Sequence[Network]:
     if not found:
         for role in job.ranks:
             role.complete()
-        raise NotApplicableError("no secondary network is asked for")
+        raise NotApplicableError("no secondary network is requested")
     return [Network(where, one.name, one.interface) for (where, _), one in found.items()]
 
 
@@ -52,7 +52,7 @@ def attachment_definition(job: Job) -> Outcome:
             missing.append(one)
         elif not configuration(definition):
             return failed(
-                f"spec.config of {one.namespace}/{one.name} is no JSON object",
+                f"spec.config of {one.namespace}/{one.name} is not a JSON object",
                 "a CNI configuration as JSON",
                 "correct spec.config",
             )
@@ -62,7 +62,7 @@ def attachment_definition(job: Job) -> Outcome:
             return failed(
                 f"{one.name} is defined in namespace {elsewhere[0]}, not in {one.namespace}",
                 f"a {KIND} in the namespace that the pods name",
-                f"ask for {elsewhere[0]}/{one.name}, or define it in {one.namespace} too",
+                f"request {elsewhere[0]}/{one.name}, or define it in {one.namespace} too",
             )
         if job.cluster.lacks(KIND, one.namespace, one.name):
             return failed(
@@ -137,19 +137,19 @@ def address_ranges(job: Job) -> Outcome:
                 return failed(
                     f"{one} and {other} both assign addresses of {mine}",
                     "ranges that do not overlap",
-                    "give each rail a subnet of its own, or traffic leaves by the wrong one",
+                    "give each rail its own subnet; otherwise traffic leaves by the wrong one",
                 )
     for name, (allocator, ranges) in known.items():
         if allocator == "host-local" and ranges:
             return _host_local(job, name, ranges[0])
     if not any(ranges for _, ranges in known.values()):
-        raise UndecidedError("no network says which addresses it hands out")
+        raise UndecidedError("no network specifies the addresses that it hands out")
     return passed("; ".join(f"{name}: {allocator}" for name, (allocator, _) in known.items()))
 
 
 def _host_local(job: Job, name: str, range_: Range) -> Outcome:
-    seen = f"{name} hands out {range_} by host-local, which knows the addresses of one node alone"
-    remedy = "use whereabouts, DHCP or a range of its own for each node"
+    seen = f"{name} hands out {range_} by host-local, which only knows the addresses of one node"
+    remedy = "use whereabouts, DHCP or a separate range for each node"
     if job.several:
         return failed(
             f"{seen}: pods on two nodes get the same", "one allocator for all nodes", remedy
@@ -165,8 +165,8 @@ def pod_addresses(job: Job) -> Outcome:
             if address in given:
                 return failed(
                     f"{given[address]} and {role.name} both have {address}",
-                    "an address of its own for each pod",
-                    "let an allocator that knows all nodes assign addresses",
+                    "a separate address for each pod",
+                    "use an allocator that covers all nodes",
                 )
             given[address] = role.name
             outside = _outside(job, name, address)
@@ -178,13 +178,13 @@ def pod_addresses(job: Job) -> Outcome:
                 )
         if given and role.replicas not in {1, None} and attached(role) is None:
             return failed(
-                f"all {role.replicas} pods of {role.name} ask for {next(iter(given))}",
-                "an address of its own for each pod",
+                f"all {role.replicas} pods of {role.name} request {next(iter(given))}",
+                "a separate address for each pod",
                 "remove ips from the template's annotation",
             )
     if not given:
         networks(job)
-        raise NotApplicableError("no pod has or asks for a certain address")
+        raise NotApplicableError("no pod has or requests a specific address")
     return passed(f"{len(given)} addresses, each once")
 
 

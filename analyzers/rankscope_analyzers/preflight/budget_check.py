@@ -61,13 +61,15 @@ def fabric_budget(job: Job) -> Outcome:
     """Check that the fabric carries what a step exchanges within the target step time."""
     target = target_of(job, job.settings.target)
     if target.parameters is None or target.step_seconds is None:
-        raise NotApplicableError("no size of the model and target step time are given")
+        raise NotApplicableError("model size and target step time are not given")
     job.need_several()
     if target.layout not in EXCHANGES:
         why = f"what layout {target.layout!r} exchanges" if target.layout else "the model's layout"
         raise UndecidedError(f"{why} is not known; of {' and '.join(EXCHANGES)} it is")
     if target.node_gbits is None:
-        raise UndecidedError("the rate of a node's rails is not known: --node-gbits, or --cluster")
+        raise UndecidedError(
+            "the rate of a node's rails is unknown: give --node-gbits or --cluster"
+        )
     return _judged(job, target, target.parameters, target.step_seconds)
 
 

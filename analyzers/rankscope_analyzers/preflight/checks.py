@@ -54,7 +54,9 @@ CHECKS: Sequence[Check[Job]] = (
         "attachment-definition", "The network is defined", attachment_checks.attachment_definition
     ),
     Check(
-        "attachment-master", "Nodes have the masters of networks", master_check.attachment_master
+        "attachment-master",
+        "Nodes have the parent interfaces of networks",
+        master_check.attachment_master,
     ),
     Check(
         "address-ranges",
@@ -62,8 +64,10 @@ CHECKS: Sequence[Check[Job]] = (
         attachment_checks.address_ranges,
     ),
     Check("pod-addresses", "No two pods share an address", attachment_checks.pod_addresses),
-    Check("fabric-addresses", "A network is of the fabric", configured_checks.fabric_addresses),
-    Check("single-network", "Gradients have a network of their own", network_checks.single_network),
+    Check(
+        "fabric-addresses", "A network belongs to the fabric", configured_checks.fabric_addresses
+    ),
+    Check("single-network", "Gradients have their own network", network_checks.single_network),
     Check("socket-interface", "NCCL_SOCKET_IFNAME fits", network_checks.socket_interface),
     Check("rdma-transport", "RDMA is not switched off", network_checks.rdma_transport),
     Check("rdma-devices", "RDMA devices are usable", network_checks.rdma_devices),
@@ -72,12 +76,16 @@ CHECKS: Sequence[Check[Job]] = (
     Check("host-network-dns", "Names resolve with hostNetwork", network_checks.host_network_dns),
     Check("sidecar", "No service mesh between ranks", placement_checks.sidecar),
     Check("shared-memory", "Shared memory is large enough", memory_checks.shared_memory),
-    Check("locked-memory", "Memory may be locked", memory_checks.locked_memory),
+    Check("locked-memory", "Memory can be locked", memory_checks.locked_memory),
     Check("numa", "CPUs and memory can be pinned", memory_checks.numa),
     Check("nccl-variables", "NCCL knows the variables", variable_checks.nccl_variables),
     Check("nccl-debug", "NCCL logs its transports", variable_checks.nccl_debug),
-    Check("equal-environment", "All ranks have one environment", variable_checks.equal_environment),
-    Check("mpi-environment", "mpirun hands variables on", variable_checks.mpi_environment),
+    Check(
+        "equal-environment",
+        "All ranks have the same environment",
+        variable_checks.equal_environment,
+    ),
+    Check("mpi-environment", "mpirun passes variables on", variable_checks.mpi_environment),
     Check("algorithm-tuning", "Topology comes before tuning", variable_checks.algorithm_first),
     Check("progress-visible", "Running is not taken for healthy", variable_checks.hang_detection),
     Check("one-zone", "Ranks stay in one zone", placement_checks.zone),
@@ -96,23 +104,23 @@ CHECKS: Sequence[Check[Job]] = (
 POOL_CHECKS: Sequence[Check[Pool]] = (
     Check("agents", "Every agent answers", pool_checks.agents),
     Check("gpu-kind", "All nodes have the same GPUs", pool_checks.gpu_kind),
-    Check("driver", "All nodes have one driver", pool_checks.driver),
+    Check("driver", "All nodes have the same driver", pool_checks.driver),
     Check("gpu-state", "Every GPU answers", pool_checks.gpu_state),
-    Check("memory-rows", "No memory waits for a repair", pool_checks.memory_rows),
-    Check("memory-errors", "Memory holds what is written", pool_checks.memory_errors),
-    Check("xids", "No GPU erred lately", pool_checks.xids),
-    Check("pcie", "PCI links are whole", pool_checks.pcie),
+    Check("memory-rows", "No memory is waiting for repair", pool_checks.memory_rows),
+    Check("memory-errors", "Memory has no uncorrected errors", pool_checks.memory_errors),
+    Check("xids", "No recent GPU errors", pool_checks.xids),
+    Check("pcie", "PCI links have full width and speed", pool_checks.pcie),
     Check("rdma-ports", "RDMA ports are up", pool_checks.rdma_ports),
-    Check("port-rate", "RDMA ports have one rate", pool_checks.port_rate),
-    Check("peer-memory", "Adapters reach GPUs' memory", pool_checks.peer_memory),
-    Check("firmware", "Adapters have one firmware", pool_checks.firmware),
+    Check("port-rate", "RDMA ports have the same rate", pool_checks.port_rate),
+    Check("peer-memory", "Adapters can access GPU memory", pool_checks.peer_memory),
+    Check("firmware", "Adapters have the same firmware", pool_checks.firmware),
     Check("nccl-version", "A job has one NCCL", nccl_pool_check.nccl_version),
     Check("clocks", "Clocks are kept", pool_checks.clocks),
 )
 
 POD_CHECKS: Sequence[Check[Surroundings]] = (
     Check("pod-shared-memory", "Shared memory is large enough", pod_checks.shared_memory),
-    Check("pod-locked-memory", "Memory may be locked", pod_checks.locked_memory),
+    Check("pod-locked-memory", "Memory can be locked", pod_checks.locked_memory),
     Check("pod-interfaces", "NCCL_SOCKET_IFNAME fits", pod_checks.interfaces),
     Check("pod-rdma", "RDMA devices can be opened", pod_checks.rdma),
     Check("pod-gpus", "One process for each GPU", pod_checks.gpu_count),

@@ -23,10 +23,10 @@ def fabric_addresses(job: Job) -> Outcome:
     """Check that a network of the job is one of the cluster's fabric, by its addresses."""
     fabric = [ipaddress.ip_network(one) for one in _configured(job).fabric]
     if not fabric:
-        raise NotApplicableError("rankscope.yaml names no ranges of the fabric")
+        raise NotApplicableError("rankscope.yaml has no fabric ranges")
     seen = list(dict.fromkeys(_given(job)))
     if not seen:
-        raise UndecidedError("no network or pod says which addresses it has")
+        raise UndecidedError("no network or pod shows its addresses")
     inside = [shown for shown, range_ in seen if _is_part(range_, fabric)]
     if inside:
         return passed(", ".join(inside))
@@ -54,7 +54,7 @@ def _network(address: str) -> Range:
     try:
         return ipaddress.ip_network(address)
     except ValueError:
-        raise UndecidedError(f"a pod has {address!r}, which is no address") from None
+        raise UndecidedError(f"a pod has {address!r}, which is not an address") from None
 
 
 def _is_part(range_: Range, fabric: Sequence[Range]) -> bool:

@@ -32,25 +32,25 @@ def restart_budget(job: Job) -> Outcome:
     if job.missing:
         raise UndecidedError(job.missing)
     if job.kind not in LIMITS:
-        raise NotApplicableError(f"{job.kind} has no number of restarts")
+        raise NotApplicableError(f"{job.kind} has no limit on restarts")
     path, default = LIMITS[job.kind]
     given = mapping(job.body, *path[:-1]).get(path[-1])
     limit = default if given is None else number(given)
     name = ".".join(path)
     expected, remedy = f"{ENOUGH} restarts at least", f"set {name} to {ENOUGH} or more"
     if given is not None and limit is None:
-        raise UndecidedError(f"{name} is no number")
+        raise UndecidedError(f"{name} is not a number")
     elastic = number(mapping(job.body, "spec", "elasticPolicy").get("maxRestarts"))
     if given is None and elastic is not None:
         name, limit = "spec.elasticPolicy.maxRestarts", elastic
     if limit is None:
-        return warned(f"{name} is not set: restarts without end", expected, remedy)
+        return warned(f"{name} is not set: unlimited restarts", expected, remedy)
     seen = f"{name}: {limit}" + (" by default" if given is None and elastic is None else "")
     used = _used(job)
     left = limit - used
     if used:
         seen += f", of which {used} {'is' if used == 1 else 'are'} used"
-        remedy += "; find out first what ended the job"
+        remedy += "; first find out what ended the job"
     if left >= ENOUGH:
         return passed(seen)
     return (warned if left > 0 else failed)(seen, expected, remedy)
@@ -132,13 +132,13 @@ DEFAULT_GRACE = 30  # default of a pod, in seconds
 def _termination_grace(job: Job, role: Role) -> Outcome:
     measured = job.settings.checkpoint_seconds
     if measured is None:
-        raise NotApplicableError("no checkpoint's time is given: --checkpoint-seconds")
+        raise NotApplicableError("the duration of a checkpoint is not given: --checkpoint-seconds")
     given = role.spec.get("terminationGracePeriodSeconds")
     if given is None:
         role.complete()
     grace = DEFAULT_GRACE if given is None else number(given)
     if grace is None:
-        raise UndecidedError("terminationGracePeriodSeconds is no number")
+        raise UndecidedError("terminationGracePeriodSeconds is not a number")
     needed = round(measured * 1.5)
     seen = f"terminationGracePeriodSeconds: {grace}, and a checkpoint takes {measured:g} s"
     expected = f"{needed} s or more, half as long again as a checkpoint"

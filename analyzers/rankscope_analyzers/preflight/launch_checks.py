@@ -50,7 +50,7 @@ def _by_variable(job: Job, role: Role) -> tuple[str, str]:
         return given, "PET_NPROC_PER_NODE"
     if role.gpus == 1 or "torchrun" in role.command:
         return "1", "processes by default"
-    raise UndecidedError("nothing says how many processes a pod starts")
+    raise UndecidedError("the number of processes per pod is unknown")
 
 
 def _processes(job: Job, role: Role) -> tuple[str | None, str]:
@@ -83,7 +83,7 @@ def _rendezvous_host(job: Job, role: Role) -> Outcome:
     short = host.split(".")[0]
     if host in {"localhost", "127.0.0.1", "::1"}:
         return failed(
-            f"{endpoint}, and the job has {job.pods} pods: each waits for itself alone",
+            f"{endpoint}, and the job has {job.pods} pods: each waits only for itself",
             "the address of one pod",
             "name the pod of rank 0 or its service",
         )
@@ -98,7 +98,7 @@ def _rendezvous_host(job: Job, role: Role) -> Outcome:
             "one of " + ", ".join(sorted(_hosts(job))[:4]),
             "name the pod of rank 0 or its service",
         )
-    raise UndecidedError(f"whether {host} exists is not in the manifests")
+    raise UndecidedError(f"the manifests do not show whether {host} exists")
 
 
 def _hosts(job: Job) -> set[str]:

@@ -75,7 +75,7 @@ def _on_all(nodes: Mapping[str, Mapping[str, NodeInterface]], network: str, mast
             f"network {network} hangs on {master}, which {named(lacking, 'node')} {_does(lacking)}"
             " not have",
             expected,
-            "name the interface alike on all nodes, or keep the job off these",
+            "give the interface the same name on all nodes, or keep the job off these nodes",
         )
     down = sorted(node for node, found in nodes.items() if found[master].up is False)
     if down:
@@ -91,7 +91,7 @@ def _on_all(nodes: Mapping[str, Mapping[str, NodeInterface]], network: str, mast
         return warned(
             f"the MTU of {master} is {usual} on most nodes, and another on {named(odd, 'node')}",
             "one MTU on all nodes",
-            "set it alike: large packets do not arrive where it is smaller",
+            "set the same MTU everywhere: large packets are lost where it is smaller",
         )
     return passed(master)
 

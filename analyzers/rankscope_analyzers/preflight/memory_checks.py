@@ -50,7 +50,7 @@ def _shm_volume(role: Role, volume: object, needed: int, expected: str, remedy: 
         return warned(f"{SHM} is no emptyDir", expected, remedy)
     given = mapping(volume, "emptyDir")
     if text(given.get("medium")) != "Memory":
-        return failed("the emptyDir at /dev/shm lies on disk", expected, remedy)
+        return failed("the emptyDir at /dev/shm is on disk", expected, remedy)
     limit = quantity(given.get("sizeLimit"))
     memory = quantity(mapping(role.trainer, "resources", "limits").get("memory"))
     if limit is None:
@@ -58,7 +58,7 @@ def _shm_volume(role: Role, volume: object, needed: int, expected: str, remedy: 
     if memory is not None and limit > memory:
         return warned(
             f"{size(limit)}, above the container's memory limit of {size(memory)}",
-            "a size within the memory limit, to which it counts",
+            "a size within the memory limit, towards which it counts",
             "raise the memory limit or lower sizeLimit",
         )
     if limit <= DEFAULT_SHM:
@@ -73,10 +73,10 @@ def _shm_volume(role: Role, volume: object, needed: int, expected: str, remedy: 
 def _locked_memory(job: Job, role: Role) -> Outcome:
     if not role.rdma:
         role.complete()
-        raise NotApplicableError("the job asks for no RDMA devices")
+        raise NotApplicableError("the job requests no RDMA devices")
     script = " ".join(role.command)
     limited = re.search(r"ulimit -[HS]*l (\d+)", script)
-    expected, remedy = "memory that may be locked without limit", "add the capability IPC_LOCK"
+    expected, remedy = "unlimited locked memory", "add the capability IPC_LOCK"
     if limited:
         seen = f"the command sets ulimit -l {limited[1]}: registering RDMA memory fails"
         return failed(seen, expected, "use ulimit -l unlimited, or leave it out")
@@ -93,7 +93,7 @@ def _locked_memory(job: Job, role: Role) -> Outcome:
         return warned("no IPC_LOCK: the container runtime's own limit decides", expected, remedy)
     if isinstance(user, int) and user:
         return warned(
-            f"IPC_LOCK for user {user}: capabilities that are added reach root alone",
+            f"IPC_LOCK for user {user}: added capabilities only apply to root",
             expected,
             "have the container runtime's limit raised on the nodes, or run as root",
         )
@@ -107,7 +107,7 @@ def _numa(job: Job, role: Role) -> Outcome:
     limits = mapping(role.trainer, "resources", "limits")
     requests = {**limits, **mapping(role.trainer, "resources", "requests")}
     expected = "the same whole number of CPUs, and the same memory, as request and limit"
-    remedy = "make requests and limits equal, as the kubelet pins CPUs of no other pod"
+    remedy = "make requests and limits equal; the kubelet only pins CPUs of such pods"
     for name in ("cpu", "memory"):
         limit, request = quantity(limits.get(name)), quantity(requests.get(name))
         if limit is not None and request is not None and request > limit:
@@ -120,7 +120,7 @@ def _numa(job: Job, role: Role) -> Outcome:
             return warned(seen, expected, remedy)
     cores = quantity(limits.get("cpu")) or 0.0
     if cores != int(cores):
-        return warned(f"{cores:g} CPUs, no whole number", expected, remedy)
+        return warned(f"{cores:g} CPUs, not a whole number", expected, remedy)
     return passed(f"{cores:g} CPUs, memory {text(limits.get('memory'))}")
 
 

@@ -24,7 +24,10 @@ def nccl_version(pool: Pool) -> Outcome:
     known = _libraries(pool)
     if not known:
         raise NotApplicableError("no pod on the nodes has logged a version of NCCL")
-    expected, remedy = "one image, and so one NCCL, for all ranks", "start all pods from one image"
+    expected, remedy = (
+        "one image, and therefore one NCCL, for all ranks",
+        "start all pods from one image",
+    )
     for job, versions in sorted(known.items()):
         if len(versions) > 1:
             return failed(f"job {job} runs NCCL {_described(versions)}", expected, remedy)

@@ -21,7 +21,7 @@ def _secondary_interface(job: Job, role: Role) -> Outcome:
     if role.spec.get("hostNetwork") is True:
         return warned(
             "hostNetwork: true",
-            "a secondary interface of its own for each pod",
+            "a separate secondary interface for each pod",
             "attach the fast network instead: on the node's, pods share ports and no policy holds",
         )
     try:
@@ -33,20 +33,21 @@ def _secondary_interface(job: Job, role: Role) -> Outcome:
         for one in wanted:
             if one.interface not in {found.interface for found in there if not found.default}:
                 return failed(
-                    f"{one.name} was requested as {one.interface}, and network-status lacks it",
+                    f"{one.name} was requested as {one.interface}, but network-status does not"
+                    " list it",
                     "an interface for each requested network",
                     "the attachment failed or Multus is not installed: see the pod's events",
                 )
     if wanted:
-        return passed("asks for " + ", ".join(f"{one.name} as {one.interface}" for one in wanted))
+        return passed("requests " + ", ".join(f"{one.name} as {one.interface}" for one in wanted))
     role.complete()
     if role.rdma and set(role.rdma) != {EFA}:
         return failed(
-            f"asks for {_devices(role)} and for no secondary network",
+            f"requests {_devices(role)} but no secondary network",
             "a secondary network along with RDMA devices",
             _ATTACH,
         )
-    raise NotApplicableError("no RDMA devices and no secondary network are asked for")
+    raise NotApplicableError("neither RDMA devices nor a secondary network are requested")
 
 
 def _single_network(job: Job, role: Role) -> Outcome:
@@ -61,8 +62,8 @@ def _single_network(job: Job, role: Role) -> Outcome:
         return passed(f"gradients can go over {', '.join(extra)}")
     role.complete()
     return warned(
-        "the pod has its default interface alone",
-        "a network for gradients beside the one for control traffic",
+        "the pod only has its default interface",
+        "a network for gradients in addition to the one for control traffic",
         _ATTACH,
     )
 
@@ -105,7 +106,7 @@ def _socket_interface(job: Job, role: Role) -> Outcome:
         return failed(
             f"NCCL_SOCKET_IFNAME={value} matches none of {', '.join(interfaces)}",
             "a value that matches an interface of the pod",
-            f"set one of {', '.join(interfaces)}, or attach the network that it means",
+            f"set one of {', '.join(interfaces)}, or attach the network that it refers to",
         )
     return _chosen(role, value, found, extra)
 
@@ -121,9 +122,7 @@ def _chosen(role: Role, value: str, found: list[str], extra: list[str]) -> Outco
             f"set NCCL_SOCKET_IFNAME={','.join(extra)}",
         )
     if DEFAULT_INTERFACE in found:
-        return warned(
-            seen, "the fast interfaces alone", f"set NCCL_SOCKET_IFNAME={','.join(extra)}"
-        )
+        return warned(seen, "only the fast interfaces", f"set NCCL_SOCKET_IFNAME={','.join(extra)}")
     return passed(seen)
 
 
@@ -147,9 +146,9 @@ def _rdma_transport(job: Job, role: Role) -> Outcome:
             f"remove {off.partition('=')[0]}",
         )
     return warned(
-        f"{off}, and no RDMA devices are asked for",
-        "RDMA, or a decision for TCP",
-        "ask for RDMA devices and remove the variable, where the nodes have them",
+        f"{off}, and no RDMA devices are requested",
+        "RDMA, or a deliberate choice of TCP",
+        "if the nodes have RDMA devices, request them and remove the variable",
     )
 
 
@@ -158,12 +157,12 @@ def _rdma_devices(job: Job) -> Outcome:
     ranks = [role for role in job.ranks if role.gpus] or list(job.ranks)
     without = [role for role in ranks if not role.rdma]
     if not without:
-        return passed("all ranks ask for " + _devices(ranks[0]))
+        return passed("all ranks request " + _devices(ranks[0]))
     for role in without:
         role.complete()
     if len(without) < len(ranks):
         return failed(
-            f"{without[0].name} asks for no RDMA devices, and {job.pods} pods exchange gradients",
+            f"{without[0].name} requests no RDMA devices, and {job.pods} pods exchange gradients",
             "RDMA devices for every pod: one without puts the whole ring on sockets",
             "give all templates the same resources",
         )
@@ -176,7 +175,7 @@ def _visible_unusable(job: Job, ranks: list[Role]) -> Outcome:
         set_up = [name for name in ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX") if known.named(name)]
         if set_up and not _sees_devices(role):
             return failed(
-                f"{role.name} sets {set_up[0]}, asks for no RDMA devices and has no"
+                f"{role.name} sets {set_up[0]}, requests no RDMA devices and has no"
                 " /dev/infiniband: NCCL takes sockets",
                 "RDMA devices among the resources",
                 "add the device plugin's resource, such as rdma/hca: 1, to the limits",
@@ -185,9 +184,9 @@ def _visible_unusable(job: Job, ranks: list[Role]) -> Outcome:
             return warned(
                 f"{role.name} sees /dev/infiniband by hostPath or privileges, not by a resource",
                 "RDMA devices among the resources",
-                "ask for the resource: others on the node take the same devices",
+                "request the resource: other pods on the node may use the same devices",
             )
-    raise NotApplicableError("nothing in the job is about RDMA")
+    raise NotApplicableError("nothing in the job refers to RDMA")
 
 
 def _sees_devices(role: Role) -> bool:
@@ -204,7 +203,7 @@ def _gpudirect(job: Job, role: Role) -> Outcome:
     known = environment(job, role)
     if not role.rdma:
         role.complete()
-        raise NotApplicableError("the job asks for no RDMA devices")
+        raise NotApplicableError("the job requests no RDMA devices")
     if not role.gpus:
         raise NotApplicableError("the job has no GPUs")
     off = _gpudirect_off(known)
@@ -216,11 +215,11 @@ def _gpudirect(job: Job, role: Role) -> Outcome:
         )
     if known.get("NCCL_DMABUF_ENABLE") == "0":
         return warned(
-            "NCCL_DMABUF_ENABLE=0 leaves GPUDirect to nvidia_peermem alone",
+            "NCCL_DMABUF_ENABLE=0 leaves only nvidia_peermem for GPUDirect",
             "DMA-BUF left on",
             "remove NCCL_DMABUF_ENABLE, or make sure that every node has nvidia_peermem loaded",
         )
-    return passed("nothing turns it off; peer-memory says whether the nodes can do it")
+    return passed("nothing turns it off; peer-memory shows whether the nodes support it")
 
 
 def _gpudirect_off(known: Environment) -> str:
@@ -231,7 +230,7 @@ def _gpudirect_off(known: Environment) -> str:
 def _host_network_dns(job: Job, role: Role) -> Outcome:
     if role.spec.get("hostNetwork") is not True:
         role.complete()
-        raise NotApplicableError("the pods have a network of their own")
+        raise NotApplicableError("the pods have their own network")
     policy = text(role.spec.get("dnsPolicy")) or "ClusterFirst"
     if policy == "ClusterFirstWithHostNet" or (policy == "None" and role.spec.get("dnsConfig")):
         return passed(f"dnsPolicy: {policy}")
@@ -267,7 +266,7 @@ def _one_mtu(job: Job) -> Outcome | None:
             return warned(
                 f"the MTU of {network} differs: {seen}",
                 "one MTU on all pods",
-                "set it alike on all nodes: large packets do not arrive where it is smaller",
+                "set the same MTU on all nodes: large packets are lost where it is smaller",
             )
     return None
 

@@ -50,7 +50,7 @@ def requested(role: Role) -> Sequence[Network]:
     if gke:
         value = annotation_json(gke)
         if not isinstance(value, list):
-            raise ValueError(f"{GKE} is no JSON list")
+            raise ValueError(f"{GKE} is not a JSON list")
         found += [
             Network("", text(one.get("network")), text(one.get("interfaceName")))
             for one in mappings(value)
@@ -62,7 +62,9 @@ def requested(role: Role) -> Sequence[Network]:
 def _json(value: str) -> list[Network]:
     parsed = annotation_json(value)
     if not isinstance(parsed, list) or not all(text(one.get("name")) for one in mappings(parsed)):
-        raise ValueError(f"{REQUESTED} begins like JSON and is no JSON list of networks with names")
+        raise ValueError(
+            f"{REQUESTED} begins like JSON but is not a JSON list of networks with names"
+        )
     return [
         Network(
             text(one.get("namespace")),

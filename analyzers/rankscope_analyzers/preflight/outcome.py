@@ -81,7 +81,7 @@ def worst(outcomes: Iterable[tuple[str, Outcome]]) -> Outcome:
     """
     found = list(outcomes)
     if not found:
-        raise NotApplicableError("the job has no pods that compute")
+        raise NotApplicableError("the job has no compute pods")
     name, most = max(found, key=lambda one: gravity(one[1]))
     alike = sum(gravity(outcome) == gravity(most) for _, outcome in found)
     if len(found) == 1:

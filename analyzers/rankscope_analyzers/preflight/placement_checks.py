@@ -60,11 +60,11 @@ def _together(
         return failed(f"podAntiAffinity keeps pods apart by {key}", expected, remedy)
     bound = [key for key in sorted(required(role)) if wanted(key) or or_finer(key)]
     if bound:
-        return passed(f"all pods agree in {bound[0]}")
+        return passed(f"all pods share {bound[0]}")
     role.complete()
     near = [key for key in sorted(preferred(role)) if wanted(key) or or_finer(key)]
     if near:
-        return passed(f"pods agree in {near[0]} where possible")
+        return passed(f"pods share {near[0]} if possible")
     return warned("nothing keeps the pods together", expected, remedy)
 
 
@@ -98,20 +98,20 @@ def _sidecar(job: Job, role: Role) -> Outcome:
     remedy = 'set the label sidecar.istio.io/inject: "false" on the pod template'
     for one in role.containers:
         if text(one.get("name")) in _PROXIES:
-            seen = f"container {text(one.get('name'))} takes all traffic, and never ends"
+            seen = f"container {text(one.get('name'))} intercepts all traffic, and never ends"
             return failed(seen, expected, "remove the container")
     known = {**mapping(role.metadata, "annotations"), **mapping(role.metadata, "labels")}
     for mesh, name, off in MESHES:
         value = text(known.get(name)).lower()
         if value and value != off:
             return failed(
-                f"{name}: {value} puts a sidecar of {mesh} in", expected, f"set {name}: {off}"
+                f"{name}: {value} injects a sidecar of {mesh}", expected, f"set {name}: {off}"
             )
     if any(name in known for _, name, _ in MESHES):
-        return passed("no sidecar is put in")
+        return passed("no sidecar is injected")
     role.complete()
     job.need_several()
-    return warned("nothing keeps a mesh of the namespace out", expected, remedy)
+    return warned("nothing excludes a mesh of the namespace", expected, remedy)
 
 
 def zone(job: Job) -> Outcome:

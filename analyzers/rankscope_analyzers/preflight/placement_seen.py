@@ -37,7 +37,7 @@ def places(job: Job, wanted: Callable[[str], bool]) -> Places | None:
             if wanted(str(key)):
                 found.setdefault(str(key), Counter())[text(value)] += 1
     if not found:
-        raise NotApplicableError("no node of the job has a label that says it")
+        raise NotApplicableError("no node of the job has a label for it")
     whole = {key: values for key, values in found.items() if values.total() == len(placed)}
     if not whole:
         raise UndecidedError(f"not all nodes of the job have the label {next(iter(found))}")

@@ -40,9 +40,9 @@ def as_job(pod: Surroundings) -> Job:
 def shared_memory(pod: Surroundings) -> Outcome:
     """Check that shared memory is large enough for NCCL and data loaders."""
     if pod.shm_bytes is None:
-        raise UndecidedError(f"{SHM} cannot be looked at")
+        raise UndecidedError(f"{SHM} cannot be read")
     if pod.gpus is None:
-        raise UndecidedError("how many GPUs there are cannot be read")
+        raise UndecidedError("the number of GPUs cannot be read")
     needed = max(SHM_AT_LEAST, SHM_PER_RANK * pod.gpus)
     expected = f"{size(needed)} at least"
     remedy = f"mount an emptyDir with medium: Memory and sizeLimit: {size(needed)} at {SHM}"
@@ -64,7 +64,7 @@ def locked_memory(pod: Surroundings) -> Outcome:
     if pod.may_lock:
         return passed("IPC_LOCK lifts the limit")
     if pod.memlock_bytes is None or pod.may_lock is None:
-        raise UndecidedError("the limit of locked memory cannot be read")
+        raise UndecidedError("the limit on locked memory cannot be read")
     if isinf(pod.memlock_bytes):
         return passed("no limit")
     expected, remedy = "no limit", "add the capability IPC_LOCK, and run as root"
@@ -85,7 +85,7 @@ def interfaces(pod: Surroundings) -> Outcome:
             return passed(f"NCCL_SOCKET_IFNAME is not set, and the pod has {listed(there)}")
         return warned(
             f"NCCL_SOCKET_IFNAME is not set, and the pod has {listed(there)}",
-            "the interface that gradients are to take",
+            "the interface for gradients",
             "set NCCL_SOCKET_IFNAME to the fast one",
         )
     found = matching(value, there)
@@ -93,14 +93,14 @@ def interfaces(pod: Surroundings) -> Outcome:
         return failed(
             f"NCCL_SOCKET_IFNAME={value} matches none of {listed(there) or 'no interfaces'}",
             "a value that matches an interface of the pod",
-            "correct it, or see why the network was not attached",
+            "correct it, or find out why the network was not attached",
         )
     up = [name for name in found if pod.interfaces[name]]
     if not up:
         return failed(
             f"NCCL_SOCKET_IFNAME={value} matches {listed(found)}, of which none is up",
             "an interface that is up",
-            "see why the network was not attached",
+            "find out why the network was not attached",
         )
     return passed(f"NCCL_SOCKET_IFNAME={value} matches {listed(up)}")
 
@@ -116,7 +116,7 @@ def rdma(pod: Surroundings) -> Outcome:
         return failed(
             f"NCCL_IB_HCA={wanted}, and no /dev/infiniband/uverbs: NCCL takes sockets",
             "the devices that the variable names",
-            "ask for the device plugin's resource in the pod's limits",
+            "request the device plugin's resource in the pod's limits",
         )
     names = matching(_without_ports(wanted), list(pod.rdma)) if wanted else list(pod.rdma)
     if not names:
@@ -128,7 +128,7 @@ def rdma(pod: Surroundings) -> Outcome:
     shut = [name for name in names if not pod.rdma[name].usable]
     if shut:
         return failed(
-            f"{listed(shut)} may not be opened", "devices for this user", "see the device plugin"
+            f"{listed(shut)} cannot be opened", "devices for this user", "see the device plugin"
         )
     return _active({name: pod.rdma[name] for name in names}, asked=bool(wanted))
 
@@ -167,13 +167,13 @@ def gpu_count(pod: Surroundings) -> Outcome:
         return failed(
             "NVIDIA_VISIBLE_DEVICES names GPUs, and there is no /dev/nvidia device",
             "the GPUs that the pod was given",
-            "see whether the container runs by NVIDIA's runtime, and the node's driver",
+            "check whether the container uses NVIDIA's runtime, and the node's driver",
         )
     if not pod.gpus:
         raise NotApplicableError("the pod has no GPUs")
     ranks = None if given is None else count(given[1])
     if given is None or ranks is None:
-        raise NotApplicableError("no variable says how many processes start")
+        raise NotApplicableError("no variable gives the number of processes")
     seen = f"{given[0]}={given[1]}, and {pod.gpus} GPUs"
     expected, remedy = f"one process for each GPU: {pod.gpus}", f"correct {given[0]} or the limits"
     if ranks > pod.gpus:

@@ -38,7 +38,7 @@ def gpu_kind(pool: Pool) -> Outcome:
     found = pool.read(gpus.GPU_INFO, "GPUs")
     kinds = {node: _counted(several) for node, several in found.items()}
     return alike(
-        kinds, "GPUs", "a job takes the pace of its slowest GPU: choose one kind", hard=True
+        kinds, "GPUs", "a job runs at the pace of its slowest GPU: choose one kind", hard=True
     )
 
 
@@ -51,7 +51,7 @@ def driver(pool: Pool) -> Outcome:
     """Check that all nodes have one driver."""
     found = pool.read(gpus.GPU_INFO, "GPUs")
     if not all(one.labels.get("driver") for several in found.values() for one in several):
-        raise UndecidedError("the driver's version is not known on every node")
+        raise UndecidedError("the driver's version is unknown on some nodes")
     versions = {
         node: ", ".join(sorted({one.labels["driver"] for one in several}))
         for node, several in found.items()
@@ -74,7 +74,7 @@ def gpu_state(pool: Pool) -> Outcome:
     return none_of(
         [*lost, *asked],
         f"{count} GPUs answer",
-        "lost, or in need of a reset",
+        "lost, or needs a reset",
         "GPUs that answer",
         REPLACE,
     )
@@ -88,7 +88,7 @@ def memory_rows(pool: Pool) -> Outcome:
     bad = [place for one in found for place in where(one, lambda series: series.last > 0)]
     if not bad:
         pool.need_any(metrics, "the state of memory rows")
-    return none_of(bad, "no row waits to be remapped", "rows to be remapped", "none", REPLACE)
+    return none_of(bad, "no rows to be remapped", "rows to be remapped", "none", REPLACE)
 
 
 def memory_errors(pool: Pool) -> Outcome:
@@ -104,7 +104,7 @@ def memory_errors(pool: Pool) -> Outcome:
         seen = "uncorrected errors since the driver was loaded, or more than the vendor allows"
         return none_of([*worn, *lost["volatile"]], "", seen, expected, REPLACE)
     if lost["aggregate"]:
-        remedy = "see whether they recur: rankscope gpus"
+        remedy = "check whether they recur: rankscope gpus"
         seen = "uncorrected errors at some time"
         return none_of(lost["aggregate"], "", seen, expected, remedy, hard=False)
     pool.need_any((gpus.GPU_ECC_ERRORS,), "what ECC counts")
@@ -138,7 +138,7 @@ def xids(pool: Pool) -> Outcome:
         "none was reported",
         "reported lately",
         "no errors",
-        "rankscope xids says what to do",
+        "rankscope xids shows what to do",
     )
 
 
@@ -192,13 +192,13 @@ def port_rate(pool: Pool) -> Outcome:
         node: " and ".join(sorted({f"{one.last * 8 / 1e9:.0f} Gbit/s" for one in several}))
         for node, several in found.items()
     }
-    remedy = "a link that trained lower has a bad cable or transceiver"
+    remedy = "a link with a lower rate has a bad cable or transceiver"
     return alike(rates, "port rate", remedy, hard=True)
 
 
 def peer_memory(pool: Pool) -> Outcome:
     """Check that adapters can reach the memory of GPUs on every node."""
-    ways = pool.read(rdma.GPUDIRECT, "ways for adapters to reach GPUs' memory")
+    ways = pool.read(rdma.GPUDIRECT, "ways for adapters to access GPU memory")
     by_node = {
         node: {one.labels.get("way") for one in several if one.last > 0}
         for node, several in ways.items()
@@ -212,14 +212,14 @@ def peer_memory(pool: Pool) -> Outcome:
         return failed(f"{seen}: traffic goes through the host's memory", expected, remedy)
     if unsure:
         why = f"{named(sorted(unsure), 'node')} {_does(unsure)} not have nvidia_peermem"
-        raise UndecidedError(f"{why}, and whether DMA-BUF takes its place is not known")
+        raise UndecidedError(f"{why}, and whether DMA-BUF replaces it is unknown")
     by_dma_buf = sorted(node for node, found in by_node.items() if "peer_memory" not in found)
     if by_dma_buf:
         seen = f"{named(by_dma_buf, 'node')} {_does(by_dma_buf)} not have nvidia_peermem"
         return warned(
-            f"{seen}; DMA-BUF is likely, with the open driver and a kernel that has it",
+            f"{seen}; DMA-BUF is likely, with the open driver and a kernel that supports it",
             f"{expected}, or GDRDMA in NCCL's log",
-            "make sure once the job runs: rankscope verify --transport gpudirect",
+            "verify this once the job runs: rankscope verify --transport gpudirect",
         )
     return passed(f"nvidia_peermem is loaded on {named(sorted(by_node), 'node')}")
 
@@ -254,6 +254,6 @@ def clocks(pool: Pool) -> Outcome:
     )
     expected = f"a time daemon, and an error of {CLOCK_ERROR_SECONDS:g} s at most"
     return none_of(
-        loose, "all clocks are kept", "not synchronised", expected,
+        loose, "all clocks are synchronised", "not synchronised", expected,
         "start chrony or ntpd on them", hard=False,
     )  # fmt: skip

@@ -92,7 +92,7 @@ def _of_pods(job_id: str, found: JobObjects, settings: Settings) -> Job:
     kind, body = _maker(found.owners)
     missing = ""
     if not body and (found.not_read or _owned(lasting)):
-        missing = f"the object that makes the pods is not read: {'; '.join(found.not_read)}"
+        missing = f"the object that created the pods is not read: {'; '.join(found.not_read)}"
     return Job(
         kind or "pods of", namespace, name, source, roles, body, settings=settings, missing=missing
     )

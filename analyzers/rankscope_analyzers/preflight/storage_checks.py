@@ -104,7 +104,7 @@ def _volume(job: Job, role: Role, name: str, path: str) -> Outcome:
     if driver:
         return warned(f"{path} is a volume of {driver} in the pod", _EXPECTED, _REMEDY)
     role.complete()
-    raise UndecidedError(f"{path} is a volume of a kind that is not known")
+    raise UndecidedError(f"{path} is a volume of an unknown kind")
 
 
 def _claim(job: Job, name: str, path: str) -> Outcome:
@@ -123,7 +123,7 @@ def _claim(job: Job, name: str, path: str) -> Outcome:
     seen = f"{path}: claim {name} is {', '.join(modes) or 'without access modes'}"
     if job.several:
         return failed(f"{seen}, and {job.pods} pods mount it", _EXPECTED, _REMEDY)
-    return warned(seen, "ReadWriteMany, if the job is to grow", _REMEDY)
+    return warned(seen, "ReadWriteMany, if the job may grow", _REMEDY)
 
 
 def _local_reasons(job: Job, claim: Object) -> Iterator[str]:
@@ -132,10 +132,10 @@ def _local_reasons(job: Job, claim: Object) -> Iterator[str]:
     storage_class = job.cluster.get("StorageClass", "", class_name)
     provisioner = text((storage_class or {}).get("provisioner"))
     if provisioner in LOCAL_PROVISIONERS:
-        yield f"storage class {class_name} takes disks of the node ({provisioner})"
+        yield f"storage class {class_name} uses disks of the node ({provisioner})"
     volume = job.cluster.get("PersistentVolume", "", text(spec.get("volumeName"))) or {}
     if {"local", "hostPath"} & mapping(volume, "spec").keys():
-        yield f"volume {text(spec.get('volumeName'))} lies on a node's disk"
+        yield f"volume {text(spec.get('volumeName'))} is on a node's disk"
 
 
 checkpoint_volume = of_ranks(_checkpoint_volume)

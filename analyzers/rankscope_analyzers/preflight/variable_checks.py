@@ -31,7 +31,7 @@ def _nccl_variables(job: Job, role: Role) -> Outcome:
             seen = f"{name} is no longer read"
             return warned(seen, "a variable that is read", f"instead: {REPLACED[name]}")
         if name not in KNOWN:
-            seen = f"no NCCL is known to read {name}"
+            seen = f"no version of NCCL is known to read {name}"
             return warned(seen, "a variable that NCCL reads", "remove it, or check its spelling")
     if known.hidden:
         raise UndecidedError(known.hidden)
@@ -48,9 +48,9 @@ def _nccl_debug(job: Job, role: Role) -> Outcome:
     level, parts = (known.get("NCCL_DEBUG") or "").upper(), known.get("NCCL_DEBUG_SUBSYS") or ""
     expected, remedy = "NCCL_DEBUG=INFO with INIT and NET", "set NCCL_DEBUG=INFO"
     if not level:
-        return warned("NCCL_DEBUG is not set: the log says nothing of transports", expected, remedy)
+        return warned("NCCL_DEBUG is not set: the log does not show transports", expected, remedy)
     if level not in {"INFO", "TRACE", "WARN", "VERSION"}:
-        return failed(f"NCCL_DEBUG={level} is no level", expected, remedy)
+        return failed(f"NCCL_DEBUG={level} is not a level", expected, remedy)
     if level in {"WARN", "VERSION"}:
         return warned(f"NCCL_DEBUG={level}", expected, remedy)
     named = {one.strip().upper() for one in parts.split(",") if one.strip()}
@@ -77,7 +77,7 @@ def equal_environment(job: Job) -> Outcome:
     if len(ranks) < 2:
         if ranks:
             ranks[0].complete()
-        raise NotApplicableError("all ranks are made from one template")
+        raise NotApplicableError("all ranks come from one template")
     known = [environment(job, role) for role in ranks]
     for one in known:
         if one.hidden:
@@ -124,11 +124,11 @@ def _handed_on(job: Job, launcher: Role) -> Outcome:
         one.partition("=")[0] for text in listed for one in re.split("[;,]", text.strip("'\""))
     }
     if "-genvall" in words:
-        return passed("-genvall hands on all variables")
+        return passed("-genvall passes all variables on")
     for name in known.named(*TRANSPORT):
         if name not in handed:
             return failed(
-                f"{name} is set on the launcher and not handed on: ranks start without it",
+                f"{name} is set on the launcher but not passed on: ranks start without it",
                 f"-x {name} on the command line of mpirun",
                 f"add -x {name}",
             )
@@ -140,8 +140,8 @@ def _on_workers(job: Job, known: Environment, handed: set[str]) -> Outcome:
         for name in environment(job, role).named(*TRANSPORT):
             if name not in handed:
                 return warned(
-                    f"{name} is set on {role.name}: sessions of ssh do not inherit it",
-                    "variables handed on by mpirun",
+                    f"{name} is set on {role.name}: ssh sessions do not inherit it",
+                    "variables passed on by mpirun",
                     f"set {name} on the launcher and add -x {name}",
                 )
     if known.hidden:
@@ -161,12 +161,12 @@ def _algorithm_first(job: Job, role: Role) -> Outcome:
             raise UndecidedError(known.hidden)
         raise NotApplicableError("no algorithm is tuned")
     if places(role):
-        return passed(f"{', '.join(tuned)}, and the job's place is bound")
+        return passed(f"{', '.join(tuned)}, and the job's placement is fixed")
     role.complete()
     return warned(
-        f"{tuned[0]} is set, and nothing says where the pods run",
-        "topology before tuning: NCCL chooses well where ranks are near each other",
-        "bind the job to a zone and a rack first, then measure without the variable",
+        f"{tuned[0]} is set, but nothing determines where the pods run",
+        "topology before tuning: NCCL chooses well if ranks are close to each other",
+        "first bind the job to a zone and a rack, then measure without the variable",
     )
 
 
@@ -178,7 +178,7 @@ def _hang_detection(job: Job, role: Role) -> Outcome:
     for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"):
         if known.get(name) in {"0", "false"}:
             return failed(
-                f"{name}=0: a rank that hangs stays Running for good",
+                f"{name}=0: a rank that hangs stays Running forever",
                 "PyTorch's watchdog left on",
                 f"remove {name}",
             )
@@ -191,7 +191,7 @@ def _hang_detection(job: Job, role: Role) -> Outcome:
         raise UndecidedError(known.hidden)
     return warned(
         "only the pod's phase shows whether the job works",
-        "a sign of progress: Running is not proof of health",
+        "a sign of progress: Running does not prove health",
         "have steps recorded by the probe, and compare with rankscope diagnose",
     )
 

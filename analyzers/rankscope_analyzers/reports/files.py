@@ -69,7 +69,7 @@ def _refuse_special(path: Path) -> None:
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from None
     if not stat.S_ISREG(mode):
-        raise InputError(f"{path} is not a regular file and stays as it is")
+        raise InputError(f"{path} is not a regular file and stays unchanged")
 
 
 def _write(path: Path, text: str) -> None:

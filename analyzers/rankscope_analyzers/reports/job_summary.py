@@ -46,15 +46,13 @@ def _slowness(report: JobReport) -> str:
     if verdict is None and report.missing:
         return f"no verdict: {report.missing[0]}."
     if verdict is None:
-        return "nothing is known to be wrong; no step records say how fast the ranks are."
+        return "nothing is known to be wrong; no step records show how fast the ranks are."
     if not verdict.confidence:
         why = f": {verdict.unobserved[0]}" if verdict.unobserved else ""
         return f"no verdict{why}."
     if doubtful := doubt(report):
-        return (
-            f"no rank that was seen holds the others up, but not everything was seen: {doubtful}."
-        )
-    return "no straggler: no rank holds the others up."
+        return f"no rank that was seen delays the others, but not everything was seen: {doubtful}."
+    return "no straggler: no rank delays the others."
 
 
 def _capital(text: str) -> str:
@@ -86,7 +84,7 @@ def cost(incident: Incident) -> str:
     """Return what an incident costs, or did while it lasted."""
     spent = incident.cost
     if spent is None:
-        return "Unknown: no step times tell."
+        return "Unknown: there are no step times."
     hours = f"{spent.gpu_hours:.3g} GPU-hours"
     if incident.stands:
         return f"All time since then, {hours} so far"

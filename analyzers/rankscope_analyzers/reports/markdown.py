@@ -68,7 +68,7 @@ def _kind(finding: Finding) -> str:
 def _costs(incident: Incident) -> str:
     spent = incident.cost
     if spent is None:
-        return "cost unknown, no step times tell"
+        return "cost unknown: there are no step times"
     return f"{spent.gpu_hours:.3g} GPU-hours lost, {spent.lost_fraction:.1%} of every step"
 
 
@@ -129,7 +129,7 @@ def _ruled_out(report: JobReport) -> Iterator[str]:
     sentences = [
         f"{LAYER_NAMES[finding.layer]}: {markdown(finding.summary)}"
         f" {period(finding.since_unix_seconds, finding.until_unix_seconds)}".rstrip()
-        + " (nothing suffers from it)"
+        + " (without an effect on the job)"
         for finding in report.observations
     ]
     if report.verdict is not None:
@@ -137,7 +137,7 @@ def _ruled_out(report: JobReport) -> Iterator[str]:
     yield from (f"- {one}" for one in sentences[:MOST_ROWS] or ["nothing else was seen"])
     yield from ("", "## Not observed", "")
     unseen = [markdown(one) for one in report.unobserved[:MOST_ROWS]]
-    yield from (f"- {one}" for one in unseen or ["nothing that was looked for"])
+    yield from (f"- {one}" for one in unseen or ["nothing"])
     yield ""
 
 

@@ -13,7 +13,7 @@ from rankscope_analyzers.text.sanitize import visible
 MOST_GROUPS = 12
 """Groups shown: if there are more different stacks, the table helps nobody."""
 
-COLUMNS = ("ranks", "stand in", "part from the others in", "")
+COLUMNS = ("ranks", "stand in", "differ from the others in", "")
 
 PATH_PARTS = 2
 """Parts shown of a file's path: the module and its package."""
@@ -48,7 +48,7 @@ def table(grouped: GroupedStacks) -> Table:
         style = "red" if row[-1] else ""
         drawn.add_row(*(Text(visible(cell), style=style) for cell in row))
     if grouped.silent:
-        drawn.caption = f"No stack is known of {ranks_named(grouped.silent)}."
+        drawn.caption = f"There is no stack for {ranks_named(grouped.silent)}."
         drawn.caption_justify = "left"
     return drawn
 
@@ -61,8 +61,8 @@ def title(grouped: GroupedStacks) -> str:
         names = ranks_named(suspects)
         return f"{names[:1].upper()}{names[1:]} {verb} elsewhere than most ranks"
     if len(grouped.groups) == 1:
-        return "All ranks whose stacks are known stand in one place"
-    return "No place is that of most ranks" if grouped.groups else "No stack is known"
+        return "All ranks with known stacks are in the same place"
+    return "Most ranks are in no common place" if grouped.groups else "No stack is known"
 
 
 def _place(frame: Frame) -> str:

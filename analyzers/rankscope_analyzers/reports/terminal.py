@@ -169,7 +169,7 @@ def _others(report: JobReport) -> list[RenderableType]:
 def _observations(report: JobReport) -> list[RenderableType]:
     lines: list[RenderableType] = [
         Text(
-            f"Seen as well, harmless so far: {visible(finding.summary)}"
+            f"Also seen, harmless so far: {visible(finding.summary)}"
             + (
                 f", since {clock(finding.since_unix_seconds)}" if finding.since_unix_seconds else ""
             ),

@@ -115,4 +115,4 @@ def no_straggler(verdict: Verdict) -> str:
     """Return the sentence about a job without a culprit."""
     if not verdict.confidence:
         return f"no verdict: {verdict.unobserved[0]}"
-    return f"no straggler: no rank holds the others up (confidence {verdict.confidence:.2f})"
+    return f"no straggler: no rank delays the others (confidence {verdict.confidence:.2f})"

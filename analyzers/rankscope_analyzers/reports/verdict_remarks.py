@@ -42,7 +42,7 @@ def naive(verdict: Verdict) -> Iterator[str]:
     if verdict.naive.rank is not None:
         yield (
             f"Step times alone would blame rank {verdict.naive.rank}, {verdict.naive.spread:.1%} "
-            "above the fastest: ranks of a synchronous job all take equally long."
+            "above the fastest: in a synchronous job, all ranks take equally long."
         )
 
 

@@ -21,7 +21,7 @@ from rankscope_analyzers.verification.judgement import (
 SHOWN_PROBLEMS = 3
 
 
-EXPECTED = "a first checkpoint that was written without an error, and is whole"
+EXPECTED = "a first checkpoint that was written without an error and is complete"
 
 
 def checkpoint(evidence: Evidence) -> Judgement:
@@ -42,15 +42,15 @@ def checkpoint(evidence: Evidence) -> Judgement:
         seen = f"written by {ranks_named(written)}, the newest at {last}, and not verified"
         return unknown(seen, EXPECTED, "name its directory by --checkpoint-dir")
     if CHECKPOINT not in evidence.settings.required:
-        return not_applicable("none was begun; --require checkpoint waits for the first")
-    return not_yet("none was written so far", EXPECTED)
+        return not_applicable("none has begun; --require checkpoint waits for the first")
+    return not_yet("none has been written yet", EXPECTED)
 
 
 def _verified(found: DirectoryReport) -> Judgement:
     """Judge the newest checkpoint of a directory, or the previous one while it is being written."""
     done = [one for one in found.checkpoints if one.state != "being_written"]
     if not done:
-        being = "the first is being written" if found.checkpoints else "none was written so far"
+        being = "the first is being written" if found.checkpoints else "none has been written yet"
         return not_yet(being, EXPECTED)
     newest = done[0]
     why = "; ".join(f"{one.file} {one.detail}" for one in newest.problems[:SHOWN_PROBLEMS])

@@ -34,14 +34,14 @@ class Criterion:
 
 
 CRITERIA: Sequence[Criterion] = (
-    Criterion("world-size", "All ranks are there", rank_criteria.world_size),
+    Criterion("world-size", "All ranks are present", rank_criteria.world_size),
     Criterion("nccl-start", "NCCL has come up", nccl_criteria.initialization),
     Criterion("transport", "Data takes the fast path", nccl_criteria.transport),
-    Criterion("channels", "Ranks use equal channels", nccl_criteria.channels),
-    Criterion("steps", "Steps are made at pace", rank_criteria.steps),
+    Criterion("channels", "Ranks use the same number of channels", nccl_criteria.channels),
+    Criterion("steps", "Steps are as fast as expected", rank_criteria.steps),
     Criterion("utilization", "GPUs are busy", rank_criteria.utilization),
-    Criterion("straggler", "Nobody holds the others up", rank_criteria.straggler),
-    Criterion(CHECKPOINT, "The first checkpoint is there", checkpoint_criterion.checkpoint),
+    Criterion("straggler", "No rank delays the others", rank_criteria.straggler),
+    Criterion(CHECKPOINT, "A first checkpoint exists", checkpoint_criterion.checkpoint),
 )
 
 

@@ -24,17 +24,17 @@ LOG = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, or give logs by -
 
 def initialization(evidence: Evidence) -> Judgement:
     """Judge whether NCCL has come up on all ranks."""
-    expected = "an initialisation that ended on every rank"
+    expected = "an initialisation that finished on every rank"
     missing = [one for one in evidence.observed.of(nccl_ras.RAS_MISSING_RANKS) if one.last > 0]
     if missing:
         lost = max(one.last for one in missing)
-        return broken(f"NCCL's RAS misses {lost:.0f} ranks", expected, "look at their pods' logs")
+        return broken(f"NCCL's RAS misses {lost:.0f} ranks", expected, "check their pods' logs")
     if gap := _unread(evidence, expected):
         return gap
     begun = sum(one.begun for one in evidence.nccl)
     ended = sum(one.completed for one in evidence.nccl)
     if not begun:
-        return unknown("NCCL's log does not show its start", expected, LOG)
+        return unknown("NCCL's log does not show initialisation", expected, LOG)
     if ended < begun:
         waiting = named([one.source for one in evidence.nccl if one.completed < one.begun], "in")
         return not_yet(f"{ended} of {begun} initialisations ended, {waiting}", expected)
@@ -45,7 +45,7 @@ def transport(evidence: Evidence) -> Judgement:
     """Judge how data goes between nodes, on every rank."""
     wanted = evidence.settings.transport
     expected = {
-        "auto": "RDMA where nodes have it",
+        "auto": "RDMA if nodes have it",
         "rdma": "RDMA",
         "gpudirect": "RDMA with GPUDirect",
         "sockets": "sockets",

@@ -34,10 +34,10 @@ def world_size(evidence: Evidence) -> Judgement:
         claimed = listed(sorted(sizes - {wanted} or sizes))
         expected = f"{wanted} on every rank" if wanted else "one size on every rank"
         remedy = "check WORLD_SIZE, --nnodes and leftovers of an earlier attempt"
-        return broken(f"ranks name a world size of {claimed}", expected, remedy)
+        return broken(f"ranks report a world size of {claimed}", expected, remedy)
     if ended := evidence.ended:
         seen = f"the {'process' if len(ended) == 1 else 'processes'} of {ranks_named(ended)} ended"
-        return broken(seen, "processes that live", "rankscope logs JOB --errors says why")
+        return broken(seen, "live processes", "rankscope logs JOB --errors says why")
     if not sizes:
         return _absent(evidence, "no rank of the job is seen", "a rank in every process")
     (size,) = sizes
@@ -50,7 +50,7 @@ def world_size(evidence: Evidence) -> Judgement:
         return broken(
             f"{ranks_named(strange)} beyond a world of {size}",
             f"ranks 0 to {size - 1}",
-            "two jobs share one name, or an earlier attempt lives on: rankscope jobs",
+            "two jobs share one name, or an earlier attempt is still running: rankscope jobs",
         )
     return met(f"{size} ranks, all of them seen")
 
@@ -73,10 +73,10 @@ def steps(evidence: Evidence) -> Judgement:
         return unknown("steps without a duration", expected, PROBE)
     seen = f"{made} steps of {duration(pace)} each"
     if wanted is None:
-        return met(f"{seen}; no pace was asked for (--step-seconds)")
+        return met(f"{seen}; no pace was requested (--step-seconds)")
     if pace > PACE_TOLERANCE * wanted:
         slower = f"{duration(PACE_TOLERANCE * wanted)} at most"
-        return broken(seen, slower, "rankscope diagnose says what the time goes into")
+        return broken(seen, slower, "rankscope diagnose shows where the time goes")
     return met(f"{seen}, {duration(wanted)} expected")
 
 
@@ -99,7 +99,7 @@ def _confident(verdict: Verdict, evidence: Evidence, expected: str) -> Judgement
     seen = f"no straggler in {verdict.steps} steps, confidence {verdict.confidence:.2f}"
     if evidence.report.missing or evidence.unread:
         why = listed([*evidence.report.missing, *evidence.unread])
-        return unknown(f"{seen}, and not all was read: {why}", expected, PROBE)
+        return unknown(f"{seen}, but not everything was read: {why}", expected, PROBE)
     if verdict.confidence >= SURE:
         return met(seen)
     if verdict.steps < FULL_COVERAGE_STEPS:
@@ -108,7 +108,7 @@ def _confident(verdict: Verdict, evidence: Evidence, expected: str) -> Judgement
 
 
 def _incident(incident: Incident) -> Judgement:
-    return broken(incident.summary, "no rank that holds up the others", incident.action)
+    return broken(incident.summary, "no rank that delays the others", incident.action)
 
 
 def utilization(evidence: Evidence) -> Judgement:
@@ -139,5 +139,5 @@ def _absent(evidence: Evidence, seen: str, expected: str) -> Judgement:
     """Return `not yet`, or `unknown` if what is absent may merely not have been read."""
     unread = [*evidence.report.missing, *evidence.unread]
     if unread:
-        return unknown(f"{seen}, and not all was read: {listed(unread)}", expected, PROBE)
+        return unknown(f"{seen}, but not everything was read: {listed(unread)}", expected, PROBE)
     return not_yet(seen, expected)

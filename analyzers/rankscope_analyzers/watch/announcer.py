@@ -51,7 +51,7 @@ class Announcer:
         except LogError as error:
             self._unwritten = waiting
             if str(error) != self._problem:
-                self.say(f"changes of incidents cannot be written, and wait: {error}")
+                self.say(f"changes of incidents cannot be written yet: {error}")
             self._problem = str(error)
             return
         self._unwritten, self._problem = [], ""

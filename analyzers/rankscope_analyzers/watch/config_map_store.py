@@ -91,7 +91,9 @@ class ConfigMapStore:
         written = _term_of(self._data.get(TERM))
         self._claimed = None
         if term is None:
-            raise UnreachableError(f"the lease is not held, and {self._name} is another watch's")
+            raise UnreachableError(
+                f"the lease is not held, and {self._name} belongs to another watch"
+            )
         if written is not None and term.is_before(written):
             raise UnreachableError(f"{self._name} is written by {written.holder}, which leads now")
         if written != term:
@@ -155,7 +157,7 @@ class ConfigMapStore:
     def _refused(self, what: str, answer: Answer) -> str:
         why = f"{answer.status} {answer.message}".strip()
         if answer.status == NOT_FOUND:
-            return f"the ConfigMap {self._name} does not exist: create it, empty ({why})"
+            return f"the ConfigMap {self._name} does not exist: create it empty ({why})"
         return f"the ConfigMap {self._name} cannot be {what}: {why}"
 
 

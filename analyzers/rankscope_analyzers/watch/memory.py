@@ -153,11 +153,11 @@ class Memory:
         try:
             left = self._store.write(parts, time.time())
         except StoreError as error:
-            self._tell(f"what is known of jobs cannot be kept: {error}")
+            self._tell(f"the state of jobs cannot be saved: {error}")
             if isinstance(error, ChangedError):
                 self.forget()
             return False
-        self._tell(f"what is known of {left} jobs is too much to be kept" if left else "")
+        self._tell(f"the state of {left} jobs is too large to be saved" if left else "")
         return True
 
     def forget(self) -> None:
@@ -169,7 +169,7 @@ class Memory:
         if problem and problem != self._problem:
             self._say(problem)
         elif self._problem and not problem:
-            self._say("what is known of jobs can be kept again")
+            self._say("the state of jobs can be saved again")
         self._problem = problem
 
     def _load(self, store: Store, holder: Holder, followed: FollowedJobs | None) -> bool:
@@ -177,13 +177,13 @@ class Memory:
         try:
             kept = store.read()
         except UnreachableError as error:
-            self._tell(f"what was kept of jobs cannot be read, and no sum goes on: {error}")
+            self._tell(f"the saved state of jobs cannot be read, and sums do not continue: {error}")
             self._unread = True
             if self._unread_since is None:
                 self._unread_since = time.monotonic()
             return False
         except StoreError as error:
-            self._say(f"the saved state of jobs cannot be used, and starts again: {error}")
+            self._say(f"the saved state of jobs cannot be used and starts again: {error}")
             kept = None
         self._unread, self._unread_since = False, None
         self._tell("")
@@ -195,7 +195,7 @@ class Memory:
         if followed is not None:
             problems += _followed(kept, followed)
         for problem in problems:
-            self._say(f"of what was kept of jobs: {problem}")
+            self._say(f"of the saved state of jobs: {problem}")
         return True
 
     def _restore_keepers(self, parts: Iterable[Part]) -> Iterator[str]:
@@ -203,7 +203,7 @@ class Memory:
         for kind, keeper in self._keepers.items():
             problem = _restore_problem(keeper, values.get(kind))
             if problem:
-                yield f"{kind} is invalid, and starts again: {problem}"
+                yield f"{kind} is invalid and starts again: {problem}"
 
 
 def _restore_problem(keeper: Keeper, value: Any) -> str:
@@ -239,7 +239,7 @@ def _followed(kept: Kept, followed: FollowedJobs) -> list[str]:
             try:
                 known[part.name] = _following(part.value)
             except StateError as error:
-                problems.append(f"job {part.name!a} begins anew: {error}")
+                problems.append(f"job {part.name!a} starts again: {error}")
     count = polls[0] if polls and isinstance(polls[0], int) else 0
     followed.restore(known, count)
     return problems

@@ -121,5 +121,5 @@ def _problem(kind: str, finding: Finding) -> Condition:
 def _over(kind: str, *, seen: bool) -> Condition:
     if seen:
         return Condition(kind, "False", _HEALTHY, "Rankscope sees no such problem on this node.")
-    message = "Rankscope cannot observe this node: no job that it knows runs there, or no agent."
+    message = "Rankscope cannot observe this node: no known job runs there, or no agent."
     return Condition(kind, "Unknown", _UNSEEN, message)

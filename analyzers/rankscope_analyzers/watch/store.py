@@ -132,7 +132,7 @@ def parsed(document: bytes) -> Kept:
     first, *others = document.split(b"\n")
     head = _object(first)
     if head is None or head.get("format") != FORMAT:
-        raise StoreError("it does not begin as the state of a watch")
+        raise StoreError("it does not begin like the state of a watch")
     if head.get("version") != VERSION:
         raise StoreError(f"it is of version {head.get('version')!a}, expected {VERSION}")
     saved = head.get("saved")
@@ -155,7 +155,7 @@ def _parts(saved: float, others: list[bytes]) -> Kept:
             bad += 1
     problems = [f"{bad} of its lines are invalid"] if bad else []
     if ended != len(parts):
-        problems.append(f"it is cut short: {len(parts)} of its parts are whole")
+        problems.append(f"it is truncated: {len(parts)} of its parts are complete")
     return Kept(saved, tuple(parts), tuple(problems))
 
 
@@ -198,7 +198,7 @@ def whole_one(newest: Callable[[], Kept | None], before: Callable[[], Kept | Non
     if earlier is not None and not earlier.problems:
         why = problem or "; ".join(kept.problems if kept else ("it does not exist",))
         saved = wording.clock(earlier.saved_unix_seconds)
-        return replace(earlier, problems=(f"{why}: the one before is used, of {saved}",))
+        return replace(earlier, problems=(f"{why}: the previous one is used, from {saved}",))
     if problem is not None:
         raise problem
     return kept

@@ -186,16 +186,16 @@ class Webhook:
             with self._secret.open("rb") as file:
                 secret = file.read(MOST_SECRET_BYTES).strip()
             if not secret:  # anybody could sign with an empty secret
-                raise ValueError(f"{self._secret} holds no secret to sign with")
+                raise ValueError(f"{self._secret} contains no secret to sign with")
             digest = hmac.new(secret, body, hashlib.sha256).hexdigest()
             headers[SIGNATURE] = f"sha256={digest}"
         return {"data": body, "headers": headers}
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:
-            self._say(f"the webhook does not take incidents, which wait: {problem}")
+            self._say(f"the webhook does not accept incidents, which are kept: {problem}")
         elif self._problem and not problem:
-            self._say("the webhook takes incidents again")
+            self._say("the webhook accepts incidents again")
         self._problem = problem
 
 

@@ -59,14 +59,14 @@ def _sums() -> list[Panel]:
     return [
         _sum(
             "Spent on GPUs",
-            "What the GPU time of the time range cost, by the prices of rankscope.yaml when it was"
-            " spent.",
+            "Cost of the GPU time in the time range, by the prices in rankscope.yaml when it"
+            " was used.",
             (_spent(COST), "{{currency}}"),
         ),
         _sum(
             "Spent on lost time",
             "The part of it that was lost to faults: hangs, restarts and the steps that they"
-            " repeat, slow ranks, input and exchange.",
+            " repeat, slow ranks, slow input and slow exchange.",
             (_spent(LOST), "{{currency}}"),
         ),
         _sum(
@@ -77,8 +77,8 @@ def _sums() -> list[Panel]:
         ),
         _sum(
             "GPU-hours without a price",
-            "GPU time of the time range that no price of rankscope.yaml fits: it is in none of"
-            " these sums.",
+            "GPU time in the time range without a matching price in rankscope.yaml; it is not"
+            " part of these sums.",
             (hours, ""),
             decimals=1,
         ),
@@ -101,8 +101,10 @@ def _sum(title: str, description: str, query: tuple[str, str], decimals: int = 0
 def _by_project() -> Panel:
     return BarGauge(
         title="Spent by project",
-        description="By the project label of the jobs' pods, else by their namespace as"
-        " rankscope.yaml has it; `none` stands for jobs with neither.",
+        description=(
+            "By the project label of the jobs' pods, else by the project of their"
+            " namespace in rankscope.yaml; `none` stands for jobs with neither."
+        ),
         unit="short",
         minimum=0,
         decimals=0,
@@ -121,8 +123,11 @@ def _by_project() -> Panel:
 def _every_day() -> Panel:
     return TimeSeries(
         title="Spent a day",
-        description="What GPU time cost in the day before each point in time, and the part of it"
-        " that was lost to faults. If only that part rises, see where GPU time went above.",
+        description=(
+            "Cost of GPU time in the day before each point in time, and the part of it"
+            " that was lost to faults. If only that part rises, see where GPU time went"
+            " above."
+        ),
         unit="short",
         minimum=0,
         targets=targets(
@@ -142,9 +147,11 @@ def _against_last_week(runbooks: str) -> Panel:
     )
     return BarGauge(
         title="Spent in 24 hours, against the week before",
-        description="What projects spent in the last 24 hours of the time range, over what they"
-        " spent on average in as much time of the seven days before. More than twice as much is"
-        " worth a question.",
+        description=(
+            "Spending of projects in the last 24 hours of the time range, relative to"
+            " their average day in the seven days before. More than twice as much is worth"
+            " a question."
+        ),
         unit="percentunit",
         minimum=0,
         decimals=0,
@@ -159,14 +166,16 @@ def _against_last_week(runbooks: str) -> Panel:
 def _of_tokens() -> Panel:
     return BarGauge(
         title="Cost of a million tokens",
-        description="All that projects spent in the time range, lost time included, over the tokens"
-        " that their programs say they processed: too much for projects of which some jobs do not"
-        " say it.",
+        description=(
+            "Spending of projects in the time range, including lost time, per token that"
+            " their programs report; too high for projects in which some jobs do not"
+            " report tokens."
+        ),
         unit="short",
         minimum=0,
         decimals=2,
         targets=now(_of_each(goodput.PROJECT_TOKENS, "1e6 * ")),
-        missing=f"no program says its tokens; or {NO_PRICES}",
+        missing=f"no program reports tokens; or {NO_PRICES}",
         width=8,
     )
 
@@ -174,14 +183,16 @@ def _of_tokens() -> Panel:
 def _of_epochs() -> Panel:
     return BarGauge(
         title="Cost of an epoch",
-        description="All that projects spent in the time range, lost time included, over the passes"
-        " over their datasets that their programs say they made: too much for projects of which"
-        " some jobs do not say it.",
+        description=(
+            "Spending of projects in the time range, including lost time, per pass over"
+            " their dataset that their programs report; too high for projects in which"
+            " some jobs do not report epochs."
+        ),
         unit="short",
         minimum=0,
         decimals=2,
         targets=now(_of_each(goodput.PROJECT_EPOCHS)),
-        missing=f"no program says its epochs; or {NO_PRICES}",
+        missing=f"no program reports epochs; or {NO_PRICES}",
         width=8,
     )
 
@@ -199,8 +210,10 @@ def _budgets(runbooks: str) -> Panel:
     used = f"topk({FEW}, ({spent} or 0 * {budget}) / ({budget} > 0))"
     return BarGauge(
         title="Budgets used",
-        description="What projects spent in the time range, over their budget for 30 days: choose"
-        " as many, as this view does by itself.",
+        description=(
+            "Spending of projects in the time range, relative to their budget for 30 days:"
+            " choose a time range of 30 days, which is this dashboard's default."
+        ),
         unit="percentunit",
         minimum=0,
         maximum=1,

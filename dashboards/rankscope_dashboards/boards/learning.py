@@ -41,8 +41,8 @@ from rankscope_dashboards.parts.panels import (
 from rankscope_dashboards.parts.thresholds import ANY_IS_ODD
 
 NO_LOG = "no step lines in logs: docs/job_logs.md lists the supported frameworks"
-NO_SIGNALS = "the probe knows no optimizer of the job, nor does its program say it"
-NO_NONFINITE = "the probe was handed no loss that is infinite or NaN"
+NO_SIGNALS = "the probe knows no optimizer of the job, and its program does not report it"
+NO_NONFINITE = "the probe received no loss that is infinite or NaN"
 NO_TOKENS = "the program does not say how many tokens it processes (rankscope_probe.step)"
 
 STATUSES = {
@@ -65,8 +65,8 @@ def losses(runbooks: str) -> list[Panel]:
         TimeSeries(
             title="Loss",
             description="Training loss as the job logs it, by pod and framework; a gap is a"
-            " loss that was infinite or NaN. Only its trend is meaningful. Where the program hands"
-            " losses to the probe, their level, by rank.",
+            " loss that was infinite or NaN. Only its trend is meaningful. If the program"
+            " reports losses to the probe, their level by rank.",
             unit="none",
             targets=targets(
                 (_by_pod(job_logs.JOB_LOG_LOSS), "{{pod_name}} {{framework}}"),
@@ -79,8 +79,11 @@ def losses(runbooks: str) -> list[Panel]:
         ),
         TimeSeries(
             title="Learning rate",
-            description="The highest and the lowest learning rate among the ranks, which should be"
-            " the same: of the first group of each optimizer, or what the program says.",
+            description=(
+                "The highest and the lowest learning rate among the ranks, which should be"
+                " the same: of the first group of each optimizer, or as reported by the"
+                " program."
+            ),
             unit="none",
             minimum=0,
             targets=targets((f"max({rates})", "highest"), (f"min({rates})", "lowest")),
@@ -121,13 +124,16 @@ def _status(*runbooks: tuple[str, str]) -> Panel:
     )
     return StateTimeline(
         title="Convergence",
-        description="How the loss that the program hands to the probe stands, as `rankscope watch`"
-        " judges it: at its lowest level since the process began (within a twentieth), above it,"
-        " over one and a half times that before a restart, over twice its lowest, infinite or NaN.",
+        description=(
+            "State of the loss that the program reports to the probe, as judged by"
+            " `rankscope watch`: at its lowest level since the process began (within a"
+            " twentieth), above it, more than one and a half times that before a restart,"
+            " more than twice its lowest, infinite or NaN."
+        ),
         targets=targets((f"max {by()} ({numbered_ones})", "loss {{cluster}}")),
         mappings=texts(dict(enumerate(STATUSES.values()))),
         unit="string",
-        missing="no watch, or the program hands over no losses (rankscope_probe.loss)",
+        missing="no watch, or the program reports no losses (rankscope_probe.loss)",
         links=list(runbooks),
         width=24,
         height=4,
@@ -141,11 +147,11 @@ def _first_not_finite(runbook: tuple[str, str]) -> list[Panel]:
     first = f"and on (cluster, rank) bottomk({MANY}, {step})"
     return [
         Table(
-            title="Where losses ceased to be numbers",
+            title="First losses that were infinite or NaN",
             description="Step after which the loss of each rank became infinite or NaN after"
-            " finite ones, earliest first, and how many files of the dataset it came from (0 where"
-            " the program does not say). It began in the rank of the earliest step: a step later"
-            " all ranks have such losses.",
+            " finite ones, earliest first, and how many files of the dataset it came"
+            " from (0 if the program does not report it). It began in the rank with"
+            " the earliest step: one step later all ranks have such losses.",
             unit="string",
             targets=rows(f"bottomk({MANY}, {step})", f"{files} {first}"),
             transformations=[
@@ -165,9 +171,12 @@ def _first_not_finite(runbook: tuple[str, str]) -> list[Panel]:
         ),
         Table(
             title="Files read there",
-            description="CRC-32 of the name of each of these files, without its folder, where they"
-            " are four at most. `rankscope explain dataset MANIFEST --read CRC` compares the file"
-            " with the dataset's manifest; a CRC has eight digits there.",
+            description=(
+                "CRC-32 of the name of each of these files, without its directory, if"
+                " there are at most four. `rankscope explain dataset MANIFEST --read CRC`"
+                " compares the file with the dataset's manifest; write the CRC with eight"
+                " digits there."
+            ),
             unit="string",
             targets=rows(
                 f"{worst(of(reported.NONFINITE_LOSS_SHARD, RANK), 'rank', 'position')} {first}"
@@ -194,8 +203,10 @@ def throughput(runbooks: str) -> list[Panel]:
     return [
         TimeSeries(
             title="Tokens per second",
-            description="Tokens that all ranks together process, and those of the"
-            f" {FEW} ranks that process most, according to the program.",
+            description=(
+                f"Tokens per second of all ranks together, and of the {FEW} ranks that"
+                " process most, as reported by the program."
+            ),
             minimum=0,
             targets=targets(
                 (f"sum({rate(of(reported.TOKENS, JOB))})", "all ranks"),
@@ -209,7 +220,9 @@ def throughput(runbooks: str) -> list[Panel]:
         ),
         TimeSeries(
             title="Samples per second of all ranks",
-            description="Samples that all ranks together take from their loaders, by the probe.",
+            description=(
+                "Samples that all ranks together take from their loaders, as measured by the probe."
+            ),
             minimum=0,
             targets=targets((f"sum({rate(of(training.SAMPLES, JOB))})", "all ranks")),
             overrides=colored(["all ranks"]),
@@ -230,12 +243,14 @@ def throughput(runbooks: str) -> list[Panel]:
         ),
         TimeSeries(
             title="Tokens per second, as printed",
-            description="Tokens per second by the job's log: of the whole job, or of each GPU where"
-            " the framework prints that (torchtitan, torchtune, PaddleNLP, MaxText).",
+            description=(
+                "Tokens per second in the job's log: of the whole job, or per GPU if the"
+                " framework prints that (torchtitan, torchtune, PaddleNLP, MaxText)."
+            ),
             minimum=0,
             targets=targets(
                 (_by_pod(job_logs.JOB_LOG_TOKENS_RATE), "{{pod_name}} {{framework}}"),
-                (_by_pod(job_logs.JOB_LOG_GPU_TOKENS_RATE), "{{pod_name}} {{framework}}, each GPU"),
+                (_by_pod(job_logs.JOB_LOG_GPU_TOKENS_RATE), "{{pod_name}} {{framework}}, per GPU"),
             ),
             overrides=lettered(),
             missing=NO_LOG,

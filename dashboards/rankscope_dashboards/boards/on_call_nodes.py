@@ -154,7 +154,7 @@ def network(runbooks: str) -> list[Panel]:
         TimeSeries(
             title="RDMA ports in use",
             description=f"Traffic sent by ports relative to their rate; the {FEW} busiest in the"
-            " time range. Near 100 % the network is what jobs wait for.",
+            " time range. Near 100 %, jobs wait for the network.",
             unit="percentunit",
             minimum=0,
             targets=targets((used, "{{node}} {{device}}:{{port}} {{cluster}}")),
@@ -231,9 +231,9 @@ def unseen(runbooks: str) -> list[Panel]:
         _of_jobs(
             watch.JOB_ANALYSIS_ERRORS,
             "Errors of analyzers, by job",
-            "Conclusions about a job that an evaluation could not draw because an analyzer"
-            " raised an exception on its data, a defect of Rankscope: findings on this job may"
-            " be missing, those on other jobs are not. The watch's log has the traceback.",
+            "Conclusions about a job that are missing because an analyzer raised an exception"
+            " on its data, which is a defect of Rankscope. Findings on this job may be"
+            " missing; those on other jobs are not. The watch's log has the traceback.",
             links.runbook(runbooks, "RankscopeAnalysisErrors"),
         ),
     ]
@@ -242,9 +242,11 @@ def unseen(runbooks: str) -> list[Panel]:
 def _refused(runbooks: str) -> Panel:
     return BarGauge(
         title="Names and rings not believed",
-        description="Pods that name a job of another namespace, or what is no name, and files"
-        " beside the probe's that are refused, by reason; and samples that no page can carry, by"
-        " collector. What they say is left out.",
+        description=(
+            "Pods that name a job of another namespace, or an invalid name, and ring files"
+            " that are refused, by reason; and invalid samples, by collector. None of"
+            " their data is used."
+        ),
         unit="none",
         minimum=0,
         decimals=0,
@@ -265,10 +267,12 @@ def _refused(runbooks: str) -> Panel:
 def _watches(runbooks: str) -> Panel:
     return TimeSeries(
         title="Watches that evaluate, and those in doubt",
-        description="Of the watches that share a lease, one evaluates. If none does, findings"
-        " end; if two do, findings are doubled. Watches that cannot read the"
-        " lease are in doubt: they stand by without knowing of another, or"
-        " continue.",
+        description=(
+            "Of the watches that share a lease, one evaluates. If none does, findings"
+            " disappear; if two do, findings are doubled. Watches that cannot read the"
+            " lease are in doubt: they are on standby without knowing whether another one"
+            " evaluates, or they continue."
+        ),
         targets=targets(
             (f"sum {by('lease')} ({of(watch.WATCH_LEADING, CLUSTER)})", "evaluate {{lease}}"),
             (f"sum {by('lease')} (1 - {of(watch.WATCH_LEASE_UP, CLUSTER)})", "in doubt {{lease}}"),
@@ -287,9 +291,11 @@ def _canary(runbooks: str) -> Panel:
     named = worst(of(canary.CANARY_NAMED, CLUSTER, RIGHT), "job_id")
     return TimeSeries(
         title="Time since the canary's slow rank was named",
-        description="The component canary trains a small job with a known slow rank every hour;"
-        " that the watch names it shows that probe, agents, watch and scraping work. The alert"
-        " fires past two missed runs.",
+        description=(
+            "The component canary trains a small job with a known slow rank every hour; if"
+            " the watch names it, probe, agents, watch and scraping work. The alert fires"
+            " after two missed runs."
+        ),
         unit="s",
         targets=targets((f"time() - {named}", "{{job_id}} {{cluster}}")),
         overrides=lettered(),

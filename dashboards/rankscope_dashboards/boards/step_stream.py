@@ -10,7 +10,7 @@ from rankscope_dashboards.parts.fields import lettered
 from rankscope_dashboards.parts.panels import Panel, TimeSeries, targets
 from rankscope_dashboards.parts.thresholds import ANY_IS_ODD
 
-NOT_STREAMED = "rankscope watch is not scraped, or reads steps at its evaluations alone"
+NOT_STREAMED = "rankscope watch is not scraped, or only reads steps at its evaluations"
 
 
 def panels(runbooks: str) -> list[Panel]:
@@ -26,14 +26,16 @@ def _looks(runbooks: str) -> Panel:
     newest = worst(of(watch.WATCH_STEP_LOOK, CLUSTER), "shard")
     took = worst(of(watch.WATCH_STEP_LOOK_SECONDS, CLUSTER))
     return TimeSeries(
-        title="How late the watch sees steps",
-        description="Time since the last look for new steps that an agent answered, by shard, and"
-        " how long the longest look took. Looks are five seconds apart; one that takes longer"
-        " delays the next, and with it every incident.",
+        title="Step delay at the watch",
+        description=(
+            "Time since the last fetch of new steps that an agent answered, by shard, and"
+            " the duration of the longest fetch. Steps are fetched every five seconds; a"
+            " longer fetch delays the next one, and with it every incident."
+        ),
         unit="s",
         targets=targets(
-            (f"time() - {newest}", "last look, shard {{shard}} {{cluster}}"),
-            (took, "longest look {{cluster}}"),
+            (f"time() - {newest}", "last fetch, shard {{shard}} {{cluster}}"),
+            (took, "longest fetch {{cluster}}"),
         ),
         overrides=lettered(),
         several=True,
@@ -46,8 +48,10 @@ def _looks(runbooks: str) -> Panel:
 def _agents(runbooks: str) -> Panel:
     return TimeSeries(
         title="Agents that send the watch no steps",
-        description="Silent agents have not answered for over a minute. New ones have not been"
-        " asked, or have not answered yet: 128 of them are asked at a look.",
+        description=(
+            "Silent agents have not answered for over a minute. New ones have not been"
+            " asked yet, or have not answered yet: each fetch asks 128 of them."
+        ),
         unit="none",
         targets=targets(
             *(
@@ -71,8 +75,10 @@ def _agents(runbooks: str) -> Panel:
 def _records() -> Panel:
     return TimeSeries(
         title="Step records that the watch reads",
-        description="Records that agents answer with. Dropped ones are of jobs that have more than"
-        " the watch has time for; `rankscope diagnose` names these.",
+        description=(
+            "Records in the agents' answers. Records are dropped if a job has more than"
+            " the watch has time for; `rankscope diagnose` names such jobs."
+        ),
         unit="cps",
         targets=targets(
             *(
@@ -93,9 +99,11 @@ def _records() -> Panel:
 def _silent_ranks(runbooks: str) -> Panel:
     silent = largest(FEW, of(watch.JOB_SILENT_RANKS, JOB), "job_id")
     return TimeSeries(
-        title="Ranks whose steps do not come, by job",
-        description="Ranks that ran when their agent answered the watch last, over a minute ago."
-        " Whether they are slow, or stand, is not known.",
+        title="Ranks with missing steps, by job",
+        description=(
+            "Ranks that were running when their agent last answered the watch, more than a"
+            " minute ago. Whether they are slow or hang is unknown."
+        ),
         unit="none",
         targets=targets((silent, "{{job_id}} {{cluster}}")),
         overrides=lettered(),

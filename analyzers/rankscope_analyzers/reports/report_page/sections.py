@@ -164,7 +164,7 @@ def observations(report: JobReport) -> Html | None:
         return None
     rows = [_observation(finding) for finding in report.observations[:MOST_LISTED]]
     return section(
-        "Seen as well, harmless so far",
+        "Also seen, harmless so far",
         _table(("layer", "where", "what", "when"), rows, "observations"),
         _more(len(report.observations) - len(rows)),
     )

@@ -22,14 +22,19 @@ LAGGING = Alert(
     f" > {LATE_SECONDS}",
     hold="5m",
     keep="10m",
-    why="Looks are five seconds apart, and one that waits for an evaluation of 16,384 ranks comes"
-    " within half a minute. A watch that is gone has no such series: RankscopeWatchLagging fires.",
+    why=(
+        "New steps are fetched every five seconds, or within half a minute if an"
+        " evaluation of 16,384 ranks delays it. A watch that is gone has no such series;"
+        " RankscopeWatchLagging fires then."
+    ),
     severity="ticket",
     scope="cluster",
     summary="rankscope watch gets no new steps",
-    description=f"The last look for new steps that an agent answered{_BY_SHARD} was"
-    " {{ $value | humanizeDuration }} ago. Incidents open and end late, or not at all: what"
-    " evaluations see is made of the same steps.",
+    description=(
+        f"The last fetch of new steps that an agent answered{_BY_SHARD} was"
+        f" {{ $value | humanizeDuration }} ago. Incidents open and end late, or not at all,"
+        " because evaluations use the same steps."
+    ),
 )
 
 _JOBS = f"{worst(watch.JOB_SILENT_RANKS.name, 'job_id')} > 0"
@@ -39,17 +44,21 @@ SILENT = Alert(
     expression=f"count {by()} ({_JOBS})",
     hold="5m",
     keep="15m",
-    why="An agent counts as silent after a minute, so that a rolling restart shows nothing. One"
-    " that answers now and then is one alert.",
+    why=(
+        "An agent counts as silent after a minute, so a rolling restart does not matter."
+        " One that answers occasionally is a single alert."
+    ),
     severity="ticket",
     scope="cluster",
     summary=f"{texts.number_of('job')} {texts.by_number('has', 'have')} ranks whose agents do not"
     " answer the watch",
-    description=f"The watch does not see the steps of some ranks of {texts.number_of('job')}: it"
-    " may miss that they are slow, or that the jobs stand."
+    description=(
+        f"The watch does not see the steps of some ranks of {texts.number_of('job')}: it"
+        " may miss that they are slow, or that the jobs hang."
+    )
     + texts.known(
         f"topk(5, max by (job_id) ({watch.JOB_SILENT_RANKS.name}{{cluster=%q}}) > 0)",
-        "Of job {{ .Labels.job_id }} it does not see {{ .Value }} ranks.",
+        "It does not see {{ .Value }} ranks of job {{ .Labels.job_id }}.",
         "cluster",
     ),
 )

@@ -17,10 +17,10 @@ from benchmarks.probe_cost import memory_directory
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
+from probe_jobs.nurseries import Nurseries
 from probe_jobs.ways import (
     NOBODY,
     WAYS,
-    Nurseries,
     Way,
     named,
     records_in,

@@ -1,6 +1,6 @@
 """Writes checkpoints of every kind that is explained, with the libraries that write them.
 
-Run as a program, as training does it: two processes save one sharded state together.
+Run as a program, as training does it: two processes that it forks save one sharded state together.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for kind in ("plain", "old", "whole", "ranks", "deepspeed", "megatron", "safetensors"):
         (folder / kind).mkdir()
-    mp.spawn(sharded_rank, (str(folder),), nprocs=RANKS)
+    mp.start_processes(sharded_rank, (str(folder),), nprocs=RANKS, start_method="fork")
     for write in (plain, ranks, deepspeed, megatron, safetensors, lightning, huggingface):
         write(folder)
 

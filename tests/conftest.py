@@ -1,11 +1,18 @@
-"""Which test files begin first: a long one that begins last keeps everything waiting."""
+"""Which test files begin first, and the processes that fork training jobs for all tests.
+
+A long file that begins last keeps everything waiting.
+"""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from installed import skip_without
+from probe_jobs.nurseries import Nurseries, Nursery
 
 LONGEST_FIRST = (
     "test_frameworks.py",
@@ -67,3 +74,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Keep what collecting made out of garbage collections: 700,000 objects, 0.3 s for each."""
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def nurseries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nurseries]:
+    """Give what forks training processes, which have imported torch before any test needs them.
+
+    Of each test process: importing torch takes seconds, and no job changes what it is forked from.
+    """
+    skip_without("torch", "jobs train with PyTorch")
+    with Nurseries(tmp_path_factory.mktemp("nurseries")) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def nursery(nurseries: Nurseries) -> Nursery:
+    """Give the nursery of processes with the probe."""
+    return nurseries.probed
+
+
+@pytest.fixture(scope="session")
+def bare_nursery(nurseries: Nurseries) -> Nursery:
+    """Give the nursery of processes without the probe."""
+    return nurseries.bare
+
+
+@pytest.fixture(scope="session")
+def trainer_nursery(nurseries: Nurseries) -> Nursery:
+    """Give the nursery of processes that have imported transformers, accelerate and Lightning."""
+    return nurseries.trainers

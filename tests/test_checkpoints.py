@@ -38,12 +38,10 @@ WITH_CHECKSUMS = ("dcp", "deepspeed", "lightning", "megatron", "plain", "ranks",
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory) -> Path:
+def written(bare_nursery, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoints")
-    environment = {**os.environ, "RANKSCOPE_PROBE": "0", "OMP_NUM_THREADS": "1"}
-    program = [sys.executable, str(HERE / "checkpoint_writer.py"), str(folder)]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    (done,) = bare_nursery.run(folder, str(HERE / "checkpoint_writer.py"), str(folder))
+    assert done.code == 0, done.errors
     return folder
 
 
@@ -82,9 +80,13 @@ def tensor_files(folder: Path) -> list[Path]:
 
 
 def problems(folder: Path, **options) -> list[tuple[str, str]]:
+    return problems_in(report(folder, **options))
+
+
+def problems_in(said: DirectoryReport) -> list[tuple[str, str]]:
     return [
         (problem.kind, problem.file)
-        for one in report(folder, **options).checkpoints
+        for one in said.checkpoints
         for problem in one.problems
         if problem.kind not in {"credentials", "leftover"}
     ]
@@ -154,9 +156,10 @@ def test_a_damaged_shard_is_named(copied, tmp_path, kind, damage):
         shutil.copy2(path, kept)
         damage(path)
         os.utime(path, (kept.stat().st_mtime,) * 2)
-        named = {file for _, file in problems(folder)}
+        said = report(folder)
+        named = {file for _, file in problems_in(said)}
         assert str(path.relative_to(folder)) in named, path
-        damaged = [one for one in report(folder).checkpoints if one.state != "complete"]
+        damaged = [one for one in said.checkpoints if one.state != "complete"]
         assert len(damaged) == 1
         assert damaged[0].state in {"damaged", "interrupted"}
         shutil.copy2(kept, path)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from probe_jobs.ways import WAYS, Nurseries, named, records_in, run, verdict_on
+from probe_jobs.nurseries import Nurseries
+from probe_jobs.ways import WAYS, named, records_in, run, verdict_on
 from simulated_jobs import Fault, Job, diagnosed, records
 from simulated_jobs import findings as found_in
 
@@ -80,11 +81,12 @@ def test_waits_that_were_not_counted_are_unknown_not_zero():
         assert named(judged.verdict) == ("gpu_compute", (2,))
 
 
-def test_a_real_rank_that_shares_its_cpu_with_other_programs_is_named(tmp_path: Path) -> None:
+def test_a_real_rank_that_shares_its_cpu_with_other_programs_is_named(
+    nurseries: Nurseries, tmp_path: Path
+) -> None:
     (way,) = (way for way in WAYS if str(way) == "starved-cpu")
-    with Nurseries(tmp_path) as nurseries:
-        rings = tmp_path / "rings"
-        assert [ended.code for ended in run(way, STARVED, nurseries, rings)] == [0, 0]
+    rings = tmp_path / "rings"
+    assert [ended.code for ended in run(way, STARVED, nurseries, rings)] == [0, 0]
     rows = records_in(rings)
     own = rows[rows["rank"] == STARVED]
     # It computes for 5 ms a step, and waits several times as long for its turn.

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.running_jobs.launch import ForkServer
 
 from installed import skip_without
+from probe_jobs.nurseries import Nursery
 from rankscope_analyzers import cli
 from rankscope_analyzers.findings.finding import LAYER_NAMES
 from running_agent import running_agent
@@ -25,23 +25,17 @@ SCRIPT = Path(__file__).parent / "foreign_jobs" / "train.py"
 PATIENCE_SECONDS = 180.0
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer() as running:
-        yield running
-
-
 @contextlib.contextmanager
 def training(
-    server: ForkServer | None, folder: Path, slow: str, steps: int, ranks: int = 3, job_id: str = ""
+    nursery: Nursery | None, folder: Path, slow: str, steps: int, ranks: int = 3, job_id: str = ""
 ) -> Iterator[ForkedJob | TorchrunJob]:
-    """Run a job with its rings in a folder, by torchrun without a server."""
+    """Run a job with its rings in a folder, by torchrun without a nursery."""
     variables = {"RANKSCOPE_RING_DIR": str(folder / "rings"), "SLOW": slow, "STEPS": str(steps)}
     if job_id:
         variables["RANKSCOPE_JOB_ID"] = job_id
     job: ForkedJob | TorchrunJob
-    if server:
-        job = ForkedJob(server, SCRIPT, ranks, variables, folder / "job.log")
+    if nursery:
+        job = ForkedJob(nursery, SCRIPT, ranks, variables, folder / "job.log")
     else:
         job = TorchrunJob(SCRIPT, ranks, variables)
     try:
@@ -83,11 +77,11 @@ def of_layers(sentence: str) -> bool:
     ],
 )
 def test_a_script_that_is_not_ours_is_diagnosed_while_it_runs(
-    server, tmp_path, capsys, slow, node, symptom, cause, ranks
+    nursery, tmp_path, capsys, slow, node, symptom, cause, ranks
 ):
     with (
         running_agent(tmp_path, f"--simulate={node}") as agent,
-        training(server if node else None, tmp_path, slow, steps=100_000) as job,
+        training(nursery if node else None, tmp_path, slow, steps=100_000) as job,
     ):
         await_steps(lambda: agent.get("/metrics"), 120)
         assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0
@@ -103,8 +97,8 @@ def test_a_script_that_is_not_ours_is_diagnosed_while_it_runs(
     assert all(of_layers(sentence) for sentence in said["unobserved"]), said["unobserved"]
 
 
-def test_killing_the_agent_in_the_middle_of_a_run_loses_no_record(server, tmp_path):
-    with training(server, tmp_path, "", steps=300, ranks=2) as job:
+def test_killing_the_agent_in_the_middle_of_a_run_loses_no_record(nursery, tmp_path):
+    with training(nursery, tmp_path, "", steps=300, ranks=2) as job:
         with running_agent(tmp_path) as agent:
             before = await_steps(lambda: agent.get("/metrics"), 50)
             agent.process.send_signal(signal.SIGKILL)
@@ -121,10 +115,12 @@ def test_killing_the_agent_in_the_middle_of_a_run_loses_no_record(server, tmp_pa
     )
 
 
-def test_a_job_that_comes_back_under_its_name_is_judged_by_its_newest_run(server, tmp_path, capsys):
+def test_a_job_that_comes_back_under_its_name_is_judged_by_its_newest_run(
+    nursery, tmp_path, capsys
+):
     with running_agent(tmp_path) as agent:
         for slow in ("1:forward:40", "0:data:40"):
-            job = training(server, tmp_path, slow, 120, ranks=2, job_id="team/again")
+            job = training(nursery, tmp_path, slow, 120, ranks=2, job_id="team/again")
             with job as running:
                 assert running.wait(PATIENCE_SECONDS) == 0
         assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0

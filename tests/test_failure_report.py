@@ -1,10 +1,8 @@
-"""`rankscope explain job-log`: what it prints, and on logs of jobs that really failed."""
+"""`rankscope explain job-log`: what it prints."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,6 @@ from rankscope_analyzers.logs.failure_report import runbook
 
 FAILED = traceback(1, "ValueError: loss is nan") + lost(0) + lost(2)
 FAILED += table(1, {0: -15, 1: 1, 2: -15})
-
-JOB = Path(__file__).parent / "failing_jobs" / "crash.py"
 
 
 def explained(capsys, *files: Path) -> dict[str, object]:
@@ -84,37 +80,6 @@ def test_escapes_of_a_log_do_not_reach_the_terminal(tmp_path, capsys):
     assert "ValueError" in shown
     assert "\x1b" not in shown
     assert "\x9b" not in shown
-
-
-REAL = {
-    "exception": (causes.USER_EXCEPTION, "ValueError: sample 17 is damaged"),
-    "kill": (causes.KILLED, "ended by signal 9 (SIGKILL)"),
-    "exit": (causes.EXIT_CODE, "ended with exit code 3"),
-}
-
-
-@pytest.fixture(scope="module")
-def real_logs(tmp_path_factory):
-    """Run the jobs that fail, all at once: each spends most of its time importing PyTorch."""
-    folder = tmp_path_factory.mktemp("failed")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    running = {}
-    for way in REAL:
-        with (folder / f"{way}.log").open("wb") as log:
-            command = [*torchrun, str(JOB), way]
-            running[way] = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-    for process in running.values():
-        assert process.wait(timeout=240) != 0
-    return folder
-
-
-@pytest.mark.parametrize("way", REAL)
-def test_the_rank_that_failed_in_a_real_job_is_named(way, real_logs, capsys):
-    said = explained(capsys, real_logs / f"{way}.log")
-    assert (said["cause"], said["rank"], said["exception"]) == (REAL[way][0], 1, REAL[way][1])
-    (attempt,) = said["attempts"]
-    assert [victim["rank"] for victim in attempt["victims"]] == [0]
-    assert attempt["also_failed"] == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-8-sig", "latin-1"])

@@ -17,7 +17,8 @@ import pytest
 
 from flight_servers import answer_with, dump, entry, recorder, serving
 from known_pods import pods_of
-from probe_jobs.running import Nursery, Outcome, read_rings
+from probe_jobs.nurseries import Nursery
+from probe_jobs.running import Outcome, read_rings
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.flight_recorder.budget import Budget, period
 from rankscope_agent.sources.flight_recorder.collector import FlightRecorderCollector
@@ -60,13 +61,6 @@ def values(collector: FlightRecorderCollector) -> dict[str, float]:
     }
 
 
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    running = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield running
-    running.close()
-
-
 def sent(windows: FlightWindows) -> list[dict[str, Any]]:
     """Give windows as the agent sends them."""
     answer = json.loads(b"".join(windows_json(windows.since(None, 0.0), "n")))
@@ -93,7 +87,13 @@ def training(nursery: Nursery, rings: Path, way: str) -> Iterator[list[Outcome]]
     def run() -> None:
         ended.extend(
             nursery.run(
-                rings, "recorded.py", way, str(stop), ranks=2, RANKSCOPE_PROBE_COLLECTIVES="0"
+                rings,
+                "recorded.py",
+                way,
+                str(stop),
+                ranks=2,
+                RANKSCOPE_PROBE_COLLECTIVES="0",
+                finalized=True,
             )
         )
 
@@ -155,7 +155,13 @@ def test_job_that_ends_right_after_its_server_began_ends_as_ever(
 ) -> None:
     """A worker server that is shut down so early hangs for ever; it is left running instead."""
     outcomes = nursery.run(
-        tmp_path, "recorded.py", "exit", "-", ranks=2, RANKSCOPE_PROBE_COLLECTIVES="0"
+        tmp_path,
+        "recorded.py",
+        "exit",
+        "-",
+        ranks=2,
+        RANKSCOPE_PROBE_COLLECTIVES="0",
+        finalized=True,
     )
     assert [ended.code for ended in outcomes] == [0, 0]
     for ended in outcomes:
@@ -172,7 +178,9 @@ def test_job_that_ends_right_after_its_server_began_ends_as_ever(
 def test_no_server_is_started_without_use(
     nursery: Nursery, tmp_path: Path, variables: dict[str, str]
 ) -> None:
-    outcomes = nursery.run(tmp_path, "recorded.py", "exit", "-", ranks=2, **variables)
+    outcomes = nursery.run(
+        tmp_path, "recorded.py", "exit", "-", ranks=2, finalized=True, **variables
+    )
     assert [ended.code for ended in outcomes] == [0, 0]
     assert not any(ended.served for ended in outcomes)
 
@@ -180,7 +188,7 @@ def test_no_server_is_started_without_use(
 def test_directory_too_deep_for_a_socket_costs_one_line(nursery: Nursery, tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 100)
     outcomes = nursery.run(
-        deep, "recorded.py", "exit", "-", ranks=2, RANKSCOPE_PROBE_COLLECTIVES="0"
+        deep, "recorded.py", "exit", "-", ranks=2, RANKSCOPE_PROBE_COLLECTIVES="0", finalized=True
     )
     assert [ended.code for ended in outcomes] == [0, 0]
     for ended in outcomes:

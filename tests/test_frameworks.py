@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from probe_jobs.framework_steps import BEFORE_EXEC, FAIL_AT, OVERFLOW_EVERY, STEPS
+from probe_jobs.nurseries import Nurseries
 from probe_jobs.ways import (
     NOBODY,
     SLOW_RANK,
     WAYS,
-    Nurseries,
     named,
     records_in,
     run,
@@ -40,18 +40,17 @@ def records(folder: Path) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+def job(nurseries: Nurseries, tmp_path_factory: pytest.TempPathFactory) -> Job:
     """Give a function that runs a job with a slow rank, once, and returns where its rings are."""
-    with Nurseries(tmp_path_factory.mktemp("nurseries")) as nurseries:
 
-        @cache
-        def folder(name: str, slow_rank: int) -> Path:
-            rings = tmp_path_factory.mktemp("job") / "rings"
-            ended = run(BY_NAME[name], slow_rank, nurseries, rings)
-            assert [process.code for process in ended] == [0] * len(ended), ended
-            return rings.parent
+    @cache
+    def folder(name: str, slow_rank: int) -> Path:
+        rings = tmp_path_factory.mktemp("job") / "rings"
+        ended = run(BY_NAME[name], slow_rank, nurseries, rings)
+        assert [process.code for process in ended] == [0] * len(ended), ended
+        return rings.parent
 
-        yield folder
+    return folder
 
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name not in LEFT_OUT])

@@ -10,13 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.running_jobs.launch import ForkServer
 
 from installed import skip_without
 from rankscope_analyzers import cli
 from running_agent import running_agent
 from test_end_to_end import PATIENCE_SECONDS, await_steps
-from training_jobs import ForkedJob, TorchrunJob
+from training_jobs import ForkedJob
 
 skip_without("torch", "the end-to-end tests train with PyTorch")
 
@@ -25,25 +24,16 @@ STEPS_BEFORE = 50
 RANKS = 3
 
 
-@pytest.fixture(scope="module")
-def server():
-    with ForkServer() as running:
-        yield running
-
-
 @contextlib.contextmanager
-def hanging(server, folder, fault="", steps=100_000):
-    """Run a job of three ranks with its rings in a folder, by torchrun without a server."""
+def hanging(nursery, folder, fault="", steps=100_000):
+    """Run a job of three ranks with its rings in a folder."""
     variables = {
         "RANKSCOPE_RING_DIR": str(folder / "rings"),
         "RANKSCOPE_JOB_ID": "team/hang",
         "FAULT": fault,
         "STEPS": str(steps),
     }
-    if server:
-        job = ForkedJob(server, SCRIPT, RANKS, variables, folder / "job.log")
-    else:
-        job = TorchrunJob(SCRIPT, RANKS, variables)
+    job = ForkedJob(nursery, SCRIPT, RANKS, variables, folder / "job.log")
     try:
         yield job
     finally:
@@ -76,11 +66,11 @@ WHY = {
 
 @pytest.mark.parametrize("fault", WHY)
 def test_the_rank_that_does_not_come_is_named_with_what_the_others_wait_in(
-    server, tmp_path, capsys, fault
+    nursery, tmp_path, capsys, fault
 ):
     with (
         running_agent(tmp_path) as agent,
-        hanging(server, tmp_path, f"{fault}:1") as job,
+        hanging(nursery, tmp_path, f"{fault}:1") as job,
     ):
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         awaited(capsys, agent)
@@ -112,9 +102,9 @@ def test_the_rank_that_does_not_come_is_named_with_what_the_others_wait_in(
 
 
 def test_ranks_in_the_collectives_of_two_groups_are_named_and_nobody_is_blamed(
-    server, tmp_path, capsys
+    nursery, tmp_path, capsys
 ):
-    with running_agent(tmp_path) as agent, hanging(server, tmp_path, "groups:0"):
+    with running_agent(tmp_path) as agent, hanging(nursery, tmp_path, "groups:0"):
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         verdict = awaited(capsys, agent)["verdict"]
     assert verdict["ranks"] == []
@@ -123,17 +113,17 @@ def test_ranks_in_the_collectives_of_two_groups_are_named_and_nobody_is_blamed(
     assert "process group 2" in verdict["summary"]
 
 
-def test_a_rank_that_does_not_come_to_the_first_step_is_named(server, tmp_path, capsys):
+def test_a_rank_that_does_not_come_to_the_first_step_is_named(nursery, tmp_path, capsys):
     """A first step has ten times the patience of later ones: 20 s here."""
-    with running_agent(tmp_path) as agent, hanging(server, tmp_path, "first:2"):
+    with running_agent(tmp_path) as agent, hanging(nursery, tmp_path, "first:2"):
         found = awaited(capsys, agent, "2s")
     assert found["verdict"]["ranks"] == [2]
     assert "when the last collective was launched" in found["verdict"]["summary"]
     assert "rank 2 has not entered" in found["verdict"]["summary"]
 
 
-def test_a_rank_that_is_stopped_is_named(server, tmp_path, capsys):
-    with running_agent(tmp_path) as agent, hanging(server, tmp_path) as job:
+def test_a_rank_that_is_stopped_is_named(nursery, tmp_path, capsys):
+    with running_agent(tmp_path) as agent, hanging(nursery, tmp_path) as job:
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         os.kill(job.ranks[2], signal.SIGSTOP)
         found = awaited(capsys, agent)
@@ -142,23 +132,24 @@ def test_a_rank_that_is_stopped_is_named(server, tmp_path, capsys):
     assert found["verdict"]["summary"].startswith("no step since ")
 
 
-def test_a_rank_that_is_killed_is_named(tmp_path, capsys):
-    """The launcher would end the others: it is held, as one on another node would not know."""
-    with running_agent(tmp_path) as agent, hanging(None, tmp_path, "never:0") as job:
+def test_a_rank_that_is_killed_is_named(nursery, tmp_path, capsys):
+    """Its parent is held, so that it stays a zombie, as that of a launcher that does not know."""
+    with running_agent(tmp_path) as agent, hanging(nursery, tmp_path, "never:0") as job:
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
-        ranks = job.ranks
-        os.kill(job.launcher.pid, signal.SIGSTOP)
-        os.kill(ranks[0], signal.SIGKILL)
-        os.kill(ranks[1], signal.SIGSTOP)  # gloo would raise at once
-        os.kill(ranks[2], signal.SIGSTOP)
-        found = awaited(capsys, agent)
-        os.kill(job.launcher.pid, signal.SIGCONT)
+        os.kill(nursery.pid, signal.SIGSTOP)
+        try:
+            os.kill(job.ranks[0], signal.SIGKILL)
+            os.kill(job.ranks[1], signal.SIGSTOP)  # gloo would raise at once
+            os.kill(job.ranks[2], signal.SIGSTOP)
+            found = awaited(capsys, agent)
+        finally:
+            os.kill(nursery.pid, signal.SIGCONT)
     assert 0 in found["verdict"]["ranks"]
 
 
-def test_a_job_that_ends_is_not_hung(server, tmp_path, capsys):
+def test_a_job_that_ends_is_not_hung(nursery, tmp_path, capsys):
     with running_agent(tmp_path) as agent:
-        with hanging(server, tmp_path, steps=80) as job:
+        with hanging(nursery, tmp_path, steps=80) as job:
             assert job.wait(PATIENCE_SECONDS) == 0
         deadline, summary = time.monotonic() + PATIENCE_SECONDS, ""
         while time.monotonic() < deadline and not summary.startswith("The job is over"):
@@ -169,8 +160,8 @@ def test_a_job_that_ends_is_not_hung(server, tmp_path, capsys):
     assert summary.startswith("The job is over")
 
 
-def test_a_job_that_goes_on_is_not_hung_after_the_agent_is_restarted(server, tmp_path, capsys):
-    with hanging(server, tmp_path):
+def test_a_job_that_goes_on_is_not_hung_after_the_agent_is_restarted(nursery, tmp_path, capsys):
+    with hanging(nursery, tmp_path):
         for _ in range(2):
             with running_agent(tmp_path) as agent:
                 await_steps(lambda url=agent: url.get("/metrics"), STEPS_BEFORE)

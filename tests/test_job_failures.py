@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -32,12 +30,6 @@ JOB = "ml/llm"
 VALUE_ERROR = "ValueError: sample 17 is damaged"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 STEP = "{{'loss': 0.25, 'learning_rate': 0.001, 'epoch': {0}}}\n"
-REAL = {
-    "exception": causes.USER_EXCEPTION,
-    "exit": causes.EXIT_CODE,
-    "kill": causes.KILLED,
-}
-CRASH = Path(__file__).parent / "failing_jobs" / "crash.py"
 
 
 class Node:
@@ -296,24 +288,3 @@ def test_a_job_is_told_of_for_an_hour_after_its_pods_are_gone(node):
 )
 def test_pieces_are_the_text(text):
     assert b"".join(piece for _, piece in pieces(text)) == text
-
-
-@pytest.fixture(scope="module")
-def real_logs(tmp_path_factory):
-    """Run jobs that fail, all at once: each spends most of its time importing PyTorch."""
-    folder = tmp_path_factory.mktemp("failed")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    running = {}
-    for way in REAL:
-        with (folder / way).open("wb") as log:
-            command = [*torchrun, str(CRASH), way]
-            running[way] = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-    for process in running.values():
-        assert process.wait(timeout=240) != 0
-    return folder
-
-
-@pytest.mark.parametrize("way", REAL)
-def test_a_real_job_that_fails_is_told_with_cause_and_rank(node, way, real_logs):
-    node.write((real_logs / way).read_text())
-    assert list(node.settled()) == [(JOB, REAL[way], "1", "true")]

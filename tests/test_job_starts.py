@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from collected_page import CREATED, CREATED_NS, Clock, Page, collector
-from installed import skip_without
 from nccl_job_text import comm, facts_of, info
 from pod_json import pod, uid
-from probe_jobs.running import Nursery
-from probe_jobs.starting import FIRST_STEP_SECONDS, LATE_SECONDS
+from probe_jobs.nurseries import Nursery
+from probe_jobs.starting_times import FIRST_STEP_SECONDS, LATE_SECONDS
 from rankscope_agent.contract.metrics import job_starts, training
 from rankscope_agent.sources.nccl_log.collector import NcclLogCollector
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
@@ -25,14 +23,6 @@ from rankscope_agent.sources.pods.records import parse_pod
 from rankscope_agent.sources.training.collector import TrainingCollector
 from ring_writer import NS
 from started_ranks import DONE, FAILED, JOIN, Rank, ticks_of
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    skip_without("torch", "these ranks train with PyTorch")
-    made = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield made
-    made.close()
 
 
 def phases(page: Page, job: str = "team/job") -> dict[str, float]:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from probe_jobs.profiled import SLOW_RANK, SLOW_SECONDS, STEPS
-from probe_jobs.running import Nursery
+from probe_jobs.nurseries import Nursery
+from probe_jobs.profiled_steps import SLOW_RANK, SLOW_SECONDS, STEPS
 from rankscope_analyzers.profiles.kineto_files import from_kineto
 from rankscope_analyzers.stragglers.diagnosis import diagnose
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    running = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield running
-    running.close()
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
 import rankscope_probe
+from probe_jobs.nurseries import Nursery
 from probe_jobs.running import (
     CLOSURE,
     EVALUATION,
@@ -23,7 +24,6 @@ from probe_jobs.running import (
     PROBE,
     SKIPPED,
     WALL,
-    Nursery,
     Ring,
     median_ms,
     read_extended,
@@ -45,13 +45,6 @@ VARIABLES = (
     *("RANKSCOPE_JOB_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT"),
     *("NODE_NAME", "RANKSCOPE_NODE_NAME", "POD_UID"),
 )
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield nursery
-    nursery.close()
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from statistics import median
 
 import pytest
 
-from probe_jobs.phases import PHASES, SLOW_RANK, STEPS
+from probe_jobs.nurseries import Nursery
+from probe_jobs.phase_names import PHASES, SLOW_RANK, STEPS
 from probe_jobs.running import (
     CPU_WAIT,
     EVALUATION,
     FIRST,
     WALL,
-    Nursery,
     Record,
     Ring,
     median_ms,
@@ -30,11 +30,9 @@ SETTLING_STEPS = 2  # at a phase's begin the reducer rebuilds its buckets
 
 
 @pytest.fixture(scope="module")
-def rings(tmp_path_factory: pytest.TempPathFactory) -> list[Ring]:
-    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
+def rings(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> list[Ring]:
     directory = tmp_path_factory.mktemp("rings")
     outcomes = nursery.run(directory, "phases.py", ranks=2)
-    nursery.close()
     assert [ended.code for ended in outcomes] == [0, 0]
     assert not any("rankscope" in ended.errors for ended in outcomes)
     return read_rings(directory)

@@ -5,28 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import rankscope_probe
-from probe_jobs.running import PROBE, Nursery, read_only_ring, read_rings
+from probe_jobs.nurseries import Nursery
+from probe_jobs.running import PROBE, read_only_ring, read_rings
 
 STEPS = 12
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield nursery
-    nursery.close()
-
-
-@pytest.fixture(scope="module")
 def weights(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Give what a training prints that nobody disturbs."""
-    (ended,) = nursery.run(tmp_path_factory.mktemp("rings"), "steps.py", str(STEPS))
+    (ended,) = nursery.run(tmp_path_factory.mktemp("rings"), "steps.py", str(STEPS), finalized=True)
     assert ended.output.startswith("weights")
     return ended.output
 
@@ -36,7 +29,7 @@ def test_file_that_took_over_the_rings_descriptor_is_left_as_it_is(
 ) -> None:
     own = tmp_path / "own"
     (ended,) = nursery.run(
-        tmp_path / "rings", "steps.py", str(STEPS), "take-over", OWN_FILE=str(own)
+        tmp_path / "rings", "steps.py", str(STEPS), "take-over", OWN_FILE=str(own), finalized=True
     )
     assert (ended.code, ended.output) == (0, weights)
     assert own.read_bytes() == b"precious" * 4096
@@ -45,7 +38,7 @@ def test_file_that_took_over_the_rings_descriptor_is_left_as_it_is(
 def test_steps_go_on_in_a_new_ring_when_the_program_closed_the_first(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    (ended,) = nursery.run(tmp_path, "steps.py", str(STEPS), "close")
+    (ended,) = nursery.run(tmp_path, "steps.py", str(STEPS), "close", finalized=True)
     (line,) = ended.errors.splitlines()
     assert "closed" in line
     before, after = sorted(read_rings(tmp_path), key=lambda ring: ring.records[0].step)
@@ -56,7 +49,7 @@ def test_steps_go_on_in_a_new_ring_when_the_program_closed_the_first(
 def test_program_that_closes_all_descriptors_again_and_again_gets_few_rings(
     nursery: Nursery, weights: str, tmp_path: Path
 ) -> None:
-    (ended,) = nursery.run(tmp_path, "steps.py", str(STEPS), "close-always")
+    (ended,) = nursery.run(tmp_path, "steps.py", str(STEPS), "close-always", finalized=True)
     assert (ended.code, ended.output) == (0, weights)
     assert len(read_rings(tmp_path)) == rankscope_probe._MAX_RINGS
 
@@ -66,7 +59,12 @@ def test_forked_child_closes_no_file_of_the_programs(
 ) -> None:
     own = tmp_path / "own"
     (ended,) = nursery.run(
-        tmp_path / "rings", "steps.py", str(STEPS), "take-over-and-fork", OWN_FILE=str(own)
+        tmp_path / "rings",
+        "steps.py",
+        str(STEPS),
+        "take-over-and-fork",
+        OWN_FILE=str(own),
+        finalized=True,
     )
     assert (ended.code, ended.output) == (0, "child keeps its files True\n" + weights)
 
@@ -76,7 +74,7 @@ def test_limit_on_file_sizes_ends_no_training(
     nursery: Nursery, weights: str, tmp_path: Path, kind: str, rings: int
 ) -> None:
     """SIGXFSZ is at its default there, which ends whatever writes beyond the limit."""
-    (ended,) = nursery.run(tmp_path, "steps.py", str(STEPS), kind)
+    (ended,) = nursery.run(tmp_path, "steps.py", str(STEPS), kind, finalized=True)
     assert (ended.code, ended.output) == (0, weights)
     (line,) = ended.errors.splitlines()
     assert "RLIMIT_FSIZE" in line

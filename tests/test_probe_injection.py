@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from probe_jobs.running import PROBE, Nursery, read_only_ring, read_rings, run_script
-
-TRAIN = (
-    "import sys, torch\n"
-    "weight = torch.ones(1, requires_grad=True)\n"
-    "optimizer = torch.optim.SGD([weight])\n"
-    "for _ in range(6): (weight * 2).sum().backward(); optimizer.step()\n"
-    "print('trained', torch.cuda.is_initialized())\n"
-)
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield nursery
-    nursery.close()
+from probe_jobs.fresh_start import TRAIN
+from probe_jobs.nurseries import Nursery
+from probe_jobs.running import PROBE, Outcome, read_only_ring, read_rings, run_script
 
 
 def path_with(*folders: Path) -> str:
@@ -97,33 +83,28 @@ def test_a_probe_that_cannot_start_lets_torch_be_imported(tmp_path: Path, failur
     assert not (tmp_path / "rings").exists()
 
 
-def older_torch(lacks: str) -> list[str]:
-    """Give a command that trains with a torch without something that newer ones have."""
+def train_with_older_torch(bare_nursery: Nursery, folder: Path, lacks: str) -> Outcome:
+    """Train with a torch without something that newer ones have."""
     made = "import sys, torch, rankscope_probe\n" + lacks + "\nrankscope_probe.watch()\n"
-    return ["-c", made + TRAIN]
+    (folder / "job.py").write_text(made + TRAIN)
+    (ended,) = bare_nursery.run(folder / "rings", str(folder / "job.py"), finalized=True)
+    return ended
 
 
-def test_torch_before_2_3_has_the_scaler_of_cuda_alone(tmp_path: Path) -> None:
-    ended = run_script(
-        older_torch("del torch.amp.GradScaler, torch.amp.grad_scaler"),
-        tmp_path / "rings",
-        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
-    )
+def test_torch_before_2_3_has_the_scaler_of_cuda_alone(
+    bare_nursery: Nursery, tmp_path: Path
+) -> None:
+    lacks = "del torch.amp.GradScaler, torch.amp.grad_scaler"
+    ended = train_with_older_torch(bare_nursery, tmp_path, lacks)
     assert (ended.code, ended.output, ended.errors) == (0, "trained False\n", "")
     assert len(read_only_ring(tmp_path / "rings").records) == 5
 
 
 def test_torch_before_2_0_has_no_hook_of_all_optimizers_which_costs_one_line(
-    tmp_path: Path,
+    bare_nursery: Nursery, tmp_path: Path
 ) -> None:
-    ended = run_script(
-        older_torch(
-            "import torch.optim.optimizer\n"
-            "del sys.modules['torch.optim.optimizer'].register_optimizer_step_post_hook"
-        ),
-        tmp_path / "rings",
-        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
-    )
+    lacks = "del sys.modules['torch.optim.optimizer'].register_optimizer_step_post_hook"
+    ended = train_with_older_torch(bare_nursery, tmp_path, lacks)
     assert (ended.code, ended.output) == (0, "trained False\n")
     (said,) = ended.errors.splitlines()
     assert said.startswith("rankscope probe: ImportError: cannot import name 'register_optimizer_")
@@ -140,7 +121,7 @@ def test_training_beside_a_worker_server_of_its_own_ends_well(
     nursery: Nursery, tmp_path: Path
 ) -> None:
     """The modules of torch's debugger abort the process at its end once they are imported."""
-    (ended,) = nursery.run(tmp_path, "children.py", "debugged")
+    (ended,) = nursery.run(tmp_path, "children.py", "debugged", finalized=True)
     assert ended.code == 0
     assert ended.output == "serving True True imported []\n"
     assert len(read_only_ring(tmp_path).records) == 4
@@ -149,7 +130,7 @@ def test_training_beside_a_worker_server_of_its_own_ends_well(
 def test_a_process_that_becomes_another_program_leaves_its_records(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    (ended,) = nursery.run(tmp_path, "children.py", "exec")
+    (ended,) = nursery.run(tmp_path, "children.py", "exec", finalized=True)
     assert (ended.code, ended.output) == (0, "another program\n")
     (ring,) = read_rings(tmp_path)
     assert (len(ring.records), ring.held) == (4, False)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import rankscope_probe
-from probe_jobs.running import Nursery, read_rings
+from probe_jobs.nurseries import Nursery
+from probe_jobs.running import read_rings
 
 UNKNOWN = (0, 0, 0)
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    running = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield running
-    running.close()
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 from installed import skip_without
-from probe_jobs.running import Nursery
+from probe_jobs.nurseries import Nursery
 from rankscope_agent.contract.model import STEP_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
 
@@ -18,13 +18,6 @@ skip_without("torch", "these tests train with PyTorch")
 WORKERS = 2
 OVERHEAD = 0.005
 """Seconds that a worker may need for a batch beside what its dataset does."""
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    made = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield made
-    made.close()
 
 
 def told(nursery: Nursery, folder: Path, what: str) -> list[float | None]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from installed import skip_without
-from probe_jobs.running import Nursery
+from probe_jobs.nurseries import Nursery
+from probe_jobs.running import OWN_STORE
 from rankscope_agent.sources.training.reported import Signal, Signals, parse_signals
 
 skip_without("torch", "these tests train with PyTorch")
@@ -17,19 +17,8 @@ PARAMETERS = 8 * 12 + 12 + 12 * 3 + 3
 OF_FIRST_LAYER = 8 * 12 + 12
 
 
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    made = Nursery(
-        tmp_path_factory.mktemp("nursery"),
-        ("torch.distributed.fsdp", "torch.distributed.tensor.parallel"),
-        TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
-    )
-    yield made
-    made.close()
-
-
 def said(nursery: Nursery, folder: Path, way: str, ranks: int = 2) -> list[Signals]:
-    ended = nursery.run(folder, "sharing.py", way, ranks=ranks)
+    ended = nursery.run(folder, "sharing.py", way, ranks=ranks, **OWN_STORE)
     assert [one.code for one in ended] == [0] * ranks, ended[0].errors
     assert not any("rankscope" in one.errors for one in ended), ended[0].errors
     tables = [parse_signals(path.read_bytes()[64:]) for path in sorted(folder.glob("*.sig"))]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rankscope_probe
+from probe_jobs.nurseries import Nursery
 from probe_jobs.running import (
     EXTENSION,
     PROBE,
@@ -189,18 +190,15 @@ def test_symlink_in_the_rings_place_is_not_followed(tmp_path: Path) -> None:
     ],
 )
 def test_a_rank_that_loads_the_probe_leaves_word_before_it_joins_others(
-    variables: dict[str, str], word: list[str], tmp_path: Path
+    bare_nursery: Nursery, variables: dict[str, str], word: list[str], tmp_path: Path
 ) -> None:
-    given = {"PYTHONPATH": str(PROBE), "RANKSCOPE_RING_DIR": str(tmp_path), **variables}
-    subprocess.run([sys.executable, "-c", "import torch"], check=True, env=os.environ | given)
+    (ended,) = bare_nursery.run(tmp_path, "extended.py", **variables)
+    assert (ended.code, ended.errors) == (0, "")
     assert [path.name for path in tmp_path.iterdir()] == word
 
 
-def test_where_no_word_can_be_left_a_rank_trains_on(tmp_path: Path) -> None:
-    given = {"PYTHONPATH": str(PROBE), "RANK": "0", "WORLD_SIZE": "2"}
-    given["RANKSCOPE_RING_DIR"] = str(tmp_path / "absent")
-    done = subprocess.run(
-        [sys.executable, "-c", "import torch"], check=True, env=os.environ | given, stderr=-1
-    )
-    assert done.stderr == b""
+def test_where_no_word_can_be_left_a_rank_trains_on(bare_nursery: Nursery, tmp_path: Path) -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "2"}
+    (ended,) = bare_nursery.run(tmp_path / "absent", "extended.py", **place)
+    assert (ended.code, ended.errors) == (0, "")
     assert list(tmp_path.iterdir()) == []

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from probe_jobs.fresh_start import TRAIN
+from probe_jobs.nurseries import Nursery
 from probe_jobs.running import (
     JOBS,
     PROBE,
     WALL,
-    Nursery,
     Outcome,
     read_only_ring,
     read_rings,
@@ -26,23 +26,16 @@ STEPS = 12
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield nursery
-    nursery.close()
-
-
-@pytest.fixture(scope="module")
 def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Give what a training prints whose probe is switched off before its first step."""
     directory = tmp_path_factory.mktemp("unused") / "rings"
-    (ended,) = nursery.run(directory, "steps.py", str(STEPS), "break-ring")
+    (ended,) = nursery.run(directory, "steps.py", str(STEPS), "break-ring", finalized=True)
     assert ended.output.startswith("weights")
     return ended.output
 
 
 def train(nursery: Nursery, directory: Path, *mischief: str) -> Outcome:
-    (ended,) = nursery.run(directory, "steps.py", str(STEPS), *mischief)
+    (ended,) = nursery.run(directory, "steps.py", str(STEPS), *mischief, finalized=True)
     return ended
 
 
@@ -128,14 +121,16 @@ def test_error_in_the_probe_costs_one_line(
 
 def test_debugging_shows_every_traceback(nursery: Nursery, tmp_path: Path) -> None:
     (ended,) = nursery.run(
-        tmp_path, "steps.py", str(STEPS), "break-hook", RANKSCOPE_PROBE_DEBUG="1"
+        tmp_path, "steps.py", str(STEPS), "break-hook", RANKSCOPE_PROBE_DEBUG="1", finalized=True
     )
     assert ended.code == 0
     assert ended.errors.count("Traceback") == STEPS // 2
 
 
 def test_hook_that_always_fails_is_given_up(nursery: Nursery, tmp_path: Path) -> None:
-    (ended,) = nursery.run(tmp_path, "steps.py", "300", "break-hook", RANKSCOPE_PROBE_DEBUG="1")
+    (ended,) = nursery.run(
+        tmp_path, "steps.py", "300", "break-hook", RANKSCOPE_PROBE_DEBUG="1", finalized=True
+    )
     assert ended.code == 0
     assert ended.errors.count("Traceback") == 100
 
@@ -163,19 +158,19 @@ def test_killed_process_leaves_its_records_and_no_lock(nursery: Nursery, tmp_pat
 
 @pytest.mark.parametrize("method", ["fork-workers", "spawn-workers", "forkserver-workers"])
 def test_loader_workers_make_no_rings(nursery: Nursery, tmp_path: Path, method: str) -> None:
-    (ended,) = nursery.run(tmp_path, "children.py", method)
+    (ended,) = nursery.run(tmp_path, "children.py", method, finalized=True)
     assert (ended.code, ended.errors) == (0, "")
     assert len(read_only_ring(tmp_path).records) == 9
 
 
 def test_forked_child_that_trains_has_its_own_ring(nursery: Nursery, tmp_path: Path) -> None:
-    (ended,) = nursery.run(tmp_path, "children.py", "fork")
+    (ended,) = nursery.run(tmp_path, "children.py", "fork", finalized=True)
     assert (ended.code, ended.errors) == (0, "")
     assert sorted(len(ring.records) for ring in read_rings(tmp_path)) == [4, 6]
 
 
 def test_exit_during_a_collective_is_clean(nursery: Nursery, tmp_path: Path) -> None:
-    outcomes = nursery.run(tmp_path, "distributed.py", "exit", ranks=2)
+    outcomes = nursery.run(tmp_path, "distributed.py", "exit", ranks=2, finalized=True)
     assert [ended.code for ended in outcomes] == [0, 0]
     assert [len(ring.records) for ring in read_rings(tmp_path)] == [9, 9]
 
@@ -184,20 +179,20 @@ def test_process_groups_are_destroyed_when_gloos_threads_need_the_interpreter_no
     nursery: Nursery, tmp_path: Path
 ) -> None:
     """Both wait for ever if the one that destroys them holds the interpreter's lock."""
-    outcomes = nursery.run(tmp_path, "distributed.py", "busy", ranks=2)
+    outcomes = nursery.run(tmp_path, "distributed.py", "busy", ranks=2, finalized=True)
     assert [ended.code for ended in outcomes] == [0, 0]
     assert outcomes[0].output == "let go\ndestroyed\n"
 
 
 def test_killed_ranks_leave_their_records(nursery: Nursery, tmp_path: Path) -> None:
-    outcomes = nursery.run(tmp_path, "distributed.py", "killed", ranks=2)
+    outcomes = nursery.run(tmp_path, "distributed.py", "killed", ranks=2, finalized=True)
     assert [ended.code for ended in outcomes] == [-9, -9]
     assert [(len(ring.records), ring.held) for ring in read_rings(tmp_path)] == [(9, False)] * 2
 
 
 def test_collectives_are_left_alone_on_request(nursery: Nursery, tmp_path: Path) -> None:
     outcomes = nursery.run(
-        tmp_path, "distributed.py", "exit", ranks=2, RANKSCOPE_PROBE_COLLECTIVES="0"
+        tmp_path, "distributed.py", "exit", ranks=2, RANKSCOPE_PROBE_COLLECTIVES="0", finalized=True
     )
     assert [ended.code for ended in outcomes] == [0, 0]
     for ring in read_rings(tmp_path):
@@ -206,14 +201,13 @@ def test_collectives_are_left_alone_on_request(nursery: Nursery, tmp_path: Path)
 
 
 def test_compiling_breaks_no_more_and_traces_no_more_than_without_the_probe(
-    nursery: Nursery, tmp_path: Path
+    nursery: Nursery, bare_nursery: Nursery, tmp_path: Path
 ) -> None:
     """Wrapped models break anyway; more breaks or warnings would come from tracing the probe."""
-    (tmp_path / "nursery").mkdir()
-    without = Nursery(tmp_path / "nursery", RANKSCOPE_PROBE="0")
-    expected = without.run(tmp_path / "off", "distributed.py", "compiled", ranks=2)
-    without.close()
-    outcomes = nursery.run(tmp_path / "on", "distributed.py", "compiled", ranks=2)
+    expected = bare_nursery.run(
+        tmp_path / "off", "distributed.py", "compiled", ranks=2, finalized=True
+    )
+    outcomes = nursery.run(tmp_path / "on", "distributed.py", "compiled", ranks=2, finalized=True)
     assert [ended.code for ended in (*expected, *outcomes)] == [0] * 4
     assert [ended.output for ended in outcomes] == [ended.output for ended in expected]
     assert "rankscope" not in "".join(ended.output + ended.errors for ended in outcomes)
@@ -259,10 +253,6 @@ def test_injection_keeps_the_users_path_and_variables(tmp_path: Path) -> None:
 def test_training_runs_where_the_probe_does_not(
     tmp_path: Path, options: list[str], variables: dict[str, str]
 ) -> None:
-    code = (
-        "import torch; w = torch.ones(1, requires_grad=True); o = torch.optim.SGD([w])\n"
-        "for _ in range(3): (w * 2).sum().backward(); o.step()"
-    )
-    ended = run_script([*options, "-c", code], tmp_path / "rings", **variables)
-    assert (ended.code, ended.errors) == (0, "")
+    ended = run_script([*options, "-c", TRAIN], tmp_path / "rings", **variables)
+    assert (ended.code, ended.output, ended.errors) == (0, "trained False\n", "")
     assert not (tmp_path / "rings").exists()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from installed import skip_without
-from probe_jobs.running import JOBS, Nursery, Outcome, read_only_ring, run_script
+from probe_jobs.nurseries import Nursery
+from probe_jobs.running import JOBS, Outcome, read_only_ring, run_script
 from rankscope_agent.contract.model import SPAN_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.reported import (
@@ -26,13 +26,6 @@ from rankscope_agent.sources.training.span_source import RingSpanSource
 skip_without("torch", "these tests train with PyTorch")
 
 STEPS = 30
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    made = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield made
-    made.close()
 
 
 def signals_in(rings: Path) -> Signals:
@@ -183,11 +176,11 @@ def test_a_mount_that_hangs_holds_nobody_up(nursery: Nursery, tmp_path: Path) ->
 
 @pytest.mark.parametrize("framework", ["transformers", "lightning"])
 def test_a_frameworks_callback_hands_over_what_the_framework_logs(
-    tmp_path: Path, framework: str
+    trainer_nursery: Nursery, tmp_path: Path, framework: str
 ) -> None:
-    pytest.importorskip(framework, reason="this test trains with it")
-    command = [str(JOBS / "callbacks.py"), framework, str(tmp_path)]
-    ended = run_script(command, tmp_path / "rings", TQDM_DISABLE="1")
+    skip_without(framework, "this test trains with it")
+    command = ["callbacks.py", framework, str(tmp_path)]
+    (ended,) = trainer_nursery.run(tmp_path / "rings", *command, TQDM_DISABLE="1")
     assert ended.code == 0, ended.errors
     logged = json.loads((tmp_path / "logged.json").read_text())
     signals = signals_in(tmp_path / "rings")

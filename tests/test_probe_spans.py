@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ import pytest
 
 import rankscope_probe
 from installed import skip_without
-from probe_jobs.running import JOBS, Nursery, Outcome, end_of, read_rings, start_script
+from probe_jobs.nurseries import Nursery
+from probe_jobs.running import Outcome, read_rings
 from rankscope_agent.contract.model import SPAN_COLUMNS, STEP_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.span_source import RingSpanSource
@@ -39,13 +40,6 @@ class Told:
 
     def written(self, kind: str, rank: int = 0) -> list[dict[str, Any]]:
         return [line for line in self.diaries[rank] if line["kind"] == kind]
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    made = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield made
-    made.close()
 
 
 def read(rings: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -133,11 +127,11 @@ def test_what_a_checkpoint_takes_is_in_the_rest_of_its_step(
         assert step["evaluation_seconds"] == 0.0
 
 
-def test_one_that_is_open_is_seen_and_then_ends_in_place(tmp_path: Path) -> None:
+def test_one_that_is_open_is_seen_and_then_ends_in_place(nursery: Nursery, tmp_path: Path) -> None:
     place = tmp_path / "work"
     place.mkdir()
-    command = [str(JOBS / "saving.py"), "waiting", str(place)]
-    process = start_script(command, tmp_path / "rings", RANK="0")
+    variables = {"RANKSCOPE_RING_DIR": str(tmp_path / "rings"), "RANK": "0"}
+    process = nursery.start(["saving.py", "waiting", str(place)], variables)
     try:
         deadline = time.monotonic() + 60
         while not (spans := read(tmp_path / "rings")[0]) and time.monotonic() < deadline:
@@ -147,7 +141,7 @@ def test_one_that_is_open_is_seen_and_then_ends_in_place(tmp_path: Path) -> None
         assert (seen["seconds"], seen["bytes"], seen["step"]) == (None, None, 4)
     finally:
         (place / "go").touch()
-        ended = end_of(process)
+        (ended,) = nursery.end_of([process])
     assert (ended.code, ended.errors) == (0, "")
     (over,) = read(tmp_path / "rings")[0]
     assert over["outcome"] == "done"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from collected_page import Clock, Page, collector
-from installed import skip_without
-from probe_jobs.running import Nursery, read_rings
+from probe_jobs.nurseries import Nursery
+from probe_jobs.running import read_rings
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.sources.pods.processes import process_identity
 from rankscope_analyzers.fusion import job_reports
@@ -24,14 +23,6 @@ from started_ranks import page_text
 FAILED_POD = (
     'rankscope_job_last_failure_timestamp_seconds{job_id="team/job",reason="Error",detail="one"} '
 )
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    skip_without("torch", "these ranks train with PyTorch")
-    made = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield made
-    made.close()
 
 
 GROUP = {"REPLICA_GROUP_ID": "1", "NUM_REPLICA_GROUPS": "3"}

@@ -7,31 +7,19 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from installed import skip_without
+from probe_jobs.nurseries import Nursery, together
 from probe_jobs.running import (
-    JOBS,
-    Nursery,
-    end_of,
-    free_port,
     read_rings,
-    start_script,
 )
 from rankscope_analyzers import cli
 from running_agent import PATIENCE_SECONDS, RunningAgent, running_agent
 
 skip_without("torch", "these tests train with PyTorch")
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    made = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield made
-    made.close()
 
 
 def test_loop_without_an_optimizer_gets_rings_without_records(
@@ -70,23 +58,20 @@ def test_ranks_are_seen_from_the_end_of_init_process_group_on(
 
 
 def test_a_running_loop_without_an_optimizer_is_said_to_be_seen(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rings, port = tmp_path / "rings", str(free_port())
-    places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [str(JOBS / "distributed.py"), "stepless-for-long"]
-    processes = [
-        start_script(command, rings, RANKSCOPE_JOB_ID="team/own", RANK=rank, **places)
-        for rank in ("0", "1")
-    ]
+    rings = tmp_path / "rings"
+    shared = {"RANKSCOPE_RING_DIR": str(rings), "RANKSCOPE_JOB_ID": "team/own"} | together(2)
+    command = ["distributed.py", "stepless-for-long"]
+    processes = [nursery.start(command, shared | {"RANK": rank}) for rank in ("0", "1")]
     try:
         with running_agent(tmp_path, "--collector.interval=0.5") as agent:
             page = await_ranks(agent, 2)
             assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0
     finally:
         for process in processes:
-            os.killpg(process.pid, signal.SIGKILL)
-            end_of(process)
+            os.kill(process.pid, signal.SIGKILL)
+        nursery.end_of(processes)
     steps = re.findall(r'^rankscope_steps_total\{.*rank="(\d)"\} (\S+)$', page, re.MULTILINE)
     assert sorted(steps) == [
         ("0", "0.0"),

@@ -3,61 +3,37 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from benchmarks.probe_cost import PROBE
-from benchmarks.processes import free_port
 
 from installed import skip_without
-from probe_jobs.running import JOBS, Nursery
+from probe_jobs.nurseries import Nursery, together
 
 skip_without("torch", "these tests run torch's own code")
 
 MS = 1_000_000
 STEPS = 21
-LIMIT_SECONDS = 240
 
 
-MODULES = (
-    "torch.distributed.fsdp",
-    "torch.distributed.pipelining",
-    "torch.distributed.tensor.parallel",
-)
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Give what both ranks of each kind are forked from: importing all that takes seconds."""
-    variables = {
-        "RANKSCOPE_PROBE": "0",
-        "RANKSCOPE_PROBE_STREAM_WAITS": "1",
-        "RANKSCOPE_PROBE_FLIGHT": "0",
-    }
-    nursery = Nursery(tmp_path_factory.mktemp("nursery"), MODULES, **variables)
-    yield nursery
-    nursery.close()
+VARIABLES = {"RANKSCOPE_PROBE_STREAM_WAITS": "1", "RANKSCOPE_PROBE_FLIGHT": "0"}
 
 
 def run(nursery: Nursery, kind: str, seed: int, rings: Path) -> list[dict[str, list[list[float]]]]:
-    """Run both ranks; return what each prints."""
-    ranks = nursery.run(rings, "streams.py", kind, str(seed), str(STEPS), ranks=2)
+    """Run both ranks, which bring a probe of their own; return what each prints."""
+    ranks = nursery.run(rings, "streams.py", kind, str(seed), str(STEPS), ranks=2, **VARIABLES)
     assert [rank.code for rank in ranks] == [0, 0], [rank.errors for rank in ranks]
     return [json.loads(rank.output) for rank in ranks]
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp1", "fsdp2", "tensor", "pipeline"])
 def test_waits_of_torchs_own_code_are_what_the_device_spent_on_them(
-    nursery: Nursery, kind: str, tmp_path: Path
+    bare_nursery: Nursery, kind: str, tmp_path: Path
 ) -> None:
     if kind == "fsdp2" and version("torch") < "2.7":
         pytest.skip("fully_shard of torch 2.6 does not train on a CPU")
-    for shown in run(nursery, kind, 7, tmp_path):
+    for shown in run(bare_nursery, kind, 7, tmp_path):
         records = {record[0]: record[1:] for record in shown["records"]}
         assert len(records) == STEPS - 1  # nobody saw the first one begin
         sampled = [number for number, record in records.items() if record[3] >= 0]
@@ -72,29 +48,21 @@ def test_waits_of_torchs_own_code_are_what_the_device_spent_on_them(
             assert copies > 0
 
 
-def compiled(probe: str) -> dict[str, dict[str, object]]:
+def compiled(nursery: Nursery, probe: str, rings: Path) -> dict[str, dict[str, object]]:
     """Return what compilers made of programs, with the probe's hooks in place or without it."""
-    variables = {
-        **os.environ,
-        "PYTHONPATH": str(PROBE) + os.pathsep + str(JOBS.parent),
-        "GLOO_SOCKET_IFNAME": "lo",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": "1",
-        "RANK": "0",
-    }
-    command = [sys.executable, str(JOBS / "compiled_streams.py"), probe]
-    done = subprocess.run(
-        command, env=variables, check=True, stdout=subprocess.PIPE, timeout=LIMIT_SECONDS
-    )
-    result = json.loads(done.stdout)
+    alone = {"RANK": "0", **together(1)}
+    (done,) = nursery.run(rings, "compiled_streams.py", probe, **alone)
+    assert done.code == 0, done.errors
+    result = json.loads(done.output)
     assert (result["seen"] > 0) is (probe == "with")
     programs: dict[str, dict[str, object]] = result["programs"]
     return programs
 
 
-def test_compilers_break_graphs_as_often_with_the_hooks_as_without() -> None:
-    without, with_hooks = compiled("without"), compiled("with")
+def test_compilers_break_graphs_as_often_with_the_hooks_as_without(
+    bare_nursery: Nursery, tmp_path: Path
+) -> None:
+    without, with_hooks = (compiled(bare_nursery, one, tmp_path) for one in ("without", "with"))
     assert with_hooks == without
     assert without["summed True"] == {"breaks": 0, "graphs": 2, "error": ""}
     assert without["broken True"]["error"]

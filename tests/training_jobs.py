@@ -15,9 +15,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.running_jobs.launch import ForkServer, send
+from benchmarks.running_jobs.launch import send
 
-from probe_jobs.running import free_port
+from probe_jobs.nurseries import Nursery, together
 from rankscope_analyzers.demo.probe_folder import probe_folder
 
 LOOPBACK = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -67,7 +67,7 @@ class ForkedJob:
     """A script whose ranks a process forks that has imported torch with the probe.
 
     Args:
-        server: the process that forks them.
+        nursery: the process that forks them.
         script: what each rank runs.
         ranks: how many.
         variables: further environment variables.
@@ -76,23 +76,20 @@ class ForkedJob:
 
     def __init__(
         self,
-        server: ForkServer,
+        nursery: Nursery,
         script: Path,
         ranks: int,
         variables: Mapping[str, str],
         output: Path,
     ) -> None:
-        self.server = server
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        shared |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)} | LOOPBACK | variables
-        self.ranks = [
-            server.start(script, [], shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, output)
-            for rank in range(ranks)
-        ]
+        self.nursery = nursery
+        shared = together(ranks) | {"LOCAL_WORLD_SIZE": str(ranks)} | LOOPBACK | dict(variables)
+        places = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+        self.ranks = [nursery.start([str(script)], shared | place, output).pid for place in places]
 
     def poll(self) -> int | None:
         """Return 0 if all ranks ended well, 1 if all ended, None while one runs."""
-        codes = [self.server.exit_code(rank) for rank in self.ranks]
+        codes = self.nursery.exit_codes(*self.ranks)
         return None if None in codes else int(any(codes))
 
     def wait(self, timeout: float) -> int:
@@ -106,7 +103,8 @@ class ForkedJob:
 
     def end(self, timeout: float) -> None:
         """End the ranks that run."""
-        running = [rank for rank in self.ranks if self.server.exit_code(rank) is None]
+        codes = self.nursery.exit_codes(*self.ranks)
+        running = [rank for rank, code in zip(self.ranks, codes, strict=True) if code is None]
         send(running, signal.SIGCONT)
         send(running, signal.SIGTERM)
         self.wait(timeout)

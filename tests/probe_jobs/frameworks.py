@@ -236,7 +236,7 @@ def elastic() -> None:
 
 def shrink() -> None:
     """Lose a node for good in the first attempt; the launcher goes on with the other's ranks."""
-    model = DistributedDataParallel(Layers())
+    model, launcher = DistributedDataParallel(Layers()), os.getppid()
     whole = dist.get_world_size() == 4
     done = 0
 
@@ -245,7 +245,7 @@ def shrink() -> None:
         loss_of(model).backward()
         done += 1
         if whole and done == FAIL_AT and os.environ["NODE_NAME"] == DOOMED_NODE:
-            os.kill(os.getppid(), signal.SIGKILL)  # the launcher, which then tells nobody
+            os.kill(launcher, signal.SIGKILL)  # the launcher, which then tells nobody
             os.kill(os.getpid(), signal.SIGKILL)
 
     train(model, step)

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
+from phase_names import PHASES, SLOW_RANK, STEPS
 from torch.distributed._functional_collectives import all_reduce, wait_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-STEPS = 14
 SLOW_SECONDS = 0.03
-SLOW_RANK = {"slow_buffers": 0}  # rank 0 sends the buffers that the others wait for; else rank 1
 WIDTH = 256
 
 
@@ -171,22 +170,6 @@ class Job:
             with torch.no_grad():
                 next(unseen)
             self.end_step()
-
-
-PHASES = (
-    "healthy",
-    "slow_compute",
-    "slow_data",
-    "slow_buffers",
-    "loss_reduced",
-    "manual",
-    "manual_async",
-    "functional",
-    "barrier",
-    "accumulated",
-    "accumulated_no_sync",
-    "evaluated",
-)
 
 
 def main() -> None:

@@ -8,13 +8,10 @@ import time
 
 import torch
 import torch.distributed as dist
+from profiled_steps import SLOW_RANK, SLOW_SECONDS, STEPS
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
 from torch.utils.data import DataLoader, Dataset
-
-STEPS = 28
-SLOW_RANK = 1
-SLOW_SECONDS = 0.03
 
 
 def slow_down(where: str) -> None:

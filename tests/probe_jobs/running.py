@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -21,6 +20,10 @@ HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII")
 RECORD = struct.Struct("<QqqqqqIIHHI")
 
 SCRIPT_SECONDS = 90
+
+# torch 2.13 keeps the launcher's store over a restart, so that gloo may read where the dead
+# ranks listened and give up (in 3 of 6 runs): each attempt gets a store of its own.
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 WALL, CLOSURE, SKIPPED, EVALUATION, FIRST, CPU_WAIT = 2, 4, 8, 16, 32, 64
 
@@ -117,10 +120,11 @@ def end_of(process: subprocess.Popen[str]) -> Outcome:
         os.killpg(process.pid, signal.SIGKILL)  # a launcher's children too
         process.communicate()
         raise
-    return _outcome(process.returncode, output, errors)
+    return outcome(process.returncode, output, errors)
 
 
-def _outcome(code: int, output: str, errors: str) -> Outcome:
+def outcome(code: int, output: str, errors: str) -> Outcome:
+    """Say how a process ended, apart from what its worker server writes."""
     lines = errors.splitlines(keepends=True)
     kept = [line for line in lines if "Server listening to UNIX" not in line]
     return Outcome(code, output, "".join(kept), len(kept) < len(lines))
@@ -129,57 +133,6 @@ def _outcome(code: int, output: str, errors: str) -> Outcome:
 def run_script(command: Iterable[str], ring_dir: Path, **extra: str) -> Outcome:
     """Run python with these arguments as a process of its own."""
     return end_of(start_script(command, ring_dir, **extra))
-
-
-class Nursery:
-    """A process that has imported torch with the probe and forks one child per training process.
-
-    Args:
-        folder: where it keeps what its children print.
-        modules: what it imports besides torch.
-        variables: further environment variables.
-    """
-
-    def __init__(self, folder: Path, modules: Sequence[str] = (), **variables: str) -> None:
-        self.folder = folder
-        self.runs = 0
-        self.process = subprocess.Popen(
-            [sys.executable, str(JOBS / "nursery.py"), *modules],
-            env=environment(folder, variables),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def close(self) -> None:
-        """End the process, which waits for nothing but its input."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(30)
-        self.process.stdout.close()
-
-    def run(self, ring_dir: Path, *command: str, ranks: int = 1, **extra: str) -> list[Outcome]:
-        """Run a job script, as this many ranks at once, each until it ends or a minute is over."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.runs += 1
-        folder = self.folder / f"run-{self.runs}"
-        folder.mkdir()
-        order = {
-            "command": [str(JOBS / command[0]), *command[1:]],
-            "ranks": ranks,
-            "folder": str(folder),
-            "environment": {"RANKSCOPE_RING_DIR": str(ring_dir), **extra},
-        }
-        print(json.dumps(order), file=self.process.stdin, flush=True)
-        codes = json.loads(self.process.stdout.readline())
-        return [
-            _outcome(
-                code, (folder / f"{rank}.out").read_text(), (folder / f"{rank}.err").read_text()
-            )
-            for rank, code in enumerate(codes)
-        ]
 
 
 def text(field: bytes) -> str:

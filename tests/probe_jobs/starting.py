@@ -11,9 +11,8 @@ import time
 
 import torch
 import torch.distributed as dist
+from starting_times import FIRST_STEP_SECONDS, LATE_SECONDS
 
-LATE_SECONDS = 0.6
-FIRST_STEP_SECONDS = 0.4
 STEPS = 4
 
 

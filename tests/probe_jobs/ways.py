@@ -10,14 +10,12 @@ from typing import Literal
 
 import pandas as pd
 
+from probe_jobs.nurseries import Nurseries, Nursery
 from probe_jobs.running import (
     JOBS,
-    Nursery,
+    OWN_STORE,
     Outcome,
-    end_of,
     free_port,
-    run_script,
-    start_script,
 )
 from rankscope_agent.contract.model import STEP_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
@@ -30,18 +28,8 @@ SLOW_RANK = 1
 DOOMED_NODE = "doomed"  # as frameworks.py calls it
 
 TRAINERS = ("hf_trainer", "accelerate", "lightning")
-# What the trainers' jobs import, most of which transformers puts off until it is asked for.
-TRAINER_MODULES = (
-    "transformers.models.gpt2.modeling_gpt2",
-    "transformers.trainer",
-    "accelerate",
-    "lightning.pytorch",
-)
 
-# torch 2.13 keeps the launcher's store over a restart, so that gloo may read where the dead
-# ranks listened and give up (in 3 of 6 runs): each attempt gets a store of its own.
-OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-
+RENDEZVOUS = ("--rdzv-backend=c10d", "--local-addr=127.0.0.1")
 # Seconds after which the rendezvous goes on without the nodes that say nothing any more. By
 # default, 15 and 30 of them.
 IMPATIENT = "keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=5"
@@ -55,7 +43,7 @@ class Way:
         name: the job's name in its script.
         fault: what the slow rank is slow in.
         ranks: how many ranks it has, the last attempt of elastic ones.
-        launcher: a nursery that forks, torchrun with a restart, or two of them of which one dies.
+        launcher: a nursery that forks, torchrun with a restart, or two nodes' of which one dies.
     """
 
     name: str
@@ -101,62 +89,33 @@ WAYS: Sequence[Way] = (
 )
 
 
-class Nurseries:
-    """Nurseries for the ways, made when first wanted and closed at the end of a `with` block."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.running: dict[tuple[str, ...], Nursery] = {}
-
-    def __enter__(self) -> Nurseries:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for nursery in self.running.values():
-            nursery.close()
-
-    def with_modules(self, modules: tuple[str, ...]) -> Nursery:
-        """Give the nursery that has imported these modules."""
-        if modules not in self.running:
-            folder = self.folder / f"nursery-{len(self.running)}"
-            folder.mkdir()
-            self.running[modules] = Nursery(folder, modules)
-        return self.running[modules]
-
-
 def run(way: Way, slow_rank: int, nurseries: Nurseries, rings: Path) -> Sequence[Outcome]:
     """Run a job to its end; return how its ranks ended, or its launcher if it has one."""
     fault = [way.fault] if way.script == "trainers.py" else []
     command = [way.name, str(slow_rank), *fault]
     if way.launcher == "fork":
-        nursery = nurseries.with_modules(TRAINER_MODULES if way.name in TRAINERS else ())
+        nursery = nurseries.trainers if way.name in TRAINERS else nurseries.probed
         return nursery.run(rings, way.script, *command, ranks=way.ranks)
     script = [str(JOBS / way.script), *command]
     if way.launcher == "torchrun":
-        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={way.ranks}"]
-        return [run_script([*launch, "--max-restarts=1", *script], rings, **OWN_STORE)]
-    return [run_shrinking(script, rings)]
+        launch = ["--standalone", f"--nproc-per-node={way.ranks}", "--max-restarts=1"]
+        return nurseries.probed.run(rings, "torchrun.py", *launch, *script, **OWN_STORE)
+    return [run_shrinking(nurseries.probed, script, rings)]
 
 
-def run_shrinking(script: Sequence[str], rings: Path) -> Outcome:
+def run_shrinking(nursery: Nursery, script: Sequence[str], rings: Path) -> Outcome:
     """Run a job on two nodes of two ranks, of which one goes; return how the other ended."""
-    launch = ["-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=2"]
-    launch += [
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint=127.0.0.1:{free_port()}",
-        "--rdzv-id=shrink",
-    ]
-    launch += ["--local-addr=127.0.0.1", "--max-restarts=3"]
+    launch = ["launched.py", "--nnodes=1:2", "--nproc-per-node=2", "--max-restarts=3", *RENDEZVOUS]
+    launch += [f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=shrink"]
+    variables = {"RANKSCOPE_RING_DIR": str(rings), **OWN_STORE}
     nodes = [
-        start_script(
+        nursery.start(
             [*launch, f"--rdzv-conf={IMPATIENT},is_host={is_host}", *script],
-            rings,
-            NODE_NAME=node,
-            **OWN_STORE,
+            variables | {"NODE_NAME": node},
         )
         for node, is_host in (("kept", 1), (DOOMED_NODE, 0))
     ]
-    kept, doomed = (end_of(node) for node in nodes)
+    kept, doomed = nursery.end_of(nodes)
     assert doomed.code == -signal.SIGKILL, doomed.errors
     return kept
 

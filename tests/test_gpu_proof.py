@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -36,6 +37,12 @@ for name in ("shtab", "h2", "bcrypt"):
 from benchmarks.__main__ import main
 sys.exit(main(["gpu-proof"]))
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_server_left() -> Iterator[None]:
+    yield
+    jobs.end_fork_server()
 
 
 def test_every_item_says_what_is_not_available_without_a_gpu(tmp_path: Path) -> None:

@@ -271,13 +271,13 @@ def through_agent(folder: Path, seconds: float) -> tuple[Figures, str]:
             wait_for_end(place, ranks, seconds)
             with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:  # noqa: S310 - own
                 page = answer.read().decode()
-            said, wrong = diagnosed.diagnose(["--agent", url.removeprefix("http://")])
+            by_job, wrong = diagnosed.diagnose(["--agent", url.removeprefix("http://")])
         keep(place, folder)
     (folder / "page.prom").write_text(page, encoding="utf-8")
-    (folder / "verdict.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
-    if said is None:
+    (folder / "verdict.json").write_text(json.dumps(by_job, indent=1), encoding="utf-8")
+    if by_job is None:
         return {}, wrong[-300:]
-    return judged_answer(page, said)
+    return judged_answer(page, by_job)
 
 
 def wait_for_end(place: Path, ranks: Sequence[jobs.Rank], seconds: float) -> None:
@@ -292,11 +292,11 @@ def wait_for_end(place: Path, ranks: Sequence[jobs.Rank], seconds: float) -> Non
     time.sleep(3.0)  # until the agent has looked twice
 
 
-def judged_answer(page: str, said: Mapping[str, Any]) -> tuple[Figures, str]:
+def judged_answer(page: str, by_job: Mapping[str, Any]) -> tuple[Figures, str]:
     """Return what an agent's page and the verdict show, and what is wrong with either."""
     wanted = ("rankscope_gpu_info{", "rankscope_steps_total{", "rankscope_gpu_clock_hertz{")
     missing = [name for name in wanted if f"\n{name}" not in page]
-    verdicts = [job["verdict"] for job in said.values()]
+    verdicts = [job["verdict"] for job in by_job.values()]
     kinds = [(one["class"], one["ranks"]) for one in verdicts]
     figures = {"series": sum(not line.startswith("#") for line in page.splitlines())}
     figures |= {"verdicts": kinds, "sentences": [one["summary"] for one in verdicts]}

@@ -135,10 +135,17 @@ class Rank:
 
 @cache
 def fork_server() -> ForkServer:
-    """Return the process that all ranks are forked from; it ends with this one."""
+    """Return the process that all ranks are forked from, until `end_fork_server`."""
     # Asked by NVML, as a process that has opened CUDA cannot be forked.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     return ForkServer()
+
+
+def end_fork_server() -> None:
+    """End the process that ranks are forked from, if there is one."""
+    if fork_server.cache_info().currsize:
+        fork_server().__exit__(None, None, None)
+        fork_server.cache_clear()
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.gpu_proof import jobs
 from benchmarks.gpu_proof.items import ITEMS, Item
 from benchmarks.gpu_proof.outcome import TOTAL_SECONDS, NotAvailableError, Outcome, TimeLeft
 from benchmarks.gpu_proof.packing import pack
@@ -72,6 +73,7 @@ def measure(
             outcomes.append(run_item(name, item, folder, left))
             sys.stdout.write(outcomes[-1].line() + "\n")
             sys.stdout.flush()
+        jobs.end_fork_server()
         left_out = pack(folder, target / "gpu-proof.tar.gz")
     content = {
         "notes": NOTES,

@@ -32,7 +32,7 @@ LAGGING = Alert(
     summary="rankscope watch gets no new steps",
     description=(
         f"The last fetch of new steps that an agent answered{_BY_SHARD} was"
-        f" {{ $value | humanizeDuration }} ago. Incidents open and end late, or not at all,"
+        " {{ $value | humanizeDuration }} ago. Incidents open and end late, or not at all,"
         " because evaluations use the same steps."
     ),
 )

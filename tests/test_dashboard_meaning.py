@@ -12,16 +12,12 @@ from typing import Any
 import pytest
 
 from dashboard_lint import panels_of
-from rankscope_dashboards import dashboard_files
+from dashboard_models import dashboard_models
 from rankscope_dashboards.rules import recording_rules
 from scraped_stack import filled
 from servers import require_server
 
-MODELS = {
-    model["uid"].removeprefix("rankscope-"): model
-    for make in dashboard_files.DASHBOARDS
-    for model in [json.loads(dashboard_files.text(make("https://x").auto_panel_ids()))]
-}
+MODELS = {model["uid"].removeprefix("rankscope-"): model for model in dashboard_models()}
 ANY = dict.fromkeys(("cluster", "job_id", "node", "rank"), ".*")
 ANY |= {"__rate_interval": "4m", "__interval": "1m"}
 

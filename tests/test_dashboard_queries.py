@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dashboard_lint import panels_of
+from dashboard_models import dashboard_models
 from rankscope_agent.contract.metrics import agent, reported
 from rankscope_agent.contract.metrics.goodput import (
     JOB_SCALING,
@@ -21,7 +22,6 @@ from rankscope_agent.contract.metrics.goodput import (
     PROJECT_START_GPU_SECONDS,
     RECOVERIES,
 )
-from rankscope_dashboards import dashboard_files
 from rankscope_dashboards.expressions.failures import FAILURES, GPU_HOURS
 from rankscope_dashboards.rules.recording_rules import (
     CLASS_GOODPUT,
@@ -69,10 +69,7 @@ before."""
 OF_THE_PAST = ("Recoveries",)
 """Marks of what ends some time: in half a minute little recovers here, or nothing."""
 
-MODELS = [
-    json.loads(dashboard_files.text(make("https://runbooks.example.com").auto_panel_ids()))
-    for make in dashboard_files.DASHBOARDS
-]
+MODELS = dashboard_models()
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from dashboard_lint import lint, panels_of
+from dashboard_models import dashboard_models
 from rankscope_agent.sources.nccl_inspector import records
 from rankscope_dashboards import dashboard_files
 from rankscope_dashboards.boards.debug_hardware import OPERATIONS
@@ -26,12 +27,7 @@ from servers import require_tool
 
 SCHEMAS = Path(__file__).parent / "fixtures" / "grafana_schema"
 RUNBOOKS = Path(__file__).parent.parent / "docs" / "runbooks"
-MODELS = {
-    make("https://docs.example.com/runbooks").uid: json.loads(
-        dashboard_files.text(make("https://docs.example.com/runbooks").auto_panel_ids())
-    )
-    for make in dashboard_files.DASHBOARDS
-}
+MODELS = {model["uid"]: model for model in dashboard_models()}
 SCHEMA_OF_KIND = {"state-timeline": "statetimeline"}
 
 ALLOWED = (

@@ -193,14 +193,15 @@ def test_pauses_that_every_healthy_job_has_are_no_hang(pages):
 
 
 @pytest.mark.parametrize(
-    ("judged", "quiet"),
+    ("usual", "quiet"),
     [
-        (steps(s120=200.0), 380.0),  # a checkpoint or an evaluation took as long before
-        (steps(Job(compute=20.0)), 95.0),  # long steps
+        ({"s120": 200.0}, 380.0),  # a checkpoint or an evaluation took as long before
+        ({"job": Job(compute=20.0)}, 95.0),  # long steps
     ],
     ids=["a checkpoint as long as the last one", "steps of 20 s"],
 )
-def test_a_jobs_own_past_says_how_long_a_pause_may_be(judged, quiet):
+def test_a_jobs_own_past_says_how_long_a_pause_may_be(usual, quiet):
+    judged = steps(**usual)
     assert hung(training_page(quiet), judged=judged) is None
     assert hung(training_page(3 * quiet), judged=judged) == ()
 

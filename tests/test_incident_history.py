@@ -1,6 +1,7 @@
 """What the watch tells of an incident from beginning to end; how reports tell what is over."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from rich.console import Console
@@ -21,6 +22,7 @@ REMEMBERED_SECONDS = 86400.0
 RECOVERED = "rankscope_finding_recovered_timestamp_seconds"
 
 
+@cache
 def reported(**changes):
     simulated = made(fault("gpu_compute", "gpu", 1.5, first=60, **changes), tensor=1, pipeline=1)
     job = JobRecords("ns/job", simulated.records, None, (), live=True)

@@ -7,14 +7,10 @@ import re
 from pathlib import Path
 
 from dashboard_lint import panels_of
-from rankscope_dashboards import dashboard_files
+from dashboard_models import dashboard_models
 
 RENDER = Path(__file__).parent.parent / "dashboards" / "render"
-PANELS = [
-    panel
-    for make in dashboard_files.DASHBOARDS
-    for panel in panels_of(json.loads(dashboard_files.text(make("").auto_panel_ids())))
-]
+PANELS = [panel for model in dashboard_models() for panel in panels_of(model)]
 
 
 def block(file: str, begin: str, end: str) -> str:

@@ -9,8 +9,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from rankscope_analyzers.steps import clocks, frames
 from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.steps.layout import Layout
+from rankscope_analyzers.steps.records import Account
+from rankscope_analyzers.steps.tables import FrameTable
+from rankscope_analyzers.stragglers import feed
 from rankscope_analyzers.stragglers.diagnosis import diagnosis
+from rankscope_analyzers.stragglers.shape import Shape
 
 RECORDED = Path(__file__).parent / "fixtures" / "nccl_jobs"
 
@@ -54,3 +60,25 @@ def test_peers_that_do_next_to_nothing_make_no_ratio_of_thousands():
 def test_copies_between_host_and_device_are_named_as_such():
     summary = verdict("copies-of-tensor-parallel").cause.summary
     assert "it waits 37.9 ms a step for copies between host and device, the others 0 s" in summary
+
+
+@pytest.mark.parametrize("timing", ["sampled", "wall"])
+def test_hosts_that_run_ahead_are_no_clocks_that_differ(timing):
+    rows = pd.read_parquet(RECORDED / "input-with-a-host-ahead.parquet")
+    rows = rows.assign(node=rows["rank"].map("node-{}".format), other_seconds=float("nan"))
+    rows.loc[rows["timing_source"] == "sampled", "timing_source"] = timing
+    found = diagnosis(JobRecords("job", rows, 2, (), live=True)).verdict
+    assert found.cause.where.ranks == (1,)
+    assert found.clock_offsets == ()
+    assert clocks.offsets(frames.build("job", rows, 2, newest_run=True))  # 0.4 s from its ends
+
+
+def test_ranks_leave_no_exchange_late_by_hosts_that_run_ahead():
+    rows = pd.read_parquet(RECORDED / "input-with-a-host-ahead.parquet").assign(node="node")
+    for other, known in ((float("nan"), False), (0.001, True)):
+        table = FrameTable(rows.assign(other_seconds=other))
+        job = Layout(2, 1, 1, 0, wall=True, by_groups=True)
+        parts = feed.assembled(table, job, Account())
+        lateness = [one.steps.exit_lateness for one in parts if not isinstance(one, Shape)]
+        assert all((one is not None) == known for one in lateness)
+        assert lateness

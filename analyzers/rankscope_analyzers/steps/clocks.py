@@ -1,9 +1,9 @@
 """Clock offsets between a job's nodes, from step ends that all ranks share.
 
 A step of a synchronous job ends on all ranks at the same moment, whichever rank was late, and each
-node's clock dates that moment. A node's offset is what its ranks report minus the median of all
-nodes. This needs no time protocol and shows errors that one hides. Only the job's nodes are
-compared, so an error that all of them share cannot be seen.
+node's clock dates that moment, unless hosts run ahead of their devices. A node's offset is what its
+ranks report minus the median of all nodes. This needs no time protocol and shows errors that one
+hides. Only the job's nodes are compared, so an error that all of them share cannot be seen.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.numeric.row_statistics import row_median
 from rankscope_analyzers.steps.frames import StepFrame
+from rankscope_analyzers.steps.records import OTHER, SAMPLED, TIMING
 
 MINIMUM_STEPS = 8
 """Common step ends that an offset is computed from; fewer could be shifted by one late return."""
@@ -52,6 +54,22 @@ class ClockOffset:
     def at(self, unix_seconds: Floats) -> Floats:
         """Return the offset at a time nearby."""
         return self.seconds + self.drift * (unix_seconds - self.at_unix_seconds)
+
+
+def hosts_run_ahead(records: pd.DataFrame) -> bool:
+    """Return True if compute is a device's, by which hosts end steps as early as they like.
+
+    Probes know what follows a step's compute, `other_seconds`, where the host itself computes.
+
+    Args:
+        records: of one job, in the columns of the trace contract.
+    """
+    timings = records[TIMING].unique() if TIMING in records.columns else ()
+    if SAMPLED in timings:
+        return True
+    if not {OTHER, "compute_seconds"} <= set(records.columns) or "wall" not in timings:
+        return False
+    return bool(records["compute_seconds"].notna().any() and records[OTHER].isna().all())
 
 
 def offsets(frame: StepFrame) -> tuple[ClockOffset, ...]:

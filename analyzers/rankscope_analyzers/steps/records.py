@@ -23,6 +23,7 @@ OTHER = "other_seconds"
 CPU_WAIT = "cpu_wait_seconds"
 TIMING = "timing_source"
 
+SAMPLED = "sampled"
 TIMINGS: Mapping[str, int] = {"kernel": 1, "wall": 2, "host": 2, "sampled": 2}
 """How compute was timed, as a number: by the GPU's kernels, or by the host's clock (in all steps,
 or in samples), which includes waits and stalls. 0 means not timed."""

@@ -132,11 +132,13 @@ def _exit_lateness(
     """Return how much later than the others of its node each rank left the exchange, seconds.
 
     Ranks at the ends of a slow hop leave last. If a barrier follows, the rest of their step is
-    shorter by as much; otherwise only the clock shows it, and only within a node.
+    shorter by as much; otherwise only the clock shows it, and only within a node. Where the rest
+    is unknown, steps are a device's: hosts end them as early as they like.
     """
-    if not shape.timing or "steps" in rows.floats:
+    rest = rows.floats.get(OTHER, np.zeros(len(rows)))
+    if not shape.timing or "steps" in rows.floats or np.isnan(rest).all():
         return None
-    rest = np.nan_to_num(rows.floats.get(OTHER, np.zeros(len(rows))))
+    rest = np.nan_to_num(rest)
     ended = dense(cell, rows.end - rest, int(np.prod(sizes))).reshape(sizes[0], -1)
     late = np.full_like(ended, np.nan)
     for members in _nodes_by_size(shape.nodes.ravel()):

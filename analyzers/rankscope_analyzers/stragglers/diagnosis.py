@@ -142,7 +142,7 @@ def diagnosis(job: JobRecords, followed: Follower | None = None) -> Diagnosis:
 def _judged(job: JobRecords, followed: Follower | None) -> Diagnosis:
     job, apart = _aligned(job)
     frame = frames.build(job.job_id, job.records, job.world_size, newest_run=job.live)
-    offsets = clocks.offsets(frame)
+    offsets = () if clocks.hosts_run_ahead(job.records) else clocks.offsets(frame)
     frame, records, windows = _completed(frame, job, offsets)
     job_layout = _layout(job, frame)
     detection = _detect(job, records, job_layout, followed)

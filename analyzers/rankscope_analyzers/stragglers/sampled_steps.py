@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.findings.finding import Evidence, Finding
+from rankscope_analyzers.steps.records import SAMPLED
 from rankscope_analyzers.text.wording import duration
-
-SAMPLED = "sampled"
 
 COPIES_SHARE = 0.5
 """Fraction of a rank's excess compute that must be waiting for copies to call these the cause."""

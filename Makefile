@@ -35,7 +35,7 @@ TEST_PROCESSES ?= 3
 # Tests start the product hundreds of times. Where Python is told to keep no bytecode, as it is in
 # many images, each start would compile the product anew, and each test process all tests.
 test: servers venv
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -rs --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # The probe runs on older Pythons too. That is a question of the standard library: torch, which is
 # half a minute of reading, has been read for the version that everything else is checked with.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from benchmarks import gpu_check
 from benchmarks.gpu_proof import items, jobs, pairs, run
 from benchmarks.gpu_proof.outcome import NotAvailableError, TimeLeft
 from benchmarks.gpu_proof.packing import MAX_FILE_BYTES, pack, shortened
@@ -164,3 +165,26 @@ def test_item_that_raises_or_comes_too_late_costs_no_other(tmp_path: Path) -> No
     late = run.measure({"a": fine}, tmp_path, seconds=1.0)
     assert [one.status for one in late] == ["out of time"]
     assert TimeLeft(0.0).seconds == 0.0
+
+
+GPU_PAGE = "# HELP x\nrankscope_gpu_info{} 1\nrankscope_gpu_clock_hertz{} 2"
+
+
+def test_answer_through_an_agent_is_right_with_the_gpu_on_its_page_and_the_slow_rank() -> None:
+    def by_job(kind: str | None, *ranks: int) -> dict[str, object]:
+        return {"a": {"verdict": {"class": kind, "ranks": list(ranks), "summary": "one"}}}
+
+    page = f"{GPU_PAGE}\nrankscope_steps_total{{}} 3\n"
+    figures, wrong = items.judged_answer(page, by_job("gpu_compute", 1))
+    assert (figures["series"], figures["sentences"], wrong) == (3, ["one"], "")
+    assert "the verdicts are [(None, [])]" in items.judged_answer(page, by_job(None))[1]
+    assert "rankscope_steps_total" in items.judged_answer(GPU_PAGE, by_job("gpu_compute", 1))[1]
+
+
+def test_value_that_is_left_out_while_it_is_zero_differs_from_another_one() -> None:
+    (query,) = (one for one in gpu_check.QUERIES if one.if_nonzero)
+    assert gpu_check.Compared("0", query, None, 0.0).agrees
+    assert not gpu_check.Compared("0", query, None, 2.0).agrees
+    assert gpu_check.Compared("0", query, 2.0, 2.0).agrees
+    other = next(one for one in gpu_check.QUERIES if not one.if_nonzero)
+    assert not gpu_check.Compared("0", other, None, 0.0).agrees

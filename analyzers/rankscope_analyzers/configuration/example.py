@@ -21,7 +21,7 @@ objectives:
 thresholds:
   lost_share: 0.08
   cascade_jobs: 5
-# Whom alerts reach; for projects without a row, labels of their pods decide.
+# Who gets alerts; for projects without a row, labels of their pods decide.
 owners:
   on_call: {slack: "#training-pages"}
   platform: {slack: "#gpu-platform", email: gpu-platform@example.org}

@@ -115,7 +115,7 @@ SCHEMA: Schema = {
             {name: _threshold(one) for name, one in THRESHOLDS.items()},
         ),
         "owners": _object(
-            "Whom alerts reach: a channel of Slack, an address, or both.",
+            "Who gets alerts: a Slack channel, an address, or both.",
             {
                 "on_call": _object("Pages.", _CONTACT, least=1),
                 "platform": _object("Tickets about nodes and the cluster.", _CONTACT, least=1),

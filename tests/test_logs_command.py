@@ -97,7 +97,7 @@ def test_logs_without_errors_say_so(tmp_path, capsys):
         ((), "give the JOB of a cluster, or files with --from PATH"),
         (("ml/llm", "--from", "x"), "give the JOB of a cluster, or files"),
         (("--from", "absent.log"), "cannot read absent.log"),
-        (("--json", "--from", "x"), "--json takes --errors"),
+        (("--json", "--from", "x"), "--json needs --errors"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(arguments, complaint, capsys):

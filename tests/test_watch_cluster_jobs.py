@@ -112,7 +112,7 @@ def test_ends_are_counted_once_over_the_end_of_the_watch_and_an_outage(api, tmp_
             "--cluster-jobs follows jobs and cannot be used with --once",
         ),
         (("--state-config-map=s",), "--state-config-map needs --namespace"),
-        (("--state-config-map=s", "--namespace=n", "--state=f"), "without --state"),
+        (("--state-config-map=s", "--namespace=n", "--state=f"), "cannot be used with --state"),
     ],
 )
 def test_options_that_do_not_go_together_are_one_sentence(

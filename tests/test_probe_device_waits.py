@@ -338,3 +338,18 @@ def test_input_counts_as_far_as_the_device_stood_still_for_it(
         job.step(20.0)
         job.cuda.work_off()
     assert len(job.cuda.made) == made
+
+
+def test_step_with_more_batches_than_are_timed_has_the_hosts_time_for_them(
+    make: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = make()
+    fetch = job.probe.loader.fetching(lambda loader: None, counted=False)
+    for _ in range(rankscope_probe._MAX_WAITS + 1):
+        fetch(None)
+    job.probe.clock.data_ns = 60 * MS
+    job.step(20.0)
+    job.cuda.work_off()
+    job.step(20.0)
+    first = records(tmp_path)[0]
+    assert (first.data_ns, first.sync_ns) == (60 * MS, 20 * MS)

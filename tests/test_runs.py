@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope_analyzers.steps import frames
+from rankscope_analyzers.steps import frames, runs
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import Account
 from rankscope_analyzers.steps.tables import FrameTable
@@ -96,3 +96,9 @@ def test_steps_that_ranks_count_anew_are_a_restart_whatever_their_number_is_then
     second["t_start_unix_seconds"] += pause
     both = pd.concat([first, second])
     assert [len(one) for one in steps_of_runs(both, ranks)][-1] == STEPS
+
+
+def test_newest_step_of_each_rank_before_a_record():
+    step, rank = np.array([5, 2**53, 6, 4, 7, 1]), np.array([0, 1, 0, 1, 0, 2])
+    found = runs._own_before(step, rank, np.array([3, -1, -1]))
+    assert found.tolist() == [3, -1, 5, 2**53, 6, -1]

@@ -1065,6 +1065,7 @@ class _DeviceWaits:
         self.spoiled: int = 0  # something cannot be timed, so the whole step is not
         self.fetches: list[tuple[Any, Any]] = []
         self.fetching: Any = None
+        self.uncounted = False  # there were more fetches than are timed
 
     def prepare(self, step: int, step_ns: int) -> None:
         """Begin step number `step`, after one that took so long."""
@@ -1100,7 +1101,7 @@ class _DeviceWaits:
         if self.fetching is not None or self.cuda.is_current_stream_capturing():
             return False
         if len(self.fetches) >= _MAX_WAITS:
-            self.spoiled = 1
+            self.uncounted = True
             return False
         self.fetching = self.event()
         return True
@@ -1110,9 +1111,10 @@ class _DeviceWaits:
         self.fetches.append((self.fetching, self.event()))
         self.fetching = None
 
-    def take(self) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]], bool]:
-        """Return the ending step's waits and fetches, and whether the waits are complete."""
-        taken = self.pairs, self.fetches, bool(self.pairs) and not self.spoiled
+    def take(self) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]], bool, bool]:
+        """Return the ending step's waits and fetches, and whether each of them are complete."""
+        complete = bool(self.pairs) and not self.spoiled
+        taken = self.pairs, self.fetches, complete, not self.uncounted
         self.restart()
         return taken
 
@@ -1142,7 +1144,7 @@ class _DeviceWaits:
             Nanoseconds of its waits, -1 where they are not known, and what `add` was given.
         """
         while self.pending:
-            step, pairs, fetches, complete = self.pending[0]
+            step, pairs, fetches, complete, fetched = self.pending[0]
             passed = self.passed(fetches + pairs)
             if not passed and len(self.pending) <= kept:
                 return
@@ -1150,8 +1152,9 @@ class _DeviceWaits:
             waited_ns = -1
             if passed and complete:
                 waited_ns = self.read(pairs)
-                begin, step_ns, data_ns, *rest = step
-                step = (begin, step_ns, min(data_ns, self.read(fetches)), *rest)
+                if fetched:
+                    begin, step_ns, data_ns, *rest = step
+                    step = (begin, step_ns, min(data_ns, self.read(fetches)), *rest)
             self.give_back(fetches + pairs)
             yield waited_ns, step
 

@@ -174,14 +174,17 @@ def _own_before(step: Integers, rank: Integers, before: Integers) -> Integers:
         rank: (n,) index of its rank.
         before: (k,) newest step of each rank before all records.
     """
+    # Steps by their order, as a counter may be as large as it likes.
+    steps, place = np.unique(np.append(step, before), return_inverse=True)
+    place, known = place[: len(step)], place[len(step) :]
     order = np.argsort(rank, kind="stable")
-    sorted_rank, sorted_step = rank[order], step[order]
+    sorted_rank, sorted_place = rank[order], place[order]
     first = np.append(True, sorted_rank[1:] != sorted_rank[:-1])
-    shifted = np.where(first, before[sorted_rank], np.append(-1, sorted_step[:-1]))
+    shifted = np.where(first, known[sorted_rank], np.append(0, sorted_place[:-1]))
     # One running maximum over all ranks: those of each are above all of the previous rank's.
-    apart = sorted_rank.astype(np.int64) * (int(max(step.max(), before.max(), 0)) + 2)
+    apart = sorted_rank.astype(np.int64) * len(steps)
     result = np.empty(len(step), dtype=np.int64)
-    result[order] = np.maximum.accumulate(shifted + apart) - apart
+    result[order] = steps[np.maximum.accumulate(shifted + apart) - apart]
     return result
 
 

@@ -6,6 +6,7 @@ devices, so that ranks end the same step at different times.
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -62,10 +63,21 @@ def test_copies_between_host_and_device_are_named_as_such():
     assert "it waits 37.9 ms a step for copies between host and device, the others 0 s" in summary
 
 
+def other_of(rows, known):
+    """Return what is known of the rest of steps on devices: of one in 12 that evaluated, or none.
+
+    The probe knows of the rest only how long checkpoints and evaluations took.
+    """
+    return np.where(known & (rows["step"] % 12 == 5), 0.05, np.nan)
+
+
+@pytest.mark.parametrize("evaluating", [False, True])
 @pytest.mark.parametrize("timing", ["sampled", "wall"])
-def test_hosts_that_run_ahead_are_no_clocks_that_differ(timing):
+def test_hosts_that_run_ahead_are_no_clocks_that_differ(timing, evaluating):
     rows = pd.read_parquet(RECORDED / "input-with-a-host-ahead.parquet")
-    rows = rows.assign(node=rows["rank"].map("node-{}".format), other_seconds=float("nan"))
+    rows = rows.assign(
+        node=rows["rank"].map("node-{}".format), other_seconds=other_of(rows, evaluating)
+    )
     rows.loc[rows["timing_source"] == "sampled", "timing_source"] = timing
     found = diagnosis(JobRecords("job", rows, 2, (), live=True)).verdict
     assert found.cause.where.ranks == (1,)
@@ -75,7 +87,11 @@ def test_hosts_that_run_ahead_are_no_clocks_that_differ(timing):
 
 def test_ranks_leave_no_exchange_late_by_hosts_that_run_ahead():
     rows = pd.read_parquet(RECORDED / "input-with-a-host-ahead.parquet").assign(node="node")
-    for other, known in ((float("nan"), False), (0.001, True)):
+    for other, known in (
+        (other_of(rows, False), False),
+        (other_of(rows, True), False),
+        (1e-3, True),
+    ):
         table = FrameTable(rows.assign(other_seconds=other))
         job = Layout(2, 1, 1, 0, wall=True, by_groups=True)
         parts = feed.assembled(table, job, Account())

@@ -149,6 +149,39 @@ def test_collective_within_a_fetch_is_sync(rank: FakeRank, tmp_path: Path) -> No
     assert record.sync_ns == pytest.approx(12 * MS, rel=0.02)
 
 
+def test_step_that_ends_while_its_batch_is_made_costs_nothing_else(
+    rank: FakeRank, tmp_path: Path
+) -> None:
+    """As in a data set that trains a model of its own."""
+
+    def train(milliseconds: float) -> None:
+        rank.device.fetch(milliseconds)
+        step_with(rank)
+        rank.end_step()
+
+    steps(rank)
+    rank.probe.loader.fetching(train, counted=False)(20.0)
+    steps(rank)
+    assert [reason for _, _, reason in measured(tmp_path, rank)][-2:] == [0, 0]
+    assert rank.probe.guard.errors == 0
+
+
+@pytest.mark.parametrize(
+    ("spans", "uncovered"),
+    [
+        ([], 10.0),
+        ([(0.0, 4.0), (25.0, 30.0)], 10.0),
+        ([(8.0, 12.0), (11.0, 14.0)], 6.0),
+        ([(11.0, 17.0), (12.0, 13.0)], 4.0),
+        ([(0.0, 30.0), (11.0, 12.0)], 0.0),
+    ],
+)
+def test_part_of_a_fetch_in_which_several_wait_counts_once(
+    spans: list[tuple[float, float]], uncovered: float
+) -> None:
+    assert rankscope_probe._uncovered(10.0, 20.0, spans) == pytest.approx(uncovered)
+
+
 def test_copies_and_what_the_host_left_undone_are_apart_from_waits_for_peers(
     rank: FakeRank, tmp_path: Path
 ) -> None:
@@ -414,6 +447,26 @@ def test_time_in_which_a_full_queue_holds_the_host_up_is_not_the_probes(
     assert len(calls) >= 6
     assert waits.sample_ns - before < len(calls) * (rankscope_probe._HELD_NS + 0.05 * MS)
     measured(tmp_path, rank)
+
+
+def test_cost_of_a_sample_is_of_the_interval_in_which_it_was_taken(rank: FakeRank) -> None:
+    """Also of its last event, which a full queue holds up, just before the interval is chosen."""
+    steps(rank)
+    waits = rank.probe.backwards.device_waits
+    record, chosen = waits.record_own, []
+
+    def full(event: object, stream: object) -> None:
+        rank.device.host(4.0)
+        record(event, stream)
+
+    def choose() -> None:
+        chosen.append(waits.sample_ns)
+        waits.sample_ns = 0
+
+    waits.record_own, waits.choose_interval = full, choose
+    steps(rank, 4)
+    assert len(chosen) == 4
+    assert all(0 < spent < MS for spent in chosen), chosen
 
 
 def test_reading_a_sample_is_a_cost_of_the_sample(

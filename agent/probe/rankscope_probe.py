@@ -1107,9 +1107,10 @@ class _DeviceWaits:
         return True
 
     def fetch_ends(self) -> None:
-        """Record that the host has the batch."""
-        self.fetches.append((self.fetching, self.event()))
-        self.fetching = None
+        """Record that the host has the batch, unless its step ended before."""
+        if self.fetching is not None:
+            self.fetches.append((self.fetching, self.event()))
+            self.fetching = None
 
     def take(self) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]], bool, bool]:
         """Return the ending step's waits and fetches, and whether each of them are complete."""
@@ -1167,6 +1168,15 @@ class _DeviceWaits:
             return blocking(*arguments, **options)
 
         return wait
+
+
+def _uncovered(begin: float, end: float, spans: list[tuple[Any, ...]]) -> float:
+    """Return how much of an interval no span covers; these are in order of their begin."""
+    uncovered, reached = 0.0, begin
+    for span in spans:
+        uncovered += max(min(span[0], end) - reached, 0.0)
+        reached = max(reached, min(span[1], end))
+    return uncovered + end - reached
 
 
 class _StreamWaits(_DeviceWaits):
@@ -1393,7 +1403,9 @@ class _StreamWaits(_DeviceWaits):
         return True
 
     def fetch_ends(self) -> None:
-        """Record that the host has the batch."""
+        """Record that the host has the batch, unless its step ended before."""
+        if self.fetching is None:
+            return
         began = time.perf_counter_ns()
         self.shut(self.fetching)
         self.fetching = None
@@ -1635,17 +1647,14 @@ class _StreamWaits(_DeviceWaits):
 
         Overlapping waits, as of two threads, count once. The host is late if the training stream
         had nothing left to do when its next wait came: since the previous wait, at most. Input is
-        what the stream stood still for while the host waited for batches, collectives excluded.
+        what the stream stood still for while the host waited for batches, other waits excluded.
         """
         base, pairs, final, dry = sample
         since = base.elapsed_time
         spans = [(since(begin), since(end), kind, idle) for kind, begin, end, idle in pairs]
         fetches = [(begin, end) for begin, end, kind, _ in spans if kind == _DATA]
-        spans = [span for span in spans if span[2] != _DATA]
-        data = sum(
-            end - begin - sum(max(min(end, one[1]) - max(begin, one[0]), 0.0) for one in spans)
-            for begin, end in fetches
-        )
+        spans = sorted(span for span in spans if span[2] != _DATA)
+        data = sum(_uncovered(begin, end, spans) for begin, end in fetches)
         whole = since(final)
         spans.append((whole, whole, _END, dry))
         totals, reached, late = [0.0, 0.0, 0.0, whole], 0.0, 0.0
@@ -1655,7 +1664,7 @@ class _StreamWaits(_DeviceWaits):
             if end > reached and kind != _END:
                 totals[kind] += end - max(begin, reached)
             reached = max(reached, end)
-        return (*totals, late, max(data, 0.0))
+        return (*totals, late, data)
 
     def prepare(self, step: int, step_ns: int) -> None:
         """Begin step number `step`, after one that took so long: sample it or not."""
@@ -1664,15 +1673,21 @@ class _StreamWaits(_DeviceWaits):
         if self.guard.guarded(self.arranged)(step) is None:
             self.failures += 1
             self.close()
-        spent = time.perf_counter_ns() - self.added_ns
-        if noted or self.noting:
-            self.sample_ns += spent
+        self.charge(noted or self.noting)
+
+    def charge(self, noted: bool) -> None:
+        """Count what was spent since the step's end, or since this was last called."""
+        now = time.perf_counter_ns()
+        if noted:
+            self.sample_ns += now - self.added_ns
         else:
-            self.other_ns += spent
+            self.other_ns += now - self.added_ns
+        self.added_ns = now
 
     def arranged(self, step: int) -> bool:
         """Install the hooks for a sampled step, and for the one before it."""
         if self.samples and (step + 2) % self.every == 0:
+            self.charge(self.noting)
             self.choose_interval()
         noted = step % self.every == 0 or (step + 1) % self.every == 0
         if self.failures >= _MAX_FAILURES or self.captures:

@@ -17,7 +17,7 @@ from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.numeric.row_statistics import row_median
 from rankscope_analyzers.steps.frames import StepFrame
-from rankscope_analyzers.steps.records import OTHER, SAMPLED, TIMING
+from rankscope_analyzers.steps.records import OTHER, SAMPLED, TIMING, end_on_devices
 
 MINIMUM_STEPS = 8
 """Common step ends that an offset is computed from; fewer could be shifted by one late return."""
@@ -59,8 +59,6 @@ class ClockOffset:
 def hosts_run_ahead(records: pd.DataFrame) -> bool:
     """Return True if compute is a device's, by which hosts end steps as early as they like.
 
-    Probes know what follows a step's compute, `other_seconds`, where the host itself computes.
-
     Args:
         records: of one job, in the columns of the trace contract.
     """
@@ -69,7 +67,8 @@ def hosts_run_ahead(records: pd.DataFrame) -> bool:
         return True
     if not {OTHER, "compute_seconds"} <= set(records.columns) or "wall" not in timings:
         return False
-    return bool(records["compute_seconds"].notna().any() and records[OTHER].isna().all())
+    other = records.loc[records["compute_seconds"].notna(), OTHER]
+    return end_on_devices(other.to_numpy(np.float64))
 
 
 def offsets(frame: StepFrame) -> tuple[ClockOffset, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rankscope_analyzers.numeric.arrays import Booleans, Integers
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 
 COUNTERS = ("step", "rank")
 CLOCK = "t_start_unix_seconds"
@@ -148,6 +148,18 @@ def timings(values: pd.Series[Any]) -> Integers:
     codes, names = pd.factorize(values)
     known = np.array([TIMINGS.get(str(name), 0) for name in names] + [0], dtype=np.int64)
     return np.asarray(known[codes])
+
+
+def end_on_devices(other: Floats) -> bool:
+    """Return True if devices end the steps of a job, and hosts theirs as early as they like.
+
+    Probes know what follows a step's compute, `OTHER`, where the host itself computes. Of a
+    device's steps they know it only of those with checkpoints or evaluations.
+
+    Args:
+        other: of records, NaN where it is unknown.
+    """
+    return int(np.isnan(other).sum()) * 2 > len(other)
 
 
 def usable(table: Table, rules: Rules, rows: Integers, account: Account) -> Booleans | None:

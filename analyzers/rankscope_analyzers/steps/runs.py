@@ -28,6 +28,27 @@ MAXIMUM_RESTARTS = 100
 SETTLED_STEPS = 1000
 """Steps of all ranks per tolerated restart: a job may restart once a day."""
 
+MOST_AHEAD_STEPS = 64
+"""A rank that is first seen further behind the others has restarted. Hosts run ahead of their
+devices by 1,024 launches at most (CUDA's queue), and a step launches dozens of kernels."""
+
+PIECE_ROWS = 16_384
+"""Records looked at together: each restart has the rest of them looked at once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """What the step counters of records tell, one value for each.
+
+    Args:
+        again: True if their rank has done the step before, since the last restart.
+        doubtful: True if their rank was first seen behind the others and still is: they may be the
+            first ones after a restart, so that another rank's need not follow their ends.
+    """
+
+    again: Booleans
+    doubtful: Booleans
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -58,11 +79,14 @@ class Runs:
     __slots__ = (
         "_attempt",
         "_cuts",
+        "_doubtful",
         "_last_end",
         "_last_length",
         "_latest",
+        "_latest_sure",
         "_newest",
         "_own",
+        "_reached",
         "_restarts",
         "_seen",
         "_world",
@@ -73,30 +97,40 @@ class Runs:
         self._cuts, self._restarts, self._seen = 0, 0, 0
         self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self, *, restarted: bool = True) -> None:
+        """Begin a run. After a mere silence ranks continue to count where they were."""
         self._newest = -1
-        self._latest, self._last_end, self._last_length = -np.inf, -np.inf, 0.0
-        self._attempt: int | None = None
-        self._own: dict[int, int] = {}  # the newest step of each rank
+        self._latest, self._latest_sure = -np.inf, -np.inf
+        self._last_end, self._last_length = -np.inf, 0.0
+        if restarted:
+            self._attempt: int | None = None
+            self._own: dict[int, int] = {}  # the newest step of each rank
+            self._reached = -1  # the newest of all
+            self._doubtful: set[int] = set()  # ranks that were behind the others at first
 
     def split(self, rows: Rows) -> Iterator[Stretch]:
         """Yield records, which started after all earlier ones, run by run."""
+        for first in range(0, len(rows), PIECE_ROWS):
+            yield from self._split(rows.at(slice(first, first + PIECE_ROWS)))
+
+    def _split(self, rows: Rows) -> Iterator[Stretch]:
         begins = False
         while len(rows):
             newest = _running_maximum(rows.step, self._newest)
-            again = self._is_repeated(rows, newest) | self._is_later_attempt(rows)
-            cut = self._cut(rows, again)
+            repeats = self._repeats(rows)
+            again = repeats.again | self._is_later_attempt(rows)
+            cut = self._cut(rows, again, repeats.doubtful)
             head = rows.at(slice(0, cut))
-            self._take(head)
+            self._take(head, repeats.doubtful[:cut])
             yield Stretch(head, newest[:cut], begins, self._restarts)
             if cut == len(rows):
                 return
             self._cuts += 1
             self._restarts += bool(again[cut])
-            self._begin()
+            self._begin(restarted=bool(again[cut]))
             rows, begins = rows.at(slice(cut, None)), True
 
-    def _cut(self, rows: Rows, again: Booleans) -> int:
+    def _cut(self, rows: Rows, again: Booleans, doubtful: Booleans) -> int:
         """Return how many records belong to the run: until the counter falls or after a long gap.
 
         Every cut depends only on earlier records.
@@ -104,17 +138,21 @@ class Runs:
         Args:
             rows: in order of their start.
             again: True for records of steps that their rank has done before, or of a later attempt.
+            doubtful: True for records that the others' need not follow.
         """
         length, end = rows.duration, rows.end
         short = np.minimum(length, np.append(self._last_length, length[:-1]))
         # Short steps end before clocks with such an offset could show a restart.
         overlap = -np.minimum(CLOCK_TOLERANCE_SECONDS, short / 4)
         gap = np.maximum(RESTART_GAP_SECONDS, RESTART_GAP_STEPS * short)
-        # The latest end is not before the previous record's: most are no restart after this.
+        # The latest end is not before the previous record's: most follow no silence after this.
         pause = rows.start - np.append(self._last_end, end[:-1])
-        likely = np.flatnonzero((again & (pause > overlap)) | (pause > gap))
-        pause = rows.start[likely] - _latest_before(end, likely, self._latest)
-        cuts = likely[(again[likely] & (pause > overlap[likely])) | (pause > gap[likely])]
+        likely = np.flatnonzero(again | (pause > gap))
+        start, again = rows.start[likely], again[likely]
+        silent = start - _latest_before(end, likely, self._latest) > gap[likely]
+        sure = np.where(doubtful, -np.inf, end)
+        after_all = start - _latest_before(sure, likely, self._latest_sure) > overlap[likely]
+        cuts = likely[(again & after_all) | silent]
         cuts = cuts[self._may_restart(cuts)]
         if self._newest < 0:
             cuts = cuts[cuts > 0]
@@ -125,18 +163,25 @@ class Runs:
         earned = (self._seen + cuts) // (SETTLED_STEPS * self._world)
         return np.asarray(self._cuts - earned < MAXIMUM_RESTARTS)
 
-    def _is_repeated(self, rows: Rows, newest: Integers) -> Booleans:
-        """Return True for records of steps that are not after all of their rank's own.
+    def _repeats(self, rows: Rows) -> Repeats:
+        """Return what the counters of records tell.
 
-        That others have done later steps shows nothing: with CUDA, hosts run ahead of their
-        devices, and the ranks that wait for a slow one are steps ahead of it.
+        A rank's own decides. That others have done later steps shows nothing: with CUDA, hosts run
+        ahead of their devices, and the ranks that wait for a slow one are steps ahead of it.
         """
-        behind = rows.step < newest
+        reached = _running_maximum(rows.step, self._reached)
+        behind = np.asarray(rows.step < reached)
         if not behind.any():
-            return np.asarray(behind)
+            return Repeats(behind, behind)
         ranks, index = np.unique(rows.rank, return_inverse=True)
-        known = [self._own.get(rank, -1) for rank in ranks.tolist()]
-        return np.asarray(behind & (rows.step <= _own_before(rows.step, index, np.array(known))))
+        known = np.array([self._own.get(rank, -1) for rank in ranks.tolist()])
+        own = _own_before(rows.step, index, known)
+        new = own < 0
+        late = np.array([rank in self._doubtful for rank in ranks.tolist()])
+        late[index[new]] = behind[new]
+        far = rows.step < reached - MOST_AHEAD_STEPS
+        again = behind & np.where(new, far, rows.step <= own)
+        return Repeats(again, behind & late[index] & ~again)
 
     def _is_later_attempt(self, rows: Rows) -> Booleans:
         """Return True for records of a later attempt of the launcher than all before them."""
@@ -147,18 +192,29 @@ class Runs:
         before = np.maximum.accumulate(np.append(known, attempt[:-1]))
         return np.asarray(attempt > before)
 
-    def _take(self, rows: Rows) -> None:
+    def _take(self, rows: Rows, doubtful: Booleans) -> None:
         """Add records to the current run."""
         if not len(rows):
             return
         self._seen += len(rows)
-        self._own.update(zip(rows.rank.tolist(), rows.step.tolist(), strict=True))
-        self._newest = max(self._newest, int(rows.step.max()))
-        self._latest = max(self._latest, float(rows.end.max()))
-        self._last_end, self._last_length = float(rows.end[-1]), float(rows.duration[-1])
+        self._know(rows)
+        self._doubtful.update(rows.rank[doubtful].tolist())
+        end = rows.end
+        self._latest = max(self._latest, float(end.max()))
+        self._latest_sure = max(self._latest_sure, float(end[~doubtful].max(initial=-np.inf)))
+        self._last_end, self._last_length = float(end[-1]), float(rows.duration[-1])
         if "attempt" in rows.whole:
             attempt = int(rows.whole["attempt"].max())
             self._attempt = attempt if self._attempt is None else max(attempt, self._attempt)
+
+    def _know(self, rows: Rows) -> None:
+        """Keep how far each rank, and the run, has come."""
+        ranks, index = np.unique(rows.rank, return_inverse=True)
+        newest = np.array([self._own.get(rank, -1) for rank in ranks.tolist()])
+        np.maximum.at(newest, index, rows.step)
+        self._own.update(zip(ranks.tolist(), newest.tolist(), strict=True))
+        self._newest = max(self._newest, int(rows.step.max()))
+        self._reached = max(self._reached, self._newest)
 
 
 def _running_maximum(step: Integers, before: int) -> Integers:

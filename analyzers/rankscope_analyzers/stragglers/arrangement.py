@@ -9,7 +9,7 @@ import numpy as np
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.medians import median, typical
 from rankscope_analyzers.steps.layout import Layout
-from rankscope_analyzers.steps.records import CPU_WAIT, OTHER, TIMING, TIMINGS
+from rankscope_analyzers.steps.records import CPU_WAIT, OTHER, TIMING, TIMINGS, end_on_devices
 from rankscope_analyzers.steps.rows import LOADER, Rows, dense
 from rankscope_analyzers.stragglers.quantities import Steps
 from rankscope_analyzers.stragglers.shape import Shape
@@ -54,7 +54,10 @@ def shape_of_run(
         wall = _holds_waits(rows.at(inside), position[inside], sizes)
     counted = _microbatches(rows, job)
     count = counted or USUAL_MICROBATCHES * sizes[0]
-    return Shape(*sizes, count, wall, nodes.reshape(sizes), ranks, timing, counted > 0)
+    return Shape(
+        *sizes, count, wall, nodes.reshape(sizes), ranks, timing, counted > 0,
+        on_devices=OTHER in rows.floats and end_on_devices(rows.floats[OTHER]),
+    )  # fmt: skip
 
 
 def _timing(rows: Rows) -> int:
@@ -132,11 +135,11 @@ def _exit_lateness(
     """Return how much later than the others of its node each rank left the exchange, seconds.
 
     Ranks at the ends of a slow hop leave last. If a barrier follows, the rest of their step is
-    shorter by as much; otherwise only the clock shows it, and only within a node. Where the rest
-    is unknown, steps are a device's: hosts end them as early as they like.
+    shorter by as much; otherwise only the clock shows it, and only within a node. Where devices
+    end the steps, their hosts' ends show nothing.
     """
     rest = rows.floats.get(OTHER, np.zeros(len(rows)))
-    if not shape.timing or "steps" in rows.floats or np.isnan(rest).all():
+    if not shape.timing or "steps" in rows.floats or shape.on_devices:
         return None
     rest = np.nan_to_num(rest)
     ended = dense(cell, rows.end - rest, int(np.prod(sizes))).reshape(sizes[0], -1)

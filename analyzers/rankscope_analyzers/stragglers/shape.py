@@ -29,6 +29,7 @@ class Shape:
         contradicting: True if the groups of ranks change from record to record, so that these give
             no layout.
         job_ranks: ranks that the job should have, 0 if unknown.
+        on_devices: True if hosts end steps earlier than their devices do.
     """
 
     pipeline: int
@@ -42,6 +43,7 @@ class Shape:
     counted: bool = True
     contradicting: bool = False
     job_ranks: int = 0
+    on_devices: bool = False
 
     @property
     def sizes(self) -> tuple[int, int, int]:

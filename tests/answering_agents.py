@@ -10,6 +10,7 @@ import time
 from simulated_jobs import Fault, Job, records
 
 SLOW = Job(ranks=8, steps=80, faults=(Fault("compute", (5,), 0.5, first_step=30),))
+RECORDS = records(SLOW)
 
 
 class Agent:
@@ -32,7 +33,7 @@ class Agent:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def answer(self, path):
         if path == "/metrics":
@@ -71,8 +72,7 @@ class Agent:
         ]
 
     def steps(self):
-        rows = records(SLOW)
-        rows = rows[rows["rank"].isin(self.ranks)].assign(job_id="t/j", node=self.node)
+        rows = RECORDS[RECORDS["rank"].isin(self.ranks)].assign(job_id="t/j", node=self.node)
         rows["t_start_unix_seconds"] += self.ahead
         body = {"columns": list(rows.columns), "rows": rows.to_numpy().tolist(), "truncated": False}
         return json.dumps(body).encode()

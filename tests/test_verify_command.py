@@ -58,21 +58,26 @@ def server():
 
 
 @pytest.fixture(scope="module")
-def plain(server):
-    """A healthy job on gloo under an agent that sees no GPU."""
-    case = Case("healthy", "ddp", ranks=RANKS, seconds=4.0, settings={"compute": 0.02})
-    with run.under_agent(case, server) as url:
-        yield url
+def agents(server, tmp_path_factory):
+    """Two agents of one healthy job on gloo, of which the second has NCCL logs, GPUs and ports."""
+    written = tmp_path_factory.mktemp("nccl") / "nccl.log"
+    written.write_text(log())
+    case = Case("healthy", "ddp", ranks=RANKS, seconds=4.0, settings={"compute": 0.06})
+    made_up = ("--simulate=h100x4", f"--nccl.log-files={written}")
+    with run.under_agents(case, server, (), made_up) as urls:
+        yield urls
 
 
 @pytest.fixture(scope="module")
-def simulated(server, tmp_path_factory):
-    """The same where NCCL logs lie on the node, which has simulated GPUs and RDMA ports."""
-    written = tmp_path_factory.mktemp("nccl") / "nccl.log"
-    written.write_text(log())
-    case = Case("healthy", "ddp", ranks=RANKS, seconds=4.0, settings={"compute": 0.02})
-    with run.under_agent(case, server, "--simulate=h100x4", f"--nccl.log-files={written}") as url:
-        yield url
+def plain(agents):
+    """The agent that sees no GPU."""
+    return agents[0]
+
+
+@pytest.fixture(scope="module")
+def simulated(agents):
+    """The agent of a node with NCCL logs, simulated GPUs and RDMA ports."""
+    return agents[1]
 
 
 def verified(capsys, url: str, *flags: str, job: str = "healthy") -> tuple[int, dict]:
@@ -89,6 +94,152 @@ def verified_in_peace(capsys, url: str, *flags: str) -> tuple[int, dict]:
             break
         time.sleep(LOOK_SECONDS)
     return code, found
+
+
+def test_a_straggler_fails_the_job_and_is_named(capsys):
+    with Agent() as one, Agent("n1", range(4, 8)) as two:
+        code, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
+    assert (code, found["straggler"]) == (2, "broken")
+    (bad,) = (one for one in found["criteria"] if one["status"] == "broken")
+    assert "rank 5" in bad["seen"]
+
+
+def test_ranks_that_are_not_seen_are_waited_for_or_unknown(capsys):
+    with Agent(page='rankscope_rank_info{job_id="t/j",rank="0",world_size="8"} 1\n') as one:
+        _, found = verified(capsys, one.url, job="t/j")
+        assert found["world-size"] == "not yet"
+        with Agent("n1", range(4, 8)) as two:
+            two.answer = lambda _: None
+            _, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
+    assert found["world-size"] == "unknown"
+    assert found["steps"] == "unknown"
+
+
+LABELS = 'job_id="t/j",rank="0"'
+
+
+@pytest.mark.parametrize(
+    ("page", "criterion", "status"),
+    [
+        (f"rankscope_checkpoint_write_failures_total{{{LABELS}}} 1\n", "checkpoint", "broken"),
+        (
+            f"rankscope_checkpoint_last_success_timestamp_seconds{{{LABELS}}} 1795170000\n",
+            "checkpoint",
+            "unknown",
+        ),
+        (f"rankscope_rank_alive{{{LABELS}}} 0\n", "world-size", "broken"),
+        (
+            f'rankscope_rank_info{{{LABELS},world_size="8"}} 1\n'
+            'rankscope_rank_info{job_id="t/j",rank="1",world_size="16"} 1\n',
+            "world-size",
+            "broken",
+        ),
+        ("rankscope_nccl_ras_missing_ranks 2\n", "nccl-start", "broken"),
+    ],
+)
+def test_what_pages_say_counts(capsys, page, criterion, status):
+    with Agent(page=page) as one, Agent("n1", range(4, 8)) as two:
+        _, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
+    assert found[criterion] == status
+
+
+SAVES = """
+import sys, torch
+torch.save({"model": torch.zeros(1000), "step": 100}, sys.argv[1])
+"""
+
+
+def saved_by(server: ForkServer, path: Path) -> None:
+    """Have a process that has imported torch save a checkpoint."""
+    script, output = path.with_name("save.py"), path.with_name("save.log")
+    script.write_text(SAVES)
+    pid = server.start(script, [str(path)], {}, output)
+    while (code := server.exit_code(pid)) is None:
+        time.sleep(0.02)
+    assert code == 0, output.read_text()
+    script.unlink()
+    output.unlink()
+
+
+@pytest.mark.parametrize(
+    ("kept", "status"), [(1.0, "met"), (0.5, "broken"), (None, "not yet"), (0, "unknown")]
+)
+def test_the_newest_checkpoint_is_verified(server, tmp_path, capsys, kept, status):
+    folder = tmp_path / "saved"
+    if kept != 0:
+        folder.mkdir()
+    if kept:
+        path = folder / "step_100.pt"
+        saved_by(server, path)
+        os.truncate(path, int(path.stat().st_size * kept))
+        os.utime(path, (time.time() - DAY,) * 2)
+    with Agent() as one, Agent("n1", range(4, 8)) as two:
+        named = ("--checkpoint-dir", str(folder))
+        _, found = verified(capsys, one.url, "--agent", two.url, *named, job="t/j")
+    assert found["checkpoint"] == status
+
+
+@pytest.mark.parametrize(("busy", "status"), [((0.9, 0.05), "broken"), ((0.9, 0.31), "met")])
+def test_one_idle_gpu_is_too_much(capsys, busy, status):
+    page = "".join(
+        f'rankscope_gpu_info{{gpu="{gpu}",uuid="GPU-{gpu}"}} 1\n'
+        f'rankscope_gpu_utilization_ratio{{gpu="{gpu}",uuid="GPU-{gpu}"}} {busy[gpu == 2]}\n'
+        for gpu in range(4)
+    )
+    with Agent(page=page) as one, Agent("n1", range(4, 8), page=page.replace("-", "-n1-")) as two:
+        _, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
+    assert found["utilization"] == status
+
+
+def test_a_gpu_that_is_not_read_is_unknown(capsys):
+    page = 'rankscope_gpu_info{gpu="0",uuid="GPU-0"} 1\n'
+    with Agent(page=page) as one, Agent("n1", range(4, 8)) as two:
+        _, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
+    assert found["utilization"] == "unknown"
+
+
+def test_the_process_of_an_earlier_attempt_does_not_count(capsys):
+    old = f'rankscope_rank_info{{{LABELS},world_size="16"}} 1\nrankscope_rank_alive{{{LABELS}}} 0\n'
+    new = f'rankscope_rank_info{{{LABELS},world_size="8"}} 1\nrankscope_rank_alive{{{LABELS}}} 1\n'
+    with Agent(page=new) as one, Agent("n1", range(4, 8), page=old) as two:
+        _, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
+    assert found["world-size"] == "met"
+
+
+def test_a_job_is_waited_for_until_it_is_there_and_no_longer(capsys, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(verify, "time", clock)
+    with Agent() as one:
+        assert cli.main(["verify", "t/none", "--agent", one.url]) == 1
+        assert "there is no job 't/none'" in capsys.readouterr().err
+        assert not clock.pauses
+        assert cli.main(["verify", "t/none", "--agent", one.url, "--wait", "20s"]) == 1
+    assert clock.pauses == [5.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (("--skip", "steps"), "--skip"),
+        (("--utilization", "2"), "a share from 0 to 1"),
+        (("--step-seconds", "no"), "a positive number of seconds"),
+        (("--world-size", "-1"), "a number of ranks"),
+        (("--wait", "long"), "--wait takes an age"),
+        (("--nccl-log", "/nowhere"), "/nowhere"),
+    ],
+)
+def test_wrong_options_are_one_sentence(flags, complaint, capsys):
+    try:
+        code = cli.main(["verify", "t/j", "--agent", "127.0.0.1:9", *flags])
+    except SystemExit as error:
+        code = error.code
+    assert code == 1
+    assert complaint in capsys.readouterr().err
+
+
+def test_every_criterion_has_its_section_and_every_section_its_criterion():
+    sections = re.findall(r"^## (.+)$", PAGE.read_text(), re.MULTILINE)
+    assert sections == [one.id for one in CRITERIA]
 
 
 def test_a_healthy_job_on_gloo_passes_and_says_what_does_not_apply(plain, capsys):
@@ -167,110 +318,6 @@ def test_what_nccls_log_does_not_tell_is_never_met(
     assert code == (0 if status == "met" else 3)
 
 
-def test_a_straggler_fails_the_job_and_is_named(capsys):
-    with Agent() as one, Agent("n1", range(4, 8)) as two:
-        code, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
-    assert (code, found["straggler"]) == (2, "broken")
-    (bad,) = (one for one in found["criteria"] if one["status"] == "broken")
-    assert "rank 5" in bad["seen"]
-
-
-def test_ranks_that_are_not_seen_are_waited_for_or_unknown(capsys):
-    with Agent(page='rankscope_rank_info{job_id="t/j",rank="0",world_size="8"} 1\n') as one:
-        _, found = verified(capsys, one.url, job="t/j")
-        assert found["world-size"] == "not yet"
-        with Agent("n1", range(4, 8)) as two:
-            two.answer = lambda _: None
-            _, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
-    assert found["world-size"] == "unknown"
-    assert found["steps"] == "unknown"
-
-
-LABELS = 'job_id="t/j",rank="0"'
-
-
-@pytest.mark.parametrize(
-    ("page", "criterion", "status"),
-    [
-        (f"rankscope_checkpoint_write_failures_total{{{LABELS}}} 1\n", "checkpoint", "broken"),
-        (
-            f"rankscope_checkpoint_last_success_timestamp_seconds{{{LABELS}}} 1795170000\n",
-            "checkpoint",
-            "unknown",
-        ),
-        (f"rankscope_rank_alive{{{LABELS}}} 0\n", "world-size", "broken"),
-        (
-            f'rankscope_rank_info{{{LABELS},world_size="8"}} 1\n'
-            'rankscope_rank_info{job_id="t/j",rank="1",world_size="16"} 1\n',
-            "world-size",
-            "broken",
-        ),
-        ("rankscope_nccl_ras_missing_ranks 2\n", "nccl-start", "broken"),
-    ],
-)
-def test_what_pages_say_counts(capsys, page, criterion, status):
-    with Agent(page=page) as one, Agent("n1", range(4, 8)) as two:
-        _, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
-    assert found[criterion] == status
-
-
-@pytest.mark.parametrize(
-    ("kept", "status"), [(1.0, "met"), (0.5, "broken"), (None, "not yet"), (0, "unknown")]
-)
-def test_the_newest_checkpoint_is_verified(tmp_path, capsys, kept, status):
-    torch = pytest.importorskip("torch", reason="saves a checkpoint")
-    folder = tmp_path / "saved"
-    if kept != 0:
-        folder.mkdir()
-    if kept:
-        path = folder / "step_100.pt"
-        torch.save({"model": torch.zeros(1000), "step": 100}, path)
-        os.truncate(path, int(path.stat().st_size * kept))
-        os.utime(path, (time.time() - DAY,) * 2)
-    with Agent() as one, Agent("n1", range(4, 8)) as two:
-        named = ("--checkpoint-dir", str(folder))
-        _, found = verified(capsys, one.url, "--agent", two.url, *named, job="t/j")
-    assert found["checkpoint"] == status
-
-
-@pytest.mark.parametrize(("busy", "status"), [((0.9, 0.05), "broken"), ((0.9, 0.31), "met")])
-def test_one_idle_gpu_is_too_much(capsys, busy, status):
-    page = "".join(
-        f'rankscope_gpu_info{{gpu="{gpu}",uuid="GPU-{gpu}"}} 1\n'
-        f'rankscope_gpu_utilization_ratio{{gpu="{gpu}",uuid="GPU-{gpu}"}} {busy[gpu == 2]}\n'
-        for gpu in range(4)
-    )
-    with Agent(page=page) as one, Agent("n1", range(4, 8), page=page.replace("-", "-n1-")) as two:
-        _, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
-    assert found["utilization"] == status
-
-
-def test_a_gpu_that_is_not_read_is_unknown(capsys):
-    page = 'rankscope_gpu_info{gpu="0",uuid="GPU-0"} 1\n'
-    with Agent(page=page) as one, Agent("n1", range(4, 8)) as two:
-        _, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
-    assert found["utilization"] == "unknown"
-
-
-def test_the_process_of_an_earlier_attempt_does_not_count(capsys):
-    old = f'rankscope_rank_info{{{LABELS},world_size="16"}} 1\nrankscope_rank_alive{{{LABELS}}} 0\n'
-    new = f'rankscope_rank_info{{{LABELS},world_size="8"}} 1\nrankscope_rank_alive{{{LABELS}}} 1\n'
-    with Agent(page=new) as one, Agent("n1", range(4, 8), page=old) as two:
-        _, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
-    assert found["world-size"] == "met"
-
-
-def test_a_job_is_waited_for_until_it_is_there_and_no_longer(capsys, monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(verify, "time", clock)
-    with Agent() as one:
-        assert cli.main(["verify", "t/none", "--agent", one.url]) == 1
-        assert "there is no job 't/none'" in capsys.readouterr().err
-        assert not clock.pauses
-        assert cli.main(["verify", "t/none", "--agent", one.url, "--wait", "20s"]) == 1
-    assert clock.pauses == [5.0] * 4
-
-
 def test_the_answer_is_written_for_people_and_for_ci(plain, tmp_path, capsys, monkeypatch):
     verified_in_peace(capsys, plain, "--wait", "2m")
     clock = Clock()
@@ -284,28 +331,3 @@ def test_the_answer_is_written_for_people_and_for_ci(plain, tmp_path, capsys, mo
     suite = ElementTree.fromstring(xml.read_text()).find("testsuite")
     assert (suite.get("tests"), suite.get("errors"), suite.get("failures")) == ("8", "1", "0")
     assert suite.get("skipped") == "4"
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (("--skip", "steps"), "--skip"),
-        (("--utilization", "2"), "a share from 0 to 1"),
-        (("--step-seconds", "no"), "a positive number of seconds"),
-        (("--world-size", "-1"), "a number of ranks"),
-        (("--wait", "long"), "--wait takes an age"),
-        (("--nccl-log", "/nowhere"), "/nowhere"),
-    ],
-)
-def test_wrong_options_are_one_sentence(flags, complaint, capsys):
-    try:
-        code = cli.main(["verify", "t/j", "--agent", "127.0.0.1:9", *flags])
-    except SystemExit as error:
-        code = error.code
-    assert code == 1
-    assert complaint in capsys.readouterr().err
-
-
-def test_every_criterion_has_its_section_and_every_section_its_criterion():
-    sections = re.findall(r"^## (.+)$", PAGE.read_text(), re.MULTILINE)
-    assert sections == [one.id for one in CRITERIA]

@@ -67,26 +67,44 @@ def run(case: Case, server: ForkServer) -> Outcome:
 
 
 @contextlib.contextmanager
-def under_agent(case: Case, server: ForkServer, *flags: str) -> Iterator[str]:
-    """Run a job for its time, then yield its agent's address; both end with the block.
+def under_agent(case: Case, server: ForkServer) -> Iterator[str]:
+    """Run a job for its time, then yield its agent's address; both end with the block."""
+    with under_agents(case, server, ()) as (url,):
+        yield url
+
+
+@contextlib.contextmanager
+def under_agents(case: Case, server: ForkServer, *flags: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Run a job for its time under several agents; yield their addresses.
 
     Args:
         case: what to run.
         server: forks the ranks.
-        flags: further flags of the agent.
+        flags: of each agent, further ones.
     """
     memory = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
     with contextlib.ExitStack() as stack:
         directory = memory if memory.is_dir() else None
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory))) / "node-a"
         (folder / "rings").mkdir(parents=True)
-        agents = agents_over([folder], "--no-collector.kernel_log", *flags)
-        (url,) = stack.enter_context(agents)
+        agents = [
+            stack.enter_context(_agent(folder, number, own)) for number, own in enumerate(flags)
+        ]
         started = stack.enter_context(_started(case, server, folder))
         if case.beside is not None:
             stack.enter_context(_started(case.beside, server, folder))
         _await_steps(case, folder)
         _let_run(case, started)
+        yield agents
+
+
+@contextlib.contextmanager
+def _agent(job: Path, number: int, flags: Sequence[str]) -> Iterator[str]:
+    """Run one of the agents of a job, with a state of its own."""
+    own = job.parent / str(number) / job.name
+    own.mkdir(parents=True)
+    rings = f"--path.ring-dir={job / 'rings'}"
+    with agents_over([own], "--no-collector.kernel_log", rings, *flags) as (url,):
         yield url
 
 

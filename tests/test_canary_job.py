@@ -7,15 +7,19 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from alert_timelines import LINKS
 from rankscope_agent.contract.canary import NAME
 from rankscope_analyzers import cli
+from rankscope_analyzers.demo import run
 from rankscope_dashboards.rules.alerts.canary import MISSED
 from rankscope_dashboards.rules.rule_files import rule
 from running_agent import PATIENCE_SECONDS, running_agent
@@ -135,7 +139,21 @@ def test_the_alert_fires_by_what_was_exported_once_two_runs_are_missed(tried, tm
 
 
 def test_a_job_that_ends_at_once_is_said_with_its_last_lines(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("rankscope_analyzers.commands.canary.STEPS", "none")
+    monkeypatch.setattr("rankscope_analyzers.commands.canary.STEPS", -1)
     arguments = ["--watch", f"http://127.0.0.1:{free_port()}", "--train", str(tmp_path)]
     assert cli.main(["canary", *arguments]) == 1
     assert "the job ended with 1: " in capsys.readouterr().err
+
+
+def test_the_end_of_one_rank_ends_those_that_wait_for_it(bare_nursery):
+    script = Path(run.__file__).with_name("job.py")
+    command = [str(script), "--ranks=2", "--steps=1", "--fault=none", "--rank=0"]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    job = bare_nursery.start(command, meeting)
+    children = Path(f"/proc/{job.pid}/task/{job.pid}/children")
+    while len(pids := children.read_text().split()) < 2:
+        time.sleep(0.01)
+    os.kill(int(pids[0]), signal.SIGKILL)
+    (end,) = bare_nursery.end_of([job])
+    assert end.code == 1, end.errors
+    assert not Path(f"/proc/{pids[1]}").exists()

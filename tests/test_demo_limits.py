@@ -79,7 +79,7 @@ def test_an_agent_is_up_within_two_minutes_and_is_asked_ten_times_a_second(
 def test_the_demo_trains_four_ranks_for_three_hundred_steps(commands, tmp_path):
     with demo.training(tmp_path, "none", 0):
         pass
-    assert {"--nproc-per-node=4", "--steps=300"} <= set(commands[0])
+    assert {"--ranks=4", "--steps=300"} <= set(commands[0])
 
 
 def test_a_run_of_the_demo_ends_when_it_has_made_no_step_for_two_minutes(

@@ -1,12 +1,18 @@
 """The training job of the demo: ordinary DistributedDataParallel, with one rank made slow.
 
-Run by torchrun. It does not import Rankscope: the probe is loaded through PYTHONPATH.
+Run by torchrun, or with `--ranks` alone. It does not import Rankscope: the probe is loaded through
+PYTHONPATH.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import os
+import signal
+import sys
 import time
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -45,7 +51,10 @@ class Batches(Dataset[torch.Tensor]):
 
 
 class Throttled(nn.Module):
-    """Compute that takes longer than it should, as on a GPU whose clock was lowered."""
+    """Compute that takes longer than it should, as on a GPU whose clock was lowered.
+
+    The host waits for it, as it does for kernels, so that all ranks fit on a few cores.
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -53,19 +62,57 @@ class Throttled(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Return `values` after the time that the throttling costs."""
-        end = time.perf_counter() + self._seconds
-        while time.perf_counter() < end:
-            torch.tanh(values)
+        time.sleep(self._seconds)
         return values
 
 
-def main() -> None:
-    """Train for a number of steps on gloo."""
+def forked(ranks: int, train: Callable[[], None]) -> int:
+    """Train in a process for each rank, forked from this one; return 0 if all ended well.
+
+    PyTorch is imported once: torchrun would import it in itself and in every rank, which takes a
+    core some seconds each time. MASTER_ADDR and MASTER_PORT are the caller's to set.
+    """
+    torch.optim.SGD([torch.zeros(1)])  # imports what the first optimizer of a process imports
+    gc.freeze()  # or each rank ends by collecting 290,000 objects
+    pids = set[int]()
+    for rank in map(str, range(ranks)):
+        pid = os.fork()
+        if pid == 0:
+            os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
+            os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(ranks))
+            train()
+            return 0
+        pids.add(pid)
+    ended_well = [_ended_well(pids) for _ in range(ranks)]
+    return 0 if all(ended_well) else 1
+
+
+def _ended_well(pids: set[int]) -> bool:
+    """Wait until one of the ranks has ended; end the others if it failed."""
+    pid, status = os.wait()
+    pids.remove(pid)
+    if status:
+        for other in pids:
+            os.kill(other, signal.SIGKILL)  # what waits in a collective heeds nothing else
+    return not status
+
+
+def main() -> int:
+    """Train for a number of steps on gloo; return 0, or 1 if a rank failed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--fault", required=True)
     parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, help="to start; default: torchrun has started them")
     options = parser.parse_args()
+    if options.ranks:
+        return forked(options.ranks, lambda: train(options))
+    train(options)
+    return 0
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train as one rank."""
     dist.init_process_group("gloo")
     slow = FAULT_SECONDS if dist.get_rank() == options.rank else 0.0
     torch.manual_seed(0)
@@ -86,4 +133,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -13,9 +13,12 @@ from rankscope_analyzers.configuration.example import EXAMPLE
 from rankscope_analyzers.configuration.thresholds import DEFAULTS, THRESHOLDS
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_dashboards import generate
+from rankscope_dashboards.rules import rule_files
 from rankscope_dashboards.rules.rule_files import Links
 from servers import require_server
 from test_watch import watch_command_options
+
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def file(tmp_path):
 
 def rules(folder):
     groups = [
-        yaml.safe_load(path.read_text())["groups"] for path in (folder / "rules").glob("*.yaml")
+        yaml.load(path.read_text(), LOADER)["groups"] for path in (folder / "rules").glob("*.yaml")
     ]
     return [rule for several in groups for group in several for rule in group["rules"]]
 
@@ -85,8 +88,17 @@ def test_the_watch_names_mistakes_of_the_configuration(file):
         configured(options)
 
 
+def alerts_of(known):
+    return rule_files.files(Links(known=known))["rules/alerts.yaml"]
+
+
+@pytest.fixture(scope="module")
+def unconfigured():
+    return alerts_of(Configuration())
+
+
 def expression(made, name):
-    groups = yaml.safe_load(made["rules/alerts.yaml"])["groups"]
+    groups = yaml.load(made, LOADER)["groups"]
     (found,) = [
         rule["expr"] for group in groups for rule in group["rules"] if rule["alert"] == name
     ]
@@ -111,21 +123,22 @@ ALERT_OF = {
 
 
 @pytest.mark.parametrize("name", THRESHOLDS)
-def test_an_alert_fires_at_the_threshold_that_is_configured(name):
+def test_an_alert_fires_at_the_threshold_that_is_configured(name, unconfigured):
     value = (THRESHOLDS[name].default + THRESHOLDS[name].most) / 2
-    known = Configuration(thresholds={**DEFAULTS, name: value})
-    before, after = generate.everything(Links()), generate.everything(Links(known=known))
-    text = expression(after, ALERT_OF[name])
+    text = expression(
+        alerts_of(Configuration(thresholds={**DEFAULTS, name: value})), ALERT_OF[name]
+    )
+    before = expression(unconfigured, ALERT_OF[name])
     assert f" {value:g}" in text
-    assert f" {value:g}" not in expression(before, ALERT_OF[name])
-    assert text.replace(f" {value:g}", f" {DEFAULTS[name]:g}") == expression(before, ALERT_OF[name])
+    assert f" {value:g}" not in before
+    assert text.replace(f" {value:g}", f" {DEFAULTS[name]:g}") == before
 
 
 def test_rules_with_all_thresholds_at_their_limits_are_prometheus_rules(tmp_path):
     promtool = require_server("promtool")
     for side in ("least", "most"):
         thresholds = {name: getattr(one, side) for name, one in THRESHOLDS.items()}
-        made = generate.everything(Links(known=Configuration(thresholds=thresholds)))
+        made = rule_files.files(Links(known=Configuration(thresholds=thresholds)))
         path = tmp_path / f"{side}.yaml"
         path.write_text(made["rules/alerts.yaml"])
         done = subprocess.run([promtool, "check", "rules", path], capture_output=True, text=True)
@@ -135,7 +148,7 @@ def test_rules_with_all_thresholds_at_their_limits_are_prometheus_rules(tmp_path
 
 def test_a_text_says_the_threshold_at_which_its_alert_fires():
     known = Configuration(thresholds={**DEFAULTS, "lost_gpu_time": 0.035, "step_tail": 3})
-    made = generate.everything(Links(known=known))["rules/alerts.yaml"]
+    made = alerts_of(known)
     assert "more than the planned 3.5 %" in made
     assert "takes over 3 times as long" in made
 
@@ -144,7 +157,7 @@ def test_a_text_says_the_threshold_at_which_its_alert_fires():
 def test_a_class_whose_jobs_take_longer_than_its_objective_has_a_ticket(tmp_path, hours, fires):
     """All jobs took 16 to 28 hours: 19 of 20 up to 27.4."""
     known = Configuration(times_to_complete={"nightly": f"{hours}h", "": "90d"})
-    made = generate.everything(Links(known=known))
+    made = rule_files.files(Links(known=known))
     for name in ("alerts", "recording_rules"):
         (tmp_path / f"{name}.yaml").write_text(made[f"rules/{name}.yaml"])
     series = "rankscope_job_duration_seconds"

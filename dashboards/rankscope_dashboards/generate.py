@@ -1,6 +1,7 @@
 """`rankscope-dashboards generate`: writes the generated files, or compares them.
 
-A kind of output is a function that returns files by name; GENERATORS is their table.
+A kind of output is a function that returns files by name; GENERATORS is their table. What lists the
+files comes after them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from rankscope_analyzers.configuration.document import ConfigurationError
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.configuration.values import read as read_configuration
+from rankscope_dashboards import kustomizations
 from rankscope_dashboards.rules import routing, rule_files
 from rankscope_dashboards.rules.rule_files import Links
 
@@ -26,18 +28,11 @@ def _dashboards(links: Links) -> Files:
     return dashboard_files.files(links)
 
 
-def _kustomizations(links: Links) -> Files:
-    from rankscope_dashboards import kustomizations
-
-    return kustomizations.files(links)
-
-
 # What takes grafanalib is imported when it is called: a plain installation does not have it.
 GENERATORS: tuple[Callable[[Links], Files], ...] = (
     rule_files.files,
     routing.files,
     _dashboards,
-    _kustomizations,
 )
 
 OF_THE_EXTRA = frozenset(("grafanalib", "attr"))
@@ -54,7 +49,8 @@ DEFAULT_FOLDER = Path("dashboards/generated")
 
 def everything(links: Links) -> Files:
     """Return the content of all files by their path below the output directory."""
-    return {name: text for generator in GENERATORS for name, text in generator(links).items()}
+    made = {name: text for generator in GENERATORS for name, text in generator(links).items()}
+    return {**made, **kustomizations.files(list(made))}
 
 
 def differences(folder: Path, files: Files) -> list[str]:

@@ -169,13 +169,13 @@ def test_a_class_whose_jobs_take_longer_than_its_objective_has_a_ticket(tmp_path
     test = {
         "interval": "5m",
         "input_series": [
-            {"series": f"{series}{labels}", "values": f"{count}x60"}
+            {"series": f"{series}{labels}", "values": f"{count}x30"}
             for labels, count in rows.items()
         ],
         "promql_expr_test": [
             {
                 "expr": 'count(ALERTS{alertname="RankscopeObjectiveMissed",alertstate="firing"})',
-                "eval_time": "4h",
+                "eval_time": "2h",
                 "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
             },
         ],

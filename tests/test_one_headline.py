@@ -3,8 +3,9 @@
 from rankscope_analyzers.findings.finding import Finding, Where
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
-from rankscope_analyzers.reports import job_json
-from rankscope_analyzers.stragglers.diagnosis import TimingResults
+from rankscope_analyzers.reports import job_json, job_summary
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers.diagnosis import TimingResults, diagnosis
 from simulated_jobs import Fault, Job, diagnosed, records
 
 RUNBOOK = "RankscopeStraggler"
@@ -48,3 +49,11 @@ def test_what_no_step_time_shows_leaves_no_class_of_another_fault():
     assert (said["verdict"]["class"], said["verdict"]["ranks"]) == (None, [])
     assert said["verdict"]["summary"] == "rank 6 is gone"
     assert [other["class"] for other in said["other_findings"]] == ["gpu_compute"]
+
+
+def test_the_headline_says_why_there_is_no_verdict_before_what_else_was_not_seen():
+    job = JobRecords("job", records(Job(steps=5)), 8, ("steps are means",), live=False)
+    judged = TimingResults((diagnosis(job),))
+    (report,) = job_reports.reports(judged, JobEvidence(), 1_760_000_300.0)
+    assert "steps are means" in report.unobserved
+    assert job_summary.headline(report).startswith("No verdict: only 4 usable steps")

@@ -5,6 +5,8 @@ import pytest
 from rich.console import Console
 
 from rankscope_analyzers.reports import verdict_json, verdict_text
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers.diagnosis import diagnosis
 from rankscope_analyzers.text import runbooks
 from simulated_jobs import Fault, Job, diagnosed, records
 
@@ -73,6 +75,15 @@ def test_the_text_of_a_healthy_job_says_so():
 
 def test_the_text_says_when_there_is_no_verdict_and_why():
     assert "no verdict: only 4 usable steps" in text(judged(Job(steps=5)))
+
+
+def test_why_there_is_no_verdict_comes_before_what_else_was_not_seen():
+    averaged = "steps are means over intervals"
+    job = JobRecords("job", records(Job(steps=5)), 8, (averaged,), live=False)
+    said = diagnosis(job).verdict
+    assert averaged in said.unobserved
+    assert "no verdict: only 4 usable steps" in text(said)
+    assert verdict_json.no_straggler(said).startswith("no verdict: only 4 usable steps")
 
 
 def test_unmeasured_times_are_shown_as_unknown_and_said():

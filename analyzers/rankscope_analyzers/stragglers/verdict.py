@@ -61,6 +61,7 @@ class Verdict:
         what_if: how much faster the job would be without slow ranks, None if unknown.
         clock_offsets: differences between the clocks of the job's nodes; empty for one node.
         asides: other remarks on how the job spends its time, as sentences.
+        undecided: why there is no verdict, as a clause; empty if there is one.
     """
 
     job_id: str
@@ -75,6 +76,7 @@ class Verdict:
     what_if: WhatIf | None = None
     clock_offsets: tuple[ClockOffset, ...] = ()
     asides: tuple[str, ...] = ()
+    undecided: str = ""
 
 
 def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part]) -> Verdict:
@@ -89,16 +91,19 @@ def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part])
     enough = steps >= MINIMUM_STEPS and len(frame.ranks) > 1
     ordered = sorted(findings, key=urgency) if enough else []
     cause = ordered[0] if ordered else None
+    confidence = _confidence(frame, steps, known, cause) if enough else 0.0
+    unobserved = (*_unobserved(frame, steps), *(_undetectable(known) if enough else ()))
     return Verdict(
         job_id=frame.job_id,
         cause=cause,
         others=tuple(ordered[1:]),
-        confidence=_confidence(frame, steps, known, cause) if enough else 0.0,
-        unobserved=(*_unobserved(frame, steps), *(_undetectable(known) if enough else ())),
+        confidence=confidence,
+        unobserved=unobserved,
         ranks=_rank_times(frame),
         naive=largest_step_time(frame),
         steps=steps,
         median_step_seconds=_known(float(np.nanmedian(step_medians(frame)))) if steps else None,
+        undecided="" if confidence else next(iter(unobserved), ""),
     )
 
 

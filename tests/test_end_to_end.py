@@ -119,11 +119,12 @@ def test_a_job_that_comes_back_under_its_name_is_judged_by_its_newest_run(
     nursery, tmp_path, capsys
 ):
     with running_agent(tmp_path) as agent:
-        for slow in ("1:forward:40", "0:data:40"):
-            job = training(nursery, tmp_path, slow, 120, ranks=2, job_id="team/again")
+        for slow, ranks in (("1:forward:40", 2), ("2:data:40", 3)):
+            job = training(nursery, tmp_path, slow, 120, ranks=ranks, job_id="team/again")
             with job as running:
                 assert running.wait(PATIENCE_SECONDS) == 0
         assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["team/again"]["verdict"]["class"] == "data_loader"
-    assert said["team/again"]["verdict"]["ranks"] == [0]
+    assert said["team/again"]["verdict"]["ranks"] == [2]
+    assert len(said["team/again"]["ranks"]) == 3

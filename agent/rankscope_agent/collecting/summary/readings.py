@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
 
@@ -21,6 +21,7 @@ class Readings:
 
     def __init__(self, scrapes: Iterable[Scrape]) -> None:
         self._by_name: dict[str, dict[tuple[str, ...], float]] = {}
+        self._described: dict[str, Sequence[tuple[Labels, float]]] = {}
         for scrape in scrapes:
             samples: Iterable[object] = scrape.samples
             for sample in samples:
@@ -35,10 +36,16 @@ class Readings:
         """
         return self.values(metric).items()
 
-    def described(self, metric: Metric) -> Iterator[tuple[Labels, float]]:
-        """Yield the same with labels by name."""
-        for labels, value in self.of(metric):
-            yield dict(zip(metric.labels, labels, strict=True)), value
+    def described(self, metric: Metric) -> Sequence[tuple[Labels, float]]:
+        """Return the same with labels by name."""
+        found = self._described.get(metric.name)
+        if found is None:
+            found = [
+                (dict(zip(metric.labels, labels, strict=True)), value)
+                for labels, value in self.of(metric)
+            ]
+            self._described[metric.name] = found
+        return found
 
     def values(self, metric: Metric) -> Mapping[tuple[str, ...], float]:
         """Return the values by labels."""

@@ -178,16 +178,16 @@ class Training:
             number = 3 * (self.checkpoints - 1) + place
             span = {"start_ns": self.next_ns, "duration_ns": 5_000_000, "outcome": outcome}
             self.spans.write(number, kind, flags=flags, step=self.number, **span)
-        level, losses = 2.0 + 1 / self.checkpoints, float(self.checkpoints)
-        store = {11: 4e11 - 1e9 * losses, 12: 1e12, 13: losses}
-        learning = {5: 3e-4 / losses, 7: 25 * 4096 * losses, 15: 6e9}
+        level, times = 2.0 + 1 / self.checkpoints, float(self.checkpoints)
+        store = {11: 4e11 - 1e9 * times, 12: 1e12, 13: times}
+        learning = {5: 3e-4 / times, 7: 25 * 4096 * times, 15: 6e9}
         learning |= {
-            24: losses / 8,
+            24: times / 8,
             18: 70.0,
             19: 1.0,
             20: float(0xDEADBEEF),
         }  # losses cease to be numbers
-        reported = {1: level, 2: losses, 3: losses // 3, 4: level, 6: losses // 3}
+        reported = {1: level, 2: 25 * times, 3: times // 3, 4: level, 6: times // 3}
         self.reported.write({**reported, **store, **learning}, unix_ns=self.next_ns)
 
     def catch_up(self) -> None:

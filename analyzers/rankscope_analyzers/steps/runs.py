@@ -106,7 +106,7 @@ class Runs:
             self._attempt: int | None = None
             self._own: dict[int, int] = {}  # the newest step of each rank
             self._reached = -1  # the newest of all
-            self._doubtful: set[int] = set()  # ranks that were behind the others at first
+            self._doubtful: frozenset[int] = frozenset()  # ranks behind the others at first
 
     def split(self, rows: Rows) -> Iterator[Stretch]:
         """Yield records, which started after all earlier ones, run by run."""
@@ -198,7 +198,7 @@ class Runs:
             return
         self._seen += len(rows)
         self._know(rows)
-        self._doubtful.update(rows.rank[doubtful].tolist())
+        self._doubtful |= frozenset(rows.rank[doubtful].tolist())
         end = rows.end
         self._latest = max(self._latest, float(end.max()))
         self._latest_sure = max(self._latest_sure, float(end[~doubtful].max(initial=-np.inf)))

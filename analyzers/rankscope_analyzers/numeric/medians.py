@@ -21,7 +21,12 @@ def median(values: Floats, axes: int | tuple[int, ...]) -> Floats:
     axes = (axes,) if isinstance(axes, int) else axes
     kept = tuple(axis for axis in range(values.ndim) if axis not in axes)
     result = _of_last_axis(np.ascontiguousarray(_flat(values, kept, axes)))
-    return np.asarray(np.expand_dims(result, axes))
+    return result.reshape(_kept_shape(values, axes))
+
+
+def _kept_shape(values: Floats, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of values with some axes reduced to length one."""
+    return tuple(1 if axis in axes else size for axis, size in enumerate(values.shape))
 
 
 def _flat(values: Floats, kept: tuple[int, ...], axes: tuple[int, ...]) -> Floats:
@@ -68,7 +73,7 @@ def lower(values: Floats, axes: tuple[int, ...], share: float) -> Floats:
     ordered = np.sort(_flat(values, kept, axes), axis=-1)
     known = np.isfinite(ordered).sum(axis=-1)
     index = (np.maximum(known - 1, 0) * share).astype(np.int64)
-    return np.asarray(np.expand_dims(_take(ordered, index), axes))
+    return _take(ordered, index).reshape(_kept_shape(values, axes))
 
 
 LOWER_THIRD = 0.35

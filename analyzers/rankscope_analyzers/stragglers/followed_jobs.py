@@ -200,12 +200,9 @@ class FollowedJob:
         Raises:
             RecordError: a column is missing, or no record was usable so far.
         """
-        step_records.require(records.columns, REQUIRED)
-        starts, rank = _starts(records), _ranks(records)
-        new, due = self._due(records, starts, rank)
-        if due.any():
-            self._feed.add(records.at(due))
-        detection = self._feed.peek(records.at(new & ~due))
+        newest = self._take(records)
+        starts = _starts(records)
+        detection = self._feed.peek(newest)
         return _ended_after(detection, float(np.nanmin(starts)) if len(starts) else -np.inf)
 
     def follow(self, fresh: ColumnTable, waiting: ColumnTable) -> tuple[Detection, ColumnTable]:

@@ -87,9 +87,8 @@ def _check(file: pq.ParquetFile, texts: Sequence[str]) -> None:
     metadata = file.metadata
     check_bound(len(file.schema_arrow), MAX_COLUMNS, "columns")
     check_bound(metadata.num_rows, MAX_STREAMED_ROWS, "rows")
-    for group in range(metadata.num_row_groups):
-        of_texts = parquet_columns.text_bytes(metadata.row_group(group), texts)
-        check_bound(of_texts, MAX_TEXT_BYTES, "bytes of text in a row group")
+    most = max(parquet_columns.text_bytes(file, texts), default=0)
+    check_bound(most, MAX_TEXT_BYTES, "bytes of text in a row group")
 
 
 BUFFER_BYTES = 1 << 16

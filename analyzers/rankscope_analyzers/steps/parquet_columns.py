@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rankscope_analyzers.steps.forked import ChildEndedError, numbers_of
 from rankscope_analyzers.steps.records import RecordError
 
 MAX_VALUE_BYTES = 32
@@ -72,15 +73,35 @@ def unpacked_bytes(file: pq.ParquetFile) -> int:
 
     Texts count as stored in the file, once per dictionary that contains them.
     """
-    schema, metadata = file.schema_arrow, file.metadata
-    of_texts = texts(schema)
+    schema, of_texts = file.schema_arrow, texts(file.schema_arrow)
     numbers = len(readable(schema)) - len(of_texts)
-    groups = range(metadata.num_row_groups)
-    in_groups = sum(text_bytes(metadata.row_group(group), of_texts) for group in groups)
-    return int(metadata.num_rows * numbers * NUMBER_BYTES) + in_groups
+    return int(file.metadata.num_rows * numbers * NUMBER_BYTES) + sum(text_bytes(file, of_texts))
 
 
-def text_bytes(group: pq.RowGroupMetaData, names: Collection[str]) -> int:
-    """Return the unpacked size of some columns of a row group, each value once."""
-    chunks = (group.column(index) for index in range(group.num_columns))
-    return sum(int(one.total_uncompressed_size) for one in chunks if one.path_in_schema in names)
+def text_bytes(file: pq.ParquetFile, names: Collection[str]) -> Sequence[int]:
+    """Return the unpacked size of some columns of each row group, each value once.
+
+    A child process looks it up: for some damaged footers pyarrow 26 ends the process that asks for
+    a column of a row group, while it raises for those that read it.
+
+    Raises:
+        RecordError: the footer is damaged.
+    """
+
+    def sizes() -> Sequence[int]:
+        groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+        return [sum(_unpacked_sizes(group, names)) for group in groups]
+
+    if not names:
+        return [0] * file.metadata.num_row_groups
+    try:
+        return numbers_of(sizes)
+    except ChildEndedError as error:
+        raise RecordError(f"its footer cannot be read: pyarrow was {error}") from error
+
+
+def _unpacked_sizes(group: pq.RowGroupMetaData, names: Collection[str]) -> Iterator[int]:
+    for index in range(group.num_columns):
+        chunk = group.column(index)
+        if chunk.path_in_schema in names:
+            yield int(chunk.total_uncompressed_size)

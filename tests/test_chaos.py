@@ -13,6 +13,7 @@ from benchmarks.chaos import alerting, run, soak
 from benchmarks.chaos.failing import PlantedError, Switch
 from benchmarks.chaos.faults import FAULTS, RUN_COLLECTORS
 from benchmarks.chaos.invariants import FINAL, INVARIANTS, Records, Seen, grown, violations
+from benchmarks.chaos.jobs import unprobed
 from benchmarks.chaos.planted import PLANTS
 from benchmarks.chaos.server import Use
 
@@ -163,12 +164,19 @@ def test_every_invariant_has_a_planted_fault_that_is_run():
     assert sorted(name for names in TOGETHER for name in names) == sorted(PLANTS)
 
 
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory):
+    """Give what forks the jobs of all chains, and the job whose files they must reproduce."""
+    with unprobed(tmp_path_factory.mktemp("unprobed")) as made:
+        yield made
+
+
 @needs_servers
-def test_faults_in_a_row_violate_nothing():
+def test_faults_in_a_row_violate_nothing(beside):
     with pytest.MonkeyPatch.context() as patch:
         quick(patch)
         names = ["agent killed", "32 slow scrapers"]
-        result = run.measure(1, names, settle=run.SETTLE_SECONDS)
+        result = run.measure_beside(*beside, 1, names, settle=run.SETTLE_SECONDS)
     assert [one.fault for one in result.rounds] == [run.WARM, *names]
     assert not any(one.violations for one in result.rounds), run.report(result)
     assert all(one.seen.pages and len(one.seen.records) == 2 for one in result.rounds)
@@ -177,10 +185,10 @@ def test_faults_in_a_row_violate_nothing():
 
 @needs_servers
 @pytest.mark.parametrize("names", TOGETHER, ids=("harming data", "harming processes"))
-def test_planted_faults_violate_their_invariants(names):
+def test_planted_faults_violate_their_invariants(names, beside):
     with pytest.MonkeyPatch.context() as patch:
         quick(patch)
-        result = run.measure(1, ["nothing"], names, settle=12.0)
+        result = run.measure_beside(*beside, 1, ["nothing"], names, settle=12.0)
     assert set(result.rounds[-1].violations) >= {PLANTS[name].invariant for name in names}
 
 

@@ -125,11 +125,12 @@ def disk(folder: Path, most_bytes: int) -> Iterator[Disk]:
 
 
 @contextlib.contextmanager
-def running(folder: Path, planted: Sequence[str] = ()) -> Iterator[Chain]:
+def running(folder: Path, ranks: ForkServer, planted: Sequence[str] = ()) -> Iterator[Chain]:
     """Run the chain until the block ends.
 
     Args:
         folder: an empty one.
+        ranks: forks the ranks of all jobs.
         planted: faults of `PLANTS` that the agent or the watch has.
 
     Raises:
@@ -139,7 +140,6 @@ def running(folder: Path, planted: Sequence[str] = ()) -> Iterator[Chain]:
     if missing:
         raise ChainError(f"{missing} not on PATH: make servers installs them on Debian, as root")
     with contextlib.ExitStack() as stack:
-        ranks = stack.enter_context(ForkServer())
         state = stack.enter_context(disk(folder / "state", STATE_BYTES))
         rings = stack.enter_context(disk(folder / "rings", RINGS_BYTES))
         api = FakeApiServer(bookmark_seconds=1.0)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.processes import free_port
@@ -128,16 +127,17 @@ def files_in(folder: Path) -> Mapping[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("weights-*"))}
 
 
-def reference(folder: Path) -> list[subprocess.Popen[bytes]]:
-    """Start a short job without the probe, whose files all other jobs must reproduce."""
-    folder.mkdir()
-    arguments = [str(folder), str(SHORT_STEPS), str(SHORT_MILLISECONDS), str(NOBODY)]
-    shared = os.environ | _variables("reference", SHORT_RANKS, folder) | {"RANKSCOPE_PROBE": "0"}
-    return [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), *arguments],
-            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.DEVNULL,
-        )
-        for rank in range(SHORT_RANKS)
-    ]
+@contextlib.contextmanager
+def unprobed(folder: Path) -> Iterator[tuple[ForkServer, Job]]:
+    """Start a short job without the probe, whose files all other jobs must reproduce.
+
+    Yields:
+        What forks these other jobs, with the probe, and the first job.
+    """
+    with ForkServer(probed=False) as ranks:
+        first = Job(ranks, folder / "jobs" / "reference", folder)
+        ranks.load_probe()
+        try:
+            yield ranks, first
+        finally:
+            first.kill()

@@ -17,17 +17,10 @@ from benchmarks.chaos import alerting
 from benchmarks.chaos.chain import END_SECONDS, Chain, running
 from benchmarks.chaos.faults import FAULTS, Fault, NotHereError
 from benchmarks.chaos.invariants import FINAL, Seen, violations
-from benchmarks.chaos.jobs import (
-    LONG,
-    LONG_SLOW,
-    SHORT_RANKS,
-    SHORT_STEPS,
-    Job,
-    files_in,
-    reference,
-)
+from benchmarks.chaos.jobs import LONG, LONG_SLOW, SHORT_RANKS, SHORT_STEPS, Job, unprobed
 from benchmarks.chaos.looking import Pages, asked, culprits, knows, records
 from benchmarks.chaos.server import Use, comes_true, get
+from benchmarks.running_jobs.launch import ForkServer
 
 SETTLE_SECONDS = 90.0
 """Seconds after which everything must be as before: alerts wait for seconds here, not for
@@ -224,30 +217,61 @@ def measure(
     Raises:
         RuntimeError: the chain was not healthy before the first fault.
     """
+    with (
+        tempfile.TemporaryDirectory(prefix="rankscope-chaos-") as folder,
+        unprobed(Path(folder)) as (ranks, first),
+    ):
+        return measure_beside(ranks, first, seed, names, planted, settle, note)
+
+
+def measure_beside(
+    ranks: ForkServer,
+    first: Job,
+    seed: int = 1,
+    names: Sequence[str] = (),
+    planted: Sequence[str] = (),
+    settle: float = SETTLE_SECONDS,
+    note: Callable[[str], None] = lambda line: None,
+) -> Result:
+    """Run faults as `measure` does, with a job without the probe that was started before.
+
+    Args:
+        ranks: forks the ranks of all other jobs.
+        first: the job without the probe, whose files all short jobs must reproduce.
+        seed: of the faults' order and of their random draws.
+        names: of `FAULTS`; all of them by default.
+        planted: faults of `PLANTS` that our processes have all the time.
+        settle: seconds until everything must be as before after each.
+        note: gets a line after each fault.
+
+    Raises:
+        RuntimeError: the chain was not healthy before the first fault, or the first job failed.
+    """
     drawn = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
     order = list(names) or drawn.sample(list(FAULTS), len(FAULTS))
-    with tempfile.TemporaryDirectory(prefix="rankscope-chaos-") as folder:
-        first = reference(Path(folder) / "reference")
-        with running(Path(folder), planted) as chain:
-            _await_well(chain, planted)
-            if any(process.wait(JOB_SECONDS) for process in first):
-                raise RuntimeError("the run without the probe failed")
-            files, before = files_in(Path(folder) / "reference"), _uses(chain) if planted else {}
-            matrix = Matrix(chain, files, drawn, settle, before)
-            rounds = []
-            for name in [WARM, *order] if not planted else order:
-                done = matrix.round(name, FAULTS["nothing" if name == WARM else name])
-                note(line_of(done))
-                rounds.append(done)
-            return Result(seed, rounds, chain.long.end(END_SECONDS))
+    with (
+        tempfile.TemporaryDirectory(prefix="rankscope-chaos-") as folder,
+        running(Path(folder), ranks, planted) as chain,
+    ):
+        _await_well(chain, planted)
+        if any(first.wait(JOB_SECONDS)) or first.written():
+            raise RuntimeError("the run without the probe failed, or had the probe")
+        before = _uses(chain) if planted else {}
+        matrix = Matrix(chain, first.files(), drawn, settle, before)
+        rounds = []
+        for name in [WARM, *order] if not planted else order:
+            done = matrix.round(name, FAULTS["nothing" if name == WARM else name])
+            note(line_of(done))
+            rounds.append(done)
+        return Result(seed, rounds, chain.long.end(END_SECONDS))
 
 
 def _await_well(chain: Chain, planted: Sequence[str]) -> None:
     def straggler() -> bool:
         return (alerting.STRAGGLER, LONG) in alerting.firing(list(chain.sent.got))
 
-    if planted:  # with some of them it never comes
-        comes_true(straggler, SETTLE_SECONDS / 6)
+    if planted:  # with some of them the alert never comes, but the watch always has its incident
+        comes_true(lambda: chain.incidents.read_text(), SETTLE_SECONDS / 6)
     elif not comes_true(straggler, 2 * SETTLE_SECONDS) or not knows(chain):
         raise RuntimeError("the slow rank's alert did not come before the first fault")
 

@@ -20,12 +20,17 @@ PERIOD_MICROSECONDS = 100_000
 
 
 class ForkServer:
-    """A process that has imported torch, with the probe, and forks ranks."""
+    """A process that has imported torch, with the probe, and forks ranks.
 
-    def __init__(self) -> None:
+    Args:
+        probed: False if it has no probe until `load_probe`.
+    """
+
+    def __init__(self, *, probed: bool = True) -> None:
+        loading = {} if probed else {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         self.process = subprocess.Popen(
             [sys.executable, str(SCRIPTS / "forkserver.py")],
-            env={**os.environ, "PYTHONPATH": str(PROBE), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": str(PROBE), "OMP_NUM_THREADS": "1", **loading},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -41,6 +46,10 @@ class ForkServer:
             if pipe is not None:
                 pipe.close()
         self.process.wait()
+
+    def load_probe(self) -> None:
+        """Load the probe, so that all ranks that are forked from now on have it."""
+        self._answer({"probe": True})
 
     def fork(
         self,

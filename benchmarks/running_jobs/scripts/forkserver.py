@@ -3,7 +3,8 @@
 Importing takes seconds of CPU, a fork milliseconds. Orders are lines of JSON: `script`,
 `arguments`, `environment`, `output` (a file), `processes` (a file that the process adds itself to:
 a cgroup's) and `network` (a network namespace to enter). The answer is the process id. `{"ended":
-PID}` is answered with the exit code of such a process, null while it runs.
+PID}` is answered with the exit code of such a process, null while it runs. `{"probe": true}` loads
+the probe, if the environment kept it from being loaded; it is answered with true.
 """
 
 from __future__ import annotations
@@ -77,7 +78,13 @@ def main() -> None:
             reap(codes)
             print(json.dumps(codes.get(order["ended"])), flush=True)
             continue
+        if "probe" in order:
+            torch._import_device_backends()
+            gc.freeze()
+            print(json.dumps(True), flush=True)
+            continue
         child = os.fork()
+        codes.pop(child, None)  # of an earlier process that had the same id
         if child == 0:
             become(order)
             sys.exit()

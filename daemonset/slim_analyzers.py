@@ -6,7 +6,6 @@ what a command imports as a rule: who runs one waits half as long.
 
 from __future__ import annotations
 
-import compileall
 import json
 import os
 import shutil
@@ -78,7 +77,7 @@ def remove(paths: Sequence[Path]) -> None:
 
 
 def imported(folder: Path) -> set[Path]:
-    """Return the files that commands import, on a watch of a cluster.
+    """Return the files that commands import, on a watch of a cluster; they are compiled by that.
 
     Raises:
         subprocess.CalledProcessError: something that they need is not there.
@@ -88,17 +87,17 @@ def imported(folder: Path) -> set[Path]:
         [sys.executable, "-S", "-c", program],
         check=True,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": ""},
     )
     return {Path(name) for name in json.loads(done.stdout) if Path(name).is_relative_to(folder)}
 
 
 def slim(folder: Path) -> None:
-    """Take out of a folder of packages what is not used, and compile what is.
+    """Take out of a folder of packages what is not used, and leave what is used compiled.
 
     Raises:
         FileNotFoundError: what is to go is not there: a package is another one than before.
-        subprocess.CalledProcessError: a command cannot be imported any longer.
+        subprocess.CalledProcessError: a command cannot be imported, before or after that.
     """
     folder = folder.resolve()
     remove(list(unused(folder)))
@@ -106,9 +105,8 @@ def slim(folder: Path) -> None:
     client = folder / "kubernetes" / "client"
     generated = [path for part in ("api", "models") for path in (client / part).glob("*.py")]
     remove([path for path in generated if path not in needed])
-    for path in sorted(imported(folder)):
-        if path.suffix == ".py" and not path.is_relative_to(folder / SELDOM):
-            compileall.compile_file(path, quiet=1)
+    imported(folder)
+    remove(list((folder / SELDOM).rglob("__pycache__")))
 
 
 if __name__ == "__main__":

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-import tomllib
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
+from installed import closure, needs_of
 from rankscope_analyzers import cli
 
 PATIENCE_SECONDS = 120
@@ -32,32 +29,11 @@ DASHBOARDS = "rankscope_dashboards.generate"
 PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {} import main; sys.exit(main())"
 
 
-def asked_for(lines: Iterable[str], extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield names and extras of the packages that lines ask for, on this Python."""
-    for one in map(Requirement, lines):
-        if one.marker is None or any(one.marker.evaluate({"extra": e}) for e in {"", *extras}):
-            yield canonicalize_name(one.name), frozenset(one.extras)
-
-
-def closure(extras: Sequence[str]) -> set[str]:
-    """Return the names of all packages that an installation brings."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [line for extra in extras for line in project["optional-dependencies"][extra]]
-    to_visit = list(asked_for(project["dependencies"] + lines, frozenset()))
-    found: set[str] = set()
-    while to_visit:
-        name, its_extras = to_visit.pop()
-        if name not in found:
-            found.add(name)
-            to_visit += asked_for(metadata.requires(name) or (), its_extras)
-    return found
-
-
 def installation(folder: Path, *extras: str) -> Path:
     """Make a folder that has what an installation with these extras has."""
     for source, package in SOURCES.items():
         (folder / package).symlink_to(ROOT / source / package)
-    for name in {"rankscope", *closure(extras)}:
+    for name in {"rankscope", *closure(needs_of(*extras))}:
         files = metadata.distribution(name).files or ()
         for top in {path.parts[0] for path in files} - {"..", "__pycache__", "/"}:
             source = Path(str(metadata.distribution(name).locate_file(top)))

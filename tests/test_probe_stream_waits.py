@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import rankscope_probe
 from fake_rank import MS, FakeRank
-from probe_jobs.running import read_only_ring
+from probe_jobs.running import read_only_ring, written
 from rankscope_agent.sources.training.extension import Extension
 from stream_schedules import SCHEDULES, Model, Step
 
@@ -27,7 +27,7 @@ def extensions(directory: Path) -> list[Extension]:
     """Return the slots beside the only ring."""
 
     (path,) = directory.glob("*.ext")
-    slots = path.read_bytes()[SLOT:]
+    slots = written(path)[SLOT:]
     return [
         extension
         for extension in map(Extension._make, struct.iter_unpack("<QqqqqqqHHI", slots))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,27 +11,25 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from benchmarks import diagnosed, gpu_check
 from benchmarks.agents import agents_over
-from benchmarks.gpu_proof import jobs, pairs
-from benchmarks.gpu_proof.outcome import NotAvailableError
+from benchmarks.gpu_proof import jobs, nccl_items, pairs
+from benchmarks.gpu_proof.device import need_gpu
+from benchmarks.gpu_proof.outcome import Figures, NotAvailableError
 from benchmarks.gpu_proof.training import FAULTS, KINDS
 from benchmarks.probe_cost import memory_directory
 
-from rankscope_agent.sources.flight_recorder.launches import read_launches
-from rankscope_agent.sources.flight_recorder.worker_server import fetch
-
-Figures = Mapping[str, Any]
 Item = Callable[[Path, float], tuple[Figures, str]]
 """Given a directory for its files and the seconds left, returns figures, and why it failed."""
 
 NVML_LOOKS = 15
 LOAD_SECONDS = 12.0
 OVERHEAD_SECONDS, PAIRS_SECONDS = 40.0, 30.0
+COMPILED_SECONDS = 15.0
+"""Compiling takes most of it; the first step that is sampled is the eighth."""
 MANY_LAYERS = 100
 """Each is gathered twice and reduced once: 300 collectives a step."""
 
@@ -62,31 +58,6 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda,
     "nccl": list(torch.cuda.nccl.version()), "gpu": torch.cuda.get_device_name(0),
     "capability": list(torch.cuda.get_device_capability(0)), "gpus": torch.cuda.device_count()}))
 """
-
-
-def need_gpu() -> None:
-    """Require a GPU that torch may use.
-
-    Raises:
-        NotAvailableError: there is none, or no torch with CUDA.
-    """
-    missing = lacking()
-    if missing:
-        raise NotAvailableError(missing)
-
-
-@cache
-def lacking() -> str:
-    """Return what torch lacks, empty for nothing; determined once, in a separate process."""
-    if importlib.util.find_spec("torch") is None:
-        return "torch is not installed"
-    try:
-        ctypes.CDLL("libcuda.so.1")  # of the driver: no device without it, and no import of torch
-    except OSError:
-        return "torch sees no CUDA device"
-    asked = "import torch, sys; sys.exit(not torch.cuda.is_available())"
-    done = subprocess.run([sys.executable, "-c", asked], check=False, capture_output=True)
-    return "torch sees no CUDA device" if done.returncode else ""
 
 
 def versions(folder: Path, seconds: float) -> tuple[Figures, str]:
@@ -233,7 +204,7 @@ def compiling(kind: str, what: str) -> Item:
         for timed in ("0", "1"):
             words = ("--compile", what, "--budget", "1")
             variables = {"RANKSCOPE_PROBE_STREAM_WAITS": timed}
-            run = jobs.Run(kind, "healthy", 5.0, words=words, variables=variables)
+            run = jobs.Run(kind, "healthy", COMPILED_SECONDS, words=words, variables=variables)
             with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
                 place = Path(memory)
                 failed = jobs.finish(run, place, seconds)
@@ -311,87 +282,6 @@ def judged_answer(page: str, by_job: Mapping[str, Any]) -> tuple[Figures, str]:
     return figures, "" if kinds == expected else f"expected {expected}, the verdicts are {kinds}"
 
 
-def flight_recorder(folder: Path, seconds: float) -> tuple[Figures, str]:
-    """Fetch the Flight Recorder of a running job over its socket, like the agent."""
-    need_gpu()
-    run = jobs.Run("ddp", "healthy", 4.0, words=("--linger", "12"))
-    with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
-        place = Path(memory)
-        with jobs.started(run, place) as ranks:
-            end = time.monotonic() + min(seconds, jobs.START_SECONDS)
-            while time.monotonic() < end and all(one.exit_code(0.0) is None for one in ranks):
-                bodies = dumps(place / "rings")
-                if any(read_launches(body).launches for body in bodies):
-                    break
-                time.sleep(1.0)
-            else:
-                return {}, "no dump came from either rank"
-        for number, body in enumerate(bodies):
-            (folder / f"flight-{number}.json").write_bytes(body)
-        counts = [len(read_launches(body).launches) for body in bodies]
-        return {"dumps": len(bodies), "launches": counts}, ""
-
-
-def dumps(rings: Path) -> list[bytes]:
-    """Return what the worker servers next to rings have recorded."""
-    bodies: list[bytes] = []
-    directory = os.open(rings, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for path in sorted(rings.glob("*.sock")):
-            fetch(directory, path.name, os.getuid(), bodies.append)
-    except OSError:  # not there yet, or no longer
-        return bodies
-    finally:
-        os.close(directory)
-    return bodies
-
-
-def explain_nccl(folder: Path, seconds: float) -> tuple[Figures, str]:
-    """Explain the real logs of the previous jobs."""
-    logs = sorted(str(path) for path in folder.parent.glob("*/nccl-*.log"))
-    if not logs:
-        raise NotAvailableError("no job before has written NCCL's logs")
-    from rankscope_analyzers.logs.nccl_explanation import NcclExplanation
-
-    explained = NcclExplanation(logs[:2])
-    (folder / "explanation.txt").write_text("\n".join(explained.lines()), encoding="utf-8")
-    (folder / "explanation.json").write_text(json.dumps(explained.as_object()), encoding="utf-8")
-    text = (folder / "explanation.txt").read_text(encoding="utf-8")
-    return {"lines": len(text.splitlines())}, "" if "Socket" in text else "no socket is named"
-
-
-def inspector(folder: Path, seconds: float) -> tuple[Figures, str]:
-    """Run a job with NCCL's Inspector, if this NCCL has it, and count what it writes."""
-    need_gpu()
-    plugin = inspector_plugin()
-    if plugin is None:
-        raise NotAvailableError("libnccl-profiler-inspector.so is not beside libnccl.so")
-    written = folder / "inspector"
-    written.mkdir()
-    variables = {
-        "NCCL_PROFILER_PLUGIN": str(plugin),
-        "NCCL_INSPECTOR_ENABLE": "1",
-        "NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS": "1000000",
-        "NCCL_INSPECTOR_DUMP_DIR": str(written),
-    }
-    failed = jobs.finish(
-        jobs.Run("ddp", "healthy", 4.0, variables=variables), folder / "job", seconds
-    )
-    for path in written.iterdir():
-        path.rename(path.with_name(path.name + ".json" if not path.suffix else path.name))
-    count = sum(1 for path in written.iterdir() for _ in path.open("rb"))
-    return {"lines": count}, failed or ("" if count else "it has written nothing")
-
-
-def inspector_plugin() -> Path | None:
-    """Return the Inspector of torch's NCCL, None without one."""
-    found = importlib.util.find_spec("nvidia")
-    for place in found.submodule_search_locations or () if found else ():
-        for path in Path(place).glob("nccl/lib/libnccl-profiler-inspector.so*"):
-            return path
-    return None
-
-
 ITEMS: Mapping[str, Item] = {
     "versions": lambda folder, seconds: (need_gpu(), versions(folder, seconds))[1],
     "nvml idle": nvml_idle,
@@ -410,8 +300,8 @@ ITEMS: Mapping[str, Item] = {
     "compiled model": compiling("fsdp2", "model"),
     "compiled streams": compiling("ddp", "streams"),
     "overhead": overhead,
-    "flight recorder": flight_recorder,
-    "explain nccl-log": explain_nccl,
-    "nccl inspector": inspector,
+    "flight recorder": nccl_items.flight_recorder,
+    "explain nccl-log": nccl_items.explain_nccl,
+    "nccl inspector": nccl_items.inspector,
 }
 """All items, in the order in which they are run."""

@@ -5,7 +5,7 @@ fully_shard, tensor-parallel and a pipeline, each healthy and with a rank that i
 device, on its host, in its input and in its copies; the collector against nvidia-smi; the probe's
 overhead, the Flight Recorder, NCCL's logs and Inspector. Each item is printed as it ends and
 reports "not available here" if something is missing. Nothing is downloaded, and no setting of the
-GPU is changed. It takes at most 8 minutes, and writes `gpu-proof.json` and `gpu-proof.tar.gz` into
+GPU is changed. It takes at most 9 minutes, and writes `gpu-proof.json` and `gpu-proof.tar.gz` into
 the current directory (or GPU_PROOF_DIR).
 """
 

@@ -152,7 +152,7 @@ class _Reporter:
     def _lacks_ranks(self, name: str) -> bool:
         """Return True if ranks of a job are unobserved: the missing records may be theirs."""
         diagnosis = self.judged.get(name)
-        return diagnosis is None or bool(diagnosis.frame.unobserved)
+        return diagnosis is None or diagnosis.frame.unobserved_count > 0
 
     def _full_report(self, blank: JobReport) -> JobReport:
         name = blank.job_id

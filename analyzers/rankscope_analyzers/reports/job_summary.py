@@ -64,8 +64,8 @@ def doubt(report: JobReport) -> str:
     if report.missing:
         return report.missing[0]
     frame = report.frame
-    if frame is not None and frame.unobserved:
-        return f"no records of {len(frame.unobserved)} of {frame.world_size} ranks"
+    if frame is not None and frame.unobserved_count:
+        return f"no records of {frame.unobserved_count} of {frame.world_size} ranks"
     return ""
 
 

@@ -104,7 +104,14 @@ class StepFrame:
     @property
     def unobserved(self) -> tuple[int, ...]:
         """Return the ranks that the job has and that never reported."""
-        return tuple(sorted(set(range(self.world_size)) - set(self.ranks.tolist())))
+        missing = np.ones(self.world_size, dtype=np.bool_)
+        missing[self.ranks[self.ranks < self.world_size]] = False
+        return tuple(np.flatnonzero(missing).tolist())
+
+    @property
+    def unobserved_count(self) -> int:
+        """Return how many these are, without a list of them."""
+        return self.world_size - int(np.count_nonzero(self.ranks < self.world_size))
 
     @property
     def contested_share(self) -> float:

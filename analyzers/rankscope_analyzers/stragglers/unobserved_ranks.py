@@ -33,14 +33,14 @@ EARLY_STEPS = 30
 
 def warnings(frame: StepFrame, job: Layout, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Return a sentence for each gradient group that waits for an unobserved rank."""
-    unobserved = np.array([rank for rank in frame.unobserved if rank < job.world], dtype=np.int64)
     judged = frame.usable_only()
     if (
-        not len(unobserved)
+        not frame.unobserved_count
         or len(judged.steps) < 2 * WINDOW_STEPS
         or any(f.where.ranks for f in findings)
     ):
         return ()
+    unobserved = np.array([rank for rank in frame.unobserved if rank < job.world], dtype=np.int64)
     groups = _group(unobserved, job)
     sentences = []
     for group in np.unique(groups).tolist():

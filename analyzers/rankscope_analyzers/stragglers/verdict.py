@@ -151,11 +151,9 @@ def _unobserved(frame: StepFrame, steps: int) -> tuple[str, ...]:
         )
     if len(frame.ranks) < 2:
         sentences.append("one rank only: there is no rank to compare it with")
-    if frame.unobserved:
-        which = ranks_listed(frame.unobserved)
-        sentences.append(
-            f"no records of {len(frame.unobserved)} of {frame.world_size} ranks: {which}"
-        )
+    if unobserved := frame.unobserved:
+        which = ranks_listed(unobserved)
+        sentences.append(f"no records of {len(unobserved)} of {frame.world_size} ranks: {which}")
     for name, values in (("data", frame.data), ("compute", frame.compute), ("sync", frame.sync)):
         unknown = int((~np.isfinite(values).any(axis=0)).sum())
         if unknown:

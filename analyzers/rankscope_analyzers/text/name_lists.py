@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 
 SHOWN = 8
@@ -26,14 +27,14 @@ def named(items: Iterable[object], one: str, many: str = "") -> str:
 def ranks_listed(ranks: Iterable[int]) -> str:
     """Write ranks in order, consecutive ones as runs: "0-7, 12, 13 and 40 more"."""
     ordered = sorted(set(ranks))
-    runs: list[list[int]] = []
-    for rank in ordered:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    shown = runs[:SHOWN]
-    return _with_rest([_run(run) for run in shown], len(ordered) - sum(map(len, shown)))
+    places, shown, start = range(len(ordered)), list[str](), 0
+    while start < len(ordered) and len(shown) < SHOWN:
+        # Within a run, and in no other, ranks and their places differ by the same number.
+        apart = ordered[start] - start
+        end = bisect_right(places, apart, start, key=lambda place: ordered[place] - place)
+        shown.append(_run(ordered[start:end]))
+        start = end
+    return _with_rest(shown, len(ordered) - start)
 
 
 def ranks_named(ranks: Iterable[int]) -> str:

@@ -254,7 +254,7 @@ def measure_beside(
         running(Path(folder), ranks, planted) as chain,
     ):
         _await_well(chain, planted)
-        if any(first.wait(JOB_SECONDS)) or first.written():
+        if set(first.wait(JOB_SECONDS)) != {0} or first.written():
             raise RuntimeError("the run without the probe failed, or had the probe")
         before = _uses(chain) if planted else {}
         matrix = Matrix(chain, first.files(), drawn, settle, before)

@@ -33,11 +33,11 @@ def test_handlers_of_the_program_for_faults_are_not_the_childs():
 
 
 @pytest.mark.parametrize("error", [OSError("no such column"), SystemExit(0), KeyboardInterrupt()])
-def test_what_the_call_raises_is_said(error):
+def test_a_call_that_raises_ends_the_child_alone(error):
     def fail():
         raise error
 
-    with pytest.raises(ChildEndedError, match=f"^stopped by {type(error).__name__}: {error}$"):
+    with pytest.raises(ChildEndedError, match=r"^stopped by an error$"):
         numbers_of(fail)
 
 

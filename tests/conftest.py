@@ -6,6 +6,7 @@ A long file that begins last keeps everything waiting.
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,3 +109,15 @@ def bare_nursery(nurseries: Nurseries) -> Nursery:
 def trainer_nursery(nurseries: Nurseries) -> Nursery:
     """Give the nursery of processes that have imported transformers, accelerate and Lightning."""
     return nurseries.trainers
+
+
+@pytest.fixture
+def standing_uptime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold the time since boot still, as tests hold the time of day, from which it is taken.
+
+    Else it runs on while a busy machine does other things.
+    """
+    read, uptime = time.clock_gettime, time.clock_gettime(time.CLOCK_BOOTTIME)
+    monkeypatch.setattr(
+        time, "clock_gettime", lambda which: uptime if which == time.CLOCK_BOOTTIME else read(which)
+    )

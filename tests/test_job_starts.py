@@ -53,6 +53,7 @@ def test_a_real_job_tells_how_long_each_phase_of_its_start_took(
     assert late - 60 < began < late
 
 
+@pytest.mark.usefixtures("standing_uptime")
 def test_each_phase_is_that_of_the_slowest_rank(tmp_path):
     first, second = Rank(tmp_path, 0), Rank(tmp_path, 1)
     first.joins(5)
@@ -101,6 +102,7 @@ def test_joining_again_while_it_trains_is_no_start_and_excuses_no_hang(tmp_path)
     assert phases(Page(read)) == before
 
 
+@pytest.mark.usefixtures("standing_uptime")
 def test_the_newest_attempt_counts(tmp_path):
     old = Rank(tmp_path)
     old.joins(5)
@@ -157,6 +159,7 @@ def utc(unix_seconds: float) -> str:
     return datetime.fromtimestamp(unix_seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@pytest.mark.usefixtures("standing_uptime")
 @pytest.mark.parametrize(("attempt", "launch"), [(0, 30), (1, None)])
 def test_what_a_container_does_before_its_ranks_is_a_phase_of_the_first_attempt(
     tmp_path, attempt, launch
@@ -180,6 +183,7 @@ def test_a_probe_that_marks_no_rendezvous_says_nothing_of_it(tmp_path):
     assert phases(Page(collector(tmp_path))) == {}
 
 
+@pytest.mark.usefixtures("standing_uptime")
 def test_a_process_alone_waits_for_nobody(tmp_path):
     Rank(tmp_path, world_size=1, local_world_size=1).steps(30)
     assert phases(Page(collector(tmp_path))) == pytest.approx({"first_step": 50}, abs=0.1)

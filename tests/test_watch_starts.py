@@ -16,6 +16,8 @@ from started_ranks import Rank, page_text
 from test_completions import FAILED, LABELS, RUNNING, Api, Cluster, Watch
 from workload_objects import START, pod
 
+pytestmark = pytest.mark.usefixtures("standing_uptime")
+
 COUNT = "rankscope_job_startup_phase_seconds_count"
 SUM = "rankscope_job_startup_phase_seconds_sum"
 

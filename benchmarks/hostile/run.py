@@ -307,6 +307,7 @@ def report(result: Result) -> str:
             f" {job['files']}; files identical {job['identical']} of {job['files']}"
             for name, job in result.jobs.items()
         ),
-        *(sorted(seen.lost | seen.fallen | seen.made_up | seen.accused)[:20]),
+        *sorted(seen.unexplained)[:20],
+        *sorted((seen.lost - seen.unexplained) | seen.fallen | seen.made_up | seen.accused)[:20],
     ]
     return "\n".join([*rows, *(f"FAULT: {fault}" for fault in faults(result))])

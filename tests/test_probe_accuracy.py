@@ -23,9 +23,9 @@ from probe_jobs.running import (
     read_rings,
 )
 
-SLOW_MS = 30.0
-MOST_MS = 20.0  # most of the fault
-LITTLE_MS = 10.0  # too little to be the fault
+SLOW_MS = 60.0
+MOST_MS = 35.0  # most of the fault
+LITTLE_MS = 20.0  # too little to be the fault
 SETTLING_STEPS = 2  # at a phase's begin the reducer rebuilds its buckets
 
 

@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 MICRO_BATCHES = 3
 BASE_SECONDS = 0.01
-SLOW_SECONDS = 0.05
+SLOW_SECONDS = 0.08
 WIDTH = 64
 STARVED_SECONDS = (
     9.0  # as long as it takes to tell a starved rank from an unlucky one, and half more

@@ -17,7 +17,7 @@ from torch.distributed._functional_collectives import all_reduce, wait_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-SLOW_SECONDS = 0.03
+SLOW_SECONDS = 0.06
 WIDTH = 256
 
 

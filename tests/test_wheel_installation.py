@@ -18,8 +18,7 @@ import pytest
 import tomllib
 from packaging.tags import sys_tags
 
-from installed import skip_without
-from test_fresh_installation import closure
+from installed import closure, needs_of, skip_without
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_SECONDS = 300
@@ -61,7 +60,7 @@ def wheels(tmp_path_factory) -> Path:
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
     done = run(build)
     assert done.returncode == 0, done.stderr
-    for name in closure((EXTRA,)):
+    for name in closure(needs_of(EXTRA)):
         pack(name, folder)
     return folder
 

@@ -11,8 +11,10 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -66,12 +68,23 @@ class Throttled(nn.Module):
         return values
 
 
-def forked(ranks: int, train: Callable[[], None]) -> int:
+def forked(ranks: int, train: Callable[[str], None]) -> int:
     """Train in a process for each rank, forked from this one; return 0 if all ended well.
 
     PyTorch is imported once: torchrun would import it in itself and in every rank, which takes a
-    core some seconds each time. MASTER_ADDR and MASTER_PORT are the caller's to set.
+    core some seconds each time. They meet in a file, as a port may be taken before it is used.
     """
+    descriptor, meeting = tempfile.mkstemp(prefix="rankscope-demo-")
+    os.close(descriptor)
+    parent = os.getpid()
+    try:
+        return _forked(ranks, lambda: train(f"file://{meeting}"))
+    finally:
+        if os.getpid() == parent:  # a rank that ends comes here as well, while others train
+            Path(meeting).unlink(missing_ok=True)
+
+
+def _forked(ranks: int, train: Callable[[], None]) -> int:
     torch.optim.SGD([torch.zeros(1)])  # imports what the first optimizer of a process imports
     gc.freeze()  # or each rank ends by collecting 290,000 objects
     pids = set[int]()
@@ -106,14 +119,18 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, help="to start; default: torchrun has started them")
     options = parser.parse_args()
     if options.ranks:
-        return forked(options.ranks, lambda: train(options))
+        return forked(options.ranks, lambda meeting: train(options, meeting))
     train(options)
     return 0
 
 
-def train(options: argparse.Namespace) -> None:
-    """Train as one rank."""
-    dist.init_process_group("gloo")
+def train(options: argparse.Namespace, meeting: str = "") -> None:
+    """Train as one rank, which meets the others at a URL, or where torchrun has it meet them."""
+    if meeting:
+        rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
+    else:
+        dist.init_process_group("gloo")
     slow = FAULT_SECONDS if dist.get_rank() == options.rank else 0.0
     torch.manual_seed(0)
     layers: list[nn.Module] = [nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]

@@ -148,8 +148,7 @@ def test_a_job_that_ends_at_once_is_said_with_its_last_lines(tmp_path, capsys, m
 def test_the_end_of_one_rank_ends_those_that_wait_for_it(bare_nursery):
     script = Path(run.__file__).with_name("job.py")
     command = [str(script), "--ranks=2", "--steps=1", "--fault=none", "--rank=0"]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    job = bare_nursery.start(command, meeting)
+    job = bare_nursery.start(command, {})
     children = Path(f"/proc/{job.pid}/task/{job.pid}/children")
     while len(pids := children.read_text().split()) < 2:
         time.sleep(0.01)

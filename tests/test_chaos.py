@@ -176,7 +176,7 @@ def test_faults_in_a_row_violate_nothing(beside):
     with pytest.MonkeyPatch.context() as patch:
         quick(patch)
         names = ["agent killed", "32 slow scrapers"]
-        result = run.measure_beside(*beside, 1, names, settle=run.SETTLE_SECONDS)
+        result = run.measure(1, names, settle=run.SETTLE_SECONDS, beside=beside)
     assert [one.fault for one in result.rounds] == [run.WARM, *names]
     assert not any(one.violations for one in result.rounds), run.report(result)
     assert all(one.seen.pages and len(one.seen.records) == 2 for one in result.rounds)
@@ -188,7 +188,7 @@ def test_faults_in_a_row_violate_nothing(beside):
 def test_planted_faults_violate_their_invariants(names, beside):
     with pytest.MonkeyPatch.context() as patch:
         quick(patch)
-        result = run.measure_beside(*beside, 1, ["nothing"], names, settle=12.0)
+        result = run.measure(1, ["nothing"], names, settle=12.0, beside=beside)
     assert set(result.rounds[-1].violations) >= {PLANTS[name].invariant for name in names}
 
 

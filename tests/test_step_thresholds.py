@@ -167,3 +167,11 @@ def test_200_000_spans_of_an_answer_are_read(before, kept):
     span = ["job", 0, "evaluation", 1.0, 2.0]
     document = {"columns": columns, "rows": [*[[0] * 5] * before, span]}
     assert len(list(beside_steps.read(document))) == kept
+
+
+@pytest.mark.parametrize(("behind", "runs"), [(64, 1), (65, 2)])
+def test_a_rank_that_is_first_seen_65_steps_behind_has_restarted(behind, runs):
+    step = np.array([100, 100 - behind])
+    ranks, seconds = np.array([0, 1]), {"step_seconds": np.ones(2)}
+    records = Rows(np.arange(2), step, ranks, 0 * ranks, np.array([0.0, 2.0]), seconds, {})
+    assert len(list(Runs(2).split(records))) == runs

@@ -204,6 +204,7 @@ def measure(
     planted: Sequence[str] = (),
     settle: float = SETTLE_SECONDS,
     note: Callable[[str], None] = lambda line: None,
+    beside: tuple[ForkServer, Job] | None = None,
 ) -> Result:
     """Run faults.
 
@@ -213,46 +214,17 @@ def measure(
         planted: faults of `PLANTS` that our processes have all the time.
         settle: seconds until everything must be as before after each.
         note: gets a line after each fault.
-
-    Raises:
-        RuntimeError: the chain was not healthy before the first fault.
-    """
-    with (
-        tempfile.TemporaryDirectory(prefix="rankscope-chaos-") as folder,
-        unprobed(Path(folder)) as (ranks, first),
-    ):
-        return measure_beside(ranks, first, seed, names, planted, settle, note)
-
-
-def measure_beside(
-    ranks: ForkServer,
-    first: Job,
-    seed: int = 1,
-    names: Sequence[str] = (),
-    planted: Sequence[str] = (),
-    settle: float = SETTLE_SECONDS,
-    note: Callable[[str], None] = lambda line: None,
-) -> Result:
-    """Run faults as `measure` does, with a job without the probe that was started before.
-
-    Args:
-        ranks: forks the ranks of all other jobs.
-        first: the job without the probe, whose files all short jobs must reproduce.
-        seed: of the faults' order and of their random draws.
-        names: of `FAULTS`; all of them by default.
-        planted: faults of `PLANTS` that our processes have all the time.
-        settle: seconds until everything must be as before after each.
-        note: gets a line after each fault.
+        beside: what `unprobed` yields, if several chains share it.
 
     Raises:
         RuntimeError: the chain was not healthy before the first fault, or the first job failed.
     """
     drawn = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
     order = list(names) or drawn.sample(list(FAULTS), len(FAULTS))
-    with (
-        tempfile.TemporaryDirectory(prefix="rankscope-chaos-") as folder,
-        running(Path(folder), ranks, planted) as chain,
-    ):
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankscope-chaos-")))
+        ranks, first = beside or stack.enter_context(unprobed(folder / "unprobed"))
+        chain = stack.enter_context(running(folder, ranks, planted))
         _await_well(chain, planted)
         if set(first.wait(JOB_SECONDS)) != {0} or first.written():
             raise RuntimeError("the run without the probe failed, or had the probe")

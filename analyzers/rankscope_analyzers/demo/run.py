@@ -218,8 +218,6 @@ def training(
         "PYTHONPATH": os.pathsep.join(folders),
         "RANKSCOPE_RING_DIR": str(folder / rings),
         "RANKSCOPE_JOB_ID": job_id or f"demo/{fault}",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
         "OMP_NUM_THREADS": "1",  # four ranks share this machine's cores
         "GLOO_SOCKET_IFNAME": "lo",  # the host name may not resolve
     }

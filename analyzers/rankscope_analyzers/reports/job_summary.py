@@ -48,8 +48,7 @@ def _slowness(report: JobReport) -> str:
     if verdict is None:
         return "nothing is known to be wrong; no step records show how fast the ranks are."
     if not verdict.confidence:
-        why = verdict.undecided or next(iter(verdict.unobserved), "")
-        return f"no verdict: {why}." if why else "no verdict."
+        return f"no verdict: {verdict.why_none}." if verdict.why_none else "no verdict."
     if doubtful := doubt(report):
         return f"no rank that was seen delays the others, but not everything was seen: {doubtful}."
     return "no straggler: no rank delays the others."

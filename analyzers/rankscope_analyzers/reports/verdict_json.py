@@ -114,5 +114,5 @@ def evidence_objects(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
 def no_straggler(verdict: Verdict) -> str:
     """Return the sentence about a job without a culprit."""
     if not verdict.confidence:
-        return f"no verdict: {verdict.undecided or verdict.unobserved[0]}"
+        return f"no verdict: {verdict.why_none}"
     return f"no straggler: no rank delays the others (confidence {verdict.confidence:.2f})"

@@ -174,8 +174,7 @@ class Runs:
         if not behind.any():
             return Repeats(behind, behind)
         ranks, index = np.unique(rows.rank, return_inverse=True)
-        known = np.array([self._own.get(rank, -1) for rank in ranks.tolist()])
-        own = _own_before(rows.step, index, known)
+        own = _own_before(rows.step, index, self._newest_of(ranks))
         new = own < 0
         late = np.array([rank in self._doubtful for rank in ranks.tolist()])
         late[index[new]] = behind[new]
@@ -207,10 +206,14 @@ class Runs:
             attempt = int(rows.whole["attempt"].max())
             self._attempt = attempt if self._attempt is None else max(attempt, self._attempt)
 
+    def _newest_of(self, ranks: Integers) -> Integers:
+        """Return the newest step of each of these ranks since the last restart, -1 without any."""
+        return np.array([self._own.get(rank, -1) for rank in ranks.tolist()])
+
     def _know(self, rows: Rows) -> None:
         """Keep how far each rank, and the run, has come."""
         ranks, index = np.unique(rows.rank, return_inverse=True)
-        newest = np.array([self._own.get(rank, -1) for rank in ranks.tolist()])
+        newest = self._newest_of(ranks)
         np.maximum.at(newest, index, rows.step)
         self._own.update(zip(ranks.tolist(), newest.tolist(), strict=True))
         self._newest = max(self._newest, int(rows.step.max()))

@@ -78,6 +78,11 @@ class Verdict:
     asides: tuple[str, ...] = ()
     undecided: str = ""
 
+    @property
+    def why_none(self) -> str:
+        """Return why there is no verdict, as far as it is known: else what else was not seen."""
+        return self.undecided or next(iter(self.unobserved), "")
+
 
 def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part]) -> Verdict:
     """Return the verdict on one job.

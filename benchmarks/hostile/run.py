@@ -136,7 +136,7 @@ def _attacked(
             time.sleep(2 * seconds / 3)
             seen.settled -= {"late"}
             late_summary = _job_summary(late, nodes, "late")
-        counts = {name: _times(process) for name, process in attacking.items()}
+        counts = _times(attacking)
     return counts | {"annotations": count[0]}, late_summary
 
 
@@ -170,8 +170,16 @@ def _started(command: Sequence[str]) -> subprocess.Popen[str]:
     )
 
 
-def _times(process: subprocess.Popen[str]) -> int:
-    return int(process.communicate(timeout=START_SECONDS)[0])
+def _times(attacking: Mapping[str, subprocess.Popen[str]]) -> dict[str, int]:
+    """End all attackers at once; return how often each acted."""
+    for process in attacking.values():
+        if process.stdin is not None:
+            process.stdin.close()
+            process.stdin = None  # else `communicate` flushes it
+    return {
+        name: int(process.communicate(timeout=START_SECONDS)[0])
+        for name, process in attacking.items()
+    }
 
 
 def _end(processes: Mapping[str, subprocess.Popen[str]]) -> None:

@@ -28,6 +28,7 @@ from rdma_files import write
 from ring_writer import RingWriter
 
 AGAIN_SECONDS = 5.0
+ALL_SECONDS = 300.0
 FIND_SECONDS = 30.0
 LOOK_SECONDS = 5.0
 MAX_THREADS = 512
@@ -121,6 +122,36 @@ def test_threads_and_workers_that_come_later_are_found_and_ended_ones_forgotten(
     assert node.look()[starved(0)] == pytest.approx(0.5)
     (node.procfs / "40/task/42/schedstat").unlink()
     assert node.look()[starved(0)] == pytest.approx(0.5)
+
+
+def test_processes_that_are_no_workers_are_looked_at_again_with_new_ranks_and_at_times(
+    node: Node,
+) -> None:
+    node.rank(0, 40)
+    node.thread(40, 40, S, 0)
+    node.thread(50, 50, S, 0, parent=41)
+    node.thread(60, 60, S, 0, parent=1)
+    assert node.look() == {starved(0): 0.0}
+    node.thread(60, 60, S, 0, parent=40)  # its number was reused
+    assert node.look(FIND_SECONDS) == {starved(0): 0.0}
+    node.rank(1, 41)
+    node.thread(41, 41, S, 0)
+    assert node.look(FIND_SECONDS) == {
+        starved(0): 0.0,
+        starved(1): 0.0,
+        loader(0): 0.0,
+        loader(1): 0.0,
+    }
+    node.thread(70, 70, S, 0, parent=1)
+    node.look(FIND_SECONDS)
+    node.thread(70, 70, S, 0, parent=41)
+    write(node.procfs / "50" / "stat", "50 (python) S 1 1 1")
+    node.look(FIND_SECONDS)
+    node.thread(70, 70, S, 2 * S, parent=41)
+    assert node.look()[loader(1)] == 0.0
+    node.look(ALL_SECONDS)
+    node.thread(70, 70, S, 4 * S, parent=41)
+    assert node.look()[loader(1)] == pytest.approx(2.0)
 
 
 def test_no_wait_is_longer_than_the_time_between_two_looks(node: Node) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rankscope_agent.contract.fair_shares import choose
@@ -41,6 +41,10 @@ AGAIN_SECONDS = 5.0
 
 LOOK_SECONDS = 5.0
 """Time between two readings of waits: 16 threads and 8 workers of each rank are some 200 files."""
+
+ALL_SECONDS = 300.0
+"""Time between two scans in which also processes that were no rank's worker are looked at: only a
+reused process number makes one a worker."""
 
 MAX_PROCESSES = 65_536
 MAX_WORKERS = 64
@@ -88,6 +92,21 @@ class _Followed:
             self.waits[metric].look(found, now)
 
 
+class _Strangers:
+    """The processes that are no rank's worker: a node has thousands, and looking costs most."""
+
+    def __init__(self) -> None:
+        self.names: Container[str] = ()
+        self._parents: frozenset[int] = frozenset()
+        self._since = float("-inf")
+
+    def of(self, parents: frozenset[int], now: float) -> Container[str]:
+        """Return the names of those that need not be looked at again, with these ranks."""
+        if parents != self._parents or now - self._since >= ALL_SECONDS:
+            self._parents, self._since, self.names = parents, now, ()
+        return self.names
+
+
 class StarvationCollector:
     """Follows the processes that hold rings.
 
@@ -109,6 +128,7 @@ class StarvationCollector:
         self._followed: dict[RankKey, _Followed] = {}
         self._found_at = self._looked_at = float("-inf")
         self._absence = ""
+        self._strangers = _Strangers()
 
     def collect(self) -> Iterator[Sample]:
         """Yield how long each rank has waited.
@@ -148,21 +168,28 @@ class StarvationCollector:
             followed.threads = busiest_threads(process)
             if followed.threads:
                 self._followed[key] = followed
-        workers = self._children(set(ranks.values()))
+        workers = self._children(frozenset(ranks.values()))
         for followed in self._followed.values():
             followed.workers = workers.get(int(followed.process.name), ())
 
-    def _children(self, parents: Iterable[int]) -> Mapping[int, Sequence[Path]]:
+    def _children(self, parents: frozenset[int]) -> Mapping[int, Sequence[Path]]:
         """Return the main threads of these processes' children."""
         found: dict[int, list[Path]] = {parent: [] for parent in parents}
         if not found:
             return found
         with os.scandir(self._procfs) as entries:
             names = [entry.name for entry in entries if entry.name.isdecimal()]
+        known = self._strangers.of(parents, self._clock())
+        strangers = set()
         for name in names[:MAX_PROCESSES]:
-            parent = parse_parent(read_text(self._procfs / name / "stat"))
-            if parent in found and len(found[parent]) < MAX_WORKERS:
+            parent = (
+                None if name in known else parse_parent(read_text(self._procfs / name / "stat"))
+            )
+            if parent not in found:
+                strangers.add(name)
+            elif len(found[parent]) < MAX_WORKERS:
                 found[parent].append(self._procfs / name / "schedstat")
+        self._strangers.names = strangers
         return found
 
 

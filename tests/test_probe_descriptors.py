@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import rankscope_probe
 from probe_jobs.nurseries import Nursery
-from probe_jobs.running import PROBE, read_only_ring, read_rings
+from probe_jobs.running import read_only_ring, read_rings
 
 STEPS = 12
 
@@ -116,21 +114,18 @@ def test_writing_leaves_the_mark_by_which_the_descriptor_is_known(tmp_path: Path
 
 
 @pytest.mark.parametrize("failure", ["raise SystemExit(3)", "import no_such_module"])
-def test_watch_raises_no_more_than_loading_by_torch_does(failure: str) -> None:
-    code = (
+def test_watch_raises_no_more_than_loading_by_torch_does(
+    bare_nursery: Nursery, tmp_path: Path, failure: str
+) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(
         "import rankscope_probe\n"
         f"def refuse(torch):\n {failure}\n"
         "rankscope_probe._Probe = refuse\n"
         "rankscope_probe.watch()\n"
         "print('trains')\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(PROBE), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout) == (0, "trains\n")
-    (line,) = ended.stderr.splitlines()
+    (ended,) = bare_nursery.run(tmp_path / "rings", str(job), finalized=True)
+    assert (ended.code, ended.output) == (0, "trains\n")
+    (line,) = ended.errors.splitlines()
     assert line.startswith("rankscope probe: not started")

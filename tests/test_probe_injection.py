@@ -32,35 +32,46 @@ def broken_extension(tmp_path: Path) -> Path:
     return folder
 
 
+def train_after(bare_nursery: Nursery, folder: Path, code: str) -> Outcome:
+    """Train in a process that does something else first, whose torch has loaded no extension."""
+    (folder / "job.py").write_text(code + TRAIN)
+    (ended,) = bare_nursery.run(folder / "rings", str(folder / "job.py"), finalized=True)
+    return ended
+
+
+def train_extended(bare_nursery: Nursery, folder: Path, **extra: str) -> Outcome:
+    """Train in a process whose torch loads what extends it, as the end of its import does."""
+    (folder / "job.py").write_text(TRAIN)
+    command = ["loaded.py", str(folder / "job.py")]
+    (ended,) = bare_nursery.run(folder / "rings", *command, finalized=True, **extra)
+    return ended
+
+
 def test_another_packages_broken_extension_is_blamed_as_without_the_probe(
-    tmp_path: Path, broken_extension: Path
+    bare_nursery: Nursery, tmp_path: Path, broken_extension: Path
 ) -> None:
     """torch then refuses to be imported, and nothing may hide the reason or add to it."""
-    with_probe = run_script(
-        ["-c", TRAIN], tmp_path / "rings", PYTHONPATH=path_with(broken_extension)
-    )
-    without = run_script(["-c", TRAIN], tmp_path / "rings", PYTHONPATH=str(broken_extension))
-    for ended in (with_probe, without):
-        assert ended.code == 1
+    paths = (path_with(broken_extension), str(broken_extension))
+    ways = [train_extended(bare_nursery, tmp_path, PYTHONPATH=path) for path in paths]
+    for ended in ways:
+        assert (ended.code, ended.output) == (1, "")
         assert "no such device" in ended.errors
         assert "rankscope" not in ended.errors
-    assert with_probe.errors.splitlines()[-1] == without.errors.splitlines()[-1]
+    assert len({ended.errors.splitlines()[-1] for ended in ways}) == 1
 
 
 def test_another_packages_broken_extension_is_no_matter_where_torch_loads_none(
-    nursery: Nursery, tmp_path: Path, broken_extension: Path
+    bare_nursery: Nursery, tmp_path: Path, broken_extension: Path
 ) -> None:
-    ended = run_script(
-        ["-c", "import rankscope_probe; rankscope_probe.watch()\n" + TRAIN],
-        tmp_path / "rings",
-        PYTHONPATH=path_with(broken_extension),
-        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
-    )
+    code = f"import sys\nsys.path.insert(0, {str(broken_extension)!r})\n"
+    code += "import rankscope_probe\nrankscope_probe.watch()\n"
+    ended = train_after(bare_nursery, tmp_path, code)
     assert (ended.code, ended.output, ended.errors) == (0, "trained False\n", "")
     assert len(read_only_ring(tmp_path / "rings").records) == 5
 
 
 def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
+    """As torch is imported by a fresh process, which loads the probe."""
     user = tmp_path / "user"
     user.mkdir()
     (user / "sitecustomize.py").write_text("print('customized')\n")
@@ -71,14 +82,17 @@ def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", ["raise SystemExit(3)", "import no_such_module"])
-def test_a_probe_that_cannot_start_lets_torch_be_imported(tmp_path: Path, failure: str) -> None:
+def test_a_probe_that_cannot_start_lets_torch_be_imported(
+    bare_nursery: Nursery, tmp_path: Path, failure: str
+) -> None:
     """Raise in the place where the probe meets a torch that it does not know."""
     code = (
-        "import rankscope_probe\n"
+        "import rankscope_probe, torch\n"
         f"def refuse(torch):\n {failure}\n"
-        "rankscope_probe._Probe = refuse\n" + TRAIN
+        "rankscope_probe._Probe = refuse\n"
+        "torch._import_device_backends()\n"
     )
-    ended = run_script(["-c", code], tmp_path / "rings")
+    ended = train_after(bare_nursery, tmp_path, code)
     assert (ended.code, ended.output, ended.errors) == (0, "trained False\n", "")
     assert not (tmp_path / "rings").exists()
 
@@ -86,9 +100,7 @@ def test_a_probe_that_cannot_start_lets_torch_be_imported(tmp_path: Path, failur
 def train_with_older_torch(bare_nursery: Nursery, folder: Path, lacks: str) -> Outcome:
     """Train with a torch without something that newer ones have."""
     made = "import sys, torch, rankscope_probe\n" + lacks + "\nrankscope_probe.watch()\n"
-    (folder / "job.py").write_text(made + TRAIN)
-    (ended,) = bare_nursery.run(folder / "rings", str(folder / "job.py"), finalized=True)
-    return ended
+    return train_after(bare_nursery, folder, made)
 
 
 def test_torch_before_2_3_has_the_scaler_of_cuda_alone(
@@ -111,8 +123,8 @@ def test_torch_before_2_0_has_no_hook_of_all_optimizers_which_costs_one_line(
     assert not (tmp_path / "rings").exists()
 
 
-def test_hidden_gpus_are_left_alone(tmp_path: Path) -> None:
-    ended = run_script(["-c", TRAIN], tmp_path / "rings", CUDA_VISIBLE_DEVICES="")
+def test_hidden_gpus_are_left_alone(bare_nursery: Nursery, tmp_path: Path) -> None:
+    ended = train_extended(bare_nursery, tmp_path, CUDA_VISIBLE_DEVICES="")
     assert (ended.code, ended.output, ended.errors) == (0, "trained False\n", "")
     assert len(read_only_ring(tmp_path / "rings").records) == 5
 

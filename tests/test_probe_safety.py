@@ -217,15 +217,17 @@ def test_compiling_breaks_no_more_and_traces_no_more_than_without_the_probe(
     assert not (tmp_path / "off").exists()
 
 
-def test_injection_keeps_the_users_path_and_variables(tmp_path: Path) -> None:
+def test_injection_keeps_the_users_path_and_variables(nursery: Nursery, tmp_path: Path) -> None:
+    """Fork the launcher; its ranks are fresh processes, which find everything for themselves."""
     user = tmp_path / "user"
     user.mkdir()
     (user / "user_module.py").write_text("WORD = 'hello'\n")
+    (user / "sitecustomize.py").write_text("import gc\ngc.disable()  # a start takes less time\n")
     job = str(JOBS / "distributed.py")
     meeting = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1")
-    ended = run_script(
-        ["-m", "torch.distributed.run", "--nproc-per-node=2", *meeting, job, "torchrun"],
+    (ended,) = nursery.run(
         tmp_path / "rings",
+        *("torchrun.py", "--nproc-per-node=2", *meeting, job, "torchrun"),
         PYTHONPATH=os.pathsep.join([str(PROBE), str(user)]),
         POD_UID="0a1b-uid",
         NODE_NAME="node 7",
@@ -241,18 +243,30 @@ def test_injection_keeps_the_users_path_and_variables(tmp_path: Path) -> None:
     assert len({ring.job_id for ring in rings}) == 1
 
 
+FOUND = """
+from importlib.metadata import entry_points
+print("rankscope" in entry_points(group="torch.backends").names)
+"""
+
+
+@pytest.mark.parametrize(("options", "found"), [([], True), (["-I"], False), (["-E"], False)])
+def test_torch_finds_no_probe_where_python_heeds_no_variables(
+    tmp_path: Path, options: list[str], found: bool
+) -> None:
+    """Ask in torch's way for what extends it: what it does not find it trains without."""
+    ended = run_script([*options, "-c", FOUND], tmp_path / "rings")
+    assert (ended.code, ended.output, ended.errors) == (0, f"{found}\n", "")
+
+
 @pytest.mark.parametrize(
-    ("options", "variables"),
-    [
-        (["-I"], {}),
-        (["-E"], {}),
-        ([], {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}),
-        ([], {"RANKSCOPE_PROBE": "0"}),
-    ],
+    ("command", "variables"), [([], {}), (["loaded.py"], {"RANKSCOPE_PROBE": "0"})]
 )
 def test_training_runs_where_the_probe_does_not(
-    tmp_path: Path, options: list[str], variables: dict[str, str]
+    bare_nursery: Nursery, tmp_path: Path, command: list[str], variables: dict[str, str]
 ) -> None:
-    ended = run_script([*options, "-c", TRAIN], tmp_path / "rings", **variables)
+    """Have torch load no extension, or the probe while it is switched off."""
+    job = tmp_path / "job.py"
+    job.write_text(TRAIN)
+    (ended,) = bare_nursery.run(tmp_path / "rings", *command, str(job), finalized=True, **variables)
     assert (ended.code, ended.output, ended.errors) == (0, "trained False\n", "")
     assert not (tmp_path / "rings").exists()

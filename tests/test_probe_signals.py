@@ -12,7 +12,7 @@ import pytest
 
 from installed import skip_without
 from probe_jobs.nurseries import Nursery
-from probe_jobs.running import JOBS, Outcome, read_only_ring, run_script
+from probe_jobs.running import JOBS, Outcome, read_only_ring
 from rankscope_agent.contract.model import SPAN_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.reported import (
@@ -138,13 +138,15 @@ def test_losses_within_what_is_compiled_are_taken(nursery: Nursery, tmp_path: Pa
     assert signals[Signal.LOSS].value == pytest.approx(said["losses"][-1], rel=1e-6)
 
 
-def test_without_a_probe_the_calls_do_nothing(nursery: Nursery, tmp_path: Path) -> None:
+def test_without_a_probe_the_calls_do_nothing(
+    nursery: Nursery, bare_nursery: Nursery, tmp_path: Path
+) -> None:
     (ended,) = nursery.run(
         tmp_path / "rings", "signalling.py", "marked", str(tmp_path), RANKSCOPE_RING_DIR="/proc/1"
     )
     assert ended.code == 0, ended.errors
-    command = [str(JOBS / "signalling.py"), "marked", str(tmp_path)]
-    ended = run_script(command, tmp_path / "rings", RANKSCOPE_PROBE="0")
+    command = ["loaded.py", str(JOBS / "signalling.py"), "marked", str(tmp_path)]
+    (ended,) = bare_nursery.run(tmp_path / "rings", *command, RANKSCOPE_PROBE="0")
     assert (ended.code, ended.errors) == (0, "")
     assert not list(tmp_path.glob("rings/*"))
 

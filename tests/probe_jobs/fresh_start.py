@@ -1,4 +1,4 @@
-"""A program that trains, for processes that are to import torch themselves.
+"""A program that trains, for processes that import torch themselves or have been forked with it.
 
 Without collections of garbage, which meet torch's modules again and again, a start takes two thirds
 of the time.

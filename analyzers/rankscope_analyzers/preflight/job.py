@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 
 from rankscope_agent.contract import untrusted_json
@@ -106,7 +107,7 @@ class NodeInterface:
     mtu: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what checks ask again and again is looked up once
 class Role:
     """Pods of a job that are made from one template.
 
@@ -154,7 +155,7 @@ class Role:
         """Return the containers that are not initializers."""
         return mappings(self.spec.get("containers"))
 
-    @property
+    @cached_property
     def trainer(self) -> Object:
         """Return the container that computes: the first with GPUs, else the first."""
         for one in self.containers:
@@ -162,18 +163,18 @@ class Role:
                 return one
         return self.containers[0] if self.containers else {}
 
-    @property
+    @cached_property
     def gpus(self) -> int:
         """Return the number of GPUs of a pod."""
         return _count(self.trainer, GPU)
 
-    @property
+    @cached_property
     def rdma(self) -> Mapping[str, float]:
         """Return the RDMA devices of a pod by the name of the resource."""
         found = resources(self.trainer)
         return {name: count for name, count in found.items() if RDMA.fullmatch(name) and count}
 
-    @property
+    @cached_property
     def command(self) -> Sequence[str]:
         """Return the words of the container's command and arguments, shell scripts split too."""
         return [
@@ -211,7 +212,7 @@ def _count(container: Object, names: re.Pattern[str]) -> int:
     return int(sum(n for name, n in resources(container).items() if names.fullmatch(name)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, as a role: each check of each pod asks for all pods
 class Job:
     """A training job.
 
@@ -241,12 +242,12 @@ class Job:
     missing: str = ""
     interfaces: Mapping[str, Mapping[str, NodeInterface]] | None = None
 
-    @property
+    @cached_property
     def ranks(self) -> Sequence[Role]:
         """Return the parts that compute."""
         return [role for role in self.roles if role.has_ranks]
 
-    @property
+    @cached_property
     def pods(self) -> int:
         """Return how many pods compute; a part of unknown size counts as one."""
         return sum(1 if role.replicas is None else role.replicas for role in self.ranks)
@@ -264,12 +265,12 @@ class Job:
             raise UndecidedError("the manifest does not say how many pods there are")
         return False
 
-    @property
+    @cached_property
     def uses_gpus(self) -> bool:
         """Return True if a part has GPUs."""
         return any(role.gpus for role in self.ranks)
 
-    @property
+    @cached_property
     def uses_rdma(self) -> bool:
         """Return True if a part requests RDMA devices."""
         return any(role.rdma for role in self.ranks)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 
 MAX_RANK = 1 << 20
 """Ranks at or above this are garbage: 64 times the largest known jobs."""
@@ -80,9 +81,10 @@ _PREFIX = re.compile(
 )  # fmt: skip
 MAX_PREFIXES = 8
 
-_STAMP = re.compile(
-    rb"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?"
-)
+_STAMP = re.compile(rb"(" + DATE_TIME + rb")(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
+
+MAX_KNOWN_SECONDS = 256
+"""Seconds whose Unix time is kept: lines that follow each other share one, in each of many logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +141,23 @@ def unix_seconds(text: bytes) -> float | None:
     match = _STAMP.search(text)
     if match is None:
         return None
-    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    second = _second(match[1])
+    if second is None:
+        return None
+    fraction = int(match[2].ljust(9, b"0")) / 1e9 if match[2] else 0.0
+    return second + fraction - _offset(match[3])
+
+
+@lru_cache(maxsize=MAX_KNOWN_SECONDS)
+def _second(text: bytes) -> float | None:
+    """Return the Unix time of a `DATE_TIME` in UTC; None if there is no such day or time."""
+    parts = (text[:4], *(text[at : at + 2] for at in (5, 8, 11, 14, 17)))
+    year, month, day, hour, minute, second = (int(part) for part in parts)
     try:
         moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
     except ValueError:
         return None
-    fraction = int(match[7].ljust(9, b"0")) / 1e9 if match[7] else 0.0
-    return moment.timestamp() + fraction - _offset(match[8])
+    return moment.timestamp()
 
 
 def _offset(zone: bytes | None) -> int:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rankscope_agent.contract import redaction
 from rankscope_agent.contract.redaction import is_kept, redacted
 
 SECRET = "Zx9-correct-horse-77"
+
+MOST_SECONDS = 10
+"""Of this process, for lines that take it one: whose every position meets the whole line take it
+minutes."""
 
 LINES = [
     f"WANDB_API_KEY={SECRET}",
@@ -68,8 +74,11 @@ def test_lines_without_a_name_that_smells_are_not_searched_for_one(monkeypatch):
 
 
 def test_long_lines_take_no_long_time():
-    for text in ("token" * 20_000, "a=" * 50_000, "password=" + '"' * 50_000, "://" * 50_000):
+    """Each position of the first costs 30 microseconds, but no more in a longer line."""
+    begin = time.process_time()
+    for text in ("token" * 4_000, "a=" * 50_000, "password=" + '"' * 50_000, "://" * 50_000):
         assert len(redacted(text)) <= len(text) + 16
+    assert time.process_time() - begin < MOST_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 
@@ -29,6 +31,59 @@ NOISE = {
 }
 
 
+@cache
+def healthy(nodes: int, seed: int, burst: float) -> pd.DataFrame:
+    """Return the counters of a healthy job, sample by sample of each port; nobody changes them."""
+    random = np.random.default_rng(seed)
+    places = [(node, index) for node in range(nodes) for index in range(GPUS + 1)]
+    ports = [{**named(*place), **counted(place[1], random, burst)} for place in places]
+    columns = {name: [port[name] for port in ports] for name in ports[0]}
+    kinds = {"gpu": object}  # storage has none
+    return pd.DataFrame(
+        {
+            name: np.concatenate(values)
+            if isinstance(values[0], np.ndarray)
+            else pd.Series([one for one in values for _ in range(SAMPLES)], dtype=kinds.get(name))
+            for name, values in columns.items()
+        }
+    )
+
+
+def named(node: int, index: int) -> dict[str, object]:
+    """Return what stays as it is of a port: of a GPU, or the last of a node, for storage."""
+    serves = index < GPUS
+    return {
+        "t_unix_seconds": START + PERIOD * np.arange(SAMPLES),
+        "node": f"node{node}",
+        "device": f"mlx5_{index}" if serves else STORAGE,
+        "port": "1",
+        "job_id": "team/job",
+        "rank": float(node * GPUS + index) if serves else np.nan,
+        "gpu": f"GPU-{node}-{index}" if serves else None,
+        "model": "MT_0000000838" if serves else "MT_0000000884",
+        "state": 4.0,
+        "rate_bytes_per_second": RATE if serves else RATE / 2,
+        "pci_link_ratio": 1.0,
+        "link_flaps": 0.0,
+        "link_downed": 3.0,
+    }
+
+
+def counted(index: int, random: np.random.Generator, burst: float) -> dict[str, object]:
+    """Return the counters of a port that grow."""
+    load = TRAFFIC * random.normal(1, 0.03) if index < GPUS else 0.05 * TRAFFIC
+    grown = np.maximum(load * PERIOD * random.normal(1, 0.02, SAMPLES), 0)
+    columns: dict[str, object] = {
+        "transmit_bytes": random.integers(0, 10**15) + np.cumsum(grown),
+        "receive_bytes": random.integers(0, 10**15) + np.cumsum(grown),
+    }
+    for name, rate in NOISE.items():
+        mean = rate * load / TRAFFIC * PERIOD * np.exp(burst * random.normal())
+        counts = random.poisson(random.gamma(2, mean / 2, SAMPLES)).astype(float)
+        columns[name] = random.integers(0, 1000) + np.cumsum(counts)
+    return columns
+
+
 class Cluster:
     """A job's ports over ten minutes; `rows` selects some of them, `add` makes a counter grow.
 
@@ -37,39 +92,8 @@ class Cluster:
     """
 
     def __init__(self, nodes: int = 4, seed: int = 0, burst: float = 0.5):
-        random = np.random.default_rng(seed)
         self.times = START + PERIOD * np.arange(SAMPLES)
-        parts = []
-        for node in range(nodes):
-            parts += [self._port(node, index, random, burst) for index in range(GPUS + 1)]
-        self.frame = pd.concat(parts, ignore_index=True)
-
-    def _port(self, node: int, index: int, random, burst: float) -> pd.DataFrame:
-        serves = index < GPUS
-        load = TRAFFIC * random.normal(1, 0.03) if serves else 0.05 * TRAFFIC
-        grown = np.maximum(load * PERIOD * random.normal(1, 0.02, SAMPLES), 0)
-        columns: dict[str, object] = {
-            "t_unix_seconds": self.times,
-            "node": f"node{node}",
-            "device": f"mlx5_{index}" if serves else STORAGE,
-            "port": "1",
-            "job_id": "team/job",
-            "rank": float(node * GPUS + index) if serves else np.nan,
-            "gpu": f"GPU-{node}-{index}" if serves else None,
-            "model": "MT_0000000838" if serves else "MT_0000000884",
-            "state": 4.0,
-            "rate_bytes_per_second": RATE if serves else RATE / 2,
-            "pci_link_ratio": 1.0,
-            "link_flaps": 0.0,
-            "link_downed": 3.0,
-            "transmit_bytes": random.integers(0, 10**15) + np.cumsum(grown),
-            "receive_bytes": random.integers(0, 10**15) + np.cumsum(grown),
-        }
-        for name, rate in NOISE.items():
-            mean = rate * load / TRAFFIC * PERIOD * np.exp(burst * random.normal())
-            counts = random.poisson(random.gamma(2, mean / 2, SAMPLES)).astype(float)
-            columns[name] = random.integers(0, 1000) + np.cumsum(counts)
-        return pd.DataFrame(columns)
+        self.frame = healthy(nodes, seed, burst).copy()
 
     def rows(self, node: str = "", device: str = "") -> pd.Series:
         chosen = pd.Series(True, index=self.frame.index)

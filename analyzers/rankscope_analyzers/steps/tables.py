@@ -128,10 +128,12 @@ class FrameTable:
         records: one row each, in any order.
     """
 
-    __slots__ = ("_records", "node_names", "nodes")
+    __slots__ = ("_records", "columns", "node_names", "nodes")
 
     def __init__(self, records: pd.DataFrame) -> None:
         self._records = records
+        self.columns: Sequence[str] = list(records.columns)
+        """The names of the columns: asked for again and again, and pandas is slow to list them."""
         self.nodes: npt.NDArray[Any] = np.zeros(len(records), dtype=np.int64)
         self.node_names: tuple[str, ...] = (UNKNOWN_NODE,)
         if "node" in records.columns:
@@ -139,14 +141,9 @@ class FrameTable:
             self.node_names = tuple(str(name) for name in names) or (UNKNOWN_NODE,)
 
     @property
-    def columns(self) -> Sequence[str]:
-        """Return the names of the columns."""
-        return list(self._records.columns)
-
-    @property
     def rank_count(self) -> int:
         """Return the largest rank plus one, 1 if there are none."""
-        if "rank" not in self._records.columns:
+        if "rank" not in self.columns:
             return 1
         return largest(step_records.numeric(self._records["rank"])) + 1
 

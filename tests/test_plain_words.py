@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -93,10 +94,23 @@ def docstrings(tree: ast.AST) -> Iterator[str]:
             yield str(node.value.value)
 
 
-def modules() -> Iterator[tuple[str, ast.AST]]:
+@cache
+def modules() -> Mapping[str, tuple[frozenset[str], tuple[str, ...]]]:
+    """Return the names that each module defines, and its docstrings."""
+    found = {}
     for package in (*PACKAGES, ROOT / "benchmarks"):
         for path in sorted(package.rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            texts = tuple(docstrings(tree))
+            found[str(path.relative_to(ROOT))] = (frozenset(defined_names(tree)), texts)
+    return found
+
+
+@cache
+def prose() -> Mapping[str, str]:
+    """Return the pages of the documentation without code."""
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "CHANGELOG.md"]
+    return {page.name: CODE.sub("", page.read_text(encoding="utf-8")) for page in pages}
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
@@ -118,16 +132,14 @@ def test_texts_for_users_are_in_plain_words(words):
 @pytest.mark.parametrize("words", NOT_IN_PAGES)
 def test_pages_are_in_plain_words(words):
     pattern = re.compile(rf"\b{words}\b".replace(" ", r"\s+"))
-    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "CHANGELOG.md"]
-    prose = {page.name: CODE.sub("", page.read_text(encoding="utf-8")) for page in pages}
-    assert not [name for name, text in prose.items() if pattern.search(text)]
+    assert not [name for name, text in prose().items() if pattern.search(text)]
 
 
 def test_names_say_what_they_stand_for():
     found = {
         (module, name)
-        for module, tree in modules()
-        for name in defined_names(tree)
+        for module, (names, _) in modules().items()
+        for name in names
         if words_of(name) & NOT_IN_NAMES
     }
     assert not found
@@ -137,8 +149,8 @@ def test_docstrings_are_in_plain_words():
     pattern = re.compile(rf"\b(?:{'|'.join(NOT_IN_DOCSTRINGS)})\b")
     found = {
         (module, hit[0])
-        for module, tree in modules()
-        for text in docstrings(tree)
+        for module, (_, texts) in modules().items()
+        for text in texts
         for hit in pattern.finditer(text)
     }
     assert not found

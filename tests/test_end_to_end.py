@@ -17,7 +17,7 @@ from probe_jobs.nurseries import Nursery
 from rankscope_analyzers import cli
 from rankscope_analyzers.findings.finding import LAYER_NAMES
 from running_agent import running_agent
-from training_jobs import ForkedJob, TorchrunJob
+from training_jobs import ForkedJob
 
 skip_without("torch", "the end-to-end tests train with PyTorch")
 
@@ -27,17 +27,19 @@ PATIENCE_SECONDS = 180.0
 
 @contextlib.contextmanager
 def training(
-    nursery: Nursery | None, folder: Path, slow: str, steps: int, ranks: int = 3, job_id: str = ""
-) -> Iterator[ForkedJob | TorchrunJob]:
-    """Run a job with its rings in a folder, by torchrun without a nursery."""
+    nursery: Nursery,
+    folder: Path,
+    slow: str,
+    steps: int,
+    ranks: int = 3,
+    job_id: str = "",
+    torchrun: bool = False,
+) -> Iterator[ForkedJob]:
+    """Run a job with its rings in a folder."""
     variables = {"RANKSCOPE_RING_DIR": str(folder / "rings"), "SLOW": slow, "STEPS": str(steps)}
     if job_id:
         variables["RANKSCOPE_JOB_ID"] = job_id
-    job: ForkedJob | TorchrunJob
-    if nursery:
-        job = ForkedJob(nursery, SCRIPT, ranks, variables, folder / "job.log")
-    else:
-        job = TorchrunJob(SCRIPT, ranks, variables)
+    job = ForkedJob(nursery, SCRIPT, ranks, variables, folder / "job.log", torchrun)
     try:
         yield job
     finally:
@@ -81,7 +83,7 @@ def test_a_script_that_is_not_ours_is_diagnosed_while_it_runs(
 ):
     with (
         running_agent(tmp_path, f"--simulate={node}") as agent,
-        training(nursery if node else None, tmp_path, slow, steps=100_000) as job,
+        training(nursery, tmp_path, slow, steps=100_000, torchrun=not node) as job,
     ):
         await_steps(lambda: agent.get("/metrics"), 120)
         assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0

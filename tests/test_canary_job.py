@@ -86,9 +86,11 @@ def test_no_series_but_its_own_tells_of_it(tried):
         "rankscope_canary_step_timestamp_seconds",
         "rankscope_canary_named_timestamp_seconds",
     }
-    others = {line for line in watch if line.startswith("rankscope_job_unobserved{")}
-    assert f"rankscope_watch_jobs {len(others)}.0" in watch  # those that the machine runs meanwhile
-    assert not [line for line in watch if '"local' in line and NAME not in line]
+    jobs = {line: set(re.findall(r'job_id="([^"]+)"', line)) for line in watch}
+    # Those that the machine runs meanwhile.
+    others = set().union(*(of for line, of in jobs.items() if "_job_unobserved{" in line))
+    assert f"rankscope_watch_jobs {len(others)}.0" in watch
+    assert set().union(*jobs.values()) - {JOB} == others
     assert not [line for line in agent if NAME in line]
     assert any(line.startswith("rankscope_build_info") for line in agent)
     assert not (folder / "incidents").exists()

@@ -46,6 +46,6 @@ def test_nothing_of_a_call_remains(monkeypatch):
     monkeypatch.setattr(os, "fork", lambda: children.append(fork()) or children[-1])
     before = set(Path("/proc/self/fd").iterdir())
     numbers_of(lambda: [1])
-    assert set(Path("/proc/self/fd").iterdir()) == before
+    assert set(Path("/proc/self/fd").iterdir()) <= before  # garbage of other tests may be closed
     with pytest.raises(ChildProcessError):
         os.waitpid(children[0], os.WNOHANG)

@@ -305,6 +305,17 @@ def test_what_is_amiss_with_a_pod_of_an_unknown_job_has_an_empty_one():
     assert found == {("", "team", "llm-0", "gdr_missing", ""): 8}
 
 
+def test_a_pod_with_a_problem_keeps_its_job_while_its_ranks_cannot_be_read():
+    node, amiss = Node(), nccl_log.NCCL_GDR_MISSING.sample(8, **POD)
+    of_job, of_none = (
+        {(job_id, "team", "llm-0", "gdr_missing", ""): 8} for job_id in ("team/llm", "")
+    )
+    assert of(node.look(amiss, *rank(0)), metrics.POD_CONDITION) == of_job
+    assert of(node.look(amiss), metrics.POD_CONDITION) == of_job
+    assert of(node.look(*rank(0)), metrics.POD_CONDITION) == {}
+    assert of(node.look(amiss), metrics.POD_CONDITION) == of_none, "nobody says it is the same pod"
+
+
 def test_ranks_that_wait_for_their_communicator_are_counted():
     def initialised(ended):
         return (

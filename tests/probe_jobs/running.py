@@ -20,7 +20,7 @@ HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII")
 RECORD = struct.Struct("<QqqqqqIIHHI")
 BLOCK = 1 << 15
 
-SCRIPT_SECONDS = 90
+SCRIPT_SECONDS = 600
 
 # torch 2.13 keeps the launcher's store over a restart, so that gloo may read where the dead
 # ranks listened and give up (in 3 of 6 runs): each attempt gets a store of its own.

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pandas as pd
 
-from probe_jobs.nurseries import Nurseries, Nursery
+from probe_jobs.nurseries import Forked, Nurseries, Nursery
 from probe_jobs.running import (
     JOBS,
     OWN_STORE,
@@ -30,9 +30,8 @@ DOOMED_NODE = "doomed"  # as frameworks.py calls it
 TRAINERS = ("hf_trainer", "accelerate", "lightning")
 
 RENDEZVOUS = ("--rdzv-backend=c10d", "--local-addr=127.0.0.1")
-# Seconds after which the rendezvous goes on without the nodes that say nothing any more. By
-# default, 15 and 30 of them.
-IMPATIENT = "keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=5"
+PATIENCE_SECONDS = (5, 30, 120)
+"""After how long the rendezvous goes on without the nodes that are silent, one attempt each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +103,35 @@ def run(way: Way, slow_rank: int, nurseries: Nurseries, rings: Path) -> Sequence
 
 
 def run_shrinking(nursery: Nursery, script: Sequence[str], rings: Path) -> Outcome:
-    """Run a job on two nodes of two ranks, of which one goes; return how the other ended."""
+    """Run a job on two nodes of two ranks, of which one goes; return how the other ended.
+
+    Where so much else runs that a node is given up which only was slow, the job begins again, with
+    more patience.
+    """
+    for seconds in PATIENCE_SECONDS:
+        for ring in rings.iterdir() if rings.is_dir() else ():
+            ring.unlink()
+        kept, doomed = nursery.end_of(_two_nodes(nursery, script, rings, seconds))
+        if doomed.code == -signal.SIGKILL:
+            return kept
+    raise AssertionError(f"the node did not go: {doomed}")
+
+
+def _two_nodes(
+    nursery: Nursery, script: Sequence[str], rings: Path, patience_seconds: int
+) -> Sequence[Forked]:
     launch = ["launched.py", "--nnodes=1:2", "--nproc-per-node=2", "--max-restarts=3", *RENDEZVOUS]
     launch += [f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=shrink"]
+    conf = f"keep_alive_interval=1,keep_alive_max_attempt={patience_seconds}"
+    conf += f",last_call_timeout={patience_seconds}"
     variables = {"RANKSCOPE_RING_DIR": str(rings), **OWN_STORE}
-    nodes = [
+    return [
         nursery.start(
-            [*launch, f"--rdzv-conf={IMPATIENT},is_host={is_host}", *script],
+            [*launch, f"--rdzv-conf={conf},is_host={is_host}", *script],
             variables | {"NODE_NAME": node},
         )
         for node, is_host in (("kept", 1), (DOOMED_NODE, 0))
     ]
-    kept, doomed = nursery.end_of(nodes)
-    assert doomed.code == -signal.SIGKILL, doomed.errors
-    return kept
 
 
 def records_in(rings: Path) -> pd.DataFrame:

@@ -6,7 +6,6 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from rankscope_agent.collecting.summary.nccl_conditions import nccl_conditions
 from rankscope_agent.collecting.summary.readings import Readings
 from rankscope_agent.contract.metrics import gpus, nccl_log, pods, training
 from rankscope_agent.contract.metrics import summary as metrics
@@ -18,19 +17,19 @@ Rank = tuple[str, ...]
 
 def job_samples(readings: Readings) -> Iterator[Sample]:
     """Yield the series of jobs and of their pods."""
-    jobs_of_pods = dict(_jobs_of_pods(readings))
-    for (uid, namespace, name), job_id in jobs_of_pods.items():
+    for (uid, namespace, name), job_id in dict(_jobs_of_pods(readings)).items():
         yield metrics.POD_JOB_INFO.sample(
             1, job_id=job_id, pod_uid=uid, pod_namespace=namespace, pod_name=name
         )
     yield from _ranks(readings)
     yield from _gpus(readings)
     yield from _environments(readings)
-    by_name: dict[tuple[str, ...], str] = {
-        (namespace, name): job for (_, namespace, name), job in jobs_of_pods.items()
-    }
-    yield from _nccl_versions(readings, by_name)
-    yield from nccl_conditions(readings, by_name)
+    yield from _nccl_versions(readings, jobs_by_name(readings))
+
+
+def jobs_by_name(readings: Readings) -> dict[tuple[str, ...], str]:
+    """Return the jobs of pods by namespace and name."""
+    return {(namespace, name): job for (_, namespace, name), job in _jobs_of_pods(readings)}
 
 
 def _jobs_of_pods(readings: Readings) -> Iterator[tuple[tuple[str, str, str], str]]:

@@ -23,16 +23,28 @@ CONDITIONS = (FALLBACK, GDR_MISSING, WAITING, SHARED_MEMORY)
 """All values of the label `condition`."""
 
 
-def nccl_conditions(readings: Readings, jobs: Mapping[Pod, str]) -> Iterator[Sample]:
-    """Yield what is wrong, with the pods' jobs if known.
+class NcclConditions:
+    """Remembers the jobs of pods with a problem: while their ranks cannot be read, nobody says it.
 
-    Args:
-        readings: the samples of the collectors.
-        jobs: the job of each pod.
+    Else the series would be another one meanwhile, and its alert a second one.
     """
-    for (pod, condition, reason), count in _found(readings):
-        job_id = jobs.get(pod, "")
-        yield Sample(metrics.POD_CONDITION, (job_id, *pod, condition, reason), count)
+
+    def __init__(self) -> None:
+        self._jobs: Mapping[Pod, str] = {}
+
+    def samples(self, readings: Readings, jobs: Mapping[Pod, str]) -> Iterator[Sample]:
+        """Yield what is wrong, with the pods' jobs if known.
+
+        Args:
+            readings: the samples of the collectors.
+            jobs: the job of each pod.
+        """
+        found = list(_found(readings))
+        known = {**self._jobs, **jobs}
+        self._jobs = {pod: known[pod] for (pod, _, _), _ in found if pod in known}
+        for (pod, condition, reason), count in found:
+            labels = (self._jobs.get(pod, ""), *pod, condition, reason)
+            yield Sample(metrics.POD_CONDITION, labels, count)
 
 
 def _found(readings: Readings) -> Iterator[tuple[tuple[Pod, str, str], float]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rankscope_agent.collecting.summary.gpus import GpuSummary
-from rankscope_agent.collecting.summary.jobs import job_samples
+from rankscope_agent.collecting.summary.jobs import job_samples, jobs_by_name
 from rankscope_agent.collecting.summary.links import LinkSummary
+from rankscope_agent.collecting.summary.nccl_conditions import NcclConditions
 from rankscope_agent.collecting.summary.oom_kills import OomKills
 from rankscope_agent.collecting.summary.readings import Readings
 from rankscope_agent.collecting.summary.resources import resource_samples
@@ -19,6 +20,7 @@ class NodeSummary:
     def __init__(self) -> None:
         self._gpus = GpuSummary()
         self._links = LinkSummary()
+        self._conditions = NcclConditions()
         self._kills = OomKills()
 
     def collect(self, scrapes: Sequence[Scrape], now: float) -> Iterator[Sample]:
@@ -30,6 +32,7 @@ class NodeSummary:
         """
         readings = Readings(scrapes)
         yield from job_samples(readings)
+        yield from self._conditions.samples(readings, jobs_by_name(readings))
         yield from self._gpus.samples(readings, now)
         yield from self._links.samples(readings, now)
         yield from self._kills.samples(readings, now)

@@ -1,20 +1,52 @@
 """A job's pods and job objects as a capture keeps them: without possible secrets. Pure.
 
-Only environment variables that agents keep too retain their value; commands and all other texts are
-searched for credentials. Fields that servers add for themselves are left out.
+Only environment variables that agents keep too retain their value. Texts below names that suggest a
+secret are hidden, except for references to secrets; commands and all other texts are searched for
+credentials. Fields that servers add for themselves are left out.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rankscope_agent.contract.redaction import HIDDEN, is_kept, redacted, redacted_arguments
+from rankscope_agent.contract.redaction import (
+    HIDDEN,
+    SECRET_NAME,
+    is_kept,
+    redacted,
+    redacted_arguments,
+)
 
 DROPPED = frozenset(
     ("managedFields", "kubectl.kubernetes.io/last-applied-configuration", "data", "stringData")
 )
 """Members that repeat the object, or that other software put there for programs only."""
+
+ENVIRONMENTS = ("env", "envs", "env_vars")
+"""Members that hold environment variables: a list of names and values, or an object."""
+
+_SECRET = re.compile(f"{SECRET_NAME.pattern}|authorization|bearer|passphrase", re.IGNORECASE)
+"""Names of members, annotations and parameters whose values are secrets."""
+
+_REFERENCE = re.compile(r"[sS]ecret(?:Key)?Ref$")
+"""Members that refer to a secret, as Kubernetes and its operators call them."""
+
+_NAME_OF_SECRET = re.compile(
+    r"[sS]ecret(?:Name|Namespace|File|ProviderClass)$|^(?:gmsaCredentialSpecName|credentialBundlePath)$"
+)
+"""Members whose text is the name of a secret, or the path of its file."""
+
+_NAMES = frozenset(("name", "namespace", "key"))
+_SHOWN: Mapping[str, frozenset[str]] = {
+    "secret": frozenset(("name",)),
+    "secrets": frozenset(("name",)),
+    "imagePullSecrets": frozenset(("name",)),
+    "serviceAccountToken": frozenset(("audience", "path")),
+}
+_SHOWN_ITEMS = frozenset(("key", "path"))
+"""Members of references and of a pod's volumes that show which secret is meant."""
 
 MAX_DEPTH = 64
 MAX_TEXT = 8192
@@ -25,11 +57,12 @@ def without_secrets(value: Any, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         return None
     if isinstance(value, Mapping):
-        return {
+        found = {
             str(name): _member(str(name), one, depth)
             for name, one in value.items()
             if name not in DROPPED
         }
+        return _hidden_value(found) if _is_named_secret(value) else found
     if isinstance(value, str):
         return redacted(value[:MAX_TEXT])
     if isinstance(value, Sequence):
@@ -38,20 +71,86 @@ def without_secrets(value: Any, depth: int = 0) -> Any:
 
 
 def _member(name: str, value: Any, depth: int) -> Any:
-    if name in ("env", "envs") and isinstance(value, Sequence) and not isinstance(value, str):
+    if name in ENVIRONMENTS and isinstance(value, Mapping):
+        return {str(key): _kept(str(key), one, depth) for key, one in value.items()}
+    if name in ENVIRONMENTS and _is_list(value):
         return [_variable(one, depth) for one in value]
-    if name in ("command", "args") and isinstance(value, Sequence) and not isinstance(value, str):
+    if name == "httpHeaders" and _is_list(value):
+        return [_header(one, depth) for one in value]
+    if name in ("command", "args") and _is_list(value):
         given = redacted_arguments([str(one)[:MAX_TEXT] for one in value])
         return [redacted(one) for one in given]
     if name.lower() in ("env_vars", "runtimeenvyaml") and isinstance(value, str):
         return HIDDEN
+    if _SECRET.search(name):
+        return _secret_member(name, value, depth, frozenset())
     return without_secrets(value, depth + 1)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _kept(name: str, value: Any, depth: int) -> Any:
+    return without_secrets(value, depth + 2) if is_kept(name) else HIDDEN
 
 
 def _variable(one: Any, depth: int) -> Any:
     if not isinstance(one, Mapping):
         return HIDDEN
-    found = {str(name): without_secrets(member, depth + 1) for name, member in one.items()}
-    if "value" in found and not is_kept(str(one.get("name", ""))):
-        found["value"] = HIDDEN
-    return found
+    found = without_secrets(one, depth)
+    return found if is_kept(str(one.get("name", ""))) else _hidden_value(found)
+
+
+def _header(one: Any, depth: int) -> Any:
+    """Return a header of a request without its value: any may hold a credential."""
+    return _hidden_value(without_secrets(one, depth)) if isinstance(one, Mapping) else HIDDEN
+
+
+def _is_named_secret(value: Mapping[Any, Any]) -> bool:
+    """Return True for a parameter, as lists of names and values hold it, that is a secret."""
+    return any(bool(_SECRET.search(str(value.get(key, "")))) for key in ("name", "key"))
+
+
+def _hidden_value(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**found, "value": HIDDEN} if "value" in found else found
+
+
+def _secret_member(name: str, value: Any, depth: int, shown: frozenset[str]) -> Any:
+    """Return a member whose own name, or that of an object around it, suggests a secret.
+
+    Args:
+        name: of the member.
+        value: of the member.
+        depth: of the object that it is a member of.
+        shown: names of members whose text is no secret.
+    """
+    if not isinstance(value, str):
+        return _concealed(value, depth + 1, _shown_below(name, shown))
+    if name in shown or _NAME_OF_SECRET.search(name):
+        return redacted(value[:MAX_TEXT])
+    return HIDDEN
+
+
+def _shown_below(name: str, shown: frozenset[str]) -> frozenset[str]:
+    """Return which texts of a member are shown, given those of the object around it."""
+    if name == "items" and shown:
+        return _SHOWN_ITEMS
+    return _NAMES if _REFERENCE.search(name) else _SHOWN.get(name, frozenset())
+
+
+def _concealed(value: Any, depth: int, shown: frozenset[str]) -> Any:
+    """Return a value with its texts hidden; numbers and truth values are counts and settings."""
+    if depth > MAX_DEPTH:
+        return None
+    if isinstance(value, Mapping):
+        return {
+            str(name): _secret_member(str(name), one, depth, shown)
+            for name, one in value.items()
+            if name not in DROPPED
+        }
+    if isinstance(value, str):
+        return HIDDEN
+    if isinstance(value, Sequence):
+        return [_concealed(one, depth + 1, shown) for one in value]
+    return value

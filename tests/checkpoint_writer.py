@@ -162,13 +162,46 @@ def huggingface(folder: Path) -> None:
     Trainer(GPT2LMHeadModel(small), arguments, train_dataset=rows).train()
 
 
+def accelerate(folder: Path) -> None:
+    """Save as accelerate does, and as diffusers' scripts have it write: by a hook for the model."""
+    from accelerate import Accelerator
+    from safetensors.torch import save_file
+
+    def save_apart(models, weights, target: str) -> None:
+        (Path(target) / "unet").mkdir()
+        save_file(weights.pop(), Path(target) / "unet" / "diffusion_pytorch_model.safetensors")
+
+    def save_adapter(models, weights, target: str) -> None:
+        save_file(weights.pop(), Path(target) / "pytorch_lora_weights.safetensors")
+
+    accelerator = Accelerator(cpu=True)
+    network = model()
+    optimizer = torch.optim.AdamW(network.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    accelerator.prepare(network, optimizer, scheduler)
+    for step, save in ((500, None), (1000, save_apart), (1500, save_adapter)):
+        handle = None if save is None else accelerator.register_save_state_pre_hook(save)
+        accelerator.save_state(str(folder / "accelerate" / f"checkpoint-{step}"))
+        if handle is not None:
+            handle.remove()
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     folder = Path(sys.argv[1])
     for kind in ("plain", "old", "whole", "ranks", "deepspeed", "megatron", "safetensors"):
         (folder / kind).mkdir()
     mp.start_processes(sharded_rank, (str(folder),), nprocs=RANKS, start_method="fork")
-    for write in (plain, ranks, deepspeed, megatron, safetensors, lightning, huggingface):
+    for write in (
+        plain,
+        ranks,
+        deepspeed,
+        megatron,
+        safetensors,
+        lightning,
+        huggingface,
+        accelerate,
+    ):
         write(folder)
 
 

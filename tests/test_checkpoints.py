@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 OLD_SECONDS = 3600.0
 
 KINDS = {
+    "accelerate": ("checkpoint-500", "checkpoint-1000", "checkpoint-1500"),
     "dcp": ("step_10", "step_20", "step_30"),
     "deepspeed": ("global_step40",),
     "huggingface": ("checkpoint-2", "checkpoint-4"),
@@ -238,6 +239,39 @@ def test_dcp_without_metadata_is_being_written_then_interrupted(copied):
     assert states(folder, clock=lambda: now + 700)["step_30"] == "interrupted"
     good = report(folder).last_good
     assert (good.name, good.step) == ("step_20", (20, "step"))
+
+
+LAST_FILES = [
+    ("huggingface", "checkpoint-4", "trainer_state.json"),
+    *(("accelerate", name, "random_states_0.pkl") for name in KINDS["accelerate"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "last"), LAST_FILES)
+def test_without_the_last_file_of_its_own_library_a_checkpoint_is_interrupted(
+    copied, kind, name, last
+):
+    folder = copied(kind)
+    (folder / name / last).unlink()
+    assert states(folder) == dict.fromkeys(KINDS[kind], "complete") | {name: "interrupted"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("huggingface", "checkpoint-4"), ("accelerate", "checkpoint-500")]
+)
+def test_weights_alone_are_no_checkpoint_of_a_step(copied, kind, name):
+    folder = copied(kind)
+    for path in (folder / name).iterdir():
+        if path.name != "model.safetensors":
+            path.unlink()
+    assert states(folder)[name] == "interrupted"
+
+
+def test_a_directory_that_another_program_calls_like_trainer_is_as_whole_as_its_files(copied):
+    folder = copied("plain")
+    (folder / "checkpoint-7").mkdir()
+    (folder / "ckpt_100.pt").rename(folder / "checkpoint-7" / "model.pt")
+    assert states(folder) == {"checkpoint-7": "complete", "ckpt_200.pt": "complete"}
 
 
 def test_a_file_that_a_process_writes_is_being_written_however_old(copied):

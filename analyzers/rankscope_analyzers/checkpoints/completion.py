@@ -18,6 +18,19 @@ from rankscope_analyzers.checkpoints.symbolic_pickle import Call
 _OPTIMIZER_STATES = re.compile(r"mp_rank_(?P<rank>\d\d)_optim_states\.pt$")
 _MODEL_STATES = re.compile(r"mp_rank_(?P<rank>\d\d)_model_states\.pt$")
 
+_OF_TRAINERS = re.compile(
+    r"trainer_state\.json|(?:optimizer|scheduler)\.pt|rng_state(?:_\d+)?\.pth"
+)
+"""Files of transformers' Trainer (trainer.py), which saves its state last."""
+
+_OF_ACCELERATE = re.compile(r"(?:optimizer|scheduler)(?:_\d+)?\.bin|random_states_\d+\.pkl")
+"""Files of accelerate's `save_state` (checkpointing.py), in which each process saves its random
+states last. Trainer leaves the optimizer to accelerate under FSDP, but not the scheduler."""
+
+_WEIGHTS = (".safetensors", ".bin")
+_TRAINER_STATE = re.compile(r"trainer_state\.json")
+_RANDOM_STATES = re.compile(r"random_states_\d+\.pkl")
+
 CLOCK_SLACK_SECONDS = 2.0
 """Between the times of files of one save, if the pointer is written last."""
 
@@ -33,9 +46,10 @@ def is_completed(group: Group, contents: Contents, pointers: Iterable[Pointer]) 
     files = {name.rpartition("/")[2] for name in group.files}
     if any(name.endswith(".distcp") for name in files) or group.layout == "dcp":
         return any(name.endswith(".metadata") for name in files)
-    if group.layout == "huggingface" and _is_trainers(group, files):
-        state = contents.files.get("trainer_state.json")
-        return state is not None and state.problem is None
+    last = _last_file(group, files) if group.layout == "huggingface" else None
+    if last is not None:
+        written = (file for name, file in contents.files.items() if last.fullmatch(name))
+        return any(file.problem is None for file in written)
     if group.layout in {"deepspeed", "megatron"}:
         later = _completed_by_pointer(group, pointers)
         if later is not None:
@@ -43,9 +57,18 @@ def is_completed(group: Group, contents: Contents, pointers: Iterable[Pointer]) 
     return not any(problem.kind in PARTIAL for problem in contents.problems)
 
 
-def _is_trainers(group: Group, files: set[str]) -> bool:
-    name = group.base.rpartition("/")[2]
-    return "trainer_state.json" in files or "checkpoint-" in name or "optimizer.pt" in files
+def _last_file(group: Group, files: set[str]) -> re.Pattern[str] | None:
+    """Return the file that is written last; None if the files that exist decide.
+
+    Trainer and accelerate use the same names of directories; in one of those, weights alone are a
+    checkpoint of neither.
+    """
+    if any(map(_OF_TRAINERS.fullmatch, files)):
+        return _TRAINER_STATE
+    if any(map(_OF_ACCELERATE.fullmatch, files)):
+        return _RANDOM_STATES
+    is_named = "checkpoint-" in group.base.rpartition("/")[2]
+    return _TRAINER_STATE if is_named and any(one.endswith(_WEIGHTS) for one in files) else None
 
 
 def _completed_by_pointer(group: Group, pointers: Iterable[Pointer]) -> bool | None:

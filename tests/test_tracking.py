@@ -193,6 +193,113 @@ def test_another_watch_goes_on_with_a_run_and_ends_it_when_its_job_is_over(mlflo
     assert mlflow.called.count("runs/update") == 1
 
 
+OTHERS = {"a": VALUES, "b": VALUES, "c": VALUES}
+
+
+def refuse(server, call, run, code=400, reason="must be in the 'active' state"):
+    """Have the server refuse what is asked of one run; any of its other runs works."""
+    answer = server.answer
+
+    def refused(asked, body):
+        if asked == call and body["run_id"] == run:
+            server.called.append(asked)
+            return code, {"error_code": "INVALID_PARAMETER_VALUE", "message": f"{run} {reason}"}
+        return answer(asked, body)
+
+    server.answer = refused
+
+
+def test_a_run_that_was_deleted_costs_no_other_job_and_is_followed_by_another(mlflow):
+    log = RunLog(MlflowApi(mlflow.url), "rankscope")
+    log.write(OTHERS, 1000.0)
+    mlflow.runs["run-0"]["status"] = "DELETED"
+    refuse(mlflow, "runs/log-batch", "run-0")
+    with pytest.raises(
+        TrackingError, match=r"^run run-0 of job a: .* answers 400: run-0 must be in the 'active'"
+    ):
+        log.write(OTHERS, 1060.0)
+    logged = [run["metrics"]["rankscope/gpu_seconds/hang"][1] for run in mlflow.runs.values()]
+    assert logged == [1_000_000, 1_060_000, 1_060_000]
+    log.write(OTHERS, 1120.0)
+    assert [run["tags"]["rankscope.job_id"] for run in mlflow.runs.values()] == ["a", "b", "c", "a"]
+    assert mlflow.runs["run-3"]["metrics"]["rankscope/gpu_seconds/hang"][1] == 1_120_000
+
+
+def test_a_refusal_keeps_no_run_from_being_ended(mlflow):
+    log = RunLog(MlflowApi(mlflow.url), "rankscope")
+    log.write(OTHERS, 1000.0)
+    refuse(mlflow, "runs/log-batch", "run-2")
+    refuse(mlflow, "runs/update", "run-0")
+    later = 1001.0 + OVER_SECONDS
+    with pytest.raises(TrackingError, match=r"run run-2 of job c: .*; run run-0 of job a: "):
+        log.write({"c": VALUES}, later)
+    assert mlflow.runs["run-1"]["status"] == "FINISHED"
+    with pytest.raises(TrackingError, match=r"^run run-2 of job c: [^;]*$"):
+        log.write({"c": VALUES}, later + 60)
+    assert mlflow.called.count("runs/update") == 2, "a run that cannot be ended is forgotten"
+
+
+def test_a_run_whose_values_are_refused_is_not_begun_again(mlflow):
+    log = RunLog(MlflowApi(mlflow.url), "rankscope")
+    refuse(mlflow, "runs/log-batch", "run-0", 500, "cannot be written")
+    for now in (1000.0, 1060.0, 1120.0):
+        with pytest.raises(TrackingError, match="run-0 cannot be written"):
+            log.write(OTHERS, now)
+    assert len(mlflow.runs) == 3
+
+
+def test_many_refusals_are_counted(mlflow):
+    mlflow.instead["runs/create"] = (403, {"message": 7})
+    with pytest.raises(TrackingError, match=r"^a run of job 0: .*answers 403; .*; and 2 more$"):
+        RunLog(MlflowApi(mlflow.url), "x").write({str(n): VALUES for n in range(5)}, 1000.0)
+    assert mlflow.called.count("runs/create") == 5
+
+
+class SilentRuns(MlflowApi):
+    """A server that never answers about some runs; counts what is asked."""
+
+    silent = ()
+
+    def log(self, run, values, now):
+        self.asked = [*getattr(self, "asked", []), run]
+        if run in self.silent:
+            raise TrackingError("timed out")
+        super().log(run, values, now)
+
+
+def test_a_server_that_does_not_answer_is_asked_once_and_one_run_holds_up_the_others_once(mlflow):
+    api = SilentRuns(mlflow.url)
+    log = RunLog(api, "rankscope")
+    log.write(OTHERS, 1000.0)
+    asked = []
+    api.silent = ("run-0", "run-1")
+    for now in (1060.0, 1120.0, 1180.0):
+        api.asked = []
+        with pytest.raises(TrackingError, match="timed out"):
+            log.write(OTHERS, now)
+        asked.append(api.asked)
+    assert asked == [["run-0"], ["run-1"], ["run-2", "run-0"]]
+
+
+@pytest.mark.parametrize("code", [429, 502, 503, 504])
+def test_a_server_that_is_busy_is_not_asked_for_every_job(mlflow, code):
+    mlflow.instead["runs/create"] = (code, {})
+    with pytest.raises(TrackingError, match=f"^runs/create: it answers {code}$"):
+        RunLog(MlflowApi(mlflow.url), "x").write(OTHERS, 1000.0)
+    assert mlflow.called.count("runs/create") == 1
+
+
+def test_a_run_that_could_not_be_ended_as_the_server_was_away_is_ended_later(mlflow):
+    log = RunLog(MlflowApi(mlflow.url), "rankscope")
+    log.write(OTHERS, 1000.0)
+    mlflow.instead["runs/update"] = (503, {})
+    with pytest.raises(TrackingError, match="answers 503"):
+        log.write({}, 1001.0 + OVER_SECONDS)
+    del mlflow.instead["runs/update"]
+    log.write({}, 1061.0 + OVER_SECONDS)
+    assert {run["status"] for run in mlflow.runs.values()} == {"FINISHED"}
+
+
 def test_a_token_is_shown(mlflow, tmp_path):
     token = tmp_path / "token"
     token.write_text("secret\n")

@@ -24,11 +24,21 @@ ANSWER_SECONDS = 10.0
 MOST_BYTES = 1 << 24
 """Bytes of a response: a thousand runs with their metrics and tags are a few MiB."""
 
+REASON_BYTES, REASON_CHARACTERS = 1 << 16, 300
+"""Limits of a server's reason to refuse a request, as it is read and as it is shown."""
+
+BUSY = frozenset((429, 502, 503, 504))
+"""Codes of HTTP by which a server or its proxy answers any request for now."""
+
 RUNS_OF_A_PAGE, MOST_PAGES = 500, 20
 
 
 class TrackingError(Exception):
     """The server did not accept or answer a request; the message says why."""
+
+
+class RefusedError(TrackingError):
+    """The server answered, and did not accept this request; it may accept others."""
 
 
 class MlflowApi:
@@ -136,8 +146,8 @@ class MlflowApi:
         """Post a body, or get the result of a query.
 
         Raises:
-            _MissingError: there is no such object.
-            TrackingError: the server does not accept it, or its response is not an object.
+            RefusedError: the server does not accept it, or its response is not an object.
+            TrackingError: the server does not answer, or accepts nothing now.
         """
         url = f"{self._url}{name}{'?' + urlencode(query) if query else ''}"
         data = None if body is None else json.dumps(body, allow_nan=False).encode()
@@ -149,18 +159,35 @@ class MlflowApi:
                 found = untrusted_json.read(answer.read(MOST_BYTES))
         except HTTPError as error:
             with error:
-                raise (_MissingError if error.code == 404 else TrackingError)(
-                    f"{name}: it answers {error.code}"
-                ) from None
-        except (OSError, HTTPException, CredentialsError, ValueError) as error:
-            raise TrackingError(f"{name}: {visible(str(error), 300)}") from None
+                text = f"{name}: it answers {error.code}{_reason(error)}"
+                raise _kind(error.code)(text) from None
+        except (OSError, HTTPException, CredentialsError) as error:
+            raise TrackingError(f"{name}: {visible(str(error), REASON_CHARACTERS)}") from None
+        except ValueError as error:
+            raise RefusedError(f"{name}: {visible(str(error), REASON_CHARACTERS)}") from None
         if not isinstance(found, dict):
-            raise TrackingError(f"{name}: the response is not an object")
+            raise RefusedError(f"{name}: the response is not an object")
         return found
 
 
-class _MissingError(TrackingError):
+class _MissingError(RefusedError):
     """The server has no such object."""
+
+
+def _kind(code: int) -> type[TrackingError]:
+    if code in BUSY:
+        return TrackingError
+    return _MissingError if code == 404 else RefusedError
+
+
+def _reason(error: HTTPError) -> str:
+    """Return what a server says about a refused request, if it is readable."""
+    try:
+        found = untrusted_json.read(error.read(REASON_BYTES))
+    except (OSError, HTTPException, ValueError):
+        return ""
+    given = found.get("message") if isinstance(found, dict) else None
+    return f": {visible(given, REASON_CHARACTERS)}" if isinstance(given, str) else ""
 
 
 def _pairs(tags: Mapping[str, str]) -> list[Mapping[str, str]]:
@@ -175,11 +202,11 @@ def _of(answer: Mapping[str, Any], *keys: str) -> Any:
     """Return a value within a response.
 
     Raises:
-        TrackingError: it is missing.
+        RefusedError: it is missing.
     """
     found: Any = answer
     for key in keys:
         if not isinstance(found, dict) or key not in found:
-            raise TrackingError(f"the answer has no {'.'.join(keys)}")
+            raise RefusedError(f"the answer has no {'.'.join(keys)}")
         found = found[key]
     return found

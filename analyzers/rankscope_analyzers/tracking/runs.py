@@ -7,12 +7,13 @@ wait, only the newest is logged.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.fusion.job_report import JobReport
-from rankscope_analyzers.tracking.mlflow_api import MlflowApi, TrackingError
+from rankscope_analyzers.text.sanitize import visible
+from rankscope_analyzers.tracking.mlflow_api import MlflowApi, RefusedError, TrackingError
 from rankscope_analyzers.tracking.run_values import RunValues, of_jobs
 
 EVERY_SECONDS = 60.0
@@ -20,6 +21,12 @@ EVERY_SECONDS = 60.0
 
 OVER_SECONDS = 1800.0
 """Seconds without a report on a job after which its run ends; it may be restarted before."""
+
+RUN_CHARACTERS = 64
+"""Limit of a run's identifier in a sentence; MLflow's have 32."""
+
+MOST_REFUSALS = 3
+"""Refused requests that are described; the others are counted."""
 
 CLOSING_SECONDS = 15.0
 """Seconds for what waits when the watch ends: a few of the server's responses."""
@@ -44,37 +51,70 @@ class RunLog:
         self._experiment = ""
         self._runs: dict[str, tuple[str, bool]] = {}
         self._seen: dict[str, float] = {}
+        self._unanswered: set[str] = set()
 
     def write(self, jobs: Mapping[str, RunValues], now: float) -> None:
         """Log jobs, begin runs of new ones and end those of jobs that are gone.
+
+        A request that the server refuses costs only its own job, for which a run is found or begun
+        next time. If the server does not answer, no further request is made.
 
         Args:
             jobs: what there is to log of each.
             now: Unix time.
 
         Raises:
-            TrackingError: the server does not accept a request.
+            TrackingError: the server does not answer, or did not accept all requests.
         """
         if not self._experiment:
             self._experiment = self._api.experiment(self._name)
         if not self._seen or any(job not in self._runs for job in jobs):
             self._runs = self._api.running(self._experiment)
-        for job in [*self._runs, *jobs]:
+        for job in self._runs:
             self._seen.setdefault(job, now)
-        for job, values in jobs.items():
-            self._seen[job] = now
-            if job not in self._runs:
-                self._runs[job] = self._api.begin(self._experiment, job, now), True
-            self._api.log(self._runs[job][0], values, now)
-        self._end(now)
+        self._seen.update(dict.fromkeys(jobs, now))
+        refusals = [*self._log(jobs, now), *self._end(now)]
+        if refusals:
+            raise TrackingError(_listed(refusals))
 
-    def _end(self, now: float) -> None:
-        """End runs that the watch began, and forget those that jobs began."""
+    def _log(self, jobs: Mapping[str, RunValues], now: float) -> Iterator[str]:
+        """Log jobs, those last that got no answer before; yield what was refused."""
+        self._unanswered &= set(jobs)
+        for job in sorted(jobs, key=self._unanswered.__contains__):
+            self._unanswered.add(job)
+            try:
+                self._log_one(job, jobs[job], now)
+            except RefusedError as error:
+                run, _ = self._runs.pop(job, ("", False))
+                yield _refusal(job, run, error)
+            self._unanswered.discard(job)
+
+    def _log_one(self, job: str, values: RunValues, now: float) -> None:
+        if job not in self._runs:
+            self._runs[job] = self._api.begin(self._experiment, job, now), True
+        self._api.log(self._runs[job][0], values, now)
+
+    def _end(self, now: float) -> Iterator[str]:
+        """End runs that the watch began, forget those that jobs began; yield what was refused."""
         for job in [job for job, at in self._seen.items() if now - at > OVER_SECONDS]:
-            run, ours = self._runs.pop(job, ("", False))
-            if ours:
-                self._api.end(run, now)
+            run, ours = self._runs.get(job, ("", False))
+            try:
+                if ours:
+                    self._api.end(run, now)
+            except RefusedError as error:
+                yield _refusal(job, run, error)
+            self._runs.pop(job, None)
             del self._seen[job]
+
+
+def _refusal(job: str, run: str, error: RefusedError) -> str:
+    named = f"run {visible(run, RUN_CHARACTERS)} of job {job}" if run else f"a run of job {job}"
+    return f"{named}: {error}"
+
+
+def _listed(refusals: Sequence[str]) -> str:
+    more = len(refusals) - MOST_REFUSALS
+    return "; ".join([*refusals[:MOST_REFUSALS], *([f"and {more} more"] if more > 0 else [])])
 
 
 class Runs:

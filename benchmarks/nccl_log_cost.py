@@ -46,7 +46,7 @@ MTAIL_GOAL = 10.0
 
 SELECTION = (
     r"NCCL(?: INFO (?:Channel \d+(?:/\d+)? : .|Ring \d+ : \S+ -> \S+ [^-]|"
-    + BEGINNINGS.decode()
+    + BEGINNINGS.decode().replace("\\ ", " ")  # an escape that ripgrep does not know
     + r")| WARN | version \d| error|\(SeqNum|\.cpp:\d+\]| watchdog)"
 )
 """What the parser selects (`contract.nccl.lines.SCAN`), for a program that only counts."""

@@ -11,7 +11,7 @@ from rankscope_analyzers.command import InputError, age_seconds, print_json
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.intake import job_pods, log_sources
 from rankscope_analyzers.intake.cluster import ClusterError
-from rankscope_analyzers.intake.log_files import LogError, chunks
+from rankscope_analyzers.intake.log_files import LogError
 from rankscope_analyzers.logs import job_errors, merged_logs
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.text.wording import instant
@@ -54,7 +54,7 @@ def _opened(options: argparse.Namespace) -> Iterator[Mapping[str, Iterable[bytes
             sys.stderr.write(f"{visible(failure)}\n")
         if not copied.files:
             raise ClusterError(f"no log of job {options.job} could be read")
-        yield {name: chunks(str(path)) for name, path in copied.files.items()}
+        yield log_sources.together({name: str(path) for name, path in copied.files.items()})
 
 
 def _errors(logs: Mapping[str, Iterable[bytes]], *, as_json: bool) -> int:

@@ -7,7 +7,10 @@ import sys
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, cast
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+from rankscope_analyzers.intake.reopened_file import ReopenedFile
 
 CHUNK_BYTES = 96 << 10
 """Bytes read at a time: well below the size from which malloc maps and faults in new pages for each
@@ -24,16 +27,25 @@ class LogError(Exception):
     """A log cannot be read; the argument says which and why."""
 
 
-def chunks(name: str) -> Iterator[bytes]:
+class Readable(Protocol):
+    """A file as far as logs need one."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, none at the end."""
+        ...
+
+
+def chunks(name: str, *, stays_open: bool = True) -> Iterator[bytes]:
     """Yield a log's bytes, as UTF-8 if it begins with another encoding's mark.
 
     Args:
         name: of the file; `-` is standard input.
+        stays_open: False to open a regular file anew for each chunk.
 
     Raises:
         LogError: it cannot be opened or read.
     """
-    pieces = _bytes_of(name)
+    pieces = _bytes_of(name, stays_open=stays_open)
     start = next(pieces, b"")
     if start.startswith(UTF_16_STARTS):
         yield from _from_utf_16(start, pieces)
@@ -50,10 +62,10 @@ def _from_utf_16(start: bytes, pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield decoder.decode(b"", final=True).encode(errors="replace")
 
 
-def _bytes_of(name: str) -> Iterator[bytes]:
+def _bytes_of(name: str, *, stays_open: bool) -> Iterator[bytes]:
     """Yield what a file holds, inflated if it is compressed."""
     try:
-        with _opened(name) as source:
+        with _opened(name, stays_open=stays_open) as source:
             start = source.read(CHUNK_BYTES)
             if start.startswith(GZIP_START):
                 if not (yield from _inflated(source, start)):
@@ -69,15 +81,18 @@ def _bytes_of(name: str) -> Iterator[bytes]:
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[BinaryIO]:
+def _opened(name: str, *, stays_open: bool) -> Iterator[Readable]:
     if name == "-":
-        yield cast("BinaryIO", sys.stdin.buffer)
+        yield sys.stdin.buffer
+        return
+    if not stays_open and Path(name).is_file():
+        yield ReopenedFile(name)
         return
     with open(name, "rb", buffering=0) as source:  # noqa: PTH123 - unbuffered, and `-` aside
         yield cast("BinaryIO", source)
 
 
-def _inflated(source: BinaryIO, start: bytes) -> Generator[bytes, None, bool]:
+def _inflated(source: Readable, start: bytes) -> Generator[bytes, None, bool]:
     """Yield the content of a gzip file, up to where it is cut off or damaged; return True if whole.
 
     Zeros after its end are padding, as tapes and block copies leave it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ from rankscope_analyzers.intake.log_files import LogError, chunks
 
 MAX_FILES = 4096
 """Logs read at once: eight for each of 512 nodes."""
+
+SPARE_DESCRIPTORS = 64
+"""Descriptors for everything else: terminal, libraries, pipes among the logs."""
 
 
 def opened(paths: Sequence[str]) -> Mapping[str, Iterator[bytes]]:
@@ -28,7 +32,33 @@ def opened(paths: Sequence[str]) -> Mapping[str, Iterator[bytes]]:
         raise LogError(f"no log in {', '.join(paths)}")
     if len(found) > MAX_FILES:
         raise LogError(f"{len(found)} files in {', '.join(paths)}, at most {MAX_FILES} are read")
-    return {name: chunks(name) for name in dict.fromkeys(found)}
+    return together({name: name for name in found})
+
+
+def together(files: Mapping[str, str]) -> Mapping[str, Iterator[bytes]]:
+    """Return the chunks of logs that are read at the same time.
+
+    The soft limit of descriptors is raised as far as necessary and allowed. The logs beyond it are
+    opened anew for each chunk.
+
+    Args:
+        files: of each log, by its name.
+    """
+    most = _allowed(len(files) + SPARE_DESCRIPTORS) - SPARE_DESCRIPTORS
+    return {
+        name: chunks(file, stays_open=number < most)
+        for number, (name, file) in enumerate(files.items())
+    }
+
+
+def _allowed(wanted: int) -> int:
+    """Return how many descriptors this process may have, after asking for more if necessary."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+    return reachable
 
 
 def _below(directory: str) -> Iterator[str]:

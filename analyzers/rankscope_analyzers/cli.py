@@ -2,7 +2,8 @@
 
 Only the chosen command's modules are imported, first its options, then what runs it: a usage error
 must not cost what analysing traces needs. Exit codes: 0 if a verdict was produced, whatever it is;
-1 for usage and input errors, and if none was possible because its data could not be read.
+1 for usage and input errors, and if none was possible because its data could not be read; 141 if
+the output was closed before its end, as `| head` does.
 `preflight`, `verify` and `canary` are gates: 2 if a check failed, 3 if one could not be decided.
 """
 
@@ -17,6 +18,7 @@ from typing import cast
 
 from rankscope_analyzers.arguments import examples
 from rankscope_analyzers.command import Arguments, Command, Parser
+from rankscope_analyzers.isolation import closed_output
 from rankscope_analyzers.isolation.absent_package import absent
 from rankscope_analyzers.text.sanitize import visible
 
@@ -80,6 +82,10 @@ LISTING = ("-h", "--help", "--version")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    return closed_output.run(lambda: _run(given))
+
+
+def _run(given: Sequence[str]) -> int:
     if not given:
         sys.stdout.write(FIRST_STEPS)
         return 0
@@ -92,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = _load(options.command)
     try:
         return command.run(options)
+    except BrokenPipeError:  # some commands' failures are all errors of the system
+        raise
     except command.FAILURES as error:
         sys.stderr.write(visible(f"{PROGRAM} {options.command}: {error}") + "\n")
         return 1

@@ -27,6 +27,14 @@ class PlainConsole(Console):
             else:
                 yield Segment(shown(segment.text), segment.style)
 
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line that the reader is gone, instead of ending with code 1.
+
+        Raises:
+            BrokenPipeError: in any case.
+        """
+        raise BrokenPipeError
+
 
 def open_console(*, no_color: bool, stderr: bool = False) -> Console:
     """Return the console that a command prints on.

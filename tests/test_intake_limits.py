@@ -639,7 +639,7 @@ def test_numbers_of_records_fit_into_63_bits(number, taken):
 
 def test_logs_are_read_96_kib_at_a_time(monkeypatch):
     log = Reader()
-    monkeypatch.setattr(log_files, "_opened", lambda name: log)
+    monkeypatch.setattr(log_files, "_opened", lambda name, **_: log)
     next(log_files.chunks("x"))
     assert log.sizes[0] == 96 << 10
 

@@ -188,7 +188,8 @@ SATURATED = Metric(
 UNREADABLE = Metric(
     "rankscope_rdma_unreadable_counters",
     "gauge",
-    "Counters of the port that are no longer read because reading them failed.",
+    "Counters of the port that are no longer read because reading them failed, and its state,"
+    " physical state and rate while they cannot be read.",
     PORT,
 )
 LEFT_OFF = Metric(

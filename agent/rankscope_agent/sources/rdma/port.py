@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 from rankscope_agent.contract.metrics import rdma as metrics
 from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.sources.kernel_files import FLAGS, is_stale, read_number, read_text
-from rankscope_agent.sources.rdma.counters import CounterFolder, Counters
+from rankscope_agent.sources.rdma.counters import GONE, PASSING, CounterFolder, Counters
 from rankscope_agent.sources.rdma.link_flaps import LinkFlaps
 from rankscope_agent.sources.rdma.names import FOLDERS, LIFESPAN, Folder, Rule, rule_for
 from rankscope_agent.sources.rdma.values import (
@@ -30,44 +31,49 @@ DOWNED = "link_downed"
 class StatusFile:
     """A small text of a port that rarely changes: `state`, `phys_state`, `rate`.
 
-    Its descriptor is kept; if reading fails the text is empty and is not read again until `refresh`
-    reopens the file.
+    Its descriptor is kept. While it cannot be read its text is empty; unless the failure is a
+    passing one, it is not read again until `refresh`.
     """
 
-    __slots__ = ("_descriptor", "_path", "_raw", "_refused", "text")
+    __slots__ = ("_descriptor", "_failure", "_path", "_raw", "text")
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
-        self._refused = False
+        self._failure = 0
         self._raw = b""
         self.text = ""
 
+    @property
+    def unreadable(self) -> bool:
+        """Return True if it exists, and could not be read when that was last tried."""
+        return self._failure != 0 and self._failure not in GONE
+
     def refresh(self) -> None:
-        """Open the file, again if it was replaced."""
+        """Let the file be read again if that failed, and opened again if it was replaced."""
+        self._failure = 0
         if self._descriptor is not None and is_stale(self._descriptor):
             self.close()
-        if self._descriptor is None and not self._refused:
-            try:
-                self._descriptor = os.open(self._path, FLAGS)
-            except OSError:
-                self._raw, self.text = b"", ""
 
     def read(self) -> bool:
         """Read the file; return whether its text has changed."""
-        if self._descriptor is None:
-            return False
-        try:
-            raw = os.pread(self._descriptor, STATUS_BYTES, 0)
-        except OSError:
-            self.close()
-            self._refused = True
-            raw = b""
+        raw = b"" if self._failure else self._take()
         if raw == self._raw:
             return False
         self._raw = raw
         self.text = raw.decode("ascii", "replace").strip()
         return True
+
+    def _take(self) -> bytes:
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, FLAGS)
+            return os.pread(self._descriptor, STATUS_BYTES, 0)
+        except OSError as error:
+            if error.errno not in PASSING:
+                self.close()
+                self._failure = error.errno or errno.EIO
+            return b""
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -103,6 +109,7 @@ class Port:
         self._state = StatusFile(path / "state")
         self._physical = StatusFile(path / "phys_state")
         self._rate = StatusFile(path / "rate")
+        self._statuses = (self._state, self._physical, self._rate)
         self._watch = LinkFlaps()
         self._active: bool | None = None
         self._status_samples: tuple[Sample, ...] = ()
@@ -118,7 +125,7 @@ class Port:
 
     def refresh(self) -> None:
         """Find what has appeared or changed and is too rare to be checked every second."""
-        for status in (self._state, self._physical, self._rate):
+        for status in self._statuses:
             status.refresh()
             status.read()
         self._link_layer = label_text(read_text(self._path / "link_layer"))
@@ -137,8 +144,9 @@ class Port:
         taken = [*self._status_samples, Sample(metrics.LINK_FLAPS, self.labels, flaps), *counted]
         taken += counters.saturated()
         taken += self._age_samples
-        if counters.unreadable:
-            taken.append(Sample(metrics.UNREADABLE, self.labels, counters.unreadable))
+        unreadable = counters.unreadable + sum(status.unreadable for status in self._statuses)
+        if unreadable:
+            taken.append(Sample(metrics.UNREADABLE, self.labels, unreadable))
         if counters.left_off:
             taken.append(Sample(metrics.LEFT_OFF, self.labels, counters.left_off))
         return taken
@@ -146,7 +154,7 @@ class Port:
     def close(self) -> None:
         """Close all descriptors."""
         self.counters.close()
-        for status in (self._state, self._physical, self._rate):
+        for status in self._statuses:
             status.close()
 
     def _rule(self, folder: Folder, name: str) -> Rule | None:

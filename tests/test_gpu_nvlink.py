@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpu_nodes import Clock, FaultyDevice, device
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.sources.gpus.nvlink import NvlinkReader
+from rankscope_agent.sources.gpus.nvml import NvmlError
 
+UNKNOWN = 999
 PERIOD_SECONDS = 10.0
 
 
@@ -67,3 +71,22 @@ def test_a_card_whose_links_nobody_connected_has_no_links():
     real = device("h100x8", 0, clock)
     gpu.nvlink_active = lambda link: real.nvlink_active(link) and False
     assert looks(gpu, clock, 2) == {}
+
+
+def test_while_the_driver_refuses_nothing_old_is_told_and_it_is_asked_once_a_period():
+    clock = Clock()
+    gpu = FaultyDevice(device("h100x8", 0, clock))
+    reader = NvlinkReader()
+    healthy = reader.read(gpu, clock.now, erring=False)
+    assert healthy == ((metrics.GPU_NVLINKS_UP, (), 18),)
+    gpu.codes["nvlink_active"] = UNKNOWN
+    for _ in range(3):
+        clock.now += PERIOD_SECONDS
+        asked = gpu.calls.count("nvlink_active")
+        with pytest.raises(NvmlError):
+            reader.read(gpu, clock.now, erring=False)
+        assert reader.read(gpu, clock.now + PERIOD_SECONDS / 2, erring=False) == ()
+        assert gpu.calls.count("nvlink_active") == asked + 1
+    gpu.codes.clear()
+    clock.now += PERIOD_SECONDS
+    assert reader.read(gpu, clock.now, erring=False) == healthy

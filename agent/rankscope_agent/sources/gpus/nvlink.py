@@ -58,10 +58,12 @@ class NvlinkReader:
                 worthwhile.
 
         Raises:
-            NvmlError: the GPU has no links, or does not report them.
+            NvmlError: the GPU has no links, or does not report them. It is not asked again before
+                the next look is due, and until then there are no samples.
         """
         if now >= self._due:
             self._due = now + PERIOD_SECONDS
+            self._values = ()  # of a failed look nothing is left, until the next one
             self._values = tuple(self._look(device, erring=erring))
         return self._values
 

@@ -44,6 +44,15 @@ _RANDOM_SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
 _JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 
 
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """The newest pod that is a given replica of a job, and the UID of its creator."""
+
+    uid: str
+    maker: str
+    created_unix_seconds: float
+
+
 @dataclass(slots=True)
 class JobLife:
     """The history of one job's pods.
@@ -53,7 +62,7 @@ class JobLife:
         restarted: containers that were restarted, and pods that replaced others.
         preempted: pods evicted in favour of others.
         newest: Unix time of the newest failure by reason and detail.
-        replicas: the pod and its creator, by replica of the job.
+        replicas: the newest pod of each replica of the job.
         gone_unix_seconds: since when it has no pod here; None while it has any.
     """
 
@@ -61,7 +70,7 @@ class JobLife:
     restarted: int = 0
     preempted: int = 0
     newest: dict[tuple[str, str], float] = field(default_factory=dict)
-    replicas: dict[str, tuple[str, str]] = field(default_factory=dict)
+    replicas: dict[str, Occupant] = field(default_factory=dict)
     gone_unix_seconds: float | None = None
 
     @property
@@ -110,10 +119,9 @@ class Lifecycles:
             preempted = failure.reason in pod_reasons.PREEMPTIONS
             life.preempted += counted and preempted
             life.failed += counted and not preempted
+        replaces = _occupy(life, before, pod, member)
         if counted:
-            life.restarted += _restarts(before, pod)
-            life.restarted += _replaces(life, pod, member)
-        _occupy(life, pod, member)
+            life.restarted += _restarts(before, pod) + replaces
 
     def leave(self, uid: str) -> None:
         """Remove a pod that is gone."""
@@ -215,19 +223,29 @@ def _restarts(before: Pod | None, pod: Pod) -> int:
     return sum(max(0, one.restarts - known.get(one.name, 0)) for one in pod.containers)
 
 
-def _replaces(life: JobLife, pod: Pod, member: Membership) -> bool:
-    """Return True if another pod of the same job was the same replica.
+def _occupy(life: JobLife, before: Pod | None, pod: Pod, member: Membership) -> bool:
+    """Make a new pod the occupant of its replica; return whether it replaced another of the job.
 
+    The pod before it may still have events of its own, while it ends or because its Job keeps it.
     A job that is recreated under its old name is a new one, in which nothing was restarted.
     """
-    occupant = life.replicas.get(_replica(pod, member))
-    return occupant is not None and occupant[0] != pod.uid and occupant[1] == _maker(pod)
-
-
-def _occupy(life: JobLife, pod: Pod, member: Membership) -> None:
-    life.replicas[_replica(pod, member)] = (pod.uid, _maker(pod))
+    replica = _replica(pod, member)
+    occupant = life.replicas.get(replica)
+    if occupant is not None and not _is_newer(pod, occupant, known=before is not None):
+        return False
+    life.replicas[replica] = Occupant(pod.uid, _maker(pod), pod.created_unix_seconds)
     if len(life.replicas) > MAX_REPLICAS:
         del life.replicas[next(iter(life.replicas))]
+    return occupant is not None and occupant.maker == _maker(pod)
+
+
+def _is_newer(pod: Pod, occupant: Occupant, *, known: bool) -> bool:
+    """Return True if a pod was created later; within the same second, if it is seen later."""
+    if pod.uid == occupant.uid:
+        return False
+    if pod.created_unix_seconds == occupant.created_unix_seconds:
+        return not known
+    return pod.created_unix_seconds > occupant.created_unix_seconds
 
 
 def _replica(pod: Pod, member: Membership) -> str:

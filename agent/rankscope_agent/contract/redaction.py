@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rankscope_agent.contract.private_keys import KEY_NAME, SIGN, key_lines
+
 HIDDEN = "***"
 
 RANK_VARIABLES = frozenset(
@@ -62,7 +64,7 @@ _NAMED = re.compile(
 )
 """A name that suggests a secret, and its value; counts, as in `tokens=4096`, are no secrets."""
 
-_KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----.*", re.DOTALL)
+_KEY_BLOCK = re.compile(rf"-----BEGIN {KEY_NAME}.*", re.DOTALL)
 
 _SMELLS = ("token", "secret", "passw", "key", "credential", "authorization", "bearer")
 """In lower case: a text without any of these cannot match `_NAMED`, and searching them takes a
@@ -87,15 +89,26 @@ def redacted_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
         elif equals and SECRET_NAME.search(name):
             found.append(f"{name}={HIDDEN}")
         else:
-            found.append(SECRET_VALUE.sub(HIDDEN, text))
+            found.append(_without_tokens(text))
         hide = text.startswith("-") and not equals and bool(SECRET_NAME.search(name))
     return tuple(found)
 
 
 def redacted(text: str) -> str:
-    """Return a line with whatever looks like a credential replaced."""
+    """Return a text that stands alone with whatever looks like a credential replaced.
+
+    Of lines that follow each other, `key_lines` tells which belong to a key.
+    """
     if _may_name(text):
         text = _NAMED.sub(lambda match: f"{match[1]}{HIDDEN}", text)
+    return _without_tokens(text)
+
+
+def _without_tokens(text: str) -> str:
+    if SIGN in text:
+        lines = text.split("\n")
+        keys = key_lines([line.encode(errors="replace") for line in lines])
+        text = "\n".join(HIDDEN if n in keys else line for n, line in enumerate(lines))
     return _KEY_BLOCK.sub(HIDDEN, SECRET_VALUE.sub(HIDDEN, text))
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankscope_agent.contract.printable import printable
-from rankscope_agent.contract.redaction import redacted
+from rankscope_agent.contract.private_keys import key_lines
+from rankscope_agent.contract.redaction import HIDDEN, redacted
 from rankscope_agent.sources.kernel_log.log_sources import Opener
 from rankscope_agent.sources.kernel_log.records import Batch
 
@@ -48,9 +49,17 @@ def _read(opener: Opener) -> tuple[str, Batch] | str:
 
 def _kept(batch: Batch, booted: float, since: float) -> dict[str, Any]:
     least = since - booted
-    known = [record for record in batch.records if record.text and record.seconds >= least]
+    keys = key_lines([record.text for record in batch.records])
+    known = [
+        (record, number in keys)
+        for number, record in enumerate(batch.records)
+        if record.text and record.seconds >= least
+    ]
     newest = known[-KEPT_LINES:]
-    lines = [f"{booted + record.seconds:.6f} {_shown(record.text)}" for record in newest]
+    lines = [
+        f"{booted + record.seconds:.6f} {HIDDEN if is_key else _shown(record.text)}"
+        for record, is_key in newest
+    ]
     return {"lines": lines, "left_out": len(known) - len(newest)}
 
 

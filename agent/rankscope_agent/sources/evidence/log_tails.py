@@ -16,7 +16,8 @@ from typing import Any
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.log_text.prefixes import split
 from rankscope_agent.contract.printable import printable
-from rankscope_agent.contract.redaction import redacted
+from rankscope_agent.contract.private_keys import key_lines
+from rankscope_agent.contract.redaction import HIDDEN, redacted
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError, open_log
 from rankscope_agent.sources.nccl_log.streams import LogLocation, pattern_logs, pod_logs
 
@@ -94,12 +95,14 @@ def _end_of(path: Path) -> bytes:
 def last_lines(data: bytes, kept: int = KEPT_LINES) -> list[str]:
     """Return the last lines of each rank in the end of a log, in their order, redacted."""
     framing = Unframer()
+    plain = (framing.feed(data) + framing.finish()).split(b"\n")
+    keys = key_lines(plain)
     lines: dict[int | None, deque[tuple[int, str]]] = defaultdict(lambda: deque(maxlen=kept))
-    for number, raw in enumerate((framing.feed(data) + framing.finish()).split(b"\n")):
+    for number, raw in enumerate(plain):
         if raw.strip():
             prefix, _ = split(raw)
             rank = prefix.rank if prefix.rank in lines or len(lines) < MAX_RANKS else None
-            lines[rank].append((number, _shown(raw)))
+            lines[rank].append((number, HIDDEN if number in keys else _shown(raw)))
     return [text for _, text in sorted(one for of_rank in lines.values() for one in of_rank)]
 
 

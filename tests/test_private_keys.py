@@ -166,6 +166,12 @@ def test_a_text_of_several_lines_shows_nothing_of_a_key(text):
     assert not leaked([str(message)])
 
 
+@pytest.mark.parametrize("between", ["", "\n"], ids=["one line", "lines"])
+def test_a_key_behind_its_name_is_hidden_as_well(between):
+    text = between.join((f"ssl_private_key={BEGIN}", *body()))
+    assert redacted(text) == "ssl_private_key=***"
+
+
 def test_lines_without_a_key_are_not_searched(monkeypatch):
     monkeypatch.setattr(private_keys, "_MARK", None)
     assert key_lines([b"-----BEGIN CERTIFICATE-----", b"QUJD"]) == frozenset()

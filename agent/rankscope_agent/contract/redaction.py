@@ -89,7 +89,7 @@ def redacted_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
         elif equals and SECRET_NAME.search(name):
             found.append(f"{name}={HIDDEN}")
         else:
-            found.append(_without_tokens(text))
+            found.append(SECRET_VALUE.sub(HIDDEN, _without_keys(text)))
         hide = text.startswith("-") and not equals and bool(SECRET_NAME.search(name))
     return tuple(found)
 
@@ -99,17 +99,19 @@ def redacted(text: str) -> str:
 
     Of lines that follow each other, `key_lines` tells which belong to a key.
     """
+    text = _without_keys(text)  # first: of `private_key=-----BEGIN` the mark would be hidden
     if _may_name(text):
         text = _NAMED.sub(lambda match: f"{match[1]}{HIDDEN}", text)
-    return _without_tokens(text)
+    return SECRET_VALUE.sub(HIDDEN, text)
 
 
-def _without_tokens(text: str) -> str:
-    if SIGN in text:
-        lines = text.split("\n")
-        keys = key_lines([line.encode(errors="replace") for line in lines])
-        text = "\n".join(HIDDEN if n in keys else line for n, line in enumerate(lines))
-    return _KEY_BLOCK.sub(HIDDEN, SECRET_VALUE.sub(HIDDEN, text))
+def _without_keys(text: str) -> str:
+    if SIGN not in text:
+        return text
+    lines = text.split("\n")
+    keys = key_lines([line.encode(errors="replace") for line in lines])
+    rest = "\n".join(HIDDEN if n in keys else line for n, line in enumerate(lines))
+    return _KEY_BLOCK.sub(HIDDEN, rest)
 
 
 def _may_name(text: str) -> bool:

@@ -146,7 +146,7 @@ class Memory:
 
         holder.with_watch(take)
         own = [Part(kind, "", keeper.kept()) for kind, keeper in self._keepers.items()]
-        parts = [*first, *own, *others]
+        parts = [*own, *first, *others]  # any number of jobs may have incidents
         if followed is not None:
             parts.append(Part(POLLS, "", followed.polls))
             parts.extend(_of_jobs(followed))

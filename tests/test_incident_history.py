@@ -126,6 +126,7 @@ def test_what_is_remembered_stays_bounded(slow):
     assert len(lives._jobs["ns/job"]) == LIVES_OF_A_JOB
     for number in range(MOST_JOBS + 10):
         lives.update(replace(slow, job_id=f"job-{number}"), 1000.0)
+    lives.trim()
     assert len(lives._jobs) == MOST_JOBS
 
 

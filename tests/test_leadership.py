@@ -313,7 +313,8 @@ class Turn(SingleInstance):
         return self.is_leader
 
 
-def test_a_watch_that_stands_by_shows_nothing_and_begins_anew():
+def test_a_watch_that_stands_by_shows_nothing_and_lowers_no_counter_when_it_leads_again():
+    """A scrape between 0 and the saved value would count all of it again."""
     turn = Turn()
     exported = FindingsExporter(turn)
     exported.update([], 1000.0, 3, [])
@@ -322,7 +323,8 @@ def test_a_watch_that_stands_by_shows_nothing_and_begins_anew():
     assert exported.text() == ""
     exported.stand_by()
     turn.is_leader = True
-    assert "rankscope_watch_failed_evaluations_total 0.0" in exported.text()
+    assert "rankscope_watch_failed_evaluations_total 3.0" in exported.text()
+    assert "rankscope_watch_last_evaluation" not in exported.text()
 
 
 @pytest.mark.parametrize(

@@ -90,13 +90,6 @@ def test_nobody_knows_what_happened_in_a_long_pause(report, pause, observed):
     assert values(watch)["rankscope_job_observed_gpu_seconds_total", JOB] == 16 * observed
 
 
-def test_sums_of_the_4096_jobs_that_were_seen_last_are_kept(report):
-    watch = WatchSeries()
-    blind = replace(report, verdict=None, incidents=(), frame=None)
-    watch.update([replace(blind, job_id=f"job-{number}") for number in range(4097)], 1000.0)
-    assert list(watch.state.lost) == [f"job-{number}" for number in range(1, 4097)]
-
-
 @pytest.mark.parametrize("confidence", [None, 0.0])
 def test_time_of_jobs_without_a_verdict_is_not_taken_for_time_that_was_not_lost(report, confidence):
     """Nobody knows what they lost: counted, it would make the share that is lost look smaller."""

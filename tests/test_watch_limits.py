@@ -423,7 +423,7 @@ def test_an_incident_that_is_over_is_remembered_for_a_day(age, remembered):
     history = IncidentHistory()
     history._jobs["team/a"] = {"gpu_compute": IncidentState("gpu_compute", (0,), "s", 1000.0)}
     history.update(report(), 1000.0 + age)
-    assert len(history.kept()["team/a"]) == remembered
+    assert len(history.kept().get("team/a", ())) == remembered
 
 
 class Endless:

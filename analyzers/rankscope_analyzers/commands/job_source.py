@@ -22,8 +22,8 @@ from rankscope_analyzers.watch import process_starts
 from rankscope_analyzers.watch.announcer import Announcer
 from rankscope_analyzers.watch.canaries import Canaries
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
+from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.goodput import Goodput
-from rankscope_analyzers.watch.incident_history import Event
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.node_publisher import NodePublisher
 from rankscope_analyzers.watch.step_series import StepLook
@@ -90,16 +90,17 @@ class JobSource:
         jobs = tuple(one for one in gathered.jobs if self.shard.has(one.job_id))
         return gathered if self.shard.total == 1 else replace(gathered, jobs=jobs)
 
-    def tell(self, events: Sequence[Event], now: float) -> None:
+    def tell(self, exporter: FindingsExporter, now: float) -> None:
         """Announce what changed in the last export, once the saved state is known.
 
         Args:
-            events: incidents that opened, changed or ended.
+            exporter: knows which incidents opened, changed or ended, and which jobs are gone.
             now: Unix time.
         """
+        events = exporter.events
         self.goodput.note_events(events, now)
         if not self.memory.awaited:
-            self.announcer.tell(events, self.exported.reports, now)
+            self.announcer.tell(events, self.exported.reports, now, exporter.is_gone)
 
     def close_exporters(self) -> None:
         """Send what waits for other systems: the watch ends."""

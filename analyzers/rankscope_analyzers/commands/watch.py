@@ -226,7 +226,7 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
     log.note(errors)
     changed = bool(exporter.events) or _counted(source.cluster_jobs)
     # Announced before it is saved: saved changes are not announced again.
-    source.tell(exporter.events, time.time())
+    source.tell(exporter, time.time())
     kept = source.memory.end(exporter, source.followed, changed=changed)
     if kept and source.cluster_jobs is not None:
         source.cluster_jobs.announce()
@@ -278,7 +278,8 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
     ]
     source.exported = Exported(tuple(report.without_steps() for report in reports), extra)
     unusable = sum(not is_canary(job) for job in timing.unusable)
-    unexported = exporter.update(source.exported.reports, now, unusable, extra)
+    answered = gathered.poll.agents if gathered.poll else ()
+    unexported = exporter.update(source.exported.reports, now, unusable, extra, answered)
     if source.nodes and exporter.is_leader:
         source.nodes.publish(reports, now)
     broken = {error.about for error in (*timing.errors, *unexported)}

@@ -254,21 +254,27 @@ class StreamingCycle:
         self._pages.postpone(time.thread_time() - began)
 
     def _evaluate_some(self, fleet: StreamedFleet, look: PageLook, names: Sequence[str]) -> None:
-        """Replace the reports of some jobs; those of the others remain."""
-        made = attempt("look", "", partial(self._reports, fleet, look, names))
-        if isinstance(made, AnalysisError):
-            self._note([made])
-            return
+        """Replace the reports of some jobs; those of the others remain.
+
+        If that raises, they all remain until the next evaluation.
+        """
+        errors = attempt("look", "", partial(self._evaluated, fleet, look, names))
+        self._note([errors] if isinstance(errors, AnalysisError) else errors)
+
+    def _evaluated(
+        self, fleet: StreamedFleet, look: PageLook, names: Sequence[str]
+    ) -> Sequence[AnalysisError]:
+        """Evaluate some jobs, announce what changed; return the errors of single ones."""
+        made = self._reports(fleet, look, names)
         now = time.time()
         reports = {report.job_id: report for report in self._source.exported.reports}
         others = self._source.canaries.take(made, now)
         reports |= {report.job_id: report.without_steps() for report in others}
-        exported = self._source.exported = Exported(
-            tuple(reports.values()), self._source.exported.extra
-        )
-        unexported = self._exporter.update(exported.reports, now, 0, exported.extra)
-        self._note([*unexported, *(error for report in made for error in report.errors)])
-        self._source.tell(self._exporter.events, now)
+        exported = Exported(tuple(reports.values()), self._source.exported.extra)
+        unexported = self._exporter.update(exported.reports, now, 0, exported.extra, None)
+        self._source.exported = exported
+        self._source.tell(self._exporter, now)
+        return [*unexported, *(error for report in made for error in report.errors)]
 
     def _reports(
         self, fleet: StreamedFleet, look: PageLook, names: Sequence[str]

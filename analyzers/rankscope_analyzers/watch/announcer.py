@@ -32,13 +32,20 @@ class Announcer:
     _unwritten: list[Event] = field(default_factory=list)
     _problem: str = ""
 
-    def tell(self, events: Sequence[Event], reports: Sequence[JobReport], now: float) -> None:
+    def tell(
+        self,
+        events: Sequence[Event],
+        reports: Sequence[JobReport],
+        now: float,
+        is_gone: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         """Announce what changed in an evaluation.
 
         Args:
             events: the changes.
             reports: of all jobs.
             now: Unix time.
+            is_gone: returns True for a job that is gone, for those without a report.
         """
         for event in events:
             self.say(visible(f"job {event.job_id}: {event.sentence}"))
@@ -47,7 +54,7 @@ class Announcer:
         waiting = [*self._unwritten, *events][-MOST_UNWRITTEN:]
         try:
             lines = [*self.log.write(waiting, now)]
-            lines += self.log.write(self.log.missed(reports), now)
+            lines += self.log.write(self.log.missed(reports, is_gone), now)
         except LogError as error:
             self._unwritten = waiting
             if str(error) != self._problem:

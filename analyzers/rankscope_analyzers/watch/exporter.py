@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -77,7 +77,12 @@ class FindingsExporter(Collector):
         return time.monotonic() > self._deadline
 
     def update(
-        self, reports: Sequence[JobReport], now: float, unusable: int, extra: Sequence[Sample]
+        self,
+        reports: Sequence[JobReport],
+        now: float,
+        unusable: int,
+        extra: Sequence[Sample],
+        answered: Collection[str] | None = (),
     ) -> tuple[AnalysisError, ...]:
         """Replace the reports with those of a new evaluation.
 
@@ -86,13 +91,14 @@ class FindingsExporter(Collector):
             now: Unix time of the evaluation.
             unusable: number of jobs whose records could not be judged.
             extra: series about the evaluation itself.
+            answered: nodes whose agents answered; None if only some jobs were evaluated.
 
         Returns:
             The errors of jobs whose reports could not be turned into series.
         """
         with self._lock:
             self._series.note_failures(unusable)
-            errors = self._series.update(reports, now)
+            errors = self._series.update(reports, now, answered)
             self._extra = tuple(extra)
             self._failed = False
         self._evaluated.set()
@@ -109,6 +115,11 @@ class FindingsExporter(Collector):
         with self._lock:
             return self._series.events
 
+    def is_gone(self, job_id: str) -> bool:
+        """Return True if a job is this watch's, and has not been seen for so long that it ended."""
+        with self._lock:
+            return self._series.is_gone(job_id)
+
     def note_errors(self, errors: Iterable[AnalysisError]) -> None:
         """Count errors of analyzers."""
         with self._lock:
@@ -123,9 +134,9 @@ class FindingsExporter(Collector):
         self._evaluated.set()
 
     def stand_by(self) -> None:
-        """Reset all series: another watch leads, and continues the sums."""
+        """Reset all series but the sums, which another watch continues: it leads."""
         with self._lock:
-            self._series = WatchSeries(self._shard)
+            self._series = self._series.successor()
             self._extra = ()
         self._evaluated.set()
 

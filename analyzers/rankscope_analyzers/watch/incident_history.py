@@ -1,12 +1,13 @@
 """The history of incidents: opened, changed, over, back; from the reports of successive polls.
 
 An incident stays the same as long as step times show the same class of fault, or without step times
-as long as its cause is of the same kind. A poll that could not see a job ends no incident.
+as long as its cause is of the same kind. A poll that could not see a job ends no incident; those of
+a job that is gone are closed, as it will never be seen how they ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,7 +15,10 @@ from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 from rankscope_analyzers.text.wording import clock
 
-Change = Literal["opened", "culprit changed", "cause changed", "over", "back"]
+Change = Literal["opened", "culprit changed", "cause changed", "over", "back", "gone"]
+
+GONE = "closed because the job is gone, not because the fault ended"
+"""Says so of an incident whose job is gone."""
 
 REMEMBERED_SECONDS = 86400.0
 """An incident that returns after more than a day is a new one."""
@@ -82,10 +86,44 @@ class IncidentHistory:
         states = dict(self._jobs.get(report.job_id, {}))
         events = (*_running_events(states, report), *_ended_events(states, report, now))
         self._jobs.pop(report.job_id, None)
-        self._jobs[report.job_id] = _kept(states, now)
-        while len(self._jobs) > MAXIMUM_JOBS:
-            del self._jobs[next(iter(self._jobs))]
+        if kept := _kept(states, now):
+            self._jobs[report.job_id] = kept
         return events
+
+    def trim(self) -> None:
+        """Drop the jobs that are too many, after all of an evaluation were updated.
+
+        One too many would otherwise cost each job its history in turn.
+        """
+        for job_id in list(self._jobs)[: max(0, len(self._jobs) - MAXIMUM_JOBS)]:
+            del self._jobs[job_id]
+
+    def close(self, present: Collection[str], is_gone: Callable[[str], bool]) -> tuple[Event, ...]:
+        """Close the open incidents of jobs that are gone; return the changes.
+
+        Args:
+            present: the jobs of the newest evaluation.
+            is_gone: returns True for a job that is gone.
+        """
+        absent = [
+            job_id
+            for job_id, states in self._jobs.items()
+            if job_id not in present and any(one.ended_at is None for one in states.values())
+        ]
+        gone = filter(is_gone, absent)
+        return tuple(event for job_id in gone for event in self._closed(job_id))
+
+    def _closed(self, job_id: str) -> Iterator[Event]:
+        states = self._jobs.pop(job_id)
+        if ended := {key: one for key, one in states.items() if one.ended_at is not None}:
+            self._jobs[job_id] = ended
+        for key, one in states.items():
+            if one.ended_at is None:
+                yield Event(job_id, one.kind, "gone", f"{GONE}: {one.summary}", key, one.ranks)
+
+    def jobs(self) -> Iterator[str]:
+        """Yield the jobs whose incidents are remembered."""
+        yield from self._jobs
 
     def kept(self) -> dict[str, Any]:
         """Return the state in JSON-ready form."""

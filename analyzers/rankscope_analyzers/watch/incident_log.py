@@ -9,7 +9,7 @@ announced. A truncated line, as after a full disk, is ended and not counted.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from hashlib import blake2s
@@ -21,6 +21,7 @@ from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.text import finite_json
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch.incident_history import (
+    GONE,
     Change,
     Event,
     could_see_ends,
@@ -39,8 +40,12 @@ CHANGES: Mapping[Change, str] = {
     "culprit changed": "changed",
     "cause changed": "changed",
     "over": "closed",
+    "gone": "closed",
 }
 """Names of the changes of an incident."""
+
+REASONS: Mapping[Change, str] = {"over": "over", "gone": "job_gone"}
+"""Why an incident was closed: it ended, or its job is gone and the fault may remain."""
 
 MOST_READ_BYTES = 64 << 20
 """Bytes read at the end of the file when starting: a hundred thousand changes."""
@@ -109,11 +114,14 @@ class IncidentLog:
             self._take(logged, line)
         return lines
 
-    def missed(self, reports: Iterable[JobReport]) -> Sequence[Event]:
+    def missed(
+        self, reports: Sequence[JobReport], is_gone: Callable[[str], bool] = lambda _: False
+    ) -> Sequence[Event]:
         """Return what was not announced: open incidents, and ends while no watch was running.
 
         Args:
             reports: of jobs; one that could not see an incident ends none.
+            is_gone: returns True for a job that is gone, for those without a report.
 
         Raises:
             LogError: the file cannot be read.
@@ -133,11 +141,7 @@ class IncidentLog:
                 for key, one in active.items()
                 if (report.job_id, key) not in logged
             ]
-        return events + [
-            Event(job_id, one.kind, "over", "over: it was not seen again", key, one.ranks)
-            for (job_id, key), one in logged.items()
-            if job_id in ends and key not in ends[job_id]
-        ]
+        return [*events, *_ended(logged, ends), *_gone(logged, reports, is_gone)]
 
     def after(self, sequence: int) -> Iterator[Mapping[str, Any]]:
         """Yield the lines after a sequence number.
@@ -229,6 +233,7 @@ class IncidentLog:
                 "kind": event.kind,
                 "ranks": ranks,
                 "summary": visible(event.sentence, LONGEST_TEXT),
+                **({"reason": REASONS[event.change]} if change == "closed" else {}),
                 **_details(event.incident),
             }
             if change == "closed":
@@ -248,6 +253,29 @@ def _opened(report: JobReport, key: str, incident: Incident) -> Event:
     sentence = f"opened: {incident.summary}"
     ranks = incident.where.ranks
     return Event(report.job_id, incident.cause.kind, "opened", sentence, key, ranks, incident)
+
+
+def _ended(
+    logged: Mapping[tuple[str, str], Logged], ends: Mapping[str, Collection[str]]
+) -> Iterator[Event]:
+    """Yield the incidents that a report could see, and did not."""
+    for (job_id, key), one in logged.items():
+        if job_id in ends and key not in ends[job_id]:
+            yield Event(job_id, one.kind, "over", "over: it was not seen again", key, one.ranks)
+
+
+def _gone(
+    logged: Mapping[tuple[str, str], Logged],
+    reports: Sequence[JobReport],
+    is_gone: Callable[[str], bool],
+) -> Iterator[Event]:
+    """Yield the incidents of jobs that are gone."""
+    present = {report.job_id for report in reports}
+    absent = {job_id for job_id, _ in logged if job_id not in present}
+    gone = frozenset(filter(is_gone, absent))
+    for (job_id, key), one in logged.items():
+        if job_id in gone:
+            yield Event(job_id, one.kind, "gone", GONE, key, one.ranks)
 
 
 def _details(incident: Incident | None) -> dict[str, Any]:

@@ -7,8 +7,7 @@ GPUs of the job.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -20,17 +19,14 @@ from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, Part, attempt
 from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.watch import finding_series
+from rankscope_analyzers.watch.absent_jobs import AbsentJobs
 from rankscope_analyzers.watch.incident_history import Event, IncidentHistory, running
+from rankscope_analyzers.watch.lost_time import LostTime
 from rankscope_analyzers.watch.series_state import SeriesState
 
 LONGEST_GAP_SECONDS = 300.0
 """Longest time between two evaluations that counts: what happened during a longer one is
 unknown."""
-
-SECONDS_OF_AN_HOUR = 3600.0
-
-MAXIMUM_JOBS = 4096
-"""Jobs whose sums are kept; those that ended first are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +50,32 @@ class WatchSeries:
         self._reports: tuple[JobReport, ...] = ()
         self._exported: tuple[JobReport, ...] = ()
         self._newest: float | None = None
-        self._lost: dict[str, dict[str, float]] = {}
-        self._observed: dict[str, float] = {}
+        self._sums = LostTime()
         self._failures = 0
         self._errors: dict[Part, int] = dict.fromkeys(PARTS, 0)
         self._job_series: tuple[Sample, ...] = ()
         self._seen: dict[str, dict[str, finding_series.Seen]] = {}
         self._history = IncidentHistory()
+        self._absent = AbsentJobs()
         self.events: tuple[Event, ...] = ()
 
-    def update(self, reports: Sequence[JobReport], now: float) -> tuple[AnalysisError, ...]:
+    def update(
+        self, reports: Sequence[JobReport], now: float, answered: Collection[str] | None = ()
+    ) -> tuple[AnalysisError, ...]:
         """Replace the reports with those of a new evaluation.
 
         Args:
-            reports: one for each job; those that are the same objects as before were not renewed.
+            reports: one for each job, the worst first; those that are the same objects as before
+                were not renewed.
             now: Unix time of the evaluation.
+            answered: nodes whose agents answered; None if only some jobs were evaluated.
 
         Returns:
             The errors of jobs whose reports could not be turned into series.
         """
         passed = 0.0 if self._newest is None else max(0.0, now - self._newest)
-        if passed > LONGEST_GAP_SECONDS:
-            passed = 0.0
         stood = {one.job_id for one in self._exported if _hung(one)}
-        present = {report.job_id for report in reports}
-        for report in self._exported:
-            if report.job_id in present:
-                self._add(report, passed)
-        for report in reports:
-            self._remember(report.job_id)
+        self._add_lost_time(reports, 0.0 if passed > LONGEST_GAP_SECONDS else passed)
         earlier = {id(report) for report in self._exported}
         made = [
             attempt("report", one.job_id, partial(self._made, one, now, id(one) not in earlier))
@@ -92,16 +85,44 @@ class WatchSeries:
         self._exported = tuple(one.report for one in exported)
         for report in self._exported:
             if (hung := _hung(report)) and report.job_id not in stood:
-                self._add_time_before_hang(report, hung)
+                self._sums.add_before_hang(report.job_id, hung)
         self._reports, self._newest = tuple(reports), now
         self._job_series = tuple(chain.from_iterable(one.samples for one in exported))
         self._seen = {one.report.job_id: one.incidents for one in exported}
+        broken = self._note_changes(now)
+        if answered is not None:
+            self._close_gone_jobs(answered, now)
+        return tuple(one for one in (*made, *broken) if isinstance(one, AnalysisError))
+
+    def _add_lost_time(self, reports: Sequence[JobReport], seconds: float) -> None:
+        """Add the time since the last evaluation, for which its reports hold."""
+        present = {report.job_id for report in reports}
+        for report in self._exported:
+            judged = report.verdict is not None and report.verdict.confidence
+            if report.job_id in present and (judged or _hung(report)):
+                self._sums.add(report.job_id, _gpus(report) * seconds, running(report))
+        # If there are too many jobs, it is not the worst ones that are dropped.
+        self._sums.keep(report.job_id for report in reversed(reports))
+
+    def _note_changes(self, now: float) -> list[AnalysisError]:
+        """Find the changes of incidents; return the errors of single jobs."""
         events = [
             attempt("report", report.job_id, partial(self._history.update, report, now))
-            for report in self._exported
+            for report in reversed(self._exported)
         ]
-        self.events = tuple(chain.from_iterable(one for one in events if isinstance(one, tuple)))
-        return tuple(one for one in (*made, *events) if isinstance(one, AnalysisError))
+        self._history.trim()
+        changed = (one for one in reversed(events) if isinstance(one, tuple))
+        self.events = tuple(chain.from_iterable(changed))
+        return [one for one in events if isinstance(one, AnalysisError)]
+
+    def _close_gone_jobs(self, answered: Collection[str], now: float) -> None:
+        self._absent.look(self._reports, answered, now)
+        present = {report.job_id for report in self._reports}
+        self.events += self._history.close(present, self._absent.is_gone)
+
+    def is_gone(self, job_id: str) -> bool:
+        """Return True if a job is this watch's, and has not been seen for so long that it ended."""
+        return self._absent.is_gone(job_id) and self._shard.has(job_id)
 
     def _made(self, report: JobReport, now: float, renewed: bool) -> _Exported:
         before = self._seen.get(report.job_id, {})
@@ -122,12 +143,28 @@ class WatchSeries:
     @property
     def state(self) -> SeriesState:
         """Return the state to save: sums, and the incidents of jobs."""
-        return SeriesState(self._failures, self._errors, self._lost, self._observed, self._history)
+        lost, observed = self._sums.lost, self._sums.observed
+        return SeriesState(self._failures, self._errors, lost, observed, self._history)
 
     def restore(self, kept: SeriesState) -> None:
-        """Continue from the state that another watch saved."""
-        self._lost, self._observed = kept.lost, kept.observed
-        self._failures, self._errors, self._history = kept.failures, kept.errors, kept.history
+        """Continue from saved state: that of another watch, or an older one of this watch.
+
+        No counter falls below what was exported, else Prometheus would count all of it again.
+        """
+        self._sums.restore(kept.lost, kept.observed)
+        self._failures = max(self._failures, kept.failures)
+        self._errors = {part: max(self._errors[part], kept.errors[part]) for part in PARTS}
+        self._history = kept.history
+        self._absent.expect(kept.history.jobs())
+
+    def successor(self) -> WatchSeries:
+        """Return series without findings, for this watch when it leads again.
+
+        Sums remain, as another watch's saved ones may be older than those that were exported.
+        """
+        made = WatchSeries(self._shard)
+        made._sums, made._failures, made._errors = self._sums, self._failures, self._errors
+        return made
 
     def fail(self, now: float) -> None:
         """Record that nothing could be read: whether earlier findings still hold is unknown.
@@ -149,39 +186,6 @@ class WatchSeries:
         """Count jobs whose records could not be judged."""
         self._failures += count
 
-    def _remember(self, job_id: str) -> None:
-        lost = self._lost.pop(job_id, None)
-        self._lost[job_id] = defaultdict(float) if lost is None else lost
-        self._observed.setdefault(job_id, 0.0)
-        while len(self._lost) > MAXIMUM_JOBS:
-            oldest = next(iter(self._lost))
-            del self._lost[oldest], self._observed[oldest]
-
-    def _add(self, report: JobReport, seconds: float) -> None:
-        """Add up the time for which step times show what was lost."""
-        judged = report.verdict is not None and report.verdict.confidence
-        if not judged and not _hung(report):
-            return
-        gpus = _gpus(report)
-        self._observed[report.job_id] += gpus * seconds
-        left = 1.0
-        for incident in running(report):
-            if incident.cost is not None:
-                # Several incidents cannot take more than all of the time.
-                part = min(left, incident.cost.lost_fraction)
-                left -= part
-                self._lost[report.job_id][incident.cause.kind] += part * gpus * seconds
-
-    def _add_time_before_hang(self, report: JobReport, hung: Incident) -> None:
-        """Add the time from a job's last step to the evaluation that finds it hung.
-
-        It counts as far as the job was watched and no other incident has taken it.
-        """
-        lost = self._lost[report.job_id]
-        left = self._observed[report.job_id] - sum(lost.values())
-        stood = hung.cost.gpu_hours * SECONDS_OF_AN_HOUR if hung.cost else 0.0
-        lost[hung.cause.kind] += max(0.0, min(left, stood))
-
     def samples(self) -> Iterator[Sample]:
         """Yield all samples."""
         yield from self._job_series
@@ -191,11 +195,7 @@ class WatchSeries:
         for job_id, kind, at in self._history.recovered():
             if job_id in present:
                 yield metrics.FINDING_RECOVERED.sample(at, job_id=_id(job_id), kind=kind)
-        for job_id, by_cause in self._lost.items():
-            for cause, seconds in by_cause.items():
-                yield metrics.LOST_GPU_SECONDS.sample(seconds, job_id=_id(job_id), cause=cause)
-        for job_id, seconds in self._observed.items():
-            yield metrics.OBSERVED_GPU_SECONDS.sample(seconds, job_id=_id(job_id))
+        yield from self._sums.samples()
         yield metrics.WATCH_JOBS.sample(len(self._reports))
         yield metrics.WATCH_FAILURES.sample(self._failures)
         for part, count in self._errors.items():

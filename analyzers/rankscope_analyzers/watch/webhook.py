@@ -222,6 +222,7 @@ def alertmanager_body(line: Line, receiver: str) -> dict[str, Any]:
         "change": line["change"],
         "sequence": str(line["sequence"]),
         "number": str(line["number"]),
+        **({"reason": str(line["reason"])} if "reason" in line else {}),
     }
     never = "0001-01-01T00:00:00Z"
     ended = str(line.get("until") or line["time"])

@@ -130,14 +130,27 @@ def test_every_collector_of_a_switch_is_one_of_the_agent():
 
 def test_an_alert_that_ends_and_comes_back_has_begun_twice():
     sent = [message("firing", "a"), message("resolved", "a"), message("firing", "a", "b")]
-    assert alerting.begun(sent) == {(alerting.FALLBACK, "a"): 2, (alerting.FALLBACK, "b"): 1}
+    assert list(alerting.begun_twice(sent)) == [
+        f"{alerting.FALLBACK} on a, begun 2 times: {{}}; {{}}"
+    ]
     assert alerting.firing(sent) == {(alerting.FALLBACK, "a"), (alerting.FALLBACK, "b")}
     assert list(alerting.repeated(sent)) == []
 
 
+def test_two_alerts_on_one_subject_are_told_apart_by_the_labels_in_which_they_differ():
+    labels = {"alertname": alerting.STRAGGLER, "job_id": "a"}
+    alerts = [
+        {"status": "firing", "fingerprint": cause, "labels": labels | {"cause": cause}}
+        for cause in ("clock", "heat")
+    ]
+    assert list(alerting.begun_twice([("team", {"alerts": alerts})])) == [
+        f"{alerting.STRAGGLER} on a, begun 2 times: {{'cause': 'clock'}}; {{'cause': 'heat'}}"
+    ]
+
+
 def test_an_alert_that_goes_on_beside_a_new_one_of_its_group_is_not_repeated():
     sent = [message("firing", "a"), message("firing", "a", "b")]
-    assert alerting.begun(sent).most_common(1)[0][1] == 1
+    assert list(alerting.begun_twice(sent)) == []
     assert list(alerting.repeated(sent)) == []
     assert list(alerting.repeated([*sent, sent[-1]])) == [
         (alerting.FALLBACK, "a"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,21 +131,31 @@ def holding(answer: str) -> set[Alert]:
     }
 
 
-def begun(messages: Iterable[tuple[str, Message]]) -> Counter[Alert]:
-    """Count how often each alert began in these messages, in their order.
+def beginnings(messages: Iterable[tuple[str, Message]]) -> Iterator[Mapping[str, str]]:
+    """Yield the labels of each alert that began in these messages, in their order.
 
     An alert that is sent again along with others of its group is still firing, and has not begun
     again.
     """
     firing: set[str] = set()
-    counts: Counter[Alert] = Counter()
     for _, message in messages:
         for alert in message["alerts"]:
             identity = alert["fingerprint"]
             if alert["status"] == "firing" and identity not in firing:
-                counts[subject_of(alert["labels"])] += 1
+                yield alert["labels"]
             (firing.add if alert["status"] == "firing" else firing.discard)(identity)
-    return counts
+
+
+def begun_twice(messages: Iterable[tuple[str, Message]]) -> Iterator[str]:
+    """Yield the alerts that began more than once, with the labels in which they differ."""
+    found: dict[Alert, list[Mapping[str, str]]] = defaultdict(list)
+    for labels in beginnings(messages):
+        found[subject_of(labels)].append(labels)
+    for (name, subject), begun in found.items():
+        if len(begun) > 1:
+            same = set.intersection(*(set(labels.items()) for labels in begun))
+            others = "; ".join(str(dict(sorted(set(one.items()) - same))) for one in begun)
+            yield f"{name} on {subject}, begun {len(begun)} times: {others}"
 
 
 def repeated(messages: Sequence[tuple[str, Message]]) -> Iterator[Alert]:

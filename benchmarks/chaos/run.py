@@ -187,8 +187,7 @@ class Matrix:
     def _doubles(self, messages: Sequence[tuple[str, alerting.Message]]) -> set[str]:
         log = self._chain.incidents
         text = log.read_text(errors="replace") if log.exists() else ""
-        counts = alerting.begun(messages).items()
-        twice = {f"{name} on {subject}, begun {n} times" for (name, subject), n in counts if n > 1}
+        twice = set(alerting.begun_twice(messages))
         again = alerting.repeated(messages)
         twice |= {f"{name} on {subject}, sent again" for name, subject in again}
         return twice | set(alerting.logged_twice(text))

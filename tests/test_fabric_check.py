@@ -8,6 +8,7 @@ import os
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from benchmarks import fabric_links
 from benchmarks.running_jobs.launch import ForkServer
@@ -132,6 +133,14 @@ def test_a_gpu_is_compared_with_the_others(speed, named):
 def test_measuring_goes_on_until_two_looks_agree_and_nobody_else_is_doubtful(now, before, enough):
     earlier = None if before is None else measured(rates=before)
     assert settled(measured(rates=now), earlier) == enough
+
+
+def test_a_sum_over_many_ranks_is_exact_in_float32():
+    from rankscope_analyzers.fabric.measure import _addend  # it imports torch
+
+    addends = np.array([_addend(rank) for rank in range(200_000)], dtype=np.float32)
+    assert np.cumsum(addends, dtype=np.float32)[-1] == sum(map(_addend, range(200_000)))
+    assert len(set(addends[:128])) == 128, "two ranks that change places are noticed"
 
 
 def test_a_ring_is_as_fast_as_its_slowest_link_and_as_slow_as_all_of_them():

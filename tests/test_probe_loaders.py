@@ -37,7 +37,14 @@ def own(folder: Path) -> Sequence[float]:
 
 
 @pytest.mark.parametrize(
-    ("what", "batches"), [("forked", 1), ("streamed", 1), ("accumulated", 2), ("evaluated", 1)]
+    ("what", "batches"),
+    [
+        ("forked", 1),
+        ("streamed", 1),
+        ("accumulated", 2),
+        ("accumulated for long", 80),
+        ("evaluated", 1),
+    ],
 )
 def test_a_loader_is_as_slow_as_its_workers_together(
     nursery: Nursery, tmp_path: Path, what: str, batches: int

@@ -145,6 +145,11 @@ def test_exception_of_the_training_code_ends_it_as_ever(
     assert len(read_only_ring(tmp_path).records) >= STEPS // 2 - 1
 
 
+def test_of_losses_that_an_iterator_gives_none_is_lost(nursery: Nursery, tmp_path: Path) -> None:
+    outcomes = nursery.run(tmp_path, "iterated.py", ranks=2)
+    assert [(ended.code, ended.errors) for ended in outcomes] == [(0, "")] * 2
+
+
 def test_killed_process_leaves_its_records_and_no_lock(nursery: Nursery, tmp_path: Path) -> None:
     assert train(nursery, tmp_path, "kill").code == -9
     ring = read_only_ring(tmp_path)

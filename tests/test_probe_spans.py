@@ -209,6 +209,12 @@ def test_loading_samples_is_no_checkpoint(nursery: Nursery, tmp_path: Path) -> N
     assert len(told.steps) == 11
 
 
+def test_neither_is_loading_samples_in_workers(nursery: Nursery, tmp_path: Path) -> None:
+    told = job(nursery, tmp_path, "samples_of_workers")
+    assert [(ended.code, ended.errors) for ended in told.outcomes] == [(0, "")]
+    assert [one.read_text() for one in tmp_path.rglob("worker-*")] == ["0", "0"]
+
+
 def test_compiling_is_marked(nursery: Nursery, tmp_path: Path) -> None:
     told = job(nursery, tmp_path, "compiled")
     assert [ended.code for ended in told.outcomes] == [0]

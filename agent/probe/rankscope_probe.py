@@ -1787,7 +1787,9 @@ class _Backwards:
         the very beginning, so that it runs before that of the reducer, which waits for all buckets.
         """
         self.wait_begin = 0
-        first = tensors if isinstance(tensors, self.torch.Tensor) else next(iter(tensors), None)
+        first = tensors
+        if isinstance(tensors, (list, tuple)):  # an iterator would lose what we took from it
+            first = tensors[0] if tensors else None
         if isinstance(first, self.torch.Tensor) and first.requires_grad:
             self.armed = True
             first.register_hook(self.on_begin)
@@ -1948,6 +1950,8 @@ class _Spans:
             return None
         if self.fetching and self.clock.thread in (0, thread):
             return None
+        if self.torch.utils.data.get_worker_info() is not None:
+            return None  # a loader's worker, which reads samples
         if self.written_by_dcp and self.clock.thread != thread:
             return None  # a thread of DCP's writes tensors through torch.save
         path = None if path is None else os.path.abspath(path)
@@ -2046,14 +2050,14 @@ class _Spans:
             return getattr(handler, "rankscope_noted", handler)
 
         @functools.wraps(register)
-        def registering(number: Any, handler: Any) -> Any:
-            if number == signal.SIGTERM and callable(handler):
+        def registering(signalnum: Any, handler: Any) -> Any:
+            if signalnum == signal.SIGTERM and callable(handler):
                 handler = self.noting(handler)
-            return own(register(number, handler))
+            return own(register(signalnum, handler))
 
         @functools.wraps(ask)
-        def asking(number: Any) -> Any:
-            return own(ask(number))
+        def asking(signalnum: Any) -> Any:
+            return own(ask(signalnum))
 
         handlers.signal, handlers.getsignal = registering, asking
 
@@ -2183,7 +2187,7 @@ class _CheckpointStore:
             maxlen=_REQUESTS
         )
         self.thread: threading.Thread | None = None
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal's handler may save a checkpoint amid `ask`
         self.looked_ns = -_LOOK_AGAIN_NS
 
     def ask(self, span: _Span, path: str, rank: int = -1) -> None:
@@ -2192,10 +2196,11 @@ class _CheckpointStore:
         with self.lock:
             if self.thread is None:
                 look = self.guard.guarded(self.look)
-                thread = threading.Thread(target=look, name="rankscope", daemon=True)
-                with contextlib.suppress(RuntimeError):  # the interpreter exits, or a limit
-                    thread.start()
-                    self.thread = thread
+                self.thread = threading.Thread(target=look, name="rankscope", daemon=True)
+                try:
+                    self.thread.start()
+                except RuntimeError:  # the interpreter exits, or a limit
+                    self.thread = None
 
     def look(self) -> None:
         """Handle requests until there are none left."""
@@ -2549,7 +2554,8 @@ class _LoaderWorkers:
         """Reset after a fork; a worker keeps using the table."""
         self.looked_ns = self.step_began_ns = 0
         self.first = -1  # slot of the first worker of the loader read last
-        self.taken = self.steps = 0  # batches that training has taken since, in so many steps
+        self.taken = self.steps = 0  # batches that training has taken since, in so many whole steps
+        self.of_step, self.whole = 0, False  # batches of this step, and whether that is all of them
         self.made = self.spent_ns = 0
         self.code = 0  # the upper half of the word in the extension's slots
 
@@ -2617,14 +2623,17 @@ class _LoaderWorkers:
 
     def took(self, iterator: Any, end_ns: int) -> None:
         """Record a batch that training has received; read the workers' slots when it is time."""
-        if getattr(iterator, "_rankscope_slot", -1) == self.first:
-            self.taken += 1
         if self.clock.begin_ns != self.step_began_ns:
             self.step_began_ns = self.clock.begin_ns
-            self.steps += 1
+            if self.whole:
+                self.taken += self.of_step
+                self.steps += 1
+            self.of_step, self.whole = 0, True
+        if getattr(iterator, "_rankscope_slot", -1) == self.first:
+            self.of_step += 1
         if end_ns - self.looked_ns > _WORKERS_LOOK_NS:
-            self.look(iterator)
             self.looked_ns = end_ns
+            self.look(iterator)
 
     def look(self, iterator: Any) -> None:
         """Derive the time that a step's batches take from what the workers have made meanwhile."""
@@ -2632,6 +2641,7 @@ class _LoaderWorkers:
         if first != self.first:  # of another loader; none has a slot if there are no workers
             self.first, self.made, self.spent_ns, self.code = first, 0, 0, 0
             self.taken = self.steps = 0
+            self.whole = False
         if first < 0:
             return
         count = iterator._num_workers
@@ -2639,7 +2649,7 @@ class _LoaderWorkers:
         made, spent_ns = sum(slot[0] for slot in slots), sum(slot[1] for slot in slots)
         fresh = made - self.made
         if not (fresh >= count and self.taken):
-            return  # the next reading has more to go by
+            return  # the next reading has more to go by: a step may last longer than the pause
         seconds = (spent_ns - self.spent_ns) / 1e9 / fresh / count * self.taken / self.steps
         self.code = _WORD.unpack(_HALF.pack(min(1e3 * seconds, _LARGEST_HALF)))[0] << 16
         self.made, self.spent_ns = made, spent_ns

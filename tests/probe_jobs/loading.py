@@ -17,6 +17,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 SECONDS = 0.03
 STEPS = 160
+LONG, MANY = "accumulated for long", 400
+EACH = {"accumulated": 2, LONG: 80}
+"""Batches of a step, one otherwise; 80 of them take longer than the probe's pause between looks."""
+
 DIRECTORY = Path(sys.argv[2])
 
 
@@ -33,7 +37,7 @@ class Samples(Dataset[torch.Tensor]):
     """Batches by number."""
 
     def __len__(self) -> int:
-        return STEPS
+        return MANY
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return made()
@@ -60,11 +64,11 @@ def loader(what: str) -> DataLoader[torch.Tensor]:
 
 
 def train(what: str) -> None:
-    """Take two batches a step of the job "accumulated", one of all others."""
-    each = 2 if what == "accumulated" else 1
+    """Take batches, and step after each, or after several of them."""
+    each = EACH.get(what, 1)
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    batches = itertools.islice(loader(what), STEPS)
+    batches = itertools.islice(loader(what), MANY if what == LONG else STEPS)
     for count, batch in enumerate(batches, start=1):
         model(batch).square().mean().backward()
         if count % each == 0:

@@ -75,8 +75,9 @@ class Job:
         with self.told("checkpoint_save", name=name):
             torch.save({"model": self.model.state_dict(), "extra": extra}, self.path(name))
 
-    def train(self, rows: Dataset[Any] | None = None) -> None:
-        for step, (batch,) in enumerate(DataLoader(rows or self.rows, batch_size=8)):
+    def train(self, rows: Dataset[Any] | None = None, workers: int = 0) -> None:
+        loader = DataLoader(rows or self.rows, batch_size=8, num_workers=workers)
+        for step, (batch,) in enumerate(loader):
             self.optimizer.zero_grad()
             self.model(batch).square().mean().backward()
             self.optimizer.step()
@@ -162,6 +163,23 @@ def samples(job: Job) -> None:
     """Load samples by torch.load, which are no checkpoints."""
     torch.save(torch.randn(64), job.directory / "sample.pt")
     job.train(Files(job.directory))
+
+
+class FilesOfWorkers(Files):
+    """The same, read by workers, which write down how many spans they have marked."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor]:
+        from rankscope_probe import _probe
+
+        sample = super().__getitem__(index)
+        (self.path.parent / f"worker-{os.getpid()}").write_text(str(len(_probe.spans.early)))
+        return sample
+
+
+def samples_of_workers(job: Job) -> None:
+    """Load samples by torch.load in workers."""
+    torch.save(torch.randn(64), job.directory / "sample.pt")
+    job.train(FilesOfWorkers(job.directory), workers=2)
 
 
 def distributed(job: Job) -> None:
@@ -251,7 +269,8 @@ def compiled(job: Job) -> None:
 JOBS = {
     job.__name__: job
     for job in (
-        *(plain, by_hand, evaluate, samples, distributed, killed, terminated, waiting, compiled),
+        *(plain, by_hand, evaluate, samples, samples_of_workers),
+        *(distributed, killed, terminated, waiting, compiled),
     )
 }
 

@@ -14,29 +14,38 @@ from rankscope_agent.contract.model import Sample
 Rank = tuple[str, ...]
 """Job and number of a rank, the labels of its series."""
 
+Pod = tuple[str, str, str]
+"""UID, namespace and name; no UID if it only holds a GPU."""
 
-def job_samples(readings: Readings) -> Iterator[Sample]:
-    """Yield the series of jobs and of their pods."""
-    for (uid, namespace, name), job_id in dict(_jobs_of_pods(readings)).items():
+
+def job_samples(readings: Readings, of_pods: Mapping[Pod, str]) -> Iterator[Sample]:
+    """Yield the series of jobs and of their pods.
+
+    Args:
+        readings: the samples of the collectors.
+        of_pods: the jobs of pods, from `jobs_of_pods`.
+    """
+    for (uid, namespace, name), job_id in of_pods.items():
         yield metrics.POD_JOB_INFO.sample(
             1, job_id=job_id, pod_uid=uid, pod_namespace=namespace, pod_name=name
         )
     yield from _ranks(readings)
     yield from _gpus(readings)
     yield from _environments(readings)
-    yield from _nccl_versions(readings, jobs_by_name(readings))
+    yield from _nccl_versions(readings, by_name(of_pods))
 
 
-def jobs_by_name(readings: Readings) -> dict[tuple[str, ...], str]:
+def by_name(of_pods: Mapping[Pod, str]) -> dict[tuple[str, ...], str]:
     """Return the jobs of pods by namespace and name."""
-    return {(namespace, name): job for (_, namespace, name), job in _jobs_of_pods(readings)}
+    return {(namespace, name): job for (_, namespace, name), job in of_pods.items()}
 
 
-def _jobs_of_pods(readings: Readings) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Yield uid, namespace and name of pods with their jobs; ranks come last and take precedence.
+def jobs_of_pods(readings: Readings) -> dict[Pod, str]:
+    """Return the jobs of pods; those of ranks come last and take precedence."""
+    return dict(_pods_with_jobs(readings))
 
-    Whoever only holds a GPU has no uid here.
-    """
+
+def _pods_with_jobs(readings: Readings) -> Iterator[tuple[Pod, str]]:
     ranks = [labels for labels, _ in readings.described(training.RANK_INFO) if labels["pod_name"]]
     known = {(labels["pod_namespace"], labels["pod_name"]) for labels in ranks}
     for labels, _ in readings.described(pods.GPU_ALLOCATION_INFO):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rankscope_agent.collecting.summary.gpus import GpuSummary
-from rankscope_agent.collecting.summary.jobs import job_samples, jobs_by_name
+from rankscope_agent.collecting.summary.jobs import by_name, job_samples, jobs_of_pods
 from rankscope_agent.collecting.summary.links import LinkSummary
 from rankscope_agent.collecting.summary.nccl_conditions import NcclConditions
 from rankscope_agent.collecting.summary.oom_kills import OomKills
@@ -31,8 +31,9 @@ class NodeSummary:
             now: monotonic seconds.
         """
         readings = Readings(scrapes)
-        yield from job_samples(readings)
-        yield from self._conditions.samples(readings, jobs_by_name(readings))
+        of_pods = jobs_of_pods(readings)
+        yield from job_samples(readings, of_pods)
+        yield from self._conditions.samples(readings, by_name(of_pods))
         yield from self._gpus.samples(readings, now)
         yield from self._links.samples(readings, now)
         yield from self._kills.samples(readings, now)

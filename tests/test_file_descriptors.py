@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from rankscope_agent.contract.address import ListenAddress
-from rankscope_agent.settings import file_descriptors
 from rankscope_agent.settings.file_descriptors import SHARES, share
 from rankscope_agent.sources.host.collector import HostCollector
 from rankscope_agent.sources.kernel_files import names_in, read_number, read_text
@@ -37,7 +36,7 @@ SPARE = 16  # standard streams, listening sockets, and what is open for a moment
 
 @pytest.mark.parametrize("limit", [1024, 4096, 16_384, 1 << 20, resource.RLIM_INFINITY])
 def test_all_that_may_be_kept_open_at_once_is_less_than_there_is(monkeypatch, limit):
-    monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
     kept = {
         "training": 2 * ring_limit(),
         "rdma": share("rdma"),
@@ -53,19 +52,19 @@ def test_all_that_may_be_kept_open_at_once_is_less_than_there_is(monkeypatch, li
 
 
 def test_with_what_is_wanted_no_source_has_to_do_with_less(monkeypatch):
-    monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (16_384, 16_384))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (16_384, 16_384))
     assert (ring_limit(), stream_limit(), file_limit()) == (1024, 256, 256)
     assert interface_limit() == 32
 
 
 def test_ninety_descriptors_hold_the_nine_files_of_ten_interfaces(monkeypatch):
-    monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (900, 900))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (900, 900))
     assert share("netdev") == 90
     assert interface_limit() == 10
 
 
 def test_sources_have_their_shares_of_a_thousand_descriptors(monkeypatch):
-    monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (1000, 1000))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1000, 1000))
     assert {source: share(source) for source in SHARES} == {
         "rdma": 250,
         "training": 200,

@@ -17,6 +17,7 @@ from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import Registry, all_collectors, create_registry
 from rankscope_agent.collecting.visibility import unseen_parts
 from rankscope_agent.contract.address import ListenAddress
+from rankscope_agent.contract.descriptor_limit import allow_descriptors
 from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
 from rankscope_agent.serving import logging_setup
 from rankscope_agent.serving.api import Api
@@ -24,7 +25,7 @@ from rankscope_agent.serving.exposition import TEXT, render
 from rankscope_agent.serving.hang_recording import HangRecording
 from rankscope_agent.settings.command_line import PROGRAM, UsageError, parse_config
 from rankscope_agent.settings.config import Config
-from rankscope_agent.settings.file_descriptors import allow_descriptors
+from rankscope_agent.settings.file_descriptors import WANTED
 from rankscope_agent.sources.collector import Collector
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
@@ -82,7 +83,7 @@ def main(
     pods.look_for_owners(config.procfs)
     logging_setup.set_up(config.log_level)
     limit_arenas()  # each collector has a thread
-    allow_descriptors()
+    allow_descriptors(WANTED)
     if config.copy_probe is not None:
         return _copy_probe(config.copy_probe)
     with _simulated(config) as node:

@@ -1,11 +1,12 @@
-"""The limit of open file descriptors, and the share that each source may keep open."""
+"""How many file descriptors the agent wants, and the share that each source may keep open."""
 
 from __future__ import annotations
 
 import errno
-import resource
 from collections.abc import Mapping
 from types import MappingProxyType
+
+from rankscope_agent.contract.descriptor_limit import allow_descriptors
 
 WANTED = 16_384
 """Enough for every source's own limit: 1,024 rings with their extensions, 256 logs of six files,
@@ -21,20 +22,9 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that say nothing about the file being opened."""
 
 
-def allow_descriptors(wanted: int = WANTED) -> int:
-    """Raise this process's soft limit of descriptors as far as allowed; return the result."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
-    reachable = wanted if hard == unlimited else min(wanted, hard)
-    if soft != unlimited and soft < reachable:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
-        return reachable
-    return wanted if soft == unlimited else soft
-
-
 def share(source: str) -> int:
     """Return the number of descriptors that a source may keep open."""
-    return int(allow_descriptors() * SHARES[source])
+    return int(allow_descriptors(WANTED) * SHARES[source])
 
 
 def raise_if_exhausted(error: OSError) -> None:

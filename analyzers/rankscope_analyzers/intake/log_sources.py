@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import resource
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rankscope_agent.contract.descriptor_limit import allow_descriptors
 from rankscope_analyzers.intake.log_files import LogError, chunks
 
 MAX_FILES = 4096
@@ -44,21 +44,11 @@ def together(files: Mapping[str, str]) -> Mapping[str, Iterator[bytes]]:
     Args:
         files: of each log, by its name.
     """
-    most = _allowed(len(files) + SPARE_DESCRIPTORS) - SPARE_DESCRIPTORS
+    most = allow_descriptors(len(files) + SPARE_DESCRIPTORS) - SPARE_DESCRIPTORS
     return {
         name: chunks(file, stays_open=number < most)
         for number, (name, file) in enumerate(files.items())
     }
-
-
-def _allowed(wanted: int) -> int:
-    """Return how many descriptors this process may have, after asking for more if necessary."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted
-    reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
-    return reachable
 
 
 def _below(directory: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ def test_the_slow_rank_is_named_however_the_job_is_written(job: Job, name: str) 
     newest = rows[rows["rank"] < way.ranks].groupby("rank").tail(len(ALL_STEPS))
     assert newest.groupby("rank")["step"].apply(list).tolist() == [ALL_STEPS] * way.ranks
     verdict = verdict_on(rows, way.ranks)
-    assert named(verdict) == (way.cause, (SLOW_RANK,))
+    assert named(verdict) == (way.cause, (SLOW_RANK,)), verdict
     assert verdict.cause is not None
     # A rank that was slow before a restart of its job, and is so after it, was slow since then.
     since = verdict.cause.since_unix_seconds

@@ -1,4 +1,4 @@
-"""Attacks by files of pods, each a separate process on one core: `attackers.py KIND FOLDER`.
+"""Attacks by files of pods, each a process on one core: `attackers.py KIND FOLDER [COUNT]`.
 
 FOLDER is the node's: volumes of pods are in `kubelet/pods`, logs in `logs`. It prints `ready` once
 its files are made, continues until its standard input ends, and then prints how often it acted. The
@@ -72,11 +72,16 @@ def rings(folder: Path) -> Iterator[None]:
             os.pwrite(writer.descriptor, whole, PAGE)
 
 
-def names(folder: Path) -> Iterator[None]:
-    """Fill volumes with empty files, and change one in each repeatedly."""
+def names(folder: Path, others: int = NAMES) -> Iterator[None]:
+    """Fill volumes with empty files, and change one in each repeatedly.
+
+    Args:
+        folder: the node's.
+        others: files in each volume but the first, which has as many as an agent reads.
+    """
     places = [volume(folder, pod) for pod in range(PODS)]
-    for place in places:
-        for number in range(NAMES):
+    for place, count in zip(places, [NAMES] + [others] * (PODS - 1), strict=True):
+        for number in range(count):
             os.close(os.open(place / f"empty-{number}.ring", os.O_CREAT | os.O_WRONLY))
     for number in itertools.count():
         for place in places:
@@ -118,7 +123,7 @@ def inspector(folder: Path) -> Iterator[None]:
             log.write("".join(line(rank=number % 4096) for _ in range(64)))
 
 
-KINDS: Mapping[str, Callable[[Path], Iterator[None]]] = {
+KINDS: Mapping[str, Callable[..., Iterator[None]]] = {
     "rings": rings,
     "names": names,
     "logs": logs,
@@ -128,12 +133,12 @@ KINDS: Mapping[str, Callable[[Path], Iterator[None]]] = {
 
 def main() -> None:
     """Attack until the standard input ends."""
-    kind, folder = sys.argv[1:]
+    kind, folder, *counts = sys.argv[1:]
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     times = 0
-    with contextlib.closing(KINDS[kind](Path(folder))) as attack:
+    with contextlib.closing(KINDS[kind](Path(folder), *map(int, counts))) as attack:
         next(attack)
         sys.stdout.write(READY)
         sys.stdout.flush()

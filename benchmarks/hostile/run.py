@@ -55,6 +55,9 @@ START_SECONDS = 180.0
 YIELDING = 0
 """By how much attackers lower their priority, as `nice` counts."""
 
+COUNTS: Mapping[str, Sequence[str]] = {}
+"""What attackers by files are told beside their folder, by kind."""
+
 MOST_MIB = 256
 """MiB that the DaemonSet gives an agent; more would mean a restart."""
 
@@ -143,7 +146,9 @@ def _attacked(
 def _attackers(nodes: Sequence[Node]) -> dict[str, subprocess.Popen[str]]:
     """Start all attackers: by files on all nodes, and over the network on the first one."""
     by_files = {
-        f"{kind} on {one.folder.name}": _started([attackers.__file__, kind, str(one.folder)])
+        f"{kind} on {one.folder.name}": _started(
+            [attackers.__file__, kind, str(one.folder), *COUNTS.get(kind, ())]
+        )
         for one in nodes
         for kind in attackers.KINDS
     }

@@ -293,6 +293,13 @@ def test_a_lost_gpu_is_named_by_the_line_before():
     assert (one.event.kind, one.event.pci) == ("gpu_fallen_off_bus", "0000:3b:00")
 
 
+def test_a_gpu_that_needs_no_recovery_any_more_is_no_error():
+    (one,) = log_of(recovery(0)).seen
+    assert (one.event.action, one.event.severity) == ("none", "info")
+    (one,) = log_of(recovery(1)).seen
+    assert (one.event.action, one.event.severity) == ("reset_gpu", "error")
+
+
 def test_of_several_recovery_actions_the_last_one_holds():
     (one,) = log_of(recovery(1), recovery(2), recovery(1)).seen
     assert (one.event.action, one.count) == ("reset_gpu", 3)

@@ -78,10 +78,15 @@ def _xid(match: re.Match[str]) -> KernelEvent:
 
 
 def _recovery(event: KernelEvent, rest: str) -> KernelEvent:
-    """Read Xid 154: the number gives the action, its name differs between drivers."""
+    """Read Xid 154: the number gives the action, its name differs between drivers.
+
+    The number 0 reports that the GPU works again, as after a reset.
+    """
     match = _RECOVERY.search(rest)
     action = RECOVERY_ACTIONS.get(int(match[2], 16)) if match else None
-    return replace(event, action=action) if action else event
+    if action is None:
+        return event
+    return replace(event, action=action, severity="info" if action == "none" else event.severity)
 
 
 def _containment(event: KernelEvent, rest: str) -> KernelEvent:

@@ -398,3 +398,56 @@ def test_a_garbled_record_of_shutdowns_raises_nothing(tmp_path, data):
     wtmp = tmp_path / "wtmp"
     wtmp.write_bytes(data)
     assert ended(tmp_path, wtmp, 1000.0) in {"unknown", "unexpected"}
+
+
+CRASH = "python[77]: segfault at 0 ip 00007f sp 00007f error 4 in libc.so[7f+1]"
+DRIFTS = [-100.0, 0.0, 100.0]
+
+
+@pytest.mark.parametrize("ahead", DRIFTS)
+def test_a_record_that_is_read_as_it_is_written_has_the_time_of_the_reading(node, ahead):
+    """The clock of records runs apart from the node's, minutes within a month or two."""
+    now = {"uptime": UPTIME}
+    sought: list[int | None] = []
+    moving = dataclasses.replace(
+        node,
+        clock=lambda: NOW + now["uptime"],
+        uptime=lambda: now["uptime"],
+        pod_of=lambda pid: sought.append(pid) or POD_A,
+    )
+    records = [Record(0, 0.0, b"quiet")]
+    log = Log()
+    log.read = lambda cursor: Batch(records, {}, 0, complete=True)
+    collector = opened(moving, log)
+    page(collector)
+    for later, text in ((60.0, "quiet"), (90.0, xid(79)), (91.0, CRASH)):
+        now["uptime"] = UPTIME + later
+        records[:] = [Record(1, UPTIME + later + ahead - 0.5, text.encode())]
+        found = page(collector)
+    (last,) = (value for key, value in found.items() if "xid_last" in key[0])
+    assert last == pytest.approx(NOW + UPTIME + 90.0 - 0.5, abs=31.0)
+    assert sought == [77], "its process was still there"
+
+
+def test_a_backlog_is_as_old_as_it_says_and_never_from_the_future(node):
+    log = Log()
+    records = [Record(0, 100.0, xid(45).encode()), Record(1, UPTIME + 50.0, xid(79).encode())]
+    log.read = lambda cursor: Batch(records, {}, 0, complete=True)
+    found = page(opened(dataclasses.replace(node, clock=lambda: NOW), log))
+    stamps = {key[4]: value for key, value in found.items() if "xid_last" in key[0]}
+    assert stamps == {"45": NOW - UPTIME + 100.0, "79": NOW}
+
+
+def test_a_reading_that_left_records_says_nothing_about_the_age_of_the_next(node):
+    now = {"uptime": UPTIME}
+    moving = dataclasses.replace(
+        node, clock=lambda: NOW + now["uptime"], uptime=lambda: now["uptime"]
+    )
+    log, records = Log(), [Record(0, 0.0, b"quiet")]
+    log.read = lambda cursor: Batch(records, {}, 0, complete=False)
+    collector = opened(moving, log)
+    page(collector)
+    now["uptime"] += 5.0
+    records[:] = [Record(1, 1_000.0, xid(79).encode())]
+    (last,) = (value for key, value in page(collector).items() if "xid_last" in key[0])
+    assert last == NOW + 1_000.0

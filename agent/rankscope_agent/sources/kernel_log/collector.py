@@ -26,6 +26,7 @@ from rankscope_agent.sources.kernel_log import reboots
 from rankscope_agent.sources.kernel_log.gpus import GpuName, gpu_names, remembered
 from rankscope_agent.sources.kernel_log.log_sources import Source, openers
 from rankscope_agent.sources.kernel_log.processes import FRESH_SECONDS, pod_of_process
+from rankscope_agent.sources.kernel_log.record_clock import RecordClock
 from rankscope_agent.sources.kernel_log.series import samples
 from rankscope_agent.sources.kernel_log.tally import POD_EVENTS, Tally, from_json
 from rankscope_agent.sources.pid_namespace import shows_node_processes
@@ -111,6 +112,7 @@ class KernelLogCollector:
         self._boot = node.boot()
         self._source: Source | None = None
         self._cursors: dict[str, dict[str, int]] = {}
+        self._clock = RecordClock()
         self._seconds = -1.0  # of the last record read in this boot, from any source
         self._tally = Tally()
         self._gpus: Mapping[str, GpuName] = {}
@@ -152,20 +154,25 @@ class KernelLogCollector:
     def _look(self, source: Source, now: float) -> None:
         # A source that was not read before offers again what another one has already provided.
         known = -1.0 if source.name in self._cursors else self._seconds
+        started = self._node.uptime()
         try:
             batch = source.read(self._cursors.get(source.name, {}))
         except OSError:
             source.close()
             self._source = None
+            self._clock = RecordClock()
             raise
         uptime = self._node.uptime()
+        self._clock.begin(uptime)
         for record in batch.records:
             event = read(record.text) if record.text and record.seconds > known else None
             self._seconds = max(self._seconds, record.seconds)
+            written = self._clock.uptime(record.seconds)
             if event is not None:
-                fresh = uptime - record.seconds < FRESH_SECONDS and event.kind in POD_EVENTS
+                fresh = uptime - written < FRESH_SECONDS and event.kind in POD_EVENTS
                 pod = self._node.pod_of(event.pid) if fresh else ""
-                self._tally.add(event, now - uptime + record.seconds, pod)
+                self._tally.add(event, now - uptime + written, pod)
+        self._clock.end(started, complete=batch.complete)
         self._tally.lost += batch.lost
         self._cursors[source.name] = batch.cursor
 

@@ -66,7 +66,7 @@ class KmsgSource:
                 if len(found) >= MAX_RECORDS:
                     break
             data = self._read()
-        return Batch(found, {"sequence": last}, lost)
+        return Batch(found, {"sequence": last}, lost, complete=not data)
 
     def close(self) -> None:
         """Close the device."""

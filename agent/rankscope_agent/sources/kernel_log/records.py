@@ -71,8 +71,11 @@ class Batch:
         records: new ones, in order.
         cursor: where to continue, in the form that the source expects.
         lost: records known to have been overwritten before they could be read.
+        complete: True if none was left for the next reading, which therefore returns only records
+            that are written after this one.
     """
 
     records: Sequence[Record]
     cursor: dict[str, int]
     lost: int
+    complete: bool = False

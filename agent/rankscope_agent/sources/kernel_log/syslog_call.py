@@ -79,7 +79,7 @@ class SyslogCallSource:
             taken = same
             found.append(record)
         lost = _lost(oldest, cursor.get("microseconds"))
-        return Batch(found, {"microseconds": last, "taken": taken}, lost)
+        return Batch(found, {"microseconds": last, "taken": taken}, lost, complete=True)
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""

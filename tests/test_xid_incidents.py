@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rankscope_agent.contract.kernel.vocabulary import ACTIONS, SEVERITIES
 from rankscope_agent.contract.kernel.xid import XIDS, describe
 from rankscope_analyzers.findings.advice import ADVICE
+from rankscope_analyzers.gpus import xid_incidents
 from rankscope_analyzers.gpus.errors import GpuError
 from rankscope_analyzers.gpus.failure_rates import rates
 from rankscope_analyzers.gpus.xid_incidents import analyze
@@ -225,6 +226,23 @@ def test_no_error_is_lost_or_counted_twice(errors):
     assert bool(found) >= bool(grave)
     if all(e.severity == "fatal" for e in errors):
         assert told == len(errors)
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "seconds"), [("_follows", 119, 0.1), ("_is_of_program", 31, 9000.0)]
+)
+def test_an_error_is_compared_with_those_of_its_job_and_node_only(monkeypatch, what, code, seconds):
+    """A fleet without power has an incident on every node."""
+    compared = []
+    judge = getattr(xid_incidents, what)
+    monkeypatch.setattr(xid_incidents, what, lambda *two: compared.append(two) or judge(*two))
+    nodes = [
+        error(code, gpu, f"gpu-{n}", n * seconds, f"ml/{'abcdefghij'[n % 10] * (n + 1)}")
+        for n in range(100)
+        for gpu in range(4)
+    ]
+    assert len(analyze(nodes)) == 100
+    assert len(compared) <= 10 * len(nodes)
 
 
 def test_rates_stand_beside_published_ones():

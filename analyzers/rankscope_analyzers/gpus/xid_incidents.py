@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.kernel.incidents import CHAIN_SECONDS
@@ -20,6 +20,7 @@ from rankscope_analyzers.findings.advice import CODE_ACTIONS
 from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Where
 from rankscope_analyzers.gpus.errors import GpuError
+from rankscope_analyzers.gpus.near_cases import NearCases, Place, of_jobs, of_node
 from rankscope_analyzers.gpus.xid_cases import Case, GpuLocation, cases, location_of, name_of
 from rankscope_analyzers.text.name_lists import listed
 
@@ -109,22 +110,28 @@ def _again(found: Sequence[Case]) -> list[Case]:
     for case in found:
         key = (case.location, case.cause, case.own[0].kind, case.code, case.own[0].job_id)
         before = kept.get(key)
-        kept[key] = case if before is None else _joined(before, case, again=True)
+        kept[key] = case if before is None else _repeated(before, case)
     return list(kept.values())
 
 
-def _joined(case: Case, other: Case, *, again: bool = False) -> Case:
-    """Return a case with another one's errors, as its own or as effects."""
-    if again:
-        return replace(
-            case,
-            action=stronger(case.action, other.action),
-            severity=max(case.severity, other.severity, key=SEVERITIES.index),
-            own=case.own + other.own,
-            effects=case.effects + other.effects,
-            times_seen=case.times_seen + other.times_seen,
-        )
-    return replace(case, effects=case.effects + other.errors)
+def _joined(case: Case, others: Sequence[Case]) -> Case:
+    """Return a case with the errors of others as effects."""
+    if not others:
+        return case
+    added = tuple(error for other in others for error in other.errors)
+    return replace(case, effects=case.effects + added)
+
+
+def _repeated(case: Case, other: Case) -> Case:
+    """Return a case with another one's errors as its own."""
+    return replace(
+        case,
+        action=stronger(case.action, other.action),
+        severity=max(case.severity, other.severity, key=SEVERITIES.index),
+        own=case.own + other.own,
+        effects=case.effects + other.effects,
+        times_seen=case.times_seen + other.times_seen,
+    )
 
 
 def _suspects(found: Sequence[Case]) -> list[Case]:
@@ -138,14 +145,15 @@ def _suspects(found: Sequence[Case]) -> list[Case]:
     for case in faults:
         if any(len(locations[job_id]) == 1 for job_id in _jobs_of(case)):
             by_location[case.location].append(case)
-    kept = list(found)
+    suspects: list[Case] = []
+    suspected: set[int] = set()
     for at in by_location.values():
         jobs = sorted({job for case in at for job in _jobs_of(case) if len(locations[job]) == 1})
         if len({_program(job) for job in jobs}) < UNRELATED_JOBS:
             continue
         whole = at[0]
         for case in at[1:]:
-            whole = _joined(whole, case, again=True)
+            whole = _repeated(whole, case)
         sentence = (
             f"{whole.sentence}; {len(jobs)} jobs that have nothing in common ({listed(jobs)})"
             " faulted on this GPU and on no other: it is the GPU, not the programs"
@@ -158,9 +166,9 @@ def _suspects(found: Sequence[Case]) -> list[Case]:
             sentence=sentence,
             times_seen=1,
         )
-        suspected = {id(case) for case in at}
-        kept = [case for case in kept if id(case) not in suspected] + [suspect]
-    return kept
+        suspects.append(suspect)
+        suspected |= {id(case) for case in at}
+    return [*(case for case in found if id(case) not in suspected), *suspects]
 
 
 def _jobs_of(case: Case) -> frozenset[str]:
@@ -178,22 +186,36 @@ def _program(job_id: str) -> str:
 
 def _with_effects(found: Sequence[Case]) -> list[Case]:
     """Merge a fault's effects on other GPUs of the job into its incident, gravest fault first."""
-    left = sorted(found, key=lambda case: (-SEVERITIES.index(case.severity), case.first))
-    done: list[Case] = []
-    while left:
-        case = left.pop(0)
+    ordered = sorted(found, key=lambda case: (-SEVERITIES.index(case.severity), case.first))
+    near = NearCases(ordered, map(_places_of_effect, ordered))
+
+    def effects(case: Case) -> Iterator[int]:
         if case.is_grave:
-            taken = [other for other in left if _follows(other, case)]
-            for other in taken:
-                case = _joined(case, other)
-            left = _without(left, taken)
-        done.append(case)
-    return done
+            times = [error.unix_seconds for error in case.own]
+            begin, end = min(times) - CLOCK_SECONDS, max(times) + EFFECT_SECONDS
+            for number in near.between([of_node(case), *of_jobs(case)], begin, end):
+                if _follows(ordered[number], case):
+                    yield number
+
+    return list(_merged(ordered, near, effects))
 
 
-def _without(found: Sequence[Case], taken: Sequence[Case]) -> list[Case]:
-    ids = {id(case) for case in taken}
-    return [case for case in found if id(case) not in ids]
+def _places_of_effect(case: Case) -> list[Place]:
+    """Return where a case may be an effect: on other nodes of a job only some kinds are."""
+    across = case.is_effect or case.cause == "nvlink_fabric"
+    return [of_node(case), *(of_jobs(case) if across else ())]
+
+
+def _merged(
+    ordered: Sequence[Case], near: NearCases, others: Callable[[Case], Iterable[int]]
+) -> Iterator[Case]:
+    """Yield cases in order, each one with the later ones that belong to it."""
+    for number, case in enumerate(ordered):
+        if near.has(number):
+            near.take([number])
+            taken = list(others(case))
+            near.take(taken)
+            yield _joined(case, [ordered[other] for other in taken])
 
 
 def _follows(other: Case, case: Case) -> bool:
@@ -219,17 +241,23 @@ def _soon_after(effect: float, cause: float) -> bool:
 
 def _one_program(found: Sequence[Case]) -> list[Case]:
     """Combine the traces of a program's fault on the GPUs of its job, the fault itself first."""
-    left = sorted(found, key=lambda case: (case.is_effect, case.first))
-    done: list[Case] = []
-    while left:
-        case = left.pop(0)
+    ordered = sorted(found, key=lambda case: (case.is_effect, case.first))
+    near = NearCases(ordered, map(_places_of_program, ordered))
+
+    def traces(case: Case) -> Iterator[int]:
         if case.cause == "app":
-            taken = [other for other in left if _is_of_program(other, case)]
-            for other in taken:
-                case = _joined(case, other)
-            left = _without(left, taken)
-        done.append(case)
-    return done
+            begin, end = case.first - EFFECT_SECONDS, case.first + EFFECT_SECONDS
+            for number in near.between(_places_of_program(case), begin, end):
+                if _is_of_program(ordered[number], case):
+                    yield number
+
+    return list(_merged(ordered, near, traces))
+
+
+def _places_of_program(case: Case) -> list[Place]:
+    if case.cause != "app":
+        return []
+    return of_jobs(case) or [of_node(case)]
 
 
 def _is_of_program(other: Case, case: Case) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 
 from link_frames import NOISE, PERIOD, RATE, SAMPLES, START, STORAGE, Cluster
 from rankscope_agent.contract.catalogue import CATALOGUE
+from rankscope_analyzers.links import frame
 from rankscope_analyzers.links.counters import analyze
 from rankscope_analyzers.links.frame import LinkFrameError, column_of, read_ports
 from rankscope_analyzers.links.quantities import FLAPS, QUANTITIES
@@ -396,3 +398,24 @@ def test_series_of_the_agent_become_the_columns_that_are_read():
 
 def test_the_frames_of_these_tests_are_long_enough_to_judge():
     assert (SAMPLES - 1) * PERIOD == 600
+
+
+def test_however_many_ports_stand_out_a_counter_is_gone_through_once(monkeypatch):
+    """A leaf switch that restarts takes the links of an eighth of a job at once."""
+    cluster = Cluster(16)
+    for node in ("node3", "node7"):
+        cluster.add(cluster.rows(node), "link_flaps", 0.05, since=60)
+        cluster.add(cluster.rows(node), "out_of_sequence", 5.0)
+        cluster.set(cluster.rows(node, "mlx5_5"), "state", 1.0, since=300)
+    looked_up = Counter()
+
+    class Ceilings(dict):
+        def get(self, column, default):
+            looked_up[column] += 1
+            return super().get(column, default)
+
+    monkeypatch.setattr(frame, "CEILINGS", Ceilings(frame.CEILINGS))
+    found = analyze(cluster.frame)
+    assert {one.kind for one in found} == {"flapping", "retransmission", "link_down"}
+    assert len(found) > 20
+    assert set(looked_up.values()) == {1}

@@ -60,7 +60,7 @@ def _outliers(
 ) -> Iterator[Finding]:
     """Yield the ports that stand out in a kind of fault, by the quantity that shows it most."""
     best: dict[int, tuple[float, Quantity, Floats, Floats]] = {}
-    seconds = ports.durations()
+    seconds = ports.durations
     for quantity in (quantity for quantity in QUANTITIES if quantity.kind == kind):
         if not any(map(ports.has, quantity.columns)):
             continue
@@ -90,7 +90,7 @@ def _exposure(ports: Ports) -> Floats:
     A port that carries next to nothing is judged by time: per byte, its first event would already
     make it an outlier.
     """
-    seconds = ports.durations()
+    seconds = ports.durations
     carried = _sum(ports, ("transmit_bytes", "receive_bytes"))
     typical = np.nanmedian(carried) if np.isfinite(carried).any() else 0.0
     if not typical > 0:
@@ -130,7 +130,7 @@ def _describe(
         )
     ]
     evidence += _parts(ports, rows, columns, quantity)
-    seconds = float(np.median(ports.durations()[list(rows)]))
+    seconds = float(np.median(ports.durations[list(rows)]))
     than = f"{observed / usual:.1f}x the" if usual >= 1 else "far more"
     phrase = (
         f"has {than} {quantity.name} {'of' if usual >= 1 else 'than'} its peers"
@@ -147,7 +147,6 @@ def _parts(
     """Yield the counters that a sum consists of, largest first."""
     if len(columns) < 2:
         return
-    rest = np.setdiff1d(np.arange(ports.count), rows)
     grown = {column: ports.increase(column) for column in columns}
     amounts = {
         column: float(np.nanmedian(values[list(rows)]))
@@ -155,8 +154,9 @@ def _parts(
         if np.isfinite(values[list(rows)]).any()
     }
     for column in sorted(amounts, key=lambda name: -amounts[name]):
-        others = grown[column][rest]
-        usual = float(np.nanmedian(others)) if np.isfinite(others).any() else float("nan")
+        others = np.delete(grown[column], rows)
+        others = others[np.isfinite(others)]
+        usual = float(np.median(others)) if len(others) else float("nan")
         if amounts[column] > 0:
             meaning = "one of these counters, compared with its median elsewhere"
             yield Evidence(column, amounts[column], usual, quantity.unit, meaning)
@@ -169,11 +169,9 @@ def _since(ports: Ports, row: int, columns: Sequence[str], expected: float) -> f
     """
     grown: dict[tuple[float, float], float] = defaultdict(float)
     for column in columns:
-        numbers, starts, ends, amounts = ports.steps(column)
-        mine = numbers == row
-        for start, end, amount in zip(starts[mine], ends[mine], amounts[mine], strict=True):
+        for start, end, amount in zip(*ports.steps_of(row, column), strict=True):
             grown[float(start), float(end)] += float(amount)
-    seconds = float(ports.durations()[row])
+    seconds = float(ports.durations[row])
     # Half-way between its peers' rate and its own: above chance before the fault, below the fault.
     fast = (expected + sum(grown.values())) / 2 / seconds
     first = min(start for start, _ in grown)

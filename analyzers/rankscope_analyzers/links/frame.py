@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -87,7 +88,11 @@ def column_of(name: str, labels: Mapping[str, str]) -> str | None:
     return form.format(labels[label]) if label in labels else None
 
 
-@dataclass(frozen=True, slots=True)
+Steps = tuple[Integers, Floats, Floats, Floats]
+"""The increase of a counter between samples, in the order of ports: port, start, end, increase."""
+
+
+@dataclass(frozen=True)  # without slots: what each finding asks again is computed once
 class Ports:
     """The ports of a frame.
 
@@ -142,18 +147,41 @@ class Ports:
         values = self.samples[column].groupby(self.numbers).max()
         return values.reindex(range(self.count)).to_numpy(np.float64)
 
-    def steps(self, column: str) -> tuple[Integers, Floats, Floats, Floats]:
-        """Return the increase of a counter between samples: port, start and end, increase.
+    def samples_of(self, row: int) -> Integers:
+        """Return the samples of a port, in order of time."""
+        begin, end = np.searchsorted(self.numbers[self._by_port], (row, row + 1))
+        return self._by_port[begin:end]
+
+    @cached_property
+    def _by_port(self) -> Integers:
+        return np.argsort(self.numbers, kind="stable")
+
+    def steps(self, column: str) -> Steps:
+        """Return the increase of a counter between samples.
 
         A counter that falls was reset, and its increase is its new value. One at its ceiling is
         unknown.
         """
+        if column not in self._steps:
+            self._steps[column] = self._compute_steps(column)
+        return self._steps[column]
+
+    def steps_of(self, row: int, column: str) -> tuple[Floats, Floats, Floats]:
+        """Return start, end and increase between the samples of one port."""
+        ports, starts, ends, grown = self.steps(column)
+        begin, end = np.searchsorted(ports, (row, row + 1))
+        return starts[begin:end], ends[begin:end], grown[begin:end]
+
+    @cached_property
+    def _steps(self) -> dict[str, Steps]:
+        return {}
+
+    def _compute_steps(self, column: str) -> Steps:
         if not self.has(column):
             return np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0)
         values = self.samples[column].to_numpy(np.float64)
         known = np.isfinite(values) & (values >= 0) & (values != CEILINGS.get(column, -1))
-        order = np.flatnonzero(known)
-        order = order[np.argsort(self.numbers[order], kind="stable")]
+        order = self._by_port[known[self._by_port]]
         ports, values, times = self.numbers[order], values[order], self.times[order]
         same = ports[1:] == ports[:-1]
         grown = np.diff(values)
@@ -162,12 +190,16 @@ class Ports:
 
     def increase(self, column: str) -> Floats:
         """Return the increase of a counter in each port (P,), NaN where it has no two values."""
-        ports, _, _, grown = self.steps(column)
-        total = np.zeros(self.count)
-        np.add.at(total, ports, grown)
-        seen = np.bincount(ports, minlength=self.count) > 0
-        return np.where(seen, total, np.nan)
+        if column not in self._increases:
+            ports, _, _, grown = self.steps(column)
+            self._increases[column] = grouped.sums(ports, grown, self.count)
+        return self._increases[column]
 
+    @cached_property
+    def _increases(self) -> dict[str, Floats]:
+        return {}
+
+    @cached_property
     def durations(self) -> Floats:
         """Return how long each port was watched (P,) in seconds, 0 with a single sample."""
         return grouped.spans(self.numbers, self.times, self.count)

@@ -51,7 +51,7 @@ def analyze(ports: Ports, groups: Integers) -> Iterator[Finding]:
 def _shares(ports: Ports, groups: Integers, sent: Floats) -> tuple[Floats, Floats]:
     """Return each port's share of its siblings' traffic, and that traffic (P,)."""
     shares, siblings = np.full(ports.count, np.nan), np.full(ports.count, np.nan)
-    seconds = ports.durations()
+    seconds = ports.durations
     serves = ports.roles() == "serves"
     nodes = ports.table["node"].to_numpy()
     for node in np.unique(nodes.astype(str)):
@@ -102,5 +102,5 @@ def _describe(ports: Ports, rows: tuple[int, ...], sent: Floats, siblings: Float
     phrase = f"carries {observed / usual:.0%} of what the other rails of its node carry"
     if len(rows) > 1:
         phrase = phrase.replace("its node carry", "its nodes carry")
-    starts = [float(ports.times[ports.numbers == row][0]) for row in rows]
+    starts = [float(ports.times[ports.samples_of(row)[0]]) for row in rows]
     return finding("asymmetric_rail", "ticket", link(ports, rows), phrase, (evidence,), min(starts))

@@ -40,15 +40,15 @@ def _down(ports: Ports) -> Iterator[Finding]:
     latest = ports.latest("state")
     active = np.isin(latest, (ACTIVE, ACTIVE_WITH_ERRORS))
     known = np.isfinite(latest)
+    up_elsewhere = _up_elsewhere(ports, known, active)
     for row in np.flatnonzero(known & ~active):
         since = _left_active(ports, int(row))
-        likes = _same_ports(ports, int(row)) & known
-        usual = likes.any() and active[likes].mean() > 0.5
+        usual = up_elsewhere[row]
         if since is None and not usual:
             continue
         about = link(ports, (int(row),))
         evidence = Evidence("state", float(latest[row]), ACTIVE, "state", "4 is active, 1 is down")
-        start = float(ports.times[ports.numbers == row][0]) if since is None else since
+        start = float(ports.times[ports.samples_of(int(row))[0]]) if since is None else since
         phrase = "is down" + (" although the same port is up on other nodes" if usual else "")
         severity: Severity = "page" if about.where.ranks or about.where.gpus else "ticket"
         yield finding("link_down", severity, about, phrase, (evidence,), start)
@@ -56,20 +56,18 @@ def _down(ports: Ports) -> Iterator[Finding]:
 
 def _left_active(ports: Ports, row: int) -> float | None:
     """Return when a port was last active, None if it never was."""
-    mine = ports.numbers == row
+    mine = ports.samples_of(row)
     states = ports.samples["state"].to_numpy(np.float64)[mine]
     up = np.flatnonzero(np.isin(states, (ACTIVE, ACTIVE_WITH_ERRORS)))
     return float(ports.times[mine][up[-1]]) if len(up) else None
 
 
-def _same_ports(ports: Ports, row: int) -> Booleans:
-    """Mark the ports of the same name on other nodes of the job."""
-    table = ports.table
-    port = table.iloc[row]
-    same = (table["device"] == port["device"]) & (table["port"] == port["port"])
-    same &= (table["job_id"] == port["job_id"]) & (table["node"] != port["node"])
-    likes: Booleans = same.to_numpy(np.bool_)
-    return likes
+def _up_elsewhere(ports: Ports, known: Booleans, active: Booleans) -> Booleans:
+    """Mark ports (P,) that are down while most of the same name on the job's nodes are active."""
+    rails = pd.factorize(pd.MultiIndex.from_frame(ports.table[["job_id", "device", "port"]]))[0]
+    others = np.bincount(rails[known], minlength=ports.count)[rails] - 1
+    up = np.bincount(rails[known & active], minlength=ports.count)[rails]
+    return np.asarray(known & ~active & (up > 0.5 * others))
 
 
 def _flapping(ports: Ports, groups: Integers) -> Iterator[Finding]:
@@ -102,13 +100,8 @@ def _flapping(ports: Ports, groups: Integers) -> Iterator[Finding]:
 
 
 def _first_flap(ports: Ports, row: int) -> float:
-    starts = [
-        float(starts[(numbers == row) & (grown > 0)][0])
-        for column in FLAPS
-        for numbers, starts, _, grown in (ports.steps(column),)
-        if ((numbers == row) & (grown > 0)).any()
-    ]
-    return min(starts)
+    steps = (ports.steps_of(row, column) for column in FLAPS)
+    return min(float(starts[grown > 0][0]) for starts, _, grown in steps if (grown > 0).any())
 
 
 def _slow(ports: Ports, groups: Integers) -> Iterator[Finding]:
@@ -189,7 +182,7 @@ def _members(groups: Integers) -> Iterator[Integers]:
 
 def _since_below(ports: Ports, row: int, column: str, could: float) -> float:
     """Return the start of the last period in which a value was below its maximum."""
-    mine = ports.numbers == row
+    mine = ports.samples_of(row)
     values = ports.samples[column].to_numpy(np.float64)[mine]
     times = ports.times[mine]
     good = np.flatnonzero(values >= BELOW * could)

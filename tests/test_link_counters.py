@@ -419,3 +419,14 @@ def test_however_many_ports_stand_out_a_counter_is_gone_through_once(monkeypatch
     assert {one.kind for one in found} == {"flapping", "retransmission", "link_down"}
     assert len(found) > 20
     assert set(looked_up.values()) == {1}
+
+
+def test_a_port_without_peers_is_compared_with_none():
+    cluster = Cluster(1)
+    alone = cluster.frame[cluster.rows(device=STORAGE)].copy()
+    later = alone["t_unix_seconds"] > START + 100
+    alone.loc[later, "link_flaps"] = 2.0
+    alone.loc[later, "pci_link_ratio"] = 0.5
+    summaries = {one.kind: one.summary for one in analyze(alone)}
+    assert summaries["flapping"].endswith("lost its link 2 times")
+    assert summaries["pci_link_degraded"].endswith("has a PCI link of 50% of its bandwidth")

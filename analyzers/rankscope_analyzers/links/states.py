@@ -93,7 +93,9 @@ def _flapping(ports: Ports, groups: Integers) -> Iterator[Finding]:
         )
         times = "once" if count == 1 else f"{count} times"
         severity: Severity = "page" if count >= FLAPS_TO_PAGE and about.where.ranks else "ticket"
-        phrase = f"lost its link {times}, its peers {usual:.0f} times"
+        phrase = f"lost its link {times}" + (
+            f", its peers {usual:.0f} times" if peers.any() else ""
+        )
         yield finding(
             "flapping", severity, about, phrase, (evidence,), _first_flap(ports, int(row))
         )
@@ -148,7 +150,9 @@ def _pci(ports: Ports, groups: Integers) -> Iterator[Finding]:
             "ratio",
             "bandwidth of the PCI link as a part of the adapter's largest",
         )
-        phrase = f"has a PCI link of {latest[row]:.0%} of its bandwidth, its peers {could[row]:.0%}"
+        phrase = f"has a PCI link of {latest[row]:.0%} of its bandwidth"
+        if np.isfinite(like[row]):
+            phrase += f", its peers {could[row]:.0%}"
         since = _since_below(ports, int(row), "pci_link_ratio", float(could[row]))
         about = link(ports, (int(row),))
         yield finding("pci_link_degraded", "ticket", about, phrase, (evidence,), since)

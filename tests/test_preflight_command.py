@@ -107,12 +107,21 @@ def test_json_and_junit_say_the_same(write, tmp_path, capsys):
     assert suite.get("tests") == str(len(IDS))
 
 
+def test_a_template_for_others_in_a_manifest_makes_it_no_helm_template():
+    secret = '{{- with secret "ml/key" -}}\nexport KEY={{ .Data.key }}\n{{- end }}\n'
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+    pod["metadata"]["annotations"] = {"vault.hashicorp.com/agent-inject-template-key": secret}
+    (found,) = parse(yaml.safe_dump(pod), "job.yaml")
+    assert found.body == pod
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a: b\nc: [1, 2\nd: e: f\n", "bad.yaml:3:2: not YAML"),
         ("a: 1\n  b: 2\n", "bad.yaml:2:4: not YAML: mapping values are not allowed"),
         ("kind: Pod\nimage: {{ .Values.image }}\n", "bad.yaml:2:8: a Helm template"),
+        ("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n", "bad.yaml:1:1: a Helm template"),
         ("a: !!python/object/apply:os.system [id]\n", "bad.yaml:1:4: not YAML"),
         ("- a\n", "bad.yaml:1: expected an object of Kubernetes, not a list"),
         ("[" * 100_000, "bad.yaml:1:101: not YAML of a manifest"),

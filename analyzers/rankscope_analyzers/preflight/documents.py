@@ -21,9 +21,11 @@ MAX_DEPTH = 100
 """Levels: a PyTorchJob's deepest field is some 20 levels down."""
 
 _HELM = re.compile(
-    r"\{\{-?\s*(?:\.(?:Values|Release|Chart|Capabilities|Files|Template)\b|include\b|template\b"
-    r"|if\b|range\b|with\b|end\b|define\b|toYaml\b|tpl\b|/\*)"
+    r"\{\{-?\s*(?:\.(?:Values|Release|Chart|Capabilities|Files|Template)\b"
+    r"|include\b|toYaml\b|tpl\b)"
 )
+# Texts of rendered manifests may be templates for others: Vault's annotations, Alertmanager's.
+_PERHAPS_HELM = re.compile(r"\{\{-?\s*(?:template\b|if\b|range\b|with\b|end\b|define\b|/\*)")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if it is available
 
 
@@ -97,14 +99,25 @@ def parse(text: str, source: str) -> Iterator[Document]:
     """
     template = _HELM.search(text)
     if template:
-        line = text.count("\n", 0, template.start()) + 1
-        column = template.start() - text.rfind("\n", 0, template.start())
-        raise ManifestError(
-            f"{source}:{line}:{column}: a Helm template, not a manifest; render it first:"
-            " helm template CHART | rankscope preflight -"
-        )
-    for line, body in _bodies(text, source):
+        raise _of_helm(text, source, template)
+    try:
+        bodies = list(_bodies(text, source))
+    except ManifestError:
+        template = _PERHAPS_HELM.search(text)
+        if template:
+            raise _of_helm(text, source, template) from None
+        raise
+    for line, body in bodies:
         yield from _objects(f"{source}:{line}", body)
+
+
+def _of_helm(text: str, source: str, template: re.Match[str]) -> ManifestError:
+    line = text.count("\n", 0, template.start()) + 1
+    column = template.start() - text.rfind("\n", 0, template.start())
+    return ManifestError(
+        f"{source}:{line}:{column}: a Helm template, not a manifest; render it first:"
+        " helm template CHART | rankscope preflight -"
+    )
 
 
 def _bodies(text: str, source: str) -> Iterator[tuple[int, object]]:

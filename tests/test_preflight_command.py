@@ -239,6 +239,22 @@ def test_a_train_job_takes_the_rest_from_its_runtime():
     assert names == ["NCCL_DEBUG", "PYTHONPATH", "NCCL_ALGO"]
 
 
+@pytest.mark.parametrize("field", ["runtimePatches", "podTemplateOverrides", "podSpecOverrides"])
+def test_what_a_train_job_changes_of_its_runtime_is_not_taken_for_absent(field):
+    """The field's name differs between versions of Kubeflow Trainer."""
+    train = {"kind": "TrainJob", "apiVersion": "trainer.kubeflow.org/v1alpha1"}
+    train["spec"] = {"runtimeRef": {"name": "r"}, "trainer": {}, field: [{"manager": "team"}]}
+    jobs = [{"name": "node", "template": {"spec": {"template": POD}}}]
+    runtime = {
+        "kind": "ClusterTrainingRuntime",
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "metadata": {"name": "r"},
+        "spec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
+    shm = outcomes(train, runtime)["shared-memory"]
+    assert (shm.undecided, field in shm.seen) == (True, True)
+
+
 def test_thousands_of_pods_are_one_job(tmp_path, capsys):
     pods = []
     for rank in range(3000):

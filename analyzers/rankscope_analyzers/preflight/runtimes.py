@@ -7,6 +7,9 @@ from dataclasses import replace
 from rankscope_analyzers.preflight.job import Cluster, Key, Role
 from rankscope_analyzers.preflight.values import Object, mapping, mappings, number, text
 
+OVERRIDES = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
+"""Fields with changes to the runtime, in versions 2.2, 2.1 and 2.0 of Kubeflow Trainer."""
+
 _MULTI_NODE = "node"  # the replicated job of a runtime that holds the ranks
 
 
@@ -25,8 +28,9 @@ def completed(body: Object, namespace: str, role: Role, cluster: Cluster) -> Rol
     if runtime is None:
         why = f"the runtime {key[2]!r} of the TrainJob {cluster.unknown(*key)}"
         return replace(role, missing=why)
-    if "podTemplateOverrides" in mapping(body, "spec"):
-        return role
+    changed = next((name for name in OVERRIDES if name in mapping(body, "spec")), "")
+    if changed:
+        return replace(role, missing=f"{changed} of the TrainJob may change what its runtime gives")
     template = _template(runtime)
     containers = mappings(mapping(template, "spec").get("containers"))
     if not containers:

@@ -512,6 +512,23 @@ CASES += [
     ("fabric-budget", "undecided", "not 'soon'", [budget(**{"step-seconds": "soon"})]),
 ]
 
+CLAIMS = {
+    "limits nvidia.com/gpu": GONE,
+    "limits rdma/hca": GONE,
+    "main resources claims": [{"name": "devices"}],
+}
+CASES += [
+    (check, "undecided", "resource claims", [changed(CLAIMS)])
+    for check in ("gpu-count", "nccl-debug", "numa", "rdma-devices", "locked-memory", "gpudirect")
+]
+CASES += [
+    ("gpu-count", "warn", "8, and no GPUs", [changed({"limits nvidia.com/gpu": GONE})]),
+    (
+        *("rdma-devices", "pass", "nvidia.com/hostdev: 8"),
+        [changed({"limits rdma/hca": GONE, "limits nvidia.com/hostdev": 8})],
+    ),
+]
+
 TRAIN_JOB = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",

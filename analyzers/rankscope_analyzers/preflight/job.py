@@ -24,7 +24,7 @@ from rankscope_analyzers.workloads.quantities import quantity
 GPU = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.*)|amd\.com/gpu")
 # Device plugins of Mellanox, SR-IOV and shared RDMA, the NVIDIA network operator and EFA.
 RDMA = re.compile(
-    r"rdma/.+|.*infiniband.*|.*/[^/]*(nics?|hca|roce|rdma)[^/]*|vpc\.amazonaws\.com/efa"
+    r"rdma/.+|nvidia\.com/hostdev.*|.*infiniband.*|.*/[^/]*(nics?|hca|roce|rdma)[^/]*|vpc\.amazonaws\.com/efa"
 )
 EFA = "vpc.amazonaws.com/efa"
 
@@ -187,6 +187,41 @@ class Role:
         """Yield each word of the command with the next one, empty after the last."""
         words = self.command
         return zip_longest(words, words[1:], fillvalue="")
+
+    def need_gpus(self) -> None:
+        """Leave a check that is about GPUs if the pods have none.
+
+        Raises:
+            NotApplicableError: they have none.
+            UndecidedError: they may have some.
+        """
+        if not self.gpus:
+            self.complete()
+            self.need_no_claims("GPUs")
+            raise NotApplicableError("the job has no GPUs")
+
+    def need_rdma(self) -> None:
+        """Leave a check that is about RDMA devices if the pods request none.
+
+        Raises:
+            NotApplicableError: they request none.
+            UndecidedError: they may do so.
+        """
+        if not self.rdma:
+            self.complete()
+            self.need_no_claims("RDMA devices")
+            raise NotApplicableError("the job requests no RDMA devices")
+
+    def need_no_claims(self, what: str) -> None:
+        """Make sure that the container takes no devices by claims (dynamic resource allocation).
+
+        Raises:
+            UndecidedError: it does.
+        """
+        if mappings(mapping(self.trainer, "resources").get("claims")):
+            raise UndecidedError(
+                f"the container has resource claims, and whether these are for {what} is not read"
+            )
 
     def complete(self) -> None:
         """Make sure that what is absent from the template is absent from the pods.

@@ -24,9 +24,7 @@ def _option(role: Role, names: tuple[str, ...]) -> str | None:
 def _gpu_count(job: Job, role: Role) -> Outcome:
     processes, where = _processes(job, role)
     if not role.gpus:
-        role.complete()
-        if not (processes or "").isdecimal():
-            raise NotApplicableError("the job has no GPUs")
+        return _without_gpus(role, processes or "", where)
     if processes is None:
         processes, where = _by_variable(job, role)
     if processes in _AUTOMATIC:
@@ -41,6 +39,18 @@ def _gpu_count(job: Job, role: Role) -> Outcome:
     if ranks < role.gpus:
         return warned(f"{seen}: some stay idle", expected, f"correct {where} or the limits")
     return passed(seen)
+
+
+def _without_gpus(role: Role, processes: str, where: str) -> Outcome:
+    role.complete()
+    role.need_no_claims("GPUs")
+    if not processes.isdecimal():
+        raise NotApplicableError("the job has no GPUs")
+    return warned(
+        f"{where}: {processes}, and no GPUs",
+        "GPUs for the processes, unless they compute on CPUs",
+        "add GPUs to the limits",
+    )
 
 
 def _by_variable(job: Job, role: Role) -> tuple[str, str]:

@@ -71,9 +71,7 @@ def _shm_volume(role: Role, volume: object, needed: int, expected: str, remedy: 
 
 
 def _locked_memory(job: Job, role: Role) -> Outcome:
-    if not role.rdma:
-        role.complete()
-        raise NotApplicableError("the job requests no RDMA devices")
+    role.need_rdma()
     script = " ".join(role.command)
     limited = re.search(r"ulimit -[HS]*l (\d+)", script)
     expected, remedy = "unlimited locked memory", "add the capability IPC_LOCK"
@@ -101,9 +99,7 @@ def _locked_memory(job: Job, role: Role) -> Outcome:
 
 
 def _numa(job: Job, role: Role) -> Outcome:
-    if not role.gpus:
-        role.complete()
-        raise NotApplicableError("the job has no GPUs")
+    role.need_gpus()
     limits = mapping(role.trainer, "resources", "limits")
     requests = {**limits, **mapping(role.trainer, "resources", "requests")}
     expected = "the same whole number of CPUs, and the same memory, as request and limit"

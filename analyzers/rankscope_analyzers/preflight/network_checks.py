@@ -52,9 +52,7 @@ def _secondary_interface(job: Job, role: Role) -> Outcome:
 
 def _single_network(job: Job, role: Role) -> Outcome:
     job.need_several()
-    if not role.gpus:
-        role.complete()
-        raise NotApplicableError("the job has no GPUs")
+    role.need_gpus()
     if role.rdma:
         return passed(f"gradients go over {_devices(role)}")
     extra = secondary_interfaces(role)
@@ -159,6 +157,8 @@ def _rdma_devices(job: Job) -> Outcome:
     if not without:
         return passed("all ranks request " + _devices(ranks[0]))
     for role in without:
+        if not _sees_devices(role):
+            role.need_no_claims("RDMA devices")
         role.complete()
     if len(without) < len(ranks):
         return failed(
@@ -201,11 +201,8 @@ def _sees_devices(role: Role) -> bool:
 def _gpudirect(job: Job, role: Role) -> Outcome:
     job.need_several()
     known = environment(job, role)
-    if not role.rdma:
-        role.complete()
-        raise NotApplicableError("the job requests no RDMA devices")
-    if not role.gpus:
-        raise NotApplicableError("the job has no GPUs")
+    role.need_rdma()
+    role.need_gpus()
     off = _gpudirect_off(known)
     if off:
         return failed(

@@ -38,9 +38,7 @@ def _zone(job: Job, role: Role) -> Outcome:
 
 def _rack(job: Job, role: Role) -> Outcome:
     job.need_several()
-    if not role.gpus:
-        role.complete()
-        raise NotApplicableError("the job has no GPUs")
+    role.need_gpus()
     return _together(role, is_rack, "as few racks as possible", _FEW_RACKS)
 
 

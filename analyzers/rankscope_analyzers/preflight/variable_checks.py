@@ -41,9 +41,7 @@ def _nccl_variables(job: Job, role: Role) -> Outcome:
 
 
 def _nccl_debug(job: Job, role: Role) -> Outcome:
-    if not role.gpus:
-        role.complete()
-        raise NotApplicableError("the job has no GPUs")
+    role.need_gpus()
     known = environment(job, role)
     level, parts = (known.get("NCCL_DEBUG") or "").upper(), known.get("NCCL_DEBUG_SUBSYS") or ""
     expected, remedy = "NCCL_DEBUG=INFO with INIT and NET", "set NCCL_DEBUG=INFO"
@@ -171,9 +169,7 @@ def _algorithm_first(job: Job, role: Role) -> Outcome:
 
 
 def _hang_detection(job: Job, role: Role) -> Outcome:
-    if not role.gpus:
-        role.complete()
-        raise NotApplicableError("the job has no GPUs")
+    role.need_gpus()
     known = environment(job, role)
     for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"):
         if known.get(name) in {"0", "false"}:

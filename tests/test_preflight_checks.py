@@ -529,6 +529,35 @@ CASES += [
     ),
 ]
 
+PROXY = {"name": "istio-proxy", "restartPolicy": "Always"}
+EQUAL = {"name": "logs", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}
+CASES += [
+    ("sidecar", "fail", "istio-proxy", [changed({"pod initContainers": [PROXY]})]),
+    (
+        *("numa", "warn", "cpu of container logs: request none, limit none"),
+        [changed({"pod initContainers": [{"name": "logs", "restartPolicy": "Always"}]})],
+    ),
+    (
+        *("numa", "warn", "memory of container logs: request 1Mi, limit 1Gi"),
+        [
+            changed(
+                {
+                    "pod initContainers": [
+                        EQUAL
+                        | {
+                            "resources": {
+                                "limits": {"cpu": 1, "memory": "1Gi"},
+                                "requests": {"memory": "1Mi"},
+                            }
+                        }
+                    ]
+                }
+            )
+        ],
+    ),
+    ("numa", "pass", "64 CPUs", [changed({"pod initContainers": [EQUAL]})]),
+]
+
 TRAIN_JOB = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",

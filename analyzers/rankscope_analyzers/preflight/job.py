@@ -155,6 +155,11 @@ class Role:
         """Return the containers that are not initializers."""
         return mappings(self.spec.get("containers"))
 
+    @property
+    def initializers(self) -> Sequence[Object]:
+        """Return the containers that are started before, including sidecars that go on running."""
+        return mappings(self.spec.get("initContainers"))
+
     @cached_property
     def trainer(self) -> Object:
         """Return the container that computes: the first with GPUs, else the first."""

@@ -114,10 +114,32 @@ def _numa(job: Job, role: Role) -> Outcome:
             role.complete()
             seen = f"{name}: request {_amount(requests, name)}, limit {_amount(limits, name)}"
             return warned(seen, expected, remedy)
+    other = _unequal(role)
+    if other:
+        role.complete()
+        return warned(other, f"{expected}, of all containers", remedy)
     cores = quantity(limits.get("cpu")) or 0.0
     if cores != int(cores):
         return warned(f"{cores:g} CPUs, not a whole number", expected, remedy)
     return passed(f"{cores:g} CPUs, memory {text(limits.get('memory'))}")
+
+
+def _unequal(role: Role) -> str:
+    """Return which other container has unequal requests and limits, empty if none has.
+
+    One is enough for the pod to be of another class than Guaranteed.
+    """
+    if mapping(role.spec, "resources"):  # the pod's own decide
+        return ""
+    for one in (*role.containers, *role.initializers):
+        limits = mapping(one, "resources", "limits")
+        requests = {**limits, **mapping(one, "resources", "requests")}
+        for name in ("cpu", "memory"):
+            limit = quantity(limits.get(name))
+            if one is not role.trainer and (limit is None or limit != quantity(requests.get(name))):
+                seen = f"request {_amount(requests, name)}, limit {_amount(limits, name)}"
+                return f"{name} of container {text(one.get('name'))}: {seen}"
+    return ""
 
 
 def _amount(resources: object, name: str) -> str:

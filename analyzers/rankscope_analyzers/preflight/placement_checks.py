@@ -94,7 +94,7 @@ _PROXIES = frozenset({"istio-proxy", "linkerd-proxy", "kuma-sidecar", "envoy-sid
 def _sidecar(job: Job, role: Role) -> Outcome:
     expected = "no service mesh between ranks"
     remedy = 'set the label sidecar.istio.io/inject: "false" on the pod template'
-    for one in role.containers:
+    for one in (*role.containers, *role.initializers):
         if text(one.get("name")) in _PROXIES:
             seen = f"container {text(one.get('name'))} intercepts all traffic, and never ends"
             return failed(seen, expected, "remove the container")

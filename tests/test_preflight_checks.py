@@ -558,6 +558,35 @@ CASES += [
     ("numa", "pass", "64 CPUs", [changed({"pod initContainers": [EQUAL]})]),
 ]
 
+REFERRING = [{"name": "RAIL", "value": "eth"}, {"name": "NCCL_SOCKET_IFNAME", "value": "$(RAIL)0"}]
+ELSEWHERE = [{"name": "NCCL_SOCKET_IFNAME", "value": "$(RAIL)0"}]
+
+
+def script(text: str) -> dict[str, Any]:
+    return changed({"main command": ["bash", "-c", text], "main env": []})
+
+
+CASES += [
+    ("socket-interface", "pass", "=eth0 matches", [changed({"main +env": REFERRING})]),
+    ("socket-interface", "undecided", "$(RAIL)0", [changed({"main +env": ELSEWHERE})]),
+    (
+        "socket-interface",
+        "fail",
+        "=$(RAIL)0 matches none",
+        [changed({"main +env": [{"name": "NCCL_SOCKET_IFNAME", "value": "$$(RAIL)0"}]})],
+    ),
+    ("nccl-debug", "pass", "INFO", [script("NCCL_DEBUG=INFO torchrun a.py")]),
+    ("nccl-debug", "pass", "INFO", [script("set -e; export A=1 NCCL_DEBUG='INFO'; ./a")]),
+    ("nccl-debug", "pass", "INFO", [script("cd /a &&\\\n  env NCCL_DEBUG=INFO ./a")]),
+    ("nccl-debug", "warn", "not set", [script("mpirun -x NCCL_DEBUG=INFO ./a NCCL_DEBUG=INFO")]),
+    (
+        "nccl-debug",
+        "warn",
+        "not set",
+        [changed({"main args": ["NCCL_DEBUG=INFO"], "main env": []})],
+    ),
+]
+
 TRAIN_JOB = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from rankscope_analyzers.preflight.job import Job, Role, UndecidedError
 from rankscope_analyzers.preflight.values import Object, mapping, mappings, text
@@ -58,7 +58,7 @@ def environment(job: Job, role: Role) -> Environment:
     for entry in mappings(role.trainer.get("env")):
         name = text(entry.get("name"))
         if name:
-            values[name] = _entry(job, role, entry)
+            values[name] = _entry(job, entry, values)
     values |= _of_shell(role)
     return Environment(values, hidden)
 
@@ -76,16 +76,28 @@ def _from_source(job: Job, source: Object) -> tuple[Mapping[str, str], str]:
     return {f"{prefix}{key}": text(value) for key, value in mapping(found, "data").items()}, ""
 
 
-def _entry(job: Job, role: Role, entry: Object) -> str | Unreadable:
+def _entry(job: Job, entry: Object, earlier: Mapping[str, str | Unreadable]) -> str | Unreadable:
     source = mapping(entry, "valueFrom")
     if not source:
-        return text(entry.get("value"))
+        return _expanded(text(entry.get("value")), earlier)
     if "fieldRef" in source:
         return Unreadable(f"is the field {text(mapping(source, 'fieldRef').get('fieldPath'))}")
     if "configMapKeyRef" in source:
         return _config_map_value(job, mapping(source, "configMapKeyRef"))
     kind = "a secret" if "secretKeyRef" in source else "another object"
     return Unreadable(f"comes from {kind}, which is not read")
+
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([A-Za-z_.-][\w.-]*)\))")
+
+
+def _expanded(value: str, earlier: Mapping[str, str | Unreadable]) -> str | Unreadable:
+    """Return a value with its references, such as `$(NAME)`, to variables of earlier entries."""
+    names = [match[1] for match in _REFERENCE.finditer(value) if match[1]]
+    for name in names:
+        if not isinstance(earlier.get(name), str):
+            return Unreadable(f"is {value}, which is filled in when the pod starts")
+    return _REFERENCE.sub(lambda found: str(earlier[found[1]]) if found[1] else "$", value)
 
 
 def _config_map_value(job: Job, reference: Object) -> str | Unreadable:
@@ -102,12 +114,24 @@ def _config_map_value(job: Job, reference: Object) -> str | Unreadable:
     )
 
 
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*?);?", re.DOTALL)
+_BEFORE_ASSIGNMENTS = frozenset({"export", "env", "&&", "||", ";", "then", "do", "else", "exec"})
+
+
 def _of_shell(role: Role) -> Mapping[str, str]:
-    """Return what a shell script exports, as in `export NCCL_DEBUG=INFO`."""
-    found = {}
-    words = list(role.command)
-    for before, word in pairwise(words):
-        name, equals, value = word.partition("=")
-        if before == "export" and equals and "$" not in value:
-            found[name] = value.strip("'\";")
+    """Return what a shell script sets, as in `export NCCL_DEBUG=INFO` or `NCCL_DEBUG=INFO run`."""
+    found: dict[str, str] = {}
+    for script in role.scripts:
+        for line in script.replace("\\\n", " ").splitlines():
+            found.update(_assigned(line.split()))
     return found
+
+
+def _assigned(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the variables that a line sets: before a command, or by export."""
+    begins = True
+    for word in words:
+        match = _ASSIGNMENT.fullmatch(word) if begins else None
+        if match and "$" not in match[2]:
+            yield match[1], match[2].strip("'\"")
+        begins = bool(match) or word in _BEFORE_ASSIGNMENTS or word.endswith(";")

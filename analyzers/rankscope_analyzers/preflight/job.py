@@ -182,11 +182,16 @@ class Role:
     @cached_property
     def command(self) -> Sequence[str]:
         """Return the words of the container's command and arguments, shell scripts split too."""
-        return [
-            word
-            for part in (*texts(self.trainer.get("command")), *texts(self.trainer.get("args")))
-            for word in part.split()
-        ]
+        return [word for part in self._parts for word in part.split()]
+
+    @property
+    def _parts(self) -> Sequence[str]:
+        return (*texts(self.trainer.get("command")), *texts(self.trainer.get("args")))
+
+    @property
+    def scripts(self) -> Sequence[str]:
+        """Return the parts of the command that are shell scripts: of more than one word."""
+        return [part for part in self._parts if len(part.split()) > 1]
 
     def words(self) -> Iterator[tuple[str, str]]:
         """Yield each word of the command with the next one, empty after the last."""

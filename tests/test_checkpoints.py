@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rankscope_analyzers import cli
-from rankscope_analyzers.checkpoints import directory_report
+from rankscope_analyzers.checkpoints import directory_report, open_files
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
 
 HERE = Path(__file__).parent
@@ -144,6 +145,17 @@ def zero_tail(path: Path) -> None:
 DAMAGES = (cut_in_half, cut_by_a_byte, emptied, grown, zeroed, overwritten, zero_tail)
 
 
+@pytest.fixture
+def _alone(monkeypatch, tmp_path):
+    """Have no other process looked at: links of all its descriptors are read for each report."""
+    own = tmp_path / "proc" / str(os.getpid())
+    own.parent.mkdir()
+    own.symlink_to(f"/proc/{os.getpid()}")
+    among = functools.partial(open_files.writers, proc=own.parent)
+    monkeypatch.setattr(open_files, "writers", among)
+
+
+@pytest.mark.usefixtures("_alone")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_shard_is_named(copied, tmp_path, kind, damage):

@@ -102,15 +102,13 @@ def test_texts_are_measured_before_they_are_read(tmp_path, monkeypatch):
     refused(tmp_path, "8,000,.* bytes, and a trace may have 1,048,576")
 
 
-WIDE = {
-    "step": pa.array([b"\0" * 100_000] * 2_000, pa.binary(100_000)),
-    "rank": pa.array([{"a": 1}] * 2_000),
-    "local_rank": pa.array(range(2_000)),
-}
-
-
 def test_values_wider_than_a_number_are_not_read(tmp_path):
-    pq.write_table(pa.table(WIDE), tmp_path / "records.parquet", compression="zstd")
+    wide = {
+        "step": pa.array([b"\0" * 100_000] * 2_000, pa.binary(100_000)),
+        "rank": pa.array([{"a": 1}] * 2_000),
+        "local_rank": pa.array(range(2_000)),
+    }
+    pq.write_table(pa.table(wide), tmp_path / "records.parquet", compression="zstd")
     assert (tmp_path / "records.parquet").stat().st_size < 30_000
     assert list(record_files.read(tmp_path / "records.parquet").columns) == ["local_rank"]
     assert list(parquet.ParquetTable(tmp_path / "records.parquet").columns) == ["local_rank"]

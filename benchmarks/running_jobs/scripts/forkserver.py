@@ -9,6 +9,7 @@ the probe, if the environment kept it from being loaded; it is answered with tru
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -19,7 +20,7 @@ import runpy
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -43,6 +44,15 @@ def become(order: dict[str, Any]) -> None:
     sys.argv = [order["script"], *order["arguments"]]
     sys.path.insert(0, str(Path(order["script"]).parent))
     runpy.run_path(order["script"], run_name="__main__")
+    leave()
+
+
+def leave() -> NoReturn:
+    """End after the exit handlers: taking down what torch has made costs more than a short job."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def enter(namespace: str) -> None:
@@ -87,7 +97,6 @@ def main() -> None:
         codes.pop(child, None)  # of an earlier process that had the same id
         if child == 0:
             become(order)
-            sys.exit()
         print(child, flush=True)
 
 

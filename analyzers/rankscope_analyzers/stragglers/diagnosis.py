@@ -154,12 +154,14 @@ def _judged(job: JobRecords, followed: Follower | None) -> Diagnosis:
     )
     base = verdict.judge(frame, findings, detection.known)
     flat = not job_layout.by_groups or len(set(frame.stages.tolist())) == 1
-    waiting = unobserved_ranks.warnings(frame, job_layout, findings) if flat else ()
+    silent = unobserved_ranks.fallen_silent(frame)
+    waiting = unobserved_ranks.warnings(frame, job_layout, findings, silent) if flat else ()
     result = replace(
         base,
         unobserved=(
             *job.notes,
             *waiting,
+            *unobserved_ranks.silence(silent),
             *detection.notes,
             *_far_apart(apart),
             *windows,

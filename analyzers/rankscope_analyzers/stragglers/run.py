@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median as middle
 
 import numpy as np
@@ -15,6 +16,7 @@ from rankscope_analyzers.stragglers.baselines import KnownSizes, learned, with_n
 from rankscope_analyzers.stragglers.quantities import Quantities
 from rankscope_analyzers.stragglers.recent_rows import RecentRows
 from rankscope_analyzers.stragglers.shape import Shape
+from rankscope_analyzers.stragglers.silent_members import SETTLED_ROWS, SilentMembers
 from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS, StepAverager
 from rankscope_analyzers.stragglers.view import (
     BRIEF_SECONDS,
@@ -98,6 +100,7 @@ class Run:
         "_raw",
         "_recent",
         "_seconds",
+        "_silent",
         "_sizes",
         "_sparse",
         "_spikes",
@@ -120,6 +123,7 @@ class Run:
         self._recent: dict[str, RecentRows] = {}
         self._raw: dict[str, RecentRows] = {}
         self._averager = StepAverager(bin_seconds)
+        self._silent = SilentMembers(shape.sizes)
         self._timed: deque[float] = deque(maxlen=TIMED_STEPS)
         self._sparse = False
         hosted = shape.timing == TIMINGS["wall"] and not shape.wall
@@ -160,6 +164,8 @@ class Run:
             return False
         for name, value in full.items():
             _push(self._recent, name, value, KEPT_STEPS.get(name, BASELINE_STEPS))
+        transfer = self._recent["transfer"].last(2 * SETTLED_ROWS)
+        self._silent.update(np.isfinite(full["sync"]), transfer)
         self.usable += 1
         old = self._seconds >= BASELINE_SECONDS and self.usable >= BASELINE_STEPS
         if old and self.baseline is None:
@@ -187,7 +193,7 @@ class Run:
         )
         return View(
             shape=self.shape,
-            baseline=self.baseline,
+            baseline=self._baseline_of_reporting(),
             spikes=self._spike_arrays(),
             step_seconds=float(newest["duration"].mean()),
             exit_lateness_long=self._recent["exit_lateness"].last(LONG_STEPS)
@@ -201,6 +207,13 @@ class Run:
             known=known,
             **(dict.fromkeys(NOT_ALWAYS) | newest),  # type: ignore[arg-type]
         )
+
+    def _baseline_of_reporting(self) -> Baseline | None:
+        """Return what is usual, with exchanges as long as they became when members fell silent."""
+        usual, rise = self.baseline, self._silent.rise
+        if usual is None or not rise.any():
+            return usual
+        return replace(usual, transfer=usual.transfer + rise)
 
     def take_new_pace(self) -> None:
         """From now on, compare with the compute time of the newest steps."""

@@ -2,19 +2,21 @@
 
 An unobserved rank cannot be named as the culprit, as nothing of it was measured. But if every
 observed member of its gradient group waits longer than at the start, and no observed rank is slow,
-they may be waiting for it, and someone should check. Groups are not compared with each other: if a
-rank is late, its tensor and pipeline peers are too, and all groups wait alike.
+they may be waiting for it, and someone should check. A rank that has fallen silent is unobserved
+from then on: its node may be failing, and it may have been becoming slow. Groups are not compared
+with each other: if a rank is late, its tensor and pipeline peers are too, and all groups wait
+alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.numeric.arrays import Floats, Integers
-from rankscope_analyzers.numeric.row_statistics import row_maximum
+from rankscope_analyzers.numeric.row_statistics import row_maximum, row_median
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.stragglers.view import WINDOW_STEPS
@@ -31,16 +33,58 @@ EARLY_STEPS = 30
 """Usable steps at the start that later ones are compared with."""
 
 
-def warnings(frame: StepFrame, job: Layout, findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Return a sentence for each gradient group that waits for an unobserved rank."""
+SILENT_SECONDS = 120.0
+"""Records of some ranks arrive later than those of others, by a poll of their agent, or by two
+scrapes of a minute."""
+
+
+def fallen_silent(frame: StepFrame) -> Mapping[int, float]:
+    """Return the ranks that reported in the newest run and no longer do, with seconds since then.
+
+    The newest steps are those that most ranks reported.
+    """
+    newest = frame.rows(frame.usable & (frame.segments == frame.segments.max(initial=0)))
+    if len(newest.steps) < 2 * WINDOW_STEPS:
+        return {}
+    reported = np.isfinite(newest.step)
+    silent = reported.any(axis=0) & ~reported[-WINDOW_STEPS:].any(axis=0)
+    last = row_maximum(np.where(reported, newest.starts, np.nan).T)
+    since = float(row_median(newest.starts[-1:])[0]) - last
+    chosen = np.flatnonzero(silent & (since > SILENT_SECONDS))
+    return {int(newest.ranks[one]): float(since[one]) for one in chosen}
+
+
+def silence(silent: Mapping[int, float]) -> tuple[str, ...]:
+    """Return a sentence about ranks that have fallen silent, nothing if none has."""
+    if not silent:
+        return ()
+    have = "has" if len(silent) == 1 else "have"
+    return (
+        f"{ranks_named(sorted(silent))} {have} had no records for"
+        f" {duration(min(silent.values()))}, while others went on",
+    )
+
+
+def warnings(
+    frame: StepFrame, job: Layout, findings: Sequence[Finding], silent: Collection[int] = ()
+) -> tuple[str, ...]:
+    """Return a sentence for each gradient group that waits for an unobserved rank.
+
+    Args:
+        frame: the job.
+        job: the arrangement of its ranks.
+        findings: of its step times.
+        silent: ranks that are no longer observed.
+    """
     judged = frame.usable_only()
     if (
-        not frame.unobserved_count
+        not (frame.unobserved_count or silent)
         or len(judged.steps) < 2 * WINDOW_STEPS
-        or any(f.where.ranks for f in findings)
+        or any(f.where.ranks for f in findings if f.until_unix_seconds is None)
     ):
         return ()
-    unobserved = np.array([rank for rank in frame.unobserved if rank < job.world], dtype=np.int64)
+    unseen = sorted({*frame.unobserved, *silent})
+    unobserved = np.array([rank for rank in unseen if rank < job.world], dtype=np.int64)
     groups = _group(unobserved, job)
     sentences = []
     for group in np.unique(groups).tolist():

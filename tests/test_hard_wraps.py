@@ -15,7 +15,7 @@ from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.contract.nccl.verdict import judge
 from rankscope_analyzers.logs import nccl_explanation
-from rankscope_analyzers.logs.hard_wraps import MAX_WRAPPED_BYTES, unwrap
+from rankscope_analyzers.logs.hard_wraps import unwrap
 from whole_nccl_log import read_all
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpora" / "nccl"
@@ -242,13 +242,13 @@ def test_what_the_program_prints_is_no_end_of_a_record_that_has_one():
 
 
 def test_a_log_that_nobody_can_have_pasted_is_read_as_it_is(tmp_path, monkeypatch):
+    assert nccl_explanation.MAX_WRAPPED_BYTES == 4 << 20
     log = tmp_path / "nccl.log"
     log.write_text(wrapped(LOGS["socket"], 72, at_words))
     monkeypatch.setattr(nccl_explanation, "MAX_WRAPPED_BYTES", 1000)
     assert (
         said(nccl_explanation.read([str(log)]))["fallback"] != said_of(LOGS["socket"])["fallback"]
     )
-    assert MAX_WRAPPED_BYTES == 4 << 20
 
 
 @pytest.mark.parametrize("breaker", BREAKERS)

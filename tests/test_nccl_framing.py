@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rankscope_agent.contract.log_text.framing import Unframer
+from rankscope_agent.contract.log_text.framing import Unframer, _has_objects
 
 MAX_PARTIAL_BYTES = 64 << 10
 
@@ -30,6 +32,18 @@ def test_what_nccl_says_within_a_line_of_json_is_taken_out(key):
     other = b'{"loss": 2.5}\n{"NCCL": 3}\n{"cut NCCL\n'
     assert unframed(line + other) == said + other
     assert unframed(b"a line before\n" + line) == b"a line before\n" + said
+
+
+@pytest.mark.parametrize("others", [0, 3, 700])
+def test_a_line_of_json_is_found_among_any_number_of_brackets(others):
+    said = b"h:1:2 [0] NCCL INFO Using network Socket\n"
+    before = b"{'loss': 2.5} {\n" * others
+    assert unframed(before + b'{"msg":"%s"}\n' % said.strip()) == before + said
+
+
+@given(st.lists(st.sampled_from([b"{", b'"', b"\n", b"x", b'\n{"', b"y" * 300])).map(b"".join))
+def test_a_line_of_json_is_found_by_its_bracket_as_by_its_whole_beginning(text):
+    assert _has_objects(text) == (text.startswith(b'{"') or b'\n{"' in text)
 
 
 def test_parts_of_a_cri_line_are_joined_for_each_stream():

@@ -134,7 +134,10 @@ def _parser(declared: Mapping[str, Arguments], chosen: str | None) -> argparse.A
     parser = Parser(PROGRAM, description="Report which rank slows a training job down, and why.")
     if chosen is None:
         _add_own_options(parser)
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    # Without `prog`, argparse formats the usage to find it, and imports compression for that.
+    subparsers = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", prog=PROGRAM
+    )
     for name in COMMANDS if chosen is None else (chosen,):
         subparser = subparsers.add_parser(
             name,

@@ -55,7 +55,7 @@ CHECKPOINT, DATASET = "checkpoint", "dataset"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the kinds of logs and their files."""
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND", prog=parser.prog)
     for kind, (purpose, _, _) in KINDS.items():
         command = _add_kind(kinds, kind, purpose)
         command.add_argument(

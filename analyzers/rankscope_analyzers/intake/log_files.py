@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import codecs
+import os
+import stat
 import sys
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 from rankscope_analyzers.intake.reopened_file import ReopenedFile
+from rankscope_analyzers.intake.whole_lines import WholeLines
 
 CHUNK_BYTES = 96 << 10
 """Bytes read at a time: well below the size from which malloc maps and faults in new pages for each
@@ -73,11 +77,24 @@ def _bytes_of(name: str, *, stays_open: bool) -> Iterator[bytes]:
                         f"{name}: compressed data is damaged or cut off; read so far\n"
                     )
                 return
-            while start:
-                yield start
-                start = source.read(CHUNK_BYTES)
+            yield from _pieces(source, start)
     except OSError as error:
         raise LogError(f"cannot read {name}: {error.strerror or error}") from error
+
+
+def _pieces(source: Readable, start: bytes) -> Iterator[bytes]:
+    """Yield a file's first bytes and the rest, cut at ends of lines where that is cheaper."""
+    if isinstance(source, FileIO) and len(start) == CHUNK_BYTES and _in_lines(source, start):
+        source = WholeLines(source, CHUNK_BYTES)
+    while start:
+        yield start
+        start = source.read(CHUNK_BYTES)
+
+
+def _in_lines(source: FileIO, start: bytes) -> bool:
+    """Return True for a regular file in which a byte marks the end of a line."""
+    regular = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
+    return regular and not start.startswith(UTF_16_STARTS)
 
 
 @contextmanager

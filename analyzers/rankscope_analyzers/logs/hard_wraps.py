@@ -23,9 +23,6 @@ from rankscope_analyzers.logs.whole_records import (
     may_be_cut,
 )
 
-MAX_WRAPPED_BYTES = 4 << 20
-"""Larger logs are read unchanged: no one pastes so much."""
-
 MAX_EVIDENT_LINES = 8
 """Lines of one record by which a log is recognised as wrapped: at 40 columns the longest line of a
 connection takes five."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +12,7 @@ from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import judge
 from rankscope_analyzers.intake.log_files import chunks
 from rankscope_analyzers.logs import nccl_report
-from rankscope_analyzers.logs.hard_wraps import MAX_WRAPPED_BYTES, unwrap
 from rankscope_analyzers.logs.nccl_findings import findings
-from rankscope_analyzers.logs.pasted_text import plain
 from rankscope_analyzers.logs.watchdog_suspects import suspects
 
 
@@ -39,45 +36,44 @@ def read(names: Iterable[str]) -> Facts:
     return parser.facts
 
 
+MAX_WRAPPED_BYTES = 4 << 20
+"""Logs up to this size are examined for what happens to pasted text: no one pastes so much."""
+
 MAX_STRIPPED_BYTES = 1 << 20
 """Logs up to this size are read again if they hold no `NCCL INFO`: people cut it off, and what they
 paste is short."""
-
-_STRIPPED = re.compile(
-    rb"^[ \t>#]*((?:Channel \d+(?:/\d+)? ?: |Ring \d+ : |comm 0x|ncclComm\w+ comm 0x|Using network "
-    rb"|NET/(?:IB|Socket|OFI|Plugin) ?: |Bootstrap ?: |\d+ coll channels|\[(?:send|receive)\] via )"
-    rb"[^\n]*)",
-    re.MULTILINE,
-)
-"""Lines of NCCL with a truncated beginning."""
-
-
-_UNNAMED = re.compile(
-    rb"(:\d{1,10}:\d{1,10} \[\d{1,3}\] (?:[\w./-]{1,80}:\d{1,5} )?)((?:INFO|WARN) )"
-)
-"""host:pid:tid [cudaDev] INFO, the prefix of NCCL's lines up to version 2.2."""
 
 
 def _read_one(name: str, parser: NcclLog) -> None:
     framing = Unframer()
     texts = _plain(name, framing)
     opening = list(_first(texts, MAX_WRAPPED_BYTES))
-    pasted = b"".join(opening)
-    whole = len(pasted) < MAX_WRAPPED_BYTES
-    mended = _named(unwrap(plain(pasted))) if whole else pasted
-    for text in opening if mended is pasted else [mended]:
+    if sum(map(len, opening)) < MAX_WRAPPED_BYTES:
+        opening = _mended(opening)
+    for text in opening:
         parser.feed(text)
+    start = b"" if parser.facts.informed else b"".join(opening)[:MAX_STRIPPED_BYTES]
+    opening.clear()
     for text in texts:
         parser.feed(text)
     if not parser.facts.informed:
-        found = _STRIPPED.findall(mended[:MAX_STRIPPED_BYTES])
-        parser.feed(b"".join(b"NCCL INFO %s\n" % line for line in found))
+        parser.feed(_restored(start))
     parser.facts.unparsed += framing.oversized
 
 
-def _named(text: bytes) -> bytes:
-    """Return a log with NCCL's name added to its lines, which had none before 2.3."""
-    return text if b"NCCL INFO" in text else _UNNAMED.sub(rb"\1NCCL \2", text)
+def _mended(texts: list[bytes]) -> list[bytes]:
+    """Return a short log as NCCL wrote it; what this takes is not loaded for a long one."""
+    from rankscope_analyzers.logs import mended_paste
+
+    pasted = b"".join(texts)
+    mended = mended_paste.mended(pasted)
+    return texts if mended is pasted else [mended]
+
+
+def _restored(text: bytes) -> bytes:
+    from rankscope_analyzers.logs import mended_paste
+
+    return mended_paste.restored(text)
 
 
 def _plain(name: str, framing: Unframer) -> Iterator[bytes]:

@@ -31,14 +31,9 @@ _OF_A_GROUP = re.compile(rb"(?:[A-Za-z]P |[Ll]ocal[ _-]|[\w-])\Z")
 
 _MPI = rb"[^\n]{0,400}?(?<=\s)(?:-np|-n|--np|--n|-c|--num-proc)[ =](\d{1,7})\b"
 
-Words = tuple[tuple[bytes, re.Pattern[bytes]], ...]
+Words = tuple[tuple[bytes, bytes], ...]
 
-
-def _words(*pairs: tuple[bytes, bytes]) -> Words:
-    return tuple((word, re.compile(re.escape(word) + rest)) for word, rest in pairs)
-
-
-_JOB = _words(
+_JOB: Words = (
     # PyTorch and frameworks based on it, Megatron's `using world size: 16`
     (b"world_size", _NUMBER),
     (b"world size", _NUMBER),
@@ -63,9 +58,10 @@ _JOB = _words(
     (b"srun ", rb"[^\n]{0,400}?(?:(?<=\s)-n ?|--ntasks[ =])(\d{1,7})\b"),
     (b"SLURM_NTASKS=", rb"(\d{1,7})\b"),
 )
-"""Words that are followed by the job's size, each with the pattern of both."""
+"""Words that are followed by the job's size, each with the pattern of what follows. A pattern is
+compiled where its word is found: a log has few of them."""
 
-_GROUP = _words(
+_GROUP: Words = (
     (b"nranks=", rb"(\d{1,7})\b"),  # NCCL's calls
     (b" nRanks ", rb"(\d{1,7})\b"),  # RCCL's connections
     (b"NCCL INFO rank ", rb"\d{1,7} nranks (\d{1,7})\b"),  # up to NCCL 2.3
@@ -130,7 +126,7 @@ def group_size(text: bytes) -> int:
     Args:
         text: complete lines.
     """
-    found = (size for word, pattern in _GROUP for size in _after(word, pattern, text))
+    found = (size for word, rest in _GROUP for size in _after(word, rest, text))
     return max((size for size in found if size <= MAX_SIZE), default=0)
 
 
@@ -150,8 +146,8 @@ def on_one_host(text: bytes) -> bool:
 
 def _sizes(text: bytes) -> Iterator[int]:
     """Yield every size; each word is searched before its pattern, which is slow."""
-    for word, pattern in _JOB:
-        yield from _after(word, pattern, text)
+    for word, rest in _JOB:
+        yield from _after(word, rest, text)
     if any(word in text for word in _PER_NODE_WORDS):
         yield from _products(text)
     if b"tensor_parallel_size=" in text:
@@ -166,14 +162,14 @@ def _sizes(text: bytes) -> Iterator[int]:
         yield from map(int, _RAS_ROW.findall(text))
 
 
-def _after(word: bytes, pattern: re.Pattern[bytes], text: bytes) -> Iterator[int]:
+def _after(word: bytes, rest: bytes, text: bytes) -> Iterator[int]:
     """Yield the numbers after a word that stands by itself."""
     index = -1
     for _ in range(MAX_MATCHES):
         index = text.find(word, index + 1)
         if index < 0:
             return
-        found = pattern.match(text, index)
+        found = re.compile(rest).match(text, index + len(word))
         if found is not None and not _is_of_a_group(word, text[max(0, index - 16) : index]):
             yield int(found[1])
 

@@ -60,6 +60,10 @@ def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+def open_files() -> set[Path]:
+    return {link.resolve() for link in Path("/proc/self/fd").iterdir()}
+
+
 def test_a_port_says_its_state_rate_and_counters_in_base_units(sysfs, node):
     add_port(sysfs)
     series = node.look()
@@ -312,6 +316,18 @@ def test_without_descriptors_to_spare_files_are_opened_each_time(sysfs):
     write(port / "counters" / "port_rcv_packets", 41)
     assert node.look()[metrics.RECEIVE_PACKETS, ONE] == 41
     node.tree.close()
+
+
+def test_counters_that_no_series_uses_are_not_read_again(sysfs, node):
+    port = add_port(sysfs)
+    node.look()
+    unused = port / "counters" / "unicast_xmit_packets"
+    assert unused not in open_files()
+    assert port / "counters" / "port_xmit_packets" in open_files()
+    everything = Node(sysfs, everything=True)
+    assert everything.look()[metrics.CAST_PACKETS, (*ONE, "transmit", "unicast")] == 30
+    assert unused in open_files()
+    everything.tree.close()
 
 
 def test_no_descriptor_is_left_open(sysfs):

@@ -30,7 +30,6 @@ class CounterFile:
     """
 
     __slots__ = (
-        "_hidden",
         "_labels",
         "_mark",
         "_shown_at_zero",
@@ -53,7 +52,6 @@ class CounterFile:
         self.value: int | None = None
         self._labels = (*identity, *rule.labels)
         self._shown_at_zero = everything or rule.always
-        self._hidden = rule.derived and not everything
         self.saturated: Sample | None = None
         self.raw = b""
         self._mark = Sample(metrics.SATURATED, (*identity[:2], path.name), 1)
@@ -100,7 +98,7 @@ class CounterFile:
         """Process a text that differs from the previous one."""
         self.raw = raw
         self.value = value = parse_count(raw)
-        if value is not None and (value or self._shown_at_zero) and not self._hidden:
+        if value is not None and (value or self._shown_at_zero):
             rule = self.rule
             self.sample = Sample(rule.metric, self._labels, value * rule.factor)
             self.saturated = self._mark if value == rule.ceiling else None

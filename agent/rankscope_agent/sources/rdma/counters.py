@@ -172,9 +172,11 @@ class Counters:
                 if file.key in claimed and (rule := own_name(file.path.name)):
                     file.close()
                     file = self._counter(file.path, rule)
-                if file.key not in claimed:
-                    claimed.add(file.key)
+                if file.key in claimed or (file.rule.derived and not self._everything):
+                    file.close()  # nothing exports it
+                else:
                     found.append(file)
+                claimed.add(file.key)
         return found
 
     def _admit(self, folder: CounterFolder, names: Iterable[str]) -> Iterator[CounterFile]:

@@ -64,6 +64,12 @@ def test_an_agent_that_counts_its_log_again_tells_nothing_new():
     assert told(errors(xids([7, 7, 2, 7], [50, 50, 50.2, 50.3]), NOW)) == [(50.0, 7)]
 
 
+def test_what_follows_a_log_that_was_counted_again_is_new_alone():
+    """Five errors, three of an earlier boot; the agent loses its state; there is another one."""
+    assert told(errors(xids([5, 2, 3], [50, 50, 170]), NOW)) == [(50.0, 5), (170.0, 1)]
+    assert told(errors(xids([7, 2, 9], [50, 50, 170]), NOW)) == [(50.0, 7), (170.0, 2)]
+
+
 def test_after_a_reset_only_what_is_later_is_new():
     assert told(errors(xids([7, 7, 1], [50, 50, 170]), NOW)) == [(50.0, 7), (170.0, 1)]
 

@@ -205,20 +205,21 @@ def _growth(counter: TimedSeries, stamp: TimedSeries | None) -> Iterator[tuple[f
     """Yield when a counter grew and by how much.
 
     An agent that lost its state counts its boot's log again: an increase with the time of the last
-    error is new only as far as it exceeds what was already counted.
+    error is new only as far as it exceeds what was already counted. If errors of earlier boots are
+    then missing, further ones are counted from there.
     """
-    known, newest = 0.0, float("-inf")
+    known, last, newest = 0.0, 0.0, float("-inf")
     for position, (read_at, value) in enumerate(zip(counter.times, counter.values, strict=True)):
         at = float(read_at) if stamp is None else _value_at(stamp, float(read_at))
         if at > newest + SAME_MOMENT_SECONDS:
-            grown = value - known if value >= known else value
-            known = value
+            base = next((before for before in (known, last) if value >= before), 0.0)
+            grown, known = value - base, value
         else:
             grown = max(0.0, value - known)
             known = max(known, value)
         if grown > 0 and (stamp is not None or position):
             yield at, int(grown)
-        newest = max(newest, at)
+        last, newest = value, max(newest, at)
 
 
 def _value_at(series: TimedSeries, at: float) -> float:

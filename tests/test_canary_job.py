@@ -148,10 +148,12 @@ def test_the_alert_fires_by_what_was_exported_once_two_runs_are_missed(tried, tm
 
 
 def test_a_job_that_ends_at_once_is_said_with_its_last_lines(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("rankscope_analyzers.commands.canary.STEPS", -1)
+    monkeypatch.setattr("rankscope_analyzers.commands.canary.STEPS", "many")
     arguments = ["--watch", f"http://127.0.0.1:{free_port()}", "--train", str(tmp_path)]
     assert cli.main(["canary", *arguments]) == 1
-    assert "the job ended with 1: " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the job ended with 2: " in said
+    assert "--steps: invalid int value: 'many'" in said
 
 
 def test_the_end_of_one_rank_ends_those_that_wait_for_it(bare_nursery):

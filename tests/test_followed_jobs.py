@@ -38,11 +38,13 @@ def running(*faults, **changes):
 
 
 def looks(records, every=30.0, window=1800.0):
-    """Yield what a look shows each time."""
-    first, last = records["ended"].min(), records["ended"].max()
-    for now in np.arange(first + every, last + every, every):
-        there = records[(records["ended"] <= now) & (records[START] >= now - window)]
-        yield there.drop(columns="ended").reset_index(drop=True)
+    """Yield what a look shows each time, of records in order of their ends."""
+    ended, began = records["ended"].to_numpy(), records[START].to_numpy()
+    records = records.drop(columns="ended")
+    for now in np.arange(ended[0] + every, ended[-1] + every, every):
+        count = int(np.searchsorted(ended, now, side="right"))
+        there = records.iloc[np.flatnonzero(began[:count] >= now - window)]
+        yield there.reset_index(drop=True)
 
 
 def judged(shown, known=None):

@@ -201,7 +201,10 @@ def lay(package: metadata.Distribution, target: Path) -> None:
         if file.parts[0] != ".." and "__pycache__" not in file.parts:
             place = target / file
             place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file.locate(), place)
+            try:  # a second name costs less than a copy, and nothing writes into these files
+                place.hardlink_to(file.locate())
+            except OSError:  # of another file system
+                shutil.copyfile(file.locate(), place)
 
 
 @pytest.fixture(scope="module")

@@ -272,7 +272,8 @@ def prometheus(
     address = f"127.0.0.1:{free_port()}"
     command = [program, f"--config.file={folder / 'prometheus.yml'}"]
     command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}"]
-    with _process(command, folder / "prometheus.log"):
+    rarely = {"GOGC": "400"}  # it collects garbage: it has little, and lives for a minute
+    with _process(command, folder / "prometheus.log", rarely):
         _await_ready(address, folder / "prometheus.log")
         yield address
 

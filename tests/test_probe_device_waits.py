@@ -353,3 +353,43 @@ def test_step_with_more_batches_than_are_timed_has_the_hosts_time_for_them(
     job.step(20.0)
     first = records(tmp_path)[0]
     assert (first.data_ns, first.sync_ns) == (60 * MS, 20 * MS)
+
+
+@pytest.mark.parametrize("broken", ["query", "elapsed_time"])
+def test_events_that_always_fail_leave_steps_unmeasured(
+    make: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    job = make()
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(Event, broken, failing)
+    for _ in range(130):
+        job.step(3.0)
+        job.cuda.work_off()
+    written = records(tmp_path)
+    assert [record.step for record in written] == list(range(1, len(written) + 1))
+    assert len(written) > 120
+    assert {record.sync_ns for record in written} == {-1}
+    assert job.probe.guard.told == {"waits of the device"}
+
+
+def test_fetches_whose_ends_always_fail_have_the_hosts_time_and_cost_nothing_else(
+    make: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make()
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(rankscope_probe._DeviceWaits, "fetch_ends", failing)
+    fetch = job.probe.loader.fetching(lambda loader: None, counted=False)
+    for _ in range(130):
+        fetch(None)
+        job.probe.clock.data_ns = 60 * MS
+        job.step(20.0)
+        job.cuda.work_off()
+    written = records(tmp_path)
+    assert len(written) > 120
+    assert {(record.data_ns, record.sync_ns) for record in written} == {(60 * MS, 20 * MS)}

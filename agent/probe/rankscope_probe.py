@@ -166,7 +166,32 @@ _CLOSURE, _SKIPPED, _EVALUATION, _FIRST, _CPU_WAIT = 1 << 2, 1 << 3, 1 << 4, 1 <
 _SAMPLED, _UNTIMED = 1 << 7, 8  # the flag, and the first of the four bits for the reason
 _UNKNOWN_SAMPLES = 0xFFFFFFFF
 _SIZE_UNKNOWN = -(1 << 40)  # keeps a step's sum negative whatever the other batches add
-_MAX_ERRORS = 100  # a hook that failed this often will always fail: stop trying
+_MAX_ERRORS = 100  # of one hook, which will then always fail: stop trying
+_SUBJECTS = {  # what may go unseen if something fails, by its class or its own name
+    "_Backwards": "ends of backward passes",
+    "_CheckpointStore": "sizes of checkpoints",
+    "_CpuWaits": "waits for a CPU",
+    "_DeviceWaits": "waits of the device",
+    "_FlightRecorder": "the Flight Recorder",
+    "_Loader": "waits for input",
+    "_LoaderWorkers": "workers of input loaders",
+    "_Probe": "steps",
+    "_Probe.find_layout": "groups of ranks",
+    "_Probe.hook_input": "waits for input",
+    "_Probe.hook_joining": "joining others",
+    "_Probe.hook_replicas": "models of DistributedDataParallel",
+    "_Probe.hook_scaler": "updates that a GradScaler skips",
+    "_Probe.note_amounts": "samples and tokens",
+    "_Probe.parameters_once": "numbers of parameters",
+    "_Probe.replicated": "models of DistributedDataParallel",
+    "_Probe.step_begins": "what follows backward passes",
+    "_Probe.watch_step_begins": "what follows backward passes",
+    "_Ring": "all but steps",
+    "_Signals": "losses, rates and counts",
+    "_Spans": "checkpoints, evaluations and compiling",
+    "_StreamWaits": "waits of the device",
+    "_batch_size": "numbers of samples",
+}
 _ADOPT_AFTER = 8  # more calls than a GAN's usual 5 critic steps: then the old primary is gone
 _LOOKS = 8  # items checked for a batch's first tensor; collated batches have it in the first two
 _STALE_SECONDS = 24 * 3600  # long enough to read a ring the morning after a crash
@@ -696,26 +721,33 @@ class _Guard:
     """Keeps our errors away from training, and our hooks away from compilers."""
 
     def __init__(self, torch: Any) -> None:
-        self.torch, self.errors = torch, 0
+        self.torch = torch
+        # Errors that each hook may still have, by what it observes: it is wrapped anew by some.
+        self.left: dict[str, list[None]] = {}
+        self.told: set[str] = set()  # what standard error says may go unseen
 
     def guarded(self, observe: Callable[..., Any]) -> Callable[..., Any]:
         """Return `observe` as a hook that never raises: the only place where our errors are caught.
 
-        If it fails, the hook returns None. Exceptions raised meanwhile by one of the program's
-        signal handlers are not ours and propagate as they would without us: torch's own handler
-        reports how a loader worker died.
+        If it fails, the hook returns None, and at once after `_MAX_ERRORS` times; other hooks go
+        on. Exceptions raised meanwhile by one of the program's signal handlers are not ours and
+        propagate as they would without us: torch's own handler reports how a loader worker died.
         """
+        name = _name_of(observe)
+        if name not in self.left:
+            self.left[name] = [None] * _MAX_ERRORS
+        left = self.left[name]
 
         def hook(*arguments: Any) -> Any:
-            if self.errors >= _MAX_ERRORS:
+            if not left:
                 return None
             try:
                 return observe(*arguments)
             except Exception as error:
                 if _of_signal_handler(error):
                     raise
-                self.errors += 1
-                self.report(error)
+                del left[-1:]
+                self.report(error, name)
                 return None
 
         return hook
@@ -737,14 +769,31 @@ class _Guard:
             setattr(hook, name, True)
         return hook
 
-    def report(self, error: Exception) -> None:
-        """Report the first error in one line on standard error, or all with traceback to debug."""
+    def report(self, error: Exception, name: str) -> None:
+        """Report an error on standard error: one line for each thing unseen, or all to debug.
+
+        Args:
+            error: that a hook raised.
+            name: of what the hook observes.
+        """
+        unseen = _SUBJECTS.get(name) or _SUBJECTS.get(name.partition(".")[0], "something")
+        known = unseen in self.told
+        self.told.add(unseen)
         with contextlib.suppress(Exception):  # standard error may be closed
             if os.environ.get("RANKSCOPE_PROBE_DEBUG") == "1":
                 sys.stderr.write(traceback.format_exc())
-            elif self.errors == 1:
+            elif not known:
                 seen = " ".join("{}: {}".format(type(error).__name__, error).split())
-                sys.stderr.write("rankscope probe: {}; steps may go unseen\n".format(seen))
+                sys.stderr.write("rankscope probe: {}; {} may go unseen\n".format(seen, unseen))
+
+
+def _name_of(observe: Callable[..., Any]) -> str:
+    """Return the name of a function or method, also of one with some arguments given."""
+    try:
+        name: str = observe.__qualname__
+    except AttributeError:
+        name = getattr(getattr(observe, "func", observe), "__qualname__", type(observe).__name__)
+    return name
 
 
 def _of_signal_handler(error: Exception) -> bool:
@@ -776,7 +825,8 @@ class _CpuWaits:
     periods, and rarely otherwise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, guard: "_Guard | None" = None) -> None:
+        self.look = guard.guarded(self.count) if guard is not None else self.count
         self.schedule: _Held | None = None
         self.restart()
 
@@ -822,7 +872,7 @@ class _CpuWaits:
         run, waited, turns = map(int, os.pread(held.number, 64, 0).split())
         return run, waited, turns
 
-    def look(self, now: int, sync_ns: int, outside: bool = True) -> None:
+    def count(self, now: int, sync_ns: int, outside: bool = True) -> None:
         """Count the waits for a CPU since the last reading as part of the time `outside` of sync.
 
         Periods that are short, or in which the thread was hardly ever off the CPU, are left to the
@@ -863,14 +913,14 @@ class _StepClock:
     `thread` is 0 until a step has ended.
     """
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, guard: "_Guard | None" = None) -> None:
         # Number of nodes that this thread has ever added to autograd graphs; unknown before torch
         # 2.1.
         count = getattr(torch.autograd, "_get_sequence_nr", None)
         self.graph_size: Callable[[], int] = (
             count if count is not None else itertools.count().__next__
         )
-        self.cpu = _CpuWaits()
+        self.cpu = _CpuWaits(guard)
         self.restart()
 
     def begin(self, now: int, unix_ns: int) -> None:
@@ -1016,7 +1066,7 @@ class _GlooWaits:
         """Return `blocking` with its time counted as sync; nested calls count once."""
         now, thread_id = time.perf_counter_ns, threading.get_ident
         clock, cpu = self.clock, self.clock.cpu
-        look = self.guard.guarded(cpu.look)
+        look = cpu.look
 
         @functools.wraps(blocking)
         def wait(*arguments: Any, **options: Any) -> Any:
@@ -1052,8 +1102,9 @@ class _DeviceWaits:
     Nothing here waits for the device: `query()` only asks whether it has passed an event.
     """
 
-    def __init__(self, cuda: Any) -> None:
+    def __init__(self, cuda: Any, guard: _Guard) -> None:
         self.cuda = cuda
+        self.ask, self.measure = guard.guarded(self.passed), guard.guarded(self.read)
         self.pool: list[Any] = []
         self.pending: list[tuple[Any, ...]] = []  # steps that the device may not have passed
         self.restart()
@@ -1112,6 +1163,10 @@ class _DeviceWaits:
             self.fetches.append((self.fetching, self.event()))
             self.fetching = None
 
+    def fetch_lost(self) -> None:
+        """Leave the step's data to the host's clock, as after too many fetches."""
+        self.uncounted = True
+
     def take(self) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]], bool, bool]:
         """Return the ending step's waits and fetches, and whether each of them are complete."""
         complete = bool(self.pairs) and not self.spoiled
@@ -1146,18 +1201,18 @@ class _DeviceWaits:
         """
         while self.pending:
             step, pairs, fetches, complete, fetched = self.pending[0]
-            passed = self.passed(fetches + pairs)
-            if not passed and len(self.pending) <= kept:
+            passed = self.ask(fetches + pairs)
+            if passed is False and len(self.pending) <= kept:
                 return
             del self.pending[0]
-            waited_ns = -1
-            if passed and complete:
-                waited_ns = self.read(pairs)
-                if fetched:
-                    begin, step_ns, data_ns, *rest = step
-                    step = (begin, step_ns, min(data_ns, self.read(fetches)), *rest)
-            self.give_back(fetches + pairs)
-            yield waited_ns, step
+            waited_ns = self.measure(pairs) if passed and complete else -1
+            standstill_ns = self.measure(fetches) if passed and complete and fetched else None
+            if standstill_ns is not None:
+                begin, step_ns, data_ns, *rest = step
+                step = (begin, step_ns, min(data_ns, standstill_ns), *rest)
+            if passed is not None:
+                self.give_back(fetches + pairs)
+            yield -1 if waited_ns is None else waited_ns, step
 
     def spoiling(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
         """Return `blocking` as a wait of unknown length, which leaves its step unmeasured."""
@@ -1211,7 +1266,9 @@ class _StreamWaits(_DeviceWaits):
         self.sample_ns = self.other_ns = self.samples = self.steps = self.lived_ns = 0
         self.own_ns = self.all_ns = self.added_ns = 0
         self.record_own = torch.cuda.Event.record
-        super().__init__(torch.cuda)
+        super().__init__(torch.cuda, guard)
+        self.take_sample, self.arrange = guard.guarded(self.taken), guard.guarded(self.arranged)
+        self.read_times = guard.guarded(self.times)
         self.find_hooks()
         self.hook_graphs()
 
@@ -1411,6 +1468,10 @@ class _StreamWaits(_DeviceWaits):
         self.fetching = None
         self.sample_ns += time.perf_counter_ns() - began
 
+    def fetch_lost(self) -> None:
+        """Discard the sample: what the stream stood still for is unknown."""
+        self.spoiled = self.spoiled or _BROKEN
+
     def bracketing(self, enter: Callable[..., Any], blocking: Callable[..., Any]) -> Any:
         """Return `blocking` with its waits in the training stream timed; nested calls once.
 
@@ -1545,7 +1606,7 @@ class _StreamWaits(_DeviceWaits):
         self.added_ns = time.perf_counter_ns()
         sample: Any = None
         if self.sampling:
-            sample = self.guard.guarded(self.taken)()
+            sample = self.take_sample()
             if sample is None:
                 self.spoiled = self.spoiled or _BROKEN
         self.pending.append((step, sample, self.spoiled))
@@ -1590,7 +1651,7 @@ class _StreamWaits(_DeviceWaits):
             if usable and self.captures:
                 passed: Any = False
             else:
-                passed = not usable or self.guard.guarded(self.passed)(sample)
+                passed = not usable or self.ask(sample)
             if passed is False and len(self.pending) <= kept:
                 return
             del self.pending[0]
@@ -1614,7 +1675,7 @@ class _StreamWaits(_DeviceWaits):
         It is a cost of the sample, whichever step the host is in.
         """
         began = time.perf_counter_ns()
-        times = self.guard.guarded(self.times)(sample)
+        times = self.read_times(sample)
         spent = time.perf_counter_ns() - began
         self.sample_ns += spent
         self.added_ns += spent
@@ -1670,7 +1731,7 @@ class _StreamWaits(_DeviceWaits):
         """Begin step number `step`, after one that took so long: sample it or not."""
         noted = self.noting
         self.steps, self.lived_ns = self.steps + 1, self.lived_ns + step_ns
-        if self.guard.guarded(self.arranged)(step) is None:
+        if self.arrange(step) is None:
             self.failures += 1
             self.close()
         self.charge(noted or self.noting)
@@ -1813,7 +1874,7 @@ class _Backwards:
         if self.wait_begin:
             now, clock = time.perf_counter_ns(), self.clock
             clock.sync_ns = self.wait_before + now - self.wait_begin
-            clock.cpu.look(now, clock.sync_ns, outside=False)
+            clock.cpu.look(now, clock.sync_ns, False)
             if self.device_waits is not None:
                 self.device_waits.end()
 
@@ -1848,6 +1909,8 @@ class _Spans:
     ) -> None:
         self.torch, self.guard, self.clock = torch, guard, clock
         self.begin, self.end = guard.guarded(self.begun), guard.guarded(self.ended)
+        self.evaluating = guard.guarded(self.evaluates)
+        self.end_evaluation = guard.guarded(self.evaluation_ended)
         self.frameworks: set[tuple[str, str, str]] = set()
         self.compiling_watched = False
         self.store = store
@@ -2028,15 +2091,19 @@ class _Spans:
 
     def hook_frameworks(self) -> None:
         """Mark the savers of the loaded frameworks."""
+        mark = self.guard.guarded(self.hook_saver)
         for place in _SAVERS:
-            module, owner_name, name, kind = place
-            owner = sys.modules.get(module)
-            if owner is not None and owner_name:
-                owner = getattr(owner, owner_name, None)
-            call = getattr(owner, name, None)
-            if callable(call) and place[:3] not in self.frameworks:
-                self.frameworks.add(place[:3])
-                setattr(owner, name, self.marked(kind, call))
+            mark(*place)
+
+    def hook_saver(self, module: str, owner_name: str, name: str, kind: int) -> None:
+        """Mark one of them, once; modules may run code of their own when asked for a name."""
+        owner, place = sys.modules.get(module), (module, owner_name, name)
+        if owner is not None and owner_name:
+            owner = getattr(owner, owner_name, None)
+        call = getattr(owner, name, None)
+        if callable(call) and place not in self.frameworks:
+            self.frameworks.add(place)
+            setattr(owner, name, self.marked(kind, call))
 
     def hook_termination(self) -> None:
         """Record when a handler of the program receives SIGTERM; it only sees its own handler."""
@@ -2094,7 +2161,7 @@ class _Spans:
                 rank = distributed.get_rank() if distributed.is_initialized() else 0
                 self.store.ask(span, span.path, rank)
 
-    def evaluating(self, begin: int, over: bool) -> None:
+    def evaluates(self, begin: int, over: bool) -> None:
         """Record a batch that was fetched without gradients, or the end of such batches."""
         if self.evaluation is None and not over and not getattr(self.here, "inside", False):
             self.evaluation = self.made(_EVALUATE, begin)
@@ -2103,7 +2170,7 @@ class _Spans:
         if over and self.evaluation is not None:
             self.end_evaluation()
 
-    def end_evaluation(self) -> None:
+    def evaluation_ended(self) -> None:
         """End an evaluation at its last batch."""
         span, self.evaluation = self.evaluation, None
         if span is not None:
@@ -2295,14 +2362,17 @@ class _Signals:
     def flush(self, now: int) -> None:
         """Write the table at the end of a step, once a second."""
         self.due_ns = now + _SIGNAL_NS
-        self.guard.guarded(self.read_losses)()
-        self.put_losses()
+        for put in (self.read_losses, self.put_losses, self.put_rate):
+            self.guard.guarded(put)()
+        self.write()
+
+    def put_rate(self) -> None:
+        """Record the learning rate of the primary optimizer, unless the program gives it."""
         optimizer = self.optimizer() if self.optimizer is not None else None
         if optimizer is not None and not self.rate_given:
             rate = optimizer.param_groups[0].get("lr")
             if type(rate) in (int, float):  # one on a device is not read
                 self.put(_RATE, float(rate))
-        self.write()
 
     def write(self) -> None:
         """Write the table; if another thread is writing it, leave it to the next time."""
@@ -2545,6 +2615,7 @@ class _LoaderWorkers:
 
     def __init__(self, torch: Any, guard: _Guard, clock: _StepClock) -> None:
         self.torch, self.guard, self.clock = torch, guard, clock
+        self.look = guard.guarded(self.compare)
         self.table: Any = None  # anonymous memory, created for the first loader with workers
         self.owner = -1  # the process that created it
         self.next = 0  # slot of the first worker of the loader that starts next
@@ -2635,7 +2706,7 @@ class _LoaderWorkers:
             self.looked_ns = end_ns
             self.look(iterator)
 
-    def look(self, iterator: Any) -> None:
+    def compare(self, iterator: Any) -> None:
         """Derive the time that a step's batches take from what the workers have made meanwhile."""
         first = getattr(iterator, "_rankscope_slot", -1)
         if first != self.first:  # of another loader; none has a slot if there are no workers
@@ -2665,14 +2736,15 @@ class _Loader:
         self.torch, self.guard, self.clock, self.spans = torch, guard, clock, spans
         self.backwards = backwards
         self.workers = _LoaderWorkers(torch, guard, clock)
+        self.size = guard.guarded(_batch_size)
         self.used = False  # so far, by this process
 
     def fetching(self, fetch: Callable[[Any], Any], counted: bool) -> Callable[[Any], Any]:
         """Return a loader's method with its time counted as data, and its batches if `counted`."""
         now, thread_id, guarded = time.perf_counter_ns, threading.get_ident, self.guard.guarded
         clock, cpu, spans, backwards = self.clock, self.clock.cpu, self.spans, self.backwards
-        note, look = guarded(functools.partial(self.fetched, counted)), guarded(cpu.look)
-        begins = guarded(self.device_begins)
+        note, look = guarded(functools.partial(self.fetched, counted)), cpu.look
+        begins, ends = guarded(self.device_begins), guarded(self.device_ends)
 
         @functools.wraps(fetch)
         def method(loader: Any) -> Any:
@@ -2691,7 +2763,9 @@ class _Loader:
                 return batch
             finally:
                 spans.fetching = False
-                note(loader, batch, begin, data, sync, samples, waited, in_data, waits)
+                if waits is not None and ends(waits) is None:
+                    waits.fetch_lost()
+                note(loader, batch, begin, data, sync, samples, waited, in_data)
 
         return method
 
@@ -2700,6 +2774,11 @@ class _Loader:
         waits = self.backwards.device_waits
         timed = waits is not None and self.torch.is_grad_enabled() and waits.fetch_begins()
         return waits if timed else None
+
+    def device_ends(self, waits: _DeviceWaits) -> bool:
+        """Have the device's time for a batch end; return True, unlike what fails."""
+        waits.fetch_ends()
+        return True
 
     def fetched(
         self,
@@ -2712,13 +2791,10 @@ class _Loader:
         samples: int,
         waited: int,
         in_data: int,
-        waits: _DeviceWaits | None,
     ) -> None:
         """Record that a batch has come, given what the clock showed when it was requested."""
         clock, spans = self.clock, self.spans
         cpu = clock.cpu
-        if waits is not None:
-            waits.fetch_ends()
         if not self.torch.is_grad_enabled():
             clock.flags |= _EVALUATION
             spans.evaluating(begin, batch is None)
@@ -2735,7 +2811,8 @@ class _Loader:
             cpu.look(end, clock.sync_ns)
         cpu.in_data_ns = in_data + cpu.total_ns - waited
         if counted and batch is not None:
-            clock.samples = samples + _batch_size(batch, self.torch.Tensor)
+            size = self.size(batch, self.torch.Tensor)
+            clock.samples = samples + (_SIZE_UNKNOWN if size is None else size)
             self.workers.took(loader, end)
 
 
@@ -2807,7 +2884,7 @@ class _Probe:
         world = getattr(getattr(self.distributed, "distributed_c10d", None), "_world", None)
         self.world: Any = world if hasattr(world, "_default_pg") else None
         self.guard = _Guard(torch)
-        self.clock = clock = _StepClock(torch)
+        self.clock = clock = _StepClock(torch, self.guard)
         self.store = _CheckpointStore(self.guard)
         self.signals = _Signals(torch, self.guard)
         self.spans = _Spans(torch, self.guard, clock, self.store)
@@ -2817,16 +2894,16 @@ class _Probe:
         self.gloo = _GlooWaits(torch, self.distributed, self.guard, clock)
         self.flight = _FlightRecorder(torch, self.distributed, self.guard.guarded)
         self.flush_signals = self.guard.guarded(self.signals.flush)
-        # Functions that a program calls: compilers skip them, and its mistakes do not count against
-        # the hooks.
-        calls = _Guard(torch)
-        self.take_step = calls.untraced(calls.guarded(self.ended_by_program))
-        self.take_loss = calls.untraced(calls.guarded(self.signals.loss))
-        self.take_rate = calls.untraced(calls.guarded(self.signals.rate))
-        self.take_shards = calls.untraced(calls.guarded(self.signals.shards_are))
-        self.take_model = calls.untraced(calls.guarded(self.signals.model))
-        self.take_epoch = calls.untraced(calls.guarded(self.signals.epoch))
-        self.take_tokens = calls.guarded(functools.partial(self.signals.put, _TOKENS))
+        self.take_amounts = self.guard.guarded(self.note_amounts)
+        # Functions that a program calls: compilers skip them.
+        guarded, untraced = self.guard.guarded, self.guard.untraced
+        self.take_step = untraced(guarded(self.ended_by_program))
+        self.take_loss = untraced(guarded(self.signals.loss))
+        self.take_rate = untraced(guarded(self.signals.rate))
+        self.take_shards = untraced(guarded(self.signals.shards_are))
+        self.take_model = untraced(guarded(self.signals.model))
+        self.take_epoch = untraced(guarded(self.signals.epoch))
+        self.take_tokens = guarded(functools.partial(self.signals.put, _TOKENS))
         self.ring: _Ring | None = None
         self.shown: _Ring | None = None  # before the first step, without records
         self.replicas: list[Any] = []  # weak references to DistributedDataParallel modules
@@ -2952,10 +3029,8 @@ class _Probe:
     def ended_by_program(self, samples: Any, tokens: Any) -> None:
         """Process the end of a step by the program; from the first one on only these count."""
         now = time.perf_counter_ns()
-        if tokens is not None:
-            self.signals.add(_TOKENS, float(tokens))
-        if samples is not None:
-            self.clock.samples, self.counted = int(samples), True
+        if tokens is not None or samples is not None:
+            self.take_amounts(samples, tokens)
         if not self.by_program:
             self.by_program = True
             if not self.device:
@@ -2965,6 +3040,13 @@ class _Probe:
                 self.clock.begin(now, time.time_ns())
                 return
         self.end_step(0)
+
+    def note_amounts(self, samples: Any, tokens: Any) -> None:
+        """Record what the program says that it processed in the ending step."""
+        if samples is not None:
+            self.clock.samples, self.counted = int(samples), True
+        if tokens is not None:
+            self.signals.add(_TOKENS, float(tokens))
 
     def end_step(self, flags: int) -> None:
         """End the step now, record it and begin the next; the first call only begins one."""
@@ -2995,7 +3077,7 @@ class _Probe:
                 self.flush_signals(now)
         connected = self.world._default_pg is not None if self.world else self.initialized()
         if connected is not self.connected:
-            self.connected = connected
+            self.connected, self.timing = connected, _TIMING_NONE
             self.timing = self.choose_timing()
 
     def initialized(self) -> bool:
@@ -3081,8 +3163,7 @@ class _Probe:
             if self.flight.socket:
                 self.guard.guarded(self.flight.time_collectives)()
         if self.ring.refused is not None:
-            self.guard.errors += 1
-            self.guard.report(self.ring.refused)
+            self.guard.report(self.ring.refused, "_Ring")
 
     def made_ring(self, capacity: int) -> _Ring:
         """Return a new ring with what is known of this process by now."""
@@ -3235,7 +3316,7 @@ class _Probe:
             return bool(modules)
         if not alone:
             return False
-        waits = self.backwards.device_waits = _DeviceWaits(self.torch.cuda)
+        waits = self.backwards.device_waits = _DeviceWaits(self.torch.cuda, self.guard)
         work = self.torch._C._distributed_c10d.Work
         work.wait = self.guard.untraced(waits.spoiling(work.wait))
         return True
@@ -3268,14 +3349,23 @@ class _Probe:
         guarded(self.signals.hook)()
         guarded(self.loader.workers.hook)()
         # Untraced: compiled code must neither inline a hook, which it cannot, nor lose it.
-        loading = self.torch.utils.data.dataloader
         register_optimizer_step_post_hook(untraced(guarded(self.step_finished)))
+        for hook in (self.hook_input, self.hook_scaler, self.hook_joining, self.hook_replicas):
+            guarded(hook)()
+
+    def hook_input(self) -> None:
+        """Time what waits for batches."""
+        loading, untraced = self.torch.utils.data.dataloader, self.guard.untraced
         iterator, loader = loading._BaseDataLoaderIter, loading.DataLoader
         iterator.__next__ = untraced(self.loader.fetching(iterator.__next__, counted=True))
         loader.__iter__ = untraced(self.loader.fetching(loader.__iter__, counted=False))
+
+    def hook_scaler(self) -> None:
+        """Have GradScalers report their updates."""
         # Before torch 2.3 CUDA's is the only one; since then it inherits from the other.
         scaler_type = getattr(self.torch.amp, "GradScaler", self.torch.cuda.amp.GradScaler)
-        update, note = scaler_type.update, untraced(guarded(self.scaler_updated))
+        update, guard = scaler_type.update, self.guard
+        note = guard.untraced(guard.guarded(self.scaler_updated))
 
         @functools.wraps(update)
         def updating(scaler: Any, *arguments: Any, **options: Any) -> None:
@@ -3283,20 +3373,23 @@ class _Probe:
             note(scaler)
 
         scaler_type.update = updating
-        if self.distributed is not None:
-            self.hook_joining()
+
+    def hook_replicas(self) -> None:
+        """Have DistributedDataParallel report the models that it wraps."""
         parallel = self.torch.nn.parallel.DistributedDataParallel
-        make, note_made = parallel.__init__, guarded(self.replicated)
+        make, note = parallel.__init__, self.guard.guarded(self.replicated)
 
         @functools.wraps(make)
         def making(*arguments: Any, **options: Any) -> None:
             make(*arguments, **options)  # its own parameter is called `module` as well
-            note_made(arguments[0])
+            note(arguments[0])
 
         parallel.__init__ = making
 
     def hook_joining(self) -> None:
         """Mark `init_process_group` and have it report its end, under both of its names."""
+        if self.distributed is None:
+            return
         c10d, note = self.distributed.distributed_c10d, self.guard.guarded(self.joined)
         join = self.spans.marked(_JOIN, c10d.init_process_group)
 

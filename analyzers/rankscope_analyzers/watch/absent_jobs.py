@@ -1,7 +1,8 @@
 """Which jobs are gone: how long each has not been seen by a watch that could have seen it. Pure.
 
 Agents that do not answer, and a watch that is not running, see no job either. Therefore only time
-between evaluations counts, and it counts in full only if the agents of a job's nodes answered.
+between evaluations counts, of one pause `LONGEST_GAP_SECONDS` at most, and it counts in full only
+if the agents of a job's nodes answered.
 Nothing of this is saved: a watch that starts, or takes over, counts anew.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.watch.lost_time import LONGEST_GAP_SECONDS
 
 GONE_SECONDS = 1800.0
 """Seconds without a report on a job, while the agents of all its nodes answer, after which it is
@@ -20,9 +22,6 @@ gone. As long as a silence after which a job of the same name is treated as anot
 UNCERTAIN_SECONDS = 86400.0
 """The same if its nodes do not answer or are unknown: they may be switched off, or only their
 agents. An incident that returns after a day is a new one in any case."""
-
-LONGEST_GAP_SECONDS = 300.0
-"""Most that one pause between two evaluations counts, as in sums of lost time."""
 
 MAXIMUM_JOBS = 4096
 """Jobs that are remembered; of those that are absent, the one seen longest ago is dropped first."""

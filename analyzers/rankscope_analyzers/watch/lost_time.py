@@ -13,6 +13,10 @@ from rankscope_analyzers.text.sanitize import name as inert
 MAXIMUM_JOBS = 4096
 """Jobs whose sums are kept; those that ended first are dropped first."""
 
+LONGEST_GAP_SECONDS = 300.0
+"""Longest time between two evaluations that counts: what happened during a longer one is
+unknown."""
+
 SECONDS_OF_AN_HOUR = 3600.0
 
 

@@ -21,12 +21,8 @@ from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.watch import finding_series
 from rankscope_analyzers.watch.absent_jobs import AbsentJobs
 from rankscope_analyzers.watch.incident_history import Event, IncidentHistory, running
-from rankscope_analyzers.watch.lost_time import LostTime
+from rankscope_analyzers.watch.lost_time import LONGEST_GAP_SECONDS, LostTime
 from rankscope_analyzers.watch.series_state import SeriesState
-
-LONGEST_GAP_SECONDS = 300.0
-"""Longest time between two evaluations that counts: what happened during a longer one is
-unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,58 @@ def test_names_of_secrets_and_settings_of_tokens_are_kept(name):
     assert without_secrets(found) == found
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokenizer",
+        "max_tokens",
+        "num-tokens",
+        "maxNewTokens",
+        "tokensPerSecond",
+        "token_count",
+        "max_num_batched_tokens",
+    ],
+)
+def test_what_counts_and_makes_tokens_of_texts_is_kept(name):
+    found = {
+        "labels": {name: "llama-3"},
+        "parameters": [{"name": name, "value": "llama-3"}],
+        "args": [f"--{name}=/data/llama-3", f"--{name}", "/data/llama-3"],
+    }
+    found["args"] = (
+        found["args"] if name == "tokenizer" else [f"--{name}=4096", f"--{name}", "4096"]
+    )
+    assert without_secrets(found) == found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "token",
+            "tokens",
+            "hf_token",
+            "HF_TOKEN",
+            "accessToken",
+            "HFToken",
+            "mytoken",
+            "apiTokens",
+        ),
+        *("token_id", "tokenPersonal", "tokens_used", "vpn_tokens", "max_token", "token-perimeter"),
+        *("tokenizer_token", "tokenizerSecret", "max_secret_tokens", "maxTokensPASSword", "TOKEN1"),
+        *("mytoken_count", "total.example/tokens", "max steps tokens", "max_a_b_c_tokens"),
+        *("num_tokens_api_key", "token_per_user_token", "to\u212aens", "total_tokens_and_my_token"),
+    ],
+)
+def test_other_names_with_tokens_in_them_are_names_of_secrets(name):
+    found = {
+        "labels": {name: SECRET},
+        "parameters": [{"name": name, "value": SECRET}],
+        "args": [f"--{name}={SECRET}", f"--{name}", SECRET],
+    }
+    assert SECRET not in json.dumps(without_secrets(found))
+
+
 def test_secrets_of_any_depth_end():
     deep = {"token": SECRET}
     for _ in range(1000):

@@ -15,6 +15,9 @@ SECRET = "Zx9-correct-horse-77"
 LINES = [
     f"WANDB_API_KEY={SECRET}",
     f'{{"api_key": "{SECRET}", "lr": 0.1}}',
+    f"tokenizer=llama hf_tokens={SECRET}",
+    f"tokenizer:hf_token={SECRET}",
+    f"--tokenizer-token {SECRET}",
     f"login with --token {SECRET} now",
     f"aws_secret_access_key = {SECRET}",
     f"password: '{SECRET} with words'",
@@ -44,6 +47,8 @@ def test_what_looks_like_a_credential_is_replaced(line):
         "rank 3 waits in all_reduce 77 of default_pg",
         "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "tokenizer loaded in 3 s",
+        "tokenizer: meta-llama/Llama-3.1-8B, detokenization=fast",
+        "train.py --tokenizer /data/llama --tokenized-data /data/c4",
         "see https://pytorch.org/docs/stable/x.html#key",
     ],
 )
@@ -76,7 +81,7 @@ def test_a_line_twice_as_long_takes_twice_the_work(unit):
     assert once <= twice < 2.2 * once
 
 
-@pytest.mark.parametrize("name", ["_NAMED", "SECRET_VALUE", "SECRET_NAME", "_KEY_BLOCK"])
+@pytest.mark.parametrize("name", ["_NAMED", "SECRET_VALUE", "_SECRET_NAME", "_KEY_BLOCK"])
 def test_no_position_of_a_line_meets_the_whole_line(name):
     assert unbounded(getattr(redaction, name)) == []
 

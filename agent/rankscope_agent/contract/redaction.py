@@ -40,10 +40,16 @@ RANK_VARIABLES = frozenset(
 TRANSPORT_PREFIXES = ("NCCL_", "TORCH_NCCL_", "UCX_", "FI_")
 """Families of variables that configure how ranks communicate."""
 
-SECRET_NAME = re.compile(
-    r"token|secret|passw|api[-_]?key|credential|access[-_]?key|private[-_]?key", re.IGNORECASE
+_SECRET_NAME = re.compile(
+    r"token(?!iz)|secret|passw|api[-_]?key|credential|access[-_]?key|private[-_]?key", re.IGNORECASE
 )
-"""Parts of option and member names that precede a secret."""
+"""Parts of option and member names that precede a secret; no tokenizer is one."""
+
+_ONE_NAME = re.compile(r"[A-Za-z0-9_.-]*")
+_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_AMOUNTS = frozenset(("max", "min", "num", "n", "total"))
+_UNITS = frozenset(("per", "count", "counts", "seen"))
+"""Words before and behind tokens of texts, which are counted: secrets are not."""
 
 SECRET_VALUE = re.compile(
     r"(?:hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abp]-|AKIA|ASIA|eyJ)[A-Za-z0-9_\-.]{8,}"
@@ -55,9 +61,9 @@ _SECRET_VARIABLE = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECAS
 
 _NAMED = re.compile(
     r"""(?ix)
-    ([\w.-]{0,64}(?=[tspac])(?:token|secret|passw(?:or)?d|api[-_]?key|credential|access[-_]?key
+    ([\w.-]{0,64}(?=[tspac])(?:token(?!iz)|secret|passw(?:or)?d|api[-_]?key|credential|access[-_]?key
         |private[-_]?key)[\w.-]{0,64}(?![\w.-])["']?\s{0,4}[=:]\s{0,4}
-        |--?[\w-]{0,64}(?=[tspa])(?:token|secret|password|api[-_]?key)[\w-]{0,64}(?![\w-])\s{1,4}
+        |--?[\w-]{0,64}(?=[tspa])(?:token(?!iz)|secret|password|api[-_]?key)[\w-]{0,64}(?![\w-])\s{1,4}
         |\bauthorization["']?\s{0,4}[=:]\s{0,4}(?:\w{1,16}\s{1,4})?|\bbearer\s{1,4})
     (?:"[^"]{1,4096}"|'[^']{1,4096}'|(?!\d{1,12}(?:[\s,;)]|$))[^\s,;&"']{4,4096})
     """
@@ -79,6 +85,27 @@ def is_kept(name: str) -> bool:
     return name.startswith(TRANSPORT_PREFIXES) and not _SECRET_VARIABLE.search(name)
 
 
+def suggests_secret(name: str) -> bool:
+    """Return True if the value of an option or member of this name may be a secret."""
+    if not _SECRET_NAME.search(name):
+        return False
+    if not _ONE_NAME.fullmatch(name):
+        return True
+    words = [word.lower() for word in _NAME_WORD.findall(name)]
+    counted = iter([_is_counted(words, place) for place in range(len(words))])
+    rest = _NAME_WORD.sub(lambda word: "" if next(counted) else word[0], name)
+    return bool(_SECRET_NAME.search(rest))
+
+
+def _is_counted(words: Sequence[str], place: int) -> bool:
+    """Return True for the tokens of `max_num_batched_tokens` and `tokens_per_second`."""
+    if words[place] not in ("token", "tokens"):
+        return False
+    if not _UNITS.isdisjoint(words[place + 1 : place + 2]):
+        return True
+    return words[place] == "tokens" and not _AMOUNTS.isdisjoint(words[max(0, place - 3) : place])
+
+
 def redacted_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
     """Return a command's arguments with those that may be secrets replaced."""
     found: list[str] = []
@@ -87,11 +114,11 @@ def redacted_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
         name, equals, _ = text.partition("=")
         if hide and not text.startswith("-"):
             found.append(HIDDEN)
-        elif equals and SECRET_NAME.search(name):
+        elif equals and suggests_secret(name):
             found.append(f"{name}={HIDDEN}")
         else:
             found.append(SECRET_VALUE.sub(HIDDEN, _without_keys(text)))
-        hide = text.startswith("-") and not equals and bool(SECRET_NAME.search(name))
+        hide = text.startswith("-") and not equals and suggests_secret(name)
     return tuple(found)
 
 

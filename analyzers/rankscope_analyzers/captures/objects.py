@@ -13,10 +13,10 @@ from typing import Any
 
 from rankscope_agent.contract.redaction import (
     HIDDEN,
-    SECRET_NAME,
     is_kept,
     redacted,
     redacted_arguments,
+    suggests_secret,
 )
 
 DROPPED = frozenset(
@@ -27,8 +27,8 @@ DROPPED = frozenset(
 ENVIRONMENTS = ("env", "envs", "env_vars")
 """Members that hold environment variables: a list of names and values, or an object."""
 
-_SECRET = re.compile(f"{SECRET_NAME.pattern}|authorization|bearer|passphrase", re.IGNORECASE)
-"""Names of members, annotations and parameters whose values are secrets."""
+_FURTHER_SECRET = re.compile("authorization|bearer|passphrase", re.IGNORECASE)
+"""Names of members, annotations and parameters whose values are secrets as well."""
 
 _REFERENCE = re.compile(r"[sS]ecret(?:Key)?Ref$")
 """Members that refer to a secret, as Kubernetes and its operators call them."""
@@ -82,9 +82,13 @@ def _member(name: str, value: Any, depth: int) -> Any:
         return [redacted(one) for one in given]
     if name.lower() in ("env_vars", "runtimeenvyaml") and isinstance(value, str):
         return HIDDEN
-    if _SECRET.search(name):
+    if _is_secret(name):
         return _secret_member(name, value, depth, frozenset())
     return without_secrets(value, depth + 1)
+
+
+def _is_secret(name: str) -> bool:
+    return suggests_secret(name) or bool(_FURTHER_SECRET.search(name))
 
 
 def _is_list(value: Any) -> bool:
@@ -109,7 +113,7 @@ def _header(one: Any, depth: int) -> Any:
 
 def _is_named_secret(value: Mapping[Any, Any]) -> bool:
     """Return True for a parameter, as lists of names and values hold it, that is a secret."""
-    return any(bool(_SECRET.search(str(value.get(key, "")))) for key in ("name", "key"))
+    return any(_is_secret(str(value.get(key, ""))) for key in ("name", "key"))
 
 
 def _hidden_value(found: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,16 +1,19 @@
-"""How much a call does, counted in bytecodes: the same on a slow machine and on a busy one.
+"""How much a call does, counted: the same on a slow machine and on a busy one.
 
-What a function in C does within one call counts as one: of regular expressions, `unbounded` tells.
+What a function in C does counts as one bytecode: of regular expressions, `unbounded` tells.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
+
+import pytest
 
 _PARSER: Any = getattr(re, "_parser", None) or importlib.import_module("sre_parse")  # until 3.10
 _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
@@ -33,6 +36,19 @@ def bytecodes(call: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+def counted_waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each call of `asyncio.wait` adds how many it waits for."""
+    waits: list[int] = []
+    wait = asyncio.wait
+
+    async def counting(awaited: Any, **options: Any) -> Any:
+        waits.append(len(awaited))
+        return await wait(awaited, **options)
+
+    monkeypatch.setattr(asyncio, "wait", counting)
+    return waits
 
 
 def unbounded(pattern: re.Pattern[str]) -> list[str]:

@@ -170,7 +170,7 @@ def test_a_mount_that_hangs_holds_nobody_up(nursery: Nursery, tmp_path: Path) ->
     ended, said, signals = job(nursery, tmp_path, "hung")
     assert ended.errors == ""
     assert said["asked"] == [False]  # once, and not in the training thread
-    assert said["seconds"] < 30
+    assert said["answered"] == 0  # by the end of training
     assert said["threads"] == 2
     assert Signal.STORE_FREE not in signals
     assert len(read_only_ring(tmp_path / "rings").records) == 39

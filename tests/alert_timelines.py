@@ -283,7 +283,7 @@ def _needed(alert: Alert) -> list[dict]:
     return groups
 
 
-def _tried(folder: Path, promtool: str) -> subprocess.CompletedProcess[str]:
+def tried(folder: Path, promtool: str) -> subprocess.CompletedProcess[str]:
     """Let promtool read `test.yaml`, with fewer collections of garbage: each lives for seconds."""
     return subprocess.run(
         [promtool, "test", "rules", "test.yaml"],
@@ -318,7 +318,7 @@ def run(
         "tests": blocks,
     }
     (folder / "test.yaml").write_text(json.dumps(test))
-    return _tried(folder, promtool)
+    return tried(folder, promtool)
 
 
 def follow(
@@ -349,7 +349,7 @@ def follow(
         "tests": [_block(case, states, checks, alert.name)],
     }
     (folder / "test.yaml").write_text(json.dumps(test))
-    return _tried(folder, promtool)
+    return tried(folder, promtool)
 
 
 def run_all(
@@ -394,7 +394,7 @@ def run_all(
         "tests": [block],
     }
     (folder / "test.yaml").write_text(json.dumps(test))
-    return _tried(folder, promtool)
+    return tried(folder, promtool)
 
 
 _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")')

@@ -94,6 +94,17 @@ def problems_in(said: DirectoryReport) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.fixture
+def _alone(monkeypatch, tmp_path):
+    """Have no other process looked at: links of all its descriptors are read for each report."""
+    own = tmp_path / "proc" / str(os.getpid())
+    own.parent.mkdir()
+    own.symlink_to(f"/proc/{os.getpid()}")
+    among = functools.partial(open_files.writers, proc=own.parent)
+    monkeypatch.setattr(open_files, "writers", among)
+
+
+@pytest.mark.usefixtures("_alone")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("age", [0.0, OLD_SECONDS])
@@ -143,16 +154,6 @@ def zero_tail(path: Path) -> None:
 
 
 DAMAGES = (cut_in_half, cut_by_a_byte, emptied, grown, zeroed, overwritten, zero_tail)
-
-
-@pytest.fixture
-def _alone(monkeypatch, tmp_path):
-    """Have no other process looked at: links of all its descriptors are read for each report."""
-    own = tmp_path / "proc" / str(os.getpid())
-    own.parent.mkdir()
-    own.symlink_to(f"/proc/{os.getpid()}")
-    among = functools.partial(open_files.writers, proc=own.parent)
-    monkeypatch.setattr(open_files, "writers", among)
 
 
 @pytest.mark.usefixtures("_alone")

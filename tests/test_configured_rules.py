@@ -5,6 +5,7 @@ import subprocess
 import pytest
 import yaml
 
+from alert_timelines import tried
 from rankscope_analyzers.arguments.hang_age import HANG_AFTER
 from rankscope_analyzers.command import InputError
 from rankscope_analyzers.commands import watch_setup
@@ -180,9 +181,8 @@ def test_a_class_whose_jobs_take_longer_than_its_objective_has_a_ticket(tmp_path
             },
         ],
     }
-    path = tmp_path / "test.yaml"
     files = ["alerts.yaml", "recording_rules.yaml"]
     plan = {"rule_files": files, "evaluation_interval": "5m", "tests": [test]}
-    path.write_text(yaml.safe_dump(plan))
-    done = subprocess.run([require_server("promtool"), "test", "rules", path], capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(plan))
+    done = tried(tmp_path, require_server("promtool"))
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from alert_timelines import tried
 from kernel_text import xid
 from rankscope_agent.contract.metrics import agent, job_status, kernel_log
 from rankscope_agent.contract.model import Metric, Sample
@@ -164,8 +164,7 @@ def asked(folder: Path, node, expressions_: Sequence[str], expected: Sequence[Ma
             }
         )
     )
-    command = [require_server("promtool"), "test", "rules", folder / "test.yaml"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = tried(folder, require_server("promtool"))
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 

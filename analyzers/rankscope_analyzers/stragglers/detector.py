@@ -144,7 +144,7 @@ class Detector:
         if run is None or not self._clocks:
             return self.incidents
         moment = Moment(self._clocks[-1], self._clocks[0], tuple(self._clocks))
-        observed = self._clock - float(self._first_judged_at)
+        observed = moment.now - float(self._first_judged_at)
         return self._tracker.latest_incidents(observed, moment, partial(self._nodes_of, run.shape))
 
     @property

@@ -26,6 +26,9 @@ from rankscope_analyzers.text.wording import clock
 MAXIMUM_PENDING = 1 << 18
 """Step durations that are buffered until it is known whether a run is short: 20 MiB."""
 
+STALLED_SHARE = 0.1
+"""Share of the steps of a short run, the longest ones, that its usual step is not judged by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Detection:
@@ -220,8 +223,15 @@ class Feed:
         self._detector.feed(block.counters, block.ends, block.steps, block.marked)
 
     def _length(self) -> RunLength:
+        """Return the length of the buffered beginning, as if no step of it had stood still.
+
+        Stalls of a second would make a short job of tenths of seconds a long one, in which several
+        steps are averaged: few would be left to judge by.
+        """
         lasted = [np.fmax.reduce(one.steps.step, axis=(1, 2, 3)) for one in self._pending_blocks]
-        seconds = math.fsum(value for one in lasted for value in one[np.isfinite(one)].tolist())
+        known = np.sort(np.concatenate([one[np.isfinite(one)] for one in lasted]))
+        usual = known[: math.ceil(known.size * (1.0 - STALLED_SHARE))]
+        seconds = float(usual.mean()) * known.size if usual.size else 0.0
         return RunLength(sum(map(len, lasted)), seconds)
 
     def _is_pending_full(self) -> bool:

@@ -1,0 +1,43 @@
+"""A rank that is slow in every step of a short job is named although single steps stood still."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulated_jobs import Fault, Job, findings, records
+
+SLOW = Fault("compute", (1,), 0.08)
+
+
+def stalled(steps: int, *stalls: tuple[int, int, float]) -> Job:
+    """Return a job of two ranks, of which rank 1 is slow: stalls are (step, rank, seconds)."""
+    faults = [
+        Fault("compute", (rank,), seconds, first_step=step, last_step=step + 1)
+        for step, rank, seconds in stalls
+    ]
+    return Job(
+        ranks=2,
+        steps=steps,
+        compute=0.012,
+        data=0.0005,
+        transfer=0.004,
+        noise=0.3,
+        faults=(SLOW, *faults),
+    )
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(stalled(48, (46, 1, 3.76)), id="at its end"),
+        pytest.param(
+            stalled(35, (10, 0, 1.14), (13, 0, 0.1), (17, 1, 0.42), (34, 1, 1.26)), id="both ranks"
+        ),
+        pytest.param(
+            stalled(35, (12, 1, 0.4), (15, 0, 0.18), (29, 1, 0.45), (32, 1, 0.41)), id="four"
+        ),
+    ],
+)
+def test_the_slow_rank_is_named(job):
+    cause = findings(records(job))[0]
+    assert (cause.kind, cause.where.ranks) == ("gpu_compute", (1,))

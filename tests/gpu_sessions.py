@@ -16,9 +16,14 @@ def gpus(count, clock=None):
 
 
 def until_responsive(session, gpu):
+    return read_until(session, lambda page: page.value(metrics.GPU_UNRESPONSIVE, gpu=gpu) == 0)
+
+
+def read_until(session, holds):
+    """Read until a page shows something: calls end, or are found to hang, in their own threads."""
     for _ in range(1000):
-        time.sleep(0.005)  # the call that hung has to return in its thread first
+        time.sleep(0.005)
         page = read(session)
-        if page.value(metrics.GPU_UNRESPONSIVE, gpu=gpu) == 0:
+        if holds(page):
             return page
-    raise AssertionError("the GPU did not come back")
+    raise AssertionError("the GPUs were never as expected")

@@ -6,7 +6,7 @@ import threading
 import time
 
 from gpu_nodes import Clock, FaultyDevice, Library, device, read, session_of
-from gpu_sessions import SHORT, gpus, until_responsive
+from gpu_sessions import SHORT, gpus, read_until, until_responsive
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.sources.gpus.nvml import NvmlError
 
@@ -49,15 +49,14 @@ def test_a_gpu_that_hangs_in_a_later_session_keeps_its_name():
     clock, devices = Clock(), gpus(3)
     nvml = Library(devices)
     session = session_of(nvml, clock, SHORT)
-    before = read(session).of(metrics.GPU_LOST, 1)
+    until_responsive(session, 1)
     devices[0].codes["fields"] = 15
-    read(session)
+    read_until(session, lambda page: page.of(metrics.GPU_LOST) == {(): 1})
     slow = slow_gpu(1)
     nvml.devices[1] = slow
     clock.now += REOPEN_SECONDS
-    page = read(session)
+    page = read_until(session, lambda _: nvml.opened == 2)
     slow.released.set()
-    assert before == {(): 0}
     assert page.of(metrics.GPU_LOST, 1) == {}, "it hangs, and nobody knows whether it is lost"
     assert [s.labels[1] for s in page.samples if s.metric == metrics.GPU_UNRESPONSIVE and s.value]
     assert not [s for s in page.samples if "unknown" in s.labels[:3]]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-STEPS = 28
+STEPS = 40
 SLOW_RANK = 1
-SLOW_SECONDS = 0.03
+SLOW_SECONDS = 0.08

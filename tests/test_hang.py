@@ -319,6 +319,7 @@ def test_the_time_from_the_last_step_to_the_look_that_finds_the_hang_is_lost():
     for now, quiet in ((NOW - 90.0, 5.0), (NOW - 60.0, 30.0), (NOW, 75.0), (NOW + 30.0, 105.0)):
         report = replace(reported(training_page(quiet), judged=judged), made_unix_seconds=now)
         assert watch.update([report], now) == ()
+    watch.announce_sums()
     sums = {
         (sample.metric.name, *sample.labels): sample.value
         for sample in watch.samples()
@@ -335,6 +336,7 @@ def test_a_watch_that_finds_a_hang_at_once_counts_no_time_that_it_did_not_see():
     watch = WatchSeries()
     for now in (NOW, NOW + 30.0):
         watch.update([reported(training_page(500.0))], now)
+    watch.announce_sums()
     lost = [s.value for s in watch.samples() if s.metric.name.endswith("lost_gpu_seconds_total")]
     assert lost == [4 * 30.0]
 

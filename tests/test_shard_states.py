@@ -54,7 +54,8 @@ class ShardWatch:
         self.memory.begin(self.exporter, self.followed)
         self.exporter.update(own, now, 0, ())
         self.announcer.tell(self.exporter.events, own, now)
-        self.memory.end(self.exporter, self.followed, changed=True)
+        if self.memory.end(self.exporter, self.followed, changed=True):
+            self.exporter.announce_sums()
         return {event.job_id: event.change for event in self.exporter.events}
 
     def lines(self):

@@ -108,6 +108,7 @@ def test_time_that_nobody_saw_is_no_lost_time(slow, blind):  # noqa: F811
     watch = WatchSeries()
     for report, now in ((slow, 1000.0), (slow, 1010.0), (blind, 1020.0), (blind, 1030.0)):
         watch.update([report], now)
+    watch.announce_sums()
     sums = {
         one.metric.name: one.value for one in watch.samples() if "_seconds_total" in one.metric.name
     }

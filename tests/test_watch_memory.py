@@ -52,7 +52,8 @@ class Process:
         if shown is not None:
             self.followed.start_poll()
             found = self.followed.update(name, shown, LAYOUT)
-        self.memory.end(self.exported, self.followed, changed=changed)
+        if self.memory.end(self.exported, self.followed, changed=changed):
+            self.exported.announce_sums()
         return found
 
     def save(self):
@@ -83,10 +84,10 @@ def test_incidents_that_go_on_are_not_opened_again_and_sums_go_on(report, tmp_pa
     second.look([report], 1060.0)
     assert [event.change for event in first.exported.events] == []
     assert second.exported.events == ()
-    lost = f'rankscope_job_observed_gpu_seconds_total{{job_id="{JOB}"}} '
-    assert lost + "480.0" in first.exported.text()
-    second.look([report], 1090.0)
-    assert lost + "960.0" in second.exported.text()
+    observed = f'rankscope_job_observed_gpu_seconds_total{{job_id="{JOB}"}} '
+    assert observed + "480.0" in second.exported.text()
+    second.look([report], 1090.0, changed=True)
+    assert observed + "960.0" in second.exported.text()
     second.look([replace(report, incidents=())], 1120.0)
     assert [event.change for event in second.exported.events] == ["over"]
 
@@ -199,7 +200,7 @@ def test_a_job_whose_state_makes_no_sense_costs_no_other(document, tmp_path):
 
 @pytest.mark.parametrize(
     "value",
-    [None, [], {"lost": 3}, {"lost": {"a": {"x": -1}}, "observed": {"a": 1}}, {"lives": {}}],
+    [None, [], {"lost": 3}, {"lost": {"a": {"x": -1}}, "observed": {"a": 1}}, {"lives": 3}],
 )
 def test_sums_that_make_no_sense_are_said_and_begin_anew(value, tmp_path):
     FileStore(tmp_path / "state").write([Part("watch", "", value)], 1.0)

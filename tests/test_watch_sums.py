@@ -58,7 +58,8 @@ class Process:
         self.memory.begin(self.exported, None)
         self.exported.update(reports, self.now, 0, ())
         self.now += 30.0
-        self.memory.end(self.exported, None, changed=changed)
+        if self.memory.end(self.exported, None, changed=changed):
+            self.exported.announce_sums()
         return counters(self.exported)
 
     def stand_by(self):
@@ -102,8 +103,9 @@ def test_a_watch_that_leads_again_goes_on_from_the_larger_sums(report, looks_of_
     first.look(report, changed=True)
     first.exported.with_watch(lambda series: series.note_failures(1))
     for _ in range(6):
-        before = first.look(report)
-    assert before[f'{OBSERVED}{{job_id="{JOB}"}}'] == 16 * 180
+        first.look(report)
+    before = first.look(report, changed=True)
+    assert before[f'{OBSERVED}{{job_id="{JOB}"}}'] == 16 * 210
     first.stand_by()
     first.exported.stand_by()  # at each check of the lease
     for _ in range(looks_of_another):
@@ -114,6 +116,39 @@ def test_a_watch_that_leads_again_goes_on_from_the_larger_sums(report, looks_of_
     if looks_of_another == 20:
         assert again[f'{OBSERVED}{{job_id="{JOB}"}}'] == other[f'{OBSERVED}{{job_id="{JOB}"}}']
         assert 'finding_active{job_id="team/llm"' in first.exported.text()
+
+
+@pytest.mark.parametrize("saved_after", [1, 4, 7])
+def test_a_watch_that_is_killed_leaves_nothing_exported_that_the_next_one_takes_back(
+    report, saved_after
+):
+    """Prometheus would count all of a job's lost time once more."""
+    api = Api()
+    killed = Process(api)
+    for number in range(8):
+        before = killed.look(report, changed=number == saved_after)
+        killed.exported.with_watch(lambda series: series.note_failures(1))
+    assert before[f'{OBSERVED}{{job_id="{JOB}"}}'] == 16 * 30 * saved_after
+    following = Process(api)
+    following.now = killed.now
+    after = following.look(report)
+    assert {name for name in fallen(before, after) if "_job_" in name} == set()
+    assert after["rankscope_watch_failed_evaluations_total"] == 0, "counted by process"
+
+
+def test_while_the_saved_state_cannot_be_read_no_sum_is_exported(report, monkeypatch):
+    """From 0 they would jump to what is saved once it can be read."""
+    api = Api()
+    first = Process(api)
+    for _ in range(3):
+        first.look(report, changed=True)
+    following = Process(api)
+    following.now = first.now
+    with monkeypatch.context() as away:
+        away.setattr(api, "get", lambda *_: Answer(503, {"message": "away"}))
+        blind = [following.look(report) for _ in range(3)]
+    assert not [name for page in blind for name in page if name.startswith((LOST, OBSERVED))]
+    assert following.look(report)[f'{OBSERVED}{{job_id="{JOB}"}}'] >= 16 * 60
 
 
 def test_of_more_than_4096_judged_jobs_only_the_sums_of_the_last_ones_are_lost(report):

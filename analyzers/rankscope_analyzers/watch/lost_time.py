@@ -23,16 +23,20 @@ SECONDS_OF_AN_HOUR = 3600.0
 class LostTime:
     """The sums of all jobs, in GPU seconds, by job; those that were seen last come last.
 
+    Exported are sums that have been saved: a watch that is killed continues from these, and
+    Prometheus would count all of a counter that fell again.
+
     Attributes:
         lost: by job and cause.
         observed: by job.
     """
 
-    __slots__ = ("lost", "observed")
+    __slots__ = ("_announced", "lost", "observed")
 
     def __init__(self) -> None:
         self.lost: dict[str, dict[str, float]] = {}
         self.observed: dict[str, float] = {}
+        self._announced: tuple[Sample, ...] = ()
 
     def keep(self, job_ids: Iterable[str]) -> None:
         """Move the jobs of an evaluation to the end, then drop those seen longest ago.
@@ -93,8 +97,15 @@ class LostTime:
             self.lost[job_id] = defaultdict(float, larger)
             self.observed[job_id] = max(observed[job_id], self.observed.get(job_id, 0.0))
 
+    def announce(self) -> None:
+        """Export the present sums from now on: they have been saved."""
+        self._announced = tuple(self._samples())
+
     def samples(self) -> Iterator[Sample]:
-        """Yield the series."""
+        """Yield the series as they were announced last."""
+        yield from self._announced
+
+    def _samples(self) -> Iterator[Sample]:
         for job_id, by_cause in self.lost.items():
             for cause, seconds in by_cause.items():
                 yield metrics.LOST_GPU_SECONDS.sample(seconds, job_id=inert(job_id), cause=cause)

@@ -140,18 +140,21 @@ class WatchSeries:
     def state(self) -> SeriesState:
         """Return the state to save: sums, and the incidents of jobs."""
         lost, observed = self._sums.lost, self._sums.observed
-        return SeriesState(self._failures, self._errors, lost, observed, self._history)
+        return SeriesState(lost, observed, self._history)
 
     def restore(self, kept: SeriesState) -> None:
         """Continue from saved state: that of another watch, or an older one of this watch.
 
-        No counter falls below what was exported, else Prometheus would count all of it again.
+        Failures and errors are this process's own and begin at 0 with it: saved ones would be older
+        than those that were exported, and Prometheus would count all of them again.
         """
         self._sums.restore(kept.lost, kept.observed)
-        self._failures = max(self._failures, kept.failures)
-        self._errors = {part: max(self._errors[part], kept.errors[part]) for part in PARTS}
         self._history = kept.history
         self._absent.expect(kept.history.jobs())
+
+    def announce_sums(self) -> None:
+        """Export the sums of lost time as they are now: they have been saved."""
+        self._sums.announce()
 
     def successor(self) -> WatchSeries:
         """Return series without findings, for this watch when it leads again.

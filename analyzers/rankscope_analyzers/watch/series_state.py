@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankscope_analyzers.isolation.boundary import PARTS
-from rankscope_analyzers.isolation.boundary import Part as Source
 from rankscope_analyzers.watch.incident_history import IncidentHistory
 from rankscope_analyzers.watch.store import Part
 
 WATCH, INCIDENTS, SUMS = "watch", "incidents", "sums"
-"""Kinds of parts: of the watch itself, of a job's incidents, and of its lost GPU time."""
+"""Kinds of parts: of all jobs, as the first release wrote them, of a job's incidents, and of its
+lost GPU time."""
 
 KINDS = frozenset((WATCH, INCIDENTS, SUMS))
 
@@ -28,22 +27,17 @@ class SeriesState:
     """What is known of all jobs, the most recently seen last.
 
     Args:
-        failures: evaluations and jobs that could not be judged.
-        errors: of analyzers.
         lost: GPU seconds by job and cause.
         observed: GPU seconds by job.
         history: of incidents.
     """
 
-    failures: int = 0
-    errors: dict[Source, int] = field(default_factory=lambda: dict.fromkeys(PARTS, 0))
     lost: dict[str, dict[str, float]] = field(default_factory=dict)
     observed: dict[str, float] = field(default_factory=dict)
     history: IncidentHistory = field(default_factory=IncidentHistory)
 
     def first_parts(self) -> Iterator[Part]:
-        """Yield what must not be lost: counts, and jobs with open incidents."""
-        yield Part(WATCH, "", {"failures": self.failures, "errors": self.errors})
+        """Yield what must not be lost: jobs with open incidents."""
         yield from self._incidents(open_ones=True)
 
     def other_parts(self) -> Iterator[Part]:
@@ -86,8 +80,6 @@ def _take(found: SeriesState, histories: dict[str, Any], part: Part) -> None:
     elif part.kind == SUMS:
         _take_sums(found, part.name, value["lost"], value["observed"])
     elif part.kind == WATCH:
-        found.failures = int(_sum(value["failures"]))
-        found.errors = {source: int(_sum(value["errors"][source])) for source in PARTS}
         _take_whole(found, histories, value)
 
 

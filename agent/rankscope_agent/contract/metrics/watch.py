@@ -58,7 +58,8 @@ FINDING_RECOVERED = Metric(
 LOST_GPU_SECONDS = Metric(
     "rankscope_job_lost_gpu_seconds_total",
     "counter",
-    "GPU time lost to ongoing incidents by kind of cause, since the watch started.",
+    "GPU time lost to ongoing incidents by kind of cause, since the watch started; with --state, as"
+    " of the last time that it was saved.",
     ("job_id", "cause"),
 )
 OBSERVED_GPU_SECONDS = Metric(

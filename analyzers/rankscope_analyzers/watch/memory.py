@@ -161,9 +161,10 @@ class Memory:
         return True
 
     def forget(self) -> None:
-        """Load again before the next evaluation: until then another watch continues."""
+        """Load again before the next evaluation, and save after it: another watch continues."""
         self._loaded = False
         self._whole = False
+        self._saved = -SAVE_SECONDS
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:

@@ -73,6 +73,41 @@ def test_a_card_whose_links_nobody_connected_has_no_links():
     assert looks(gpu, clock, 2) == {}
 
 
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        ("NVIDIA A100 80GB PCIe", []),
+        ("NVIDIA A100-PCIE-40GB", []),
+        ("NVIDIA H100 NVL", []),
+        ("NVIDIA RTX A6000", []),
+        ("NVIDIA A40", []),
+        ("Tesla V100-SXM2-32GB", ["3", "5"]),
+        ("NVIDIA H100 80GB HBM3", ["3", "5"]),
+        ("NVIDIA GB200", ["3", "5"]),
+        ("", ["3", "5"]),
+    ],
+)
+def test_links_of_a_card_that_no_bridge_connects_are_not_down(model, named):
+    """Of the links of a board all are connected: one that is down at the start is down."""
+    clock = Clock()
+    gpu, real = FaultyDevice(device("h100x8", 0, clock)), device("h100x8", 0, clock)
+    down = {3, 5}
+    gpu.nvlink_active = lambda link: real.nvlink_active(link) and link not in down
+    reader = NvlinkReader(model)
+
+    def seen():
+        clock.now += PERIOD_SECONDS
+        found = reader.read(gpu, clock.now, erring=False)
+        return {labels[0]: up for metric, labels, up in found if labels}
+
+    assert seen() == dict.fromkeys(named, 0)
+    down.add(7)
+    assert seen() == dict.fromkeys([*named, "7"], 0)
+    down.update(range(18))
+    assert "7" in seen(), "links that were up are down, although none is up now"
+    assert len(seen()) == (18 if named else 16)
+
+
 def test_while_the_driver_refuses_nothing_old_is_told_and_it_is_asked_once_a_period():
     clock = Clock()
     gpu = FaultyDevice(device("h100x8", 0, clock))

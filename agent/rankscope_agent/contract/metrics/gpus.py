@@ -203,7 +203,8 @@ GPU_NVLINKS_UP = Metric("rankscope_gpu_nvlinks_up", "gauge", "NVLinks that are u
 GPU_NVLINK_LINK_UP = Metric(
     "rankscope_gpu_nvlink_link_up",
     "gauge",
-    "1 if the link is up; only links that were seen down while others were up.",
+    "1 if the link is up; only links that were seen down while others were up, and of a card whose"
+    " links bridges connect (PCIe, NVL) only those that were up before.",
     (*GPU, "link"),
 )
 GPU_NVLINK_LINK_ERRORS = Metric(

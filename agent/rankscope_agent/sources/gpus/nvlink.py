@@ -7,6 +7,7 @@ spread traffic evenly over them.
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -38,12 +39,29 @@ BYTE_FIELDS: Sequence[tuple[int, int, float]] = ((138, 139, KIBI), (202, 204, 1.
 5."""
 
 
-class NvlinkReader:
-    """Reads the links of one GPU; called by one thread only."""
+_BRIDGED = re.compile(r"\b(?:PCIE|NVL|RTX|QUADRO|TITAN|GEFORCE|A30|A40)\b", re.IGNORECASE)
+"""Products that are cards: bridges connect as many of their links as somebody has bought, and the
+driver reports the others as inactive. On boards (SXM, HGX, GB200) all links are connected."""
 
-    def __init__(self) -> None:
+
+def may_lack_bridges(model: str) -> bool:
+    """Return True if links of a GPU of this product name may be unconnected by design."""
+    return _BRIDGED.search(model) is not None
+
+
+class NvlinkReader:
+    """Reads the links of one GPU; called by one thread only.
+
+    Args:
+        model: the GPU's product name. Of a card that bridges connect, only links that were seen up
+            can be down.
+    """
+
+    def __init__(self, model: str = "") -> None:
         self._due = 0.0
         self._values: tuple[Value, ...] = ()
+        self._bridged = may_lack_bridges(model)
+        self._seen_up: set[int] = set()
         self._seen_down: set[int] = set()
         self._seen_deviating: set[int] = set()
         self._bytes: Mapping[int, float] = {}
@@ -72,10 +90,12 @@ class NvlinkReader:
         up = [link for link, is_up in states.items() if is_up]
         if not states:
             raise NvmlError(NOT_SUPPORTED, "nvlink_active")
-        if not up and not self._seen_down:
+        if not up and not self._seen_up and not self._seen_down:
             return  # a card without bridges: links that are not connected are not down
         yield metrics.GPU_NVLINKS_UP, (), len(up)
-        self._seen_down |= states.keys() - set(up)
+        self._seen_up |= set(up)
+        connected = self._seen_up if self._bridged else states.keys()
+        self._seen_down |= connected - set(up)
         for link in sorted(self._seen_down):
             yield metrics.GPU_NVLINK_LINK_UP, (str(link),), int(states.get(link, False))
         if erring:

@@ -83,7 +83,7 @@ class GpuReader:
         self._answered: set[str] = set()
         self._refused: dict[str, str] = {}
         self._seen: set[tuple[str, tuple[str, ...]]] = set()
-        self._links = NvlinkReader()
+        self._links = NvlinkReader(self.identity.model)
         self._links_err = False
 
     def read(self) -> tuple[Sample, ...]:

@@ -40,8 +40,8 @@ BYTE_FIELDS: Sequence[tuple[int, int, float]] = ((138, 139, KIBI), (202, 204, 1.
 
 
 _BRIDGED = re.compile(r"\b(?:PCIE|NVL|RTX|QUADRO|TITAN|GEFORCE|A30|A40)\b", re.IGNORECASE)
-"""Products that are cards: bridges connect as many of their links as somebody has bought, and the
-driver reports the others as inactive. On boards (SXM, HGX, GB200) all links are connected."""
+"""Products that are cards: bridges connect any number of their links, or none, and the driver
+reports the others as inactive. On boards (SXM, HGX, GB200) all links are connected."""
 
 
 def may_lack_bridges(model: str) -> bool:

@@ -41,3 +41,15 @@ def stalled(steps: int, *stalls: tuple[int, int, float]) -> Job:
 def test_the_slow_rank_is_named(job):
     cause = findings(records(job))[0]
     assert (cause.kind, cause.where.ranks) == ("gpu_compute", (1,))
+
+
+@pytest.mark.parametrize("timing", ["kernel", "wall"])
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_a_step_in_which_peers_had_nothing_to_compute_hides_nobody(ranks, timing):
+    """The slow rank then takes a hundred times as long as they do: one step, not noise."""
+    rows = records(Job(ranks=ranks, steps=48, compute=0.018, transfer=0.06, faults=(SLOW,)))
+    idle = rows["step"].isin([14, 29, 44]) & (rows["rank"] != 1)
+    rows.loc[idle, "sync_seconds"] += rows.loc[idle, "compute_seconds"]
+    rows.loc[idle, "compute_seconds"] = 0.0
+    cause = findings(rows.assign(timing_source=timing))[0]
+    assert (cause.kind, cause.where.ranks) == ("gpu_compute", (1,))

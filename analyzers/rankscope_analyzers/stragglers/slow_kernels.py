@@ -33,6 +33,13 @@ SHARE_OF_WORST = 0.5
 MINIMUM_COST = 0.015
 """Share of the step below which it is not worth acting; the contract counts from 2 %."""
 
+EXTREME = 4.0
+"""Excess of a rank that takes five times as long as its peers: a single step beyond it is mostly one
+in which these had next to nothing to compute."""
+
+OUTLIER = 3.0
+"""Such a step counts as at most so many times the excess that a quarter of the steps reach."""
+
 REPLICA_CERTAINTY = 0.5
 """Only the replica is identified, not the rank in it."""
 
@@ -82,12 +89,22 @@ def _expected_ratio(history: Floats | None, like: Floats) -> Floats:
 
 def _slow(excess: Floats, minimum: float, sigmas: float) -> tuple[Booleans, Floats]:
     """Return who is slow, and the mean excess of all, over the first axis."""
+    excess = _without_outliers(excess)
     noise = typical(spread(excess))
     limit = max(minimum, sigmas * noise / float(np.sqrt(len(excess))))
     level = mean(excess)
     up = np.where(np.isfinite(excess), excess > max(limit / 2, 1.5 * noise), 0.0).mean(axis=0)
     with np.errstate(invalid="ignore"):
         return np.asarray((level > limit) & (up > UP_SHARE)), level
+
+
+def _without_outliers(excess: Floats) -> Floats:
+    """Return the excesses with single extreme ones reduced: else one step is all of the noise."""
+    if not np.fmax.reduce(excess, axis=None) > EXTREME:
+        return excess
+    known = np.where(np.isfinite(excess), excess, -np.inf)
+    usual = np.sort(known, axis=0)[-max(1, len(known) // 4)]
+    return np.asarray(np.minimum(excess, np.maximum(EXTREME, OUTLIER * usual)))
 
 
 def _candidate(view: View, flagged: Booleans, level: Floats, certainty: float) -> Candidate | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rankscope_agent.contract.log_text.framing import Unframer
@@ -41,7 +41,13 @@ PIECES = st.sampled_from(
 def texts(parts: Iterable[bytes], max_pending: int) -> tuple[list[bytes], int]:
     framing = Unframer(max_pending)
     found = [framing.feed(part) for part in parts]
-    return [text for text in (*found, framing.finish()) if text], framing.oversized
+    joined: list[bytes] = []
+    for text in filter(None, (*found, framing.finish())):
+        if joined and not joined[-1].endswith(b"\n"):
+            joined[-1] += text  # carriage returns at the end of a text, one by one or together
+        else:
+            joined.append(text)
+    return joined, framing.oversized
 
 
 def in_equal_parts(text: bytes, size: int) -> list[bytes]:
@@ -61,6 +67,7 @@ def in_lines(text: bytes, size: int) -> list[bytes]:
     return parts
 
 
+@example(b"\n\n\r\n\r\n\r\r", 4, 3)
 @given(st.lists(PIECES).map(b"".join), st.integers(2, 90), st.integers(1, 64))
 def test_each_part_completes_the_same_lines_as_one_of_equal_size(text, size, look):
     with pytest.MonkeyPatch.context() as patch:

@@ -34,8 +34,8 @@ MINIMUM_COST = 0.015
 """Share of the step below which it is not worth acting; the contract counts from 2 %."""
 
 EXTREME = 4.0
-"""Excess of a rank that takes five times as long as its peers: a single step beyond it is mostly one
-in which these had next to nothing to compute."""
+"""Excess of a rank that takes five times as long as its peers: a single step beyond it is mostly
+one in which these had next to nothing to compute."""
 
 OUTLIER = 3.0
 """Such a step counts as at most so many times the excess that a quarter of the steps reach."""

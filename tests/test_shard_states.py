@@ -54,8 +54,7 @@ class ShardWatch:
         self.memory.begin(self.exporter, self.followed)
         self.exporter.update(own, now, 0, ())
         self.announcer.tell(self.exporter.events, own, now)
-        if self.memory.end(self.exporter, self.followed, changed=True):
-            self.exporter.announce_sums()
+        self.memory.end(self.exporter, self.followed, changed=True)
         return {event.job_id: event.change for event in self.exporter.events}
 
     def lines(self):

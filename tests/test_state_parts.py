@@ -46,8 +46,7 @@ class Watch:
         self.memory.begin(self.exporter, self.followed)
         self.exporter.update(reports, now, 0, ())
         self.announcer.tell(self.exporter.events, reports, now)
-        if self.memory.end(self.exporter, self.followed, changed=True):
-            self.exporter.announce_sums()
+        self.memory.end(self.exporter, self.followed, changed=True)
         return [event.change for event in self.exporter.events]
 
     def stand_by(self):

@@ -56,8 +56,7 @@ class Watch:
         """Evaluate once, as who leads does; return what changed."""
         self.memory.begin(self.exporter, self.followed)
         self.exporter.update(reports, now, 0, ())
-        if self.memory.end(self.exporter, self.followed, changed=True):
-            self.exporter.announce_sums()
+        self.memory.end(self.exporter, self.followed, changed=True)
         return [event.change for event in self.exporter.events]
 
 

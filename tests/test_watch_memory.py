@@ -52,8 +52,7 @@ class Process:
         if shown is not None:
             self.followed.start_poll()
             found = self.followed.update(name, shown, LAYOUT)
-        if self.memory.end(self.exported, self.followed, changed=changed):
-            self.exported.announce_sums()
+        self.memory.end(self.exported, self.followed, changed=changed)
         return found
 
     def save(self):

@@ -58,8 +58,7 @@ class Process:
         self.memory.begin(self.exported, None)
         self.exported.update(reports, self.now, 0, ())
         self.now += 30.0
-        if self.memory.end(self.exported, None, changed=changed):
-            self.exported.announce_sums()
+        self.memory.end(self.exported, None, changed=changed)
         return counters(self.exported)
 
     def stand_by(self):

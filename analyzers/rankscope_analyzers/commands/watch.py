@@ -228,8 +228,6 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
     # Announced before it is saved: saved changes are not announced again.
     source.tell(exporter, time.time())
     kept = source.memory.end(exporter, source.followed, changed=changed)
-    if kept:
-        exporter.announce_sums()
     if kept and source.cluster_jobs is not None:
         source.cluster_jobs.announce()
     if source.sums.end(NO_WATCH, None, changed=True):

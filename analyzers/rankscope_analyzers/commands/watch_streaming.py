@@ -193,8 +193,7 @@ class StreamingCycle:
             if changed and self._look is not None:
                 self._evaluate_some(fleet, self._look, changed)
             events = bool(changed) and bool(self._exporter.events)
-            if self._source.memory.end(self._exporter, self._source.followed, changed=events):
-                self._exporter.announce_sums()
+            self._source.memory.end(self._exporter, self._source.followed, changed=events)
         self._wait(fleet, began + self._interval)
 
     def _wait(self, fleet: StreamedFleet, until: float) -> None:

@@ -109,11 +109,6 @@ class FindingsExporter(Collector):
         with self._lock:
             use(self._series)
 
-    def announce_sums(self) -> None:
-        """Export the sums of lost time as they are now: they have been saved."""
-        with self._lock:
-            self._series.announce_sums()
-
     @property
     def events(self) -> tuple[Event, ...]:
         """Return incidents that opened, changed or ended in the last evaluation with data."""

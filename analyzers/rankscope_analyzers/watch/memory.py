@@ -110,7 +110,7 @@ class Memory:
         return since is not None and time.monotonic() - since < AWAITED_SECONDS
 
     def end(self, holder: Holder, followed: FollowedJobs | None, *, changed: bool) -> bool:
-        """End an evaluation; save what is known if it is due.
+        """End an evaluation; save what is known if it is due, and have saved sums exported.
 
         Args:
             holder: of the watch.
@@ -122,9 +122,11 @@ class Memory:
             True if all that is known now is saved, or nothing is to be saved at all.
         """
         self._whole = True
-        if changed or time.monotonic() - self._saved >= SAVE_SECONDS:
-            return self.save(holder, followed)
-        return self._store is None
+        due = changed or time.monotonic() - self._saved >= SAVE_SECONDS
+        kept = self.save(holder, followed) if due else self._store is None
+        if kept:
+            holder.with_watch(WatchSeries.announce_sums)
+        return kept
 
     def save(self, holder: Holder, followed: FollowedJobs | None) -> bool:
         """Save what is known, unless an evaluation was interrupted.

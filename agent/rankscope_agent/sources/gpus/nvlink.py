@@ -90,10 +90,10 @@ class NvlinkReader:
         up = [link for link, is_up in states.items() if is_up]
         if not states:
             raise NvmlError(NOT_SUPPORTED, "nvlink_active")
-        if not up and not self._seen_up and not self._seen_down:
+        self._seen_up |= set(up)
+        if not self._seen_up:
             return  # a card without bridges: links that are not connected are not down
         yield metrics.GPU_NVLINKS_UP, (), len(up)
-        self._seen_up |= set(up)
         connected = self._seen_up if self._bridged else states.keys()
         self._seen_down |= connected - set(up)
         for link in sorted(self._seen_down):

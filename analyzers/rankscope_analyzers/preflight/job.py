@@ -205,10 +205,7 @@ class Role:
             NotApplicableError: they have none.
             UndecidedError: they may have some.
         """
-        if not self.gpus:
-            self.complete()
-            self.need_no_claims("GPUs")
-            raise NotApplicableError("the job has no GPUs")
+        self._need(self.gpus, "GPUs", "the job has no GPUs")
 
     def need_rdma(self) -> None:
         """Leave a check that is about RDMA devices if the pods request none.
@@ -217,10 +214,13 @@ class Role:
             NotApplicableError: they request none.
             UndecidedError: they may do so.
         """
-        if not self.rdma:
+        self._need(self.rdma, "RDMA devices", "the job requests no RDMA devices")
+
+    def _need(self, devices: object, what: str, without: str) -> None:
+        if not devices:
             self.complete()
-            self.need_no_claims("RDMA devices")
-            raise NotApplicableError("the job requests no RDMA devices")
+            self.need_no_claims(what)
+            raise NotApplicableError(without)
 
     def need_no_claims(self, what: str) -> None:
         """Make sure that the container takes no devices by claims (dynamic resource allocation).

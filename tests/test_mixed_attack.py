@@ -36,5 +36,4 @@ def test_all_attacks_at_once_cost_other_jobs_nothing_that_is_not_said(attacked):
 def test_meanwhile_everybody_was_asked(attacked):
     seen = attacked.seen
     assert min(seen.probes, seen.scrapes, seen.looks, seen.late_job_seconds) > 0
-    assert len(seen.evaluations) > 1
     assert {job["files"] for job in attacked.jobs.values()} == {run.RANKS}

@@ -140,7 +140,9 @@ def test_absent_loader_is_absent_not_zero(boundaries: Callable[[str], Ring]) -> 
 def test_samples_of_all_accumulated_batches_count(boundaries: Callable[[str], Ring]) -> None:
     ring = boundaries("accumulation")
     assert {record.samples for record in ring.records} == {32}
-    assert all(record.data_ns > 0 for record in ring.records)
+    times = [record.data_ns for record in ring.records]
+    assert min(times) >= 0  # 0 where a wait for a CPU covers a fetch
+    assert max(times) > 0
 
 
 def test_batches_without_a_tensor_have_unknown_size(boundaries: Callable[[str], Ring]) -> None:

@@ -28,10 +28,17 @@ def signals_of(ring: Ring) -> Signals:
     return parse_signals(ring.path.with_suffix(".sig").read_bytes()[64:])
 
 
+def assert_data(ring: Ring) -> None:
+    """Each step has a time for data: 0 where a wait for a CPU covers it, on a busy machine."""
+    times = [record.data_ns for record in ring.records]
+    assert min(times) >= 0
+    assert max(times) > 0
+
+
 def assert_complete(ring: Ring) -> None:
     assert [record.step for record in ring.records] == list(range(1, STEPS))
     assert {record.samples for record in ring.records} == {BATCH}
-    assert min(record.data_ns for record in ring.records) > 0
+    assert_data(ring)
     assert min(record.sync_ns for record in ring.records[1:]) > 0
     assert signals_of(ring)[Signal.LOSSES].value == STEPS
 
@@ -60,7 +67,7 @@ def test_each_part_is_tried_a_hundred_times(bare_nursery: Nursery, tmp_path: Pat
     for ring in read_rings(tmp_path):
         assert len(ring.records) == STEPS - 1
         assert {record.samples for record in ring.records} == {0xFFFFFFFF}
-        assert min(record.data_ns for record in ring.records) > 0
+        assert_data(ring)
 
 
 def test_amounts_that_are_none_cost_the_program_no_step(

@@ -137,6 +137,8 @@ def _attacked(
             seen.late_job_seconds = time.monotonic() - began
             seen.settled |= {"late"}
             time.sleep(2 * seconds / 3)
+            evaluated = "evaluations by the watch amid the attacks"
+            await_true(lambda: len(seen.evaluations) > 1, START_SECONDS, evaluated)
             seen.settled -= {"late"}
             late_summary = _job_summary(late, nodes, "late")
         counts = _times(attacking)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import struct
 import subprocess
 import sys
 import threading
+from collections import Counter
 
 import pytest
 from pyroute2.netlink.devlink import devlinkcmd
@@ -37,6 +39,7 @@ from rankscope_agent.sources.netdev.netlink import (
     LinkMonitor,
     LinkState,
     link_states,
+    links_gone,
     statistics,
     usable_addresses,
 )
@@ -102,6 +105,19 @@ def test_link_events_say_name_carrier_and_state_and_links_that_go_are_left_out()
         LinkState("eth0", True, "UP"),
     ]
     assert list(link_states(rtnetlink(b""))) == []
+
+
+def test_events_of_a_bridge_about_its_ports_say_nothing_of_their_carriers():
+    body = struct.pack("=BBHiII", socket.AF_BRIDGE, 0, 1, 7, 0x1003, 0) + text(3, "eth0")
+    for kind in (16, 17):
+        parsed = list(rtnetlink(message(kind, body + attribute(16, bytes([6])))))
+        assert parsed
+        assert list(link_states(parsed)) == list(links_gone(parsed)) == []
+
+
+def test_links_that_go_are_named():
+    data = link(16, "eth0", 2, 0) + link(17, "eth1", 2, 0)
+    assert list(links_gone(rtnetlink(data))) == ["eth1"]
 
 
 def test_a_link_event_without_what_is_asked_for_has_no_state():
@@ -306,6 +322,40 @@ def test_answers_become_series_of_interfaces_and_adapters():
         (metrics.ADAPTER_UNHEALTHY, ("0000:3b:00.0", "fw_fatal")): 1,
         (metrics.ADAPTER_HEALTH_ERRORS, ("0000:3b:00.0",)): 7,
     }
+
+
+class Resetting(Answering):
+    """An adapter whose driver detaches its interface at first, and has no error correction."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+
+    def fastest_mode(self, interface: str) -> float:
+        self.asked["mode"] += 1
+        if self.asked["mode"] == 1:
+            raise OSError(errno.ENODEV, "No such device")
+        return super().fastest_mode(interface)
+
+    def fec(self, interface: str) -> Fec:
+        self.asked["fec"] += 1
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+
+def test_an_adapter_that_is_reset_while_it_is_asked_is_asked_again():
+    of = Resetting()
+    host = HostLinks(of, of, of)
+    looks = [{s.metric for s in host.samples([ETH0], {"eth0": 4})} for _ in range(3)]
+    assert [metrics.FASTEST_MODE in shown for shown in looks] == [False, True, True]
+    assert of.asked == {"mode": 3, "fec": 1}
+
+
+def test_reporters_of_one_name_are_one_series_of_their_adapter():
+    of = Answering()
+    of.reporters = lambda: [Reporter("0000:3b:00.0", "tx", False, count) for count in (1, 2)]
+    found = list(HostLinks(of, of, of).samples([ETH0], {"eth0": 4}))
+    unhealthy = [s.labels for s in found if s.metric is metrics.ADAPTER_UNHEALTHY]
+    assert unhealthy == [("0000:3b:00.0", "tx")]
+    assert [s.value for s in found if s.metric is metrics.ADAPTER_HEALTH_ERRORS] == [3]
 
 
 def test_an_agent_outside_of_the_nodes_network_loads_no_pyroute2(tmp_path):

@@ -290,6 +290,15 @@ def test_16384_statistics_of_a_driver_are_read(monkeypatch):
         assert driver.statistics("eth0") == found
 
 
+def test_no_statistics_get_the_names_of_others_while_queues_come_and_go(monkeypatch):
+    driver = Ethtool.__new__(Ethtool)
+    driver._names = {"eth0": ["a", "b", "c"]}
+    monkeypatch.setattr(driver.__class__, "_count", lambda self, name: 3)
+    for values, found in (((1, 2), {}), ((1, 2, 3), {"a": 1, "b": 2, "c": 3})):
+        monkeypatch.setattr(driver.__class__, "_read_values", lambda self, *_, v=values: v)
+        assert driver.statistics("eth0") == found
+
+
 def test_a_drivers_statistics_may_double_while_they_are_read():
     assert [_capacity(count) for count in (10, 128, 129, 1000)] == [256, 256, 258, 2000]
 

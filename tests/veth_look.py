@@ -65,6 +65,13 @@ def main() -> None:
         Clock(),
         everything=True,
     )
+    ip("link add bridge type bridge")
+    ip("link set va promisc on")
+    ip("link set va master bridge")
+    ip("link set va mtu 1400")
+    ip("link set va nomaster")
+    ip("link set va promisc off mtu 1500")
+    ip("link del bridge")
     before = look(collector)
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
         sender.bind(("va", 0))

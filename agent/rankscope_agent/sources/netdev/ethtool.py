@@ -45,6 +45,9 @@ class Ethtool:
     def statistics(self, interface: str) -> Mapping[str, int]:
         """Return a driver's statistics by name; of equal names the first counts.
 
+        There are none while their number changes, as when queues are reconfigured: nobody knows
+        which value then has which name.
+
         Raises:
             OSError: the interface does not exist, or its driver has none (EOPNOTSUPP).
         """
@@ -55,7 +58,9 @@ class Ethtool:
         if names is None or len(names) != count:
             names = self._names[interface] = self._read_names(interface, count)
         values = self._read_values(interface, count)
-        return dict(zip(reversed(names), reversed(values), strict=False))
+        if len(names) != len(values):
+            return {}
+        return dict(zip(reversed(names), reversed(values), strict=True))
 
     def _count(self, interface: str) -> int:
         request = array.array("B", bytes(_SET_SIZES.size))

@@ -1,12 +1,14 @@
 """Samples of links and adapters that require a netlink socket in the node's network namespace.
 
 A query that the kernel or a driver refuses is not repeated while the agent runs: some drivers write
-a line to the kernel's log for every attempt.
+a line to the kernel's log for every attempt. That an interface is absent is no refusal: it is while
+its driver resets the adapter.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
 from collections import defaultdict
@@ -26,6 +28,10 @@ MAX_REPORTERS = 1024
 """Health reporters that are read: 64 adapters have some 5 each, and some drivers one per port."""
 
 NAME_LENGTH = 64
+
+PASSING = (errno.ENODEV, errno.EINTR, errno.EAGAIN)
+"""Answers after which a query is repeated. ENODEV comes from the kernel's net/ethtool, which asks
+no driver if an interface is gone or its driver has detached it to reset the adapter."""
 
 
 class Ports(Protocol):
@@ -170,24 +176,28 @@ class HostLinks:
         yield from _health(self._ask("reporters", "", lambda: [*self._boards.reporters()]) or ())
 
     def _ask(self, question: str, of: str, ask: Callable[[], Answer]) -> Answer | None:
-        """Return an answer; None if it was refused, now or before."""
+        """Return an answer; None if there is none now, or it was refused before."""
         if (question, of) in self._refused:
             return None
         try:
             return ask()
         except OSError as error:
             log.debug("no %s of %s by netlink: %s", question, of or "adapters", error)
-            self._refused.add((question, of))
+            if error.errno not in PASSING:
+                self._refused.add((question, of))
             return None
 
 
 def _health(reporters: Iterable[Reporter]) -> Iterator[Sample]:
     """Yield each adapter's total errors, and by name the reporters that are currently in error."""
     errors: dict[str, int] = defaultdict(int)
+    ill: dict[tuple[str, str], None] = {}  # each port of an adapter may have one of the same name
     for reporter in itertools.islice(reporters, MAX_REPORTERS):
         errors[reporter.pci] += reporter.errors
         if not reporter.healthy:
-            yield Sample(metrics.ADAPTER_UNHEALTHY, (reporter.pci, _name(reporter.name)), 1)
+            ill[reporter.pci, _name(reporter.name)] = None
+    for labels in ill:
+        yield Sample(metrics.ADAPTER_UNHEALTHY, labels, 1)
     for pci, count in errors.items():
         yield Sample(metrics.ADAPTER_HEALTH_ERRORS, (pci,), count)
 

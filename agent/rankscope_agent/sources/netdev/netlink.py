@@ -52,13 +52,20 @@ class LinkState(NamedTuple):
 
 
 class LinkMonitor:
-    """Receives changes of links, and queries addresses and statistics."""
+    """Receives changes of links, and queries addresses and statistics.
+
+    Raises:
+        OSError: the kernel provides no socket, or does not answer.
+    """
 
     def __init__(self) -> None:
         self._events = _open_events()
         self._route = IPRoute()
         self._parser = MarshalRtnl()
-        self._states: dict[str, LinkState] = {}
+        # After the socket for events is open: nothing that changes in between is missed.
+        with refused_as_os_error():
+            known = link_states(self._route.get_links())
+            self._states = {state.name: state for state in known}
 
     def close(self) -> None:
         """Close the sockets."""
@@ -68,13 +75,17 @@ class LinkMonitor:
     def changed(self) -> Iterator[str]:
         """Yield the interfaces whose state or carrier has changed since the previous call.
 
-        An interface's first event is a change: none is sent for one that stays as it is.
+        Events come for other reasons, too, such as another MTU or a sniffer: only those with
+        another state or carrier than the last one are changes.
         """
         for data in self._arrived():
-            for state in link_states(self._parser.parse(data)):
+            messages = list(self._parser.parse(data))
+            for state in link_states(messages):
                 if self._states.get(state.name) != state:
                     self._states[state.name] = state
                     yield state.name
+            for name in links_gone(messages):
+                self._states.pop(name, None)
         if len(self._states) > MAX_MESSAGES:
             self._states.clear()
 
@@ -119,16 +130,31 @@ class LinkMonitor:
 
 
 def link_states(messages: Iterable[Any]) -> Iterator[LinkState]:
-    """Yield the states in a datagram's link messages; other messages are skipped."""
+    """Yield the states in a datagram's link messages; other messages are skipped.
+
+    So are those about ports of bridges, which have a family of their own and no carrier.
+    """
     for message in messages:
-        name = message.get("IFLA_IFNAME") if message.get("event") == "RTM_NEWLINK" else None
+        name = _name_in(message, "RTM_NEWLINK")
         if name:
             carrier = message.get("IFLA_CARRIER")
             yield LinkState(
-                str(name),
+                name,
                 None if carrier is None else bool(carrier),
                 message.get("IFLA_OPERSTATE"),
             )
+
+
+def links_gone(messages: Iterable[Any]) -> Iterator[str]:
+    """Yield the interfaces that do not exist any more according to a datagram's messages."""
+    yield from filter(None, (_name_in(message, "RTM_DELLINK") for message in messages))
+
+
+def _name_in(message: Any, event: str) -> str:
+    """Return the interface that an event of this kind is about; empty for any other message."""
+    if message.get("event") != event or message["family"] != socket.AF_UNSPEC:
+        return ""
+    return str(message.get("IFLA_IFNAME") or "")
 
 
 def statistics(messages: Iterable[Any]) -> Iterator[tuple[int, Mapping[str, int]]]:

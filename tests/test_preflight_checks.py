@@ -170,6 +170,10 @@ CASES: list[Case] = [
     ("fabric-addresses", "fail", "ml/rail-0: fd00:0:0:1::3", [pod("a", "fd00:0:0:1::3")]),
     ("fabric-addresses", "fail", "rail-0: 10.0.0.0/15", [JOB, rail("rail-0", "10.0.0.0/15")]),
     ("fabric-addresses", "fail", "rail-0: 10.2.0.0/16", [JOB, rail("rail-0", "10.2.0.0/16")]),
+    (
+        *("fabric-addresses", "fail", "b has only ml/rail-0: 10.9.0.4"),
+        [pod("a", "10.1.0.3"), pod("b", "10.9.0.4")],
+    ),
     ("fabric-addresses", "undecided", "not among the manifests", [JOB]),
     ("fabric-addresses", "undecided", "which is not an address", [pod("a", "10.1.0")]),
     ("single-network", "pass", "rdma/hca", [JOB]),
@@ -267,6 +271,7 @@ CASES: list[Case] = [
     ),
     ("locked-memory", "pass", "IPC_LOCK", [JOB]),
     ("locked-memory", "warn", "no IPC_LOCK", [changed({"main securityContext": GONE})]),
+    ("locked-memory", "warn", "hostUsers: false", [changed({"pod hostUsers": False})]),
     ("locked-memory", "warn", "user 1000", [changed({"pod securityContext": {"runAsUser": 1000}})]),
     (
         *("locked-memory", "fail", "ulimit -l 64"),
@@ -481,6 +486,15 @@ def budget(**values: str) -> dict[str, Any]:
     )
 
 
+def budget_of_two(workers: object, **values: str) -> dict[str, Any]:
+    """The same for one master and some workers."""
+    known = budget(**values)
+    job = two_parts()
+    job["metadata"]["annotations"] = known["metadata"]["annotations"]
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = workers
+    return job
+
+
 CASES += [
     ("job-project", "pass", "project llm", [JOB]),
     ("job-project", "pass", "project vision", [changed({"labels rankscope.io/project": "vision"})]),
@@ -509,6 +523,12 @@ CASES += [
         *("fabric-budget", "undecided", "rate of a node"),
         [budget(**{"step-seconds": "1", "node-gbits": ""})],
     ),
+    (
+        *("fabric-budget", "undecided", "how many pods"),
+        [budget_of_two("n", **{"step-seconds": "0.8"})],
+    ),
+    ("fabric-budget", "undecided", "not '50'", [budget(overlap="50", **{"step-seconds": "0.4"})]),
+    ("fabric-budget", "warn", "0% of", [budget(overlap="0", **{"step-seconds": "0.8"})]),
     ("fabric-budget", "undecided", "not 'soon'", [budget(**{"step-seconds": "soon"})]),
 ]
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -66,6 +67,8 @@ CASES = [
     ("pod-interfaces", "pass", "matches net1", SOUND),
     ("pod-interfaces", "pass", "not set", without("NCCL_SOCKET_IFNAME")),
     ("pod-interfaces", "warn", "eth0, net1", without("NCCL_SOCKET_IFNAME", rdma={})),
+    ("pod-interfaces", "pass", "has eth0",
+     without("NCCL_SOCKET_IFNAME", rdma={}, interfaces={"eth0": True, "tunl0": False})),
     ("pod-interfaces", "fail", "none of eth0", replace(SOUND, interfaces={"eth0": True})),
     ("pod-interfaces", "fail", "none is up", replace(SOUND, interfaces={"net1": False})),
     ("pod-interfaces", "undecided", "cannot be listed", replace(SOUND, interfaces=None)),
@@ -152,6 +155,27 @@ def test_a_pod_sees_its_own_devices_alone(root):
     (root / "proc/self/status").write_text("CapEff:\t000001ffffffffff\n")
     seen = look({}, root)
     assert (seen.memlock_bytes, seen.may_lock) == (inf, True)
+
+
+@pytest.mark.parametrize(
+    ("users", "lifted"), [("         0          0 4294967295\n", True), ("0 100000 65536\n", False)]
+)
+def test_ipc_lock_in_a_user_namespace_lifts_no_limit(root, users, lifted):
+    (root / "proc/self/status").write_text("CapEff:\t000001ffffffffff\n")
+    (root / "proc/self/uid_map").write_text(users)
+    assert look({}, root).may_lock is lifted
+
+
+def test_a_device_that_its_mode_allows_to_open_and_the_kernel_does_not_is_not_usable(
+    root, monkeypatch
+):
+    device = root / "dev/infiniband/uverbs3"
+    device.unlink()
+    monkeypatch.chdir(device.parent)  # the name of a socket is at most 108 bytes long
+    with socket.socket(socket.AF_UNIX) as refusing:
+        refusing.bind(device.name)
+        assert os.access(device, os.R_OK | os.W_OK)
+        assert not look({}, root).rdma["mlx5_3"].usable
 
 
 def test_what_cannot_be_read_is_not_taken_for_nothing(tmp_path):

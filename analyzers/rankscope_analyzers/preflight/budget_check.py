@@ -74,9 +74,17 @@ def fabric_budget(job: Job) -> Outcome:
 
 
 def _nodes(job: Job) -> int:
-    """Return the number of nodes that the model is spread over: one per pod if unassigned."""
+    """Return the number of nodes that the model is spread over: one per pod if unassigned.
+
+    Raises:
+        UndecidedError: the manifest does not specify the number of pods.
+    """
     known = {text(role.spec.get("nodeName")) for role in job.ranks}
-    return job.pods if "" in known else len(known)
+    if "" not in known:
+        return len(known)
+    if any(role.replicas is None for role in job.ranks):
+        raise UndecidedError("the manifest does not say how many pods there are")
+    return job.pods
 
 
 def _judged(job: Job, target: Target, parameters: float, step_seconds: float) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.preflight.attachment_checks import Range, addresses, ranges_by_network
@@ -20,34 +20,47 @@ def _configured(job: Job) -> Configuration:
 
 
 def fabric_addresses(job: Job) -> Outcome:
-    """Check that a network of the job is one of the cluster's fabric, by its addresses."""
+    """Check that a network of each pod is one of the cluster's fabric, by its addresses."""
     fabric = [ipaddress.ip_network(one) for one in _configured(job).fabric]
     if not fabric:
         raise NotApplicableError("rankscope.yaml has no fabric ranges")
-    seen = list(dict.fromkeys(_given(job)))
-    if not seen:
+    parts = _given(job)
+    if not parts:
         raise UndecidedError("no network or pod shows its addresses")
-    inside = [shown for shown, range_ in seen if _is_part(range_, fabric)]
-    if inside:
-        return passed(", ".join(inside))
-    return failed(
-        ", ".join(shown for shown, _ in seen),
-        f"a network with addresses in {', '.join(map(str, fabric))}",
-        "attach a network of the fabric, or correct fabric.ranges of rankscope.yaml",
-    )
+    inside: list[str] = []
+    for part, given in parts.items():
+        found = [shown for shown, range_ in given if _is_part(range_, fabric)]
+        if not found:
+            who = f"{part} has only " if len(parts) > 1 else ""
+            return failed(
+                who + ", ".join(dict.fromkeys(shown for shown, _ in given)),
+                f"a network with addresses in {', '.join(map(str, fabric))}",
+                "attach a network of the fabric, or correct fabric.ranges of rankscope.yaml",
+            )
+        inside += found
+    return passed(", ".join(dict.fromkeys(inside)))
 
 
-def _given(job: Job) -> Iterator[tuple[str, Range]]:
-    """Yield addresses in words and as ranges: of the pods, else those that networks assign.
+def _given(job: Job) -> Mapping[str, Sequence[tuple[str, Range]]]:
+    """Return addresses in words and as ranges: by pod, else those that the job's networks assign.
 
     Raises:
         UndecidedError: a definition is unknown, or an annotation cannot be read.
     """
-    found = [one for role in job.ranks for one in addresses(role)]
-    yield from ((f"{name}: {address}", _network(address)) for name, address in found)
-    if not found:
-        for name, (_, ranges) in ranges_by_network(job).items():
-            yield from ((f"{name}: {one}", one) for one in ranges)
+    by_pod = {role.name: list(addresses(role)) for role in job.ranks}
+    found = {
+        pod: [(f"{name}: {address}", _network(address)) for name, address in several]
+        for pod, several in by_pod.items()
+        if several
+    }
+    if found:
+        return found
+    assigned = [
+        (f"{name}: {one}", one)
+        for name, (_, ranges) in ranges_by_network(job).items()
+        for one in ranges
+    ]
+    return {job.name: assigned} if assigned else {}
 
 
 def _network(address: str) -> Range:

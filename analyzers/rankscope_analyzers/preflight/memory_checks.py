@@ -89,6 +89,12 @@ def _locked_memory(job: Job, role: Role) -> Outcome:
     if not added & {"IPC_LOCK", "ALL"}:
         role.complete()
         return warned("no IPC_LOCK: the container runtime's own limit decides", expected, remedy)
+    if role.spec.get("hostUsers") is False:
+        return warned(
+            "IPC_LOCK in a user namespace (hostUsers: false), outside of which it does not count",
+            expected,
+            "remove hostUsers, or have the container runtime's limit raised on the nodes",
+        )
     if isinstance(user, int) and user:
         return warned(
             f"IPC_LOCK for user {user}: added capabilities only apply to root",

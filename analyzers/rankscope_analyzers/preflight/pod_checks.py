@@ -67,8 +67,9 @@ def locked_memory(pod: Surroundings) -> Outcome:
         raise UndecidedError("the limit on locked memory cannot be read")
     if isinf(pod.memlock_bytes):
         return passed("no limit")
-    expected, remedy = "no limit", "add the capability IPC_LOCK, and run as root"
-    seen = f"{size(pod.memlock_bytes)} may be locked, without IPC_LOCK"
+    expected = "no limit"
+    remedy = "add the capability IPC_LOCK, and run as root, outside of a user namespace"
+    seen = f"{size(pod.memlock_bytes)} may be locked, and no IPC_LOCK lifts that"
     if pod.memlock_bytes < LEAST_MEMLOCK:
         return failed(f"{seen}: registering RDMA memory fails", expected, remedy)
     return warned(seen, expected, remedy)
@@ -81,10 +82,13 @@ def interfaces(pod: Surroundings) -> Outcome:
     value = pod.variables.get("NCCL_SOCKET_IFNAME", "")
     there = list(pod.interfaces)
     if not value:
-        if len(there) < 2 or pod.rdma:
-            return passed(f"NCCL_SOCKET_IFNAME is not set, and the pod has {listed(there)}")
+        # The kernel gives each pod a tunl0 or sit0, which is down, if the node has such tunnels.
+        usable = [name for name, is_up in pod.interfaces.items() if is_up]
+        seen = f"NCCL_SOCKET_IFNAME is not set, and the pod has {listed(usable)}"
+        if len(usable) < 2 or pod.rdma:
+            return passed(seen)
         return warned(
-            f"NCCL_SOCKET_IFNAME is not set, and the pod has {listed(there)}",
+            seen,
             "the interface for gradients",
             "set NCCL_SOCKET_IFNAME to the fast one",
         )

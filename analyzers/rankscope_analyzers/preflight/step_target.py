@@ -31,6 +31,18 @@ def count(value: str) -> float:
     return found
 
 
+def _share(value: str) -> float:
+    """Return a share of a whole.
+
+    Raises:
+        TargetError: it is not a number from 0 to 1.
+    """
+    match = _NUMBER.fullmatch(value.strip())
+    if match is None or match[2] or float(match[1]) > 1:
+        raise TargetError(f"expected a share from 0 to 1, not {value!r}")
+    return float(match[1])
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """The target duration and exchanged bytes of a step; None is unknown.
@@ -69,6 +81,8 @@ def of_annotations(annotations: Object) -> Target:
         value = text(annotations.get(name))
         if value and one.name == "layout":
             found["layout"] = value
+        elif value and one.name == "overlap":
+            found["overlap"] = _share(value)
         elif value:
             found[one.name] = count(value)
     return Target(**found)  # type: ignore[arg-type]

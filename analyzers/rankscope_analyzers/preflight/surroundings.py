@@ -13,6 +13,9 @@ IPC_LOCK_BIT = 14
 
 _MEMLOCK = re.compile(r"^Max locked memory\s+(\d+|unlimited)\s", re.MULTILINE)
 _CAPABILITIES = re.compile(r"^CapEff:\s*([0-9a-fA-F]{1,32})$", re.MULTILINE)
+_ALL_USERS = re.compile(r"\s*0\s+0\s+4294967295\s*")
+"""The mapping of users outside of user namespaces (user_namespaces(7))."""
+
 _GPU = re.compile(r"nvidia\d+")
 _VERBS = re.compile(r"uverbs\d+")
 
@@ -27,7 +30,7 @@ class RdmaDevice:
     """An RDMA device of the pod.
 
     Args:
-        usable: True if the process may open it.
+        usable: True if the process can open it.
         ports: whether each port is active, by its number; empty if that cannot be read.
     """
 
@@ -70,20 +73,30 @@ def look(
         root: directory that contains /proc, /sys and /dev.
         shm: mount point of shared memory.
     """
-    status = _text(root / "proc/self/status")
-    capabilities = _CAPABILITIES.search(status or "")
     limit = _MEMLOCK.search(_text(root / "proc/self/limits") or "")
-    may_lock = bool(int(capabilities[1], 16) >> IPC_LOCK_BIT & 1) if capabilities else None
     devices = _names(root / "dev")
     return Surroundings(
         variables,
         _size(shm),
         float(limit[1].replace("unlimited", "inf")) if limit else None,
-        may_lock,
+        _may_lock(root / "proc/self"),
         _interfaces(root / "sys/class/net"),
         _rdma(root, devices),
         None if devices is None else sum(bool(_GPU.fullmatch(name)) for name in devices),
     )
+
+
+def _may_lock(process: Path) -> bool | None:
+    """Return True if a process's IPC_LOCK lifts its limit, None if that cannot be read.
+
+    In a user namespace it does not: the kernel asks for the capability outside of it (ib_umem_get).
+    """
+    capabilities = _CAPABILITIES.search(_text(process / "status") or "")
+    if capabilities is None:
+        return None
+    users = _text(process / "uid_map")  # absent in a kernel without user namespaces
+    everybody = users is None or bool(_ALL_USERS.fullmatch(users))
+    return everybody and bool(int(capabilities[1], 16) >> IPC_LOCK_BIT & 1)
 
 
 def _text(path: Path) -> str | None:
@@ -129,9 +142,18 @@ def _rdma(root: Path, devices: list[str] | None) -> Mapping[str, RdmaDevice] | N
     found = {}
     for name in filter(_VERBS.fullmatch, verbs):
         device = (_text(root / "sys/class/infiniband_verbs" / name / "ibdev") or name).strip()
-        usable = os.access(root / "dev/infiniband" / name, os.R_OK | os.W_OK)
+        usable = _opens(root / "dev/infiniband" / name)
         found[device] = RdmaDevice(usable, _ports(root / "sys/class/infiniband" / device / "ports"))
     return found
+
+
+def _opens(device: Path) -> bool:
+    """Return True if a device can be opened, which a pod's cgroup may deny whatever its mode is."""
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
 
 
 def _ports(folder: Path) -> Mapping[str, bool]:

@@ -138,6 +138,18 @@ def test_nvlink5_errors_that_are_not_fatal_ask_for_nothing():
     assert conclusion(line) == ("nvlink_fabric", "none", 1)
 
 
+def test_a_fatal_nvlink5_error_after_a_harmless_one_of_its_gpu_is_as_grave_as_if_alone():
+    words = "(0x{:08x} 0x{:08x} 0x0 0x0 0x0 0x0)"
+    harmless = f"RLW_RXPIPE Nonfatal XC0 i0 Link 13 {words.format(0x0409A0C2, 0x8)}"
+    fatal = f"NETIR_LINK_EVT Fatal XC0 i0 Link 13 {words.format(0x025525C6, 0)}"
+    lines = [xid(149, message, pid=None) for message in (harmless, fatal)]
+    for order in (lines, lines[::-1]):
+        verdict = verdict_of(*order, xid(31))
+        (found,) = verdict.incidents
+        assert (found.cause, found.action, found.severity) == ("nvlink_fabric", "drain", "error")
+        assert "the other end of the link" in found.summary
+
+
 def test_gpus_that_fault_with_their_switches_are_the_fabrics_incident():
     switch = "nvidia-nvswitch{}: SXid (PCI:0000:0{}:00.0): 12028, Non-fatal, Link 62 x"
     lines = (switch.format(1, 1), switch.format(2, 2), xid(94), xid(137, pci="0000:5e:00"))

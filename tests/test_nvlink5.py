@@ -52,6 +52,57 @@ def test_a_line_may_be_about_no_link_and_a_cut_line_says_nothing():
     assert nvlink5.read(whole[:24]) is None
 
 
+PADDED = "NETIR_LINK_EVT  Fatal   XC0 i0 Link 09 (0x025525c6 0x00000000 0x0 0x0 0x0 0x0)"
+CUT = "RLW_RXPIPE   Nonfatal XC0 i0 Link 11 (...)"
+BRACKETS = "NETIR_LINK_EVT Fatal XC 1 i 2 Link 01 [0x0000000a]"
+
+
+@pytest.mark.parametrize(
+    ("message", "link", "action", "follow_up"),
+    [
+        (PADDED, 9, "reset_gpu", nvlink5.PEER),
+        (CUT, 11, "none", nvlink5.VENDOR),
+        (BRACKETS, 1, "reset_gpu", nvlink5.VENDOR),
+    ],
+    ids=["padded to columns", "without words", "with one word in brackets"],
+)
+def test_lines_of_other_drivers_and_cut_ones_are_read(message, link, action, follow_up):
+    found = nvlink5.read(message)
+    assert found is not None
+    assert (found.link, found.rule.action, found.rule.then) == (link, action, follow_up)
+
+
+@pytest.mark.parametrize(
+    ("first", "status", "promoted"),
+    [
+        (0x0409A0C2, 0x4, False),
+        (0x0409A4C2, 0x4, True),
+        (0x0409A4C2, 0x8, False),
+        (0x00000006, 0x1, False),
+        (0x00000086, 0x1, True),
+        (0x00000086, 0x80000000, False),
+    ],
+)
+def test_an_error_that_the_driver_made_fatal_asks_for_a_reset(first, status, promoted):
+    found = nvlink5.read(f"RLW_RXPIPE Fatal XC0 i0 Link 13 (0x{first:08x} 0x{status:08x} 0x0)")
+    assert found is not None
+    assert found.rule.fatal is promoted
+    assert found.rule.action == ("reset_gpu" if promoted else "none")
+
+
+def test_of_several_bits_the_worst_decides_though_none_asks_for_an_action():
+    found = nvlink5.read(line("TLW_RX_PIPE0", 0, 0x3))
+    assert found is not None
+    assert found.rule.then == nvlink5.VENDOR
+
+
+@pytest.mark.parametrize(("printed", "action"), [("Fatal", "reset_gpu"), ("Nonfatal", "none")])
+def test_a_bit_that_is_not_listed_has_the_severity_that_is_printed(printed, action):
+    found = nvlink5.read(line("SAW_MVB", 0, 0x44, printed))
+    assert found is not None
+    assert (found.rule.action, found.rule.fatal) == (action, printed == "Fatal")
+
+
 def then(investigate: str, resolution: str) -> str:
     """Return what is looked for after the first action, by the published table's word for it."""
     if resolution == "XID_154_EVAL":

@@ -20,7 +20,7 @@ from rankscope_agent.contract.kernel.scanner import (
     grouping,
     may_begin_boot,
 )
-from rankscope_agent.contract.kernel.vocabulary import stronger
+from rankscope_agent.contract.kernel.vocabulary import SEVERITIES, stronger
 from rankscope_agent.contract.kernel.xid import RECOVERY_CHANGED
 
 MAX_SEEN = 20_000
@@ -316,14 +316,16 @@ def _key(event: KernelEvent) -> Key:
 
 
 def merged(first: KernelEvent, later: KernelEvent) -> KernelEvent:
-    """Return the first of two equal events, with what the later one adds."""
+    """Return the first of two equal events, with what the later one adds, at its worst."""
     if first.code == RECOVERY_CHANGED and first.kind == "xid":
         return later
+    graver = SEVERITIES.index(later.severity) > SEVERITIES.index(first.severity)
+    worse, other = (later, first) if graver else (first, later)
     whole = (
         stronger(first.action, later.action),
-        later.severity if later.severity == "fatal" else first.severity,
+        worse.severity,
         first.previous if first.previous is not None else later.previous,
-        first.follow_up or later.follow_up,
+        worse.follow_up or other.follow_up,
     )
     if whole == (first.action, first.severity, first.previous, first.follow_up):
         return first

@@ -2,8 +2,8 @@
 
 A line names its unit and six words. Bits 20 to 25 of the first word are the sub-code; the second
 word is the error status: for most units a set of bits, for some a number. The rules are those of
-NVIDIA's Xid catalogue (sheet of NVLink 5 resolutions, October 2025); for what it does not list, the
-severity that the line prints decides.
+NVIDIA's Xid catalogue (sheet of NVLink 5 resolutions, October 2025); for what it does not list, and
+for lines without words, the severity that the line prints decides.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rankscope_agent.contract.kernel.vocabulary import Action, stronger
+from rankscope_agent.contract.kernel.vocabulary import ACTIONS, Action
 
+# The driver pads unit and severity to columns: NETIR_LINK_EVT  Fatal   XC0 i0 Link 09 (0x...
 _LINE = re.compile(
-    r"(?P<unit>[A-Z][A-Z0-9_]{1,30}) (?P<severity>Fatal|Non-?fatal)\b.{0,40}?"
-    r"Link (?P<link>-?\d{1,3}) \(0x(?P<first>[0-9a-fA-F]{1,8}) 0x(?P<status>[0-9a-fA-F]{1,8})",
+    r"(?P<unit>[A-Z][A-Z0-9_]{1,30}) {1,30}(?P<severity>Fatal|Non-?fatal)\b.{0,40}?"
+    r"Link (?P<link>-?\d{1,3})"
+    r"(?: \(0x(?P<first>[0-9a-fA-F]{1,8}) 0x(?P<status>[0-9a-fA-F]{1,8}))?",
     re.IGNORECASE,
 )
 
@@ -91,6 +93,10 @@ BIT_RULES: Mapping[str, Mapping[int, Rule]] = {
 }
 """By unit and bit of the error status; of several bits the worst one counts."""
 
+PROMOTED_UNIT, PROMOTED_BITS = "RLW_RXPIPE", 0x7
+"""Errors that the driver may be told to treat as fatal: a bit of the first word shows that it did,
+and the catalogue then has a second action for them, a reset."""
+
 _LINK_LOST = Rule(True, "reset_gpu")
 _LINK_NOISE = Rule(True, "reset_gpu", CABLES)
 _LINK_PEER = Rule(True, "reset_gpu", PEER)
@@ -123,31 +129,43 @@ def read(message: str) -> LinkError | None:
     if match is None:
         return None
     unit = match["unit"].upper()
-    first, status = int(match["first"], 16), int(match["status"], 16)
-    known = _rule(unit, first >> 20 & 0x3F, status)
-    fatal = match["severity"].lower() == "fatal"
-    rule = known or (Rule(True, "reset_gpu", VENDOR) if fatal else WATCHED)
-    return LinkError(unit, int(match["link"]), rule)
+    printed = RESET if match["severity"].lower() == "fatal" else WATCHED
+    known = None
+    if match["status"] is not None:
+        known = _rule(unit, int(match["first"], 16), int(match["status"], 16), printed)
+    return LinkError(unit, int(match["link"]), known or printed)
 
 
-def _rule(unit: str, subcode: int, status: int) -> Rule | None:
+def _rule(unit: str, first: int, status: int, printed: Rule) -> Rule | None:
     if unit.startswith(("NETIR_LINK_EVT", "NETIR_LINK_DOWN")):
-        return LINK_DOWN_RULES.get(subcode)
+        return LINK_DOWN_RULES.get(first >> 20 & 0x3F)
     if unit in NUMBER_RULES:
         return NUMBER_RULES[unit].get(status)
-    found = tuple(_bits(unit, status))
-    if not found:
-        return None
-    worst = found[0]
-    for rule in found[1:]:
-        if stronger(rule.action, worst.action) != worst.action:
-            worst = rule
-    return worst
+    return max(_bits(unit, first, status, printed), key=_gravity, default=None)
 
 
-def _bits(unit: str, status: int) -> Iterator[Rule]:
+def _bits(unit: str, first: int, status: int, printed: Rule) -> Iterator[Rule]:
     """Yield the rules of the bits that are set; pipes are printed as TLW_RX_PIPE0 or NVLPW_CTRL."""
     name = next((known for known in BIT_RULES if unit.startswith(known)), "")
-    for bit, rule in BIT_RULES.get(name, {}).items():
+    rules = BIT_RULES.get(name, {})
+    for bit, rule in rules.items():
         if status & bit:
             yield rule
+    if name == PROMOTED_UNIT and status & PROMOTED_BITS and _is_promoted(first):
+        yield RESET
+    if status & ~sum(rules):
+        yield printed
+
+
+def _is_promoted(first: int) -> bool:
+    """Return True if an error of `PROMOTED_UNIT` was made fatal.
+
+    Drivers before 575 have the unit's number, 6, in bits 5 to 9, later ones in bits 0 to 6.
+    """
+    if first & 0x3FF == 6 << 5 | 2:
+        return bool(first & 0x400)
+    return first & 0xFF == 0x80 | 6
+
+
+def _gravity(rule: Rule) -> tuple[int, bool]:
+    return ACTIONS.index(rule.action), bool(rule.then)

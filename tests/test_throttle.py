@@ -228,6 +228,41 @@ def test_idle_gpus_are_nobodys_peers_and_are_not_judged():
     assert analyze(frame) == ()
 
 
+@pytest.mark.parametrize(
+    ("watts", "held", "named"),
+    [(75.0, 0.0, []), (260.0, 0.0, ["clock_low"]), (75.0, 1.0, ["thermal_slowdown"])],
+)
+def test_a_partitioned_gpu_is_idle_if_it_draws_next_to_nothing_of_itself(watts, held, named):
+    frame = samples()
+    frame["utilization_ratio"] = np.nan
+    rows = gpu_rows(frame, 4)
+    frame.loc[rows, "sm_clock_hertz"] = 345e6
+    frame.loc[rows, "power_watts"] = watts
+    frame.loc[rows, "hw_thermal_slowdown_active"] = held
+    grow(frame, rows, "hw_thermal_slowdown_seconds", held)
+    found = analyze(frame)
+    assert [at.kind for at in found] == named
+    assert {at.where.gpus for at in found} <= {("4",)}
+
+
+def test_two_gpus_whose_clock_is_known_cannot_say_which_of_them_is_the_odd_one():
+    frame = samples(count=3)
+    frame.loc[gpu_rows(frame, 0), "sm_clock_hertz"] = np.nan
+    frame.loc[gpu_rows(frame, 1), "sm_clock_hertz"] = 1200e6
+    assert analyze(frame) == ()
+
+
+def test_low_power_of_a_gpu_whose_clock_is_unknown_is_not_called_that_at_the_same_clock():
+    frame = samples()
+    rows = gpu_rows(frame, 1)
+    frame.loc[rows, "power_watts"] = 300.0
+    (known,) = analyze(frame)
+    frame.loc[rows, "sm_clock_hertz"] = np.nan
+    (unknown,) = analyze(frame)
+    assert known.summary.endswith(" W at the same clock")
+    assert unknown.summary.endswith(" W; its clock is unknown")
+
+
 def test_two_gpus_cannot_say_which_of_them_is_the_odd_one():
     frame = samples(count=2)
     frame.loc[gpu_rows(frame, 1), "sm_clock_hertz"] = 1200e6

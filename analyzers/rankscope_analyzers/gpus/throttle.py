@@ -35,6 +35,11 @@ LOADED_UTILIZATION = 0.5
 """Samples below this are of a GPU without work, whose clock is low on purpose. A training job that
 is held up by a slow rank still shows 0.9 and more, as waiting in a collective is a kernel, too."""
 
+IDLE_POWER = 0.2
+"""Fraction of its power limit below which a GPU that does not report how busy it is has no work, if
+nothing holds its clock down: without any, at their lowest clock, those that can be partitioned draw
+10 to 18 % (A100, A30, H100, B200)."""
+
 SIMILAR_UTILIZATION = 0.2
 """Peers whose median utilisation differs by more do other work."""
 
@@ -128,9 +133,7 @@ def summarize(samples: pd.DataFrame) -> pd.DataFrame:
     if samples.empty:
         return pd.DataFrame()
     ordered = samples.sort_values("time", kind="stable").astype(dict.fromkeys(NUMBERS, np.float64))
-    # A partitioned GPU does not report how busy it is; its clock is judged all the same.
-    utilization = ordered["utilization_ratio"]
-    loaded = (utilization >= LOADED_UTILIZATION) | utilization.isna()
+    loaded = _is_loaded(ordered)
     groups = ordered.groupby(KEY, sort=True)
     gpus = groups[["model", "job_id"]].last()
     numbers: Integers = np.asarray(groups.ngroup(), dtype=np.int64)
@@ -160,6 +163,14 @@ NUMBERS = (
     *(f"{reason}_seconds" for reason in REASONS),
     *(f"{reason}_active" for reason in REASONS),
 )
+
+
+def _is_loaded(samples: pd.DataFrame) -> pd.Series[bool]:
+    """Return which samples are of GPUs with work; partitioned ones do not say how busy they are."""
+    utilization = samples["utilization_ratio"]
+    draws_little = samples["power_watts"] < IDLE_POWER * samples["power_limit_watts"]
+    held_down = (samples[[f"{reason}_active" for reason in REASONS]] > 0).any(axis=1)
+    return (utilization >= LOADED_UTILIZATION) | (utilization.isna() & ~(draws_little & ~held_down))
 
 
 def _time_share(ordered: pd.DataFrame, reason: str, numbers: Integers, lasted: Floats) -> Floats:
@@ -218,11 +229,11 @@ def _with_peers(alike: pd.DataFrame) -> Iterator[tuple[Row, Normal]]:
 
 
 def _medians(names: Iterable[str], values: Floats) -> Normal:
-    """Return the medians of (N, columns) values by name, without columns that are unknown."""
+    """Return the medians of (N, columns) values by name; those that too few have are left out."""
     found: dict[str, float] = {}
     for name, column in zip(names, values.T, strict=True):
         known = column[np.isfinite(column)]
-        if len(known):
+        if len(known) >= MINIMUM_PEERS:
             found[name] = float(np.median(known))
     return found
 
@@ -321,7 +332,9 @@ def _summary_text(members: Sequence[_Judged], worst: _Judged, seconds: float) ->
     if worst.kind in {"thermal_slowdown", "temperature_high"}:
         facts.append(_set_against(row, normal, "temperature_celsius", "C"))
     if worst.kind == "power_low":
-        facts.append(_set_against(row, normal, "power_watts", "W") + " at the same clock")
+        clocks_known = np.isfinite(_ratio(row, normal, "sm_clock_hertz"))
+        at = " at the same clock" if clocks_known else "; its clock is unknown"
+        facts.append(_set_against(row, normal, "power_watts", "W") + at)
     if worst.kind == "power_cap":
         facts.append(f"limit {_set_against(row, normal, 'power_limit_watts', 'W')}")
     if seconds:

@@ -117,6 +117,33 @@ def test_a_second_cause_beside_the_first_has_to_be_there_six_times():
     assert job.finds(cause(), loader) == [SLOW, ("data_loader", (6,), True)]
 
 
+def frozen(job, culprits, seconds=8.0):
+    candidate = Candidate("host_transient", 0.99, culprits, -1, seconds, 0.0, shown_by="freeze")
+    job.now += seconds
+    job.tracker.add_freeze(candidate, Moment(job.now, job.now - seconds), lambda _: ("node-0",))
+
+
+def test_a_rank_that_stands_still_twice_stood_still_for_no_longer_than_that():
+    job = Job()
+    for _ in range(2):
+        frozen(job, (3,))
+        job.finds(times=10)
+    assert [one.until - one.since for one in job.tracker.incidents] == [8, 8]
+
+
+@pytest.mark.parametrize("earlier", ["a freeze of some rank", "short stalls"])
+def test_a_rank_that_stands_still_is_told_whatever_the_host_did_shortly_before(earlier):
+    job = Job()
+    if earlier == "short stalls":
+        job.finds(cause("host_transient", 0.07), times=2)
+        job.finds(times=6)
+    else:
+        frozen(job, ())
+    frozen(job, (3,), 40.0)
+    newest = job.tracker.incidents[-1]
+    assert (newest.ranks, newest.shown_by, newest.observed) == ((3,), "freeze", 40.0)
+
+
 @pytest.mark.parametrize(("observed", "told"), [(3.2, True), (3.5, False)])
 def test_at_the_end_of_a_short_job_three_fifths_of_its_time_are_enough(observed, told):
     job = Job(every=1.0)

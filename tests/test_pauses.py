@@ -44,6 +44,14 @@ def test_a_rank_that_stood_still_once_is_told_as_past():
     assert "stood still for 8.0" in found.summary
 
 
+def test_the_steps_between_two_standstills_are_not_lost():
+    rows = job()
+    still = longer(rows, rows["step"].isin((900, 1000)), 2, 8.0)
+    (found,) = findings(still)
+    assert found.cost.gpu_hours * 3600 == pytest.approx(4 * 16, rel=0.02)
+    assert "in 2 episodes" in found.summary
+
+
 def test_what_the_first_rank_does_for_all_is_nobodys_fault():
     rows = job()
     assert said(longer(rows, rows["step"] % 50 == 49, 0, 1.0)) == []

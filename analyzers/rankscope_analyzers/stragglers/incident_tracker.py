@@ -225,8 +225,7 @@ class IncidentTracker:
 
     def add_freeze(self, candidate: Candidate, moment: Moment, nodes: Nodes) -> None:
         """Record a single long pause of a rank: it is over when it is known."""
-        number = self._store.open(candidate, moment.window, moment, nodes(candidate))
-        self._store.close(number, moment.now)
+        self._store.record(candidate, moment.window, moment, nodes(candidate))
 
     def open_slow_checkpoint(self, candidate: Candidate, moment: Moment, nodes: Nodes) -> None:
         """Record slow checkpoints; several in a row need no further confirmation."""

@@ -165,6 +165,17 @@ class IncidentStore:
                 del self._ended[number]
                 self._incidents[number] = replace(known, until=None)
                 return number
+        return self._add(candidate, since, moment, nodes)
+
+    def record(
+        self, candidate: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]
+    ) -> None:
+        """Store an incident that is over when it is known, apart from those before and after it."""
+        self.close(self._add(candidate, since, moment, nodes), moment.now, for_good=True)
+
+    def _add(
+        self, candidate: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]
+    ) -> int:
         sure = min(1.0, BASE_CONFIDENCE + candidate.cost) * TIMING_ALONE * candidate.certainty
         cost = _share(candidate)
         number, self._next = self._next, self._next + 1

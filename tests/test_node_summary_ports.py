@@ -57,6 +57,39 @@ def test_flaps_of_a_port_count_for_half_an_hour(seconds, told):
     assert bool(node.look(*port_errors(1, 0), after=seconds)) is told
 
 
+def bonded(first: int, second: int, netdev_of_port: str = "bond0"):
+    """A port whose interface is a bond of two, of which the first is of the port's adapter."""
+    losses = {"ens1f0": first, "ens1f1": second}
+    info = {"firmware": "", "board_id": "", "hca_type": "", "node_guid": "", "numa_node": ""}
+    port = {"link_layer": "Ethernet", "width": "", "speed": "", "netdev": netdev_of_port}
+    interface = {"kind": "physical", "numa_node": "", "mtu": ""}
+    slaves = zip(losses, ("0000:3b:00.0", "0000:3b:00.1"), strict=True)
+    return (
+        rdma.LINK_FLAPS.sample(0, **PORT),
+        rdma.DEVICE_INFO.sample(1, device=PORT["device"], pci="0000:3b:00.0", **info),
+        rdma.PORT_INFO.sample(1, **PORT, **port),
+        *(
+            netdev.INFO.sample(1, device=name, pci=pci, bond="bond0", **interface)
+            for name, pci in slaves
+        ),
+        netdev.INFO.sample(1, device="eth9", pci="0000:5b:00.0", bond="", **interface),
+        *(
+            netdev.CARRIER_CHANGES.sample(count, device=name, direction="down")
+            for name, count in {**losses, "eth9": first + second}.items()
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("netdev_of_port", "flaps"), [("bond0", 3), ("", 2)], ids=["the bond's", "not shown"]
+)
+def test_slaves_of_a_bond_that_come_and_go_are_flaps_of_its_port(netdev_of_port, flaps):
+    node = Node()
+    node.look(*bonded(7, 7, netdev_of_port))
+    found = node.look(*bonded(9, 10, netdev_of_port))
+    assert of(found, metrics.PORT_RECENT_FLAPS) == {AT: flaps}
+
+
 def test_a_port_whose_counters_start_again_has_no_errors():
     node = Node()
     node.look(*port_errors(1_000_000, 0))

@@ -14,21 +14,15 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.intake.series_table import table
+from rankscope_analyzers.layers import rdma_ports
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.rdma_ports import Port
 from rankscope_analyzers.layers.series_findings import query_of
 from rankscope_analyzers.links import counters as link_counters
 from rankscope_analyzers.links import frame as link_frame
 from rankscope_analyzers.links.quantities import LinkFault
 
-READS: tuple[Metric, ...] = (
-    *link_frame.READS,
-    rdma.DEVICE_INFO,
-    rdma.PORT_INFO,
-    GPU_NIC_INFO,
-)
-
-RDMA_SERIES = frozenset(metric for metric in link_frame.READS if metric.labels[:2] == rdma.PORT)
-"""Series that name RDMA devices, not network interfaces or PCI addresses."""
+READS: tuple[Metric, ...] = (*link_frame.READS, *rdma_ports.READS, GPU_NIC_INFO)
 
 KINDS = frozenset(get_args(LinkFault))
 
@@ -69,22 +63,19 @@ def _since(found: Finding, frame: pd.DataFrame) -> float | None:
     return began if began is not None and began > float(frame["t_unix_seconds"].min()) else None
 
 
-def _readings(observed: Observed, job: JobView) -> Iterator[tuple[str, Series, str]]:
-    """Yield column, series and device of what the analyzers read."""
-    for series, device in _of_ports(observed, job):
+def _readings(observed: Observed, job: JobView) -> Iterator[tuple[str, Series, Port]]:
+    """Yield column, series and port of what the analyzers read of the job's nodes."""
+    for series, port in rdma_ports.of_ports(observed.on(job.nodes), link_frame.READS):
         column = link_frame.column_of(series.name, series.labels)
         if column is not None:
-            yield column, series, device
+            yield column, series, port
 
 
 def _frame(
-    readings: Iterable[tuple[str, Series, str]], observed: Observed, job: JobView
+    readings: Iterable[tuple[str, Series, Port]], observed: Observed, job: JobView
 ) -> pd.DataFrame:
     """Return the frame of `link_frame`, of the ports on the job's nodes."""
-    cells = (
-        ((series.node, device, series.labels.get("port", "1")), column, series)
-        for column, series, device in readings
-    )
+    cells = ((tuple(port), column, series) for column, series, port in readings)
     ports = table(cells, link_frame.KEY, "t_unix_seconds").assign(job_id=job.job_id)
     for known in (_served(job), _models(observed)):
         ports = ports.merge(known, on=["node", "device"], how="left")
@@ -99,25 +90,6 @@ def _models(observed: Observed) -> pd.DataFrame:
     }
     rows = [(*device, model) for device, model in found.items()]
     return pd.DataFrame(rows, columns=["node", "device", "model"], dtype=object)
-
-
-def _of_ports(observed: Observed, job: JobView) -> Iterator[tuple[Series, str]]:
-    """Yield what is known of RDMA devices, by name, including series with only a NIC's name."""
-    named = {
-        (series.node, series.labels.get("pci", "")): series.labels.get("device", "")
-        for series in observed.of(rdma.DEVICE_INFO)
-    }
-    named |= {
-        (series.node, series.labels.get("netdev", "")): series.labels.get("device", "")
-        for series in observed.of(rdma.PORT_INFO)
-    }
-    for metric in link_frame.READS:
-        of_rdma = metric in RDMA_SERIES
-        for series in observed.of(metric):
-            own = series.labels.get("device", series.labels.get("pci", ""))
-            device = named.get((series.node, own), own if of_rdma else "")
-            if series.node in job.nodes and device:
-                yield series, device
 
 
 def _served(job: JobView) -> pd.DataFrame:

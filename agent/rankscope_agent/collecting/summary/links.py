@@ -52,12 +52,24 @@ class LinkSummary:
             (*rdma.RETRANSMISSION_EVENTS, *rdma.TIMEOUT_EVENTS),
             metrics.PORT_RECENT_RETRANSMISSIONS,
         )
+        yield from self._lost(readings, now)
+        yield from self._traffic_of(readings, now)
+
+    def _lost(self, readings: Readings, now: float) -> Iterator[Sample]:
+        """Yield how often ports lost their links: that of a bond, the worst of its slaves.
+
+        Its own state is active while one of them is up.
+        """
+        of_slaves: dict[Labels, float] = {}
+        for port, slave, count in slaves_of_ports(readings):
+            self._flaps.add((*port, slave), count, now)
+            grown = self._flaps.increase((*port, slave), now)
+            of_slaves[port] = max(of_slaves.get(port, 0.0), grown)
         for port, count in readings.of(rdma.LINK_FLAPS):
             self._flaps.add(port, count, now)
-            flaps = self._flaps.increase(port, now)
+            flaps = max(self._flaps.increase(port, now), of_slaves.get(port, 0.0))
             if flaps:
                 yield Sample(metrics.PORT_RECENT_FLAPS, port, flaps)
-        yield from self._traffic_of(readings, now)
 
     def _grown(
         self, readings: Readings, now: float, metric: Metric, types: tuple[str, ...], as_: Metric
@@ -99,3 +111,24 @@ class LinkSummary:
         for device, events in storms.items():
             if events:
                 yield metrics.NIC_RECENT_STORMS.sample(events, device=device)
+
+
+def slaves_of_ports(readings: Readings) -> Iterator[tuple[Labels, str, float]]:
+    """Yield the RDMA port, the name and the lost carriers of each slave of a bond that has a port.
+
+    The device of a bond is that of one of its slaves' adapters, or names the bond as its interface.
+    """
+    bonded = {labels["device"]: labels for labels, _ in readings.described(netdev.INFO)}
+    adapters = {
+        labels["pci"]: (labels["device"], "1") for labels, _ in readings.described(rdma.DEVICE_INFO)
+    }
+    interfaces = {
+        labels["netdev"]: (labels["device"], labels["port"])
+        for labels, _ in readings.described(rdma.PORT_INFO)
+    }
+    for (slave, direction), count in readings.of(netdev.CARRIER_CHANGES):
+        known = bonded.get(slave)
+        if direction == "down" and known is not None and known["bond"]:
+            port = adapters.get(known["pci"] or slave) or interfaces.get(known["bond"])
+            if port is not None:
+                yield port, slave, count

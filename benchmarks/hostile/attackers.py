@@ -1,8 +1,8 @@
 """Attacks by files of pods, each a process on one core: `attackers.py KIND FOLDER [COUNT]`.
 
 FOLDER is the node's: volumes of pods are in `kubelet/pods`, logs in `logs`. It prints `ready` once
-its files are made, continues until its standard input ends, and then prints how often it acted. The
-attacks over the network are those of tests/attackers.py.
+its files are made, attacks from the first line of its standard input until that ends, and then
+prints how often it acted. The attacks over the network are those of tests/attackers.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nccl_job_text import start
 from ring_writer import PAGE, RingWriter, record_bytes
 
 NAMESPACE, VICTIM = "tenant", "team/llm"
-READY = "ready\n"
+READY, BEGIN = "ready\n", "begin\n"
 VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
 PODS = 20
 RINGS, RING_PODS, RING_CAPACITY = 64, 16, 1024
@@ -132,16 +132,17 @@ KINDS: Mapping[str, Callable[..., Iterator[None]]] = {
 
 
 def main() -> None:
-    """Attack until the standard input ends."""
+    """Attack from the first line of the standard input until its end."""
     kind, folder, *counts = sys.argv[1:]
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     times = 0
     with contextlib.closing(KINDS[kind](Path(folder), *map(int, counts))) as attack:
         next(attack)
         sys.stdout.write(READY)
         sys.stdout.flush()
+        sys.stdin.readline()
+        threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
         for _ in itertools.takewhile(lambda _: not ended.is_set(), attack):
             times += 1
     sys.stdout.write(f"{times}\n")

@@ -157,6 +157,10 @@ def _attackers(nodes: Sequence[Node]) -> dict[str, subprocess.Popen[str]]:
     for process in by_files.values():
         if process.stdout is None or process.stdout.readline() != attackers.READY:
             raise RuntimeError(f"{process.args!r} has made no files to attack with")
+    for process in by_files.values():
+        if process.stdin is not None:
+            process.stdin.write(attackers.BEGIN)
+            process.stdin.flush()
     agent = nodes[0].agent
     ports = [str(urlsplit(url).port) for url in (agent.url, agent.health_url)]
     over_network = {
@@ -231,17 +235,21 @@ def _watch(root: Path, nodes: Sequence[Node]) -> Iterator[tuple[subprocess.Popen
             process.wait()
 
 
-def _counted(nodes: Sequence[Node], job: str) -> list[float]:
+def _pages(nodes: Sequence[Node], job: str) -> list[dict[str, float]]:
+    """Return the series of a job on the agents' pages."""
+    return [series_of(page_of(one.agent.url, SHOWN), (job,)) for one in nodes]
+
+
+def _counted(pages: Sequence[Mapping[str, float]], job: str) -> list[float]:
     """Return the steps that agents have counted of each rank of a job."""
     name = f'rankscope_steps_total{{job_id="{TEAM}/{job}"'
-    pages = [series_of(page_of(one.agent.url, SHOWN), (job,)) for one in nodes]
     return [value for page in pages for series, value in page.items() if series.startswith(name)]
 
 
 def _is_seen(nodes: Sequence[Node], job: str) -> bool:
     """Return True once all ranks of a job are seen, and all agents know its pods."""
-    steps = _counted(nodes, job)
-    pages = [series_of(page_of(one.agent.url, SHOWN), (job,)) for one in nodes]
+    pages = _pages(nodes, job)
+    steps = _counted(pages, job)
     nameless = any('job_id=""' in series for page in pages for series in page)
     return len(steps) == RANKS and min(steps) >= trainer.HISTORY and not nameless
 
@@ -254,7 +262,7 @@ def _job_summary(
     counts: list[float] = []
 
     def all_counted() -> bool:
-        counts[:] = _counted(nodes, job)
+        counts[:] = _counted(_pages(nodes, job), job)
         return set(counts) == {summary["steps"]}
 
     with contextlib.suppress(RuntimeError):  # then the count says it

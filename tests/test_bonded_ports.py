@@ -132,3 +132,16 @@ def test_a_slave_whose_driver_is_loaded_again_resets_nothing_of_the_other(metric
     both = together([steady, reloaded])
     assert both.times.tolist() == TIMES[:4].tolist()
     assert both.values.tolist() == grown
+
+
+def test_a_device_that_its_agent_lost_is_found_by_its_own_name():
+    shown = observed(Reading(rdma.DEVICE_LOST, {"device": DEVICE, "pci": "0000:1b:00.0"}, 1))
+    without_state = gathered(
+        series
+        for series in shown.all()
+        if not (series.node == NODES[1] and series.name == rdma.PORT_STATE.name)
+        or series.labels["device"] != DEVICE
+    )
+    (found_,) = findings(without_state)
+    assert (found_.kind, found_.where.devices, found_.where.ranks) == ("link_down", (DEVICE,), (5,))
+    assert rdma.DEVICE_LOST.name in found_.source

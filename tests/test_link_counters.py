@@ -64,6 +64,36 @@ def test_one_port_that_stands_out_is_named_and_nobody_else(kind, column, rate, n
     assert found.evidence[0].observed > 3 * found.evidence[0].expected
 
 
+def vanished(cluster: Cluster, rows: pd.Series, since: float) -> None:
+    """Let a device go: nothing is read of it any more, but that it is lost."""
+    late = rows & (cluster.frame["t_unix_seconds"] >= START + since)
+    counted = [
+        c for c in cluster.frame.select_dtypes("number") if c not in {"t_unix_seconds", "rank"}
+    ]
+    cluster.frame.loc[late, counted] = np.nan
+    cluster.frame["lost"] = np.where(late, 1.0, np.nan)
+
+
+def test_a_device_that_is_gone_is_a_link_that_is_down():
+    cluster = Cluster(4, 1)
+    vanished(cluster, cluster.rows("node2", "mlx5_5"), 300.0)
+    found, *others = analyze(cluster.frame)
+    assert named(others) == [("asymmetric_rail", ("node2",), "mlx5_5")], "which carries nothing now"
+    assert (found.kind, found.severity, found.where.nodes) == ("link_down", "page", ("node2",))
+    assert found.summary.startswith("mlx5_5 port 1 of node node2 (GPU GPU-2-5, rank 21) is gone: ")
+    assert found.since_unix_seconds == pytest.approx(START + 300, abs=PERIOD)
+
+
+def test_a_device_that_was_gone_and_is_back_is_not_down():
+    cluster = Cluster(4, 1)
+    rows = cluster.rows("node2", "mlx5_5")
+    cluster.frame["lost"] = np.nan
+    early = rows & (cluster.frame["t_unix_seconds"] < START + 60)
+    cluster.frame.loc[early, "lost"] = 1.0
+    cluster.frame.loc[early, "state"] = np.nan
+    assert analyze(cluster.frame) == ()
+
+
 def test_the_sentence_says_who_what_and_beside_what():
     cluster = Cluster(4, 1)
     cluster.add(cluster.rows("node2", "mlx5_5"), "out_of_sequence", 3.0)

@@ -180,6 +180,8 @@ CASES = [
     ("pcie", without("rankscope_gpu_pcie_link_width_max"), "undecided", "node n2"),
     ("rdma-ports", first(STATE, r"\1 1"), "fail", "of n2"),
     ("rdma-ports", first(r"rankscope_rdma_port_state{.*\n", ""), "fail", "node n2"),
+    ("rdma-ports", line('rankscope_rdma_device_lost{device="mlx5_1",pci="0000:5b:00.0"} 1'), "fail",
+     "gone while the agent was running: mlx5_1 of n2"),
     ("rdma-ports", without("rankscope_rdma_port_state"), "undecided", "node n2"),
     ("port-rate", first(r"(rankscope_rdma_port_rate_\w+{[^}]*}) \S+", r"\1 12.5e9"), "fail",
      "100 Gbit/s"),

@@ -92,7 +92,7 @@ def _grown(series: Series, times: Floats) -> Floats:
 
 
 def _is_of_rdma(metric: Metric) -> bool:
-    return metric.labels[:2] == rdma.PORT
+    return metric.labels[:2] == rdma.PORT or metric == rdma.DEVICE_LOST
 
 
 def _name(series: Series) -> Name:

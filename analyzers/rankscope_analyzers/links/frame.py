@@ -10,6 +10,7 @@ row for each of them):
 | `rank`, `gpu` | rank and GPU that the port serves, empty for one that serves none (storage) |
 | `model` | the adapter's board id: ports of one model can do the same |
 | `rate_bytes_per_second`, `max_rate_bytes_per_second`, `pci_link_ratio`, `state` | as they stand |
+| `lost` | 1 while the port's device is gone from its node |
 | any column of `link_quantities` | cumulative counters; `transmit_bytes`, `receive_bytes` as well |
 
 `column_of` names the column of one of our series.
@@ -54,6 +55,7 @@ _PLAIN: Mapping[Metric, str] = {
     rdma.LINK_RECOVERIES: "link_recoveries",
     rdma.LINK_FLAPS: "link_flaps",
     rdma.PORT_STATE: "state",
+    rdma.DEVICE_LOST: "lost",
     rdma.PORT_RATE: "rate_bytes_per_second",
     netdev.PCI_LINK_RATIO: "pci_link_ratio",
 }
@@ -138,6 +140,14 @@ class Ports:
             values = self.samples[column].to_numpy(np.float64)
             known = np.isfinite(values)
             found[self.numbers[known]] = values[known]  # the last assignment to an index wins
+        return found
+
+    def newest(self, column: str) -> Floats:
+        """Return the time of each port's newest known value (P,), -inf where there is none."""
+        found = np.full(self.count, -np.inf)
+        if self.has(column):
+            known = np.isfinite(self.samples[column].to_numpy(np.float64))
+            found[self.numbers[known]] = self.times[known]
         return found
 
     def largest(self, column: str) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.findings.finding import Evidence, Finding, Severity
-from rankscope_analyzers.links.findings import finding, link
+from rankscope_analyzers.links.findings import Link, finding, link
 from rankscope_analyzers.links.frame import Ports
 from rankscope_analyzers.links.quantities import FLAPS
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
@@ -29,19 +29,44 @@ GIGABIT = 1e9 / 8
 
 def analyze(ports: Ports, groups: Integers) -> Iterator[Finding]:
     """Yield findings from states, the most severe first."""
-    yield from _down(ports)
+    gone = _is_gone(ports)
+    yield from _gone(ports, gone)
+    yield from _down(ports, gone)
     yield from _flapping(ports, groups)
     yield from _slow(ports, groups)
     yield from _pci(ports, groups)
 
 
-def _down(ports: Ports) -> Iterator[Finding]:
+def _is_gone(ports: Ports) -> Booleans:
+    """Mark ports (P,) whose device is gone: lost, and without a state since then."""
+    lost = ports.latest("lost") > 0
+    return np.asarray(lost & (ports.newest("lost") > ports.newest("state")))
+
+
+def _gone(ports: Ports, gone: Booleans) -> Iterator[Finding]:
+    """Yield ports whose device is gone."""
+    for row in np.flatnonzero(gone):
+        about = link(ports, (int(row),))
+        evidence = Evidence("lost", 1.0, 0.0, "state", "1 is gone")
+        since = ports.newest("state")[row]
+        first = ports.times[ports.samples_of(int(row))[0]]
+        phrase = "is gone: its adapter has left the PCI bus, or its driver has given it up"
+        severity = _severity(about)
+        start = float(since) if np.isfinite(since) else float(first)
+        yield finding("link_down", severity, about, phrase, (evidence,), start)
+
+
+def _severity(about: Link) -> Severity:
+    return "page" if about.where.ranks or about.where.gpus else "ticket"
+
+
+def _down(ports: Ports, gone: Booleans) -> Iterator[Finding]:
     """Yield ports that are down but were up in this window, or are up on most other nodes."""
     latest = ports.latest("state")
     active = np.isin(latest, (ACTIVE, ACTIVE_WITH_ERRORS))
     known = np.isfinite(latest)
     up_elsewhere = _up_elsewhere(ports, known, active)
-    for row in np.flatnonzero(known & ~active):
+    for row in np.flatnonzero(known & ~active & ~gone):
         since = _left_active(ports, int(row))
         usual = up_elsewhere[row]
         if since is None and not usual:
@@ -50,7 +75,7 @@ def _down(ports: Ports) -> Iterator[Finding]:
         evidence = Evidence("state", float(latest[row]), ACTIVE, "state", "4 is active, 1 is down")
         start = float(ports.times[ports.samples_of(int(row))[0]]) if since is None else since
         phrase = "is down" + (" although the same port is up on other nodes" if usual else "")
-        severity: Severity = "page" if about.where.ranks or about.where.gpus else "ticket"
+        severity = _severity(about)
         yield finding("link_down", severity, about, phrase, (evidence,), start)
 
 

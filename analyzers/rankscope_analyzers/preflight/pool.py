@@ -44,6 +44,7 @@ READS: tuple[Metric, ...] = (
     kernel_log.SXID_LAST,
     kernel_log.KERNEL_LOG_INFO,
     rdma.DEVICE_INFO,
+    rdma.DEVICE_LOST,
     rdma.PORT_INFO,
     rdma.PORT_STATE,
     rdma.PORT_RATE,

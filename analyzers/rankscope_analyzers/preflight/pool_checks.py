@@ -172,6 +172,14 @@ def pcie(pool: Pool) -> Outcome:
 
 def rdma_ports(pool: Pool) -> Outcome:
     """Check that all nodes have equally many RDMA ports, and that they are up."""
+    gone = where(
+        pool.of(rdma.DEVICE_LOST),
+        lambda one: one.last > 0,
+        lambda one: f"{one.labels.get('device', '')} of {one.node}",
+    )
+    if gone:
+        remedy = "power cycle the node; if it stays away, replace the adapter"
+        return none_of(gone, "", "gone while the agent was running", "all devices", remedy)
     found = pool.read(rdma.PORT_STATE, "RDMA ports")
     down = where(
         found,

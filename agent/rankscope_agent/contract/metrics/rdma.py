@@ -47,6 +47,13 @@ DEVICE_INFO = Metric(
     "Always 1; identity, firmware and PCI location of an RDMA device.",
     ("device", "firmware", "board_id", "hca_type", "node_guid", "pci", "numa_node"),
 )
+DEVICE_LOST = Metric(
+    "rankscope_rdma_device_lost",
+    "gauge",
+    "1 while an RDMA device that the agent has seen is gone, because its adapter has left the PCI"
+    " bus or its driver has given it up, else absent.",
+    ("device", "pci"),
+)
 PORT_INFO = Metric(
     "rankscope_rdma_port_info",
     "gauge",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.kernel_files import names_in, read_number, read_text, resolved
 from rankscope_agent.sources.pci.address import PCI_FUNCTION
 from rankscope_agent.sources.rdma.counters import CounterFolder, Counters
+from rankscope_agent.sources.rdma.lost_devices import LostDevices
 from rankscope_agent.sources.rdma.names import Rule, own_name
 from rankscope_agent.sources.rdma.port import Port
 from rankscope_agent.sources.rdma.values import label_text
@@ -62,12 +63,14 @@ class RdmaTree:
         self._ports: dict[PortKey, Port] = {}
         self._devices: dict[str, Counters] = {}
         self._info: tuple[Sample, ...] = ()
+        self._lost = LostDevices(sysfs)
+        self._gone: Sequence[Sample] = ()
         self._left_off = 0
 
     @property
     def found(self) -> bool:
-        """Return True if there is a device."""
-        return bool(self._info)
+        """Return True if there is a device, or one is lost."""
+        return bool(self._info or self._gone)
 
     @property
     def changed(self) -> bool:
@@ -79,6 +82,7 @@ class RdmaTree:
         """Find the devices and ports that have appeared, disappeared or changed."""
         devices = self._list_devices()
         self._info = tuple(_device_info(device) for device in devices)
+        self._gone = self._lost.look({device.name: device.path for device in devices})
         keys = list(self._list_ports(devices))
         self._left_off = max(0, len(keys) - MAX_PORTS)
         self._follow(keys[:MAX_PORTS])
@@ -86,7 +90,7 @@ class RdmaTree:
 
     def samples(self) -> list[Sample]:
         """Read all ports and return their samples, one port after another."""
-        taken = list(self._info)
+        taken = [*self._info, *self._gone]
         for port in self._ports.values():
             taken += port.samples()
         for counters in self._devices.values():

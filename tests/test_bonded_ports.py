@@ -145,3 +145,13 @@ def test_a_device_that_its_agent_lost_is_found_by_its_own_name():
     (found_,) = findings(without_state)
     assert (found_.kind, found_.where.devices, found_.where.ranks) == ("link_down", (DEVICE,), (5,))
     assert rdma.DEVICE_LOST.name in found_.source
+
+
+@pytest.mark.parametrize(("function", "kinds"), [("virtual", set()), ("physical", {"link_down"})])
+def test_a_virtual_function_that_a_pod_leaves_is_no_link_that_is_down(function, kinds):
+    port = {"device": "mlx5_9", "port": "1"}
+    state = Reading(rdma.PORT_STATE, port, 1).series()
+    values = np.where(np.arange(len(TIMES)) < 4, 4.0, 1.0)
+    info = Reading(rdma.DEVICE_INFO, {"device": "mlx5_9", "function": function}, 1)
+    shown = gathered([*observed(info).all(), replace(state, values=values)])
+    assert {one.kind for one in findings(shown)} == kinds

@@ -60,7 +60,14 @@ def test_flaps_of_a_port_count_for_half_an_hour(seconds, told):
 def bonded(first: int, second: int, netdev_of_port: str = "bond0"):
     """A port whose interface is a bond of two, of which the first is of the port's adapter."""
     losses = {"ens1f0": first, "ens1f1": second}
-    info = {"firmware": "", "board_id": "", "hca_type": "", "node_guid": "", "numa_node": ""}
+    info = {
+        "firmware": "",
+        "board_id": "",
+        "hca_type": "",
+        "node_guid": "",
+        "numa_node": "",
+        "function": "",
+    }
     port = {"link_layer": "Ethernet", "width": "", "speed": "", "netdev": netdev_of_port}
     interface = {"kind": "physical", "numa_node": "", "mtu": ""}
     slaves = zip(losses, ("0000:3b:00.0", "0000:3b:00.1"), strict=True)
@@ -88,6 +95,18 @@ def test_slaves_of_a_bond_that_come_and_go_are_flaps_of_its_port(netdev_of_port,
     node.look(*bonded(7, 7, netdev_of_port))
     found = node.look(*bonded(9, 10, netdev_of_port))
     assert of(found, metrics.PORT_RECENT_FLAPS) == {AT: flaps}
+
+
+@pytest.mark.parametrize(("function", "told"), [("virtual", False), ("physical", True)])
+def test_a_virtual_function_that_comes_and_goes_with_pods_is_no_flap(function, told):
+    names = ("firmware", "board_id", "hca_type", "node_guid", "pci", "numa_node")
+    info = rdma.DEVICE_INFO.sample(
+        1, device=PORT["device"], function=function, **dict.fromkeys(names, "")
+    )
+    node = Node()
+    node.look(info, rdma.LINK_FLAPS.sample(0, **PORT))
+    found = node.look(info, rdma.LINK_FLAPS.sample(3, **PORT))
+    assert bool(of(found, metrics.PORT_RECENT_FLAPS)) is told
 
 
 def test_a_port_whose_counters_start_again_has_no_errors():

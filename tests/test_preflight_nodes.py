@@ -146,6 +146,16 @@ def logged(version: str, plugin: str = "1.14"):
     return lambda page: page + "\n".join(lines) + "\n"
 
 
+def virtual_function(text: str) -> str:
+    """A node with one more device, which no pod uses: it is down, at the lowest rate."""
+    device = 'device="mlx5_9",port="1"'
+    info = 'device="mlx5_9",firmware="28.1",board_id="",function="virtual"'
+    return (
+        f"{text}rankscope_rdma_device_info{{{info}}} 1\nrankscope_rdma_port_state{{{device}}} 1\n"
+        f"rankscope_rdma_port_rate_bytes_per_second{{{device}}} 1.25e9\n"
+    )
+
+
 WORN = "rankscope_gpu_sram_ecc_threshold_exceeded"
 RUNNING = {"nccl-version"}
 """Checks that are about a job on all the nodes."""
@@ -182,6 +192,9 @@ CASES = [
     ("rdma-ports", first(r"rankscope_rdma_port_state{.*\n", ""), "fail", "node n2"),
     ("rdma-ports", line('rankscope_rdma_device_lost{device="mlx5_1",pci="0000:5b:00.0"} 1'), "fail",
      "gone while the agent was running: mlx5_1 of n2"),
+    ("rdma-ports", virtual_function, "pass", "number of RDMA ports 9"),
+    ("port-rate", virtual_function, "pass", "400 Gbit/s"),
+    ("firmware", virtual_function, "pass", "adapter firmware"),
     ("rdma-ports", without("rankscope_rdma_port_state"), "undecided", "node n2"),
     ("port-rate", first(r"(rankscope_rdma_port_rate_\w+{[^}]*}) \S+", r"\1 12.5e9"), "fail",
      "100 Gbit/s"),
@@ -329,5 +342,9 @@ def test_interfaces_and_rails_are_those_of_the_pages(page):
     nodes = pool.Pool(from_pages(read, pool.READS), (), now, now)
     assert pool.interfaces(nodes) == {"a": {"eth1": NodeInterface(False, "9000")}, "b": {}}
     assert pool.least_rails(nodes) == 8 * 400e9 / 8, "a port that is down carries nothing"
+    used = virtual_function(slow).replace('"mlx5_9",port="1"} 1\n', '"mlx5_9",port="1"} 4\n')
+    assert used.count('"mlx5_9",port="1"} 4') == 1
+    parts = pool.Pool(from_pages([read[0], Page("b", now, used)], pool.READS), (), now, now)
+    assert pool.least_rails(parts) == 8 * 400e9 / 8, "nor does a virtual function in addition"
     bare = [*read, Page("c", now, without("rankscope_rdma_port_state")(page))]
     assert pool.least_rails(pool.Pool(from_pages(bare, pool.READS), (), now, now)) is None

@@ -74,7 +74,7 @@ def test_a_port_says_its_state_rate_and_counters_in_base_units(sysfs, node):
     assert series[metrics.RECEIVE_PACKETS, ONE] == 40
     assert series[metrics.CONGESTION, (*ONE, "cnp_sent")] == 5
     assert (metrics.PORT_INFO, (*ONE, "InfiniBand", "4X", "NDR", "")) in series
-    info = ("mlx5_0", "28.41.1000", "MT_1", "MT4129", "", "", "")
+    info = ("mlx5_0", "28.41.1000", "MT_1", "MT4129", "", "", "", "")
     assert (metrics.DEVICE_INFO, info) in series
 
 
@@ -288,7 +288,19 @@ def test_a_device_reached_by_a_link_is_read_as_in_sysfs(tmp_path, node, sysfs):
     (sysfs / "class" / "infiniband").mkdir(parents=True)
     (sysfs / "class" / "infiniband" / "mlx5_0").symlink_to(real)
     series = node.look()
-    assert ("0000:3b:00.0", "1") in [labels[5:] for m, labels in series if m is metrics.DEVICE_INFO]
+    (info,) = [labels[5:] for m, labels in series if m is metrics.DEVICE_INFO]
+    assert info == ("0000:3b:00.0", "1", "physical")
+
+
+@pytest.mark.parametrize("place", ["0000:3b:00.2", "0000:3b:00.0/mlx5_core.sf.4"])
+def test_virtual_functions_and_subfunctions_are_named_as_such(tmp_path, node, sysfs, place):
+    add_port(sysfs)
+    function = tmp_path / "devices" / place
+    function.mkdir(parents=True)
+    if "sf" not in place:
+        (function / "physfn").symlink_to(tmp_path)
+    (sysfs / "class" / "infiniband" / "mlx5_0" / "device").symlink_to(function)
+    assert [labels[-1] for m, labels in node.look() if m is metrics.DEVICE_INFO] == ["virtual"]
 
 
 def test_ports_and_series_are_bounded_and_what_is_left_off_is_said(sysfs, node):

@@ -21,6 +21,9 @@ from rankscope_analyzers.numeric.arrays import Floats
 
 READS: tuple[Metric, ...] = (rdma.DEVICE_INFO, rdma.PORT_INFO, netdev.INFO)
 
+OF_LINKS = frozenset((rdma.PORT_STATE, rdma.PORT_RATE, rdma.LINK_FLAPS))
+"""Series that say something of a link, but of a virtual function only whether a pod uses it."""
+
 FIRST = "1"
 """The port of what an adapter counts for all of its ports; nearly all have only this one."""
 
@@ -54,12 +57,15 @@ class _Names:
 def of_ports(observed: Observed, metrics: Sequence[Metric]) -> Iterator[tuple[Series, Port]]:
     """Yield the series of some metrics and their ports; those of a bond's slaves are put together.
 
-    Series whose port is unknown are left out.
+    Series whose port is unknown are left out, and those about the links of virtual functions.
     """
     names = _names(observed)
+    virtual = virtual_devices(observed)
     shared: dict[tuple[Port, str, frozenset[Name]], list[Series]] = defaultdict(list)
     for metric in metrics:
         for series in observed.of(metric):
+            if metric in OF_LINKS and _name(series) in virtual:
+                continue
             slave = None if _is_of_rdma(metric) else names.slaves.get(_name(series))
             if slave is not None:
                 others = frozenset(series.labels.items() - {("device", series.labels["device"])})
@@ -68,6 +74,12 @@ def of_ports(observed: Observed, metrics: Sequence[Metric]) -> Iterator[tuple[Se
                 yield series, port
     for (port, *_), several in shared.items():
         yield together(several), port
+
+
+def virtual_devices(observed: Observed) -> Collection[Name]:
+    """Return the devices, with their nodes, that are virtual functions of others."""
+    infos = observed.of(rdma.DEVICE_INFO, function=rdma.VIRTUAL)
+    return {(series.node, series.labels.get("device", "")) for series in infos}
 
 
 def together(several: Sequence[Series]) -> Series:

@@ -88,6 +88,24 @@ class Pool:
             found[series.node].append(series)
         return found
 
+    def links(self, metric: Metric, what: str) -> Mapping[str, Sequence[Series]]:
+        """Return a metric's series of RDMA devices by node, without those of virtual functions.
+
+        These are down until a pod has them, and share the link that they are a part of.
+
+        Raises:
+            NotApplicableError: no node has any.
+            UndecidedError: some have none.
+        """
+        virtual = {
+            (one.node, one.labels.get("device"))
+            for one in self.observed.of(rdma.DEVICE_INFO, function=rdma.VIRTUAL)
+        }
+        return {
+            node: [one for one in several if (node, one.labels.get("device")) not in virtual]
+            for node, several in self.read(metric, what).items()
+        }
+
     def read(self, metric: Metric, what: str) -> Mapping[str, Sequence[Series]]:
         """Return a metric's series by node, if every node has some.
 
@@ -135,16 +153,18 @@ def least_rails(pool: Pool) -> float | None:
 
     The result is None if a node shows none.
     """
-    active = {
-        (one.node, one.labels.get("device"), one.labels.get("port"))
-        for one in pool.observed.of(rdma.PORT_STATE)
-        if one.last >= PORT_ACTIVE
-    }
-    rates = dict.fromkeys(pool.nodes, 0.0)
-    for one in pool.observed.of(rdma.PORT_RATE):
-        if (one.node, one.labels.get("device"), one.labels.get("port")) in active:
-            rates[one.node] += one.last
-    return min(rates.values()) if rates and min(rates.values()) > 0 else None
+    try:
+        states = pool.links(rdma.PORT_STATE, "RDMA ports")
+        rates = pool.links(rdma.PORT_RATE, "rates of RDMA ports")
+    except (NotApplicableError, UndecidedError):
+        return None
+    active = {_port(one) for ports in states.values() for one in ports if one.last >= PORT_ACTIVE}
+    sums = [sum(one.last for one in ports if _port(one) in active) for ports in rates.values()]
+    return min(sums) or None
+
+
+def _port(series: Series) -> tuple[str, str, str]:
+    return series.node, series.labels.get("device", ""), series.labels.get("port", "")
 
 
 def alike(by_node: Mapping[str, object], what: str, remedy: str, *, hard: bool) -> Outcome:

@@ -180,7 +180,7 @@ def rdma_ports(pool: Pool) -> Outcome:
     if gone:
         remedy = "power cycle the node; if it stays away, replace the adapter"
         return none_of(gone, "", "gone while the agent was running", "all devices", remedy)
-    found = pool.read(rdma.PORT_STATE, "RDMA ports")
+    found = pool.links(rdma.PORT_STATE, "RDMA ports")
     down = where(
         found,
         lambda one: one.last < PORT_ACTIVE,
@@ -195,7 +195,7 @@ def rdma_ports(pool: Pool) -> Outcome:
 
 def port_rate(pool: Pool) -> Outcome:
     """Check that all RDMA ports have the same rate."""
-    found = pool.read(rdma.PORT_RATE, "rates of RDMA ports")
+    found = pool.links(rdma.PORT_RATE, "rates of RDMA ports")
     rates = {
         node: " and ".join(sorted({f"{one.last * 8 / 1e9:.0f} Gbit/s" for one in several}))
         for node, several in found.items()
@@ -238,7 +238,7 @@ def _does(nodes: Sequence[str]) -> str:
 
 def firmware(pool: Pool) -> Outcome:
     """Check that adapters of one kind have one firmware."""
-    found = pool.read(rdma.DEVICE_INFO, "RDMA devices")
+    found = pool.links(rdma.DEVICE_INFO, "RDMA devices")
     versions: dict[str, object] = {
         node: ", ".join(
             sorted(

@@ -60,12 +60,19 @@ class LinkSummary:
 
         Its own state is active while one of them is up.
         """
+        virtual = {
+            labels["device"]
+            for labels, _ in readings.described(rdma.DEVICE_INFO)
+            if labels["function"] == rdma.VIRTUAL
+        }
         of_slaves: dict[Labels, float] = {}
         for port, slave, count in slaves_of_ports(readings):
             self._flaps.add((*port, slave), count, now)
             grown = self._flaps.increase((*port, slave), now)
             of_slaves[port] = max(of_slaves.get(port, 0.0), grown)
         for port, count in readings.of(rdma.LINK_FLAPS):
+            if port[0] in virtual:
+                continue  # it comes and goes with pods
             self._flaps.add(port, count, now)
             flaps = max(self._flaps.increase(port, now), of_slaves.get(port, 0.0))
             if flaps:

@@ -41,11 +41,16 @@ LINK_ERRORS = (
 )
 """Names used by ports and drivers for errors of the link itself."""
 
+PHYSICAL, VIRTUAL = "physical", "virtual"
+"""Functions of adapters. A virtual one is up while a pod uses it: its state says nothing of a
+link."""
+
 DEVICE_INFO = Metric(
     "rankscope_rdma_device_info",
     "gauge",
-    "Always 1; identity, firmware and PCI location of an RDMA device.",
-    ("device", "firmware", "board_id", "hca_type", "node_guid", "pci", "numa_node"),
+    "Always 1; identity, firmware and PCI location of an RDMA device, and whether it is a physical"
+    " function or a virtual one (SR-IOV, subfunctions).",
+    ("device", "firmware", "board_id", "hca_type", "node_guid", "pci", "numa_node", "function"),
 )
 DEVICE_LOST = Metric(
     "rankscope_rdma_device_lost",

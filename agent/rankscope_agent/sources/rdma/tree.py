@@ -38,7 +38,7 @@ class Device:
 
     Args:
         path: its directory.
-        virtual: whether it is a virtual function of another one.
+        virtual: whether it is a part of another one.
     """
 
     name: str
@@ -112,7 +112,7 @@ class RdmaTree:
         for name in names:
             path = self._root / name
             if label_text(name) == name and path.is_dir():
-                found.append(Device(name, path, (path / "device" / "physfn").exists()))
+                found.append(Device(name, path, _is_virtual(path / "device")))
         return sorted(found, key=lambda device: device.virtual)
 
     def _list_ports(self, devices: list[Device]) -> Iterator[tuple[PortKey, Path]]:
@@ -162,6 +162,14 @@ class RdmaTree:
         self._kept = sum(counters.descriptors for counters in followed)
 
 
+def _is_virtual(device: Path) -> bool:
+    """Return True for a virtual function, or a subfunction such as `mlx5_core.sf.4`."""
+    if (device / "physfn").exists():
+        return True
+    place = resolved(device)
+    return place is not None and ".sf." in place.name
+
+
 def _device_rule(name: str) -> Rule | None:
     rule = own_name(name)
     return None if rule is None else Rule(metrics.DEVICE_EVENTS, rule.labels)
@@ -184,6 +192,7 @@ def _device_info(device: Device) -> Sample:
             text("node_guid"),
             location.name if location is not None and on_pci else "",
             "" if numa is None else str(numa),
+            metrics.VIRTUAL if device.virtual else metrics.PHYSICAL if on_pci else "",
         ),
         1,
     )

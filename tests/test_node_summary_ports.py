@@ -97,6 +97,28 @@ def test_slaves_of_a_bond_that_come_and_go_are_flaps_of_its_port(netdev_of_port,
     assert of(found, metrics.PORT_RECENT_FLAPS) == {AT: flaps}
 
 
+@pytest.mark.parametrize(
+    ("type_", "errors"), [("rx_crc_errors_phy", 500), ("rx_discards_phy", 0), ("module_unplug", 0)]
+)
+def test_errors_that_an_interface_counts_are_its_ports(type_, errors):
+    def counted(of_port: int, interface: str, of_interface: int):
+        event = netdev.PHY_EVENTS.sample(of_interface, device=interface, type=type_)
+        return (*port_errors(of_port, 0)[:1], event, *bonded(0, 0))
+
+    for interface, more in (("bond0", errors), ("ens1f1", errors), ("eth9", 0)):
+        node = Node()
+        node.look(*counted(10, interface, 1000))
+        found = node.look(*counted(17, interface, 1500))
+        assert of(found, metrics.PORT_RECENT_ERRORS) == {AT: 7 + more}, interface
+
+
+def test_recoveries_of_a_link_are_errors_of_it():
+    node = Node()
+    node.look(rdma.LINK_RECOVERIES.sample(3, **PORT))
+    found = node.look(rdma.LINK_RECOVERIES.sample(5, **PORT))
+    assert of(found, metrics.PORT_RECENT_ERRORS) == {AT: 2}
+
+
 @pytest.mark.parametrize(("function", "told"), [("virtual", False), ("physical", True)])
 def test_a_virtual_function_that_comes_and_goes_with_pods_is_no_flap(function, told):
     names = ("firmware", "board_id", "hca_type", "node_guid", "pci", "numa_node")

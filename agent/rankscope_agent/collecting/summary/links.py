@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from rankscope_agent.collecting.summary.readings import Readings
 from rankscope_agent.collecting.summary.windows import Increases
@@ -11,6 +11,12 @@ from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import Metric, Sample
 
 Labels = tuple[str, ...]
+
+Counter = tuple[Labels, Labels, float]
+"""The port of a counter, its key, and its value."""
+
+CABLE_ERRORS = ("rx_crc_errors_phy", "rx_symbol_err_phy", "rx_pcs_symbol_err_phy")
+"""Errors of an interface that only its link makes: it discards frames for lack of buffers, too."""
 
 ERROR_SECONDS = 900.0
 FLAP_SECONDS = 1800.0
@@ -42,16 +48,10 @@ class LinkSummary:
             rises.forget(now)
 
     def _ports(self, readings: Readings, now: float) -> Iterator[Sample]:
-        yield from self._grown(
-            readings, now, rdma.PORT_ERRORS, rdma.LINK_ERRORS, metrics.PORT_RECENT_ERRORS
-        )
-        yield from self._grown(
-            readings,
-            now,
-            rdma.HW_EVENTS,
-            (*rdma.RETRANSMISSION_EVENTS, *rdma.TIMEOUT_EVENTS),
-            metrics.PORT_RECENT_RETRANSMISSIONS,
-        )
+        yield from self._grown(errors_of_ports(readings), now, metrics.PORT_RECENT_ERRORS)
+        types = (*rdma.RETRANSMISSION_EVENTS, *rdma.TIMEOUT_EVENTS)
+        lost = _of_types(readings, rdma.HW_EVENTS, types)
+        yield from self._grown(lost, now, metrics.PORT_RECENT_RETRANSMISSIONS)
         yield from self._lost(readings, now)
         yield from self._traffic_of(readings, now)
 
@@ -66,10 +66,9 @@ class LinkSummary:
             if labels["function"] == rdma.VIRTUAL
         }
         of_slaves: dict[Labels, float] = {}
-        for port, slave, count in slaves_of_ports(readings):
-            self._flaps.add((*port, slave), count, now)
-            grown = self._flaps.increase((*port, slave), now)
-            of_slaves[port] = max(of_slaves.get(port, 0.0), grown)
+        for port, key, count in losses_of_slaves(readings):
+            self._flaps.add(key, count, now)
+            of_slaves[port] = max(of_slaves.get(port, 0.0), self._flaps.increase(key, now))
         for port, count in readings.of(rdma.LINK_FLAPS):
             if port[0] in virtual:
                 continue  # it comes and goes with pods
@@ -78,16 +77,12 @@ class LinkSummary:
             if flaps:
                 yield Sample(metrics.PORT_RECENT_FLAPS, port, flaps)
 
-    def _grown(
-        self, readings: Readings, now: float, metric: Metric, types: tuple[str, ...], as_: Metric
-    ) -> Iterator[Sample]:
-        """Yield the total increase of counters of some types, by port."""
-        grown: dict[tuple[str, ...], float] = {}
-        for (*port, type_), count in readings.of(metric):
-            if type_ in types:
-                key = (metric.name, *port, type_)
-                self._errors.add(key, count, now)
-                grown[tuple(port)] = grown.get(tuple(port), 0.0) + self._errors.increase(key, now)
+    def _grown(self, counters: Iterable[Counter], now: float, as_: Metric) -> Iterator[Sample]:
+        """Yield the total increase of counters, by port."""
+        grown: dict[Labels, float] = {}
+        for port, key, count in counters:
+            self._errors.add(key, count, now)
+            grown[port] = grown.get(port, 0.0) + self._errors.increase(key, now)
         for of_port, events in grown.items():
             if events:
                 yield Sample(as_, of_port, events)
@@ -120,22 +115,55 @@ class LinkSummary:
                 yield metrics.NIC_RECENT_STORMS.sample(events, device=device)
 
 
-def slaves_of_ports(readings: Readings) -> Iterator[tuple[Labels, str, float]]:
-    """Yield the RDMA port, the name and the lost carriers of each slave of a bond that has a port.
+def errors_of_ports(readings: Readings) -> Iterator[Counter]:
+    """Yield the link errors that RDMA ports count, and those that their interfaces do (RoCE)."""
+    yield from _of_types(readings, rdma.PORT_ERRORS, rdma.LINK_ERRORS)
+    for port, count in readings.of(rdma.LINK_RECOVERIES):
+        yield port, (rdma.LINK_RECOVERIES.name, *port), count
+    ports = ports_of_interfaces(readings)
+    for labels, count in readings.of(netdev.PHY_EVENTS):
+        interface, type_ = labels
+        if interface in ports and type_ in CABLE_ERRORS:
+            yield ports[interface], (netdev.PHY_EVENTS.name, *labels), count
+
+
+def _of_types(readings: Readings, metric: Metric, types: Collection[str]) -> Iterator[Counter]:
+    """Yield the counters of these types, by port."""
+    for (*port, type_), count in readings.of(metric):
+        if type_ in types:
+            yield tuple(port), (metric.name, *port, type_), count
+
+
+def ports_of_interfaces(readings: Readings) -> Mapping[str, Labels]:
+    """Return the RDMA port of each interface that has one, slaves of bonds included.
 
     The device of a bond is that of one of its slaves' adapters, or names the bond as its interface.
     """
-    bonded = {labels["device"]: labels for labels, _ in readings.described(netdev.INFO)}
     adapters = {
         labels["pci"]: (labels["device"], "1") for labels, _ in readings.described(rdma.DEVICE_INFO)
     }
-    interfaces = {
+    found: dict[str, Labels] = {
         labels["netdev"]: (labels["device"], labels["port"])
         for labels, _ in readings.described(rdma.PORT_INFO)
+        if labels["netdev"]
     }
+    for slave, info in _slaves(readings).items():
+        port = adapters.get(info["pci"] or slave) or found.get(info["bond"])
+        if port is not None:
+            found[slave] = port
+    return found
+
+
+def _slaves(readings: Readings) -> Mapping[str, Mapping[str, str]]:
+    """Return what is known of each slave of a bond."""
+    return {
+        labels["device"]: labels for labels, _ in readings.described(netdev.INFO) if labels["bond"]
+    }
+
+
+def losses_of_slaves(readings: Readings) -> Iterator[Counter]:
+    """Yield the lost carriers of each slave of a bond that has an RDMA port."""
+    ports, slaves = ports_of_interfaces(readings), _slaves(readings)
     for (slave, direction), count in readings.of(netdev.CARRIER_CHANGES):
-        known = bonded.get(slave)
-        if direction == "down" and known is not None and known["bond"]:
-            port = adapters.get(known["pci"] or slave) or interfaces.get(known["bond"])
-            if port is not None:
-                yield port, slave, count
+        if direction == "down" and slave in slaves and slave in ports:
+            yield ports[slave], (*ports[slave], slave), count

@@ -100,7 +100,7 @@ def test_pauses_of_both_slaves_are_the_devices():
         for series, port in of_ports(
             observed(*BONDED, *(paused(name, 0.2) for name in SLAVES)), (netdev.PFC_SECONDS,)
         )
-        if port.device == DEVICE
+        if port[1] == DEVICE
     ]
     (series,) = parts
     assert series.last == pytest.approx(0.4 * SECONDS)
@@ -112,9 +112,7 @@ def test_an_interface_counts_for_the_port_that_names_it():
         for port in ("1", "2")
     ]
     shown = gathered(one.series() for one in (*ports, carrier("eth1", 1), carrier("eth2", 2)))
-    by_port = {
-        port.number: series.last for series, port in of_ports(shown, (netdev.CARRIER_CHANGES,))
-    }
+    by_port = {port[2]: series.last for series, port in of_ports(shown, (netdev.CARRIER_CHANGES,))}
     assert by_port == {"1": 1, "2": 2}
 
 

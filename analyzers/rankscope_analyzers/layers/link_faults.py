@@ -75,7 +75,7 @@ def _frame(
     readings: Iterable[tuple[str, Series, Port]], observed: Observed, job: JobView
 ) -> pd.DataFrame:
     """Return the frame of `link_frame`, of the ports on the job's nodes."""
-    cells = ((tuple(port), column, series) for column, series, port in readings)
+    cells = ((port, column, series) for column, series, port in readings)
     ports = table(cells, link_frame.KEY, "t_unix_seconds").assign(job_id=job.job_id)
     for known in (_served(job), _models(observed)):
         ports = ports.merge(known, on=["node", "device"], how="left")

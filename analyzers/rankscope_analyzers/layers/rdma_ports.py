@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -31,12 +30,8 @@ Name = tuple[str, str]
 """A node, and an interface or a PCI function of it."""
 
 
-class Port(NamedTuple):
-    """An RDMA port."""
-
-    node: str
-    device: str
-    number: str
+Port = tuple[str, str, str]
+"""The node, device and number of an RDMA port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +48,10 @@ class _Names:
     slaves: Mapping[Name, Port]
     bonds: Collection[Name]
 
+    def of(self, series: Series) -> Port | None:
+        """Return the port of a series about an interface or a PCI function, None if unknown."""
+        return None if _name(series) in self.bonds else self.ports.get(_name(series))
+
 
 def of_ports(observed: Observed, metrics: Sequence[Metric]) -> Iterator[tuple[Series, Port]]:
     """Yield the series of some metrics and their ports; those of a bond's slaves are put together.
@@ -63,14 +62,15 @@ def of_ports(observed: Observed, metrics: Sequence[Metric]) -> Iterator[tuple[Se
     virtual = virtual_devices(observed)
     shared: dict[tuple[Port, str, frozenset[Name]], list[Series]] = defaultdict(list)
     for metric in metrics:
+        of_rdma, of_link = _is_of_rdma(metric), metric in OF_LINKS
         for series in observed.of(metric):
-            if metric in OF_LINKS and _name(series) in virtual:
+            if of_link and _name(series) in virtual:
                 continue
-            slave = None if _is_of_rdma(metric) else names.slaves.get(_name(series))
+            slave = None if of_rdma else names.slaves.get(_name(series))
             if slave is not None:
                 others = frozenset(series.labels.items() - {("device", series.labels["device"])})
                 shared[slave, series.name, others].append(series)
-            elif (port := _port(series, metric, names)) is not None:
+            elif (port := _own(series) if of_rdma else names.of(series)) is not None:
                 yield series, port
     for (port, *_), several in shared.items():
         yield together(several), port
@@ -111,22 +111,20 @@ def _name(series: Series) -> Name:
     return series.node, series.labels.get("device", series.labels.get("pci", ""))
 
 
-def _port(series: Series, metric: Metric, names: _Names) -> Port | None:
-    if _is_of_rdma(metric):
-        device, number = series.labels.get("device", ""), series.labels.get("port", FIRST)
-        return Port(series.node, device, number) if device else None
-    return None if _name(series) in names.bonds else names.ports.get(_name(series))
+def _own(series: Series) -> Port | None:
+    device, number = series.labels.get("device", ""), series.labels.get("port", FIRST)
+    return (series.node, device, number) if device else None
 
 
 def _names(observed: Observed) -> _Names:
     ports: dict[Name, Port] = {}
     for series in observed.of(rdma.DEVICE_INFO):
         device = series.labels.get("device", "")
-        ports[series.node, series.labels.get("pci", "")] = Port(series.node, device, FIRST)
+        ports[series.node, series.labels.get("pci", "")] = (series.node, device, FIRST)
     for series in observed.of(rdma.PORT_INFO):
         device, number = series.labels.get("device", ""), series.labels.get("port", FIRST)
-        ports[series.node, series.labels.get("netdev", "")] = Port(series.node, device, number)
-    known = {name: port for name, port in ports.items() if name[1] and port.device}
+        ports[series.node, series.labels.get("netdev", "")] = (series.node, device, number)
+    known = {name: port for name, port in ports.items() if name[1] and port[1]}
     slaves: dict[Name, Port] = {}
     bonds: set[Name] = set()
     for series in sorted(observed.of(netdev.INFO), key=lambda one: one.times[-1]):

@@ -158,6 +158,15 @@ def test_gpus_that_fault_with_their_switches_are_the_fabrics_incident():
     assert alone == ("app", "restart_app", 2)
 
 
+@pytest.mark.parametrize(("severity", "action"), [(1, "drain"), (0, "investigate")])
+def test_the_end_of_a_switchs_error_says_whether_it_was_fatal(severity, action):
+    error = "nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 20034, "
+    tail = f"{error}Severity {severity} Engine instance 30 Sub-engine instance 00"
+    words = f"{error}Data {{0x50610002, 0x10100030, 0x00000000}}"
+    assert conclusion(tail, words) == ("nvlink_fabric", action, 1)
+    assert conclusion(words, tail) == ("nvlink_fabric", action, 1)
+
+
 def test_a_link_that_goes_down_and_up_while_booting_is_benign():
     assert conclusion(stamped(9.0, DOWN), stamped(12.0, UP)) == ("benign", "none", 0)
     again = (stamped(9000.0, UP), stamped(0.0, BOOT), stamped(9.0, DOWN), stamped(12.0, UP))

@@ -38,7 +38,8 @@ _SXID = re.compile(
     r"(?:nvidia-nvswitch\d{1,3}: )?SXid \((?:PCI:)?(?P<pci>[^()\s]{0,40})\): "
     r"(?P<code>\d{1,6}), (?P<rest>.*)"
 )
-_SXID_TAIL = re.compile(r"Severity \d|Data \{|(?:Sub-)?[Ee]ngine instance")
+_SXID_TAIL = re.compile(r"Severity (?P<severity>\d)|Data \{|(?:Sub-)?[Ee]ngine instance")
+_SXID_FATAL = "1"  # NVSWITCH_ERROR_SEVERITY_FATAL, ctrl_dev_nvswitch.h
 
 _RESET = re.compile(r"NVRM: .*\bNV_ERR_RESET_REQUIRED\b")
 _TRAINING = re.compile(
@@ -119,9 +120,13 @@ REFINEMENTS: Mapping[int, Callable[[KernelEvent, str], KernelEvent]] = {
 
 def _sxid(match: re.Match[str]) -> KernelEvent:
     code, rest = int(match["code"]), match["rest"]
-    tail = bool(_SXID_TAIL.search(rest))
+    tail = _SXID_TAIL.search(rest)
+    fatal = rest.startswith("Fatal")
+    if tail is not None:
+        stated = tail["severity"]
+        fatal = code in sxid.ALWAYS_FATAL if stated is None else stated == _SXID_FATAL
     meaning: tuple[Action, Severity] = ("investigate", "warn")
-    if rest.startswith("Fatal") or (tail and code in sxid.ALWAYS_FATAL):
+    if fatal:
         meaning = ("reset_gpu", "fatal")
     elif code in sxid.CORRECTED:
         meaning = ("none", "info")
@@ -133,7 +138,7 @@ def _sxid(match: re.Match[str]) -> KernelEvent:
         text=clean(match[0]),
         code=code,
         pci=pci_address(match["pci"]),
-        detail=tail,
+        detail=tail is not None,
     )
 
 

@@ -1,8 +1,8 @@
 """The known SXid codes of NVSwitch, and which of them take down the fabric.
 
-Codes and their three classes are those of NVIDIA's fabric manager user guide. Each line states
-whether the occurrence was fatal; the table limits what may become a label, and decides if only the
-end of a line is left.
+Codes and their three classes are those of NVIDIA's fabric manager user guide. The lines of an error
+state whether it was fatal; the table limits what may become a label, and decides if only its data
+are left.
 """
 
 from __future__ import annotations

@@ -300,6 +300,17 @@ def test_one_look_tells_the_reason_and_no_time():
     assert seconds_lost(found) == 0
 
 
+def test_of_several_gpus_one_look_describes_the_slowest():
+    frame = samples(seconds=1)
+    for gpu, clock in ((2, 1900e6), (5, 600e6)):
+        rows = gpu_rows(frame, gpu)
+        frame.loc[rows, "hw_thermal_slowdown_active"] = 1.0
+        frame.loc[rows, "sm_clock_hertz"] = clock
+    (found,) = analyze(frame)
+    assert found.where.gpus == ("2", "5")
+    assert "SM clock 0.60 GHz" in found.summary
+
+
 def pages_of(text, node, seconds=10):
     clock = Clock()
     session = session_of(library(text, clock), clock)

@@ -278,8 +278,13 @@ def _ratio(row: Row, normal: Normal, column: str) -> float:
 
 
 def _lost(judged: _Judged) -> float:
+    return _missing(judged) * float(judged.row["loaded_seconds"])
+
+
+def _missing(judged: _Judged) -> float:
+    """Return the fraction of its peers' clock that a GPU lacks, 0 if unknown."""
     missing = 1 - _ratio(judged.row, judged.peers, "sm_clock_hertz")
-    return max(0.0, missing) * float(judged.row["loaded_seconds"]) if missing == missing else 0.0
+    return max(0.0, missing) if missing == missing else 0.0
 
 
 def _finding(members: Sequence[_Judged]) -> Finding:
@@ -287,7 +292,7 @@ def _finding(members: Sequence[_Judged]) -> Finding:
 
     The cost is the time under load times the missing fraction of the clock.
     """
-    worst = max(members, key=_lost)
+    worst = max(members, key=lambda one: (_lost(one), _missing(one)))  # one look has no time
     row, seconds = worst.row, _lost(worst)
     where = Where(
         nodes=(str(row["node"]),),

@@ -144,6 +144,15 @@ def test_a_rank_that_stands_still_is_told_whatever_the_host_did_shortly_before(e
     assert (newest.ranks, newest.shown_by, newest.observed) == ((3,), "freeze", 40.0)
 
 
+def test_a_second_cause_is_told_while_the_first_one_comes_and_goes():
+    job = Job()
+    job.finds(cause(), times=2)
+    link = cause("network_link", 0.06, (6,))
+    for found in ((cause(), link), (link,), (cause(), link), (link,), (cause(), link)):
+        assert job.finds(*found) == [SLOW]
+    assert job.finds(link) == [SLOW, ("network_link", (6,), True)]
+
+
 @pytest.mark.parametrize(("observed", "told"), [(3.2, True), (3.5, False)])
 def test_at_the_end_of_a_short_job_three_fifths_of_its_time_are_enough(observed, told):
     job = Job(every=1.0)

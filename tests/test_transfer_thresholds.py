@@ -56,6 +56,12 @@ class TestSlowTransfer:
         slow = exchanges(group(usual + rise, usual), usual=usual)
         assert kind(slow_transfer.slow_exchange(slow)) == found
 
+    def test_slow_groups_of_ranks_whose_nodes_are_all_unknown_are_told_without_ranks(self):
+        unknown = replace(FOUR, nodes=np.full(FOUR.sizes, -1))
+        two = np.where([[True, True, False, False]], 0.4, EXCHANGE)
+        found = slow_transfer.slow_exchange(replace(exchanges(two), shape=unknown))
+        assert (kind(found), found.ranks) == ("network_link", ())
+
     @pytest.mark.parametrize(("rise", "found"), [(0.048, None), (0.052, "network_link")])
     def test_a_rise_counts_from_five_standard_errors_of_its_mean_on(self, rise, found):
         slow = exchanges(group(EXCHANGE + rise, EXCHANGE), noise=0.04)

@@ -196,9 +196,7 @@ class IncidentTracker:
         rest = [item for item in candidates if known is None or item.kind != known.kind]
         self._first.update(leading_cause(rest), kinds, moment, nodes)
         first = self._first.current
-        independent = (
-            independent_of(first.kind, wall) if first and first.kind in kinds else frozenset()
-        )
+        independent = independent_of(first.kind, wall) if first else frozenset()
         rest = [item for item in candidates if item.kind in independent]
         self._second.update(leading_cause(rest), kinds, moment, nodes, HOLDS_BESIDE)
 

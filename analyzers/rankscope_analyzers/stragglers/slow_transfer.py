@@ -191,13 +191,18 @@ EARLY_SHARE = 0.2
 
 
 def _hop_ends(view: View, lag: Floats, several: bool) -> tuple[int, ...]:
-    """Return the ranks at the slow hop: those that leave last, or the node whose ranks do."""
+    """Return the ranks at the slow hop: those that leave last, or the node whose ranks do.
+
+    Of several groups there are none if the nodes of all their ranks are unknown.
+    """
     flat = lag.ravel()
     order = [int(rank) for rank in np.argsort(-flat, kind="stable") if np.isfinite(flat[rank])]
     if not several:
         return tuple(rank for rank in order[:2] if flat[rank] >= OTHER_END * flat[order[0]])
     nodes = view.shape.nodes.ravel()
     known = np.unique(nodes[np.isfinite(flat) & (nodes >= 0)])
+    if not len(known):
+        return ()
     sums = [flat[(nodes == node) & np.isfinite(flat)].mean() for node in known]
     worst = known[int(np.argmax(sums))]
     return tuple(rank for rank in order if nodes[rank] == worst)

@@ -6,6 +6,7 @@ A long file that begins last keeps everything waiting.
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,69 +16,98 @@ import pytest
 from installed import skip_without
 from probe_jobs.nurseries import Nurseries, Nursery
 
-LONGEST_FIRST = (
+WAITING = (
     "test_frameworks.py",
+    "test_probe_safety.py",
     "test_hang_end_to_end.py",
     "test_end_to_end.py",
-    "test_chaos.py",
-    "test_mixed_attack.py",
-    "test_demo.py",
     "test_watch_streaming.py",
-    "test_probe_safety.py",
-    "test_alerts.py",
     "test_leadership.py",
+    "test_report_page.py",
+    "test_probe_loaders.py",
     "test_gather.py",
     "test_shards.py",
-    "test_image.py",
-    "test_dashboard_queries.py",
-    "test_probe_loaders.py",
-    "test_capture_evidence.py",
     "test_deadline.py",
-    "test_link_counters.py",
+    "test_capture_evidence.py",
+    "test_combined_faults.py",
     "test_watch_memory.py",
-    "test_alerts_end_to_end.py",
     "test_agent_steps.py",
-    "test_straggler_state.py",
+    "test_watch_cluster_jobs.py",
     "test_terminal_safety.py",
+    "test_preflight_running.py",
     "test_checkpoints.py",
+    "test_stream_waits_of_torch.py",
+    "test_gpus_command.py",
+    "test_watch_sums.py",
+    "test_gpu_simulation.py",
+    "test_probe_spans.py",
+    "test_cpu_wait.py",
+    "test_probe_accuracy.py",
+    "test_prometheus_server.py",
+    "test_doctor.py",
+    "test_routing.py",
+    "test_node_publishing.py",
+    "test_hostile_pods.py",
+    "test_kineto_real.py",
     "test_logs_command.py",
     "test_probe_injection.py",
-    "test_new_collector.py",
-    "test_tenancy.py",
-    "test_manifests.py",
+    "test_probe_signals.py",
+    "test_preflight_command.py",
+)
+"""Files that take ten seconds or longer and mostly wait for jobs, servers or browsers of their own,
+roughly by how long."""
+
+BUSY = (
+    "test_demo.py",
+    "test_mixed_attack.py",
+    "test_chaos.py",
+    "test_alerts.py",
+    "test_image.py",
     "test_streamed_jobs.py",
-    "test_watch_cluster_jobs.py",
     "test_deployment.py",
+    "test_alerts_end_to_end.py",
+    "test_manifests.py",
+    "test_straggler_state.py",
+    "test_rank_faults.py",
+    "test_verify_command.py",
+    "test_dashboard_queries.py",
+    "test_followed_jobs.py",
+    "test_pauses.py",
+    "test_stored_traces.py",
+    "test_wheel_installation.py",
+    "test_agent_process.py",
     "test_fabric_check.py",
     "test_explain_command.py",
-    "test_gpus_command.py",
-    "test_combined_faults.py",
-    "test_verify_command.py",
     "test_demo_stack.py",
-    "test_preflight_running.py",
-    "test_cpu_wait.py",
-    "test_probe_signals.py",
-    "test_probe_accuracy.py",
-    "test_gpu_simulation.py",
-    "test_canary_job.py",
-    "test_straggler_detection.py",
-    "test_agent_process.py",
-    "test_followed_jobs.py",
-    "test_prometheus_server.py",
-    "test_wheel_installation.py",
+    "test_tenancy.py",
     "test_running_path.py",
-    "test_success_objective.py",
-    "test_report_page.py",
-    "test_probe_spans.py",
-    "test_rank_faults.py",
-    "test_preflight_command.py",
-    "test_locked_requirements.py",
-    "test_fresh_installation.py",
-    "test_stream_waits_of_torch.py",
-    "test_doctor.py",
+    "test_html_report.py",
+    "test_pod_lists.py",
+    "test_gpu_proof.py",
+    "test_elastic_shrink.py",
+    "test_straggler_detection.py",
+    "test_recorded_jobs.py",
+    "test_sampled_steps.py",
     "test_kinds_of_findings.py",
+    "test_straggler_attribution.py",
+    "test_running_jobs.py",
+    "test_mutants.py",
+    "test_canary_job.py",
+    "test_web_attacks.py",
+    "test_new_collector.py",
+    "test_fresh_installation.py",
+    "test_goodput_account.py",
+    "test_sandbox.py",
+    "test_plain_words.py",
+    "test_success_objective.py",
+    "test_locked_requirements.py",
 )
-"""Files that take ten seconds or longer on two busy cores, roughly by how long."""
+"""Files that take ten seconds or longer and mostly compute, likewise."""
+
+LONGEST_FIRST = tuple(
+    name for pair in itertools.zip_longest(WAITING, BUSY) for name in pair if name is not None
+)
+"""Both kinds in turns, so that no core is idle while all test processes wait."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -69,7 +69,9 @@ def test_the_slow_rank_is_named_however_the_job_is_written(job: Job, name: str) 
 
 @pytest.mark.parametrize("name", ["fsdp2", "two_optimizers", "two_dimensions", "hf_trainer"])
 def test_nobody_is_named_while_all_ranks_take_equally_long(job: Job, name: str) -> None:
-    assert named(verdict_on(records(job(name, NOBODY)), BY_NAME[name].ranks)) is None
+    """While other programs take the CPUs, ranks do wait for them, and one of them most."""
+    cause = verdict_on(records(job(name, NOBODY)), BY_NAME[name].ranks).cause
+    assert cause is None or cause.kind == "host_transient", cause
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,11 @@ IN_OTHER = 0.7
 checkpoint, evaluating or logging."""
 
 
+PARTS = range(5)
+BUSY, INPUT, REST, SYNC, WAITS = PARTS
+"""What a rank's time in a step is spent on, and how long it waited for a CPU meanwhile."""
+
+
 @dataclass(frozen=True, slots=True)
 class LongStep:
     """One long step.
@@ -114,13 +119,12 @@ class LongSteps:
         shape: arrangement of the ranks.
     """
 
-    __slots__ = ("_busy", "_durations", "_parts", "_rank_zeros", "_waits")
+    __slots__ = ("_durations", "_rank_zeros", "_usual")
 
     def __init__(self, shape: Shape) -> None:
         self._durations: deque[float] = deque(maxlen=PACE_STEPS)
-        self._busy = np.full(shape.sizes, np.nan)
-        self._waits = np.zeros(shape.sizes)
-        self._parts = {name: np.full(shape.sizes, np.nan) for name in ("data", "rest", "sync")}
+        self._usual = np.full((len(PARTS), *shape.sizes), np.nan)
+        self._usual[WAITS] = 0.0
         self._rank_zeros = _rank_zeros(shape)
 
     def is_long(self, duration: float) -> bool:
@@ -133,24 +137,18 @@ class LongSteps:
     def learn(self, now: Quantities, row: int) -> None:
         """Add an ordinary step."""
         self._durations.append(float(now.duration[row]))
-        self._busy = _updated(self._busy, now.busy[row])
-        if now.cpu_wait is not None:
-            self._waits = _updated(self._waits, np.nan_to_num(now.cpu_wait[row]))
-        self._parts = {
-            "data": _updated(self._parts["data"], now.input[row]),
-            "rest": _updated(self._parts["rest"], now.rest[row]),
-            "sync": _updated(self._parts["sync"], now.sync[row]),
-        }
+        self._usual = _updated(self._usual, _parts(now, row))
 
     def describe(self, now: Quantities, row: int) -> LongStep:
         """Return who made a long step long; waits for a CPU are judged elsewhere."""
-        excess = now.busy[row] - self._busy
+        more = _parts(now, row) - self._usual
+        excess = more[BUSY]
         if now.cpu_wait is not None:
-            excess = excess - np.maximum(np.nan_to_num(now.cpu_wait[row]) - self._waits, 0.0)
+            excess = excess - np.maximum(more[WAITS], 0.0)
         usual = middle(self._durations) if self._durations else np.inf
         times = float(now.duration[row]) / max(usual, 1e-9)
         flat = excess.ravel()
-        waited = np.fmin.reduce(now.sync[row] - self._parts["sync"], axis=None)
+        waited = np.fmin.reduce(more[SYNC], axis=None)
         nobody = LongStep(
             -1, 0.0, times, housekeeping=False, input=False, excess=excess,
             waited=float(np.nan_to_num(waited)),
@@ -167,20 +165,19 @@ class LongSteps:
         few = together.sum() <= max(1, MOST_TOGETHER * int(np.isfinite(flat).sum()))
         if not few or most <= ALONE * float(others.max(initial=0.0)):
             return replace(nobody, seconds=most)
-        for_input = float((now.input[row] - self._parts["data"]).ravel()[position])
+        for_input = float(more[INPUT].ravel()[position])
+        rest = more[REST].ravel()[together] if now.rest_is_separate else None
         return LongStep(
-            position, most, times, self._is_housekeeping(now, row, together, most),
+            position, most, times, self._is_housekeeping(together, rest, most),
             input=for_input > IN_OTHER * most, excess=excess,
             by_rank_zero=bool(self._rank_zeros[together].all()),
         )  # fmt: skip
 
-    def _is_housekeeping(self, now: Quantities, row: int, together: Booleans, most: float) -> bool:
+    def _is_housekeeping(self, together: Booleans, rest: Floats | None, most: float) -> bool:
         """Return True if only ranks 0 were busy outside of input and compute, if that is known."""
         if not self._rank_zeros[together].all():
             return False
-        rest = (now.rest[row] - self._parts["rest"]).ravel()[together]
-        known = rest[np.isfinite(rest)]
-        return not now.rest_is_separate or bool((known > IN_OTHER * most).any())
+        return rest is None or bool((rest[np.isfinite(rest)] > IN_OTHER * most).any())
 
 
 def _rank_zeros(shape: Shape) -> Booleans:
@@ -192,6 +189,20 @@ def _rank_zeros(shape: Shape) -> Booleans:
         members: Integers = np.flatnonzero(nodes == node)
         if len(members) > 1:  # if nodes have one rank each, each rank is the first of its node
             found[members[np.argmin(ranks[members])]] = True
+    return found
+
+
+def _parts(now: Quantities, row: int) -> Floats:
+    """Return what each rank spent a step on, (len(PARTS), P, D, T), NaN where that is unknown.
+
+    A rank whose waits for a CPU are not known beside those of others had none.
+    """
+    found = np.full((len(PARTS), *now.busy.shape[1:]), np.nan)
+    found[BUSY], found[INPUT] = now.busy[row], now.input[row]
+    found[REST], found[SYNC] = now.rest[row], now.sync[row]
+    if now.cpu_wait is not None:
+        found[WAITS] = now.cpu_wait[row]
+        found[WAITS][np.isnan(found[WAITS])] = 0.0
     return found
 
 

@@ -168,6 +168,41 @@ def test_what_failed_before_a_gap_of_scrapes_is_not_new_after_it(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+OF_A_RANK = f'{NODE},{JOB},rank="0"'
+
+TOLD_AGAIN = [
+    ("RankscopeNonFiniteLoss", f"rankscope_nonfinite_losses_total{{{OF_A_RANK}"),
+    ("RankscopeCheckpointFailing", f"rankscope_checkpoint_write_failures_total{{{OF_A_RANK}"),
+    ("RankscopeCheckpointCorrupt", f"rankscope_checkpoint_load_failures_total{{{OF_A_RANK}"),
+    ("RankscopeCheckpointOverwritten", f"rankscope_checkpoint_shared_paths_total{{{NODE},{JOB}"),
+    ("RankscopeNcclIbErrors", f'rankscope_nccl_ib_errors_total{{{LOG_POD},device="m",status="12"'),
+    (
+        "RankscopeNcclCollectiveTimeout",
+        f'rankscope_nccl_collective_timeouts_total{{{LOG_POD},op="a"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "selector"), TOLD_AGAIN)
+@pytest.mark.parametrize(("since", "fires"), [(3, 0), (4, 1)])
+def test_what_an_agent_told_is_not_new_when_its_successor_tells_it(
+    tmp_path, name, selector, since, fires
+):
+    """With the monitors of the operator, series carry the name of the agent's pod."""
+
+    def by_pod(pod: str, value: int, minutes: range) -> Series:
+        def values(states: Sequence[str], step: int) -> list[str]:
+            told = [f"{value}" if i * step in minutes else "_" for i in range(len(states))]
+            return ["stale" if i * step == minutes.stop else one for i, one in enumerate(told)]
+
+        return Series(f'{selector},pod="{pod}",instance="{pod}:9877"}}', values)
+
+    case = Case((by_pod("a", 3, range(200)), by_pod("b", since, range(202, 360))), step=1)
+    checks = [(150, 0), (199, 0), (203, fires), (210, fires), (359, 0)]
+    done = follow(tmp_path, require_server("promtool"), BY_NAME[name], case, 359, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_cascade_that_leaves_no_job_running_is_one(tmp_path):
     case = CASES["RankscopeJobFailureCascade"]
     running = tuple(

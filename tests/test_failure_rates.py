@@ -214,3 +214,30 @@ def test_the_panel_counts_what_agents_read_in_kernel_logs(tmp_path, node):
         ],
     )
     assert not wrong
+
+
+def test_a_failure_is_not_counted_again_when_the_agent_is_replaced(tmp_path):
+    """The monitors of the operator add the name of its pod; what it counts outlives it."""
+    gpu = 'node="n1",gpu="0",uuid="GPU-0",pci="0000:3b:00"'
+    told = {
+        f'rankscope_gpu_xid_errors_total{{{gpu},xid="79",severity="fatal",action="RESET_GPU"': 1,
+        f"rankscope_gpu_fallen_off_bus_total{{{gpu}": 1,
+        'rankscope_build_info{node="n1",version="1"': 1,
+    }
+    series = {f'{one},pod="a"}}': f"{value}x36 stale" for one, value in told.items()}
+    series |= {f'{one},pod="b"}}': f"_x37 {value}x60" for one, value in told.items()}
+    counted = {
+        "expr": f'sum by (cause) (sum_over_time({expressions.FAILURES}{{cause="GPU lost"}}[8h]))',
+        "eval_time": "7h30m",
+        "exp_samples": [{"labels": '{cause="GPU lost"}', "value": 0}],
+    }
+    rules = Path(__file__).parent.parent / "dashboards/generated/rules/recording_rules.yaml"
+    block = {
+        "interval": "5m",
+        "input_series": [{"series": one, "values": text} for one, text in series.items()],
+        "promql_expr_test": [counted],
+    }
+    test = {"rule_files": [str(rules)], "evaluation_interval": "1h", "tests": [block]}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(test))
+    done = tried(tmp_path, require_server("promtool"))
+    assert done.returncode == 0, done.stdout + done.stderr

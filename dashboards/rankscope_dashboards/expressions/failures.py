@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from rankscope_agent.contract.kernel.vocabulary import Cause
 from rankscope_agent.contract.kernel.xid import XIDS
 from rankscope_agent.contract.metrics import agent, kernel_log
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.gpus.failure_kinds import (
     ENDS_WORK,
     GPU_KINDS,
@@ -31,12 +32,13 @@ GPU_HOURS = "cluster:rankscope_gpus_watched:count1h"
 NORMAL_QUANTILE = 1.96
 """Quantile of 97.5 % of the normal distribution."""
 
-WITHOUT_XID: dict[Cause, tuple[str, ...]] = {
-    "pcie": (kernel_log.GPU_FALLEN.name,),
-    "gpu_hardware": (kernel_log.GPU_INIT_FAILURES.name,),
-    "nvlink_fabric": (
-        f'{kernel_log.SXID_ERRORS.name}{{severity=~"{"|".join(sorted(ENDS_WORK))}"}}',
-    ),
+Counted = tuple[Metric, str]
+"""A counter, and matchers of its labels."""
+
+WITHOUT_XID: dict[Cause, tuple[Counted, ...]] = {
+    "pcie": ((kernel_log.GPU_FALLEN, ""),),
+    "gpu_hardware": ((kernel_log.GPU_INIT_FAILURES, ""),),
+    "nvlink_fabric": ((kernel_log.SXID_ERRORS, f'severity=~"{"|".join(sorted(ENDS_WORK))}"'),),
 }
 """Counters of failures that have no Xid, by cause."""
 
@@ -78,7 +80,7 @@ def _labelled(expression: str, cause: str) -> str:
 def _of_gpus(kind: GpuKind) -> str:
     chosen = f'{_codes(kind)},severity=~"{"|".join(sorted(ENDS_WORK))}"'
     others = (one for cause in sorted(kind.causes) for one in WITHOUT_XID.get(cause, ()))
-    return _count((f"{kernel_log.XID_ERRORS.name}{{{chosen}}}", *others), "node")
+    return _count(((kernel_log.XID_ERRORS, chosen), *others), "node")
 
 
 def _codes(kind: GpuKind) -> str:
@@ -91,22 +93,22 @@ def _codes(kind: GpuKind) -> str:
 
 
 def _of_nodes(kind: NodeKind) -> str:
-    chosen = f'{{{kind.label}=~"{"|".join(sorted(kind.values))}"}}' if kind.label else ""
-    return _count((f"{kind.counter.name}{chosen}",), kind.subject)
+    chosen = f'{kind.label}=~"{"|".join(sorted(kind.values))}"' if kind.label else ""
+    return _count(((kind.counter, chosen),), kind.subject)
 
 
-def _count(selectors: Iterable[str], subject: str) -> str:
+def _count(counters: Iterable[Counted], subject: str) -> str:
     """Return on how many subjects any counter grew within the hour.
 
     The value that a node's counters had when its agent was first scraped is older than that.
     """
-    grown = " or ".join(_grown(one, subject) for one in selectors)
+    grown = " or ".join(_grown(*one, subject) for one in counters)
     known = before(agent.BUILD_INFO.name, HOURLY)
     return f"count {by()} (count {by(subject)} (({grown}) and on (cluster, node) {known}))"
 
 
-def _grown(selector: str, subject: str) -> str:
-    return f"count {by(*dict.fromkeys(('node', subject)))} {happened(selector, HOURLY)}"
+def _grown(counter: Metric, chosen: str, subject: str) -> str:
+    return f"count {by(*dict.fromkeys(('node', subject)))} {happened(counter, HOURLY, chosen)}"
 
 
 def rates(chosen: str) -> tuple[str, str, str, str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rankscope_agent.contract.model import Metric
+
 GPU = ("node", "gpu", "uuid", "pci")
 PORT = ("node", "device", "port")
 LOG_POD = ("node", "pod_namespace", "pod_name")
@@ -30,15 +32,24 @@ def before(selector: str, offset: str) -> str:
     return f"max_over_time({selector}[{BRIDGED}] offset {offset})"
 
 
-def happened(selector: str, window: str) -> str:
+def happened(counter: Metric, window: str, matchers: str = "") -> str:
     """Return what grew within a window, including series that appeared within it.
 
     increase() of a counter whose first value is 1 is 0, so that the first event of an agent's life
     would be missed. A series that returns after an outage of more than minutes is counted for one
     window, too.
+
+    Args:
+        counter: an agent's.
+        window: such as "15m".
+        matchers: of the counter's labels.
     """
-    born = f"{selector} > 0 unless {before(selector, window)}"
-    return f"(increase({selector}[{window}]) > 0 or ({born}))"
+    selector = f"{counter.name}{{{matchers}}}" if matchers else counter.name
+    # Without the labels of the scrape: an agent that is replaced has another pod and address, and
+    # tells again what its predecessor told.
+    labels = ("node", *counter.labels)
+    now, then = worst(f"{selector} > 0", *labels), worst(before(selector, window), *labels)
+    return f"(increase({selector}[{window}]) > 0 or ({now} unless {then} >= {now}))"
 
 
 def recent(timestamps: str, seconds: int) -> str:

@@ -20,8 +20,8 @@ flood."""
 NEWS_SECONDS = 900
 """Older lines of a log are not news."""
 
-_FAILING = worst(happened(training.CHECKPOINT_WRITE_FAILURES.name, "30m"), "job_id", "rank")
-_UNLOADED = worst(happened(reported.CHECKPOINT_LOAD_FAILURES.name, "30m"), "job_id", "rank")
+_FAILING = worst(happened(training.CHECKPOINT_WRITE_FAILURES, "30m"), "job_id", "rank")
+_UNLOADED = worst(happened(reported.CHECKPOINT_LOAD_FAILURES, "30m"), "job_id", "rank")
 _LOGGED = (
     f"(time() - {job_logs.JOB_LOG_FAILURE.name}"
     f'{{cause="{causes.CHECKPOINT_CORRUPT}"}} < {NEWS_SECONDS})'
@@ -105,7 +105,7 @@ CHECKPOINTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeCheckpointOverwritten",
-        expression=with_owner(worst(happened(reported.CHECKPOINT_SHARED.name, "1h"), "job_id")),
+        expression=with_owner(worst(happened(reported.CHECKPOINT_SHARED, "1h"), "job_id")),
         hold="0s",
         keep="1h",
         why="It happens with each checkpoint of the script: an hour combines them.",

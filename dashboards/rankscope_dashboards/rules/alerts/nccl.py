@@ -59,9 +59,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNcclIbErrors",
         expression=with_owner(
-            with_job_of_pod(
-                worst(happened(nccl_log.NCCL_IB_ERRORS.name, "15m"), *LOG_POD, "device")
-            )
+            with_job_of_pod(worst(happened(nccl_log.NCCL_IB_ERRORS, "15m"), *LOG_POD, "device"))
         ),
         hold="0s",
         keep="30m",
@@ -76,7 +74,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNcclCollectiveTimeout",
         expression=with_owner(
-            with_job_of_pod(worst(happened(nccl_log.NCCL_TIMEOUTS.name, "15m"), *LOG_POD, "op"))
+            with_job_of_pod(worst(happened(nccl_log.NCCL_TIMEOUTS, "15m"), *LOG_POD, "op"))
         ),
         hold="0s",
         keep="30m",

@@ -43,8 +43,8 @@ _LEVEL = reported.LOSS_LEVEL.name
 _DIVERGED = worst(f"({_LEVEL} > {DIVERGED} * ({reported.LOSS_LOWEST.name} > 0))", "job_id")
 _LOSS_GREW = f"{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)"
 _DIVERGED_IN_LOGS = f"({with_job_of_pod(_LOSS_GREW)} unless on (cluster, job_id) {_LEVEL})"
-_NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES.name, "15m"), *LOG_POD)
-_NONFINITE_BY_PROBE = worst(happened(reported.NONFINITE_LOSSES.name, "15m"), "job_id")
+_NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES, "15m"), *LOG_POD)
+_NONFINITE_BY_PROBE = worst(happened(reported.NONFINITE_LOSSES, "15m"), "job_id")
 # The mean lives on for an hour after the job has ended, when it no longer matters.
 _BUSY_HOUR = f"avg_over_time({records.JOB_GPU}[1h])"
 _DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"

@@ -199,6 +199,7 @@ def ranks(seconds: Mapping[int, float]) -> dict[str, str]:
             f"rankscope_data_seconds_total{{{labels}}}": "0+1x20",
             f"rankscope_compute_seconds_total{{{labels}}}": f"0+{own - 1}x20",
             f'rankscope_rank_info{{{labels},pp_stage="0",uuid="GPU-{rank}"}}': "1x20",
+            f"rankscope_rank_alive{{{labels}}}": "1x20",
         }
     return series
 

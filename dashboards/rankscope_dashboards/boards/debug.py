@@ -19,6 +19,7 @@ from rankscope_dashboards.expressions.queries import (
     largest_rates,
     of,
     rate,
+    stages,
 )
 from rankscope_dashboards.parts import links, shared
 from rankscope_dashboards.parts.dashboard import Dashboard, arrange
@@ -298,8 +299,7 @@ def _own(chosen: str = RANK) -> str:
 
 def _over_median() -> str:
     """Return by how much the chosen ranks exceed the median of all ranks of their stage."""
-    stages = worst(of(training.RANK_INFO, JOB), "job_id", "rank", "pp_stage")
-    staged = join(_own(JOB), ("job_id", "rank"), ("pp_stage",), stages)
+    staged = join(_own(JOB), ("job_id", "rank"), ("pp_stage",), stages())
     median = f"quantile {by('job_id', 'pp_stage')} (0.5, {staged})"
     over = f"({staged}) / on (cluster, job_id, pp_stage) group_left () {median} - 1"
     return chosen_ranks(over)

@@ -265,8 +265,13 @@ def _lost_blocks(runbooks: str) -> Panel:
 def _adapter_health(runbooks: str) -> Panel:
     keys = ("node", "pci")
     errors = worst(f"increase({of(netdev.ADAPTER_HEALTH_ERRORS, NODE)}[$__range])", *keys)
-    firmware = whole("last_over_time", of(netdev.ADAPTER_INFO, NODE))
-    named = f"max {by(*keys, 'driver', 'firmware')} ({firmware})"
+    series = of(netdev.ADAPTER_INFO, NODE)
+    # An update within the time range leaves two versions, of which the present one counts.
+    present, earlier = (
+        one_of(worst(info, *keys, "driver", "firmware"), *keys)
+        for info in (series, whole("last_over_time", series))
+    )
+    named = f"({present} or on (cluster, node, pci) {earlier})"
     joined = f"{errors} * on (cluster, node, pci) group_left (driver, firmware) {named}"
     return Table(
         title="Adapters by health and firmware",

@@ -70,11 +70,12 @@ PATIENCE = "1h"
 """For jobs whose steps are that long, as in `RankscopeJobStalled`."""
 
 
-FIRING = (
-    f'ALERTS{{{CLUSTER},alertname=~"Rankscope.*",alertname!="RankscopeWatchdog",'
-    'alertstate="firing"}'
+FIRING, PAGES = (
+    f'ALERTS{{{CLUSTER},alertname=~"Rankscope.*",{severity},alertstate="firing"}}'
+    for severity in ('severity!="none"', 'severity="page"')
 )
-"""The watchdog is left out: it always fires, so that its absence is noticed."""
+"""Alerts without recipients are left out: they mute others while a node is in maintenance, or
+always fire, so that their absence is noticed."""
 
 
 def dashboard(runbooks: str) -> Dashboard:
@@ -120,7 +121,8 @@ def _counts(runbooks: str) -> list[Panel]:
     return [
         Stat(
             title="Firing alerts",
-            description=("Rankscope alerts that are firing now. The list is below the incidents."),
+            description="Rankscope alerts that are firing now, without those that only mute others."
+            " The list is below the incidents.",
             targets=now((f"count({FIRING}) or {agents}", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_AGENT,
@@ -245,17 +247,15 @@ def _incidents(runbooks: str) -> list[Panel]:
 
 
 def _alerts(runbooks: str) -> Panel:
+    labels = ("alertname", "severity", "job_id", "node")
+    pages_first = f"2 * {worst(PAGES, *labels)} or {worst(FIRING, *labels)}"
     open_runbook = {"title": "Open the runbook", "url": f"{runbooks}/${{__value.raw}}.md"}
     return Table(
         title="Alerts that fire",
-        description="Rankscope alerts that are firing now, by the job or node that they"
-        " concern. The name of an alert is the name of its runbook.",
+        description="Rankscope alerts that are firing now, pages first, by the job or node that"
+        " they concern. The name of an alert is the name of its runbook.",
         unit="string",
-        targets=rows(
-            with_clusters(
-                f"topk({MANY}, {worst(FIRING, 'alertname', 'severity', 'job_id', 'node')})"
-            )
-        ),
+        targets=rows(with_clusters(f"topk({MANY}, {pages_first})")),
         transformations=columns(
             {
                 "alertname": "alert",

@@ -98,6 +98,7 @@ def with_rank_of_gpu(expression: str, by_uuid: str, numbered: str, gpus: str) ->
     """
     known = one_of(worst(by_uuid, "node", "uuid", "rank"), "node", "uuid")
     others = one_of(worst(numbered, "node", "gpu", "rank"), "node", "gpu")
-    by_number = worst(f"({join(gpus, ('node', 'gpu'), ('rank',), others)})", "node", "uuid", "rank")
+    numbers = worst(f"({join(gpus, ('node', 'gpu'), ('rank',), others)})", "node", "uuid", "rank")
+    by_number = one_of(numbers, "node", "uuid")
     ranks = f"({known} or on (cluster, node, uuid) {by_number})"
     return join(f"({expression})", ("node", "uuid"), ("rank",), ranks)

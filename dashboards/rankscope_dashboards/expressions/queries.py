@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import gpus, training, watch
 from rankscope_agent.contract.model import Metric
-from rankscope_dashboards.expressions.joins import with_culprit, with_rank_of_gpu
+from rankscope_dashboards.expressions.joins import one_of, with_culprit, with_rank_of_gpu
 from rankscope_dashboards.expressions.promql import by, worst
 
 CLUSTER = 'cluster=~"$cluster"'
@@ -112,8 +112,26 @@ def with_rank(expression: str) -> str:
     """
     unknown = _placed('uuid=""')
     numbered = f'label_replace({unknown}, "gpu", "$1", "local_rank", "(.+)")'
-    known = worst(whole("last_over_time", of(gpus.GPU_INFO, NODE)), "node", "gpu", "uuid")
+    info = of(gpus.GPU_INFO, NODE)
+    # The present number counts: it may have changed when another GPU was lost.
+    present, earlier = (
+        worst(one, *GPU_KEY) for one in (f"{info} @ end()", whole("last_over_time", info))
+    )
+    known = f"({present} or on (cluster, node, uuid) {earlier})"
     return with_rank_of_gpu(expression, _placed('uuid!=""'), numbered, known)
+
+
+def stages() -> str:
+    """Return the stage of each rank of the chosen jobs, always 1.
+
+    For a while, two agents report a rank that was restarted on another node, and its process there
+    may have ended before it knew its stage: the living one counts.
+    """
+    key = ("job_id", "rank")
+    alive = worst(of(training.RANK_ALIVE, JOB), "node", *key)
+    reported = f"{of(training.RANK_INFO, JOB)} * on (cluster, node, {', '.join(key)}) group_left ()"
+    newest = one_of(worst(f"{reported} {alive}", *key, "pp_stage"), *key)
+    return f"group {by(*key, 'pp_stage')} ({newest})"
 
 
 def with_clusters(expression: str) -> str:
@@ -132,7 +150,8 @@ def findings(jobs: str) -> str:
     """
     lost = worst(of(watch.FINDING_LOST_FRACTION, jobs), "job_id", "kind")
     culprit_labels = ("job_id", "kind", "symptom", "rank", "node", "gpu", "device", "runbook")
-    culprit = worst(of(watch.FINDING_CULPRIT_INFO, jobs), *culprit_labels)
+    every = worst(of(watch.FINDING_CULPRIT_INFO, jobs), *culprit_labels)
+    culprit = one_of(every, "job_id", "kind")
     page = f'label_replace({culprit}, "runbook", "$1", "runbook", "(?:.*/)?([^/]+)[.]md")'
     # topk takes NaN for the smallest value.
     return (

@@ -56,6 +56,17 @@ def test_a_rank_that_cannot_be_read_costs_no_other_rank_its_place():
     assert [one.rank for one in found["job"]] == [1]
 
 
+def test_ranks_of_a_job_share_the_list_of_all_of_them():
+    """Each rank of NCCL lists its whole group: the lists of 4,096 ranks would take 600 MB."""
+    everybody = list(range(1000))
+    several = [real(rank=rank) for rank in range(3)]
+    for one in several:
+        one["groups"][0]["ranks"] = list(everybody)
+    found, _ = asked_of([training_page(30.0)], *several)
+    assert [one.groups[0].ranks for one in found["job"]] == [tuple(everybody)] * 3
+    assert len({id(one.groups[0].ranks) for one in found["job"]}) == 1
+
+
 def test_an_answer_that_cannot_be_read_is_none():
     assert asked_of([training_page(30.0)], {"job_id": "job"})[0] == {}
     agent = FakeAgent({})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rankscope_agent.contract.flight_dump import Frame
-from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
+from rankscope_agent.contract.stalls import MAX_MEMBERS, Call, GroupCalls, RankStall
 from rankscope_analyzers.hangs.suspects import blame, newest_call
+from rankscope_analyzers.hangs.waits import waits
 
 NOW = 1_760_000_000.0
 
@@ -151,6 +152,36 @@ def test_the_rank_at_the_end_of_a_chain_is_named():
     end = stall(2, BEHIND, group(call(2, done=True), name="1", description="tp", ranks=(1, 2)))
     found = blame(stood(stall(0, IN_FIVE), chain, end, stall(3, IN_FIVE)))
     assert found.ranks == (2,)
+
+
+def test_ranks_that_wait_in_one_collective_share_the_set_of_those_they_wait_for():
+    """Else half of 4,096 ranks that wait for the other half were four million waits."""
+    size = 4096
+    found = waits(stood(*(stall(r, IN_FIVE, size=size) for r in range(0, size, 2))))
+    assert len(found) == size // 2
+    assert len({id(one.awaited) for one in found}) == 1
+    named = blame(stood(*(stall(r, IN_FIVE, size=size) for r in range(0, size, 2))))
+    assert named.ranks == tuple(range(1, size, 2))
+    assert named.sentence.endswith("; and 2045 more")
+
+
+def test_two_thousand_ranks_in_one_group_and_as_many_in_another_wait_for_each_other():
+    """The cost is that of ranks and groups, not of all pairs of ranks."""
+    size = 4096
+    everybody = tuple(range(size))
+    done, entered = call(4, done=True), call(5)
+    halves = (
+        (group(done, entered, ranks=everybody), group(done, name="1", ranks=everybody)),
+        (group(done, ranks=everybody), group(done, entered, name="1", ranks=everybody)),
+    )
+    found = blame(stood(*(stall(r, *halves[r % 2], size=size) for r in everybody)))
+    assert found.ranks == ()
+    assert "wait for each other" in found.sentence
+
+
+def test_a_rank_that_claims_millions_of_others_names_no_more_than_a_job_can_have():
+    found = blame(stood(*(stall(r, IN_FIVE, size=1 << 24) for r in range(4))))
+    assert len(found.ranks) == MAX_MEMBERS - 4
 
 
 def test_where_all_have_entered_the_network_is_named():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rankscope_agent.contract.flight_dump import MAX_FRAMES, MAX_TEXT, Entry, FlightDump, Frame
@@ -161,6 +161,19 @@ def readable(kept: Iterable[Mapping[str, Any]]) -> list[RankStall]:
     return found
 
 
+def sharing(stall: RankStall, lists: dict[tuple[int, ...], tuple[int, ...]]) -> RankStall:
+    """Return a stall that shares its lists of ranks with those before it.
+
+    Each rank of a job lists all of them: separate lists of 4,096 ranks would take 600 MB.
+
+    Args:
+        stall: one of a job.
+        lists: those of earlier stalls, which are added to.
+    """
+    groups = (replace(one, ranks=lists.setdefault(one.ranks, one.ranks)) for one in stall.groups)
+    return replace(stall, groups=tuple(groups))
+
+
 def read(kept: Mapping[str, Any]) -> RankStall:
     """Read a stall in the form that agents send.
 
@@ -194,10 +207,20 @@ def _read_group(kept: Mapping[str, Any]) -> GroupCalls:
     return GroupCalls(
         name=_text(kept["name"]),
         description=_text(kept["description"]),
-        ranks=tuple(_count(one, MAX_RANK) for one in kept["ranks"][:MAX_MEMBERS]),
+        ranks=_members(kept["ranks"]),
         enqueued=_count(kept["enqueued"], 1 << 63),
         calls=tuple(_read_call(one) for one in kept["calls"][:MAX_WAITED_CALLS]),
     )
+
+
+def _members(value: Any) -> tuple[int, ...]:
+    """Read the ranks of a group: of each rank of a large job as many as the job has."""
+    if not isinstance(value, list | tuple):
+        raise TypeError("no list of ranks")
+    ranks = tuple(value[:MAX_MEMBERS])
+    if ranks and (set(map(type, ranks)) != {int} or min(ranks) < 0 or max(ranks) >= MAX_RANK):
+        raise ValueError("invalid ranks of a group")
+    return ranks
 
 
 def _read_call(kept: Mapping[str, Any]) -> Call:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rankscope_agent.contract.flight_dump import Frame
 from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
 from rankscope_analyzers.hangs.mismatches import Mismatch, mismatches
-from rankscope_analyzers.hangs.waits import Wait, circle, edges, sinks, waits
+from rankscope_analyzers.hangs.waits import Wait, circle, sinks, waits
 from rankscope_analyzers.text.name_lists import ranks_named
 
 SHOWN = 3
@@ -45,11 +45,10 @@ def blame(stalls: Mapping[int, RankStall]) -> Blame:
     if different:
         return _of_mismatch(different[0])
     found = waits(stalls)
-    graph = edges(found)
-    ends = sinks(graph)
+    ends = sinks(found)
     if ends:
         return _of_ends(ends, found, stalls)
-    if around := circle(graph) or _in_unknown_groups(found):
+    if around := circle(found) or _in_unknown_groups(found):
         return Blame((), _different_orders(around, found))
     if found:
         return Blame((), _all_entered(found))
@@ -87,16 +86,14 @@ def _of_mismatch(one: Mismatch) -> Blame:
 
 def _of_ends(ends: frozenset[int], found: Sequence[Wait], stalls: Mapping[int, RankStall]) -> Blame:
     """Return the blame of ranks that others wait for and that wait for none in a collective."""
-    silent = sorted(rank for rank in ends if rank not in stalls or stalls[rank].recorder)
-    sentences, named = [], []
-    for rank in sorted(ends):
-        stall = stalls.get(rank)
-        what = "" if stall is None else _doing(stall)
-        named += [] if what.startswith("waits for") else [rank]
-        sentences.append(
-            f"rank {rank} {_absence(rank, rank in silent, found)}{what and ': it ' + what}"
-        )
-    return Blame(tuple(named), _listed(sentences))
+    done = {rank: _doing(stalls[rank]) for rank in sorted(ends) if rank in stalls}
+    named = [rank for rank in sorted(ends) if not done.get(rank, "").startswith("waits for")]
+    sentences = []
+    for rank in sorted(ends)[:SHOWN]:
+        silent = rank not in stalls or bool(stalls[rank].recorder)
+        what = done.get(rank, "")
+        sentences.append(f"rank {rank} {_absence(rank, silent, found)}{what and ': it ' + what}")
+    return Blame(tuple(named), _listed(sentences, len(ends)))
 
 
 def _absence(rank: int, silent: bool, found: Sequence[Wait]) -> str:
@@ -176,6 +173,7 @@ def _written(call: Call, group: GroupCalls, *, shape: bool = False) -> str:
     return f"{operation} {call.sequence}{sizes} of {name}"
 
 
-def _listed(sentences: Sequence[str]) -> str:
-    more = len(sentences) - SHOWN
+def _listed(sentences: Sequence[str], count: int | None = None) -> str:
+    """Join the first sentences; `count` is how many there are if not all were made."""
+    more = (len(sentences) if count is None else count) - SHOWN
     return "; ".join(sentences[:SHOWN]) + (f"; and {more} more" if more > 0 else "")

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
+from rankscope_agent.contract.stalls import MAX_MEMBERS, Call, GroupCalls, RankStall
+from rankscope_analyzers.hangs.cycles import on_cycles
 
 DEFAULT_GROUP = "default_pg"
 """Description of the group of all ranks, whose members gloo's recorder does not list."""
@@ -26,52 +27,69 @@ class Wait:
     """A collective that a rank has launched and that has not completed.
 
     Args:
-        missing: ranks that have not launched it.
-        unknown: ranks of its group of which nothing is known.
+        awaited: ranks that have not launched it, and those of its group of which nothing is known.
+            Ranks that wait in the same collective share it: their number times theirs would be
+            millions in a large job.
     """
 
     rank: int
     group: GroupCalls
     call: Call
-    missing: frozenset[int]
-    unknown: frozenset[int]
-
-    @property
-    def awaited(self) -> frozenset[int]:
-        """Return all ranks that it may wait for."""
-        return self.missing | self.unknown
+    awaited: frozenset[int]
 
 
 def members(stalls: Mapping[int, RankStall]) -> Mapping[str, frozenset[int]]:
     """Return the ranks of each process group, as far as they are listed or seen in it."""
     found: dict[str, set[int]] = defaultdict(set)
+    listed: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    everybody, size = "", 0
     for rank, stall in stalls.items():
         for group in stall.groups:
-            found[group.name] |= {rank, *group.ranks}
+            found[group.name].add(rank)
+            listed[group.name].add(group.ranks)
             if group.description == DEFAULT_GROUP:
-                found[group.name] |= set(range(stall.world_size or 0))
+                everybody, size = everybody or group.name, max(size, stall.world_size or 0)
+    for name, several in listed.items():
+        found[name].update(*several)
+    if everybody:
+        found[everybody].update(range(min(size, MAX_MEMBERS)))
     return {name: frozenset(ranks) for name, ranks in found.items()}
+
+
+class _Absences:
+    """Which ranks are awaited in a collective."""
+
+    def __init__(self, stalls: Mapping[int, RankStall]) -> None:
+        silent = frozenset(rank for rank, stall in stalls.items() if stall.recorder)
+        self._unknown: dict[str, frozenset[int]] = {}
+        self._enqueued: dict[str, dict[int, int]] = {}
+        self._found: dict[tuple[str, int], frozenset[int]] = {}
+        for name, ranks in members(stalls).items():
+            self._unknown[name] = ranks & silent | ranks - stalls.keys()
+            self._enqueued[name] = dict.fromkeys(ranks - self._unknown[name], 0)
+        for rank, stall in stalls.items():
+            for group in stall.groups:
+                if rank in self._enqueued[group.name]:
+                    self._enqueued[group.name][rank] = group.enqueued
+
+    def of(self, rank: int, group: str, sequence: int) -> frozenset[int]:
+        """Return the ranks that have not launched a collective of a rank, as far as is known."""
+        awaited = self._found.get((group, sequence))
+        if awaited is None:
+            late = (one for one, newest in self._enqueued[group].items() if newest < sequence)
+            awaited = self._found[group, sequence] = self._unknown[group].union(late)
+        return awaited - {rank} if rank in awaited else awaited
 
 
 def waits(stalls: Mapping[int, RankStall]) -> tuple[Wait, ...]:
     """Return the collectives that each rank waits in: the oldest incomplete one of each group."""
-    ranks_of = members(stalls)
-    enqueued = {
-        (rank, group.name): group.enqueued
-        for rank, stall in stalls.items()
-        for group in stall.groups
-    }
-    silent = frozenset(rank for rank, stall in stalls.items() if stall.recorder)
-    found = []
+    absences, found = _Absences(stalls), []
     for rank, stall in sorted(stalls.items()):
         for group in stall.groups:
-            others = ranks_of[group.name] - {rank}
-            unknown = others & silent | others - stalls.keys()
             call = next((one for one in group.calls if not one.done and not one.message), None)
             if call is not None:
-                known = others - unknown
-                late = {m for m in known if enqueued.get((m, group.name), 0) < call.sequence}
-                found.append(Wait(rank, group, call, frozenset(late), unknown))
+                awaited = absences.of(rank, group.name, call.sequence)
+                found.append(Wait(rank, group, call, awaited))
             found += _for_messages(rank, group, stalls)
     return tuple(found)
 
@@ -87,9 +105,7 @@ def _for_messages(rank: int, group: GroupCalls, stalls: Mapping[int, RankStall])
         other = stalls.get(peer)
         unknown = other is None or bool(other.recorder)
         if unknown or not _answers(match[1], rank, peer, other, group):
-            sides = frozenset((peer,)), frozenset[int]()
-            late, silent = reversed(sides) if unknown else sides
-            found.append(Wait(rank, group, call, late, silent))
+            found.append(Wait(rank, group, call, frozenset((peer,))))
     return found
 
 
@@ -110,30 +126,17 @@ def _answers(what: str, rank: int, peer: int, other: RankStall | None, group: Gr
     return False
 
 
-def edges(found: Sequence[Wait]) -> Mapping[int, frozenset[int]]:
-    """Return for each waiting rank the ranks that it waits for."""
-    by_rank: dict[int, set[int]] = defaultdict(set)
-    for wait in found:
-        by_rank[wait.rank] |= wait.awaited
-    return {rank: frozenset(ranks) for rank, ranks in by_rank.items()}
-
-
-def sinks(graph: Mapping[int, frozenset[int]]) -> frozenset[int]:
+def sinks(found: Sequence[Wait]) -> frozenset[int]:
     """Return the ranks that others wait for and that wait in no collective themselves."""
-    return frozenset(rank for ranks in graph.values() for rank in ranks) - graph.keys()
+    awaited = frozenset[int]().union(*{wait.awaited for wait in found})
+    return awaited - {wait.rank for wait in found}
 
 
-def circle(graph: Mapping[int, frozenset[int]]) -> frozenset[int]:
+def circle(found: Sequence[Wait]) -> frozenset[int]:
     """Return the ranks that wait for themselves by way of others."""
-    return frozenset(rank for rank in graph if rank in _reached(graph, rank))
-
-
-def _reached(graph: Mapping[int, frozenset[int]], start: int) -> set[int]:
-    seen: set[int] = set()
-    left = [*graph[start]]
-    while left:
-        rank = left.pop()
-        if rank not in seen:
-            seen.add(rank)
-            left.extend(graph.get(rank, ()))
-    return seen
+    following: dict[int | frozenset[int], Collection[int | frozenset[int]]] = {}
+    together: dict[int, set[frozenset[int]]] = defaultdict(set)
+    for wait in found:
+        together[wait.rank].add(wait.awaited)
+        following[wait.awaited] = wait.awaited
+    return frozenset(one for one in on_cycles({**following, **together}) if isinstance(one, int))

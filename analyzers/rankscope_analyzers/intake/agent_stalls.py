@@ -43,12 +43,13 @@ def from_agents(agents: Mapping[str, Agent], observed: Observed, job_id: str | N
     }
     asked = [(node, agents[node]) for node in _quiet_nodes(observed, job_id) if node in agents]
     found: dict[str, list[RankStall]] = defaultdict(list)
+    lists: dict[tuple[int, ...], tuple[int, ...]] = {}
     with ThreadPoolExecutor(LARGE_AT_ONCE) as pool:
         answers = pool.map(lambda one: _asked(one[1], job_id), asked)
         for (node, _), answer in zip(asked, answers, strict=True):
             for stall in answer:
                 if (node, stall.job_id, str(stall.rank)) in known:
-                    found[stall.job_id].append(stall)
+                    found[stall.job_id].append(stalls.sharing(stall, lists))
     return found
 
 

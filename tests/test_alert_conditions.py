@@ -126,6 +126,35 @@ def test_a_power_limit_that_the_whole_cluster_has_was_chosen(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("pods", [("a", "a"), ("a", "b")], ids=["restarted", "replaced"])
+def test_what_an_agent_reads_again_is_no_throughput_of_that_day(tmp_path, pods):
+    """A job makes a step a second for days, and its rings hold those of 18 hours."""
+    alert, begun, held = BY_NAME["RankscopeThroughputDegraded24h"], 1500, 65_536
+
+    def before(i: int, step: int) -> str:
+        return f"{60 * i * step}" if i * step < begun else "_"
+
+    def after(i: int, step: int) -> str:
+        since = i * step - begun
+        return "_" if since < 0 else f"{60 * since + (held if since else held // 2)}"
+
+    def values(*parts):
+        return lambda states, step: [
+            next((one for one in (part(i, step) for part in parts) if one != "_"), "_")
+            for i in range(len(states))
+        ]
+
+    first, second = (
+        f'rankscope_job_samples_total{{{NODE},{JOB},pod="{pod}",instance="{pod}"}}' for pod in pods
+    )
+    alone = (Series(first, values(before)), Series(second, values(after)))
+    series = alone if first != second else (Series(first, values(before, after)),)
+    checks = [(minute, 0) for minute in range(1400, 4300, 60)]
+    case = Case(series, step=2)
+    done = follow(tmp_path, require_server("promtool"), alert, case, 4300, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_gpus_that_are_read_from_dcgm_now_are_not_missed(tmp_path):
     dcgm = gauge('rankscope_collector_success{node="gpu-07",collector="dcgm"}', 1, 0)
     states = [*(["good"] * 440), *(["bad"] * 400)]

@@ -73,6 +73,10 @@ CLIENT_OPERATION = "node_filesystem_operation:rankscope_storage_client_operation
 
 JOB_VOLUME_FILLING = "job:rankscope_filling_volume_free:ratio"
 
+CAUGHT_UP = "6m"
+"""The window of a rate, and a minute in which an agent that was started reads the steps of hours
+that rings hold: that is no throughput, and would be a day's mean once more."""
+
 FEWEST_OPERATIONS = 20
 """Operations within the window that a recorded mean requires."""
 
@@ -189,9 +193,16 @@ def _samples() -> str:
     """Return samples per second from the probes, or else from what a rank of the job prints."""
     printed = join(job_logs.JOB_LOG_SAMPLES_RATE.name, LOG_POD, ("job_id",), POD_JOB_RECORD)
     return (
-        f"sum {by('job_id')} ({NODE_JOB_SAMPLES})"
-        f" or on (cluster, job_id) max {by('job_id')} ({printed})"
+        f"sum {by('job_id')} ({NODE_JOB_SAMPLES}) or on (cluster, job_id) (max {by('job_id')}"
+        f" ({printed}) unless on (cluster, job_id) {training.JOB_SAMPLES.name})"
     )
+
+
+def _samples_of_nodes() -> str:
+    """Return samples per second of probes by node and job, once the agent has caught up."""
+    counted = training.JOB_SAMPLES.name
+    known = f"{counted} offset {CAUGHT_UP} unless resets({counted}[{CAUGHT_UP}]) > 0"
+    return f"sum {by('node', 'job_id')} (rate({counted}[5m]) and {known})"
 
 
 def _printing() -> str:
@@ -212,10 +223,7 @@ NODE = RecordGroup(
             NODE_JOB_STEPS,
             f"sum {by('node', 'job_id')} (rate({training.STEP_LATENCY.name}_count[10m]))",
         ),
-        Record(
-            NODE_JOB_SAMPLES,
-            f"sum {by('node', 'job_id')} (rate({training.JOB_SAMPLES.name}[5m]))",
-        ),
+        Record(NODE_JOB_SAMPLES, _samples_of_nodes()),
         Record(
             NODE_JOB_SYNC,
             f"sum {by('node', 'job_id')} (rate({training.SYNC_TIME.name}_sum[5m]))",

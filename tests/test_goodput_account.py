@@ -1,6 +1,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from goodput_records import STEP, end, run, table
@@ -156,6 +157,38 @@ def test_a_hang_counts_while_it_lasts_and_once():
     assert ends == [(parts.HANG, pytest.approx(40.0))]
 
 
+def seen_each(seconds, records, last, **changes):
+    """Look at a job at equal times, with what is seen of it at each."""
+    found = Account()
+    for now in np.arange(1000.0, last + 1.0, seconds).tolist():
+        shown = records[records.t_start_unix_seconds + records.step_seconds <= now]
+        seen = {name: change(now) for name, change in changes.items()}
+        found.look(Look(now=now, gpus=RANKS, records=shown, started=980.0, **seen))
+    return found
+
+
+def test_a_job_that_hangs_after_the_first_step_on_record_loses_all_its_time():
+    """That step is the first one of its processes: nothing shows what a usual one takes."""
+    records = table(run(1000.0, [2], lambda *_: {"own": 20.0}))
+    stood = end(run(1000.0, [2], lambda *_: {"own": 20.0}))
+    found = seen_each(30.0, records, 4000.0, hung_since=lambda t: stood if t > 1090.0 else None)
+    assert said(found) == {
+        parts.STARTUP: pytest.approx(RANKS * (stood - 980.0)),
+        parts.HANG: pytest.approx(RANKS * (4000.0 - stood)),
+    }
+    assert found.hangs == 1
+
+
+def test_a_job_that_fails_in_each_third_step_loses_all_its_time():
+    attempts = [run(1000.0 + 60.0 * number, [2], attempt=number) for number in range(20)]
+    found = seen_each(30.0, table(*attempts), 2200.0)
+    assert said(found) == {
+        parts.STARTUP: pytest.approx(RANKS * (20.0 + STEP)),
+        parts.RESTART: pytest.approx(RANKS * 19 * 60.0),
+    }
+    assert found.restarts == 19
+
+
 def test_a_restart_is_lost_up_to_its_first_step_and_so_are_the_steps_made_again():
     before = run(1000.0, range(1, 201), lambda s, r: saves(s, r, 101, seconds=1.0))
     died = end(before)
@@ -199,6 +232,15 @@ def test_a_counter_that_is_the_jobs_says_itself_which_steps_are_made_again():
     assert found.seconds[parts.PRODUCTIVE] == pytest.approx(RANKS * 400 * STEP)
 
 
+def test_steps_up_to_a_checkpoint_that_was_saved_while_steps_were_made_again_are_not_made_thrice():
+    """Each attempt counts from 1 and its first step is on no record."""
+    first = run(1000.0, range(2, 1002), lambda s, r: saves(s, r, 501))  # after 500 steps
+    second = run(end(first) + 20.0, range(2, 152), lambda s, r: saves(s, r, 102), attempt=1)
+    third = run(end(second) + 20.0, range(2, 602), attempt=2)  # after 500 + 101 steps
+    found = account(table(first, second, third))
+    assert found.seconds[parts.REPLAYED] / (RANKS * STEP) == pytest.approx(150 + 1001 - 601 - 1)
+
+
 def test_steps_that_nobody_saw_are_unobserved():
     before = run(1000.0, range(1, 201))
     after = run(end(before) + 15.0, range(351, 501), first=False)
@@ -230,6 +272,15 @@ def test_gpus_that_wait_for_the_rest_of_their_job_are_held():
     for now in (1000.0, 1030.0, 1060.0):
         found.look(Look(now=now, gpus=8, held=True))
     assert said(found) == {parts.HELD: pytest.approx(8 * 60.0)}
+
+
+def test_steps_longer_than_the_time_between_looks_are_made_though_a_pod_has_no_node():
+    steps = run(1000.0, range(1, 31), lambda *_: {"own": 39.9})
+    found = seen_each(30.0, table(steps), end(steps) + 30.0, held=lambda now: now > 1100.0)
+    assert found.seconds[parts.PRODUCTIVE] == pytest.approx(RANKS * 30 * 40.0)
+    assert found.seconds[parts.HELD] == 0.0
+    found.look(Look(now=end(steps) + 120.0, gpus=RANKS, held=True))
+    assert found.seconds[parts.HELD] == pytest.approx(RANKS * 120.0)
 
 
 def test_the_time_from_the_last_step_to_the_end_of_the_processes_is_idle():

@@ -45,6 +45,13 @@ OWN_COUNTER = 2
 does; larger numbers are counted per job."""
 
 
+UNDER_WAY = 2.0
+"""Usual steps within which the next one ends, although other pods of the job have no node."""
+
+NOTHING_USUAL = Times(0.0, math.nan, math.nan, math.nan)
+"""Of a job that made no step but the first ones of its processes: they are all start-up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Within:
     """A known cause of delay with its start, end (Unix time) and part."""
@@ -183,6 +190,8 @@ class Account:
         pressing = look.ended is not None or look.hung_since is not None
         enough = self.reference.enough or waited > PATIENCE_SECONDS
         awaits = enough and self._awaits_start(steps, look)
+        if usual is None and (pressing or steps.restarts[-1]):
+            usual = NOTHING_USUAL
         if usual is None or not (pressing or (enough and not awaits)):
             self.awaited_start = awaits
             self.reference = Reference()  # none is taken yet, and all are seen again
@@ -217,8 +226,8 @@ class Account:
                 self.recoveries.append(Recovery(parts.HANG, max(lasted - usual.step, 0.0)))
         self._add_step(steps, index, lasted, usual, look)
         self.kept += 0 if self._replays(number) else 1
-        if steps.checkpoint[index] > 0 and not self.replay:
-            self.saved = self.kept - 1
+        if steps.checkpoint[index] > 0:
+            self.saved = self.kept - max(self.replay, 1)
         self.replay = max(self.replay - 1, 0)
         self.highest = max(self.highest, number)
         self.last_end, self.last_number, self.attempt = end, number, attempt
@@ -283,7 +292,7 @@ class Account:
             self.hangs += not self.hung
             self.hung = True
             self._pass(look.now, parts.HANG, look)
-        elif look.held:
+        elif look.held and not self._is_under_way(look):
             self._pass(look.now, parts.HELD, look)
         elif look.ended is not None and not look.alive:
             self._pass(look.ended, parts.HANG if self.hung else parts.IDLE, look)
@@ -291,6 +300,13 @@ class Account:
             self.seconds[parts.UNOBSERVED] or look.now - self.until > FIRST_STEP_SECONDS
         ):
             self._pass(look.now, parts.UNOBSERVED, look)
+
+    def _is_under_way(self, look: Look) -> bool:
+        """Return True if a job makes steps that take longer than the time between two looks."""
+        usual = self.reference.usual()
+        if usual is None or look.ended is not None:
+            return False
+        return look.now - self.last_end <= UNDER_WAY * usual.step
 
     def _pass(self, until: float, part: str, look: Look) -> None:
         """Count the time up to a moment to a part."""

@@ -19,6 +19,7 @@ from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.intake.observed import gathered as put_together
 from rankscope_analyzers.reports import job_json, job_summary
 from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.watch import goodput as watch_goodput
 from rankscope_analyzers.watch.computed import Computed
 from rankscope_analyzers.watch.goodput import KEPT_AS, MOST_OWNERS, Goodput
 from rankscope_analyzers.watch.incident_history import Event
@@ -121,12 +122,29 @@ def test_jobs_of_a_project_and_class_are_summed_up_over_their_ends():
     assert found["vision", "prod", parts.PRODUCTIVE] == pytest.approx(2 * RANKS * 20.0, rel=0.01)
 
 
-def test_accounts_of_the_thousand_jobs_that_were_seen_last_are_kept():
+def thousands(goodput, names, now, records=RECORDS):
+    gathered = Gathered(tuple(job(name, records) for name in names), JobEvidence(Observed({})))
+    assert not goodput.look(gathered, [report(now, name) for name in names], now)
+
+
+def test_accounts_of_the_thousand_jobs_that_were_seen_last_are_kept(monkeypatch):
+    monkeypatch.setattr(watch_goodput, "MOST_JOBS", 3)
     goodput = Goodput(60.0)
-    names = [f"job-{number}" for number in range(1001)]
-    gathered = Gathered(tuple(job(name, RECORDS[:0]) for name in names), JobEvidence(Observed({})))
-    assert not goodput.look(gathered, [report(1020.0, name) for name in names], 1020.0)
-    assert list(goodput.kept()["jobs"]) == names[1:]
+    thousands(goodput, "abc", 1020.0, RECORDS[:0])
+    thousands(goodput, "cde", 1050.0, RECORDS[:0])
+    assert set(goodput.kept()["jobs"]) == set("cde")
+
+
+def test_a_job_beyond_the_thousandth_begins_no_account_of_another_one_anew(monkeypatch):
+    monkeypatch.setattr(watch_goodput, "MOST_JOBS", 3)
+    goodput, now = Goodput(60.0), end(STEPS) + 10.0
+    for number, names in enumerate(("abc", "xabc", "xabc", "xabc")):
+        thousands(goodput, names, now + 30.0 * number)
+    goodput.announce()
+    assert set(goodput.kept()["jobs"]) == set("abc")
+    found = values(goodput)
+    total = sum(seconds for key, seconds in found.items() if key[2:] == (parts.PRODUCTIVE,))
+    assert total == pytest.approx(3 * RANKS * 600 * STEP)
 
 
 @pytest.mark.parametrize(("later", "known"), [(7200.0, {"a", "b"}), (7201.0, {"b"})])

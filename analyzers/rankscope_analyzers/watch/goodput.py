@@ -46,7 +46,8 @@ EXPORTED_SECONDS = 900.0
 thousand short jobs would have 18,000."""
 
 MOST_JOBS = 1000
-"""Jobs with an account and series of their own; those seen longest ago are dropped first."""
+"""Jobs with an account and series of their own; those seen longest ago are dropped first. Further
+ones at the same look get none: an account that is begun anew would count all records again."""
 
 MOST_OWNERS = 64
 """Pairs of project and class with separate sums; further ones are counted together."""
@@ -120,8 +121,11 @@ class Goodput:
         starts = process_starts(observed)
         self._computed.begin()
         errors = []
+        left_out = self._without_account([report.job_id for report in reports])
         for report in reports:
             job = report.job_id
+            if job in left_out:
+                continue
             look = partial(
                 look_of, report, records.get(job), observed, self._hang_after, job in waiting
             )
@@ -150,6 +154,12 @@ class Goodput:
             watched, owner = self._first_seen.get(event.job_id, (math.inf, ("", "")))
             if event.change == "opened" and since is not None and watched <= since <= now:
                 self._interruptions.detect(owner, now - since)
+
+    def _without_account(self, jobs: Sequence[str]) -> frozenset[str]:
+        """Return which jobs of a look are too many; those with an account keep it."""
+        known = self._accounts.keys() & set(jobs)
+        new = [job for job in jobs if job not in known]
+        return frozenset(new[max(0, MOST_JOBS - len(known)) :])
 
     def _look(self, job: _Job, look: Callable[[], Look]) -> int:
         account = self._accounts.pop(job.name, None) or Account()

@@ -36,7 +36,11 @@ _OLD = (
     f" and on (cluster, job_id) ({records.JOB_ALIVE} > 0))"
 )
 _FREE = f"min {by('job_id')} ({reported.STORE_FREE.name} / {reported.STORE_SIZE.name})"
-_FULL_TOMORROW = f"min {by('job_id')} (predict_linear({reported.STORE_FREE.name}[6h], 86400)) < 0"
+_FULL_TOMORROW = (
+    f"min {by('job_id')} (predict_linear({reported.STORE_FREE.name}[6h], 86400)"
+    f" and {reported.STORE_FREE.name}) < 0"
+)
+"""Of ranks that are there: what one of hours ago saw is over."""
 _VOLUME = f"{records.JOB_VOLUME_FILLING} < {FALLING_FREE}"
 """A volume of the job's pods that is full within a day; a full one may hold a data set. If the
 probe reads the store of the checkpoints, others do not count: one may be a cache."""

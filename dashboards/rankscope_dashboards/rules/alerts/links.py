@@ -42,10 +42,17 @@ def _shown_value(query: str, text: str) -> str:
 _IN_PODS = ("job_id", "device")
 _MTU = f'{pod_netdev.MTU.name}{{job_id!=""}}'
 _UP = f'{pod_netdev.UP.name}{{job_id!=""}}'
-_POD_ERRORS = f"increase({pod_netdev.ERRORS.name}[15m])"
 _UNLIKE_MTUS = f"({worst(_MTU, *_IN_PODS)} != min {by(*_IN_PODS)} ({_MTU}))"
 _DOWN_IN_SOME = f"(min {by(*_IN_PODS)} ({_UP}) == 0 and {worst(_UP, *_IN_PODS)} == 1)"
-_LOSING = f"(sum {by(*_IN_PODS)} ({_POD_ERRORS}) > {POD_ERRORS})"
+_LOSING, _LOSING_WITHOUT_JOB = (
+    f"(sum {by(*labels)} (increase({pod_netdev.ERRORS.name}{{{which}}}[15m])) > {POD_ERRORS})"
+    for labels, which in (
+        (_IN_PODS, 'job_id!=""'),
+        (("node", "pod_uid", "device"), 'job_id=""'),
+    )
+)
+"""Pods without a known job have nothing in common, so that each counts by itself."""
+_FAULTY_IN_PODS = "\nor ".join((_LOSING, _LOSING_WITHOUT_JOB, _UNLIKE_MTUS, _DOWN_IN_SOME))
 
 ALERTS: tuple[Alert, ...] = (
     Alert(
@@ -154,7 +161,7 @@ ALERTS: tuple[Alert, ...] = (
 JOB_ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopePodInterface",
-        expression=with_owner(f"({_LOSING}\nor {_UNLIKE_MTUS}\nor {_DOWN_IN_SOME})"),
+        expression=with_owner(f"({_FAULTY_IN_PODS})"),
         hold="5m",
         keep="15m",
         why="Pods of a job start within minutes of each other; interfaces that differ after five"
@@ -162,9 +169,10 @@ JOB_ALERTS: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"Interface {{{{ $labels.device }}}} inside pods of {texts.JOB} is faulty",
-        description=f"Inside pods of {texts.JOB}, interface {{{{ $labels.device }}}} loses frames"
-        " to errors, has an MTU that differs between pods, or is down in some of them alone."
-        " The panel Interfaces inside pods shows which.",
+        description=f"Inside pods of {texts.JOB}"
+        "{{ with $labels.pod_uid }} (pod {{ . }} on node {{ $labels.node }}){{ end }},"
+        " interface {{ $labels.device }} loses frames to errors, has an MTU that differs between"
+        " pods, or is down in some of them alone. The panel Interfaces inside pods shows which.",
     ),
     Alert(
         name="RankscopeLinkDown",

@@ -1,0 +1,52 @@
+"""What an alert is about: pods without a job one by one, and only ranks that are there."""
+
+from collections.abc import Sequence
+
+from alert_series import JOB, NODE
+from alert_timelines import Case, Series, counter, follow, steady
+from rankscope_dashboards.rules.alerts import ALERTS
+from servers import require_server
+
+BY_NAME = {alert.name: alert for alert in ALERTS}
+
+
+def errors(pod: int, minutely: float, job: str = 'job_id=""') -> Series:
+    of_pod = f'node="n{pod}",{job},pod_uid="p-{pod}",device="eth0",direction="receive"'
+    return counter(f"rankscope_pod_nic_errors_total{{{of_pod}}}", minutely)
+
+
+def test_interfaces_of_pods_without_a_job_are_not_added_up(tmp_path):
+    """A few errors in each of many notebooks are nothing; many in one are, and in a job's pods."""
+    alert, promtool = BY_NAME["RankscopePodInterface"], require_server("promtool")
+    few = [errors(pod, 1) for pod in range(20)]
+    of_job = [errors(pod, 1, JOB) for pod in range(30, 40)]
+    for series, fires in ((few, 0), ([*few, errors(20, 7)], 1), ([*few, *of_job], 1)):
+        checks = [(30, fires), (55, fires)]
+        done = follow(tmp_path, promtool, alert, Case(tuple(series)), 60, checks)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_store_that_was_cleared_before_a_restart_does_not_fill(tmp_path):
+    """The series of ranks that are gone fell until then; what is free now does not fall."""
+
+    def of_rank(rank: int) -> str:
+        return f'{{{NODE},{JOB},rank="{rank}"}}'
+
+    def falling(states: Sequence[str], step: int) -> list[str]:
+        free = [f"{60e9 - 2e8 * i * step:.10g}" for i in range(len(states))]
+        return ["stale" if i * step == 200 else one for i, one in enumerate(free[: 200 + 1])]
+
+    def cleared(states: Sequence[str], step: int) -> list[str]:
+        return ["_" if i * step < 205 else "29e9" for i in range(len(states))]
+
+    free, size = "rankscope_checkpoint_store_free_bytes", "rankscope_checkpoint_store_size_bytes"
+    series = (
+        Series(f"{free}{of_rank(0)}", falling),
+        Series(f"{free}{of_rank(8)}", cleared),
+        steady(f"{size}{of_rank(0)}", 1e11),
+        steady(f"{size}{of_rank(8)}", 1e11),
+    )
+    alert = BY_NAME["RankscopeCheckpointStoreFilling"]
+    checks = [(140, 0), (195, 1), (300, 0), (400, 0), (500, 0)]
+    done = follow(tmp_path, require_server("promtool"), alert, Case(series), 500, checks)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -85,9 +85,83 @@ def test_silence_says_nothing_where_few_logs_are_there():
 
 
 def test_a_rank_inside_another_group_is_not_taken_for_the_global_one():
-    line = timed_out(1).replace("[rank1]:", "").replace("PG ID 0 ", "PG ID 3 ")
+    line = timed_out(1).replace("[rank1]:", "").replace("ID 0 PG GUID 0(", "ID 3 PG GUID 17(")
     (timeout,) = facts_of(line).watchdog.timeouts.values()
-    assert (timeout.rank, timeout.group) == (None, "3")
+    assert (timeout.rank, timeout.group) == (None, "17")
+
+
+HEAD = "[rank{rank}]:[E1218 20:27:21.484963240 ProcessGroupNCCL.cpp:{line}] "
+GROUP = "[PG ID {number} PG GUID {group}{name} Rank {inside}] "
+
+
+def gave_up(
+    rank,
+    *,
+    group="0",
+    number=0,
+    inside=None,
+    seq=42,
+    op="ALLREDUCE",
+    n=1024,
+    enqueued=43,
+    whole=True,
+):
+    """Return what one rank of PyTorch 2.13 prints in turn of one timeout."""
+    inside = rank if inside is None else inside
+    message = f"[Rank {inside}] " + TIMEOUT.format(seq=seq, op=op, n=n) + "\n"
+    name = "(default_pg)" if group == "0" else "(TENSOR_MODEL_PARALLEL_GROUP)"
+    place = GROUP.format(number=number, group=group, name=name, inside=inside)
+    state = (
+        f" failure detected by watchdog at work sequence id: {seq} PG status: last enqueued work:"
+        f" {enqueued}, last started work: {seq} ({op}), last completed work: {seq - 1}\n"
+    )
+    ended = place + "Process group watchdog thread terminated with exception: " + message
+    lines = [HEAD.format(rank=rank, line=683) + message]
+    lines += [HEAD.format(rank=rank, line=2299) + place + state]
+    if whole:
+        lines += [HEAD.format(rank=rank, line=1899) + ended, "  what():  " + ended]
+        lines += [f"[rank{rank}]: torch.distributed.DistBackendError: " + message]
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("group", ["0", "45", "4f3a9c0d"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_timeout_that_is_printed_with_and_without_its_group_counts_once(group, whole):
+    facts = facts_of(
+        gave_up(9, group=group, number=3, inside=9 if group == "0" else 1, whole=whole)
+    )
+    (timeout,) = facts.watchdog.timeouts.values()
+    assert (timeout.rank, timeout.group, timeout.sequence) == (9, group, 42)
+    assert facts.warnings["TORCH_WATCHDOG_TIMEOUT"].count == 1
+    assert [state.enqueued for state in facts.watchdog.states.values()] == [43]
+
+
+def test_who_is_behind_is_seen_where_the_last_started_work_is_printed_too():
+    text = "".join(gave_up(r, enqueued=41 if r == 6 else 44) for r in range(8))
+    (suspect,) = suspects(facts_of(text))
+    assert (suspect.rank, suspect.test) == (6, "behind")
+
+
+def test_groups_of_one_kind_are_told_apart_and_none_is_behind_another():
+    """Each process counts its groups, and pipeline stages need not call as many collectives."""
+    first = [gave_up(r, group="5", number=1, inside=r, seq=10, enqueued=12) for r in range(4)]
+    second = [
+        gave_up(r, group="6", number=1, inside=r - 4, seq=30, enqueued=31) for r in range(4, 12)
+    ]
+    assert suspects(facts_of("".join(first + second))) == ()
+
+
+@pytest.mark.parametrize("op", ["SCATTER", "ALLTOALL_BASE"])
+def test_tensors_of_sizes_that_may_differ_suspect_nobody(op):
+    text = "".join(gave_up(r, op=op, n=0 if r else 29360128) for r in range(8))
+    assert suspects(facts_of(text)) == ()
+    text = "".join(gave_up(r, n=1 if r else 2) for r in range(8))
+    assert [suspect.rank for suspect in suspects(facts_of(text))] == [0]
+
+
+def test_a_count_that_stands_for_an_unknown_one_is_unknown():
+    (timeout,) = facts_of(timed_out(3, op="COALESCED", n=2**64 - 1)).watchdog.timeouts.values()
+    assert timeout.elements_in is None
 
 
 @pytest.mark.parametrize(("timeouts", "kept"), [(65_000, 65_000), (66_000, 65_536)])

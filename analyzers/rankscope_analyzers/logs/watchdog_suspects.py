@@ -16,6 +16,12 @@ from rankscope_agent.contract.nccl.watchdog import GroupState, Timeout, Watchdog
 MAX_SUSPECTS = 64
 """Suspects listed; more silent ranks than this mean a lost node or an incomplete log."""
 
+OF_EQUAL_SIZES = frozenset(
+    ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
+)
+"""Operations whose tensors have one size on all ranks. Those of a scatter have another one on its
+root, those of an exchange of experts' tokens on each rank."""
+
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
@@ -65,11 +71,9 @@ def _behind(facts: Facts) -> Iterator[Suspect]:
 
 def _different(facts: Facts) -> Iterator[Suspect]:
     """Yield ranks that called something else than most, or called it less often."""
-    timeouts = list(facts.watchdog.timeouts.values())
-    for group in sorted({timeout.group for timeout in timeouts}):
-        waiting = _last_of_each(facts.watchdog, group)
+    for waiting in _first_of_each(facts.watchdog):
         shapes = Counter(_call(timeout) for timeout in waiting.values())
-        (usual, count), *others = shapes.most_common() or [((0, "", None), 0)]
+        (usual, count), *others = shapes.most_common()
         if not others or count * 2 <= len(waiting):
             continue
         for rank in sorted(waiting):
@@ -79,19 +83,22 @@ def _different(facts: Facts) -> Iterator[Suspect]:
                 yield Suspect(rank, "different_collective", why)
 
 
-def _last_of_each(watchdog: WatchdogFacts, group: str) -> dict[int, Timeout]:
-    """Return the first collective that each rank of a group gave up on: the one it hangs in."""
-    first: dict[int, Timeout] = {}
+def _first_of_each(watchdog: WatchdogFacts) -> Iterator[dict[int, Timeout]]:
+    """Yield for each group the first collective that each rank gave up on: the one it hangs in."""
+    groups: dict[str, dict[int, Timeout]] = {}
     for timeout in watchdog.timeouts.values():
-        if timeout.group == group and timeout.rank is not None:
+        if timeout.rank is not None:
+            first = groups.setdefault(timeout.group, {})
             known = first.get(timeout.rank)
             if known is None or timeout.sequence < known.sequence:
                 first[timeout.rank] = timeout
-    return first
+    for group in sorted(groups):
+        yield groups[group]
 
 
 def _call(timeout: Timeout) -> tuple[int, str, int | None]:
-    return timeout.sequence, timeout.operation, timeout.elements_in
+    sizes = timeout.elements_in if timeout.operation in OF_EQUAL_SIZES else None
+    return timeout.sequence, timeout.operation, sizes
 
 
 def _written(call: tuple[int, str, int | None]) -> str:

@@ -1,6 +1,6 @@
 """What PyTorch's ProcessGroupNCCL prints when collectives do not end: pure, lines to values.
 
-Messages are those of PyTorch 1.10 to 2.12 (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp and
+Messages are those of PyTorch 1.10 to 2.13 (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp and
 TraceUtils.h). Every waiting rank prints a timeout three or four times; here it counts once per
 rank.
 """
@@ -8,7 +8,7 @@ rank.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rankscope_agent.contract.log_text.prefixes import PYTORCH, RANK
 
@@ -23,22 +23,27 @@ DESYNC = "TORCH_DESYNC"
 EXCEPTION = "TORCH_NCCL_EXCEPTION"
 STUCK = "TORCH_WATCHDOG_STUCK"
 
-# Patterns are compiled on first use: most logs match none of them.\n\n[rank3]: is the global rank
-# (from 2.2); [Rank 3] and [PG ID 0 PG GUID 0(default_pg) Rank 3] are ranks in the group, which for
-# the default group (id 0) are global ranks as well.
+# Patterns are compiled on first use: most logs match none of them.
 #
 # [rank3]: is the global rank (2.2 on); [Rank 3] and [PG ID 0 PG GUID 0(default_pg) Rank 3] are
-# ranks in the group, and of the default group (id 0) the global one as well.
+# ranks in the group, and of the default group (0) the global one as well. Only the GUID names a
+# group: IDs are counted by each process, so that all tensor-parallel groups of a job have one ID.
 _GLOBAL_RANK = PYTORCH + rb"(" + RANK + rb")\]"
-_GROUP_RANK = rb"\[(?:PG (?:ID )?(\d{1,6})[^\]\n]{0,200}? )?Rank (\d{1,7})\]"
-# Counts are read up to 18 digits: PyTorch's have 64 bits.
+_GROUP_RANK = (
+    rb"\[(?:PG (?:ID (?:\d{1,6} PG GUID )?)?([\w.:/+-]{1,64})[^\]\n]{0,200}? )?Rank (\d{1,7})\]"
+)
+# Counts are read up to 18 digits: the largest one of 64 bits stands for an unknown one.
 _WORK = rb"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w{1,40})([^\n]{0,400})"
-_SHAPE = rb"Numel(In|Out)=(\d{1,18})"
+_SHAPE = rb"Numel(In|Out)=(\d{1,18})(?!\d)"
 _LIMIT = rb"Timeout\(ms\)=(\d{1,18})"
 _RAN = rb"ran for (\d{1,18}) milliseconds"
+# From 2.13 on the last started one is between the two, with its name if there is one.
 _STATE = (
-    rb"[Ll]ast enqueued (?:NCCL )?work: (-?\d{1,18}), last completed (?:NCCL )?work: (-?\d{1,18})"
+    rb"[Ll]ast enqueued (?:NCCL )?work: (-?\d{1,18}),"
+    rb"(?: last started work: -?\d{1,18}(?: \(\w{0,40}\))?,)?"
+    rb" last completed (?:NCCL )?work: (-?\d{1,18})"
 )
+_FAILED = rb"(?:at NCCL work|by watchdog at work(?: sequence id)?): (\d{1,18})"
 _CULPRIT = (
     rb"\[([0-9][0-9, ]{0,400})\] (?:finished collective #(\d{1,18}), but didn't join collective"
     rb" #(\d{1,18})|joined but didn't finish collective #(\d{1,18}))"
@@ -46,6 +51,10 @@ _CULPRIT = (
 _SIGNAL = rb"due to a collective timeout from\s+rank (\d{1,7})"
 _STUCK = rb"Heartbeat monitor timed out|watchdog got stuck for"
 _ENDED = rb"watchdog thread terminated with exception|raised the following async excep"
+
+
+Key = tuple[int | None, str, int, str]
+"""Rank, group, number and operation of a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +97,12 @@ class WatchdogFacts:
     Args:
         earlier: timeouts of earlier attempts by operation, which are only counted.
         limit: how much of each kind is kept.
+        repeated: timeouts whose group is known, without it: some lines repeat them so.
+        of_groups: likewise without the rank.
+        ungrouped: operations of timeouts whose group no line has named so far.
     """
 
-    timeouts: dict[tuple[int | None, str, int, str], Timeout] = field(default_factory=dict)
+    timeouts: dict[Key, Timeout] = field(default_factory=dict)
     states: dict[tuple[int, str], GroupState] = field(default_factory=dict)
     culprits: dict[int, Culprit] = field(default_factory=dict)
     signalled_by: set[int] = field(default_factory=set)
@@ -99,6 +111,9 @@ class WatchdogFacts:
     ranks: set[int] = field(default_factory=set)
     earlier: dict[str, int] = field(default_factory=dict)
     limit: int = MAX_EVENTS
+    repeated: set[tuple[int | None, int, str]] = field(default_factory=set)
+    of_groups: set[tuple[str, int, str]] = field(default_factory=set)
+    ungrouped: dict[tuple[int | None, int], str] = field(default_factory=dict)
 
     def read(self, line: bytes) -> tuple[str, ...]:
         """Read a line; return the codes of what is new in it."""
@@ -135,7 +150,7 @@ class WatchdogFacts:
             return False
         operation = work[2].decode()[:MAX_OPERATION]
         key = (rank, group, int(work[1]), operation)
-        if key in self.timeouts or len(self.timeouts) >= self.limit:
+        if self._is_known(key) or len(self.timeouts) >= self.limit:
             return False
         shape = {name: int(number) for name, number in re.findall(_SHAPE, work[3])}
         self.timeouts[key] = Timeout(
@@ -145,15 +160,51 @@ class WatchdogFacts:
             _number(re.search(_LIMIT, work[3])),
             _number(re.search(_RAN, work[3])),
         )
+        if not group:
+            self.ungrouped[rank, int(work[1])] = operation
         return True
+
+    def _is_known(self, key: Key) -> bool:
+        """Return True if a timeout was read before, with its group or without.
+
+        From 2.3 on a rank prints it without its group first, then with it, and finally as an
+        exception, which may lack the global rank.
+        """
+        rank, group, sequence, operation = key
+        if not group:
+            return key in self.timeouts or (rank, sequence, operation) in self.repeated
+        if rank is None and (group, sequence, operation) in self.of_groups:
+            return True
+        return self._give_group(key) or key in self.timeouts
+
+    def _give_group(self, key: Key) -> bool:
+        """Give a timeout the group that a later line names; return False if there is none."""
+        rank, group, sequence, operation = key
+        if len(self.repeated) < self.limit:
+            self.of_groups.add((group, sequence, operation))
+            self.repeated.add((rank, sequence, operation))
+        known = self.timeouts.pop((rank, "", sequence, operation), None)
+        if known is not None:
+            self.timeouts[key] = replace(known, group=group)
+        return known is not None
 
     def _read_state(self, line: bytes, rank: int | None, group: str) -> None:
         state = re.search(_STATE, line)
         if state is not None and rank is not None and len(self.states) < self.limit:
             self.states[rank, group] = GroupState(rank, group, int(state[1]), int(state[2]))
+            self._read_failed(line, rank, group)
         signal = re.search(_SIGNAL, line)
         if signal is not None and len(self.signalled_by) < self.limit:
             self.signalled_by.add(int(signal[1]))
+
+    def _read_failed(self, line: bytes, rank: int, group: str) -> None:
+        """Read which collective of which group failed; a process that is killed prints no more."""
+        failed = re.search(_FAILED, line)
+        if failed is not None and group:
+            sequence = int(failed[1])
+            operation = self.ungrouped.pop((rank, sequence), None)
+            if operation is not None:
+                self._give_group((rank, group, sequence, operation))
 
 
 def _writer(line: bytes) -> tuple[int | None, str]:

@@ -1,6 +1,8 @@
-"""What an alert is about: pods without a job one by one, and only ranks that are there."""
+"""What an alert is about: pods without a job, ranks that are there, steps that do differ."""
 
 from collections.abc import Sequence
+
+import pytest
 
 from alert_series import JOB, NODE
 from alert_timelines import Case, Series, counter, follow, steady
@@ -49,4 +51,38 @@ def test_a_store_that_was_cleared_before_a_restart_does_not_fill(tmp_path):
     alert = BY_NAME["RankscopeCheckpointStoreFilling"]
     checks = [(140, 0), (195, 1), (300, 0), (400, 0), (500, 0)]
     done = follow(tmp_path, require_server("promtool"), alert, Case(series), 500, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+BOUNDS = (0.5, 1.0, 2.5, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fires"),
+    [
+        ((2.4, 2.45, 2.49, 2.52, 2.55), 0),
+        ((2.45,) * 18 + (2.6, 2.7), 0),
+        ((0.9,) * 9 + (1.1,), 0),
+        ((1.5, 2.0, 2.4, 2.6, 3.2), 0),
+        ((1.0,) * 9 + (3.0,), 1),
+        ((1.2,) * 9 + (4.8,), 1),
+        ((2.4,) * 9 + (9.0,), 1),
+        ((0.4,) * 18 + (2.0, 3.0), 1),
+        ((0.9,) * 19 + (9.0,), 0),
+    ],
+)
+def test_steps_on_both_sides_of_a_bucket_are_no_tail(tmp_path, seconds, fires):
+    """The last one stands at the 95th percentile, which is below it."""
+    steps = "rankscope_step_latency_seconds"
+    counts = [(f"{bound:g}", sum(one <= bound for one in seconds)) for bound in BOUNDS]
+    series = [
+        counter(f'{steps}_bucket{{{NODE},{JOB},le="{bound}"}}', count)
+        for bound, count in (*counts, ("+Inf", len(seconds)))
+    ]
+    series.append(counter(f"{steps}_sum{{{NODE},{JOB}}}", sum(seconds)))
+    checks = [(30, 0), (45, fires), (60, fires)]
+    done = follow(
+        *(tmp_path, require_server("promtool"), BY_NAME["RankscopeStepTailSlow"]),
+        *(Case(tuple(series)), 60, checks),
+    )
     assert done.returncode == 0, done.stdout + done.stderr

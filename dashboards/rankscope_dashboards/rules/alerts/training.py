@@ -45,6 +45,20 @@ _LOSS_GREW = f"{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)"
 _DIVERGED_IN_LOGS = f"({with_job_of_pod(_LOSS_GREW)} unless on (cluster, job_id) {_LEVEL})"
 _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES, "15m"), *LOG_POD)
 _NONFINITE_BY_PROBE = worst(happened(reported.NONFINITE_LOSSES, "15m"), "job_id")
+_STEPS = f"max {by('job_id')} ({records.JOB_LATENCY})"
+_LATE = f"on (cluster, job_id) group_left () (0.95 * {_STEPS})"
+# With all counts that reach a share set to one, the bucket that reaches it holds everything.
+_BOUND = f"histogram_quantile(1e-6, {records.JOB_LATENCY} >= bool {_LATE})"
+_BELOW = f"(max {by('job_id')} ({records.JOB_LATENCY} < {_LATE}) / {_STEPS})"
+_MEAN = f"sum {by('job_id')} ({records.NODE_JOB_STEP_TIME}) / {_STEPS}"
+_SURE = f"{TAIL} ^ 0.5"
+_STEPS_ALIKE = (
+    f"{_MEAN} > {_BOUND} * ({_BELOW} / {_SURE} + 1 - {_BELOW})"
+    f" and {_MEAN} < {_BOUND} * ({_BELOW} + {_SURE} * (1 - {_BELOW}))"
+)
+"""Steps that take about as long as a bound of the histogram, some more and some less: quantiles,
+which spread them over whole buckets, differ by more than twice. The mean tells: it is near the
+bound, unless usual steps are far shorter or late ones far longer."""
 # The mean lives on for an hour after the job has ended, when it no longer matters.
 _BUSY_HOUR = f"avg_over_time({records.JOB_GPU}[1h])"
 _DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"
@@ -184,7 +198,10 @@ QUALITY: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeStepTailSlow",
-        expression=with_owner(f"({records.quantile('p95')} / {records.quantile('p50')} > {TAIL})"),
+        expression=with_owner(
+            f"({records.quantile('p95')} / {records.quantile('p50')} > {TAIL}\n"
+            f"unless on (cluster, job_id) ({_STEPS_ALIKE}))"
+        ),
         hold="30m",
         keep="30m",
         why="One checkpoint in a five-minute window is not a tail.",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
+from flight_servers import dump, entry
+from rankscope_agent.contract import flight_dump
 from rankscope_agent.contract.flight_dump import Frame
-from rankscope_agent.contract.stalls import MAX_MEMBERS, Call, GroupCalls, RankStall
+from rankscope_agent.contract.stalls import MAX_MEMBERS, Call, GroupCalls, RankStall, groups_of
 from rankscope_analyzers.hangs.suspects import blame, newest_call
 from rankscope_analyzers.hangs.waits import waits
 
@@ -84,6 +89,33 @@ def test_messages_of_nccl_are_paired():
     assert "has not entered recv 0<-1 7" in found.sentence
     both = blame(stood(stall(0, group(waits), size=2), stall(1, group(sends), size=2)))
     assert both.ranks == ()
+
+
+def dumped(rank, *entries):
+    """Return a rank as its Flight Recorder shows it; all entries are of a pipeline's group."""
+    common = {"process_group": ["7", "pp"], "is_p2p": True}
+    numbered = [one | common | {"record_id": at} for at, one in enumerate(entries)]
+    body = json.loads(dump(*numbered)) | {"pg_config": {"7": {"ranks": "[0, 4]"}}}
+    groups = groups_of(flight_dump.read(json.dumps(body).encode()))
+    return stall(rank, *groups, size=8)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_stage_that_waits_for_the_one_before_it_is_not_called_late(batched):
+    """Stage 1 waits in a recv from rank 0, its data-parallel peers wait for it."""
+    recv = entry(1, 10, profiling_name="nccl:recv 1<-0", p2p_seq_id=3, retired=False)
+    end = entry(1, 11, profiling_name="nccl:coalesced", p2p_seq_id=3, retired=False)
+    waits = dumped(4, recv, *[end] * batched)
+
+    def in_group(name, ranks, *calls):
+        return group(call(4, done=True), *calls, name=name, description="dp", ranks=ranks)
+
+    zero = stall(0, in_group("1", (0, 1)), size=8)
+    one = stall(1, in_group("1", (0, 1), call(5)), size=8)
+    four = replace(waits, groups=(*waits.groups, in_group("2", (4, 5))))
+    five = stall(5, in_group("2", (4, 5), call(5)), size=8)
+    found = blame(stood(zero, one, four, five))
+    assert found.ranks == (0,)
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,44 @@ def real(**changes):
     return json.loads(json.dumps(stalls.as_object(whole))) | changes
 
 
+def batch(number, *names, done, seq=0, message=True):
+    """Give a batch of NCCL: only the entry that ends it ever gets a state."""
+    common = {"is_p2p": message, "p2p_seq_id": number if message else 0}
+    common["collective_seq_id"] = seq if message else number
+    parts = [entry(1, 10 * number, profiling_name=name, retired=False) for name in names]
+    last = entry(1, 10 * number + 5, profiling_name="nccl:coalesced", retired=done)
+    return [one | common for one in (*parts, last)]
+
+
+def numbered(*entries):
+    return [one | {"record_id": at} for at, one in enumerate(entries)]
+
+
+def calls_of(entries):
+    (group,) = stalls.groups_of(flight_dump.read(dump(*numbered(*entries))))
+    return [(one.operation, one.sequence, one.done) for one in group.calls]
+
+
+def test_operations_of_a_batch_are_done_when_the_batch_is():
+    """batch_isend_irecv of a pipeline: its sends and receives are "scheduled" for ever."""
+    done = batch(1, "nccl:send 0->1", "nccl:recv 0<-1", done=True)
+    waits = batch(2, "nccl:send 0->1", "nccl:recv 0<-1", done=False)
+    assert calls_of([*done, *waits]) == [
+        ("nccl:send 0->1", 1, True),
+        ("nccl:recv 0<-1", 1, True),
+        ("nccl:coalesced", 1, True),
+        ("nccl:send 0->1", 2, False),
+        ("nccl:recv 0<-1", 2, False),
+        ("nccl:coalesced", 2, False),
+    ]
+
+
+def test_a_batch_of_collectives_that_is_done_hides_no_later_one():
+    done = batch(1, "nccl:_broadcast_oop", "nccl:_broadcast_oop", done=True, message=False)
+    waits = entry(2, 30, profiling_name="nccl:all_reduce", retired=False)
+    assert [done for *_, done in calls_of([*done, waits])] == [True, True, True, False]
+
+
 def test_what_is_kept_of_a_group_is_bounded():
     entries = [entry(n, n, retired=n > 500) for n in range(1, 1001)]
     (group,) = stalls.groups_of(flight_dump.read(dump(*entries)))

@@ -54,7 +54,8 @@ State = Literal["scheduled", "started", "completed"]
 
 Reason = Literal["malformed", "refused_opcode", "too_large", "version"]
 
-_NAME = re.compile(r"[A-Za-z0-9_.:>, \[\]-]{1,128}")
+_NAME = re.compile(r"[A-Za-z0-9_.:<>, \[\]-]{1,128}")
+"""Names of groups, types and operations, such as `nccl:recv 0<-1`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,11 @@ collectives apart, because frameworks launch no further ahead."""
 MAX_PENDING = 32
 """Unfinished collectives kept per group, oldest first."""
 
+COALESCED = ":coalesced"
+"""End of the name of the entry that ends a batch, such as those of batch_isend_irecv. It alone has
+a state: those of the batch's own operations are "scheduled" for ever (ProcessGroupNCCL.cpp,
+pointToPoint and collective)."""
+
 MAX_GROUPS = 64
 MAX_WAITED_CALLS = KEPT_CALLS + MAX_PENDING
 MAX_MEMBERS = 200_000
@@ -114,6 +119,11 @@ def groups_of(dump: FlightDump) -> tuple[GroupCalls, ...]:
 
 
 def _group(name: str, entries: Sequence[Entry], ranks: Sequence[int]) -> GroupCalls:
+    batches = {_number(entry): entry for entry in entries if entry.operation.endswith(COALESCED)}
+
+    def _done(entry: Entry) -> bool:
+        return _is_done(batches.get(_number(entry), entry))
+
     undone = [entry for entry in entries if not _done(entry)][:MAX_PENDING]
     newest = [entry for entry in entries[-KEPT_CALLS:] if entry not in undone]
     kept = sorted((*undone, *newest), key=lambda entry: entry.record_id)
@@ -122,23 +132,28 @@ def _group(name: str, entries: Sequence[Entry], ranks: Sequence[int]) -> GroupCa
         description=entries[-1].description,
         ranks=tuple(ranks[:MAX_MEMBERS]),
         enqueued=max((entry.sequence for entry in entries if not entry.is_message), default=0),
-        calls=tuple(map(_call, kept)),
+        calls=tuple(_call(entry, done=_done(entry)) for entry in kept),
     )
 
 
-def _done(entry: Entry) -> bool:
+def _number(entry: Entry) -> tuple[bool, int]:
+    """Return what the operations of a batch have in common, within their group."""
+    return entry.is_message, entry.message_sequence if entry.is_message else entry.sequence
+
+
+def _is_done(entry: Entry) -> bool:
     """Return True if a rank no longer waits for a collective; gloo never reports "completed"."""
     return entry.retired or entry.state == "completed"
 
 
-def _call(entry: Entry) -> Call:
+def _call(entry: Entry, *, done: bool) -> Call:
     return Call(
         operation=entry.operation,
-        sequence=entry.message_sequence if entry.is_message else entry.sequence,
+        sequence=_number(entry)[1],
         message=entry.is_message,
         shape=_shape(entry)[:MAX_TEXT],
         created_unix_seconds=entry.created_ns / 1e9,
-        done=_done(entry),
+        done=done,
     )
 
 

@@ -11,11 +11,12 @@ FOREIGN = {
     "kube_node_status_allocatable",
     "kube_node_spec_unschedulable",
     "kube_node_annotations",
+    "kube_pod_status_phase",
     "kube_pod_status_unschedulable",
     "kube_pod_container_resource_requests",
     "kube_pod_spec_volumes_persistentvolumeclaims_info",
 }
-"""Series of kube-state-metrics that rules may read."""
+"""Series of kube-state-metrics that rules and runbooks may read."""
 
 JOB = 'job_id="team/llm"'
 NODE = 'node="gpu-07"'

@@ -15,6 +15,9 @@ from rankscope_analyzers import cli
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
+from test_dashboard_meaning import gives
+
+__all__ = ["gives"]
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs/runbooks"
@@ -43,7 +46,7 @@ def code(name: str) -> list[str]:
 
 
 def is_query(span: str) -> bool:
-    return "rankscope_" in span and any(sign in span for sign in "({=<>/*")
+    return bool(re.search("rankscope_|kube_", span)) and any(sign in span for sign in "({=<>/*")
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
@@ -169,3 +172,24 @@ def test_runbooks_that_findings_name_exist():
             named.add(old)
     assert len(named) > 30
     assert named - {WEBHOOK} <= set(BOOKS)
+
+
+def test_gpus_that_are_taken_are_those_of_pods_that_have_a_node_and_have_not_ended(gives):
+    """Not of the pod that waits: it would look as if more were taken than there are."""
+    (query,) = [
+        one for one in code("RankscopeGpuPodsUnscheduled") if one.startswith("sum(kube_pod_")
+    ]
+    series = {}
+    for pod, node, phase in (
+        ("runs", "a", "Running"),
+        ("pulls", "b", "Pending"),
+        ("waits", "", "Pending"),
+        ("ended", "a", "Succeeded"),
+    ):
+        of_pod = f'namespace="team",pod="{pod}"'
+        gpus = f'{of_pod},node="{node}",container="main",resource="nvidia_com_gpu"'
+        series[f"kube_pod_container_resource_requests{{{gpus}}}"] = "8x20"
+        for one in ("Pending", "Running", "Succeeded"):
+            state = f'kube_pod_status_phase{{{of_pod},phase="{one}"}}'
+            series[state] = f"{one == phase:d}x20"
+    gives(query, series, {"{}": 16})

@@ -100,6 +100,16 @@ def dumped(rank, *entries):
     return stall(rank, *groups, size=8)
 
 
+def test_a_rank_that_does_not_enter_a_collective_of_gloo_is_named_in_a_job_on_nccl():
+    """A group of two backends counts the collectives of each."""
+    trained = group(call(900, "nccl:all_reduce", done=True), ranks=range(4))
+    waits = group(call(4, done=True), call(5, "gloo:barrier"))
+    late = group(call(4, done=True))
+    found = blame(stood(*(stall(r, trained, late if r == 2 else waits) for r in range(4))))
+    assert found.ranks == (2,)
+    assert "barrier 5 of default_pg" in found.sentence
+
+
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_stage_that_waits_for_the_one_before_it_is_not_called_late(batched):
     """Stage 1 waits in a recv from rank 0, its data-parallel peers wait for it."""

@@ -96,6 +96,25 @@ def test_a_quiet_rank_is_asked_for_its_collectives_and_its_stack(tmp_path):
     assert stalls.read(json.loads(json.dumps(stalls.as_object(found)))) == found
 
 
+def test_groups_of_both_backends_of_a_rank_are_told(tmp_path):
+    """The recorder of NCCL has more entries; what the rank waits in is a barrier of gloo."""
+    quiet_ring(tmp_path, rank=3)
+    at = round((NOW - 29) * NS)
+    trained = dump(*(entry(n, at, profiling_name="nccl:all_reduce") for n in (1, 2, 3)))
+    waits = dump(entry(1, at, profiling_name="gloo:barrier", retired=False))
+
+    def answer(connection, request):
+        if request.startswith(b"GET /handler/ "):
+            connection.sendall(answer_with(b'["dump_nccl_trace_json", "fr_trace_json"]'))
+        else:
+            connection.sendall(answer_with(waits if b"/fr_trace_json" in request else trained))
+
+    with serving(tmp_path / "7-8.sock", answer):
+        (found,) = source(tmp_path).stalls("team/job")
+    assert [one.key for one in found.groups] == [("0", "nccl"), ("0", "gloo")]
+    assert [one.calls[-1].done for one in found.groups] == [True, False]
+
+
 def test_a_rank_that_goes_on_is_left_alone_and_a_quiet_one_is_not_asked_twice(tmp_path):
     quiet_ring(tmp_path, "7-8.ring", 1.0, rank=0)
     quiet_ring(tmp_path, "7-9.ring", 30.0, rank=1)

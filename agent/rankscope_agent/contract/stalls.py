@@ -72,6 +72,12 @@ class GroupCalls:
     enqueued: int
     calls: tuple[Call, ...]
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return name and backend: a group of two backends counts the collectives of each."""
+        backend, _, _ = self.calls[0].operation.partition(":") if self.calls else ("", "", "")
+        return self.name, backend
+
 
 @dataclass(frozen=True, slots=True)
 class RankStall:

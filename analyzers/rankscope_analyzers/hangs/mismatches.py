@@ -11,6 +11,9 @@ from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
 OF_EQUAL_SIZES = frozenset(("all_reduce", "broadcast", "_all_gather_base", "_reduce_scatter_base"))
 """Operations whose tensors have one size on all ranks; in others each rank may have its own."""
 
+Key = tuple[str, str]
+"""Name and backend of a group."""
+
 LEAST_RANKS = 3
 """Of two ranks it is unknown which one is wrong."""
 
@@ -34,15 +37,15 @@ class Mismatch:
 
 def mismatches(stalls: Mapping[int, RankStall]) -> tuple[Mismatch, ...]:
     """Return the first mismatch of each group."""
-    found: dict[str, dict[int, dict[int, Call]]] = defaultdict(lambda: defaultdict(dict))
-    groups: dict[str, GroupCalls] = {}
+    found: dict[Key, dict[int, dict[int, Call]]] = defaultdict(lambda: defaultdict(dict))
+    groups: dict[Key, GroupCalls] = {}
     for rank, stall in sorted(stalls.items()):
         for group in stall.groups:
-            groups[group.name] = group
+            groups[group.key] = group
             for call in group.calls:
                 if not call.message:
-                    found[group.name][call.sequence][rank] = call
-    made = (_first(groups[name], found[name]) for name in sorted(groups))
+                    found[group.key][call.sequence][rank] = call
+    made = (_first(groups[key], found[key]) for key in sorted(groups))
     return tuple(one for one in made if one is not None)
 
 

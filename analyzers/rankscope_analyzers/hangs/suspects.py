@@ -100,7 +100,7 @@ def _absence(rank: int, silent: bool, found: Sequence[Wait]) -> str:
     """Describe what a rank did not enter, and how many ranks wait there."""
     there = [wait for wait in found if rank in wait.awaited]
     first = min(there, key=lambda wait: wait.call.created_unix_seconds)
-    others = [wait for wait in there if wait.group.name == first.group.name]
+    others = [wait for wait in there if wait.group.key == first.group.key]
     operation = _written(first.call, first.group)
     who = f"{len(others)} {'rank waits' if len(others) == 1 else 'ranks wait'}"
     if silent:
@@ -133,8 +133,8 @@ def _place(frame: Frame) -> str:
 def _in_unknown_groups(found: Sequence[Wait]) -> frozenset[int]:
     """Return the ranks that wait in several groups whose other members are unknown."""
     alone = [wait for wait in found if not wait.awaited and not wait.group.ranks]
-    names = {wait.group.name for wait in alone}
-    return frozenset(wait.rank for wait in alone) if len(names) > 1 else frozenset()
+    keys = {wait.group.key for wait in alone}
+    return frozenset(wait.rank for wait in alone) if len(keys) > 1 else frozenset()
 
 
 def _different_orders(around: frozenset[int], found: Sequence[Wait]) -> str:

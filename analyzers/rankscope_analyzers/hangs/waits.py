@@ -62,22 +62,24 @@ class _Absences:
     def __init__(self, stalls: Mapping[int, RankStall]) -> None:
         silent = frozenset(rank for rank, stall in stalls.items() if stall.recorder)
         self._unknown: dict[str, frozenset[int]] = {}
-        self._enqueued: dict[str, dict[int, int]] = {}
-        self._found: dict[tuple[str, int], frozenset[int]] = {}
+        self._known: dict[str, frozenset[int]] = {}
         for name, ranks in members(stalls).items():
             self._unknown[name] = ranks & silent | ranks - stalls.keys()
-            self._enqueued[name] = dict.fromkeys(ranks - self._unknown[name], 0)
+            self._known[name] = ranks - self._unknown[name]
+        self._enqueued: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+        self._found: dict[tuple[tuple[str, str], int], frozenset[int]] = {}
         for rank, stall in stalls.items():
             for group in stall.groups:
-                if rank in self._enqueued[group.name]:
-                    self._enqueued[group.name][rank] = group.enqueued
+                self._enqueued[group.key][rank] = group.enqueued
 
-    def of(self, rank: int, group: str, sequence: int) -> frozenset[int]:
+    def of(self, rank: int, group: GroupCalls, sequence: int) -> frozenset[int]:
         """Return the ranks that have not launched a collective of a rank, as far as is known."""
-        awaited = self._found.get((group, sequence))
-        if awaited is None:
-            late = (one for one, newest in self._enqueued[group].items() if newest < sequence)
-            awaited = self._found[group, sequence] = self._unknown[group].union(late)
+        key = group.key, sequence
+        if key not in self._found:
+            enqueued, known = self._enqueued[group.key], self._known[group.name]
+            late = (one for one in known if enqueued.get(one, 0) < sequence)
+            self._found[key] = self._unknown[group.name].union(late)
+        awaited = self._found[key]
         return awaited - {rank} if rank in awaited else awaited
 
 
@@ -88,7 +90,7 @@ def waits(stalls: Mapping[int, RankStall]) -> tuple[Wait, ...]:
         for group in stall.groups:
             call = next((one for one in group.calls if not one.done and not one.message), None)
             if call is not None:
-                awaited = absences.of(rank, group.name, call.sequence)
+                awaited = absences.of(rank, group, call.sequence)
                 found.append(Wait(rank, group, call, awaited))
             found += _for_messages(rank, group, stalls)
     return tuple(found)
@@ -118,7 +120,7 @@ def _answers(what: str, rank: int, peer: int, other: RankStall | None, group: Gr
     """Return True if a rank's peer is in the other half of its message."""
     wanted = "recv" if what == "send" else "send"
     for theirs in other.groups if other else ():
-        for call in theirs.calls if theirs.name == group.name else ():
+        for call in theirs.calls if theirs.key == group.key else ():
             match = _MESSAGE.search(call.operation)
             mutual = match and _global(int(match[3]), theirs) == rank
             if match and mutual and not call.done and match[1] == wanted:

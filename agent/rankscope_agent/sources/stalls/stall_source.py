@@ -18,7 +18,7 @@ from pathlib import Path
 from rankscope_agent.contract import thread_stacks
 from rankscope_agent.contract.fair_shares import choose
 from rankscope_agent.contract.flight_dump import FlightDump, Frame
-from rankscope_agent.contract.stalls import GroupCalls, RankStall, groups_of
+from rankscope_agent.contract.stalls import MAX_GROUPS, GroupCalls, RankStall, groups_of
 from rankscope_agent.sources.flight_recorder.failures import FlightError
 from rankscope_agent.sources.flight_recorder.launches import read_answer
 from rankscope_agent.sources.flight_recorder.worker_server import (
@@ -168,15 +168,19 @@ class StallSource:
                 owner = None if ring.directory.pod_uid else os.fstat(opened.descriptor).st_uid
                 name = opened.name.removesuffix(RING_SUFFIX) + ".sock"
                 question = Question(directory, name, owner)
-                dump, why = _dump(question)
-                stack, no_stack = _stack(question) if dump is not None else ((), why)
+                dumps, why = _dumps(question)
+                stack, no_stack = _stack(question) if dumps is not None else ((), why)
         except (OSError, RingError) as error:
             return (), _shortened(error), (), _shortened(error)
-        return (groups_of(dump) if dump else ()), why, stack, no_stack
+        groups = [group for dump in dumps or () for group in groups_of(dump)]
+        return tuple(groups[:MAX_GROUPS]), why, stack, no_stack
 
 
-def _dump(question: Question) -> tuple[FlightDump | None, str]:
-    """Return the dump with most entries: a process may have the recorders of two backends."""
+def _dumps(question: Question) -> tuple[Sequence[FlightDump] | None, str]:
+    """Return the dumps of a process, the one with most entries first; None if it does not answer.
+
+    A job on NCCL often has groups of gloo too, with a recorder of their own, and may hang in them.
+    """
     try:
         bodies = list(ask(question, [(one, QUERY) for one in HANDLERS], PULL_SECONDS))
         dumps = [read_answer(body) for body in bodies]
@@ -185,8 +189,8 @@ def _dump(question: Question) -> tuple[FlightDump | None, str]:
     except FlightError as error:
         return None, _shortened(error)
     if not dumps:
-        return FlightDump("", {}, (), 0), "it has no Flight Recorder"
-    return max(dumps, key=lambda dump: len(dump.entries)), ""
+        return (), "it has no Flight Recorder"
+    return sorted(dumps, key=lambda dump: -len(dump.entries)), ""
 
 
 def _stack(question: Question) -> tuple[tuple[Frame, ...], str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from alert_series import JOB, NODE
+from alert_series import JOB, JOB_KNOWN, LOG_POD, NODE
 from alert_timelines import Case, Series, counter, follow, steady
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
@@ -51,6 +51,42 @@ def test_a_store_that_was_cleared_before_a_restart_does_not_fill(tmp_path):
     alert = BY_NAME["RankscopeCheckpointStoreFilling"]
     checks = [(140, 0), (195, 1), (300, 0), (400, 0), (500, 0)]
     done = follow(tmp_path, require_server("promtool"), alert, Case(series), 500, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def printed(framework: str, pod: str, losses: Sequence[tuple[int, str]]) -> Series:
+    """Return what an agent reads in a log: `_`, `stale` or a loss, each from a minute on."""
+
+    def values(states: Sequence[str], step: int) -> list[str]:
+        minutes = range(0, len(states) * step, step)
+        return [[one for begun, one in losses if begun <= minute][-1] for minute in minutes]
+
+    labels = f'{LOG_POD},framework="{framework}",source="stdout",pod="{pod}"'
+    return Series(f"rankscope_job_log_loss{{{labels}}}", values)
+
+
+def test_a_loss_goes_on_diverging_when_the_agent_is_replaced(tmp_path):
+    """Its lowest is that of the hour, whichever agent read it."""
+    series = (
+        printed("megatron", "a", [(0, "2.0"), (90, "4.1"), (110, "stale"), (111, "_")]),
+        printed("megatron", "b", [(0, "_"), (111, "4.1")]),
+        *JOB_KNOWN,
+    )
+    alert = BY_NAME["RankscopeLossDiverging"]
+    checks = [(80, 0), (107, 1), (120, 1), (148, 1), (170, 1), (190, 0)]
+    done = follow(tmp_path, require_server("promtool"), alert, Case(series), 190, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_losses_that_two_frameworks_print_are_compared_each_with_its_own(tmp_path):
+    series = (
+        printed("megatron", "a", [(0, "2.0"), (60, "5.0")]),
+        printed("tqdm", "a", [(0, "40.0")]),
+        *JOB_KNOWN,
+    )
+    alert = BY_NAME["RankscopeLossDiverging"]
+    checks = [(55, 0), (80, 1)]
+    done = follow(tmp_path, require_server("promtool"), alert, Case(series), 90, checks)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

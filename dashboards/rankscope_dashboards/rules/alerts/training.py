@@ -37,11 +37,13 @@ _UNWATCHED = (
     f"(1 - {records.STAGE_MEDIAN} / on (cluster, job_id, pp_stage) group_right ()"
     f" {records.STAGE_WORST} > {limit('unwatched_lost_share')}) unless on (cluster) {_WATCHED}"
 )
-_LOSS = worst(job_logs.JOB_LOG_LOSS.name, *LOG_POD)
-_LOWEST_LOSS = worst(f"min_over_time({job_logs.JOB_LOG_LOSS.name}[1h])", *LOG_POD)
+# Losses that two frameworks print are compared each with its own.
+_PRINTED = ("node", *job_logs.JOB_LOG_LOSS.labels)
+_LOSS = worst(job_logs.JOB_LOG_LOSS.name, *_PRINTED)
+_LOWEST_LOSS = f"min {by(*_PRINTED)} (min_over_time({job_logs.JOB_LOG_LOSS.name}[1h]))"
 _LEVEL = reported.LOSS_LEVEL.name
 _DIVERGED = worst(f"({_LEVEL} > {DIVERGED} * ({reported.LOSS_LOWEST.name} > 0))", "job_id")
-_LOSS_GREW = f"{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)"
+_LOSS_GREW = worst(f"{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)", *LOG_POD)
 _DIVERGED_IN_LOGS = f"({with_job_of_pod(_LOSS_GREW)} unless on (cluster, job_id) {_LEVEL})"
 _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES, "15m"), *LOG_POD)
 _NONFINITE_BY_PROBE = worst(happened(reported.NONFINITE_LOSSES, "15m"), "job_id")

@@ -6,7 +6,8 @@ import faulthandler
 import signal
 import time
 
-DEADLINE_SECONDS = 120
+DEADLINE_SECONDS = 300
+"""A job of trainers takes eight seconds on two free cores, and minutes on very busy ones."""
 
 SETTLE_SECONDS = 0.3
 """Time for a gloo thread to let go of the last collective.
@@ -25,6 +26,6 @@ def settle() -> None:
 
 
 def end_in_time() -> None:
-    """Let this process, which may hang or be left behind by its launcher, live for two minutes."""
+    """Let this process, which may hang or be left behind by its launcher, live for five minutes."""
     faulthandler.register(signal.SIGALRM, chain=True)  # says where it hung, and dies of it
     signal.alarm(DEADLINE_SECONDS)

@@ -398,6 +398,18 @@ def test_a_job_that_goes_on_launching_collectives_is_not_hung():
     assert [one for one in report.incidents if one.stands] == []
 
 
+def test_a_node_whose_clock_is_ahead_hides_no_launches_of_the_others():
+    going_on = standing(2, age=20.0)["job"]
+    going_on[2] = replace(
+        going_on[2],
+        taken_unix_seconds=going_on[2].taken_unix_seconds + 900.0,
+        groups=(),
+        recorder="it has no worker server",
+    )
+    report = reported_with({"job": going_on}, training_page(700.0))
+    assert [one for one in report.incidents if one.stands] == []
+
+
 @pytest.mark.parametrize(("age", "called"), [(590.0, False), (610.0, True)])
 def test_ranks_that_wait_in_a_collective_before_a_first_step_are_hung_after_ten_minutes(
     age, called

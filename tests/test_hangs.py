@@ -105,7 +105,7 @@ def test_a_rank_that_does_not_enter_a_collective_of_gloo_is_named_in_a_job_on_nc
     trained = group(call(900, "nccl:all_reduce", done=True), ranks=range(4))
     waits = group(call(4, done=True), call(5, "gloo:barrier"))
     late = group(call(4, done=True))
-    found = blame(stood(*(stall(r, trained, late if r == 2 else waits) for r in range(4))))
+    found = blame(stood(*(stall(r, late if r == 2 else waits, trained) for r in range(4))))
     assert found.ranks == (2,)
     assert "barrier 5 of default_pg" in found.sentence
 

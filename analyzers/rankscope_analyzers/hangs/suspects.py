@@ -68,6 +68,12 @@ def newest_call(stalls: Iterable[RankStall]) -> float | None:
     )
 
 
+def since_newest_call(stalls: Iterable[RankStall]) -> float | None:
+    """Return how long ago a rank launched one, each by its node's clock, None without any."""
+    newest = ((stall.taken_unix_seconds, newest_call([stall])) for stall in stalls)
+    return min((taken - called for taken, called in newest if called is not None), default=None)
+
+
 def waiting(stalls: Mapping[int, RankStall]) -> bool:
     """Return True if a rank is in a collective that does not end."""
     return bool(waits(stalls))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from rankscope_agent.contract.metrics import agent, pods, starvation, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Where
-from rankscope_analyzers.hangs.suspects import blame, newest_call, waiting
+from rankscope_analyzers.hangs.suspects import blame, newest_call, since_newest_call, waiting
 from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers import hang_evidence, pauses
@@ -195,8 +195,7 @@ def _starting(
 def _joined(job: JobView, ranks: Sequence[Progress], pace: Pace) -> Iterator[Finding]:
     """Report ranks that have connected and wait in a collective before a first step."""
     stalls = job.stalls.values()
-    newest, taken = newest_call(stalls), max(stall.taken_unix_seconds for stall in stalls)
-    waited = taken - (newest or taken)
+    newest, waited = newest_call(stalls), since_newest_call(stalls) or 0.0
     if waited < _first_step_seconds(job):
         return
     seen = blame(job.stalls)

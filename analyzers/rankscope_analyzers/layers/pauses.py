@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.contract.stalls import RankStall
-from rankscope_analyzers.hangs.suspects import newest_call
+from rankscope_analyzers.hangs.suspects import since_newest_call
 from rankscope_analyzers.hangs.waits import waits
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers.job_view import JobView
@@ -82,9 +82,8 @@ def _runs(span: OpenSpan, now: float, allowed: float) -> bool:
 
 def exchanges(job: JobView, allowed: float) -> bool:
     """Return True if ranks keep launching collectives: an evaluation, or steps that none marks."""
-    newest = newest_call(job.stalls.values())
-    taken = max((stall.taken_unix_seconds for stall in job.stalls.values()), default=0.0)
-    return newest is not None and taken - newest < allowed
+    ago = since_newest_call(job.stalls.values())
+    return ago is not None and ago < allowed
 
 
 def works(stalls: Mapping[int, RankStall], awaited: Sequence[int]) -> bool:

@@ -135,6 +135,17 @@ def test_accounts_of_the_thousand_jobs_that_were_seen_last_are_kept(monkeypatch)
     assert set(goodput.kept()["jobs"]) == set("cde")
 
 
+def test_of_a_job_without_an_account_nothing_is_exported_for_ever(monkeypatch):
+    monkeypatch.setattr(watch_goodput, "MOST_JOBS", 3)
+    goodput, first = Goodput(60.0), run(1000.0, range(1, 201))
+    restarted = table(first, run(end(first) + 20.0, range(2, 101), attempt=1))
+    for names in ("a", "a", "bcd", "bcd"):
+        thousands(goodput, names, 1060.0, restarted)
+    goodput.announce()
+    shown = {one.labels[0] for one in goodput.samples() if one.metric is metrics.JOB_RECOVERY}
+    assert shown == set("bcd")
+
+
 def test_a_job_beyond_the_thousandth_begins_no_account_of_another_one_anew(monkeypatch):
     monkeypatch.setattr(watch_goodput, "MOST_JOBS", 3)
     goodput, now = Goodput(60.0), end(STEPS) + 10.0

@@ -183,8 +183,9 @@ class Goodput:
         return len(added)
 
     def _forget(self, now: float) -> None:
-        gone = [job for job, at in self._seen.items() if not -60.0 <= now - at <= ABSENT_SECONDS]
-        for job in [*gone, *list(self._accounts)[: -MOST_JOBS or None]]:
+        gone = {job for job, at in self._seen.items() if not -60.0 <= now - at <= ABSENT_SECONDS}
+        gone |= set([job for job in self._accounts if job not in gone][:-MOST_JOBS])
+        for job in gone:
             self._accounts.pop(job, None)
             self._seen.pop(job, None)
             self._first_seen.pop(job, None)

@@ -19,6 +19,7 @@ from rankscope_analyzers.intake import page_history
 from rankscope_analyzers.intake.observed import Series
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus
+from rankscope_analyzers.numeric.arrays import Floats
 
 SMALLEST_INTERVAL_SECONDS = 15.0
 """The usual scrape interval; a shorter step repeats values."""
@@ -34,6 +35,12 @@ SECONDS_PER_HOUR = 3600.0
 STAMPS = tuple(dict.fromkeys(metric.name for metric, _ in COUNTERS.values()))
 WATCHED = kernel_log.GPU_FALLEN.name
 """Has a series for each GPU whose node's kernel log is read, with or without events."""
+
+SCRAPED = frozenset(
+    ("__name__", "instance", "job", "pod", "namespace", "container", "endpoint", "service")
+)
+"""Labels that scraping adds. An agent that is replaced has others, and tells again what its
+predecessor told."""
 
 OF_NODES = (agent.BUILD_INFO.name, *(kind.counter.name for kind in NODE_KINDS))
 
@@ -88,7 +95,7 @@ def from_prometheus(
         wanted = _any_of(failed[first : first + UUIDS_AT_ONCE])
         for name in HOLDERS:
             series += _readings(name, _newest(server, f"{name}{{uuid=~{wanted}}}", grid))
-    watched = server.range(f"count(last_over_time({WATCHED}[{math.ceil(interval)}s]))", *grid)
+    watched = server.range(_watched(interval), *grid)
     # Each reading stands for the interval before it: the first two are of before this time.
     hours = float(np.nansum(watched.values[:, 2:])) * interval / SECONDS_PER_HOUR
     found = errors(series, since_unix_seconds)
@@ -102,6 +109,17 @@ def _newest(server: Prometheus, selector: str, grid: tuple[float, float, float])
     return server.range(f"last_over_time({selector}[{math.ceil(grid[2])}s])", *grid)
 
 
+def _watched(interval: float) -> str:
+    """Return the query for the number of GPUs in each interval, those of replaced agents once."""
+    labels = ", ".join(kernel_log.GPU_FALLEN.labels)
+    by_node, by_target = (
+        f"count by (cluster, {of}, {labels})"
+        f" (last_over_time({WATCHED}{{{chosen}}}[{math.ceil(interval)}s]))"
+        for of, chosen in (("node", 'node!=""'), ("instance", 'node=""'))
+    )
+    return f"count({by_node} or {by_target})"
+
+
 def _any_of(uuids: Iterable[str]) -> str:
     """Return a matcher for GPUs; the uuid of a shared GPU continues with `::`."""
     # PromQL's strings have the escapes of Go, which include those of JSON.
@@ -109,10 +127,15 @@ def _any_of(uuids: Iterable[str]) -> str:
 
 
 def _readings(name: str, matrix: Matrix) -> Iterator[Series]:
+    """Yield the series of a node's agents, one after the other, as one."""
+    rows: dict[tuple[str, frozenset[tuple[str, str]]], Floats] = {}
     for labels, row in zip(matrix.labels, matrix.values, strict=True):
-        known = np.isfinite(row)
         node = labels.get("node") or _host(labels.get("instance", ""))
-        yield Series(node, name, labels, matrix.times[known], row[known])
+        key = node, frozenset(item for item in labels.items() if item[0] not in SCRAPED)
+        rows[key] = np.fmax(rows[key], row) if key in rows else row
+    for (node, own), row in rows.items():
+        known = np.isfinite(row)
+        yield Series(node, name, dict(own), matrix.times[known], row[known])
 
 
 def _host(instance: str) -> str:

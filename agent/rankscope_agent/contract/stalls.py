@@ -75,8 +75,8 @@ class GroupCalls:
     @property
     def key(self) -> tuple[str, str]:
         """Return name and backend: a group of two backends counts the collectives of each."""
-        backend, _, _ = self.calls[0].operation.partition(":") if self.calls else ("", "", "")
-        return self.name, backend
+        backend, named, _ = self.calls[0].operation.partition(":") if self.calls else ("", "", "")
+        return self.name, backend if named else ""
 
 
 @dataclass(frozen=True, slots=True)

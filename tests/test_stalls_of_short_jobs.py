@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from simulated_jobs import Fault, Job, findings, records
@@ -53,3 +55,30 @@ def test_a_step_in_which_peers_had_nothing_to_compute_hides_nobody(ranks, timing
     rows.loc[idle, "compute_seconds"] = 0.0
     cause = findings(rows.assign(timing_source=timing))[0]
     assert (cause.kind, cause.where.ranks) == ("gpu_compute", (1,))
+
+
+def waiting(rows: pd.DataFrame, chosen: np.ndarray) -> pd.DataFrame:
+    """Return records of which some have 2 ms of compute, and wait for the rest of the time."""
+    saved = (rows["compute_seconds"] - 0.002).where(chosen, 0.0)
+    changed = {"sync_seconds": rows["sync_seconds"] + saved}
+    return rows.assign(**changed, compute_seconds=rows["compute_seconds"] - saved)
+
+
+@pytest.mark.parametrize("timing", ["kernel", "wall"])
+@pytest.mark.parametrize("seed", range(6))
+def test_ranks_that_compute_little_in_some_steps_hide_no_slow_one(seed, timing):
+    """The ratio of the slow rank varies from 6 to 50: it is slow in nearly all of these steps."""
+    rows = records(Job(ranks=2, steps=48, compute=0.012, transfer=0.004, faults=(SLOW,)))
+    often = np.where(rows["rank"] == 1, 0.04, 0.3)
+    rows = waiting(rows, np.random.default_rng(seed).random(len(rows)) < often)
+    cause = findings(rows.assign(timing_source=timing))[0]
+    assert (cause.kind, cause.where.ranks) == ("gpu_compute", (1,))
+
+
+@pytest.mark.parametrize("timing", ["kernel", "wall"])
+@pytest.mark.parametrize("ranks", [2, 8])
+@pytest.mark.parametrize("seed", range(4))
+def test_ranks_that_compute_little_in_some_steps_make_no_other_one_slow(seed, ranks, timing):
+    rows = records(Job(ranks=ranks, steps=96, compute=0.018, transfer=0.06))
+    rows = waiting(rows, np.random.default_rng(seed).random(len(rows)) < 0.3)
+    assert "gpu_compute" not in {one.kind for one in findings(rows.assign(timing_source=timing))}

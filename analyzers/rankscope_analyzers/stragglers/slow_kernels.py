@@ -88,14 +88,18 @@ def _expected_ratio(history: Floats | None, like: Floats) -> Floats:
 
 
 def _slow(excess: Floats, minimum: float, sigmas: float) -> tuple[Booleans, Floats]:
-    """Return who is slow, and the mean excess of all, over the first axis."""
+    """Return who is slow, and the mean excess of all, over the first axis.
+
+    That it is extreme is all that counts of an extreme excess: between steps it varies by as much
+    as what the peers have to compute, and this noise would hide a rank that is slow in all of them.
+    """
     excess = _without_outliers(excess)
-    noise = typical(spread(excess))
-    limit = max(minimum, sigmas * noise / float(np.sqrt(len(excess))))
-    level = mean(excess)
-    up = np.where(np.isfinite(excess), excess > max(limit / 2, 1.5 * noise), 0.0).mean(axis=0)
+    bounded = np.minimum(excess, EXTREME)
+    noise = typical(spread(bounded))
+    limit = max(minimum, sigmas * noise / float(np.sqrt(len(bounded))))
+    up = np.where(np.isfinite(bounded), bounded > max(limit / 2, 1.5 * noise), 0.0).mean(axis=0)
     with np.errstate(invalid="ignore"):
-        return np.asarray((level > limit) & (up > UP_SHARE)), level
+        return np.asarray((mean(bounded) > limit) & (up > UP_SHARE)), mean(excess)
 
 
 def _without_outliers(excess: Floats) -> Floats:

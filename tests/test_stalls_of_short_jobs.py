@@ -57,6 +57,15 @@ def test_a_step_in_which_peers_had_nothing_to_compute_hides_nobody(ranks, timing
     assert (cause.kind, cause.where.ranks) == ("gpu_compute", (1,))
 
 
+@pytest.mark.parametrize("timing", ["kernel", "wall"])
+def test_a_rank_that_is_a_little_slow_excuses_no_other_one(timing):
+    """Two of three ranks are slower than the third: one by a fifth, the other takes ten times."""
+    little = Fault("compute", (0,), 0.001)
+    job = Job(ranks=3, steps=120, compute=0.005, transfer=0.03, faults=(SLOW, little))
+    cause = findings(records(job).assign(timing_source=timing))[0]
+    assert (cause.kind, cause.where.ranks) == ("gpu_compute", (1,))
+
+
 def waiting(rows: pd.DataFrame, chosen: np.ndarray) -> pd.DataFrame:
     """Return records of which some have 2 ms of compute, and wait for the rest of the time."""
     saved = (rows["compute_seconds"] - 0.002).where(chosen, 0.0)

@@ -30,6 +30,10 @@ UP_SHARE = 0.3
 SHARE_OF_WORST = 0.5
 """Ranks with at least this fraction of the worst excess are accused with it."""
 
+NEGLIGIBLE = 0.1
+"""Ranks with a smaller fraction of it are not slow beside the worst: of three ranks, one that is
+20 % slower than another does not excuse the one that takes ten times as long."""
+
 MINIMUM_COST = 0.015
 """Share of the step below which it is not worth acting; the contract counts from 2 %."""
 
@@ -53,7 +57,7 @@ def slow_ranks(view: View) -> Candidate | None:
         return None
     excess = view.relative / own - 1
     flagged, level = _slow(excess, RANK_EXCESS, RANK_SIGMAS)
-    if not flagged.any() or flagged.mean() > attribution.MAXIMUM_SHARE:
+    if not flagged.any() or _too_many(flagged, level):
         return None
     return _candidate(view, flagged, level, 1.0)
 
@@ -65,7 +69,7 @@ def slow_replicas(view: View) -> Candidate | None:
     own = _expected_ratio(view.baseline.replica if view.baseline else None, view.replica)
     excess = view.replica / own - 1
     flagged, level = _slow(excess, REPLICA_EXCESS, REPLICA_SIGMAS)
-    if not flagged.any() or flagged.mean() > attribution.MAXIMUM_SHARE:
+    if not flagged.any() or _too_many(flagged, level):
         return None
     sizes = view.shape.sizes
     wide = np.broadcast_to(flagged[None, :, None], sizes)
@@ -100,6 +104,12 @@ def _slow(excess: Floats, minimum: float, sigmas: float) -> tuple[Booleans, Floa
     up = np.where(np.isfinite(bounded), bounded > max(limit / 2, 1.5 * noise), 0.0).mean(axis=0)
     with np.errstate(invalid="ignore"):
         return np.asarray((mean(bounded) > limit) & (up > UP_SHARE)), mean(excess)
+
+
+def _too_many(flagged: Booleans, level: Floats) -> bool:
+    """Return True if too many are slow for it to be the fault of each."""
+    slow = flagged & (level >= NEGLIGIBLE * float(level[flagged].max()))
+    return bool(slow.mean() > attribution.MAXIMUM_SHARE)
 
 
 def _without_outliers(excess: Floats) -> Floats:

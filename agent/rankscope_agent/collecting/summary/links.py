@@ -48,14 +48,17 @@ class LinkSummary:
             rises.forget(now)
 
     def _ports(self, readings: Readings, now: float) -> Iterator[Sample]:
-        yield from self._grown(errors_of_ports(readings), now, metrics.PORT_RECENT_ERRORS)
+        slaves = _slaves(readings)
+        ports = _ports_of_interfaces(readings, slaves)
+        yield from self._grown(_errors_of_ports(readings, ports), now, metrics.PORT_RECENT_ERRORS)
         types = (*rdma.RETRANSMISSION_EVENTS, *rdma.TIMEOUT_EVENTS)
         lost = _of_types(readings, rdma.HW_EVENTS, types)
         yield from self._grown(lost, now, metrics.PORT_RECENT_RETRANSMISSIONS)
-        yield from self._lost(readings, now)
+        losses = _losses_of_slaves(readings, {name: ports[name] for name in slaves.keys() & ports})
+        yield from self._lost(readings, losses, now)
         yield from self._traffic_of(readings, now)
 
-    def _lost(self, readings: Readings, now: float) -> Iterator[Sample]:
+    def _lost(self, readings: Readings, losses: Iterable[Counter], now: float) -> Iterator[Sample]:
         """Yield how often ports lost their links: that of a bond, the worst of its slaves.
 
         Its own state is active while one of them is up.
@@ -66,7 +69,7 @@ class LinkSummary:
             if labels["function"] == rdma.VIRTUAL
         }
         of_slaves: dict[Labels, float] = {}
-        for port, key, count in losses_of_slaves(readings):
+        for port, key, count in losses:
             self._flaps.add(key, count, now)
             of_slaves[port] = max(of_slaves.get(port, 0.0), self._flaps.increase(key, now))
         for port, count in readings.of(rdma.LINK_FLAPS):
@@ -115,12 +118,11 @@ class LinkSummary:
                 yield metrics.NIC_RECENT_STORMS.sample(events, device=device)
 
 
-def errors_of_ports(readings: Readings) -> Iterator[Counter]:
+def _errors_of_ports(readings: Readings, ports: Mapping[str, Labels]) -> Iterator[Counter]:
     """Yield the link errors that RDMA ports count, and those that their interfaces do (RoCE)."""
     yield from _of_types(readings, rdma.PORT_ERRORS, rdma.LINK_ERRORS)
     for port, count in readings.of(rdma.LINK_RECOVERIES):
         yield port, (rdma.LINK_RECOVERIES.name, *port), count
-    ports = ports_of_interfaces(readings)
     for labels, count in readings.of(netdev.PHY_EVENTS):
         interface, type_ = labels
         if interface in ports and type_ in CABLE_ERRORS:
@@ -134,7 +136,9 @@ def _of_types(readings: Readings, metric: Metric, types: Collection[str]) -> Ite
             yield tuple(port), (metric.name, *port, type_), count
 
 
-def ports_of_interfaces(readings: Readings) -> Mapping[str, Labels]:
+def _ports_of_interfaces(
+    readings: Readings, slaves: Mapping[str, Mapping[str, str]]
+) -> Mapping[str, Labels]:
     """Return the RDMA port of each interface that has one, slaves of bonds included.
 
     The device of a bond is that of one of its slaves' adapters, or names the bond as its interface.
@@ -147,7 +151,7 @@ def ports_of_interfaces(readings: Readings) -> Mapping[str, Labels]:
         for labels, _ in readings.described(rdma.PORT_INFO)
         if labels["netdev"]
     }
-    for slave, info in _slaves(readings).items():
+    for slave, info in slaves.items():
         port = adapters.get(info["pci"] or slave) or found.get(info["bond"])
         if port is not None:
             found[slave] = port
@@ -161,9 +165,8 @@ def _slaves(readings: Readings) -> Mapping[str, Mapping[str, str]]:
     }
 
 
-def losses_of_slaves(readings: Readings) -> Iterator[Counter]:
-    """Yield the lost carriers of each slave of a bond that has an RDMA port."""
-    ports, slaves = ports_of_interfaces(readings), _slaves(readings)
+def _losses_of_slaves(readings: Readings, slaves: Mapping[str, Labels]) -> Iterator[Counter]:
+    """Yield the lost carriers of slaves of bonds, given the RDMA port of each."""
     for (slave, direction), count in readings.of(netdev.CARRIER_CHANGES):
-        if direction == "down" and slave in slaves and slave in ports:
-            yield ports[slave], (*ports[slave], slave), count
+        if direction == "down" and slave in slaves:
+            yield slaves[slave], (*slaves[slave], slave), count

@@ -133,13 +133,7 @@ def _counts(runbooks: str) -> list[Panel]:
             description=(
                 "Jobs with an incident that is worth a page, according to rankscope watch."
             ),
-            targets=now(
-                (
-                    f"count(count {by('job_id')} ({of(watch.FINDING_ACTIVE, JOB, severity)}))"
-                    f" or sum({of(watch.WATCH_JOBS, CLUSTER)}) * 0",
-                    "",
-                ),
-            ),
+            targets=now((_jobs_with(of(watch.FINDING_ACTIVE, JOB, severity)), "")),
             steps=ANY_IS_BAD,
             missing="rankscope watch is not scraped",
             briefly="no watch",
@@ -151,13 +145,7 @@ def _counts(runbooks: str) -> list[Panel]:
                 "Jobs whose processes live and end no step, according to rankscope watch: for a"
                 " minute, or longer where steps or pauses of the job are long."
             ),
-            targets=now(
-                (
-                    f"count(count {by('job_id')} ({of(watch.FINDING_CULPRIT_INFO, JOB, hung)}))"
-                    f" or sum({of(watch.WATCH_JOBS, CLUSTER)}) * 0",
-                    "",
-                ),
-            ),
+            targets=now((_jobs_with(of(watch.FINDING_CULPRIT_INFO, JOB, hung)), "")),
             steps=ANY_IS_BAD,
             missing="rankscope watch is not scraped",
             briefly="no watch",
@@ -174,6 +162,11 @@ def _counts(runbooks: str) -> list[Panel]:
             links=[links.runbook(runbooks, "RankscopeJobStalled")],
         ),
     ]
+
+
+def _jobs_with(findings: str) -> str:
+    """Return the query for the number of jobs with some findings, 0 if a watch sees none."""
+    return f"count(count {by('job_id')} ({findings})) or sum({of(watch.WATCH_JOBS, CLUSTER)}) * 0"
 
 
 def _devices(runbooks: str) -> list[Panel]:

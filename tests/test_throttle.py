@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -282,6 +284,30 @@ def test_what_gpus_do_not_say_is_not_judged(column):
     frame = samples()
     frame[column] = np.nan
     assert analyze(frame) == ()
+
+
+def calls_for(nodes):
+    frame = samples(seconds=2, nodes=nodes, job="")
+    profile = cProfile.Profile()
+    assert profile.runcall(analyze, frame) == ()
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def test_nodes_without_a_job_are_compared_together_not_one_by_one():
+    calls_for(1)  # imports
+    further = calls_for(30) - calls_for(10)
+    assert further / 20 < 1_000, "calls for a node of 8 GPUs; pandas makes 10,000 for a group"
+
+
+def test_each_node_without_a_job_is_judged_by_itself():
+    frame = samples(nodes=3, job="")
+    frame.loc[frame["node"] == "node-1", "sm_clock_hertz"] = 1400e6
+    assert analyze(frame) == ()
+    frame.loc[gpu_rows(frame, 4, "node-2"), "sm_clock_hertz"] = 1400e6
+    frame.loc[gpu_rows(frame, 6, "node-0"), "power_limit_watts"] = 500.0
+    found = {(at.kind, at.where.nodes, at.where.gpus) for at in analyze(frame)}
+    limit = ("power_limit_differs", ("node-0",), ("6",))
+    assert found == {("clock_low", ("node-2",), ("4",)), limit}
 
 
 def test_empty_and_single_samples_are_fine():

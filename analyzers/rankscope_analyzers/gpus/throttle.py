@@ -8,7 +8,7 @@ samples in (`gpu_frames.GPU_COLUMNS`), findings out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ import pandas as pd
 
 from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Where
+from rankscope_analyzers.gpus.peers import Normal, Row, comparable, with_peers
 from rankscope_analyzers.numeric import grouped
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.text.name_lists import named
@@ -39,15 +40,6 @@ IDLE_POWER = 0.2
 """Fraction of its power limit below which a GPU that does not report how busy it is has no work, if
 nothing holds its clock down: without any, at their lowest clock, those that can be partitioned draw
 10 to 18 % (A100, A30, H100, B200)."""
-
-SIMILAR_UTILIZATION = 0.2
-"""Peers whose median utilisation differs by more do other work."""
-
-CROWD = 64
-"""From this many peers on the median includes the judged GPU itself."""
-
-MINIMUM_PEERS = 2
-"""With a single other GPU it is unknown which of the two deviates."""
 
 LOW_CLOCK = 0.95
 """Below this fraction of its peers' median clock a GPU is slow: boards of one model differ by a few
@@ -90,13 +82,6 @@ REASONS: Mapping[str, str] = {
 GIGA = 1e9
 
 SECONDS_PER_HOUR = 3600.0
-
-
-Row = Mapping[str, Any]
-"""One GPU's row of `summarize`."""
-
-Normal = Mapping[str, float]
-"""Medians of its peers by column; empty without peers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,53 +174,12 @@ def _floats(column: pd.Series[Any]) -> Floats:
 
 def _deviations(gpus: pd.DataFrame) -> Iterator[Finding]:
     judged: dict[tuple[str, str, Kind, str], list[_Judged]] = {}
-    together = gpus["job_id"].where(gpus["job_id"] != "", "\0" + gpus["node"])
-    for _, alike in gpus.groupby([together, gpus["model"]], sort=False):
-        for row, normal in _with_peers(alike):
-            for found in _judge(row, normal):
-                key = str(row["node"]), str(row["job_id"]), found.kind, found.reason
-                judged.setdefault(key, []).append(found)
+    for row, normal in with_peers(gpus):
+        for found in _judge(row, normal):
+            key = str(row["node"]), str(row["job_id"]), found.kind, found.reason
+            judged.setdefault(key, []).append(found)
     for members in judged.values():
         yield _finding(sorted(members, key=lambda one: (len(one.row["gpu"]), one.row["gpu"])))
-
-
-def _with_peers(alike: pd.DataFrame) -> Iterator[tuple[Row, Normal]]:
-    """Yield each GPU with the medians of those of its kind that were as busy, itself left out.
-
-    In the order of utilisation, peers are neighbours, and most GPUs have the same ones. Among many
-    peers one more or less does not move the median: those of a group are computed once.
-    """
-    ordered = alike.sort_values("utilization_ratio", kind="stable")  # unknown comes last
-    busy = ordered["utilization_ratio"].to_numpy(np.float64)
-    known = int(np.isfinite(busy).sum())
-    first = np.searchsorted(busy[:known], busy[:known] - SIMILAR_UTILIZATION, side="left")
-    end = np.searchsorted(busy[:known], busy[:known] + SIMILAR_UTILIZATION, side="right")
-    spans = [*zip(first.tolist(), end.tolist(), strict=True)]
-    spans += [(known, len(busy))] * (len(busy) - known)
-    names = ordered.select_dtypes("number").columns
-    values = ordered[names].to_numpy(np.float64)
-    crowds: dict[tuple[int, int], Normal] = {}
-    rows: list[Row] = ordered.to_dict("records")  # type: ignore[assignment]
-    for location, (row, span) in enumerate(zip(rows, spans, strict=True)):
-        if span[1] - span[0] - 1 < MINIMUM_PEERS:
-            yield row, {}
-        elif span[1] - span[0] > CROWD:
-            if span not in crowds:
-                crowds[span] = _medians(names, values[slice(*span)])
-            yield row, crowds[span]
-        else:
-            others = np.delete(values[slice(*span)], location - span[0], axis=0)
-            yield row, _medians(names, others)
-
-
-def _medians(names: Iterable[str], values: Floats) -> Normal:
-    """Return the medians of (N, columns) values by name; those that too few have are left out."""
-    found: dict[str, float] = {}
-    for name, column in zip(names, values.T, strict=True):
-        known = column[np.isfinite(column)]
-        if len(known) >= MINIMUM_PEERS:
-            found[name] = float(np.median(known))
-    return found
 
 
 def _judge(row: Row, normal: Normal) -> Iterator[_Judged]:
@@ -359,12 +303,12 @@ def _limits(gpus: pd.DataFrame) -> Iterator[Finding]:
     Without a job the GPUs of a node are compared with each other.
     """
     known = gpus[gpus["power_limit_watts"].notna()]
-    groups = known["job_id"].where(known["job_id"] != "", "\0" + known["node"])
-    for _, members in known.groupby([groups, known["model"]], sort=True):
-        usual = float(members["power_limit_watts"].max())
-        low = members[members["power_limit_watts"] < usual * (1 - LIMIT_DIFFERENCE)]
-        for node, part in low.groupby("node", sort=True):
-            yield _limit_finding(str(node), part, usual)
+    keys = [comparable(known), known["model"]]
+    usual = known.groupby(keys)["power_limit_watts"].transform("max")
+    is_low = known["power_limit_watts"] < usual * (1 - LIMIT_DIFFERENCE)
+    keys = [*(key[is_low] for key in keys), known["node"][is_low]]
+    for (_, _, node), part in known[is_low].groupby(keys, sort=True):
+        yield _limit_finding(str(node), part, float(usual[part.index[0]]))
 
 
 def _limit_finding(node: str, part: pd.DataFrame, usual: float) -> Finding:

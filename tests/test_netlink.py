@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket
 import struct
 import subprocess
@@ -253,8 +254,35 @@ def test_the_kernel_is_asked_for_one_port_and_for_its_counters(method, command, 
 def test_a_kernel_without_adapters_has_none_or_refuses():
     asked = Devlink()
     with contextlib.suppress(OSError):
-        assert all(adapter.pci for adapter in asked.adapters())
+        assert all(adapter.pci == pci for pci in asked.devices() for adapter in asked.adapters(pci))
     asked.close()
+
+
+def test_the_kernel_is_asked_for_the_firmware_of_one_adapter(monkeypatch):
+    sent = []
+
+    async def bound(self):
+        pass
+
+    async def request(self, message, msg_type, msg_flags):
+        sent.append((message, msg_flags))
+        return answers()
+
+    async def answers():
+        yield board(text(98, "mlx5_core"))
+
+    asked = Devlink()
+    monkeypatch.setattr(Devlink.async_class, "bind", bound)
+    monkeypatch.setattr(Devlink.async_class, "prid", 20)
+    monkeypatch.setattr(Devlink.async_class, "nlm_request", request)
+    assert list(asked.devices()) == ["0000:3b:00.0"]
+    assert [adapter.driver for adapter in asked.adapters("0000:3b:00.0")] == ["mlx5_core"]
+    asked.close()
+    (listed, all_of_them), (of_one, one) = sent
+    assert (listed["cmd"], listed["attrs"], all_of_them) == (1, [], 0x301)  # ..._GET, NLM_F_DUMP
+    assert (of_one["cmd"], one) == (51, 1)  # DEVLINK_CMD_INFO_GET, NLM_F_REQUEST
+    of_one.encode()
+    assert text(1, "pci") + text(2, "0000:3b:00.0") in bytes(of_one.data)
 
 
 class Refusing:
@@ -267,7 +295,7 @@ class Refusing:
         self.asked += 1
         raise OSError("refused")
 
-    fec = pause_frames = fastest_mode = adapters = reporters = addresses = refuse
+    fec = pause_frames = fastest_mode = devices = reporters = addresses = refuse
 
     def close(self) -> None:
         pass
@@ -297,8 +325,11 @@ class Answering:
     def fastest_mode(self, interface: str) -> float:
         return 12.5e9
 
-    def adapters(self):
-        return [Adapter("0000:3b:00.0", "mlx5_core", "28.39\n1002")]
+    def devices(self):
+        return ["0000:3b:00.0"]
+
+    def adapters(self, pci: str):
+        return [Adapter(pci, "mlx5_core", "28.39\n1002")]
 
     def reporters(self):
         return [
@@ -347,6 +378,43 @@ def test_an_adapter_that_is_reset_while_it_is_asked_is_asked_again():
     looks = [{s.metric for s in host.samples([ETH0], {"eth0": 4})} for _ in range(3)]
     assert [metrics.FASTEST_MODE in shown for shown in looks] == [False, True, True]
     assert of.asked == {"mode": 3, "fec": 1}
+
+
+class OneFails(Answering):
+    """Three adapters; the driver of the second fails to read its firmware."""
+
+    def __init__(self, number: int = errno.EIO) -> None:
+        self.number = number
+        self.asked: Counter[str] = Counter()
+
+    def devices(self):
+        return ["0000:3b:00.0", "0000:5b:00.0", "0000:9b:00.0"]
+
+    def adapters(self, pci: str):
+        self.asked[pci] += 1
+        if pci == "0000:5b:00.0":
+            raise OSError(self.number, os.strerror(self.number))
+        return super().adapters(pci)
+
+
+def test_an_adapter_that_does_not_tell_its_firmware_costs_no_other_adapters(caplog):
+    of = OneFails()
+    host = HostLinks(of, of, of)
+    for _ in range(3):
+        found = list(host.samples([ETH0], {"eth0": 4}))
+        told = [s.labels[0] for s in found if s.metric is metrics.ADAPTER_INFO]
+        assert told == ["0000:3b:00.0", "0000:9b:00.0"]
+    assert of.asked == {"0000:3b:00.0": 3, "0000:5b:00.0": 1, "0000:9b:00.0": 3}
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    (once,) = said
+    assert once.startswith("no firmware of 0000:5b:00.0 by netlink:")
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOENT])
+def test_drivers_that_tell_no_firmware_are_not_worth_a_warning(number, caplog):
+    of = OneFails(number)
+    assert [s for s in HostLinks(of, of, of).samples([], {}) if s.metric is metrics.ADAPTER_INFO]
+    assert caplog.records == []
 
 
 def test_reporters_of_one_name_are_one_series_of_their_adapter():

@@ -7,7 +7,7 @@ in the node's network.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,34 +51,51 @@ class Reporter:
 class _AsyncDevlink(AsyncDevlinkSocket):
     module_err_level = "debug"  # a kernel without devlink is not an error
 
-    async def dump(self, command: str) -> Any:
+    async def ask(self, command: str, flags: int, attributes: Sequence[tuple[str, str]]) -> Any:
         message = devlinkcmd()
         message["cmd"] = DEVLINK_NAMES[command]
-        flags = NLM_F_REQUEST | NLM_F_DUMP
+        message["attrs"].extend(attributes)
         await self.bind()
-        return await self.nlm_request(message, msg_type=self.prid, msg_flags=flags)
+        return await self.nlm_request(message, msg_type=self.prid, msg_flags=NLM_F_REQUEST | flags)
 
 
 class Devlink(DevlinkSocket):
-    """Queries all adapters at once.
+    """Queries adapters: lists are the kernel's own, an adapter's firmware is its driver's answer.
 
-    Every method raises OSError if the kernel lacks the family or refuses.
+    The kernel ends a list of firmware at the first driver that fails (its
+    `devlink_nl_info_get_dumpit`), so each adapter is asked for its own. Every method raises OSError
+    if the kernel lacks the family, or it or the driver refuses.
     """
 
     async_class = _AsyncDevlink
 
-    def adapters(self) -> Iterator[Adapter]:
-        """Yield the adapters on PCI buses."""
-        return adapters_of(self._dump("DEVLINK_CMD_INFO_GET"))
+    def devices(self) -> Iterator[str]:
+        """Yield the addresses of adapters on PCI buses."""
+        return devices_of(self._ask("DEVLINK_CMD_GET", NLM_F_DUMP))
+
+    def adapters(self, pci: str) -> Iterator[Adapter]:
+        """Yield what the adapter at an address says of itself."""
+        of = (("DEVLINK_ATTR_BUS_NAME", PCI_BUS), ("DEVLINK_ATTR_DEV_NAME", pci))
+        return adapters_of(self._ask("DEVLINK_CMD_INFO_GET", 0, of))
 
     def reporters(self) -> Iterator[Reporter]:
         """Yield the health reporters of adapters on PCI buses."""
-        return reporters_of(self._dump("DEVLINK_CMD_HEALTH_REPORTER_GET"))
+        return reporters_of(self._ask("DEVLINK_CMD_HEALTH_REPORTER_GET", NLM_F_DUMP))
 
-    def _dump(self, command: str) -> Iterable[Any]:
+    def _ask(
+        self, command: str, flags: int, attributes: Sequence[tuple[str, str]] = ()
+    ) -> Iterable[Any]:
         with refused_as_os_error():
-            answers: Iterable[Any] = self._run_sync_cleanup(self.asyncore.dump, command)
+            asked = self.asyncore.ask
+            answers: Iterable[Any] = self._run_sync_cleanup(asked, command, flags, attributes)
         return answers
+
+
+def devices_of(messages: Iterable[Any]) -> Iterator[str]:
+    """Yield the addresses of adapters on PCI buses from answers to DEVLINK_CMD_GET."""
+    for message in messages:
+        if message.get("DEVLINK_ATTR_BUS_NAME") == PCI_BUS:
+            yield str(message.get("DEVLINK_ATTR_DEV_NAME") or "")
 
 
 def adapters_of(messages: Iterable[Any]) -> Iterator[Adapter]:

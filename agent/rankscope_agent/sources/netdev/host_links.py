@@ -33,6 +33,9 @@ PASSING = (errno.ENODEV, errno.EINTR, errno.EAGAIN)
 """Answers after which a query is repeated. ENODEV comes from the kernel's net/ethtool, which asks
 no driver if an interface is gone or its driver has detached it to reset the adapter."""
 
+LACKING = (errno.EOPNOTSUPP, errno.ENOENT)
+"""Answers of drivers without the query, and of kernels without the family: nothing to fix."""
+
 
 class Ports(Protocol):
     """Queries about single interfaces; OSError if there is no answer."""
@@ -55,10 +58,14 @@ class Ports(Protocol):
 
 
 class Boards(Protocol):
-    """Queries about all adapters; OSError if there is no answer."""
+    """Queries about adapters; OSError if there is no answer."""
 
-    def adapters(self) -> Iterable[Adapter]:
-        """Return drivers and firmware."""
+    def devices(self) -> Iterable[str]:
+        """Return the addresses of adapters."""
+        ...
+
+    def adapters(self, pci: str) -> Iterable[Adapter]:
+        """Return the driver and firmware of the adapter at an address."""
         ...
 
     def reporters(self) -> Iterable[Reporter]:
@@ -170,10 +177,14 @@ class HostLinks:
             yield Sample(metrics.LINK_PAUSE_FRAMES, (name, direction), frames)
 
     def _adapters(self) -> Iterator[Sample]:
-        for adapter in self._ask("adapters", "", lambda: [*self._boards.adapters()]) or ():
+        for pci in self._ask("list", "", lambda: [*self._boards.devices()]) or ():
+            yield from self._firmware(pci)
+        yield from _health(self._ask("reporters", "", lambda: [*self._boards.reporters()]) or ())
+
+    def _firmware(self, pci: str) -> Iterator[Sample]:
+        for adapter in self._ask("firmware", pci, lambda: [*self._boards.adapters(pci)]) or ():
             labels = (adapter.pci, _name(adapter.driver), _name(adapter.firmware))
             yield Sample(metrics.ADAPTER_INFO, labels, 1)
-        yield from _health(self._ask("reporters", "", lambda: [*self._boards.reporters()]) or ())
 
     def _ask(self, question: str, of: str, ask: Callable[[], Answer]) -> Answer | None:
         """Return an answer; None if there is none now, or it was refused before."""
@@ -182,8 +193,10 @@ class HostLinks:
         try:
             return ask()
         except OSError as error:
-            log.debug("no %s of %s by netlink: %s", question, of or "adapters", error)
-            if error.errno not in PASSING:
+            passes = error.errno in PASSING
+            level = logging.DEBUG if passes or error.errno in LACKING else logging.WARNING
+            log.log(level, "no %s of %s by netlink: %s", question, of or "adapters", error)
+            if not passes:
                 self._refused.add((question, of))
             return None
 

@@ -80,7 +80,7 @@ PORT_PHYSICAL_STATE = Metric(
 PORT_RATE = Metric(
     "rankscope_rdma_port_rate_bytes_per_second",
     "gauge",
-    "Negotiated rate of the link.",
+    "Negotiated rate of the link; for the device of a bond that of all links which carry traffic.",
     PORT,
 )
 GPUDIRECT = Metric(

@@ -13,7 +13,7 @@ from rankscope_agent.sources.kernel_files import names_in, resolved
 from rankscope_agent.sources.netdev.ethtool import Ethtool
 from rankscope_agent.sources.netdev.ethtool_names import labelled
 from rankscope_agent.sources.netdev.interfaces import Interface
-from rankscope_agent.sources.pci.address import PCI_FUNCTION
+from rankscope_agent.sources.pci.address import PCI_FUNCTION, is_virtual_function
 from rankscope_agent.sources.pci.link import read_errors, read_link
 
 MAX_ADAPTERS = 64
@@ -41,7 +41,7 @@ def find_adapters(sysfs: Path, interfaces: Iterable[Interface]) -> Mapping[str, 
 
 
 def _is_adapter(device: Path) -> bool:
-    return bool(PCI_FUNCTION.fullmatch(device.name)) and not (device / "physfn").exists()
+    return bool(PCI_FUNCTION.fullmatch(device.name)) and not is_virtual_function(device)
 
 
 class Adapters:

@@ -11,7 +11,7 @@ from rankscope_agent.contract.metrics import netdev as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.kernel_files import names_in, read_text, resolved
 from rankscope_agent.sources.netdev.tables import parse_count
-from rankscope_agent.sources.pci.address import PCI_FUNCTION
+from rankscope_agent.sources.pci.address import PCI_FUNCTION, is_virtual_function
 
 Kind = Literal["physical", "bond", "virtual"]
 
@@ -71,7 +71,7 @@ def _interface(path: Path) -> Interface | None:
     kind: Kind = "virtual"
     if is_bond:
         kind = "bond"
-    elif not (device / "physfn").exists() and not _is_representor(path):
+    elif not is_virtual_function(device) and not _is_representor(path):
         kind = "physical"
     bus = resolved(device)
     pci = bus.name if bus is not None and PCI_FUNCTION.fullmatch(bus.name) else ""

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from rankscope_agent.sources.kernel_files import names_in, read_text
+from rankscope_agent.sources.pci.address import is_virtual_function
 from rankscope_agent.sources.pid_namespace import OWN_PROCFS, shows_node_processes
 
 OWN_SYSFS = Path("/sys")
@@ -64,7 +65,7 @@ def has_hardware(sysfs: Path) -> bool:
     """Return True if a sysfs shows a device's interface; a virtual function's may be a pod's."""
     root = sysfs / "class" / "net"
     devices = (root / name / "device" for name in names_in(root, MAX_LOOKED_AT)[0])
-    return any(device.exists() and not (device / "physfn").exists() for device in devices)
+    return any(device.exists() and not is_virtual_function(device) for device in devices)
 
 
 def may_enter_networks(procfs: Path, sysfs: Path, own_procfs: Path = OWN_PROCFS) -> bool:

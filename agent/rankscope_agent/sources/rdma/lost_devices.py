@@ -36,7 +36,7 @@ class _Known:
 
 
 class LostDevices:
-    """Remembers the devices of adapters that are no virtual functions, and tells which are lost.
+    """Remembers the devices of adapters, and tells which are lost.
 
     Args:
         sysfs: the node's sysfs.
@@ -51,7 +51,8 @@ class LostDevices:
         """Return a sample for each lost device.
 
         Args:
-            present: the directory of each device that there is, in the order of importance.
+            present: the directory of each device that there is, in the order of importance;
+                without virtual functions, which come and go with pods.
         """
         adapters = {name: _function(path) for name, path in present.items()}
         in_use = set(adapters.values())
@@ -85,9 +86,9 @@ class LostDevices:
 
 
 def _function(device: Path) -> Path | None:
-    """Return the PCI function of a device, None if it has none or a virtual one."""
+    """Return the PCI function of a device, None if it has none."""
     place = resolved(device / "device")
-    if place is None or not PCI_FUNCTION.fullmatch(place.name) or (place / "physfn").exists():
+    if place is None or not PCI_FUNCTION.fullmatch(place.name):
         return None
     return place
 

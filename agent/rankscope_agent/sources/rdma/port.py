@@ -12,6 +12,7 @@ from pathlib import Path
 from rankscope_agent.contract.metrics import rdma as metrics
 from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.sources.kernel_files import FLAGS, is_stale, read_number, read_text
+from rankscope_agent.sources.rdma.bonds import bond_speed
 from rankscope_agent.sources.rdma.counters import GONE, PASSING, CounterFolder, Counters
 from rankscope_agent.sources.rdma.link_flaps import LinkFlaps
 from rankscope_agent.sources.rdma.names import FOLDERS, LIFESPAN, Folder, Rule, rule_for
@@ -87,6 +88,7 @@ class Port:
 
     Args:
         path: its directory, `.../ports/1`.
+        interfaces: the directory of network interfaces, `.../class/net`.
         device: the device's name.
         number: the port's number, as text.
         everything: whether to export counters while they are zero.
@@ -96,6 +98,7 @@ class Port:
     def __init__(
         self,
         path: Path,
+        interfaces: Path,
         device: str,
         number: str,
         *,
@@ -104,6 +107,7 @@ class Port:
     ) -> None:
         self.labels = (device, number)
         self._path = path
+        self._interfaces = interfaces
         folders = [CounterFolder(path / kind, partial(self._rule, kind)) for kind in FOLDERS]
         self.counters = Counters(folders, self.labels, everything=everything, may_keep=may_keep)
         self._state = StatusFile(path / "state")
@@ -116,6 +120,7 @@ class Port:
         self._age_samples: tuple[Sample, ...] = ()
         self._everything = everything
         self._netdev = ""
+        self._bond_speed = 0.0
         self._link_layer = ""
 
     @property
@@ -131,6 +136,8 @@ class Port:
         self._link_layer = label_text(read_text(self._path / "link_layer"))
         self.counters.refresh()
         self._netdev = label_text(read_text(self._path / "gid_attrs" / "ndevs" / "0"))
+        bond = self._interfaces / self._netdev if self._netdev else None
+        self._bond_speed = bond_speed(bond, self.labels[0]) or 0.0 if bond else 0.0
         self._age_samples = tuple(self._age())
         self._status_samples = tuple(self._status())
 
@@ -171,7 +178,7 @@ class Port:
         numbers: tuple[tuple[Metric, float | None], ...] = (
             (metrics.PORT_STATE, state),
             (metrics.PORT_PHYSICAL_STATE, parse_state(self._physical.text)),
-            (metrics.PORT_RATE, rate.bytes_per_second if rate else None),
+            (metrics.PORT_RATE, max(rate.bytes_per_second, self._bond_speed) if rate else None),
         )
         for metric, value in numbers:
             if value is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rankscope_agent.contract.metrics import rdma as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.kernel_files import names_in, read_number, read_text, resolved
-from rankscope_agent.sources.pci.address import PCI_FUNCTION
+from rankscope_agent.sources.pci.address import PCI_FUNCTION, is_virtual_function
 from rankscope_agent.sources.rdma.counters import CounterFolder, Counters
 from rankscope_agent.sources.rdma.lost_devices import LostDevices
 from rankscope_agent.sources.rdma.names import Rule, own_name
@@ -57,6 +57,7 @@ class RdmaTree:
 
     def __init__(self, sysfs: Path, max_descriptors: int, *, everything: bool) -> None:
         self._root = sysfs / "class" / "infiniband"
+        self._interfaces = sysfs / "class" / "net"
         self._max_descriptors = max_descriptors
         self._everything = everything
         self._kept = 0
@@ -82,7 +83,7 @@ class RdmaTree:
         """Find the devices and ports that have appeared, disappeared or changed."""
         devices = self._list_devices()
         self._info = tuple(_device_info(device) for device in devices)
-        self._gone = self._lost.look({device.name: device.path for device in devices})
+        self._gone = self._lost.look({one.name: one.path for one in devices if not one.virtual})
         keys = list(self._list_ports(devices))
         self._left_off = max(0, len(keys) - MAX_PORTS)
         self._follow(keys[:MAX_PORTS])
@@ -132,7 +133,12 @@ class RdmaTree:
         for key, path in listed:
             port = before.pop(key, None)
             self._ports[key] = port or Port(
-                path, key[0], key[1], everything=self._everything, may_keep=self._may_keep
+                path,
+                self._interfaces,
+                key[0],
+                key[1],
+                everything=self._everything,
+                may_keep=self._may_keep,
             )
         for port in before.values():
             port.close()
@@ -164,7 +170,7 @@ class RdmaTree:
 
 def _is_virtual(device: Path) -> bool:
     """Return True for a virtual function, or a subfunction such as `mlx5_core.sf.4`."""
-    if (device / "physfn").exists():
+    if is_virtual_function(device):
         return True
     place = resolved(device)
     return place is not None and ".sf." in place.name

@@ -16,6 +16,7 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus.simulation.nvml import simulated_gpus
 from rankscope_agent.sources.kernel_files import names_in, read_number, resolved
 from rankscope_agent.sources.netdev.interfaces import list_interfaces
+from rankscope_agent.sources.pci.address import is_virtual_function
 from rankscope_agent.sources.topology.distance import Location, location, nearest
 from rankscope_agent.sources.topology.nvidia_gpus import nvidia_gpus
 
@@ -88,7 +89,7 @@ def adapters(sysfs: Path) -> Mapping[str, Location]:
         shown, _ = list_interfaces(sysfs, virtual=False)
         devices = {interface.name: interface.path / "device" for interface in shown}
     places = {
-        name: locate(device) for name, device in devices.items() if not (device / "physfn").exists()
+        name: locate(device) for name, device in devices.items() if not is_virtual_function(device)
     }
     return {name: place for name, place in places.items() if place is not None}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -19,7 +19,7 @@ from rankscope_analyzers.intake import page_history
 from rankscope_analyzers.intake.observed import Series
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus
-from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.intake.prometheus_series import series_of_nodes
 
 SMALLEST_INTERVAL_SECONDS = 15.0
 """The usual scrape interval; a shorter step repeats values."""
@@ -35,12 +35,6 @@ SECONDS_PER_HOUR = 3600.0
 STAMPS = tuple(dict.fromkeys(metric.name for metric, _ in COUNTERS.values()))
 WATCHED = kernel_log.GPU_FALLEN.name
 """Has a series for each GPU whose node's kernel log is read, with or without events."""
-
-SCRAPED = frozenset(
-    ("__name__", "instance", "job", "pod", "namespace", "container", "endpoint", "service")
-)
-"""Labels that scraping adds. An agent that is replaced has others, and tells again what its
-predecessor told."""
 
 OF_NODES = (agent.BUILD_INFO.name, *(kind.counter.name for kind in NODE_KINDS))
 
@@ -127,15 +121,13 @@ def _any_of(uuids: Iterable[str]) -> str:
 
 
 def _readings(name: str, matrix: Matrix) -> Iterator[Series]:
-    """Yield the series of a node's agents, one after the other, as one."""
-    rows: dict[tuple[str, frozenset[tuple[str, str]]], Floats] = {}
-    for labels, row in zip(matrix.labels, matrix.values, strict=True):
-        node = labels.get("node") or _host(labels.get("instance", ""))
-        key = node, frozenset(item for item in labels.items() if item[0] not in SCRAPED)
-        rows[key] = np.fmax(rows[key], row) if key in rows else row
-    for (node, own), row in rows.items():
-        known = np.isfinite(row)
-        yield Series(node, name, dict(own), matrix.times[known], row[known])
+    """Yield the series of each node."""
+    finite = np.where(np.isfinite(matrix.values), matrix.values, np.nan)
+    return series_of_nodes([replace(matrix, values=finite)], _node, name)
+
+
+def _node(labels: Mapping[str, str]) -> str:
+    return labels.get("node") or _host(labels.get("instance", ""))
 
 
 def _host(instance: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-import numpy as np
+from dataclasses import replace
 
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.intake.observed import Observed, Series, gathered
 from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus, PrometheusError
 from rankscope_analyzers.intake.prometheus_instances import LARGEST_WINDOW_SECONDS
+from rankscope_analyzers.intake.prometheus_series import series_of_nodes
 from rankscope_analyzers.steps.job_records import SourceError
 
 POINTS = 24
@@ -24,8 +24,8 @@ SMALLEST_STEP_SECONDS = 15.0
 NODES_PER_QUERY = 64
 """Instances named in one selector, so that queries stay a few kilobytes long."""
 
-NOT_OURS = frozenset(("__name__", "instance", "job", "endpoint", "prometheus", "cluster"))
-"""Labels that scraping adds."""
+CLUSTER = "cluster"
+"""Tells nodes of one name from each other, as their instances do here."""
 
 
 def from_prometheus(
@@ -51,14 +51,11 @@ def from_prometheus(
     step = max(SMALLEST_STEP_SECONDS, (now - start) / POINTS)
     names = sorted({metric.name for metric in metrics})
     try:
-        series = [
-            one
-            for part in _parts(sorted(nodes))
-            for one in _read(server, names, part, nodes, (start, now, step))
-        ]
+        read = [_read(server, names, part, (start, now, step)) for part in _parts(sorted(nodes))]
     except PrometheusError as error:
         raise SourceError(str(error)) from None
-    return gathered(series, server.url)
+    series = series_of_nodes(read, lambda labels: nodes[labels.get("instance", "")])
+    return gathered(map(_without_cluster, series), server.url)
 
 
 def _parts(instances: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -70,23 +67,14 @@ def _read(
     server: Prometheus,
     names: Sequence[str],
     instances: Sequence[str],
-    nodes: Mapping[str, str],
     window: tuple[float, float, float],
-) -> Iterator[Series]:
+) -> Matrix:
     # re.escape writes what RE2 reads; the selector's string has Go's escapes, like JSON's.
     wanted = json.dumps("|".join(re.escape(one) for one in instances))
     query = f"{{__name__=~{json.dumps('|'.join(names))}, instance=~{wanted}}}"
-    yield from _series(server.range(query, *window), nodes)
+    return server.range(query, *window)
 
 
-def _series(matrix: Matrix, nodes: Mapping[str, str]) -> Iterator[Series]:
-    for labels, row in zip(matrix.labels, matrix.values, strict=True):
-        known = np.isfinite(row) | np.isinf(row)
-        if known.any():
-            yield Series(
-                node=nodes[labels.get("instance", "")],
-                name=labels["__name__"],
-                labels={key: text for key, text in labels.items() if key not in NOT_OURS},
-                times=matrix.times[known],
-                values=row[known],
-            )
+def _without_cluster(series: Series) -> Series:
+    labels = {key: text for key, text in series.labels.items() if key != CLUSTER}
+    return replace(series, labels=labels)

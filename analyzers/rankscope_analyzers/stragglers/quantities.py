@@ -85,6 +85,8 @@ class Quantities:
         replica: (n, D) compute of each replica over the others.
         stage: (n, P) median compute of each stage; under wall timing of a pipeline, when its
             gradients are ready.
+        unit: (n, P) compute for which a ratio of 1 stands; where a replica has a ratio of its own
+            or timing is by wall clock in a pipeline, that of its stage.
         data: (n, P, D, T) input time beyond that of healthy ranks: see `reference`.
         data_median: (n,) that of healthy ranks.
         transfer: (n, P, T) time of the gradient exchange of each group.
@@ -109,6 +111,7 @@ class Quantities:
     relative: Floats
     replica: Floats
     stage: Floats
+    unit: Floats
     data: Floats
     data_median: Floats
     transfer: Floats
@@ -145,16 +148,19 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
     many = shape.replicas * shape.tensor > HALVES
     usual = stage if many else reference(steps.compute, (2, 3))
     with np.errstate(invalid="ignore", divide="ignore"):
-        by_stage = steps.compute / np.maximum(usual, LEAST_COMPUTE * duration[:, None, None, None])
+        usual = np.maximum(usual, LEAST_COMPUTE * duration[:, None, None, None])
+        by_stage = steps.compute / usual
     replica = median(by_stage, (1, 3))
     alone = shape.pipeline * shape.tensor < REPLICA_RANKS
     relative = by_stage if alone or shape.wall else by_stage / replica
     middle = reference(steps.data, (1, 2, 3))
+    ready = _stage_ready_times(steps) if shape.wall and shape.pipeline > 1 else stage[:, :, 0, 0]
     return Quantities(
         duration=duration,
         relative=relative,
         replica=replica[:, 0, :, 0],
-        stage=_stage_ready_times(steps) if shape.wall and shape.pipeline > 1 else stage[:, :, 0, 0],
+        stage=ready,
+        unit=ready if shape.pipeline > 1 else usual[:, :, 0, 0],
         data=steps.data - middle,
         data_median=middle[:, 0, 0, 0],
         transfer=_transfer(steps, shape, residual),

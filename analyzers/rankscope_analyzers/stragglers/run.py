@@ -153,11 +153,11 @@ class Run:
         """Add a usable step, row `index` of `now`; return True if the window advanced."""
         row = _row(now, index)
         self.rest_is_unmeasured = not now.rest_is_separate
-        for name in ("duration", "replica", "stage", "residual", *self._stall_fields):
+        for name in ("duration", "replica", "residual", *self._stall_fields):
             _push(self._raw, name, row[name], WINDOW_STEPS)
         seconds, steps = float(now.duration[index]), float(now.steps[index])
         self.means = self.means or steps > 1
-        self._spikes.append((0.0, (), -1) if self.means else self._spike())
+        self._spikes.append((0.0, (), -1) if self.means else self._spike(now.unit[index]))
         self._seconds += seconds * steps
         full = self._averager.add(row, seconds, steps)
         if full is None:
@@ -228,9 +228,9 @@ class Run:
         """Return the newest steps, at the start of a run its first ones."""
         return {name: recent.last(BASELINE_STEPS) for name, recent in self._recent.items()}
 
-    def _spike(self) -> tuple[float, tuple[int, ...], int]:
+    def _spike(self, unit: Floats) -> tuple[float, tuple[int, ...], int]:
         """Return the longest stall of the newest step, the affected nodes and the worst rank."""
-        stall = self._stalls()
+        stall = self._stalls(unit)
         usual = middle(self._raw["duration"].last(WINDOW_STEPS).tolist())
         struck = np.asarray(stall > max(STALL_SHARE * usual, STALL_SECONDS))
         if not struck.any():
@@ -245,19 +245,21 @@ class Run:
         nodes = np.unique(self.shape.nodes[struck])
         return float(np.nanmax(stall)), tuple(nodes[nodes >= 0].tolist()), int(np.nanargmax(stall))
 
-    def _stalls(self) -> Floats:
+    def _stalls(self, unit: Floats) -> Floats:
         """Return the stall of each rank (or, under wall timing, replica) in the newest step.
+
+        Args:
+            unit: (P,) compute of each stage for which a ratio of 1 stands in this step.
 
         Compute measured by the host's clock contains stalls even if it contains no waits.
         """
         residual = self._raw["residual"].last(1)[0]
-        stage = self._raw["stage"].last(1)[0]
         if not self.shape.wall:
             if not self._stall_fields:
                 return np.asarray(residual)
-            own = self._excess_over_noise("relative") * stage[:, None, None]
+            own = self._excess_over_noise("relative") * unit[:, None, None]
             return np.asarray(np.fmax(residual, own))
-        stall = self._excess_over_noise("replica") * float(np.fmax.reduce(stage, axis=None))
+        stall = self._excess_over_noise("replica") * float(np.fmax.reduce(unit, axis=None))
         flat = self.shape.pipeline == self.shape.tensor == 1
         if flat and self.shape.timing:
             stall = np.fmax(stall, residual.reshape(-1))

@@ -87,6 +87,14 @@ CASES: dict[str, Case] = {
         linger=15,
         gap=5,
     ),
+    "RankscopeJobTakenAway": Case(
+        (
+            event(failure("DisruptionTarget", detail="PreemptionByScheduler")),
+            event(failure("Evicted"), below=True),
+        ),
+        linger=45,
+        gap=5,
+    ),
     "RankscopeJobRequeued": Case((gauge(f"rankscope_job_interruptions{{{JOB}}}", 5, 2, 2), OWNER)),
     "RankscopeQuotaWait": Case(
         (

@@ -264,6 +264,45 @@ def test_failures_of_one_namespace_mute_nobody_else(tmp_path, third, fires):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("nodes_back", "groups", "fires"),
+    [((20, 21), False, {24: 0, 50: 0}), ((20,), False, {24: 1, 50: 1, 61: 0}), ((), True, {24: 0})],
+    ids=["all its processes are new", "those of one node are not", "a replica group goes on"],
+)
+def test_a_job_is_away_after_a_preemption_until_it_has_been_started_again(
+    tmp_path, nodes_back, groups, fires
+):
+    """Pods of one node are taken away at minute 15; the other node's processes remain."""
+
+    def started(states: Sequence[str], step: int, again: int | None) -> list[str]:
+        now = again if again is not None else 10**9
+        return ["60" if i * step < now else str(60 * now) for i in range(len(states))]
+
+    names = ("n0", "n1")
+    backs = (*nodes_back, None, None)
+    series = [
+        Series(
+            f'rankscope_job_processes_started_timestamp_seconds{{node="{node}",{JOB}}}',
+            lambda states, step, back=back: started(states, step, back),
+        )
+        for node, back in zip(names, backs, strict=False)
+    ]
+    series += [steady(f'rankscope_job_ranks_alive{{node="{node}",{JOB}}}', 8) for node in names]
+    # Nothing of the job is left here, and what has been is old.
+    series += [
+        steady(f'rankscope_job_ranks_alive{{node="gone",{JOB}}}', 0),
+        steady(f'rankscope_job_processes_started_timestamp_seconds{{node="gone",{JOB}}}', 1),
+    ]
+    if groups:
+        series.append(steady(f'rankscope_job_replica_group_ranks{{node="n0",{JOB}}}', 8))
+    taken = failure("DisruptionTarget", detail="PreemptionByScheduler")
+    series.append(fixed(event(taken), [*(["good"] * 14), *(["bad"] * 2), *(["good"] * 60)]))
+    checks = [(10, 0), *([] if groups else [(17, 1)]), *fires.items()]
+    alert = BY_NAME["RankscopeJobTakenAway"]
+    done = follow(tmp_path, require_server("promtool"), alert, Case(tuple(series)), 70, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_node_that_left_the_cluster_is_not_missed(tmp_path):
     """Autoscalers take nodes away; kube-state-metrics tells which nodes there are."""
     gone = gauge('rankscope_build_info{node="gpu-07",version="1"}', None, 1)

@@ -247,6 +247,31 @@ def test_a_real_alertmanager_mutes_what_is_explained_and_tells_the_rest_once(tmp
     ]
 
 
+def muted_by_job(address: str) -> set[tuple[str, str]]:
+    return {
+        (one["labels"]["job_id"], one["labels"]["alertname"])
+        for one in alerts_of(address)
+        if one["status"]["inhibitedBy"]
+    }
+
+
+def test_a_preemption_mutes_a_hang_until_the_job_has_been_started_again(tmp_path):
+    """Its own notice goes on for longer."""
+    taken = ("RankscopeJobPreempted", "RankscopeJobTakenAway")
+    muted = {("team/away", "RankscopeHang")}
+    muted |= {(job, "RankscopePodFailed") for job in ("team/away", "team/back")}
+    with webhooks() as told, alertmanager(tmp_path, told.url, Timings()) as address:
+        post(address, [alert(name, "none", "job", job_id="team/away") for name in taken])
+        post(address, [alert(taken[0], "page", "job", job_id="team/back")])
+        for job in ("team/away", "team/back"):
+            stands = ("RankscopeHang", "RankscopePodFailed")
+            post(address, [alert(name, "page", "job", job_id=job) for name in stands])
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while muted_by_job(address) != muted and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert muted_by_job(address) == muted
+
+
 def test_what_is_wrong_with_one_job_is_one_notification(tmp_path):
     timings = Timings(AT_ONCE, AT_ONCE, Timing("2s", "1s", "1h"), AT_ONCE)
     with webhooks() as told, alertmanager(tmp_path, told.url, timings) as address:

@@ -106,8 +106,6 @@ OF_PODS = ("RankscopeCrashLoop", "RankscopeJobPreempted")
 AFTER_ITS_PODS = (
     "RankscopeElasticJobDegraded",
     "RankscopeGangPartial",
-    "RankscopeHang",
-    "RankscopeJobStalled",
     "RankscopeMissingRank",
     "RankscopePodFailed",
 )
@@ -115,6 +113,10 @@ AFTER_ITS_PODS = (
 
 STANDING = ("RankscopeHang", "RankscopeJobStalled")
 """A watch reports it after a minute; without one it takes a quarter of an hour."""
+
+NOT_RUNNING = ("RankscopeCrashLoop", "RankscopeJobTakenAway")
+"""Why a job stands. The notice of a preemption goes on for long after the job has been started
+again, and would mute a hang of it."""
 
 OF_STANDING_JOBS = (
     "RankscopeGpusIdle",
@@ -274,11 +276,8 @@ INHIBITION: tuple[Value, ...] = (
     # Those of the jobs that failed in it: one job's failing pods do not mute another's alerts.
     _inhibits(['alertname="RankscopeJobInCascade"'], [_named(OF_FAILING_JOBS)], "job_id"),
     _inhibits(['severity="page"', 'scope="job"'], ['severity="ticket"', 'scope="job"'], "job_id"),
-    _inhibits(
-        ['alertname=~"RankscopeCrashLoop|RankscopeJobPreempted"'],
-        [_named(AFTER_ITS_PODS)],
-        "job_id",
-    ),
+    _inhibits([_named(OF_PODS)], [_named(AFTER_ITS_PODS)], "job_id"),
+    _inhibits([_named(NOT_RUNNING)], [_named(STANDING)], "job_id"),
     _inhibits([_named(STANDING)], [_named(OF_STANDING_JOBS)], "job_id"),
     _inhibits(['alertname="RankscopeHang"'], ['alertname="RankscopeJobStalled"'], "job_id"),
     # Only tickets: a production job that is hit still pages.

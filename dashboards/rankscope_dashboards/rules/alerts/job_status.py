@@ -6,7 +6,14 @@ A job has one of them for one fault: an alert mutes the alerts that it explains.
 from __future__ import annotations
 
 from rankscope_agent.contract import pod_reasons
-from rankscope_agent.contract.metrics import cluster_jobs, job_logs, job_status, training
+from rankscope_agent.contract.metrics import (
+    cluster_jobs,
+    job_logs,
+    job_starts,
+    job_status,
+    summary,
+    training,
+)
 from rankscope_dashboards.expressions.joins import with_owner
 from rankscope_dashboards.expressions.promql import by, recent, worst
 from rankscope_dashboards.rules import recording_rules as records
@@ -179,6 +186,34 @@ _GROUP_LOST = (
     f"(1 - {records.JOB_ALIVE} / {records.JOB_WORLD_SIZE} > 0) and on (cluster, job_id) {_GOES_ON}"
 )
 
+AWAY_SECONDS = 2700
+"""How long a preemption explains that a job stands, unless it runs again: as long as
+RankscopeJobPreempted fires."""
+
+_TAKEN = worst(_PREEMPTIONS, "job_id")
+# On the node that runs nothing of the job any longer, the processes that ended are older.
+_STARTED = (
+    f"min {by('job_id')} ({job_starts.JOB_PROCESSES_STARTED.name}"
+    f" and on (cluster, node, job_id) {summary.JOB_RANKS_ALIVE.name} > 0)"
+)
+
+TAKEN_AWAY = Alert(
+    name="RankscopeJobTakenAway",
+    expression=f"({recent(_TAKEN, AWAY_SECONDS)})\n"
+    f"unless on (cluster, job_id) ({_STARTED} > on (cluster, job_id) {_TAKEN})\n"
+    f"unless on (cluster, job_id) ({records.JOB_ALIVE} >= on (cluster, job_id) {_REPLICA_GROUPS})",
+    hold="0s",
+    keep="1m",
+    why="It mutes alerts that a job stands, from when its pods were taken away until its"
+    " processes on all nodes have been started again, or for 45 minutes. A scrape that fails does"
+    " not end it.",
+    severity="none",
+    scope="job",
+    summary="Job {{ $labels.job_id }} has not been started again since its pods were taken away",
+    description="Pods of job {{ $labels.job_id }} were taken away"
+    " {{ $value | humanizeDuration }} ago, and its processes are older or gone.",
+)
+
 STANDING: tuple[Alert, ...] = (
     Alert(
         name="RankscopePodFailed",
@@ -310,4 +345,4 @@ STANDING: tuple[Alert, ...] = (
     ),
 )
 
-GROUPS: tuple[Group, ...] = (Group("rankscope-job-status", (*STANDING, *WAITING)),)
+GROUPS: tuple[Group, ...] = (Group("rankscope-job-status", (*STANDING, TAKEN_AWAY, *WAITING)),)

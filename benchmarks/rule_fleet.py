@@ -18,6 +18,7 @@ from rankscope_agent.contract.metrics import (
     gpus,
     host,
     job_logs,
+    job_starts,
     job_status,
     kernel_log,
     nccl_log,
@@ -190,6 +191,7 @@ def _summary(node: int, on: str, job: str) -> Iterator[str]:
     yield _line(summary.STAGE_BUSIEST, f'{stage},rank="{first + node % 8}"', 0.716)
     yield _line(summary.JOB_WORLD_SIZE, f"{on},{job}", 512)
     yield _line(summary.JOB_RANKS_ALIVE, f"{on},{job}", RANKS_OF_A_NODE)
+    yield _line(job_starts.JOB_PROCESSES_STARTED, f"{on},{job}", 1.7e9)
     yield _line(summary.JOB_GPUS, f"{on},{job}", RANKS_OF_A_NODE)
     yield _line(summary.JOB_BUSY_GPUS, f"{on},{job}", 7.6)
     yield _line(summary.JOB_ENVIRONMENT_INFO, f'{on},{job},hash="3f2a"', 1)

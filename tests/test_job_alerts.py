@@ -255,7 +255,7 @@ def selector(cluster: str) -> str:
 
 def checks(cluster: str, alert: str) -> Iterator[dict[str, Any]]:
     """Yield the questions whether an alert fired, and whether it did without a pause."""
-    told = f'ALERTS{{alertstate="firing",alertname!="RankscopeWatchdog",{selector(cluster)}}}'
+    told = f'ALERTS{{alertstate="firing",severity!="none",{selector(cluster)}}}'
     window = f"[{MINUTES}m:{SCRAPE_SECONDS}s]"
     times = f"timestamp({told}){window}"
     whole = f"(max_over_time({times}) - min_over_time({times})) / {SCRAPE_SECONDS} + 1"

@@ -14,6 +14,7 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.records import parse_pod
 from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training.collector import TrainingCollector
+from rankscope_agent.sources.training.read_turns import ReadTurns
 from ring_writer import NS, ExtensionWriter, RingWriter
 
 BUCKETS_SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0)
@@ -146,6 +147,54 @@ def test_an_agent_restart_neither_loses_nor_repeats_a_record(tmp_path):
     writer.step(2)
     assert Page(second).rank(metrics.STEPS) == writer.seq == 13
     assert Page(second).rank(metrics.STEP_SECONDS) == pytest.approx(1.3)
+    writer.end()
+
+
+class Pieces(ReadTurns):
+    """Gives each ring one turn in a run, as an agent does that has just been started."""
+
+    def take(self, rings, read):
+        for ring in rings:
+            read(ring)
+
+
+def test_totals_appear_once_all_is_counted_that_rings_held_when_the_agent_was_started(tmp_path):
+    """Else Prometheus takes the steps of hours for steps of the minute in which they are read."""
+    held = {0: 1300, 1: 700, 2: 5}
+    writers = [RingWriter(tmp_path, f"{n}.ring", rank=n, capacity=2048) for n in held]
+    for writer, steps in zip(writers, held.values(), strict=True):
+        writer.step(steps)
+    rings = collector(tmp_path, turns=Pieces())
+    pages = [Page(rings) for _ in range(3)]
+    of_ranks = [[page.rank(metrics.STEPS, rank) for rank in held] for page in pages]
+    assert of_ranks == [[None, None, 5], [None, 700, 5], [1300, 700, 5]]
+    assert [page.rank(metrics.STEP_SECONDS) for page in pages] == [None, None, 130.0]
+    of_job = [page.value(metrics.STEP_LATENCY, "team/job") for page in pages]
+    assert of_job[:2] == [None, None]
+    assert of_job[2].count == 2005
+    samples = [page.value(metrics.JOB_SAMPLES, "team/job") for page in pages]
+    assert samples == [None, None, 8 * 2005]
+    assert [page.rank(metrics.RANK_ALIVE) for page in pages] == [1, 1, 1]
+    writers[0].step(1000)
+    page = Page(rings)
+    assert page.rank(metrics.STEPS) == 1812, "what is new counts as it is read"
+    assert page.value(metrics.STEP_LATENCY, "team/job").count == 2005 + 512
+    for writer in writers:
+        writer.end()
+
+
+@pytest.mark.parametrize(("runs", "shown"), [(60, False), (61, True)])
+def test_totals_of_rings_that_are_never_read_to_their_end_appear_after_a_minute(
+    tmp_path, runs, shown
+):
+    writer = RingWriter(tmp_path, capacity=2048)
+    rings = collector(tmp_path, turns=Pieces())
+    writer.step(600)
+    for _ in range(runs):
+        page = Page(rings)
+        writer.step(600)
+    assert (page.rank(metrics.STEPS) is not None) is shown
+    assert (page.value(metrics.STEP_LATENCY, "team/job") is not None) is shown
     writer.end()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -179,9 +179,18 @@ class TrainingCollector:
 
         def read(followed: FollowedRing) -> bool:
             taken = self._read_ring(followed, now)
-            return taken > 0 and not followed.cursor.at_newest
+            more = taken > 0 and not followed.cursor.at_newest
+            followed.behind &= more
+            return more
 
-        self._turns.take(self._follower.rings, read)
+        rings = self._follower.rings
+        self._turns.take(rings, read)
+        behind: defaultdict[str, set[int]] = defaultdict(set)
+        for followed in rings:
+            if followed.behind:
+                behind[followed.ring.header.job_id].add(followed.ring.header.rank)
+        for job_id, job in self._jobs.items():
+            job.note_counted(behind.get(job_id, frozenset()))
 
     def _read_ring(self, followed: FollowedRing, now: float) -> int:
         """Read a ring, or give it up if it cannot be read; return the number of records read."""
@@ -290,14 +299,10 @@ class TrainingCollector:
                 yield metrics.RINGS_REJECTED.sample(count, reason=reason)
 
     def _job_samples(self, job_id: str, job: JobTotals) -> Iterator[Sample]:
-        yield metrics.STEP_LATENCY.sample(job.latency.value(), job_id=job_id)
-        sync = job.sync.value()
-        if sync.count:
-            yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
+        if None in job.counted:
+            yield from _job_totals(job_id, job)
         if job.writers.paths is not None:
             yield reported.CHECKPOINT_SHARED.sample(job.writers.paths, job_id=job_id)
-        if job.samples is not None:
-            yield metrics.JOB_SAMPLES.sample(job.samples, job_id=job_id)
         present = job.present()
         size = max((rank.identity.world_size or 0 for _, rank in present), default=0)
         if job.replica_groups > 1 and size >= job.replica_groups:
@@ -309,7 +314,7 @@ class TrainingCollector:
         for number, rank in present:
             labels = (job_id, str(number))
             yield self._info_sample(rank.identity)
-            yield from rank_samples(labels, rank)
+            yield from rank_samples(labels, rank, counted=number in job.counted)
 
     def _start(self, rank: RankTotals) -> tuple[RankIdentity, RankStart, Surroundings]:
         location = self._location(rank.identity)
@@ -342,6 +347,15 @@ class TrainingCollector:
             launcher=identity.launcher,
             timing_source=identity.timing_source,
         )
+
+
+def _job_totals(job_id: str, job: JobTotals) -> Iterator[Sample]:
+    yield metrics.STEP_LATENCY.sample(job.latency.value(), job_id=job_id)
+    sync = job.sync.value()
+    if sync.count:
+        yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
+    if job.samples is not None:
+        yield metrics.JOB_SAMPLES.sample(job.samples, job_id=job_id)
 
 
 def _turn(job: JobTotals) -> tuple[bool, float]:

@@ -22,12 +22,14 @@ class FollowedRing:
     `refusal` is why its extension is not read, `ended_unix_seconds` when its process ended: None
     while it lives, and if it had ended before the first reading. `turn` is the number of its newest
     reading among all rings, 0 before the first. `first_step_unix_ns` is when its process ended its
-    first step, which has no record; None if the ring does not say.
+    first step, which has no record; None if the ring does not say. `behind` is True until it has
+    been read to its end for the first time.
     """
 
     __slots__ = (
-        "_ends", "_extension", "_refusal", "_seen_alive", "_watch", "cursor", "ended_unix_seconds",
-        "first_step_unix_ns", "linked", "liveness", "ring", "signals", "spans", "turn",
+        "_ends", "_extension", "_refusal", "_seen_alive", "_watch", "behind", "cursor",
+        "ended_unix_seconds", "first_step_unix_ns", "linked", "liveness", "ring", "signals",
+        "spans", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +50,7 @@ class FollowedRing:
         self._refusal = refusal
         self.liveness: Liveness = "alive"
         self.linked = True
+        self.behind = True
         self.turn = 0
         self.first_step_unix_ns: int | None = None
         self.ended_unix_seconds: float | None = None

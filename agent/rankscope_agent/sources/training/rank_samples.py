@@ -48,9 +48,16 @@ COUNTED: Mapping[str, Signal] = {
 """Events of `TRAINING_EVENT` that are counted by signals."""
 
 
-def rank_samples(labels: tuple[str, str], rank: RankTotals) -> Iterator[Sample]:
-    """Yield what is known about a rank, except for its location."""
-    for values in (_totals(rank), _newest(rank.last), _writes(rank), _signals(rank.signals)):
+def rank_samples(labels: tuple[str, str], rank: RankTotals, *, counted: bool) -> Iterator[Sample]:
+    """Yield what is known about a rank, except for its location.
+
+    Args:
+        labels: of its series.
+        rank: what is known.
+        counted: its totals are complete; else they are left out.
+    """
+    totals = _totals(rank) if counted else ()
+    for values in (_state(rank), totals, _newest(rank.last), _writes(rank), _signals(rank.signals)):
         for metric, value in values:
             if value is not None:
                 yield Sample(metric, labels, value)
@@ -100,11 +107,16 @@ def _events(rank: RankTotals) -> Iterator[tuple[str, int | None]]:
             yield event, rank.signals.counted_unix_ns.get(signal)
 
 
-def _totals(rank: RankTotals) -> Values:
+def _state(rank: RankTotals) -> Values:
     return (
         (metrics.RANK_ALIVE, int(rank.alive)),
         (metrics.RANK_ENDED, rank.ended_unix_seconds),
         (metrics.RECORDS_LOST, rank.lost),
+    )
+
+
+def _totals(rank: RankTotals) -> Values:
+    return (
         (metrics.STEPS, rank.steps),
         (metrics.STEP_SECONDS, rank.step_ns / NS),
         (metrics.DATA_SECONDS, _seconds(rank.data_ns)),

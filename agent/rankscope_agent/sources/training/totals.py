@@ -6,7 +6,7 @@ Sums are in whole nanoseconds, so that they do not drift however long a job runs
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from rankscope_agent.contract.model import HistogramValue, RankIdentity
 from rankscope_agent.sources.training.checkpoint_writers import CheckpointWriters
@@ -24,6 +24,11 @@ BUCKETS_SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.
 or a checkpoint, closest together at 50 ms to 2.5 s, where most training steps are."""
 
 _BUCKETS_NS = tuple(round(bound * NS) for bound in BUCKETS_SECONDS)
+
+
+LONGEST_WAIT_RUNS = 60
+"""Totals are shown after as many runs even if the rings have not been read to their end: a minute.
+Full rings of a node of eight GPUs are read within ten runs."""
 
 
 class Histogram:
@@ -149,11 +154,14 @@ def _plus(total: int | None, values: Sequence[int]) -> int | None:
 class JobTotals:
     """The ranks of a job on this node, in any number of replica groups, and their steps together.
 
-    `active_unix_seconds` is when one of its processes was last known to be alive.
+    `active_unix_seconds` is when one of its processes was last known to be alive. `counted` are the
+    ranks whose totals include all that their rings held when the agent found them, None is all
+    ranks together; `waited` is the number of runs that they took.
     """
 
     __slots__ = (
-        "active_unix_seconds", "latency", "ranks", "replica_groups", "samples", "sync", "writers",
+        "active_unix_seconds", "counted", "latency", "ranks", "replica_groups", "samples", "sync",
+        "waited", "writers",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -164,6 +172,26 @@ class JobTotals:
         self.active_unix_seconds = 0.0
         self.writers = CheckpointWriters()
         self.replica_groups = 1
+        self.counted: set[int | None] = set()
+        self.waited = 0
+
+    def note_counted(self, behind: Set[int]) -> None:
+        """Record which ranks' totals are complete by now; once they are, they remain so.
+
+        Prometheus takes the first value of a counter for no increase, but a value that grows while
+        the steps of hours are read for steps of this moment.
+
+        Args:
+            behind: ranks with a ring that has not been read to its end yet.
+        """
+        if behind and None not in self.counted:
+            self.waited += 1
+        if self.waited > LONGEST_WAIT_RUNS:
+            behind = frozenset()
+        self.counted &= {None, *self.ranks}
+        self.counted.update(self.ranks.keys() - behind)
+        if not behind:
+            self.counted.add(None)
 
     def rank(self, identity: RankIdentity, created_unix_ns: int) -> RankTotals:
         """Return the totals of a rank, new ones if it is unknown."""

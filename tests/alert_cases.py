@@ -295,12 +295,15 @@ CASES: dict[str, Case] = {
     ),
     "RankscopeHostHardware": Case(
         (
-            event(
-                f'rankscope_kernel_last_event_timestamp_seconds{{{NODE},kind="memory_uncorrected"}}'
+            *(  # of one memory error
+                event(f'rankscope_kernel_last_event_timestamp_seconds{{{NODE},kind="{kind}"}}')
+                for kind in ("machine_check", "memory_uncorrected")
             ),
+            counter(f'rankscope_edac_errors_total{{{NODE},severity="uncorrected"}}', 1),
             event(f'rankscope_kernel_last_event_timestamp_seconds{{{OTHER},kind="user_fault"}}'),
         ),
-        lag=10,
+        lag=0,
+        linger=16,
     ),
     "RankscopeDeviceNotStarted": Case(
         (

@@ -50,6 +50,21 @@ _OF_OTHERS = worst(f'{_KILLS}{{job_id=""}}', "node", "pod_uid")
 _OOM_BY_JOB = f"round(sum {by('job_id')} ({_OF_JOBS})) >= {OOM_KILLS}"
 _OOM_BY_POD = f"round({_OF_OTHERS}) >= {OOM_KILLS}"
 
+_HARDWARE_EVENTS = f'{kernel_log.KERNEL_LAST_EVENT.name}{{kind=~"{HARDWARE_KINDS}"}}'
+_UNCORRECTED = f'increase({host.EDAC_ERRORS.name}{{severity="uncorrected"}}[15m])'
+_OF_NODE = "cluster=%q,node=%q,"
+_WHICH_EVENTS = texts.known(
+    f"time() - max by (kind) ({_HARDWARE_EVENTS.replace('{', '{' + _OF_NODE, 1)})"
+    f" < {HARDWARE_SECONDS}",
+    "It logged {{ .Labels.kind }} {{ .Value | humanizeDuration }} ago.",
+    *("cluster", "node"),
+)
+_UNCORRECTED_ERRORS = texts.known(
+    f"max({_UNCORRECTED.replace('{', '{' + _OF_NODE, 1)}) > 0",
+    "EDAC counts uncorrectable memory errors.",
+    *("cluster", "node"),
+)
+
 ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNodeResourceExhausted",
@@ -66,22 +81,20 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeHostHardware",
-        expression=recent(
-            worst(
-                f'{kernel_log.KERNEL_LAST_EVENT.name}{{kind=~"{HARDWARE_KINDS}"}}', "node", "kind"
-            ),
-            HARDWARE_SECONDS,
-        )
+        # One per node: of one memory error the machine check, the kernel's line about the memory
+        # and EDAC's counter each tell, within a quarter of an hour.
+        expression=recent(worst(_HARDWARE_EVENTS, "node"), HARDWARE_SECONDS)
         + "\nor "
-        + worst(f'increase({host.EDAC_ERRORS.name}{{severity="uncorrected"}}[15m]) > 0', "node"),
+        + worst(f"{_UNCORRECTED} > 0", "node"),
         hold="0s",
         keep="1h",
         why="One such event is enough; the node repeats it or goes down within the hour.",
         severity="ticket",
         scope="node",
         summary=f"Hardware or kernel of {texts.NODE} is failing",
-        description=f"The kernel of {texts.NODE} reported"
-        " {{ with $labels.kind }}{{ . }}{{ else }}uncorrectable memory errors{{ end }}.",
+        description=f"The kernel of {texts.NODE} reports a fault of the hardware or of its own."
+        + _WHICH_EVENTS
+        + _UNCORRECTED_ERRORS,
     ),
     Alert(
         name="RankscopeDeviceNotStarted",

@@ -178,10 +178,19 @@ def hanging():
     with Server(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        released.set()
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            released.set()
+            server.shutdown()
+            thread.join()
+
+
+def test_a_server_that_hangs_ends_with_a_test_that_fails():
+    before = threading.active_count()
+    with pytest.raises(AssertionError, match="as a test fails"), hanging():
+        raise AssertionError("as a test fails")
+    assert threading.active_count() == before
 
 
 def test_an_agent_that_hangs_delays_nobody_else_from_the_second_look_on(tmp_path, monkeypatch):

@@ -37,10 +37,8 @@ def fetched(directory: int, name: str = "1-2.sock", owner: int | None = None) ->
 
 
 def reason(directory: int, name: str = "1-2.sock", owner: int | None = None) -> str:
-    began = time.monotonic()
     with pytest.raises(FlightError) as caught:
         fetched(directory, name, owner)
-    assert time.monotonic() - began < 15.0  # of one second each; more only where nothing runs
     return caught.value.reason
 
 
@@ -121,7 +119,7 @@ def hang(connection: socket.socket, request: bytes) -> None:
 
 
 def drip(connection: socket.socket, request: bytes) -> None:
-    """Send a byte now and then, each well within any timeout of a single read."""
+    """Send a whole answer a byte at a time, each well within any timeout of a single read."""
     for byte in answer_with(b"[" + b" " * 100):
         connection.sendall(bytes([byte]))
         time.sleep(0.1)

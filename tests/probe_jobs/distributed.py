@@ -1,6 +1,5 @@
-"""Short jobs of two or four ranks; usage: distributed.py torchrun | exit | killed | compiled |
-stages | tensor | busy | stepless | late-step | stepless-for-long |
-few-backwards."""
+"""Short jobs of two or four ranks; usage: distributed.py torchrun | tidy | exit | killed |
+compiled | stages | tensor | busy | stepless | late-step | stepless-for-long | few-backwards."""
 
 from __future__ import annotations
 
@@ -33,7 +32,13 @@ def torchrun() -> None:
     dist.destroy_process_group()
 
 
+def tidy() -> None:
+    train(DistributedDataParallel(torch.nn.Linear(4, 2)))
+    dist.destroy_process_group()
+
+
 def exit_during_collective() -> None:
+    """End while gloo's threads still work: nothing but the probe waits for them."""
     train(DistributedDataParallel(torch.nn.Linear(4, 2)))
     dist.all_reduce(torch.ones(1 << 16), async_op=True)
 
@@ -167,6 +172,7 @@ def busy() -> None:
 
 JOBS = {
     "torchrun": torchrun,
+    "tidy": tidy,
     "exit": exit_during_collective,
     "killed": killed,
     "compiled": compiled,

@@ -10,6 +10,7 @@ from rankscope_agent.contract.failures import causes
 from rankscope_analyzers.findings.advice import (
     ADVICE,
     CABLE_REPORTED,
+    FEWER_NVLINKS,
     FROZEN_HOST,
     FROZEN_INPUT,
     MEMORY_EXHAUSTED,
@@ -24,7 +25,7 @@ from rankscope_dashboards.rules.ownership import WITHOUT_FINDING
 from rankscope_dashboards.rules.rule_files import Links, rule
 
 OTHERS = (
-    *(CABLE_REPORTED, MEMORY_EXHAUSTED, NVLINK_ERRORS, LOST_GPU),
+    *(CABLE_REPORTED, MEMORY_EXHAUSTED, FEWER_NVLINKS, NVLINK_ERRORS, LOST_GPU),
     *(FROZEN_HOST, FROZEN_INPUT),
 )
 

@@ -69,6 +69,15 @@ NVLINK_ERRORS = Advice(
 )
 """Advice for an NVLink that has errors and is up."""
 
+FEWER_NVLINKS = Advice(
+    "ticket",
+    "Check the NVLinks (nvidia-smi nvlink -s); reseat or replace the GPU's bridges if it should"
+    " have more links.",
+    "RankscopeNvlinkFault",
+    "platform",
+)
+"""Advice for a GPU that has fewer NVLinks than others, which it may have been built with."""
+
 CABLE_REPORTED = Advice(
     "page", "Look at cable, transceiver and switch port.", "RankscopeLinkFlapping", "network"
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.advice import NVLINK_ERRORS
+from rankscope_analyzers.findings.advice import FEWER_NVLINKS, NVLINK_ERRORS
 from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
@@ -16,6 +17,14 @@ from rankscope_analyzers.text.name_lists import named
 
 BUSY_UTILIZATION = 0.5
 """An idle GPU lowers its PCIe link speed to save power; a busy one does not."""
+
+ALIKE_SHARE = 0.75
+"""Fraction of a job's GPUs of one model that must have the same number of NVLinks up, for fewer to
+be a fault. Links of cards have two ends: one that is down is missing on two GPUs, a quarter of a
+node of eight."""
+
+MINIMUM_ALIKE = 4
+"""Two pairs of cards at least: where two pairs differ, either may be as it was built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +118,8 @@ READS: tuple[Metric, ...] = (
     *dict.fromkeys(state.metric for state in STATES),
     *(metric for pair in DOWNGRADES for metric in pair[:2]),
     metrics.GPU_UTILIZATION,
+    metrics.GPU_INFO,
+    metrics.GPU_NVLINKS_UP,
 )
 
 
@@ -120,6 +131,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
             if where and state.wrong(series):
                 yield _finding(state, series, where, job)
     yield from _pcie(observed, job)
+    yield from _fewer_links(observed, job)
 
 
 def _finding(state: State, series: Series, where: Where, job: JobView) -> Finding:
@@ -142,14 +154,14 @@ def gpu_name(where: Where) -> str:
 
 def _pcie(observed: Observed, job: JobView) -> Iterator[Finding]:
     busy = {
-        (series.node, series.labels.get("uuid"))
+        _key(series)
         for series in observed.of(metrics.GPU_UTILIZATION)
         if series.values.max() >= BUSY_UTILIZATION
     }
     for now, best, what in DOWNGRADES:
-        most = {(s.node, s.labels.get("uuid")): s.last for s in observed.of(best)}
+        most = {_key(s): s.last for s in observed.of(best)}
         for series in observed.of(now):
-            where, key = job.of_gpu(series), (series.node, series.labels.get("uuid"))
+            where, key = job.of_gpu(series), _key(series)
             # The largest value: a link may be idle between two steps and faster in the next.
             value, full = float(series.values.max()), most.get(key, 0.0)
             if where and key in busy and value < full:
@@ -158,3 +170,39 @@ def _pcie(observed: Observed, job: JobView) -> Iterator[Finding]:
                 )
                 evidence = Evidence(series.name, value, full, what, "PCIe link under load")
                 yield series_finding(DOWNGRADED, "gpu", job.job_id, where, sentence, (evidence,))
+
+
+def _fewer_links(observed: Observed, job: JobView) -> Iterator[Finding]:
+    """Yield GPUs with fewer NVLinks up than most of their model, though none was seen to go down.
+
+    What was down when the agent began is no fault of a card by itself: bridges connect any number
+    of its links. Most cards of a job are built alike, however.
+    """
+    reported = {_key(one) for one in observed.of(metrics.GPU_NVLINK_LINK_UP) if _is_down(one)}
+    models = {_key(one): one.labels.get("model", "") for one in observed.of(metrics.GPU_INFO)}
+    alike: dict[str, list[tuple[Series, Where]]] = defaultdict(list)
+    for series in observed.of(metrics.GPU_NVLINKS_UP):
+        where, model = job.of_gpu(series), models.get(_key(series))
+        if where and model:
+            alike[model].append((series, where))
+    for several in alike.values():
+        ((usual, count),) = Counter(series.last for series, _ in several).most_common(1)
+        if count < max(MINIMUM_ALIKE, ALIKE_SHARE * len(several)):
+            continue
+        for series, where in several:
+            if series.last < usual and _key(series) not in reported:
+                yield _link_finding(series, where, usual, job)
+
+
+def _link_finding(series: Series, where: Where, usual: float, job: JobView) -> Finding:
+    phrase = f"{series.last:.0f} NVLinks are up, {usual:.0f} of most others of its model"
+    evidence = (Evidence(series.name, series.last, usual, "links", phrase),)
+    sentence = f"{gpu_name(where)}: {phrase}"
+    return series_finding(
+        "nvlink_degraded", "gpu", job.job_id, where, sentence, evidence,
+        severity="ticket", instead=FEWER_NVLINKS,
+    )  # fmt: skip
+
+
+def _key(series: Series) -> tuple[str, str | None]:
+    return series.node, series.labels.get("uuid")

@@ -122,7 +122,7 @@ def _source(options: argparse.Namespace, interval: float) -> tuple[JobSource, Le
     source.announcer, source.nodes = announcer, nodes
     source.shard = watch_shards.shard_of(options)
     waiting = looked_at.waiting if looked_at else frozenset
-    source.goodput = Goodput(hang_after, waiting, known)
+    source.goodput = Goodput(hang_after, waiting, known, _log)
     source.traces = watch_setup.tracing(options)
     source.tracking = watch_setup.tracking(options, _log)
     source.sums = Memory(

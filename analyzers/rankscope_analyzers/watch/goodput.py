@@ -81,6 +81,7 @@ class Goodput:
         hang_after_seconds: least time without a step after which a job is called hung.
         waiting: returns which jobs hold GPUs while other pods of theirs have no node.
         configuration: with the projects, prices, budgets and recovery objectives that apply.
+        say: writes a sentence to the watch's own log.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Goodput:
         hang_after_seconds: float,
         waiting: Callable[[], frozenset[str]] = frozenset,
         configuration: Configuration | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         known = configuration or Configuration()
         self._bill = Bill(known)
@@ -103,6 +105,8 @@ class Goodput:
         self._first_seen: dict[str, tuple[float, Owner]] = {}
         self._owners: dict[Owner, Sums] = {}
         self._announced: tuple[Sample, ...] = ()
+        self._say = say
+        self._unaccounted: int | None = None
 
     def look(
         self, gathered: Gathered, reports: Sequence[JobReport], now: float
@@ -122,6 +126,7 @@ class Goodput:
         self._computed.begin()
         errors = []
         left_out = self._without_account([report.job_id for report in reports])
+        self._note_unaccounted(len(left_out))
         for report in reports:
             job = report.job_id
             if job in left_out:
@@ -160,6 +165,17 @@ class Goodput:
         known = self._accounts.keys() & set(jobs)
         new = [job for job in jobs if job not in known]
         return frozenset(new[max(0, MOST_JOBS - len(known)) :])
+
+    def _note_unaccounted(self, count: int) -> None:
+        """Record of how many jobs no GPU time is counted; say so when that begins and ends."""
+        if count and not self._unaccounted:
+            self._say(
+                f"GPU time of {count} jobs is not counted, as {MOST_JOBS} others have accounts:"
+                " divide the jobs among watches (--total-shards)"
+            )
+        elif self._unaccounted and not count:
+            self._say("GPU time of all jobs is counted again")
+        self._unaccounted = count
 
     def _look(self, job: _Job, look: Callable[[], Look]) -> int:
         account = self._accounts.pop(job.name, None) or Account()
@@ -200,11 +216,14 @@ class Goodput:
     def samples(self) -> Iterator[Sample]:
         """Yield all series."""
         yield from self._announced
+        if self._unaccounted is not None:
+            yield metrics.UNACCOUNTED_JOBS.sample(self._unaccounted)
         yield from self._computed.samples()
 
     def stand_by(self) -> None:
         """Discard the sums, which another leader continues."""
         self.restore(None)
+        self._unaccounted = None
 
     def _samples(self) -> Iterator[Sample]:
         oldest = max(self._seen.values(), default=0.0) - EXPORTED_SECONDS

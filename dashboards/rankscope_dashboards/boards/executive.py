@@ -57,6 +57,7 @@ def _of_parts(*names: str) -> str:
 
 SEEN = of(goodput.PROJECT_GPU_SECONDS, CLUSTER, f'part!="{parts.UNOBSERVED}"')
 STARTS = of(goodput.PROJECT_START_GPU_SECONDS, CLUSTER)
+UNACCOUNTED = of(goodput.UNACCOUNTED_JOBS, CLUSTER)
 LOST = of(watch.LOST_GPU_SECONDS, CLUSTER)
 
 
@@ -266,7 +267,19 @@ def _parts() -> list[Panel]:
             decimals=2,
             targets=now((f"{_hours(STARTS, ' by (phase)')} > 0", "{{phase}}")),
             missing="no job started, or rankscope watch is not scraped",
-            width=24,
+            width=18,
+            height=6,
+        ),
+        Stat(
+            title="Jobs without an account",
+            description="Running jobs of which no GPU time is counted, in any panel: a watch keeps"
+            " accounts of a thousand jobs. Dividing the jobs among watches (`--total-shards`)"
+            " brings them back.",
+            targets=now((f"sum({UNACCOUNTED})", "")),
+            steps=ANY_IS_ODD,
+            missing="rankscope watch is not scraped",
+            briefly="no watch",
+            width=6,
             height=6,
         ),
     ]

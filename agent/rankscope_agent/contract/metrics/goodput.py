@@ -21,6 +21,12 @@ PROJECT_GPU_SECONDS = Metric(
     " have no such labels, other for more than 64 pairs.",
     ("project", "job_class", "part"),
 )
+UNACCOUNTED_JOBS = Metric(
+    "rankscope_unaccounted_jobs",
+    "gauge",
+    "Jobs of the last look of which no GPU time is counted, in no sum either, as a thousand others"
+    " have accounts.",
+)
 PROJECT_JOB_SECONDS = Metric(
     "rankscope_project_job_seconds_total",
     "counter",

@@ -19,7 +19,7 @@ from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.incident_history import ranks_of, spans_of
 from rankscope_analyzers.watch.incident_log import IncidentLog
 from rankscope_analyzers.watch.memory import Memory
-from rankscope_analyzers.watch.store import FileStore, Part, UnreachableError
+from rankscope_analyzers.watch.store import ChangedError, FileStore, Part, UnreachableError
 from simulated_jobs import Fault, Job
 from test_incident_log import Receiver, ended, line, lines_of, of_other_ranks, posting
 
@@ -216,6 +216,44 @@ def watching(report, tmp_path):
         return look
 
     return made
+
+
+class Overtaken:
+    """A store that another watch has written before the second write and the third one."""
+
+    def __init__(self, store):
+        self.store, self.writes = store, 0
+
+    def read(self):
+        return self.store.read()
+
+    def write(self, parts, now):
+        self.writes += 1
+        if self.writes in {2, 3}:
+            raise ChangedError("it was written by another watch")
+        return self.store.write(parts, now)
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_an_incident_is_said_to_have_opened_once_although_the_state_was_not_saved(
+    report, logged, tmp_path
+):
+    said, opened = [], []
+    exporter, source = FindingsExporter(), JobSource(lambda: None)
+    source.memory = Memory(Overtaken(FileStore(tmp_path / "state")), said.append)
+    source.announcer = Announcer(said.append, IncidentLog(tmp_path / "log") if logged else None)
+    source.exported = Exported([report])
+    other = of(report, 1)
+    for number, reports in enumerate(([other], *[[other, report]] * 3)):
+        source.memory.begin(exporter, None)
+        exporter.update(reports, 1000.0 + number, 0, ())
+        opened += [event for event in exporter.events if event.change == "opened"]
+        source.tell(exporter, 1000.0 + number)
+        source.memory.end(exporter, None, changed=True)
+    assert len(opened) == 4, "what was not saved is seen again"
+    assert len([sentence for sentence in said if ": opened: " in sentence]) == 2
+    if logged:
+        assert [one["change"] for one in lines_of(tmp_path / "log")] == ["opened"] * 2
 
 
 def test_nothing_is_told_while_it_is_not_known_what_was(watching):

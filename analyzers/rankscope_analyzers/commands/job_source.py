@@ -97,9 +97,10 @@ class JobSource:
             exporter: knows which incidents opened, changed or ended, and which jobs are gone.
             now: Unix time.
         """
-        events = exporter.events
+        awaited = self.memory.awaited
+        events = exporter.events if awaited else self.announcer.news(exporter.events)
         self.goodput.note_events(events, now)
-        if not self.memory.awaited:
+        if not awaited:
             self.announcer.tell(events, self.exported.reports, now, exporter.is_gone)
 
     def close_exporters(self) -> None:

@@ -8,12 +8,18 @@ from dataclasses import dataclass, field
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch.incident_history import Event
-from rankscope_analyzers.watch.incident_log import IncidentLog, LogError
+from rankscope_analyzers.watch.incident_log import CHANGES, IncidentLog, LogError
 from rankscope_analyzers.watch.webhook import Webhook
 
 MOST_UNWRITTEN = 10_000
 """Changes that wait for a log that cannot be written, as on a full disk; the oldest are dropped
 first."""
+
+MOST_REMEMBERED = 4096
+"""Incidents of which it is remembered what was said last."""
+
+Announced = tuple[bool, str, tuple[int, ...]]
+"""Whether it is over, its kind and its culprits."""
 
 
 @dataclass(slots=True)
@@ -31,6 +37,24 @@ class Announcer:
     webhook: Webhook | None = None
     _unwritten: list[Event] = field(default_factory=list)
     _problem: str = ""
+    _announced: dict[tuple[str, str], Announced] = field(default_factory=dict)
+
+    def news(self, events: Sequence[Event]) -> list[Event]:
+        """Return the changes without those that were said last of their incident.
+
+        A watch whose state could not be saved, because its ConfigMap had changed in the meantime,
+        reads the previous one and sees the same changes again.
+        """
+        return [event for event in events if self._is_new(event)]
+
+    def _is_new(self, event: Event) -> bool:
+        incident = event.job_id, event.key
+        announced = (CHANGES[event.change] == "closed", event.kind, tuple(event.ranks))
+        before = self._announced.pop(incident, None)
+        self._announced[incident] = announced
+        while len(self._announced) > MOST_REMEMBERED:
+            del self._announced[next(iter(self._announced))]
+        return announced != before
 
     def tell(
         self,
@@ -67,6 +91,7 @@ class Announcer:
 
     def forget(self) -> None:
         """Read the log again before anything is announced: another watch leads in the meantime."""
+        self._announced = {}
         self._unwritten = []
         if self.log is not None:
             self.log.forget()

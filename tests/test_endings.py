@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rankscope_analyzers.fusion import job_reports
@@ -179,3 +181,33 @@ def test_what_the_kernel_says_of_the_end_is_its_cause():
     told = over.text.replace('node="n1"', f'node="n1",{uid}')
     told += f'{kill}pod_uid="u"}} {NOW - 21}\n'
     assert incidents(Page("n1", NOW, told)) == [("oom_kill", (0, 1))]
+
+
+@pytest.mark.parametrize("nodes", [("n1", "n2"), ("n2", "n1")])
+def test_ranks_that_go_on_elsewhere_are_not_lost(nodes):
+    """Their first processes ended with the job's first attempt; agents report that for minutes."""
+    old, new = nodes
+    before = ranks([None, None, 0, 0], last_step_timestamp_seconds=[LAST - 200.0] * 4)
+    pages = [replace(before, node=old), replace(ranks([1, 1, 1, 1]), node=new)]
+    assert incidents(*sorted(pages, key=lambda one: one.node)) == []
+
+
+@pytest.mark.parametrize("nodes", [("n1", "n2"), ("n2", "n1")])
+def test_a_rank_is_lost_where_it_was_last(nodes):
+    """Ended processes of an earlier attempt are no sign of life, nor of when the last one ended."""
+    old, new = nodes
+    before = ranks([0, 0], last_step_timestamp_seconds=[LAST - 200.0] * 2)
+    pages = [replace(before, node=old), replace(ranks([1, 0]), node=new)]
+    (incident,) = reported(*sorted(pages, key=lambda one: one.node)).incidents
+    assert (incident.cause.kind, incident.where.ranks) == ("missing_rank", (1,))
+    assert (incident.where.nodes, incident.since_unix_seconds) == ((new,), LAST)
+
+
+@pytest.mark.parametrize("nodes", [("n1", "n2"), ("n2", "n1")])
+def test_a_node_that_reports_no_more_has_no_rank(nodes):
+    """It was lost while its processes lived: the ranks were started again elsewhere, and ended."""
+    old, new = nodes
+    stale = replace(ranks([1, 1], last_step_timestamp_seconds=[LAST - 200.0] * 2), time=NOW - 190.0)
+    pages = [replace(stale, node=old), replace(ranks([1, 0]), node=new)]
+    (incident,) = reported(*sorted(pages, key=lambda one: one.node)).incidents
+    assert (incident.where.ranks, incident.where.nodes) == ((1,), (new,))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.metrics import gpus, pods, topology, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.layers import rank_holders
 from rankscope_analyzers.steps.frames import StepFrame
 
 READS: tuple[Metric, ...] = (
     training.RANK_INFO,
-    training.RANK_ALIVE,
+    *rank_holders.READS,
     gpus.GPU_INFO,
     pods.GPU_ALLOCATION_INFO,
     pods.JOB_INFO,
@@ -57,11 +58,12 @@ def rank_locations(observed: Observed) -> RankLocations:
     gpus = _gpus(observed)
     nics = _nics(observed)
     jobs: dict[str, dict[int, RankLocation]] = defaultdict(dict)
+    infos: dict[str, list[Series]] = defaultdict(list)
     for series in observed.of(training.RANK_INFO):
-        rank = rank_number(series.labels.get("rank", ""))
-        if rank is not None:
-            location = _location(rank, series, gpus, nics)
-            jobs[series.labels.get("job_id", "")][rank] = location
+        infos[series.labels.get("job_id", "")].append(series)
+    for job, several in infos.items():
+        held = _of_holders(observed, job, several)
+        jobs[job] = {rank: _location(rank, one, gpus, nics) for rank, one in held.items()}
     for series in observed.of(pods.GPU_ALLOCATION_INFO):
         rank = rank_number(series.labels.get("rank", ""))
         members = jobs[series.labels.get("job_id", "")]
@@ -129,12 +131,20 @@ def _allocated(
 
 
 def by_rank(observed: Observed, metric: Metric, job_id: str) -> Mapping[int, Series]:
-    """Return a job's series by rank; labels that are not rank numbers are left out."""
-    numbered = (
-        (rank_number(series.labels.get("rank", "")), series)
-        for series in observed.of(metric, job_id=job_id)
-    )
-    return {rank: series for rank, series in numbered if rank is not None}
+    """Return a job's series by rank, of the nodes that have the ranks now.
+
+    Labels that are not rank numbers are left out.
+    """
+    return _of_holders(observed, job_id, observed.of(metric, job_id=job_id))
+
+
+def _of_holders(observed: Observed, job_id: str, found: Iterable[Series]) -> Mapping[int, Series]:
+    numbered: dict[int, list[Series]] = defaultdict(list)
+    for series in found:
+        rank = rank_number(series.labels.get("rank", ""))
+        if rank is not None:
+            numbered[rank].append(series)
+    return rank_holders.of_holders(observed, job_id, numbered)
 
 
 def _nics(observed: Observed) -> Mapping[tuple[str, str], tuple[str, ...]]:

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import agent, pods, starvation, training
 from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.layers.rank_holders import TOGETHER_SECONDS
 from rankscope_analyzers.layers.rank_locations import by_rank
 
 FRESH_SECONDS = 120.0
 """An older page shows nothing about now: two of the longest scrape intervals in use for
 training."""
-
-TOGETHER_SECONDS = 45.0
-"""By how much pages of a job's nodes may be apart: the scrapes of a usual interval."""
 
 BOOT_SECONDS = 1.0
 """Starts of processes count from the moment of boot, which the kernel reports in whole seconds."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import os
+from functools import partial
 
 import pytest
 
 from collected_page import Clock, Page
 from counted_reading import SECONDS_OF_BYTE, Reading
 from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.settings.command_line import parse_config
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training import totals
 from rankscope_agent.sources.training.collector import TURN_RECORDS, TrainingCollector
 from rankscope_agent.sources.training.format import RECORD_SIZE
@@ -152,3 +156,19 @@ def test_files_that_take_long_to_read_end_a_run_too(tmp_path, monkeypatch, greed
     for _ in range(3):
         _, seconds = next(runs)
         assert CPU_SECONDS < seconds <= SECONDS + LARGEST_TURN * 1e-6
+
+
+@pytest.mark.parametrize(("words", "shown"), [((), None), (("--once",), 50)])
+def test_an_agent_that_runs_once_reads_whole_rings_in_its_only_run(
+    tmp_path, monkeypatch, words, shown
+):
+    """Totals are left out until a ring has been read, and nothing would read the rest."""
+    monkeypatch.setattr(training, "TURN_RECORDS", 16)
+    slow = Reading(monkeypatch, seconds_of_byte=2.0 / (50 * RECORD_SIZE))
+    monkeypatch.setattr(training, "ReadTurns", partial(ReadTurns, slow, slow))
+    places = [f"--path.ring-dir={tmp_path}", f"--path.kubelet={tmp_path / 'kubelet'}"]
+    config = parse_config([*places, *words], {}, ("training",), "0")
+    writer = RingWriter(tmp_path, capacity=64)
+    writer.step(50)
+    assert Page(training.create(config, PodDirectory())).rank(metrics.STEPS) == shown
+    writer.end()

@@ -61,7 +61,14 @@ Later runs find them, and rings keep what is written meanwhile."""
 
 def create(config: Config, pods: PodDirectory) -> TrainingCollector:
     """Create the collector of the node's rings, whose jobs have the names that Kubernetes uses."""
-    made = TrainingCollector(config.ring_dir, config.kubelet, config.node_name, time.time, pods)
+    made = TrainingCollector(
+        config.ring_dir,
+        config.kubelet,
+        config.node_name,
+        time.time,
+        pods,
+        ReadTurns(once=config.once),
+    )
     made.checkpoint_objective_seconds = config.checkpoint_objective_seconds
     return made
 

@@ -26,6 +26,9 @@ SECONDS = 1.0
 """The same in elapsed time. Disks that a pod keeps busy, and a node without a free CPU, must not
 delay a run: that would cost all ranks their series."""
 
+ONCE_SECONDS = 5.0
+"""Both for an agent that runs once, half of the run's deadline: no later run reads the rest."""
+
 SMALLEST_SECONDS = 1e-6
 """A charge below this is forgotten; one of a whole run lasts for twenty runs."""
 
@@ -44,15 +47,19 @@ class ReadTurns:
     Args:
         cpu_clock: CPU seconds of the calling thread.
         timer: returns monotonic seconds.
+        once: there is a single run.
     """
 
     def __init__(
         self,
         cpu_clock: Callable[[], float] = time.thread_time,
         timer: Callable[[], float] = time.monotonic,
+        *,
+        once: bool = False,
     ) -> None:
         self._cpu_clock = cpu_clock
         self._timer = timer
+        self._limits = (ONCE_SECONDS, ONCE_SECONDS) if once else (CPU_SECONDS, SECONDS)
         self._charged: dict[Hashable, float] = {}
         self._turn = 0
 
@@ -66,7 +73,8 @@ class ReadTurns:
             rings: the open rings.
             read: reads a piece of one and returns whether it wants another turn.
         """
-        in_time = time_left(self._cpu_clock, CPU_SECONDS, self._timer, SECONDS)
+        cpu_seconds, seconds = self._limits
+        in_time = time_left(self._cpu_clock, cpu_seconds, self._timer, seconds)
         halved = {one: charge / 2 for one, charge in self._charged.items()}
         self._charged = {one: rest for one, rest in halved.items() if rest > SMALLEST_SECONDS}
         groups = self._queues(rings)

@@ -305,6 +305,19 @@ def test_processes_that_are_started_as_others_end_are_a_restart(stepped):
     assert [one.kind for one in reported(pages).observations] == ["job_over"]
 
 
+@pytest.mark.parametrize("nodes", [("n1", "n2"), ("n2", "n1")])
+@pytest.mark.parametrize("ring", [True, False])
+@pytest.mark.parametrize(("waited", "called"), [(250.0, False), (650.0, True)])
+def test_a_job_that_is_started_again_on_another_node_is_given_the_time_to_start(
+    nodes, ring, waited, called
+):
+    """The steps of the processes that ended on the first node are not those of its new ones."""
+    before = training_page(801.0, alive=[0] * 4, ended=[800.0] * 4)
+    after = page(started=[waited] * 4, **({"alive": [1] * 4} if ring else {}))
+    pages = [replace(one, node=node) for one, node in zip((before, after), nodes, strict=True)]
+    assert (hung(*sorted(pages, key=lambda one: one.node)) is not None) is called
+
+
 def test_a_hang_comes_before_faults_that_cost_more_so_far():
     slow = diagnosed(records(Job(faults=(Fault("compute", (3,), 0.6),))))
     report = reported(training_page(90.0), judged=slow)

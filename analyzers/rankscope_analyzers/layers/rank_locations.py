@@ -62,7 +62,7 @@ def rank_locations(observed: Observed) -> RankLocations:
     for series in observed.of(training.RANK_INFO):
         infos[series.labels.get("job_id", "")].append(series)
     for job, several in infos.items():
-        held = _of_holders(observed, job, several)
+        held = of_ranks(observed, job, several)
         jobs[job] = {rank: _location(rank, one, gpus, nics) for rank, one in held.items()}
     for series in observed.of(pods.GPU_ALLOCATION_INFO):
         rank = rank_number(series.labels.get("rank", ""))
@@ -135,10 +135,14 @@ def by_rank(observed: Observed, metric: Metric, job_id: str) -> Mapping[int, Ser
 
     Labels that are not rank numbers are left out.
     """
-    return _of_holders(observed, job_id, observed.of(metric, job_id=job_id))
+    return of_ranks(observed, job_id, observed.of(metric, job_id=job_id))
 
 
-def _of_holders(observed: Observed, job_id: str, found: Iterable[Series]) -> Mapping[int, Series]:
+def of_ranks(observed: Observed, job_id: str, found: Iterable[Series]) -> Mapping[int, Series]:
+    """Return one of a job's series for each rank, of the node that has the rank now.
+
+    Of several series of that node it is the last one.
+    """
     numbered: dict[int, list[Series]] = defaultdict(list)
     for series in found:
         rank = rank_number(series.labels.get("rank", ""))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from rankscope_agent.contract.metrics import agent, pods, starvation, training
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.rank_holders import TOGETHER_SECONDS
-from rankscope_analyzers.layers.rank_locations import by_rank
+from rankscope_analyzers.layers.rank_locations import by_rank, of_ranks
 
 FRESH_SECONDS = 120.0
 """An older page shows nothing about now: two of the longest scrape intervals in use for
@@ -90,10 +91,8 @@ def read(observed: Observed, job_id: str, now: float | None) -> list[Progress]:
         job_id: the job.
         now: Unix seconds at which the report is made, None if pages are as new as possible.
     """
-    known = {
-        **by_rank(observed, pods.RANK_STARTED, job_id),
-        **by_rank(observed, training.RANK_ALIVE, job_id),
-    }
+    shown = (observed.of(metric, job_id=job_id) for metric in _SHOW_A_PROCESS)
+    known = of_ranks(observed, job_id, chain.from_iterable(shown))
     newest = max((float(one.times[-1]) for one in known.values()), default=0.0)
     if now is not None and now - newest > FRESH_SECONDS:
         return []
@@ -102,6 +101,8 @@ def read(observed: Observed, job_id: str, now: float | None) -> list[Progress]:
     tables = {metric.name: by_rank(observed, metric, job_id) for metric in _OF_RANKS}
     return [_progress(rank, there[rank], made, tables) for rank in sorted(there)]
 
+
+_SHOW_A_PROCESS = (pods.RANK_STARTED, training.RANK_ALIVE)
 
 _OF_RANKS = (
     training.RANK_ALIVE,
@@ -123,10 +124,13 @@ def _progress(
     moment = float(there.times[-1])
     timestamp = made.get(there.node)
 
-    def newest(name: str) -> float | None:
+    def newest(name: str, *, anywhere: bool = False) -> float | None:
         series = tables[name].get(rank)
         # A series that newer pages lack is over: its last value says nothing about now.
-        return series.last if series is not None and series.times[-1] >= moment else None
+        if series is None or series.times[-1] < moment:
+            return None
+        # Nor does that of a process on another node, where the rank was before.
+        return series.last if anywhere or series.node == there.node else None
 
     alive = newest(training.RANK_ALIVE.name)
     return Progress(
@@ -142,5 +146,5 @@ def _progress(
         started_unix_seconds=newest(pods.RANK_STARTED.name),
         ended_unix_seconds=newest(training.RANK_ENDED.name),
         stopped=newest(starvation.RANK_STOPPED.name) == 1,
-        stepped_before=(newest(training.STEPS.name) or 0.0) > 0,
+        stepped_before=(newest(training.STEPS.name, anywhere=True) or 0.0) > 0,
     )

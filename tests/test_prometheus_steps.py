@@ -22,6 +22,7 @@ RANKS = 8
 SCRAPES = 80
 GAP = range(30, 34)  # nothing was scraped
 RESET = 50  # all ranks restart
+MOVES = 40  # job ml/moved goes on with fewer ranks on another node
 
 
 def seconds(rank: int, scrape: int) -> tuple[float, float]:
@@ -53,7 +54,9 @@ def exposition(start: int) -> Iterator[str]:
     for name in names:
         yield f"# TYPE rankscope_{name} counter"
         yield from series[name]
+        yield from moved_counters(name, start)
     yield "# TYPE rankscope_rank_info gauge"
+    yield from moved_infos(start)
     for rank in range(RANKS):
         where = f'job_id="ml/llm",rank="{rank}",node="gpu-{rank // 4}",local_rank="{rank % 4}"'
         where += f',uuid="{uuid(rank)}",{scraped(rank)}'
@@ -63,6 +66,30 @@ def exposition(start: int) -> Iterator[str]:
     yield from gpus(start)
     yield from of_watch(start)
     yield "# EOF"
+
+
+ATTEMPTS = (("a", 4, range(SCRAPES), MOVES), ("b", 3, range(MOVES, SCRAPES), SCRAPES))
+"""Of ml/moved: node, ranks, scrapes in which its agent reports them, end of its steps."""
+
+
+def moved_counters(name: str, start: int) -> Iterator[str]:
+    """Counters of ended processes stand still, for as long as their agent reports them."""
+    for node, size, reported, end in ATTEMPTS:
+        for rank in range(size):
+            labels = f'job_id="ml/moved",rank="{rank}",instance="10.0.1.{node}:9877"'
+            for scrape in reported:
+                done = 10 * (min(scrape, end) - reported[0])
+                value = done if name == "steps" else done * (0.5 if node == "a" else 0.7)
+                yield f"rankscope_{name}_total{{{labels}}} {value} {start + scrape * SCRAPE}"
+
+
+def moved_infos(start: int) -> Iterator[str]:
+    for node, size, reported, _ in ATTEMPTS:
+        for rank in range(size):
+            where = f'rank="{rank}",node="{node}",world_size="{size}"'
+            labels = f'job_id="ml/moved",{where},instance="10.0.1.{node}:9877"'
+            for scrape in reported:
+                yield f"rankscope_rank_info{{{labels}}} 1 {start + scrape * SCRAPE}"
 
 
 def scraped(rank: int) -> str:
@@ -183,6 +210,19 @@ def test_a_job_is_judged_from_poll_to_poll_by_its_own_beginning(prometheus, star
     assert (said.verdict.cause.kind, said.verdict.cause.where.ranks) == ("gpu_compute", (5,))
     since = said.verdict.cause.since_unix_seconds
     assert abs(since - (start + SCRAPES // 2 * SCRAPE)) < 4 * SCRAPE
+
+
+def test_a_job_that_goes_on_elsewhere_has_its_steps_there(prometheus, start):
+    """The first node's agent reports its ended processes all the while."""
+    end = start + SCRAPES * SCRAPE
+    (job,) = from_prometheus(Prometheus(prometheus), "ml/moved", start, end)
+    assert job.world_size == 3
+    after = job.records[job.records["step"] > start // SCRAPE + MOVES]
+    assert after.groupby("rank").size().to_dict() == dict.fromkeys(range(3), SCRAPES - MOVES - 2)
+    assert set(after["node"]) == {"b"}
+    assert after["step_seconds"].to_numpy() == pytest.approx(0.7)
+    before = job.records[job.records["step"] < start // SCRAPE + MOVES]
+    assert before["step_seconds"].to_numpy() == pytest.approx(0.5)
 
 
 def test_a_job_that_prometheus_does_not_know_is_an_error(prometheus, start):

@@ -102,8 +102,9 @@ def from_prometheus(
     foreign = frozenset(job_ownership.refused(claims))
     notes_on_jobs = job_ownership.notes(foreign, {one.job_id for one in claims - foreign})
     trust = _Trust.of(instances, claims, foreign)
-    ranks = _ranks(infos, trust)
-    columns = {name: _by_key(matrix, trust) for name, matrix in totals.items()}
+    newest = _newest(totals[STEPS], trust)
+    ranks = _ranks(infos, trust, newest)
+    columns = {name: _increases(matrix, trust) for name, matrix in totals.items()}
     steps = columns.pop(STEPS)
     if not steps:
         raise SourceError(_no_steps(server, job_id, length))
@@ -116,7 +117,7 @@ def from_prometheus(
         JobRecords(
             str(name),
             records,
-            _world_size(ranks, str(name)),
+            _world_size(ranks, newest, str(name)),
             (note, *notes_on_jobs.get(str(name), ())),
             live=True,
         )
@@ -215,16 +216,23 @@ def _selector(job_id: str | None) -> str:
 def _infos(
     server: Prometheus, job_id: str | None, length: float, now: float
 ) -> Sequence[Mapping[str, str]]:
+    """Return the labels of all ranks of that time, those that agents report still at the end."""
     name = f"{metrics.RANK_INFO.name}{_selector(job_id)}"
-    query = f"last_over_time({name}[{max(1, int(length))}s])"
-    return [labels for labels, _ in server.instant(query, now)]
+    every = f"last_over_time({name}[{max(1, int(length))}s])"
+    return [labels for query in (every, name) for labels, _ in server.instant(query, now)]
 
 
-def _ranks(infos: Sequence[Mapping[str, str]], trust: _Trust) -> Mapping[Key, _Rank]:
+def _ranks(
+    infos: Sequence[Mapping[str, str]], trust: _Trust, newest: Mapping[Key, _Newest]
+) -> Mapping[Key, _Rank]:
+    """Return what is known of each rank, of several agents by the one with its newest steps."""
     found: dict[Key, _Rank] = {}
     for labels in infos:
         key = _key(labels)
         if key is not None and trust.has(labels):
+            reporter = newest[key].instance if key in newest else ""
+            if key in found and labels.get("instance", "") != reporter:
+                continue
             groups = [_number(labels.get(n)) for n in ("dp_group", "tp_group", "pp_stage")]
             dp_group, tp_group, pp_stage = groups
             known = dp_group is not None and tp_group is not None and pp_stage is not None
@@ -246,8 +254,7 @@ def _records(
 ) -> pd.DataFrame:
     """Divide the increase of seconds by that of steps, for every interval in which steps ended."""
     parts = []
-    for key, totals in steps.items():
-        done = _increase(totals)
+    for key, done in steps.items():
         usable = done > 0
         if not usable.any():
             continue
@@ -273,11 +280,11 @@ def _records(
     return pd.concat(parts, ignore_index=True) if parts else empty
 
 
-def _means(totals: Floats | None, done: Floats, usable: Booleans) -> Floats:
+def _means(spent: Floats | None, done: Floats, usable: Booleans) -> Floats:
     """Return seconds per step of the usable intervals; NaN if they were not measured."""
-    if totals is None:
+    if spent is None:
         return np.full(int(usable.sum()), np.nan)
-    return _increase(totals)[usable] / done[usable]
+    return np.asarray(spent[usable] / done[usable])
 
 
 def _increase(totals: Floats) -> Floats:
@@ -286,13 +293,36 @@ def _increase(totals: Floats) -> Floats:
     return np.where(difference >= 0, difference, np.nan)
 
 
-def _by_key(matrix: Matrix, trust: _Trust) -> Mapping[Key, Floats]:
-    """Return the counters by rank; if two agents report a rank, from the one that knows more."""
+def _increases(matrix: Matrix, trust: _Trust) -> Mapping[Key, Floats]:
+    """Return the increases of counters by rank; if two agents report a rank, the larger ones.
+
+    One of them may be of the node on which the rank was before, whose counters stand still.
+    """
     found: dict[Key, Floats] = {}
     for labels, row in zip(matrix.labels, matrix.values, strict=True):
         key = _key(labels)
         if key is not None and trust.has(labels):
-            found[key] = np.fmax(found[key], row) if key in found else row
+            grown = _increase(row)
+            found[key] = np.fmax(found[key], grown) if key in found else grown
+    return found
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Newest:
+    """The newest interval in which a rank ended steps, -1 for none, and the agent that counted."""
+
+    interval: int
+    instance: str
+
+
+def _newest(matrix: Matrix, trust: _Trust) -> Mapping[Key, _Newest]:
+    found: dict[Key, _Newest] = {}
+    for labels, row in zip(matrix.labels, matrix.values, strict=True):
+        key = _key(labels)
+        if key is not None and trust.has(labels):
+            ended = np.flatnonzero(_increase(row) > 0)
+            one = _Newest(int(ended[-1]) if len(ended) else -1, labels.get("instance", ""))
+            found[key] = max(found.get(key, one), one)
     return found
 
 
@@ -305,8 +335,13 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 8 else None
 
 
-def _world_size(ranks: Mapping[Key, _Rank], job_id: str) -> int | None:
-    sizes: Sequence[int] = [
-        rank.world_size for (job, _), rank in ranks.items() if job == job_id and rank.world_size
+def _world_size(
+    ranks: Mapping[Key, _Rank], newest: Mapping[Key, _Newest], job_id: str
+) -> int | None:
+    """Return the size that the ranks with the newest steps report: a job may have shrunk."""
+    sizes = [
+        (newest[key].interval if key in newest else -1, rank.world_size)
+        for key, rank in ranks.items()
+        if key[0] == job_id and rank.world_size
     ]
-    return max(sizes, default=None)
+    return max(sizes, default=(-1, None))[1]

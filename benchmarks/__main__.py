@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -96,12 +98,21 @@ BY_NAME_ALONE = ("chaos", "soak-60m")
 """Benchmarks that compare nothing, and take a quarter of an hour and an hour."""
 
 
-def main(names: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the named benchmarks, by default all but those of `BY_NAME_ALONE`."""
+    known = ", ".join(BENCHMARKS)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Measures costs and accuracy: the named benchmarks, by default all but\n"
+        f"{' and '.join(BY_NAME_ALONE)}, which compare nothing and take long.",
+        epilog=textwrap.fill(f"Benchmarks: {known}.", break_on_hyphens=False),
+    )
+    parser.add_argument("name", nargs="*", help="of a benchmark")
+    names: Sequence[str] = parser.parse_args(arguments).name
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
-        sys.stderr.write(f"unknown benchmarks {unknown}, have {list(BENCHMARKS)}\n")
-        return 1
+        parser.error(f"unknown {', '.join(unknown)}; there are {known}")
     end_on_terminate()
     for name in names or [name for name in BENCHMARKS if name not in BY_NAME_ALONE]:
         sys.stdout.write(f"== {name}\n{BENCHMARKS[name]()}\n")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from installed import skip_without
+from probe_jobs.running import free_port
 from rankscope_analyzers import cli
 from rankscope_analyzers.demo.probe_folder import probe_folder
 from rankscope_analyzers.layers import hang
@@ -20,11 +20,6 @@ skip_without("torch", "the end-to-end tests train with PyTorch")
 
 SCRIPT = Path(__file__).parent / "foreign_jobs" / "hanging.py"
 SIZE, ABSENT = 4, 2
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def started(rings, rank, port):

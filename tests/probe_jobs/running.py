@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import random
 import signal
 import socket
 import struct
@@ -95,10 +97,16 @@ def environment(ring_dir: Path, extra: dict[str, str]) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Give a loopback port that nobody listened on a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """Give a port that nobody listened on a moment ago.
+
+    It is below those that Linux gives to connections (32768 and up), which other tests make all the
+    time, so that none takes it before the job listens on it.
+    """
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_768)
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.bind(("", port))
+            return port
 
 
 def start_script(command: Iterable[str], ring_dir: Path, **extra: str) -> subprocess.Popen[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,10 +102,11 @@ def from_prometheus(
     foreign = frozenset(job_ownership.refused(claims))
     notes_on_jobs = job_ownership.notes(foreign, {one.job_id for one in claims - foreign})
     trust = _Trust.of(instances, claims, foreign)
-    newest = _newest(totals[STEPS], trust)
+    done = [*_reported(totals.pop(STEPS), trust)]
+    newest = _newest(done)
     ranks = _ranks(infos, trust, newest)
-    columns = {name: _increases(matrix, trust) for name, matrix in totals.items()}
-    steps = columns.pop(STEPS)
+    steps = _larger(done)
+    columns = {name: _larger(_reported(matrix, trust)) for name, matrix in totals.items()}
     if not steps:
         raise SourceError(_no_steps(server, job_id, length))
     rows = _records(grid, steps, columns, ranks)
@@ -293,17 +294,31 @@ def _increase(totals: Floats) -> Floats:
     return np.where(difference >= 0, difference, np.nan)
 
 
-def _increases(matrix: Matrix, trust: _Trust) -> Mapping[Key, Floats]:
-    """Return the increases of counters by rank; if two agents report a rank, the larger ones.
+@dataclass(frozen=True, slots=True)
+class _Reported:
+    """The increases of a rank's counter in each interval, as one agent reports them."""
+
+    key: Key
+    instance: str
+    increases: Floats
+
+
+def _reported(matrix: Matrix, trust: _Trust) -> Iterator[_Reported]:
+    for labels, row in zip(matrix.labels, matrix.values, strict=True):
+        key = _key(labels)
+        if key is not None and trust.has(labels):
+            yield _Reported(key, labels.get("instance", ""), _increase(row))
+
+
+def _larger(reported: Iterable[_Reported]) -> Mapping[Key, Floats]:
+    """Return increases by rank; if two agents report a rank, the larger ones.
 
     One of them may be of the node on which the rank was before, whose counters stand still.
     """
     found: dict[Key, Floats] = {}
-    for labels, row in zip(matrix.labels, matrix.values, strict=True):
-        key = _key(labels)
-        if key is not None and trust.has(labels):
-            grown = _increase(row)
-            found[key] = np.fmax(found[key], grown) if key in found else grown
+    for one in reported:
+        known = found.get(one.key)
+        found[one.key] = one.increases if known is None else np.fmax(known, one.increases)
     return found
 
 
@@ -315,14 +330,12 @@ class _Newest:
     instance: str
 
 
-def _newest(matrix: Matrix, trust: _Trust) -> Mapping[Key, _Newest]:
+def _newest(reported: Iterable[_Reported]) -> Mapping[Key, _Newest]:
     found: dict[Key, _Newest] = {}
-    for labels, row in zip(matrix.labels, matrix.values, strict=True):
-        key = _key(labels)
-        if key is not None and trust.has(labels):
-            ended = np.flatnonzero(_increase(row) > 0)
-            one = _Newest(int(ended[-1]) if len(ended) else -1, labels.get("instance", ""))
-            found[key] = max(found.get(key, one), one)
+    for one in reported:
+        ended = np.flatnonzero(one.increases > 0)
+        newest = _Newest(int(ended[-1]) if len(ended) else -1, one.instance)
+        found[one.key] = max(found.get(one.key, newest), newest)
     return found
 
 

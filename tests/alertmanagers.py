@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from free_ports import free_port
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_dashboards.rules import routing
 from rankscope_dashboards.rules.receivers import NOBODY
 from rankscope_dashboards.rules.receivers import receivers as receivers_of
 from rankscope_dashboards.rules.routing import Timings
 from rankscope_dashboards.yaml_text import dump
-from servers import free_port, require_server
+from servers import require_server
 
 PATIENCE_SECONDS = 60.0
 

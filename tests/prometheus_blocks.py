@@ -9,7 +9,8 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from servers import free_port, require_server
+from free_ports import free_port
+from servers import require_server
 
 
 @contextlib.contextmanager

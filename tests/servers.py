@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 from pathlib import Path
 
@@ -29,10 +28,3 @@ def require_tool(program: str) -> str:
     """Return the path of a program that a package of the test group brings, or of the system's."""
     beside = Path(sys.executable).with_name(program)
     return str(beside) if beside.exists() else require_server(program)
-
-
-def free_port() -> int:
-    """Return a loopback port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

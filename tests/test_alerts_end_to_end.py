@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from alertmanagers import PATIENCE_SECONDS, Notifications, alertmanager, webhooks
+from free_ports import free_port
 from nccl_job_text import start
 from rankscope_analyzers.demo.probe_folder import probe_folder
 from rankscope_dashboards.rules import recording_rules
@@ -29,7 +30,7 @@ from rankscope_dashboards.rules.alerts import ALERTS
 from rankscope_dashboards.rules.routing import Timing, Timings
 from rankscope_dashboards.rules.rule_files import Links, rule
 from running_agent import running_agent
-from servers import free_port, require_server
+from servers import require_server
 
 # Importing PyTorch takes seconds, and only the job that is started needs it.
 pytestmark = pytest.mark.skipif(

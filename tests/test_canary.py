@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from free_ports import free_port
 from job_reports import frame, report
 from rankscope_agent.contract.canary import NAME, RANKS, SLOW_RANK, SYMPTOM, is_canary
 from rankscope_agent.contract.metrics import training
@@ -26,7 +27,6 @@ from rankscope_analyzers.findings.finding import Where
 from rankscope_analyzers.watch import canaries
 from rankscope_analyzers.watch.canaries import Canaries
 from rankscope_analyzers.watch.finding_series import symptom
-from servers import free_port
 from serving import answering
 from simulated_jobs import Fault, Job
 

@@ -17,13 +17,14 @@ from pathlib import Path
 import pytest
 
 from alert_timelines import LINKS
+from free_ports import free_port
 from rankscope_agent.contract.canary import NAME
 from rankscope_analyzers import cli
 from rankscope_analyzers.demo import run
 from rankscope_dashboards.rules.alerts.canary import MISSED
 from rankscope_dashboards.rules.rule_files import rule
 from running_agent import PATIENCE_SECONDS, running_agent
-from servers import free_port, require_server
+from servers import require_server
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="the canary trains with PyTorch"

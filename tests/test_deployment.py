@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import ssl
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import pytest
 
 from certificates import Authority
 from fake_api_server import FakeApiServer
+from free_ports import free_port
 from manifest_parts import containers
 from pod_json import pod
 from rendered_manifests import ROOT, combined
@@ -32,12 +32,6 @@ PAGE = (ROOT.parent / "docs" / "daemonset.md").read_text()
 MODULES = {"agent": "rankscope_agent", "watch": "rankscope_analyzers"}
 
 Objects = list[dict[str, Any]]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def mode_of(volume: Mapping[str, Any], spec: Mapping[str, Any]) -> int:

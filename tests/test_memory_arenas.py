@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from free_ports import free_port
 from running_agent import agent_environment
-from servers import free_port
 
 ARENAS = """
 import ctypes, threading

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from free_ports import free_port
 from ring_writer import RingWriter
 from running_agent import RunningAgent, running_agent
-from servers import free_port, require_server
+from servers import require_server
 
 PATIENCE_SECONDS = 60.0
 

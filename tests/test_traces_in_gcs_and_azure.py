@@ -15,10 +15,10 @@ from contextlib import suppress
 
 import pytest
 
+from free_ports import free_port
 from rankscope_analyzers import cli
 from rankscope_analyzers.steps import stored_traces
 from rankscope_analyzers.steps.job_records import SourceError
-from servers import free_port
 from suite_jobs import fault, made
 
 PATIENCE_SECONDS = 60.0

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from faulty_clusters import JOB, Cluster, pressure
+from free_ports import free_port
 from rankscope_analyzers import cli
 from rankscope_analyzers.arguments import watch as watch_options
 from rankscope_analyzers.commands import watch as watch_command
@@ -24,7 +25,6 @@ from rankscope_analyzers.watch.leadership import SingleInstance
 from rankscope_analyzers.watch.series import WatchSeries
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
-from servers import free_port
 from simulated_jobs import Fault, Job
 
 NODES = {"gpu-0": "healthy", "gpu-1": "thermal@5"}

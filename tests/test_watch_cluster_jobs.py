@@ -9,10 +9,10 @@ import urllib.request
 import pytest
 
 from fake_api_server import FakeApiServer, Store
+from free_ports import free_port
 from kubeconfigs import point_at, written
 from rankscope_analyzers import cli
 from running_agent import agent_environment
-from servers import free_port
 from workload_objects import condition, kind, pod, thing
 
 PATIENCE_SECONDS = 40.0

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from free_ports import free_port
 from rankscope_analyzers import cli
-from servers import free_port, require_server
+from servers import require_server
 
 SCRAPE = 15
 SCRAPES = 80

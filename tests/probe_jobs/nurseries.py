@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from probe_jobs.running import JOBS, Outcome, environment, free_port, outcome
+from free_ports import free_port
+from probe_jobs.running import JOBS, Outcome, environment, outcome
 
 NO_EXTENSIONS = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 """The variable that keeps torch from loading what extends it, the probe among it."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-import random
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -94,19 +91,6 @@ def environment(ring_dir: Path, extra: dict[str, str]) -> dict[str, str]:
         "GLOO_SOCKET_IFNAME": "lo",
         **extra,
     }
-
-
-def free_port() -> int:
-    """Give a port that nobody listened on a moment ago.
-
-    It is below those that Linux gives to connections (32768 and up), which other tests make all the
-    time, so that none takes it before the job listens on it.
-    """
-    while True:
-        port = random.SystemRandom().randrange(20_000, 32_768)
-        with contextlib.suppress(OSError), socket.socket() as listener:
-            listener.bind(("", port))
-            return port
 
 
 def start_script(command: Iterable[str], ring_dir: Path, **extra: str) -> subprocess.Popen[str]:

@@ -10,12 +10,12 @@ from typing import Literal
 
 import pandas as pd
 
+from free_ports import free_port
 from probe_jobs.nurseries import Forked, Nurseries, Nursery
 from probe_jobs.running import (
     JOBS,
     OWN_STORE,
     Outcome,
-    free_port,
 )
 from rankscope_agent.contract.model import STEP_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource

@@ -16,15 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.processes import (
-    cpu_seconds,
-    free_port,
-    memory_mib,
-    scrape,
-    series_on,
-    serving,
-)
+from benchmarks.processes import cpu_seconds, memory_mib, scrape, series_on, serving
 from benchmarks.ring_writer import training
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 ROUNDS = 6
 ROUND_SECONDS = 10

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.agent_cost import Cost, shares_of_a_core
-from benchmarks.processes import free_port, memory_mib, series_on, serving
+from benchmarks.processes import memory_mib, series_on, serving
 from benchmarks.ring_writer import training
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 STEPS_PER_SECOND = 2.0
 ROUNDS, ROUND_SECONDS = 4, 8

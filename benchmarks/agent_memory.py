@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import free_port, memory_mib, scrape, serving
+from benchmarks.processes import memory_mib, scrape, serving
 from benchmarks.ring_writer import training
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 PODS = 30
 RANKS = 8

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import environment
-from benchmarks.processes import cpu_seconds, free_port, memory_mib, scrape
+from benchmarks.processes import cpu_seconds, memory_mib, scrape
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from fake_api_server import FakeApiServer, Store

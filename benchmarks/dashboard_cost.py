@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from benchmarks.processes import cpu_seconds, free_port
+from benchmarks.processes import cpu_seconds
 from benchmarks.ring_writer import training
 
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_dashboards import dashboard_files
 from rankscope_dashboards.boards import debug, on_call
 from rankscope_dashboards.parts.dashboard import Dashboard

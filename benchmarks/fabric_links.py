@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import free_port
 from benchmarks.running_jobs.launch import ForkServer, Links, send
 
 import rankscope_analyzers
+from rankscope_analyzers.demo.free_ports import free_port
 
 RANKS = 4
 RATE_MEGABITS = 1000.0

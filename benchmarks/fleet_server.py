@@ -23,7 +23,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 from benchmarks.commands import environment
-from benchmarks.processes import START_SECONDS, free_port
+from benchmarks.processes import START_SECONDS
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 RANKS_OF_A_NODE = 8
 JOB = "t/j"

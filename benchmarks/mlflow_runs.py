@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.tracking.mlflow_api import MlflowApi
 from rankscope_analyzers.tracking.run_values import INCIDENT, JOB_ID, RunValues
 from rankscope_analyzers.tracking.runs import OVER_SECONDS, RunLog
@@ -108,9 +108,7 @@ def _environment(folder: Path) -> str:
 
 @contextlib.contextmanager
 def _server(folder: Path, python: str) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [python, "-m", "mlflow", "server", "--host=127.0.0.1", f"--port={port}"]
     command += ["--workers=1", f"--backend-store-uri=sqlite:///{folder}/runs.db"]

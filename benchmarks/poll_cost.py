@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.commands import environment
-from benchmarks.processes import cpu_seconds, free_port, scrape, serving
+from benchmarks.processes import cpu_seconds, scrape, serving
 from benchmarks.ring_writer import training
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 RANKS = 8
 STEPS_PER_SECOND = 1.0

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import secrets
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,26 +40,6 @@ def memory_mib(pid: int, field: str) -> float:
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) / 1024
     raise ValueError(f"/proc/{pid}/status has no {field}")
-
-
-def free_port() -> int:
-    """Return a loopback port that nobody listened on a moment ago.
-
-    It is below those that Linux gives to connections, one of which could be taken before a slow
-    process listens on it.
-    """
-    for _ in range(PORT_ATTEMPTS):
-        port = FIRST_PORT + secrets.randbelow(PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise RuntimeError(f"{PORT_ATTEMPTS} ports from {FIRST_PORT} on are all taken")
-
-
-FIRST_PORT, PORTS = 20_000, 12_000
-"""Below net.ipv4.ip_local_port_range, 32768 to 60999 by default, and above most services."""
-
-PORT_ATTEMPTS = 50
 
 
 def scrape(port: int, headers: Mapping[str, str] = PROMETHEUS_HEADERS) -> bytes:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from benchmarks.processes import free_port
 
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus
 
 SERIES, POINTS, STEP = 4096, 360, 15

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.processes import cpu_seconds, free_port, scrape, series_on, serving
+from benchmarks.processes import cpu_seconds, scrape, series_on, serving
 
 from rankscope_agent.sources.rdma.collector import RdmaCollector
 from rankscope_agent.sources.rdma.tree import RdmaTree
+from rankscope_analyzers.demo.free_ports import free_port
 
 PORTS = 16
 ROUNDS = 9

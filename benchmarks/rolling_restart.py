@@ -24,7 +24,8 @@ from typing import Any
 from benchmarks.chaos.server import STOP_SECONDS, Server, comes_true
 from benchmarks.commands import environment
 from benchmarks.cutting_proxy import CuttingProxy
-from benchmarks.processes import free_port
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from benchmarks.processes import cpu_seconds, free_port, memory_mib
+from benchmarks.processes import cpu_seconds, memory_mib
 from benchmarks.rule_fleet import (
     NODES,
     RANKS_OF_A_NODE,
@@ -34,6 +34,7 @@ from benchmarks.rule_fleet import (
     page_of_watch,
 )
 
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_dashboards.rules import alerts, recording_rules
 
 NODES_OF_A_PAGE = 64

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.processes import cpu_seconds, free_port, scrape, series_on, serving
+from benchmarks.processes import cpu_seconds, scrape, series_on, serving
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -25,6 +25,7 @@ from rankscope_agent.contract.model import Scrape, Snapshot
 from rankscope_agent.serving.api import Api
 from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.server import WebServer
+from rankscope_analyzers.demo.free_ports import free_port
 
 FAMILIES = tuple(
     metric for metric in CATALOGUE if metric.labels == training.RANK and metric.kind != "histogram"

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from benchmarks.commands import environment
-from benchmarks.processes import START_SECONDS, cpu_seconds, free_port, memory_mib, scrape
+from benchmarks.processes import START_SECONDS, cpu_seconds, memory_mib, scrape
 from benchmarks.stream_server import (
     AGENTS_OF_A_JOB,
     FAULT_SECONDS,
@@ -31,6 +31,8 @@ from benchmarks.stream_server import (
     fault_of,
     hangs,
 )
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 

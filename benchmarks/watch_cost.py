@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from benchmarks.commands import environment
 from benchmarks.fleet_server import RANKS_OF_A_NODE, SLOW, fleet
-from benchmarks.processes import cpu_seconds, free_port, memory_mib, scrape
+from benchmarks.processes import cpu_seconds, memory_mib, scrape
 
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.fusion.gather import KEPT_POLLS
 
 SINCE_SECONDS = 1800.0  # as far back as the watch looks by default

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from free_ports import free_port
 from rankscope_analyzers.configuration.values import Configuration
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_dashboards.rules import routing
 from rankscope_dashboards.rules.receivers import NOBODY
 from rankscope_dashboards.rules.receivers import receivers as receivers_of

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from free_ports import free_port
+from rankscope_analyzers.demo.free_ports import free_port
 from servers import require_server
 
 

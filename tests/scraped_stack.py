@@ -32,10 +32,10 @@ import kubeconfigs
 import workload_objects
 from fake_api_server import FakeApiServer, Store
 from fake_kubelet import FakeKubelet, devices, pod_resources
-from free_ports import free_port
 from pod_json import agents_pod, pod
 from rankscope_agent.contract.canary import NAME
 from rankscope_agent.sources.gpus.simulation.ports import PREFIX
+from rankscope_analyzers.demo.free_ports import free_port
 from rdma_files import write
 from running_agent import PATIENCE_SECONDS, RunningAgent, agent_environment, running_agent
 from stack_sources import NODE, Logs, Pace, Training, kubernetes

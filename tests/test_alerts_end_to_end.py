@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 
 from alertmanagers import PATIENCE_SECONDS, Notifications, alertmanager, webhooks
-from free_ports import free_port
 from nccl_job_text import start
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.demo.probe_folder import probe_folder
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS

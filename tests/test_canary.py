@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from free_ports import free_port
 from job_reports import frame, report
 from rankscope_agent.contract.canary import NAME, RANKS, SLOW_RANK, SYMPTOM, is_canary
 from rankscope_agent.contract.metrics import training
@@ -23,6 +22,7 @@ from rankscope_analyzers.canary import trial
 from rankscope_analyzers.canary.seen import Seen, SilentError
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo.faults import FAULTS
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.findings.finding import Where
 from rankscope_analyzers.watch import canaries
 from rankscope_analyzers.watch.canaries import Canaries

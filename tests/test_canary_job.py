@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from alert_timelines import LINKS
-from free_ports import free_port
 from rankscope_agent.contract.canary import NAME
 from rankscope_analyzers import cli
 from rankscope_analyzers.demo import run
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_dashboards.rules.alerts.canary import MISSED
 from rankscope_dashboards.rules.rule_files import rule
 from running_agent import PATIENCE_SECONDS, running_agent

@@ -19,9 +19,9 @@ import pytest
 
 from certificates import Authority
 from fake_api_server import FakeApiServer
-from free_ports import free_port
 from manifest_parts import containers
 from pod_json import pod
+from rankscope_analyzers.demo.free_ports import free_port
 from rendered_manifests import ROOT, combined
 from test_sandbox import sandboxed, status_of
 

@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from free_ports import free_port
 from installed import skip_without
 from rankscope_analyzers import cli
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.demo.probe_folder import probe_folder
 from rankscope_analyzers.layers import hang
 from running_agent import PATIENCE_SECONDS, running_agent

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from free_ports import free_port
+from rankscope_analyzers.demo.free_ports import free_port
 from running_agent import agent_environment
 
 ARENAS = """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from free_ports import free_port
+from rankscope_analyzers.demo.free_ports import free_port
 from ring_writer import RingWriter
 from running_agent import RunningAgent, running_agent
 from servers import require_server

@@ -15,8 +15,8 @@ from contextlib import suppress
 
 import pytest
 
-from free_ports import free_port
 from rankscope_analyzers import cli
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.steps import stored_traces
 from rankscope_analyzers.steps.job_records import SourceError
 from suite_jobs import fault, made

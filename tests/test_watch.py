@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from faulty_clusters import JOB, Cluster, pressure
-from free_ports import free_port
 from rankscope_analyzers import cli
 from rankscope_analyzers.arguments import watch as watch_options
 from rankscope_analyzers.commands import watch as watch_command
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.intake.agent_client import Agent, StatusError
 from rankscope_analyzers.intake.credentials import Entry

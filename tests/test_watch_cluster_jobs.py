@@ -9,9 +9,9 @@ import urllib.request
 import pytest
 
 from fake_api_server import FakeApiServer, Store
-from free_ports import free_port
 from kubeconfigs import point_at, written
 from rankscope_analyzers import cli
+from rankscope_analyzers.demo.free_ports import free_port
 from running_agent import agent_environment
 from workload_objects import condition, kind, pod, thing
 

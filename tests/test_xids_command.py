@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from free_ports import free_port
 from rankscope_analyzers import cli
+from rankscope_analyzers.demo.free_ports import free_port
 from servers import require_server
 
 SCRAPE = 15

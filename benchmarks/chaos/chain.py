@@ -22,8 +22,9 @@ from benchmarks.chaos.jobs import LONG, LONG_RANKS, LONG_SLOW, LONG_STEPS, Job
 from benchmarks.chaos.planted import PLANTS
 from benchmarks.chaos.server import Server
 from benchmarks.commands import environment
-from benchmarks.processes import free_port
 from benchmarks.running_jobs.launch import ForkServer
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 

@@ -24,9 +24,10 @@ from benchmarks.chaos.failing import ANALYZED, How, Switch
 from benchmarks.chaos.looking import knows
 from benchmarks.chaos.server import Server, comes_true
 from benchmarks.commands import environment
-from benchmarks.processes import free_port, memory_mib
+from benchmarks.processes import memory_mib
 
 from rankscope_agent.contract.sources import SOURCES
+from rankscope_analyzers.demo.free_ports import free_port
 
 Inject = Callable[[Chain, Random], AbstractContextManager[None]]
 

@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.processes import free_port
 from benchmarks.running_jobs.launch import ForkServer, send
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from benchmarks.agents import empty_kernel_log
 from benchmarks.chaos.server import Server, Use, get
 from benchmarks.commands import environment
-from benchmarks.processes import free_port
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.agents import agents_over
-from benchmarks.processes import free_port
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 RANKS = 2
 JOB = "bench/saves"

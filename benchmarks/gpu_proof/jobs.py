@@ -21,11 +21,11 @@ from typing import Any
 import pandas as pd
 from benchmarks.gpu_proof import training
 from benchmarks.gpu_proof.training import FAULTS, KINDS, SLOW_RANK
-from benchmarks.processes import free_port
 from benchmarks.running_jobs.launch import ForkServer, send
 
 from rankscope_agent.contract.model import STEP_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers.diagnosis import diagnose
 

@@ -37,7 +37,9 @@ from benchmarks.hostile.watching import (
     probe,
     series_of,
 )
-from benchmarks.processes import free_port, memory_mib
+from benchmarks.processes import memory_mib
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 

@@ -17,9 +17,10 @@ from typing import Any
 import pandas as pd
 from benchmarks.agents import agents_over
 from benchmarks.diagnosed import diagnose
-from benchmarks.processes import free_port
 from benchmarks.running_jobs.cases import ENDED, NO_STEPS, Case
 from benchmarks.running_jobs.launch import ForkServer, Links, Quota, quota, send
+
+from rankscope_analyzers.demo.free_ports import free_port
 
 START_SECONDS = 120.0
 """Seconds that a busy machine may take until every rank has made a step."""

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from free_ports import free_port
 from probe_jobs.running import JOBS, Outcome, environment, outcome
+from rankscope_analyzers.demo.free_ports import free_port
 
 NO_EXTENSIONS = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 """The variable that keeps torch from loading what extends it, the probe among it."""

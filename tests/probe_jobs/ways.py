@@ -10,7 +10,6 @@ from typing import Literal
 
 import pandas as pd
 
-from free_ports import free_port
 from probe_jobs.nurseries import Forked, Nurseries, Nursery
 from probe_jobs.running import (
     JOBS,
@@ -19,6 +18,7 @@ from probe_jobs.running import (
 )
 from rankscope_agent.contract.model import STEP_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers.diagnosis import diagnose
 from rankscope_analyzers.stragglers.verdict import Verdict

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from rich.progress import Progress
 
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_analyzers.demo.faults import FAULTS
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.demo.probe_folder import probe_folder
 from rankscope_analyzers.intake import agent_steps
 from rankscope_analyzers.reports import verdict_json, verdict_text
@@ -257,13 +257,6 @@ def answers(url: str) -> bool:
             return bool(answer.status == 200)
     except (URLError, OSError):
         return False
-
-
-def free_port() -> int:
-    """Return a loopback port that was free a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def last_lines(log: Path) -> str:

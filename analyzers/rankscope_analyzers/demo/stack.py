@@ -28,6 +28,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rankscope_analyzers.demo import run as demo
+from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_analyzers.demo.run import DemoError
 from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.text.sanitize import visible
@@ -209,7 +210,7 @@ def _server(
 
 @contextmanager
 def _watch(folder: Path, agent: str) -> Iterator[str]:
-    address = f"127.0.0.1:{demo.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     start = "import sys; from rankscope_analyzers.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", start, "watch", f"--agent={agent}"]
     command += [f"--interval={INTERVAL}", f"--web.listen-address={address}"]
@@ -224,7 +225,7 @@ def _alertmanager(folder: Path, programs: Programs) -> Iterator[str]:
         "receivers": [{"name": "screen"}],
     }
     (folder / "alertmanager.yml").write_text(json.dumps(config))  # JSON is YAML
-    address = f"127.0.0.1:{demo.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     command = [programs.alertmanager, f"--config.file={folder / 'alertmanager.yml'}"]
     command += [f"--storage.path={folder / 'alertmanager'}", "--cluster.listen-address="]
     command += [f"--web.listen-address={address}"]
@@ -253,7 +254,7 @@ def _prometheus(
         "scrape_configs": [scrape],
     }
     (folder / "prometheus.yml").write_text(json.dumps(config))
-    address = f"127.0.0.1:{demo.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     command = [programs.prometheus, f"--config.file={folder / 'prometheus.yml'}"]
     command += [f"--storage.tsdb.path={folder / 'prometheus'}", f"--web.listen-address={address}"]
     with _server("prometheus", command, folder, address, "/-/ready") as url:
@@ -289,7 +290,7 @@ def _grafana(folder: Path, programs: Programs, generated: Path, prometheus: str)
     for kind, document in documents.items():
         (provisioning / kind).mkdir(parents=True)
         (provisioning / kind / "rankscope.yaml").write_text(json.dumps(document))
-    port = demo.free_port()
+    port = free_port()
     home = _grafana_home(programs.grafana[0])
     settings = {
         "GF_PATHS_PROVISIONING": str(provisioning),

@@ -24,6 +24,9 @@ TEAM = "team"
 PASSWORD = "correct horse"  # noqa: S105 - of agents on loopback that live for minutes
 TOKEN = "0123456789abcdef0123456789abcdef"  # noqa: S105
 SHOWN = "Basic " + b64encode(f"prometheus:{PASSWORD}".encode()).decode()
+BCRYPT_ROUNDS = 10
+"""The binary logarithm of the work that each guess of the password takes."""
+
 ANNOTATION = "x" * 3000
 CHURN_SECONDS = 0.05
 
@@ -71,7 +74,7 @@ def node(folder: Path, *flags: str) -> Iterator[Node]:
 def _flags(folder: Path, api: FakeApiServer) -> Sequence[str]:
     import bcrypt  # only here: other benchmarks do without it
 
-    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(10)).decode()
+    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(BCRYPT_ROUNDS)).decode()
     (folder / "web.yml").write_text(f"basic_auth_users: {{prometheus: '{hashed}'}}\n")
     (folder / "token").write_text(TOKEN)
     return (

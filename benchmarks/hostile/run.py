@@ -57,6 +57,9 @@ START_SECONDS = 180.0
 YIELDING = 0
 """By how much attackers lower their priority, as `nice` counts."""
 
+ATTACKED_BY_FILES = NODES
+"""Nodes whose pods attack by files, the first ones; those over the network attack the first."""
+
 COUNTS: Mapping[str, Sequence[str]] = {}
 """What attackers by files are told beside their folder, by kind."""
 
@@ -148,12 +151,12 @@ def _attacked(
 
 
 def _attackers(nodes: Sequence[Node]) -> dict[str, subprocess.Popen[str]]:
-    """Start all attackers: by files on all nodes, and over the network on the first one."""
+    """Start all attackers."""
     by_files = {
         f"{kind} on {one.folder.name}": _started(
             [attackers.__file__, kind, str(one.folder), *COUNTS.get(kind, ())]
         )
-        for one in nodes
+        for one in nodes[:ATTACKED_BY_FILES]
         for kind in attackers.KINDS
     }
     for process in by_files.values():

@@ -6,7 +6,7 @@ agents report them for minutes, beside the agents of the nodes on which the rank
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rankscope_agent.contract.metrics import pods, training
 from rankscope_agent.contract.model import Metric
@@ -38,15 +38,39 @@ def of_holders(
     """
     if all(len(several) == 1 for several in found.values()):
         return {rank: several[0] for rank, several in found.items()}
-    newest = max(float(one.times[-1]) for several in found.values() for one in several)
+    newest = _newest(one for several in found.values() for one in several)
     alive = {_place(one) for one in observed.of(training.RANK_ALIVE, job_id=job_id) if one.last}
     seen = _last_seen(observed, job_id)
 
     def claim(one: Series) -> tuple[bool, bool, float]:
-        reports = newest - one.times[-1] <= TOGETHER_SECONDS
-        return reports, _place(one) in alive, seen.get(_place(one), 0.0)
+        return _reports(one, newest), _place(one) in alive, seen.get(_place(one), 0.0)
 
     return {rank: max(reversed(several), key=claim) for rank, several in found.items()}
+
+
+def going_on(observed: Observed, job_id: str, found: Sequence[Series]) -> Iterator[Series]:
+    """Yield the series of processes that have not ended, on nodes that report still.
+
+    Those of one rank may be several: an earlier attempt that lives on is left in.
+
+    Args:
+        observed: what was read.
+        job_id: the job.
+        found: its series of one metric that has a rank.
+    """
+    newest = _newest(found)
+    gone = {_place(one) for one in observed.of(training.RANK_ALIVE, job_id=job_id) if not one.last}
+    for one in found:
+        if _reports(one, newest) and _place(one) not in gone:
+            yield one
+
+
+def _newest(found: Iterable[Series]) -> float:
+    return max((float(one.times[-1]) for one in found), default=0.0)
+
+
+def _reports(series: Series, newest: float) -> bool:
+    return bool(newest - series.times[-1] <= TOGETHER_SECONDS)
 
 
 _Place = tuple[str, str]

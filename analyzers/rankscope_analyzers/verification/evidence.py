@@ -12,8 +12,9 @@ from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.layers import rank_holders
 from rankscope_analyzers.layers.job_view import JobView, job_view
-from rankscope_analyzers.layers.rank_locations import by_rank
+from rankscope_analyzers.layers.rank_locations import by_rank, rank_number
 from rankscope_analyzers.verification import nccl_readings
 from rankscope_analyzers.verification.nccl_readings import NcclReading
 
@@ -74,46 +75,48 @@ class Evidence:
     def ranks(self) -> frozenset[int]:
         """Return the ranks that are known, by series or by step records."""
         frame = self.report.frame
-        return frozenset(self.report.locations) | frozenset(frame.ranks.tolist() if frame else ())
+        known = frozenset(self.report.locations) | frozenset(frame.ranks.tolist() if frame else ())
+        return known - self._earlier
 
     @property
     def gpu_ranks(self) -> Mapping[int, str]:
         """Return the UUIDs of the GPUs that ranks use, by rank."""
-        return {rank: one.uuid for rank, one in self.report.locations.items() if one.uuid}
+        located, earlier = self.report.locations, self._earlier
+        return {rank: one.uuid for rank, one in located.items() if one.uuid and rank not in earlier}
 
     def of_ranks(self, metric: Metric) -> Mapping[int, Series]:
-        """Return the newest series of a metric for each rank of the job."""
+        """Return the series of a metric for each rank, of the node that has it now."""
         return by_rank(self.observed, metric, self.report.job_id)
 
     @property
     def ended(self) -> frozenset[int]:
-        """Return the ranks of which no process lives any longer."""
-        alive: dict[int, bool] = {}
-        for rank, series in self._by_rank(training.RANK_ALIVE):
-            alive[rank] = alive.get(rank, False) or bool(series.last)
-        return frozenset(rank for rank, lives in alive.items() if not lives)
+        """Return the ranks of which no process lives any longer on the node that has them."""
+        alive = self.of_ranks(training.RANK_ALIVE)
+        return frozenset(rank for rank, one in alive.items() if not one.last) - self._earlier
 
     def sizes(self) -> frozenset[int]:
         """Return the world sizes that living processes report, or else that of the step records."""
-        named, frame = frozenset(self._named_sizes()), self.report.frame
+        named, frame = frozenset(size for _, size in self._living if size), self.report.frame
         return named or frozenset((frame.world_size,) if frame else ())
 
-    def _named_sizes(self) -> Iterator[int]:
-        gone = {
-            (series.node, rank)
-            for rank, series in self._by_rank(training.RANK_ALIVE)
-            if not series.last
-        }
-        for rank, series in self._by_rank(training.RANK_INFO):
-            named = series.labels.get("world_size", "")
-            if (series.node, rank) not in gone and named.isdecimal() and int(named) > 0:
-                yield int(named)
+    @property
+    def _living(self) -> frozenset[tuple[int, int | None]]:
+        """Return rank and world size of living processes, None for a size that is unknown."""
+        found = _processes(self.observed, self.report.job_id)
+        numbers = (
+            (rank_number(one.labels.get("rank", "")), rank_number(one.labels.get("world_size", "")))
+            for one in found
+        )
+        return frozenset((rank, size or None) for rank, size in numbers if rank is not None)
 
-    def _by_rank(self, metric: Metric) -> Iterator[tuple[int, Series]]:
-        for series in self.observed.of(metric, job_id=self.report.job_id):
-            rank = series.labels.get("rank", "")
-            if rank.isdecimal() and len(rank) < 8:
-                yield int(rank), series
+    @property
+    def _earlier(self) -> frozenset[int]:
+        """Return the ranks of an earlier attempt alone: beyond the size of all that live now."""
+        living, reported = self._living, self.of_ranks(training.RANK_INFO)
+        known = [size for _, size in living if size is not None]
+        if not known or len(known) < len(living):
+            return frozenset()
+        return frozenset(rank for rank in reported if rank >= max(known)) - {r for r, _ in living}
 
 
 def evidence(
@@ -133,8 +136,15 @@ def evidence(
         unread: what could not be read, as sentences.
     """
     view = job_view(report.job_id, report.locations)
-    here = observed.on(view.nodes) if view.nodes else observed
+    nodes = view.nodes | {one.node for one in _processes(observed, report.job_id)}
+    here = observed.on(nodes) if nodes else observed
     return Evidence(report, here, tuple(_nccl(here, view, logs)), settings, unread)
+
+
+def _processes(observed: Observed, job_id: str) -> Iterator[Series]:
+    """Yield the identities of a job's processes that have not ended, whichever attempt's."""
+    found = [*observed.of(training.RANK_INFO, job_id=job_id)]
+    return rank_holders.going_on(observed, job_id, found)
 
 
 def _nccl(

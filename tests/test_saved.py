@@ -40,6 +40,7 @@ def known(**more):
         found,
         where=replace(found.where, culprits=(RankLocation(1, "n1", nics=("mlx5_0",)),)),
         cost=Cost(0.1, 0.2),
+        agreeing=("host",),
     )
     evidence = JobEvidence(
         observed=observed,

@@ -161,6 +161,8 @@ class Finding:
         cost: None if the layer cannot know it.
         confidence: 0 to 1, None if it depends on other layers; timing alone never reaches 1.
         owner: who acts on it; the platform where nothing says otherwise.
+        fault: what exactly is wrong, if several layers can report it: of one node it is one fault.
+        agreeing: further layers that reported the same fault.
     """
 
     kind: str
@@ -178,6 +180,18 @@ class Finding:
     cost: Cost | None = None
     confidence: float | None = None
     owner: Owner = "platform"
+    fault: str = ""
+    agreeing: tuple[Layer, ...] = ()
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Return all layers that reported it, its own first."""
+        return (self.layer, *self.agreeing)
+
+    @property
+    def seen_by(self) -> str:
+        """Return the names of these layers."""
+        return " and ".join(LAYER_NAMES[layer] for layer in self.layers)
 
     @property
     def known_cost(self) -> Cost:

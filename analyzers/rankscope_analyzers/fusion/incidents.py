@@ -18,6 +18,7 @@ from rankscope_analyzers.findings.location import (
     breadth,
     complete_location,
 )
+from rankscope_analyzers.fusion.agreement import agreed
 from rankscope_analyzers.fusion.causality import STUCK, kind_of
 from rankscope_analyzers.fusion.job_report import Incident
 from rankscope_analyzers.layers.hang import HANG, ends_steps
@@ -110,7 +111,7 @@ def fuse(
         locations: where its ranks run.
         observed: layers that were observed on the job's nodes.
     """
-    everything = list(dict.fromkeys((*timed, *others)))
+    everything = list(dict.fromkeys((*timed, *agreed(others))))
     affected = {finding: affected_ranks(finding.where, locations) for finding in everything}
     causes = {
         finding: _causes(finding, everything, affected, len(locations)) for finding in everything
@@ -282,7 +283,7 @@ def _summary(cause: Finding, symptom: Finding) -> str:
 
 
 def _confidence(case: _Case, symptom: Finding, observed: frozenset[Layer]) -> float:
-    layers = {finding.layer for finding in (case.root, *case.members)}
+    layers = {layer for finding in (case.root, *case.members) for layer in finding.layers}
     confidence = case.timing.confidence if case.timing else None
     confidence = ALONE_CONFIDENCE[case.root.severity] if confidence is None else confidence
     confidence = 1.0 - (1.0 - confidence) * AGREEMENT ** (len(layers) - 1)

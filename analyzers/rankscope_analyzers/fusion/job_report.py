@@ -48,7 +48,8 @@ class Incident:
     @property
     def layers(self) -> tuple[Layer, ...]:
         """Return the layers that found it, that of the cause first."""
-        return tuple(dict.fromkeys(finding.layer for finding in (self.cause, *self.findings)))
+        findings = (self.cause, *self.findings)
+        return tuple(dict.fromkeys(layer for one in findings for layer in one.layers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,5 +200,6 @@ def _finding(kept: Mapping[str, Any]) -> Finding:
             "where": Where(**lists, stage=where["stage"], culprits=places),
             "evidence": tuple(Evidence(**one) for one in kept["evidence"]),
             "cost": None if cost is None else Cost(**cost),
+            "agreeing": _texts(kept.get("agreeing", ())),
         }
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -73,6 +73,9 @@ SLOW_NFS_SECONDS = 0.05
 
 FEWEST_REQUESTS = 20.0
 """Requests needed for a meaningful mean."""
+
+UNCORRECTED = "uncorrected memory error"
+"""The fault that EDAC's counter shows."""
 
 KINDS = frozenset(
     (
@@ -194,9 +197,9 @@ def _events(observed: Observed, job: JobView) -> Iterator[Finding]:
         if where and errors > 0:
             sentence = f"the node's memory had {errors:.0f} errors that could not be corrected"
             since = series.first_change()
-            yield _finding(
-                "host_memory", job, where, series, sentence, (errors, 0.0, "count"), since
-            )
+            values = (errors, 0.0, "count")
+            finding = _finding("host_memory", job, where, series, sentence, values, since)
+            yield replace(finding, fault=UNCORRECTED)
 
 
 def _median(values: Sequence[float]) -> float:

@@ -14,6 +14,7 @@ from rankscope_analyzers.gpus import driver_xids, xid_incidents
 from rankscope_analyzers.gpus import errors as gpu_errors
 from rankscope_analyzers.gpus.xid_incidents import XidIncident
 from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.layers import host_pressure
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.series_findings import query_of, series_finding
 
@@ -54,6 +55,10 @@ EVENTS: Mapping[str, tuple[str, str]] = {
 }
 """Kinds of events that can affect any job of the node. Harmless or corrected ones are left out, and
 those that affect the processes of one pod are the subject of `process_deaths`."""
+
+COUNTED_TOO: Mapping[str, str] = {"memory_uncorrected": host_pressure.UNCORRECTED}
+"""Faults that counters of the host show, too, by kind of event. A machine check may be corrected,
+or be one of a CPU's own caches."""
 
 INSTEAD: Mapping[str, Advice] = {"flapping": CABLE_REPORTED}
 """Advice on events that the kernel itself reports, if it differs from the table's."""
@@ -116,7 +121,7 @@ def _events(observed: Observed, job: JobView, since: float) -> Iterator[Finding]
             kind, what = known
             sentence = f"the kernel of node {series.node} reports: {what}"
             evidence = Evidence(series.name, series.last, 0.0, "unix seconds", what)
-            yield series_finding(
+            finding = series_finding(
                 kind,
                 "kernel",
                 job.job_id,
@@ -126,6 +131,7 @@ def _events(observed: Observed, job: JobView, since: float) -> Iterator[Finding]
                 series.last,
                 instead=INSTEAD.get(kind),
             )
+            yield replace(finding, fault=COUNTED_TOO.get(series.labels["kind"], ""))
     for series in observed.of(kernel_log.BOOT_TIME):
         where = job.of_node(series)
         if where and series.last >= since:

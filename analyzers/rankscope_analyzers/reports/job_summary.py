@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.finding import LAYER_NAMES, Evidence, Finding, RankLocation
+from rankscope_analyzers.findings.finding import Evidence, Finding, RankLocation
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.text.wording import clock, period
 
@@ -109,7 +109,7 @@ def evidence(incident: Incident) -> tuple[EvidenceLine, ...]:
     """Return all layers' measurements, the cause's first; what was only seen is a line too."""
     lines = []
     for finding in (incident.cause, *incident.findings):
-        layer, source = LAYER_NAMES[finding.layer], _source(finding)
+        layer, source = finding.seen_by, _source(finding)
         if not finding.evidence:
             lines.append(EvidenceLine(layer, None, finding.summary, source))
         lines.extend(EvidenceLine(layer, one, one.meaning, source) for one in finding.evidence)

@@ -90,7 +90,7 @@ def _events(report: JobReport) -> Iterator[tuple[float | None, str, str]]:
         if finding in seen:
             continue
         seen.append(finding)
-        layer = LAYER_NAMES[finding.layer]
+        layer = finding.seen_by
         yield finding.since_unix_seconds, layer, markdown(finding.summary)
         if finding.until_unix_seconds is not None:
             yield finding.until_unix_seconds, layer, f"over: {markdown(finding.summary)}"
@@ -106,7 +106,7 @@ def _causes(report: JobReport) -> Iterator[str]:
         yield f"### {number}. {_kind(incident.cause)}"
         yield from ("", markdown(job_summary.sentence(incident)), "")
         explained = job_summary.explained(incident)[:MOST_ROWS]
-        yield from (f"- {LAYER_NAMES[one.layer]}: {markdown(one.summary)}" for one in explained)
+        yield from (f"- {one.seen_by}: {markdown(one.summary)}" for one in explained)
         yield from ([""] if explained else [])
         yield from (f"Seen by {seen}. Confidence {incident.confidence:.2f} of 1.", "")
         lines = job_summary.evidence(incident)[:MOST_ROWS]
@@ -127,7 +127,7 @@ def _ruled_out(report: JobReport) -> Iterator[str]:
     """Describe what does not explain it: harmless observations, and step times' naive answer."""
     yield from ("## Ruled out", "")
     sentences = [
-        f"{LAYER_NAMES[finding.layer]}: {markdown(finding.summary)}"
+        f"{finding.seen_by}: {markdown(finding.summary)}"
         f" {period(finding.since_unix_seconds, finding.until_unix_seconds)}".rstrip()
         + " (without an effect on the job)"
         for finding in report.observations

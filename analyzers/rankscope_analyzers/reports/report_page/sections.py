@@ -111,7 +111,7 @@ def _incident(incident: Incident) -> Html:
 
 
 def _explained(finding: Finding) -> Html:
-    return element("li", f"{LAYER_NAMES[finding.layer]}: {finding.summary}")
+    return element("li", f"{finding.seen_by}: {finding.summary}")
 
 
 def evidence(report: JobReport) -> Html | None:
@@ -183,7 +183,7 @@ def remarks(report: JobReport) -> Html | None:
 def _observation(finding: Finding) -> Html:
     return element(
         "tr",
-        element("th", LAYER_NAMES[finding.layer], scope="row"),
+        element("th", finding.seen_by, scope="row"),
         element("td", location(finding.where)),
         element("td", finding.summary),
         element("td", period(finding.since_unix_seconds, finding.until_unix_seconds) or "-"),

@@ -26,10 +26,11 @@ class Job:
         self.every = every
         self.now = -every
 
-    def finds(self, *found, times=1):
+    def finds(self, *found, times=1, step_seconds=0.0):
         for _ in range(times):
             self.now += self.every
-            self.tracker.update(found, False, Moment(self.now, self.now), lambda _: ("node-0",))
+            moment = Moment(self.now, self.now, step_seconds=step_seconds)
+            self.tracker.update(found, False, moment, lambda _: ("node-0",))
         return [(one.kind, one.ranks, one.until is None) for one in self.tracker.incidents]
 
     def concludes(self, observed):
@@ -86,6 +87,32 @@ def test_a_cause_that_is_back_within_fifteen_evaluations_goes_on(pause, incident
     job.finds(cause(), times=2)
     job.finds(times=6 + pause)
     assert len(job.finds(cause(), times=2)) == incidents
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "share"),
+    [(0.8, 0.0), (0.9, 1 - 0.8 / 0.9), (1.0, 0.2), (2.0, 0.2), (0.5, 0.0), (0.0, 0.0)],
+    ids=["as without it", "half as slow", "as slow", "slower", "quicker", "unknown"],
+)
+@pytest.mark.parametrize("pause", [5, 12], ids=["open", "ended and back"])
+def test_a_fault_that_comes_and_goes_costs_in_between_what_steps_took_longer(
+    meanwhile, share, pause
+):
+    job = Job()
+    job.finds(cause(cost=0.2), times=4, step_seconds=1.0)
+    job.finds(times=pause, step_seconds=meanwhile)
+    job.finds(cause(cost=0.2), times=4, step_seconds=1.0)
+    (told,) = job.tracker.incidents
+    # The first of all evaluations only announced it.
+    assert told.cost == pytest.approx((7 * 0.2 + pause * share) / (7 + pause))
+
+
+def test_what_follows_a_fault_is_no_part_of_its_cost():
+    job = Job()
+    job.finds(cause(cost=0.2), times=4, step_seconds=1.0)
+    job.finds(times=30, step_seconds=0.8)
+    (told,) = job.tracker.incidents
+    assert told.cost == pytest.approx(0.2)
 
 
 def test_another_culprit_has_to_be_it_four_times():

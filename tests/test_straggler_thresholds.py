@@ -127,6 +127,11 @@ class TestSlowInput:
     def test_input_that_costs_a_fortieth_of_the_step_is_told(self, seconds, culprits):
         assert named(slow_input.slow_ranks(view(data=ranks({3: seconds})))) == culprits
 
+    @pytest.mark.parametrize(("of_another", "cost"), [(0.0, 0.1), (-0.02, 0.1), (0.03, 0.07)])
+    def test_what_others_wait_for_input_in_any_case_is_no_part_of_its_cost(self, of_another, cost):
+        found = slow_input.slow_ranks(view(data=ranks({3: 0.1, 5: of_another})))
+        assert found.cost == pytest.approx(cost)
+
     @pytest.mark.parametrize(("often", "culprits"), [(4, None), (5, (3,))])
     def test_a_queue_that_runs_dry_in_half_of_the_steps_is_not_slow(self, often, culprits):
         data = in_steps(ranks({3: 0.2}), range(1, often + 1))

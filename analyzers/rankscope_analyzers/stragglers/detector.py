@@ -14,6 +14,7 @@ import numpy as np
 
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.numeric.medians import mean
 from rankscope_analyzers.stragglers.baselines import is_new_pace
 from rankscope_analyzers.stragglers.checks import CHECKS
 from rankscope_analyzers.stragglers.incident_tracker import IncidentTracker
@@ -31,7 +32,7 @@ from rankscope_analyzers.stragglers.run import Run
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.special_steps import CheckpointHistory, SpecialStepFilter
 from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS
-from rankscope_analyzers.stragglers.view import Candidate, Part
+from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, Part
 
 WARM_UP_STEPS = 12
 """Steps after each start that are slow on healthy hardware: allocation, autotuning, caches."""
@@ -311,7 +312,8 @@ class Detector:
             self._with_global_ranks(run.shape, one)
             for one in self._returning_stages.judge(view, found)
         ]
-        moment = Moment(self._clock, self._clocks[0], tuple(self._clocks))
+        lasted = float(mean(view.duration[-COST_STEPS:]))
+        moment = Moment(self._clock, self._clocks[0], tuple(self._clocks), lasted)
         self._tracker.update(candidates, run.shape.wall, moment, partial(self._nodes_of, run.shape))
         current = self._tracker.open
         if current and is_new_pace(current, self._clock):

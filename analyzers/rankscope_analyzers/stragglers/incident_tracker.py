@@ -135,7 +135,7 @@ class _Slot:
         self._others = self._others + 1 if moved else 0
         if current.kind in kinds and self.number is not None:
             self._absent, self._seen = 0, moment.ended(kinds[current.kind])
-            self._store.update(self.number, kinds[current.kind])
+            self._store.update(self.number, kinds[current.kind], moment)
         else:
             self._absent += 1
         if self._absent >= ENDS:
@@ -199,6 +199,7 @@ class IncidentTracker:
         independent = independent_of(first.kind, wall) if first else frozenset()
         rest = [item for item in candidates if item.kind in independent]
         self._second.update(leading_cause(rest), kinds, moment, nodes, HOLDS_BESIDE)
+        self._store.end_evaluation(moment)
 
     def latest_incidents(
         self, observed: float, moment: Moment, nodes: Nodes

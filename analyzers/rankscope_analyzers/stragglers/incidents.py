@@ -40,7 +40,8 @@ class Incident:
         stages: compute of each pipeline stage, if the class is about them.
         shown_by: what shows it, as in its candidate.
         sample_imbalance: how unevenly samples are distributed, likewise.
-        cost: mean share of the step time over the evaluations that saw it.
+        cost: mean share of the step time over the evaluations from the first to the last that saw
+            it.
         earlier: number of earlier incidents of the same cause that were merged into it.
         lasted_earlier: seconds that these lasted.
         lost_earlier: seconds that every rank lost in them.
@@ -87,11 +88,13 @@ class Moment:
         now: clock of its newest record.
         window: of its oldest.
         clocks: of all steps of its window.
+        step_seconds: mean of the newest steps, 0 if unknown.
     """
 
     now: float
     window: float
     clocks: tuple[float, ...] = ()
+    step_seconds: float = 0.0
 
     def began(self, candidate: Candidate) -> float:
         """Return when a candidate's first slow step of the window began."""
@@ -123,13 +126,48 @@ def _share(candidate: Candidate) -> float:
     return min(max(candidate.cost, 0.0), 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """What the cost of an incident is the mean of.
+
+    A fault that comes and goes is not seen by every evaluation, and neither is one that a check
+    hardly notices: what it cost meanwhile shows in how long steps took.
+
+    Args:
+        evaluations: number of them up to the last one that saw it.
+        last: the last one that saw it.
+        ideal_seconds: how long a step would have taken then without the fault.
+        peak: greatest share of the step time.
+        unseen: number of evaluations since.
+        unseen_share: sum of the shares in these.
+    """
+
+    evaluations: int
+    last: int
+    ideal_seconds: float
+    peak: float
+    unseen: int = 0
+    unseen_share: float = 0.0
+
+    def with_unseen(self, step_seconds: float, cost: float) -> _Account:
+        """Return the account with an evaluation that did not see the incident.
+
+        Args:
+            step_seconds: mean of its steps.
+            cost: of the incident so far, which it cannot exceed.
+        """
+        beyond = 1.0 - self.ideal_seconds / step_seconds if step_seconds > 0 else 0.0
+        share = self.unseen_share + min(max(beyond, 0.0), cost)
+        return replace(self, unseen=self.unseen + 1, unseen_share=share)
+
+
 class IncidentStore:
     """Stores the incidents of a job in order of detection, and which have ended; bounded.
 
     Open incidents are referred to by number.
     """
 
-    __slots__ = ("_closed", "_ended", "_evaluations", "_incidents", "_next", "_seen")
+    __slots__ = ("_accounts", "_closed", "_ended", "_evaluations", "_incidents", "_next")
 
     def __init__(self) -> None:
         self._incidents: dict[int, Incident] = {}
@@ -137,7 +175,7 @@ class IncidentStore:
         self._ended: dict[int, int] = {}
         self._closed: deque[int] = deque()
         self._evaluations = 0
-        self._seen: dict[int, tuple[int, float]] = {}
+        self._accounts: dict[int, _Account] = {}
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
@@ -164,6 +202,7 @@ class IncidentStore:
             if known.kind == candidate.kind and same_culprit(known, candidate):
                 del self._ended[number]
                 self._incidents[number] = replace(known, until=None)
+                self.update(number, candidate, moment)
                 return number
         return self._add(candidate, since, moment, nodes)
 
@@ -179,6 +218,8 @@ class IncidentStore:
         sure = min(1.0, BASE_CONFIDENCE + candidate.cost) * TIMING_ALONE * candidate.certainty
         cost = _share(candidate)
         number, self._next = self._next, self._next + 1
+        ideal = moment.step_seconds * (1.0 - cost)
+        self._accounts[number] = _Account(1, self._evaluations, ideal, 0.0)
         self._incidents[number] = Incident(
             candidate.kind, moment.now, since, None, candidate.ranks, nodes, candidate.stage,
             cost, sure, candidate.observed, candidate.expected, candidate.stages,
@@ -186,15 +227,24 @@ class IncidentStore:
         )  # fmt: skip
         return number
 
-    def update(self, number: int, candidate: Candidate) -> None:
-        """Update the cost of an incident by one more evaluation."""
-        count, peak = self._seen.get(number, (1, 0.0))
-        known = self._incidents[number]
-        share = _share(candidate)
-        mean = (known.cost * count + share) / (count + 1)
-        self._seen[number] = count + 1, max(peak, share)
-        known = replace(known, cost=mean)
-        if share > peak and candidate.shown_by == known.shown_by and same_culprit(candidate, known):
+    def end_evaluation(self, moment: Moment) -> None:
+        """Estimate what incidents cost that the evaluation did not see."""
+        for number, account in self._accounts.items():
+            if account.last < self._evaluations:
+                cost = self._incidents[number].cost
+                self._accounts[number] = account.with_unseen(moment.step_seconds, cost)
+
+    def update(self, number: int, candidate: Candidate, moment: Moment) -> None:
+        """Update the cost of an incident by one more evaluation, and by those that missed it."""
+        before, known = self._accounts[number], self._incidents[number]
+        share, count = _share(candidate), before.evaluations + before.unseen + 1
+        lost = known.cost * before.evaluations + before.unseen_share + share
+        ideal = moment.step_seconds * (1.0 - share)
+        peak = max(before.peak, share)
+        self._accounts[number] = _Account(count, self._evaluations, ideal, peak)
+        known = replace(known, cost=lost / count)
+        alike = candidate.shown_by == known.shown_by and same_culprit(candidate, known)
+        if alike and share > before.peak:
             known = replace(
                 known,
                 observed=candidate.observed,
@@ -216,7 +266,7 @@ class IncidentStore:
 
     def _end_for_good(self, number: int) -> None:
         del self._ended[number]
-        self._seen.pop(number, None)
+        self._accounts.pop(number, None)
         self._closed.append(number)
         while len(self._incidents) > KEPT_INCIDENTS and self._closed:
             self._merge_into_next(self._closed.popleft())

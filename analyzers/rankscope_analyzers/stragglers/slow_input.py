@@ -51,7 +51,9 @@ def slow_ranks(view: View) -> Candidate | None:
     if _others_increase(view, accused) > max(limit, SHARED * worst):
         return None
     ranks = _by_excess(excess, accused)
-    lost = np.fmax.reduce(view.data[-COST_STEPS:].reshape(-1, excess.size), axis=1)
+    waits = view.data[-COST_STEPS:].reshape(-1, excess.size)
+    of_others = np.fmax.reduce(waits[:, ~accused.ravel()], axis=1)
+    lost = np.fmax(np.fmax.reduce(waits, axis=1) - np.fmax(of_others, 0.0), 0.0)
     cost = float(np.nansum(lost) / view.duration[-COST_STEPS:].sum())
     usual = typical(view.data_median)
     candidate = Candidate("data_loader", cost, ranks, -1, worst + usual, usual)

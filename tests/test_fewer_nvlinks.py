@@ -1,4 +1,4 @@
-"""GPUs with fewer NVLinks up than others of their model, whose links nobody saw go down."""
+"""GPUs with fewer NVLinks up than others of their model, or none, and nobody saw them go down."""
 
 from __future__ import annotations
 
@@ -64,4 +64,51 @@ def test_another_model_has_another_number():
 def test_a_link_that_was_seen_to_go_down_is_told_once():
     down = Reading(gpus.GPU_NVLINK_LINK_UP, {**GPU, "link": "3"}, 0)
     (found,) = judged({rank: 11 if rank == ODD else 12 for rank in range(8)}, down)
+    assert "NVLink 3 is down" in found.summary
+
+
+BOARD = "NVIDIA H100 80GB HBM3"
+
+
+def test_a_gpu_without_any_link_is_named_if_others_of_its_node_have_some():
+    (found,) = judged({rank: 0 if rank == ODD else 18 for rank in range(8)}, model=BOARD)
+    assert (found.kind, found.severity, found.where.ranks) == ("nvlink_degraded", "page", (ODD,))
+    assert found.summary == (
+        f"GPU 1 of node {NODES[1]}, GPU-5: none of its NVLinks is up, 18 of others of its model and"
+        " node"
+    )
+    assert "nvidia-smi nvlink -s" in found.action
+
+
+@pytest.mark.parametrize(
+    ("without", "named"),
+    [
+        ((4,), (4,)),
+        ((4, 5, 6), (4, 5, 6)),
+        ((4, 5, 6, 7), ()),  # the fabric of the node is not started
+        (range(8), ()),
+    ],
+)
+def test_a_node_without_any_link_is_not_at_fault(without, named):
+    found = judged({rank: 0 if rank in without else 18 for rank in range(8)}, model=BOARD)
+    assert [one.where.ranks[0] for one in found] == [*named]
+
+
+def test_a_gpu_of_another_model_is_no_measure_of_its_links():
+    other = Reading(gpus.GPU_INFO, {**gpu_labels(7), "model": "NVIDIA H200"}, 1)
+    links = {rank: 18 if rank == 7 else 0 for rank in range(4, 8)}
+    assert judged(links, other, model=BOARD) == []
+    assert len(judged(links, model=BOARD)) == 3
+
+
+def test_a_gpu_without_links_that_no_rank_holds_is_another_jobs():
+    links = {rank: 0 if rank == ODD else 18 for rank in range(4, 8)}
+    away = {**gpu_labels(ODD), "gpu": "9", "uuid": "GPU-9"}
+    (found,) = judged(links, Reading(gpus.GPU_NVLINKS_UP, away, 0), model=BOARD)
+    assert found.where.ranks == (ODD,)
+
+
+def test_links_that_were_seen_to_go_down_are_told_once_though_none_is_left():
+    down = Reading(gpus.GPU_NVLINK_LINK_UP, {**GPU, "link": "3"}, 0)
+    (found,) = judged({rank: 0 if rank == ODD else 18 for rank in range(8)}, down, model=BOARD)
     assert "NVLink 3 is down" in found.summary

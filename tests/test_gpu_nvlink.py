@@ -65,12 +65,37 @@ def test_a_link_that_is_down_is_named_and_stays_named_when_it_is_back():
     assert (metrics.GPU_NVLINKS_UP, (), 18) in again
 
 
-def test_a_card_whose_links_nobody_connected_has_no_links():
-    clock = Clock()
-    gpu = FaultyDevice(device("h100x8", 0, clock))
-    real = device("h100x8", 0, clock)
+def without_links(clock):
+    """Return a GPU whose links exist and are all down."""
+    gpu, real = FaultyDevice(device("h100x8", 0, clock)), device("h100x8", 0, clock)
     gpu.nvlink_active = lambda link: real.nvlink_active(link) and False
-    assert looks(gpu, clock, 2) == {}
+    return gpu
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        NvlinkReader("NVIDIA H100 NVL"),
+        NvlinkReader("NVIDIA A800 40GB Active"),
+        NvlinkReader(),
+        NvlinkReader("NVIDIA A100-SXM4-40GB", mig=True),
+    ],
+    ids=["card", "card of a workstation", "unknown", "partitioned"],
+)
+def test_a_gpu_whose_links_may_be_unconnected_by_design_has_no_links(reader):
+    clock = Clock()
+    assert reader.read(without_links(clock), clock.now, erring=True) == ()
+
+
+def test_a_board_whose_links_are_all_down_from_the_start_has_none_of_them_and_names_no_link():
+    clock = Clock()
+    reader = NvlinkReader("NVIDIA H100 80GB HBM3")
+    for _ in range(2):
+        found = reader.read(without_links(clock), clock.now, erring=True)
+        assert found == ((metrics.GPU_NVLINKS_UP, (), 0),)
+        clock.now += PERIOD_SECONDS
+    repaired = reader.read(device("h100x8", 0, clock), clock.now, erring=False)
+    assert repaired == ((metrics.GPU_NVLINKS_UP, (), 18),)
 
 
 @pytest.mark.parametrize(

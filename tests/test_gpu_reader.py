@@ -184,6 +184,17 @@ def test_a_change_of_partitioning_asks_for_everything_again():
     assert {labels[-1] for labels in page.of(metrics.GPU_INFO)} == {"enabled"}
 
 
+def test_a_gpu_that_is_partitioned_tells_nothing_of_nvlinks_that_are_all_down():
+    clock = Clock()
+    gpu, real = FaultyDevice(device("h100x8", clock=clock)), device("h100x8", clock=clock)
+    gpu.nvlink_active = lambda link: real.nvlink_active(link) and False
+    one = reader(gpu, clock)
+    assert page_of(one).value(metrics.GPU_NVLINKS_UP) == 0
+    gpu.mig_enabled = lambda: True
+    clock.now += 11
+    assert page_of(one).value(metrics.GPU_NVLINKS_UP) is None
+
+
 def test_a_partitioned_gpu_says_what_it_hides_and_shows_its_instances():
     one = reader(device("h100x8-mig"))
     page_of(one)

@@ -78,6 +78,15 @@ FEWER_NVLINKS = Advice(
 )
 """Advice for a GPU that has fewer NVLinks than others, which it may have been built with."""
 
+NO_NVLINK = Advice(
+    "page",
+    "Drain the node, read the fabric manager's log and the kernel's, and reset the GPU; replace it"
+    " if its NVLinks (nvidia-smi nvlink -s) stay down.",
+    "RankscopeNvlinkFault",
+    "platform",
+)
+"""Advice for a GPU of a board, all of whose NVLinks are down while others of its node have some."""
+
 CABLE_REPORTED = Advice(
     "page", "Look at cable, transceiver and switch port.", "RankscopeLinkFlapping", "network"
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.advice import FEWER_NVLINKS, NVLINK_ERRORS
+from rankscope_analyzers.findings.advice import FEWER_NVLINKS, NO_NVLINK, NVLINK_ERRORS
 from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
@@ -132,6 +132,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
                 yield _finding(state, series, where, job)
     yield from _pcie(observed, job)
     yield from _fewer_links(observed, job)
+    yield from _no_links(observed, job)
 
 
 def _finding(state: State, series: Series, where: Where, job: JobView) -> Finding:
@@ -179,11 +180,10 @@ def _fewer_links(observed: Observed, job: JobView) -> Iterator[Finding]:
     of its links. Most cards of a job are built alike, however.
     """
     reported = {_key(one) for one in observed.of(metrics.GPU_NVLINK_LINK_UP) if _is_down(one)}
-    models = {_key(one): one.labels.get("model", "") for one in observed.of(metrics.GPU_INFO)}
     alike: dict[str, list[tuple[Series, Where]]] = defaultdict(list)
-    for series in observed.of(metrics.GPU_NVLINKS_UP):
-        where, model = job.of_gpu(series), models.get(_key(series))
-        if where and model:
+    for series, model in _counted_links(observed):
+        where = job.of_gpu(series)
+        if where and series.last > 0:
             alike[model].append((series, where))
     for several in alike.values():
         ((usual, count),) = Counter(series.last for series, _ in several).most_common(1)
@@ -192,6 +192,40 @@ def _fewer_links(observed: Observed, job: JobView) -> Iterator[Finding]:
         for series, where in several:
             if series.last < usual and _key(series) not in reported:
                 yield _link_finding(series, where, usual, job)
+
+
+def _no_links(observed: Observed, job: JobView) -> Iterator[Finding]:
+    """Yield GPUs of which no NVLink is up while others of their node and model have some.
+
+    Agents report none only of boards, and of cards that had some. Where no GPU of a node has any,
+    its fabric is not started, or the node is a virtual machine without NVLink.
+    """
+    reported = {_key(one) for one in observed.of(metrics.GPU_NVLINK_LINK_UP) if _is_down(one)}
+    most: dict[tuple[str, str], float] = defaultdict(float)
+    none: list[tuple[Series, str]] = []
+    for series, model in _counted_links(observed):
+        most[series.node, model] = max(most[series.node, model], series.last)
+        if series.last == 0 and _key(series) not in reported:
+            none.append((series, model))
+    for series, model in none:
+        where, usual = job.of_gpu(series), most[series.node, model]
+        if where and usual > 0:
+            phrase = f"none of its NVLinks is up, {usual:.0f} of others of its model and node"
+            evidence = (Evidence(series.name, 0.0, usual, "links", phrase),)
+            sentence = f"{gpu_name(where)}: {phrase}"
+            yield series_finding(
+                "nvlink_degraded", "gpu", job.job_id, where, sentence, evidence,
+                series.held_since(), instead=NO_NVLINK,
+            )  # fmt: skip
+
+
+def _counted_links(observed: Observed) -> Iterator[tuple[Series, str]]:
+    """Yield how many NVLinks of GPUs are up, and their models where these are known."""
+    models = {_key(one): one.labels.get("model", "") for one in observed.of(metrics.GPU_INFO)}
+    for series in observed.of(metrics.GPU_NVLINKS_UP):
+        model = models.get(_key(series), "")
+        if model:
+            yield series, model
 
 
 def _link_finding(series: Series, where: Where, usual: float, job: JobView) -> Finding:

@@ -199,7 +199,13 @@ GPU_NVLINK_ERRORS = Metric(
     "NVLink errors of all links by type.",
     (*GPU, "type"),
 )
-GPU_NVLINKS_UP = Metric("rankscope_gpu_nvlinks_up", "gauge", "NVLinks that are up.", GPU)
+GPU_NVLINKS_UP = Metric(
+    "rankscope_gpu_nvlinks_up",
+    "gauge",
+    "NVLinks that are up; 0 only of a GPU whose links are all connected (SXM, HGX) or were up"
+    " before.",
+    GPU,
+)
 GPU_NVLINK_LINK_UP = Metric(
     "rankscope_gpu_nvlink_link_up",
     "gauge",

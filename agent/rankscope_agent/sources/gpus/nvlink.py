@@ -39,7 +39,7 @@ BYTE_FIELDS: Sequence[tuple[int, int, float]] = ((138, 139, KIBI), (202, 204, 1.
 5."""
 
 
-_BRIDGED = re.compile(r"\b(?:PCIE|NVL|RTX|QUADRO|TITAN|GEFORCE|A30|A40)\b", re.IGNORECASE)
+_BRIDGED = re.compile(r"\b(?:PCIE|NVL|RTX|QUADRO|TITAN|GEFORCE|A30|A40|ACTIVE)\b", re.IGNORECASE)
 """Products that are cards: bridges connect any number of their links, or none, and the driver
 reports the others as inactive. On boards (SXM, HGX, GB200) all links are connected."""
 
@@ -55,12 +55,15 @@ class NvlinkReader:
     Args:
         model: the GPU's product name. Of a card that bridges connect, only links that were seen up
             can be down.
+        mig: whether it is partitioned. MIG takes down the links of some boards (Fabric Manager User
+            Guide, "Interoperability with MIG").
     """
 
-    def __init__(self, model: str = "") -> None:
+    def __init__(self, model: str = "", *, mig: bool = False) -> None:
         self._due = 0.0
         self._values: tuple[Value, ...] = ()
         self._bridged = may_lack_bridges(model)
+        self._all_connected = bool(model) and not self._bridged and not mig
         self._seen_up: set[int] = set()
         self._seen_down: set[int] = set()
         self._seen_deviating: set[int] = set()
@@ -91,9 +94,10 @@ class NvlinkReader:
         if not states:
             raise NvmlError(NOT_SUPPORTED, "nvlink_active")
         self._seen_up |= set(up)
+        if self._seen_up or self._all_connected:
+            yield metrics.GPU_NVLINKS_UP, (), len(up)
         if not self._seen_up:
-            return  # a card without bridges: links that are not connected are not down
-        yield metrics.GPU_NVLINKS_UP, (), len(up)
+            return  # links that are not connected, or not yet trained, are not down
         connected = self._seen_up if self._bridged else states.keys()
         self._seen_down |= connected - set(up)
         for link in sorted(self._seen_down):

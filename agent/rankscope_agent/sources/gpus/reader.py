@@ -83,7 +83,7 @@ class GpuReader:
         self._answered: set[str] = set()
         self._refused: dict[str, str] = {}
         self._seen: set[tuple[str, tuple[str, ...]]] = set()
-        self._links = NvlinkReader(self.identity.model)
+        self._links = NvlinkReader(self.identity.model, mig=self._mig == "enabled")
         self._links_err = False
 
     def read(self) -> tuple[Sample, ...]:
@@ -237,8 +237,8 @@ class GpuReader:
             self._note(error, None)
             mig = ""
         if mig != self._mig:
-            self._forget()
             self._mig = mig
+            self._forget()
 
     def _mig_values(self) -> Iterator[Value]:
         """Read MIG devices; activity is that of the GPU instance, which several may share."""

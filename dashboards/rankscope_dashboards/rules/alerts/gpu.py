@@ -68,6 +68,13 @@ def _shown_value(query: str, text: str) -> str:
     return texts.known(query, text, "cluster", "uuid")
 
 
+_NO_NVLINK = (
+    f"({gpus.GPU_NVLINKS_UP.name} == 0 and on (cluster, node)"
+    f" {worst(gpus.GPU_NVLINKS_UP.name, 'node')} > 0)"
+)
+"""GPUs without any link while others of their node have some: where none has any, the fabric is not
+started, or the node is a virtual machine without NVLink."""
+
 _LOWERED = f"{worst(summary.GPU_POWER_REDUCED.name, *GPU)} < {POWER_LIMIT_SHARE}"
 _LOWERED_BY_DECISION = (
     f"count {by()} (count {by('node')} ({_LOWERED}))"
@@ -202,6 +209,7 @@ NODE_ALERTS: tuple[Alert, ...] = (
         name="RankscopeNvlinkFault",
         expression=worst(
             f"{gpus.GPU_NVLINK_LINK_UP.name} == 0 or {gpus.GPU_FABRIC_UNHEALTHY.name} == 1"
+            f" or {_NO_NVLINK}"
             f" or {recent(_nvlink_xids(), XID_SECONDS)}",
             *GPU,
         ),
@@ -217,6 +225,10 @@ NODE_ALERTS: tuple[Alert, ...] = (
         + _shown_value(
             f"max by (link) ({gpus.GPU_NVLINK_LINK_UP.name}{{{THIS_GPU}}}) == 0",
             "Link {{ .Labels.link }} is down while others are up.",
+        )
+        + _shown_value(
+            f"max({gpus.GPU_NVLINKS_UP.name}{{{THIS_GPU}}}) == 0",
+            "None of its links is up.",
         )
         + _shown_value(
             f"max by (check) ({gpus.GPU_FABRIC_UNHEALTHY.name}{{{THIS_GPU}}}) == 1",

@@ -210,9 +210,9 @@ class Training:
 def test_a_batch_takes_four_milliseconds_and_a_fault_thirty(monkeypatch, rank, fault, seconds):
     training = Training(monkeypatch, rank)
     assert training.run(fault, 2) / 2 == pytest.approx(seconds, abs=3e-3)
-    assert training.shapes == {(16, 256)}
+    assert training.shapes == {(16, 64)}
     linear = [one for one in training.layers if hasattr(one, "in_features")]
-    assert [one.in_features for one in linear] == [256] * 4
+    assert [one.in_features for one in linear] == [64] * 4
 
 
 def test_a_rank_that_hangs_does_so_for_an_hour_after_120_steps(monkeypatch):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import contextmanager
 
 import pytest
 
 from installed import skip_without
+from probe_jobs.nurseries import Nursery
 from rankscope_analyzers import cli
 from rankscope_analyzers.demo import run as demo
 
@@ -29,14 +32,48 @@ def run_once(fault, rank, monkeypatch, capsys):
     return shown, json.loads(capsys.readouterr().out)
 
 
+class ForkedJob:
+    """A job of the demo whose process has torch already; asked as `subprocess.Popen` is."""
+
+    def __init__(self, nursery: Nursery, command, log, environment):
+        variables = dict(environment.items() - os.environ.items())
+        self.nursery = nursery
+        self.forked = nursery.start(command[1:], variables, log)
+        self.returncode = None
+
+    def poll(self):
+        (self.returncode,) = self.nursery.exit_codes(self.forked.pid)
+        return self.returncode
+
+
+@pytest.fixture
+def begun(request, monkeypatch):
+    """Have the job begin as the demo has it, or forked from what imported torch for all tests."""
+    if request.param != "forked":
+        return
+    process = demo.process
+
+    @contextmanager
+    def of_torch(command, log, environment):
+        if not command[1].endswith("job.py"):
+            with process(command, log, environment) as running:
+                yield running
+        else:
+            yield ForkedJob(request.getfixturevalue("nursery"), command, log, environment)
+
+    monkeypatch.setattr(demo, "process", of_torch)
+
+
 @pytest.mark.parametrize(
-    ("fault", "rank", "cause", "answer"),
+    ("begun", "fault", "rank", "cause", "answer"),
     [
-        ("slow-compute", 3, "gpu_compute", "gpu_compute on rank 3"),
-        ("slow-data", 0, "data_loader", "data_loader on rank 0"),
-        ("none", 1, None, "no straggler"),
+        ("anew", "slow-compute", 3, "gpu_compute", "gpu_compute on rank 3"),
+        ("forked", "slow-data", 0, "data_loader", "data_loader on rank 0"),
+        ("forked", "none", 1, None, "no straggler"),
     ],
+    indirect=["begun"],
 )
+@pytest.mark.usefixtures("begun")
 def test_the_demo_names_what_was_injected_beside_the_naive_answer(
     fault, rank, cause, answer, monkeypatch, capsys
 ):

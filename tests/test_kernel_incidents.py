@@ -287,3 +287,51 @@ def test_whatever_a_broken_fabric_does_to_several_gpus_is_the_fabrics(code):
     verdict = verdict_of(switch, *gpus)
     assert [one.subject for one in verdict.incidents] == ["NVLink fabric"]
     assert verdict.action == "drain"
+
+
+WORDS = "(0x0, 0x0, 0x90000, 0x0, 0x0, 0x0, 0x0)"
+FATAL_LINK = "a fatal error on an NVLink (generations 1 to 4) or at its other end"
+
+
+def on_link(link: int, pci: str = "0003:00:00") -> str:
+    """Return the line of k028.log of the corpus, of another link."""
+    who = f"NVRM: Xid (PCI:{pci}): 74, pid='<unknown>', name=<unknown>"
+    return f"[454928.755174] {who}, NVLink: fatal error detected on link {link}{WORDS}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "named", "more"),
+    [
+        ([on_link(14)], "Xid 74 on link 14", ""),
+        ([on_link(14), on_link(14)], "Xid 74 on link 14", " (2 lines)"),
+        ([on_link(12), on_link(3), on_link(12)], "Xid 74 on links 3, 12", " (3 lines)"),
+        ([xid(74, "NVLink: fatal error detected on link 2")], "Xid 74 on link 2", ""),
+        ([xid(74, "cut off")], "Xid 74", ""),
+    ],
+    ids=["one", "again", "two", "without words", "without a link"],
+)
+def test_the_links_that_an_older_nvlinks_error_names_are_named(lines, named, more):
+    (incident,) = verdict_of(*lines).incidents
+    assert incident.summary == f"{incident.subject}: {named}, {FATAL_LINK}{more}"
+    assert (incident.cause, incident.severity, incident.action) == (
+        *("nvlink_fabric", "error"),
+        "drain",
+    )
+
+
+def test_the_link_of_a_newer_nvlinks_error_is_named_unless_it_is_about_none():
+    words = "(0x025525c6 0x00000000 0x0 0x0 0x0 0x0)"
+    lines = [
+        xid(149, f"NETIR_LINK_EVT  Fatal   XC0 i0 Link {link} {words}") for link in ("09", "-1")
+    ]
+    summaries = [verdict_of(one).incidents[0].summary for one in lines]
+    assert "Xid 149 on link 9, " in summaries[0]
+    assert "Xid 149, " in summaries[1]
+
+
+def test_links_of_another_gpu_and_other_codes_are_not_its_own():
+    both = verdict_of(on_link(1), on_link(2, "0004:00:00"), xid(31, "on link 9", "0003:00:00"))
+    assert [one.summary.split(",")[0] for one in both.incidents] == [
+        "GPU 0003:00:00: Xid 74 on link 1",
+        "GPU 0004:00:00: Xid 74 on link 2",
+    ]

@@ -85,6 +85,7 @@ class KernelEvent:
         follow_up: what to do next, in a few words.
         cgroup: memory cgroup that ran out of memory.
         victim: memory cgroup of the process that was killed.
+        links: the NVLinks of the GPU that the line names.
     """
 
     kind: Kind
@@ -103,6 +104,7 @@ class KernelEvent:
     follow_up: str = ""
     cgroup: str = ""
     victim: str = ""
+    links: frozenset[int] = frozenset()
 
 
 def clean(text: str) -> str:

@@ -221,7 +221,8 @@ def _gpu_incident(pci: str | None, root: Seen, members: tuple[Seen, ...]) -> Inc
         cause = "driver"
         action = "investigate" if _lacks_firmware(members) else action
     summary = (
-        f"{subject}: {gpu_text(root)}{_followed(root, members)}{_advice(root, members, action)}"
+        f"{subject}: {gpu_text(root, _on_links(root, members))}{_followed(root, members)}"
+        f"{_advice(root, members, action)}"
     )
     return Incident(cause, action, severity, subject, summary, root, members)
 
@@ -265,12 +266,20 @@ def _dead_firmware(members: Iterable[Seen]) -> bool:
     return sum(silent) >= GSP_TIMEOUTS
 
 
-def gpu_text(root: Seen) -> str:
-    """Describe an event on a GPU in words."""
+def _on_links(root: Seen, members: Sequence[Seen]) -> str:
+    """Name the NVLinks that the lines of the root's code name, those of all its processes."""
+    same = (one.event for one in members if one.event.code == root.event.code)
+    links = sorted({link for event in same for link in event.links})
+    plural = "s" if len(links) > 1 else ""
+    return f" on link{plural} {', '.join(map(str, links))}" if links else ""
+
+
+def gpu_text(root: Seen, where: str = "") -> str:
+    """Describe an event on a GPU in words, and where on the GPU it was if that is known."""
     event = root.event
     if event.kind == "xid" and event.code is not None:
         who = f" in {event.comm}" if event.comm and event.cause == "app" else ""
-        return f"Xid {event.code}, {describe(event.code).text}{who}"
+        return f"Xid {event.code}{where}, {describe(event.code).text}{who}"
     return PHRASES.get(event.kind, event.kind.replace("_", " "))
 
 

@@ -326,11 +326,19 @@ def merged(first: KernelEvent, later: KernelEvent) -> KernelEvent:
         worse.severity,
         first.previous if first.previous is not None else later.previous,
         worse.follow_up or other.follow_up,
+        first.links | later.links,
     )
-    if whole == (first.action, first.severity, first.previous, first.follow_up):
+    if whole == (first.action, first.severity, first.previous, first.follow_up, first.links):
         return first
-    action, severity, previous, follow_up = whole
-    return replace(first, action=action, severity=severity, previous=previous, follow_up=follow_up)
+    action, severity, previous, follow_up, links = whole
+    return replace(
+        first,
+        action=action,
+        severity=severity,
+        previous=previous,
+        follow_up=follow_up,
+        links=links,
+    )
 
 
 def counted(seen: tuple[Seen, ...]) -> Iterator[Seen]:

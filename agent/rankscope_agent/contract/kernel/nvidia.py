@@ -18,6 +18,7 @@ from rankscope_agent.contract.kernel.vocabulary import Action, Severity
 from rankscope_agent.contract.kernel.xid import (
     CONTAINMENT,
     NVLINK5,
+    NVLINK_FATAL,
     RECOVERY_ACTIONS,
     RECOVERY_CHANGED,
     describe,
@@ -31,6 +32,7 @@ _XID = re.compile(
 )
 _PREVIOUS = re.compile(r"caused by previous Xid (\d{1,4})")
 _RECOVERY = re.compile(r"changed from 0x([0-9a-fA-F]{1,8}) .*?\bto 0x([0-9a-fA-F]{1,8})\b")
+_OLDER_LINK = re.compile(r"\bdetected on link (\d{1,2})\b")
 _CONTAINMENT = re.compile(r"(?<!D-)RST: (Yes|No), D-RST: (Yes|No)", re.IGNORECASE)
 
 # nvidia-nvswitch2: SXid (PCI:0000:07:00.0): 12028, Non-fatal, Link 62 egress ..., then tails.
@@ -101,18 +103,31 @@ def _containment(event: KernelEvent, rest: str) -> KernelEvent:
     return replace(event, action="reset_gpu") if reset else event
 
 
+def _older_link(event: KernelEvent, rest: str) -> KernelEvent:
+    """Read Xid 74: the link. What its register words mean depends on the GPU's generation."""
+    match = _OLDER_LINK.search(rest)
+    return replace(event, links=frozenset((int(match[1]),))) if match else event
+
+
 def _link(event: KernelEvent, rest: str) -> KernelEvent:
     """Read Xid 144 to 150: unit, sub-code and status decide."""
     found = nvlink5.read(rest)
     if found is None:
         return event
     severity: Severity = "error" if found.rule.fatal else "warn"
-    return replace(event, action=found.rule.action, severity=severity, follow_up=found.rule.then)
+    return replace(
+        event,
+        action=found.rule.action,
+        severity=severity,
+        follow_up=found.rule.then,
+        links=frozenset((found.link,) if found.link >= 0 else ()),
+    )
 
 
 REFINEMENTS: Mapping[int, Callable[[KernelEvent, str], KernelEvent]] = {
     RECOVERY_CHANGED: _recovery,
     **dict.fromkeys(CONTAINMENT, _containment),
+    NVLINK_FATAL: _older_link,
     **dict.fromkeys(NVLINK5, _link),
 }
 """Codes whose line says more than the code."""

@@ -126,7 +126,7 @@ FAMILIES: tuple[Family, ...] = (
         173: "the chip-to-chip link is down",
     }),
     Family("nvlink_fabric", "error", "no", "reset_gpu", {
-        74: "an NVLink (generations 1 to 4) failed; the register words say which and how",
+        74: "a fatal error on an NVLink (generations 1 to 4) or at its other end",
         136: "an NVLink could not be trained",
         144: "NVLink 5, unit SAW: severity and sub-code are in the line",
         145: "NVLink 5, unit RLW: severity and sub-code are in the line",
@@ -323,6 +323,9 @@ GSP = (119, 120)
 
 CONTAINMENT = (94, 95)
 """Codes whose line states whether a reset (RST) or a drain and reset (D-RST) is needed."""
+
+NVLINK_FATAL = 74
+"""Its line contains a link and seven register words, without a unit or a severity."""
 
 NVLINK5 = range(144, 151)
 """Codes whose line contains a unit, a severity, a link and register words."""

@@ -53,18 +53,25 @@ json.dump([file for file in files if file], sys.stdout)
 
 
 def unused(folder: Path) -> Iterator[Path]:
-    """Yield files and folders that are not used, and what pip has compiled.
+    """Yield files and folders that are not used.
 
     Raises:
         FileNotFoundError: a package has nothing of that name any longer.
     """
-    yield from folder.rglob("__pycache__")
     for patterns in UNUSED.values():
         for pattern in patterns:
             found = list(folder.glob(pattern))
             if not found:
                 raise FileNotFoundError(f"{folder} has no {pattern}")
             yield from found
+
+
+def seldom_compiled(folder: Path, needed: set[Path]) -> Iterator[Path]:
+    """Yield what pip has compiled, or an import has, of modules that are seldom or never needed."""
+    for path in folder.rglob("__pycache__/*"):
+        source = path.parents[1] / f"{path.name.partition('.')[0]}.py"
+        if source not in needed or source.is_relative_to(folder / SELDOM):
+            yield path
 
 
 def remove(paths: Sequence[Path]) -> None:
@@ -77,7 +84,7 @@ def remove(paths: Sequence[Path]) -> None:
 
 
 def imported(folder: Path) -> set[Path]:
-    """Return the files that commands import, on a watch of a cluster; they are compiled by that.
+    """Return the files that commands import, on a watch of a cluster; they are compiled after that.
 
     Raises:
         subprocess.CalledProcessError: something that they need is not there.
@@ -105,8 +112,7 @@ def slim(folder: Path) -> None:
     client = folder / "kubernetes" / "client"
     generated = [path for part in ("api", "models") for path in (client / part).glob("*.py")]
     remove([path for path in generated if path not in needed])
-    imported(folder)
-    remove(list((folder / SELDOM).rglob("__pycache__")))
+    remove(list(seldom_compiled(folder, imported(folder))))
 
 
 if __name__ == "__main__":

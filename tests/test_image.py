@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -196,15 +197,21 @@ def test_every_package_of_the_analyzers_has_a_wheel_for_arm64(tmp_path):
 
 
 def lay(package: metadata.Distribution, target: Path) -> None:
-    """Lay a package into a folder as pip would, of the version that is installed here."""
-    for file in package.files or ():
-        if file.parts[0] != ".." and "__pycache__" not in file.parts:
-            place = target / file
+    """Lay a package into a folder as pip would, of the version that is installed here.
+
+    With what is compiled of it here: pip compiles all of it.
+    """
+    files = [file for file in package.files or () if file.parts[0] != ".."]
+    sources = [file for file in files if "__pycache__" not in file.parts]
+    compiled = [Path(cache_from_source(file)) for file in sources if file.suffix == ".py"]
+    for file in (*sources, *compiled):
+        there, place = Path(package.locate_file(file)), target / file
+        if there.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
             try:  # a second name costs less than a copy, and nothing writes into these files
-                place.hardlink_to(file.locate())
+                place.hardlink_to(there)
             except OSError:  # of another file system
-                shutil.copyfile(file.locate(), place)
+                shutil.copy2(there, place)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ Rules and routes are the generated ones with seconds instead of minutes.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import re
@@ -19,23 +18,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
 from alertmanagers import PATIENCE_SECONDS, Notifications, alertmanager, webhooks
 from nccl_job_text import start
+from probe_jobs.nurseries import Nursery
 from rankscope_analyzers.demo.free_ports import free_port
-from rankscope_analyzers.demo.probe_folder import probe_folder
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS
 from rankscope_dashboards.rules.routing import Timing, Timings
 from rankscope_dashboards.rules.rule_files import Links, rule
 from running_agent import running_agent
 from servers import require_server
-
-# Importing PyTorch takes seconds, and only the job that is started needs it.
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="the end-to-end test trains with PyTorch"
-)
+from training_jobs import ForkedJob
 
 SCRIPT = Path(__file__).parent / "foreign_jobs" / "train.py"
 TRIED = {
@@ -80,18 +73,17 @@ def quick_rules() -> dict:
 
 
 @contextlib.contextmanager
-def running(command: list[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in a process group of its own until the block ends."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            command, stdout=sink, stderr=sink, env=kept | environment, start_new_session=True
+            command, stdout=sink, stderr=sink, env=kept, start_new_session=True
         )
     try:
         yield process
     finally:
         if process.poll() is None:
-            # torchrun's workers are in sessions of their own: it has to end them itself.
             os.killpg(process.pid, signal.SIGTERM)
         process.wait(PATIENCE_SECONDS)
 
@@ -107,18 +99,18 @@ def at_once(*contexts: tuple[contextlib.ExitStack, contextlib.AbstractContextMan
         done.result()
 
 
-def training(folder: Path):
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
-    return running(
-        [*launch, str(SCRIPT)],
-        folder / "job.log",
-        PYTHONPATH=str(probe_folder()),
-        RANKSCOPE_RING_DIR=str(folder / "rings"),
-        OMP_NUM_THREADS="1",
-        GLOO_SOCKET_IFNAME="lo",
-        SLOW="1:forward:40",
-        STEPS="100000",
-    )
+@contextlib.contextmanager
+def training(nursery: Nursery, folder: Path) -> Iterator[None]:
+    variables = {
+        "RANKSCOPE_RING_DIR": str(folder / "rings"),
+        "SLOW": "1:forward:40",
+        "STEPS": "100000",
+    }
+    job = ForkedJob(nursery, SCRIPT, 3, variables, folder / "job.log")
+    try:
+        yield
+    finally:
+        job.end(PATIENCE_SECONDS)
 
 
 def watch(folder: Path, agent: str, address: str):
@@ -203,7 +195,7 @@ def await_until(condition: Callable[[], object], what: str, told: Notifications)
 FAULTS = ("RankscopeStraggler", "RankscopeXidFatal", "RankscopeSocketFallback")
 
 
-def test_each_fault_is_one_notification_and_ends(tmp_path):
+def test_each_fault_is_one_notification_and_ends(tmp_path, nursery):
     slow, lost, tcp = (subfolder(tmp_path, name) for name in ("slow", "lost", "tcp"))
     log = write_fallback(tcp)
     targets = {name: f"127.0.0.1:{free_port()}" for name in ("gpu-a", "gpu-b", "gpu-c", "")}
@@ -217,7 +209,7 @@ def test_each_fault_is_one_notification_and_ends(tmp_path):
         told = stack.enter_context(webhooks())
         job = stack.enter_context(contextlib.ExitStack())
         broken = stack.enter_context(contextlib.ExitStack())
-        job.enter_context(training(slow))  # what takes longest comes first
+        job.enter_context(training(nursery, slow))  # what takes longest comes first
         address = stack.enter_context(alertmanager(tmp_path, told.url, TIMINGS))
         stack.enter_context(prometheus(tmp_path, targets, address))
         stack.enter_context(watch(tmp_path, targets["gpu-a"], targets[""]))

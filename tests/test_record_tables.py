@@ -57,6 +57,19 @@ def test_a_file_gives_its_records_in_order_however_they_are_shuffled(tmp_path, b
     assert table.rank_count == 7
 
 
+@pytest.mark.parametrize("blocks", [1, BATCH_ROWS + 7, 10**9])
+def test_texts_that_end_with_each_part_of_a_file_are_read_beside_numbers_that_do_not(
+    tmp_path, blocks
+):
+    """The first pass reads numbers alone where no record names a node, the second one texts too."""
+    frame = records(2 * BATCH_ROWS + 5, blocks).drop(columns="node").assign(job_id="team/a")
+    table = parquet(tmp_path / "records.parquet", frame, row_group_size=50_000)
+    parts = [pd.DataFrame(batch.table) for batch in table.batches((*COLUMNS, "job_id"))]
+    starts = pd.concat(parts)["t_start_unix_seconds"]
+    assert len(starts) == len(frame)
+    assert (np.diff(starts) > 0).all()
+
+
 @pytest.mark.parametrize("blocks", [1, 1000, 10**9])
 def test_memory_and_file_give_the_same(tmp_path, blocks):
     frame = records(70_000, blocks)

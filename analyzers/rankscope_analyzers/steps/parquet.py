@@ -20,7 +20,7 @@ from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.steps import parquet_columns
 from rankscope_analyzers.steps import records as step_records
 from rankscope_analyzers.steps.record_files import MAX_COLUMNS, MAX_TEXT_BYTES, check_bound
-from rankscope_analyzers.steps.records import CLOCK
+from rankscope_analyzers.steps.records import CLOCK, RecordError
 from rankscope_analyzers.steps.tables import BATCH_ROWS, READERS, UNKNOWN_NODE, Batch, largest
 
 MAX_STREAMED_ROWS = 1 << 31
@@ -37,7 +37,7 @@ class ParquetTable:
         ValueError: it cannot be opened, or is not a Parquet file.
     """
 
-    __slots__ = ("_file", "_floors", "columns", "node_names", "rank_count")
+    __slots__ = ("_earliest_after", "_ends", "_file", "columns", "node_names", "rank_count")
 
     def __init__(self, path: Path) -> None:
         with parquet_columns.errors_of_values():
@@ -50,37 +50,52 @@ class ParquetTable:
             _check(self._file, texts)
         self.columns: Sequence[str] = parquet_columns.readable(schema)
         self.rank_count = 1
-        earliest, names = [], set[str]()
+        lengths, earliest, names = [], [], set[str]()
         for batch in self._read([name for name in (CLOCK, "rank", "node") if name in self.columns]):
-            if CLOCK in self.columns:
-                earliest.append(_earliest(_column(batch, CLOCK)))
+            lengths.append(len(batch))
+            earliest.append(_earliest(_column(batch, CLOCK)) if CLOCK in self.columns else np.inf)
             if "rank" in self.columns:
                 self.rank_count = max(self.rank_count, largest(_column(batch, "rank")) + 1)
             if "node" in self.columns:
                 names |= {str(name) for name in _names(batch.column("node"))}
-        # Before this moment no later batch holds a record.
-        later = np.minimum.accumulate(np.array([*earliest, np.inf])[::-1])[::-1]
-        self._floors: list[float] = later[1:].tolist()
+        self._ends: Integers = np.cumsum(lengths, dtype=np.int64)
+        """How many rows the file has up to the end of each batch."""
+        self._earliest_after: Floats = np.minimum.accumulate([np.inf, *earliest[::-1]])[::-1]
+        """The earliest start in each batch and those after it, and after the last one."""
         self.node_names: tuple[str, ...] = tuple(sorted(names)) or (UNKNOWN_NODE,)
 
     def _read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with parquet_columns.errors_of_values():
             yield from self._file.iter_batches(BATCH_ROWS, columns=list(columns), use_threads=False)
 
+    def _floor(self, rows: int) -> float:
+        """Return the moment before which no record after the first ones starts.
+
+        Batches of other columns may end elsewhere: those of texts end where a row group does.
+        """
+        return float(self._earliest_after[np.searchsorted(self._ends, rows, side="right")])
+
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
-        """Yield these columns of all records, and `node` as a number, in order of their start."""
+        """Yield these columns of all records, and `node` as a number, in order of their start.
+
+        Raises:
+            RecordError: the file is damaged.
+        """
         wanted = [*columns, *(["node"] if "node" in self.columns else [])]
         numbers = {name: number for number, name in enumerate(self.node_names)}
         held: list[Batch] = []
         first = 1
-        for batch, floor in zip(self._read(wanted), self._floors, strict=True):
+        for batch in self._read(wanted):
             table = {name: _column(batch, name) for name in columns}
             table["node"] = _node_numbers(batch, numbers)
             held.append(Batch(table, np.arange(first, first + len(batch), dtype=np.int64)))
             first += len(batch)
+            floor = self._floor(first - 1)
             if floor > _earliest_of(held):
                 ready, held = _released(held, floor)
                 yield from ready
+        if first - 1 != self._ends[-1:].sum():
+            raise RecordError("its columns are not equally long")
 
 
 def _check(file: pq.ParquetFile, texts: Sequence[str]) -> None:

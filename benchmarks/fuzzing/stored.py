@@ -10,6 +10,7 @@ import pickle
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +107,14 @@ def _table(data: bytes) -> None:
 
 
 def _parquet_seeds() -> Sequence[bytes]:
-    return [_written(lambda rows, path: rows.to_parquet(path), "records.parquet")]
+    """Return a usual file, and ones of two parts, in one of which values stand as they are."""
+    write = pd.DataFrame.to_parquet
+    ways = (
+        write,
+        partial(write, row_group_size=4, compression=None, use_dictionary=False),
+        partial(write, row_group_size=4, compression="zstd"),
+    )
+    return [_written(way, "records.parquet") for way in ways]
 
 
 def _npz_seeds() -> Sequence[bytes]:

@@ -192,6 +192,25 @@ def test_ranks_that_go_on_elsewhere_are_not_lost(nodes):
     assert incidents(*sorted(pages, key=lambda one: one.node)) == []
 
 
+def sized(page, size):
+    """Return a page whose ranks name a world size."""
+    return replace(page, body=page.text.replace(',node="', f',world_size="{size}",node="'))
+
+
+@pytest.mark.parametrize("nodes", [("n1", "n2"), ("n2", "n1")])
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [(2, []), (4, [("missing_rank", (2, 3))]), ("", [("missing_rank", (2, 3))])],
+    ids=["smaller", "the same", "unknown"],
+)
+def test_ranks_beyond_the_size_of_those_that_go_on_are_an_earlier_attempts(nodes, size, said):
+    """The job was started again on another node, with half of its ranks or before two came up."""
+    old, new = nodes
+    before = ranks([0] * 4, last_step_timestamp_seconds=[LAST - 200.0] * 4)
+    pages = [replace(sized(before, 4), node=old), replace(sized(ranks([1, 1]), size), node=new)]
+    assert incidents(*sorted(pages, key=lambda one: one.node)) == said
+
+
 @pytest.mark.parametrize("nodes", [("n1", "n2"), ("n2", "n1")])
 def test_a_rank_is_lost_where_it_was_last(nodes):
     """Ended processes of an earlier attempt are no sign of life, nor of when the last one ended."""

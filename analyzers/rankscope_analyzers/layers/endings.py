@@ -15,6 +15,7 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers import replica_groups
+from rankscope_analyzers.layers.earlier_ranks import earlier_ranks
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.rank_progress import is_another
@@ -23,6 +24,7 @@ from rankscope_analyzers.text.name_lists import named, ranks_named
 from rankscope_analyzers.text.wording import clock, duration
 
 READS: tuple[Metric, ...] = (
+    training.RANK_INFO,
     training.RANK_ALIVE,
     training.RANK_ENDED,
     training.LAST_STEP_TIMESTAMP,
@@ -59,6 +61,9 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
         if not _restarted(observed, job, alive):
             yield from _over(observed, job, alive)
         return
+    if gone:
+        alive = _without_earlier(observed, job, alive)
+        gone = [rank for rank in gone if rank in alive]
     lost = replica_groups.recovering(observed, job.job_id, alive, gone) if gone else {}
     if lost:
         yield _degraded(observed, job, alive, lost)
@@ -66,6 +71,14 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
         yield _missing(observed, job, alive, gone)
     yield from _stopped(observed, job)
     yield from _was_stopped(observed, job)
+
+
+def _without_earlier(
+    observed: Observed, job: JobView, alive: Mapping[int, Series]
+) -> Mapping[int, Series]:
+    """Return the states of the ranks that the job has now."""
+    earlier = earlier_ranks(observed, job.job_id)
+    return {rank: series for rank, series in alive.items() if rank not in earlier}
 
 
 def _missing(

@@ -12,9 +12,9 @@ from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake.observed import Observed, Series
-from rankscope_analyzers.layers import rank_holders
+from rankscope_analyzers.layers import earlier_ranks
 from rankscope_analyzers.layers.job_view import JobView, job_view
-from rankscope_analyzers.layers.rank_locations import by_rank, rank_number
+from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.verification import nccl_readings
 from rankscope_analyzers.verification.nccl_readings import NcclReading
 
@@ -96,27 +96,13 @@ class Evidence:
 
     def sizes(self) -> frozenset[int]:
         """Return the world sizes that living processes report, or else that of the step records."""
-        named, frame = frozenset(size for _, size in self._living if size), self.report.frame
+        living = earlier_ranks.sizes_by_rank(self.observed, self.report.job_id)
+        named, frame = frozenset(size for _, size in living if size), self.report.frame
         return named or frozenset((frame.world_size,) if frame else ())
 
     @property
-    def _living(self) -> frozenset[tuple[int, int | None]]:
-        """Return rank and world size of living processes, None for a size that is unknown."""
-        found = _processes(self.observed, self.report.job_id)
-        numbers = (
-            (rank_number(one.labels.get("rank", "")), rank_number(one.labels.get("world_size", "")))
-            for one in found
-        )
-        return frozenset((rank, size or None) for rank, size in numbers if rank is not None)
-
-    @property
     def _earlier(self) -> frozenset[int]:
-        """Return the ranks of an earlier attempt alone: beyond the size of all that live now."""
-        living, reported = self._living, self.of_ranks(training.RANK_INFO)
-        known = [size for _, size in living if size is not None]
-        if not known or len(known) < len(living):
-            return frozenset()
-        return frozenset(rank for rank in reported if rank >= max(known)) - {r for r, _ in living}
+        return earlier_ranks.earlier_ranks(self.observed, self.report.job_id)
 
 
 def evidence(
@@ -136,15 +122,9 @@ def evidence(
         unread: what could not be read, as sentences.
     """
     view = job_view(report.job_id, report.locations)
-    nodes = view.nodes | {one.node for one in _processes(observed, report.job_id)}
+    nodes = view.nodes | {one.node for one in earlier_ranks.processes(observed, report.job_id)}
     here = observed.on(nodes) if nodes else observed
     return Evidence(report, here, tuple(_nccl(here, view, logs)), settings, unread)
-
-
-def _processes(observed: Observed, job_id: str) -> Iterator[Series]:
-    """Yield the identities of a job's processes that have not ended, whichever attempt's."""
-    found = [*observed.of(training.RANK_INFO, job_id=job_id)]
-    return rank_holders.going_on(observed, job_id, found)
 
 
 def _nccl(

@@ -8,7 +8,7 @@ from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import lower, mean, spread, typical
 from rankscope_analyzers.stragglers import attribution, slow_loaders
 from rankscope_analyzers.stragglers.slow_loaders import FAST_SHARE, MINIMUM_COST
-from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
+from rankscope_analyzers.stragglers.view import COST_STEPS, Baseline, Candidate, View
 
 MINIMUM_SHARE = 0.6
 """Share of the newest `COST_STEPS` that must be slow: fewer are a prefetch queue that runs dry
@@ -95,11 +95,24 @@ def slow_for_all(view: View) -> Candidate | None:
         rise = _alternating_increase(view)
         if not float(rise.min()) > least:
             return None
-    cost = float(mean((rise / view.duration)[-COST_STEPS:]))
     before = view.baseline.data
+    cost = _share_lost_by_all(view, rise, view.baseline)
     observed = before + float(mean(rise))
     candidate = Candidate("storage_checkpoint", cost, (), -1, observed, before, shown_by="input")
     return candidate.with_extent(rise)
+
+
+def _share_lost_by_all(view: View, rise: Floats, baseline: Baseline) -> float:
+    """Return the share of the newest steps that all ranks' longer waits for input cost.
+
+    A step waits for the last rank, which may wait for much longer than the median one: the cost is
+    what steps take longer than at the start, at least the median rank's part of it, and at most the
+    last one's.
+    """
+    lasted = float(mean(view.duration[-COST_STEPS:]))
+    of_last = np.fmax.reduce(view.input[-COST_STEPS:], axis=(1, 2, 3)) - baseline.data
+    least, most = float(mean(rise[-COST_STEPS:])), float(mean(of_last))
+    return max(min(lasted - baseline.duration, most), least) / lasted
 
 
 def _alternating_increase(view: View) -> Floats:

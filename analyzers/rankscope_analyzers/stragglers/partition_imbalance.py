@@ -126,7 +126,8 @@ def uneven_sequences(view: View) -> Candidate | None:
     lead = np.fmax.reduce(newest, axis=1) - mean(newest, axis=1)
     work = np.fmax.reduce(view.stage[-COST_STEPS:], axis=1)
     lost = float(mean(lead * work / view.duration[-COST_STEPS:]))
-    cost = lost * max(0.0, 1 - before / spread)
+    ordinary = before if before < UNEQUAL else 0.0
+    cost = lost * max(0.0, 1 - ordinary / spread)
     return Candidate("partition_imbalance", cost, (), -1, spread, before or NOTICEABLE)
 
 

@@ -276,12 +276,9 @@ class Detector:
             seconds = self._special_steps.step_seconds()
             usual, slower = self._rank_zero_work.add(counter, step.seconds, seconds)
             if slower:
-                moment = Moment(clock, clock)
-                self._tracker.open_slow_checkpoint(
-                    slower, moment, partial(self._nodes_of, run.shape)
-                )
+                self._open_slow_checkpoint(run.shape, slower, clock)
             elif usual:
-                self._tracker.close_slow_checkpoint(clock)
+                self._tracker.close_slow_checkpoint()
             return
         run.add_pause(step.seconds, step.position)
         if step.seconds >= FREEZE_SECONDS and step.times >= FREEZE_TIMES:
@@ -327,13 +324,15 @@ class Detector:
         seconds = self._special_steps.step_seconds()
         wrote, candidate = self._checkpoints.add(counter, written, run.shape, seconds)
         if candidate:
-            moment = Moment(self._clock, self._clock)
             with_ranks = self._with_global_ranks(run.shape, candidate)
-            self._tracker.open_slow_checkpoint(
-                with_ranks, moment, partial(self._nodes_of, run.shape)
-            )
+            self._open_slow_checkpoint(run.shape, with_ranks, self._clock)
         elif wrote:
-            self._tracker.close_slow_checkpoint(self._clock)
+            self._tracker.close_slow_checkpoint()
+
+    def _open_slow_checkpoint(self, shape: Shape, candidate: Candidate, clock: float) -> None:
+        began = max(clock - candidate.lasted_seconds, min(self._first_judged_at, clock))
+        moment = Moment(clock, began)
+        self._tracker.open_slow_checkpoint(candidate, moment, partial(self._nodes_of, shape))
 
     def _with_global_ranks(self, shape: Shape, candidate: Candidate) -> Candidate:
         """Return a candidate with global ranks instead of positions."""

@@ -159,13 +159,14 @@ class _Slot:
 class IncidentTracker:
     """Tracks a job's incidents: at most two of slow steps are open, one of slow checkpoints."""
 
-    __slots__ = ("_first", "_second", "_slow_checkpoints", "_store")
+    __slots__ = ("_first", "_second", "_slow_checkpoints", "_slow_until", "_store")
 
     def __init__(self) -> None:
         self._store = IncidentStore()
         self._first = _Slot(self._store)
         self._second = _Slot(self._store)
         self._slow_checkpoints: int | None = None
+        self._slow_until = 0.0
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
@@ -227,16 +228,21 @@ class IncidentTracker:
         self._store.record(candidate, moment.window, moment, nodes(candidate))
 
     def open_slow_checkpoint(self, candidate: Candidate, moment: Moment, nodes: Nodes) -> None:
-        """Record slow checkpoints; several in a row need no further confirmation."""
+        """Record slow checkpoints; several in a row need no further confirmation.
+
+        They cost what each of them adds to the time since the one before, so that those that made
+        it known count as well.
+        """
+        self._slow_until = moment.now
         if self._slow_checkpoints is None:
             self._slow_checkpoints = self._store.open(
                 candidate, moment.window, moment, nodes(candidate)
             )
 
-    def close_slow_checkpoint(self, now: float) -> None:
+    def close_slow_checkpoint(self) -> None:
         """Record a checkpoint that was written in the usual time."""
         if self._slow_checkpoints is not None:
-            self._store.close(self._slow_checkpoints, now, for_good=True)
+            self._store.close(self._slow_checkpoints, self._slow_until, for_good=True)
             self._slow_checkpoints = None
 
 

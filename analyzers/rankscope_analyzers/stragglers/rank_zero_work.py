@@ -49,11 +49,12 @@ NO_WAITS = RankZeroWaits()
 class RankZeroWork:
     """The work of a job's rank 0, or of the first ranks of its nodes; bounded memory."""
 
-    __slots__ = ("_last", "_slow", "_usual", "waits")
+    __slots__ = ("_last", "_slow", "_slow_seconds", "_usual", "waits")
 
     def __init__(self) -> None:
         self._usual: deque[float] = deque(maxlen=REMEMBERED)
         self._slow = 0
+        self._slow_seconds = 0.0
         self._last: int | None = None
         self.waits = NO_WAITS
 
@@ -72,13 +73,16 @@ class RankZeroWork:
         usual = middle(self._usual) if self._usual else seconds
         if self._is_slow(seconds):
             self._slow += 1
-            cost = (seconds - usual) / (since * step_seconds + seconds)
+            between = since * step_seconds + seconds
+            self._slow_seconds += between
+            cost = (seconds - usual) / between
             if self._slow < IN_A_ROW or cost < MINIMUM_COST:
                 return False, None
             return False, Candidate(
-                "storage_checkpoint", cost, (), -1, seconds, usual, shown_by="checkpoint"
-            )
-        self._slow = 0
+                "storage_checkpoint", cost, (), -1, seconds, usual, shown_by="checkpoint",
+                lasted_seconds=self._slow_seconds,
+            )  # fmt: skip
+        self._slow, self._slow_seconds = 0, 0.0
         self._usual.append(seconds)
         return True, None
 

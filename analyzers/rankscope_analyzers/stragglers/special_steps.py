@@ -188,7 +188,10 @@ class CheckpointHistory:
         cost = (observed - usual) / (between + observed)
         if cost < MINIMUM_COST:
             return None
-        return Candidate("storage_checkpoint", cost, ranks, -1, observed, usual)
+        return Candidate(
+            "storage_checkpoint", cost, ranks, -1, observed, usual,
+            lasted_seconds=needed * (between + observed),
+        )  # fmt: skip
 
 
 def _checkpoint_of(step: int, written: Floats, shape: Shape) -> _Checkpoint | None:

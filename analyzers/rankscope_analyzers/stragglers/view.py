@@ -225,6 +225,7 @@ class Candidate:
         sample_imbalance: how unevenly samples are distributed, if that is the fault.
         began: step of the window in which it began, as far as the window shows.
         ended: last step of the window that shows it, -1 for the newest one.
+        lasted_seconds: for how long, for what shows between windows: slow checkpoints.
     """
 
     kind: FaultClass
@@ -239,6 +240,7 @@ class Candidate:
     sample_imbalance: SampleImbalance | None = None
     began: int = 0
     ended: int = -1
+    lasted_seconds: float = 0.0
 
     def with_extent(self, series: Floats) -> Candidate:
         """Return the candidate with the first and the last step of the window that show it.

@@ -32,6 +32,16 @@ def test_two_slow_checkpoints_in_a_row_are_slow_storage():
     assert slow_checkpoints(*[uneven(3.0)] * 4, uneven(12.0), uneven(12.0)) == [5]
 
 
+def test_slow_checkpoints_began_after_the_last_usual_one():
+    history = CheckpointHistory()
+    for number in range(6):
+        _, found = history.add(25 * number, uneven(3.0 if number < 4 else 12.0), JOB, 1.0)
+    worst = float(uneven(12.0).max())
+    assert found.lasted_seconds == pytest.approx(2 * (25 + worst))
+    usual = found.expected
+    assert found.cost * found.lasted_seconds == pytest.approx(2 * (worst - usual))
+
+
 def test_an_evaluation_between_two_slow_checkpoints_changes_nothing():
     assert slow_checkpoints(*[uneven(3.0)] * 4, uneven(12.0), even(9.0), uneven(12.0)) == [6]
 

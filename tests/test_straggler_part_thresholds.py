@@ -206,6 +206,17 @@ def test_all_ranks_have_waited_for_rank_zero_in_no_step_at_first():
     assert (work.waits.steps, work.waits.seconds) == (1, 2.0)
 
 
+def test_slow_work_of_rank_zero_began_after_its_last_usual_work():
+    work = RankZeroWork()
+    for counter in range(10, 50, 10):
+        assert work.add(counter, 1.0, 0.5) == (True, None)
+    assert work.add(60, 5.0, 0.5) == (False, None)
+    assert work.add(70, 5.0, 0.5)[1].lasted_seconds == (20 + 10) * 0.5 + 2 * 5.0
+    work.add(80, 1.0, 0.5)
+    work.add(90, 5.0, 0.5)
+    assert work.add(100, 5.0, 0.5)[1].lasted_seconds == 20 * 0.5 + 2 * 5.0
+
+
 def test_what_nobody_says_of_a_run_or_of_a_fault_is_unknown():
     run = shape()
     assert (run.timing, run.job_ranks) == (0, 0)

@@ -194,6 +194,17 @@ class TestSlowInput:
         assert (found is not None) is told
         assert found is None or (found.kind, found.shown_by) == ("storage_checkpoint", "input")
 
+    @pytest.mark.parametrize(
+        ("lasted", "lost"),
+        [(1.3, 0.3), (1.0, 0.2), (2.0, 0.5)],
+        ids=["longer steps", "the median rank", "the last rank"],
+    )
+    def test_slow_storage_costs_what_steps_take_longer(self, lasted, lost):
+        waits = np.repeat(ranks({7: 0.5}, usual=0.2)[None], 16, axis=0)
+        durations = np.full(16, lasted)
+        late = view(input=waits, data_median=np.full(16, 0.2), duration=durations)
+        assert slow_input.slow_for_all(late).cost == pytest.approx(lost / lasted)
+
     @pytest.mark.parametrize(("often", "told"), [(4, False), (5, True)])
     def test_storage_is_slow_in_most_of_the_newest_steps(self, often, told):
         rise = in_steps(0.2, range(1, often + 1))

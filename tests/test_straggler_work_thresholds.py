@@ -7,7 +7,7 @@ import pytest
 
 from rankscope_analyzers.stragglers import cause_selection, host_stalls, partition_imbalance
 from rankscope_analyzers.stragglers.view import Candidate, Spikes
-from straggler_views import STEP, past, shape, view
+from straggler_views import COMPUTE, STEP, past, shape, view
 
 
 def stalled(arranged, struck, seconds=0.1, steps=40, **options):
@@ -36,6 +36,12 @@ class TestHostStalls:
         found = host_stalls.stalled_ranks(stalled(shape(replicas=16), hits(on_first, elsewhere)))
         assert ranks_of(found) == named
         assert found.certainty == (1.0 if named else 0.8)
+
+    @pytest.mark.parametrize(("often", "share"), [(6, 0.1), (12, 0.1)])
+    def test_a_stall_of_half_a_step_in_five_steps_costs_a_tenth(self, often, share):
+        struck = {5 * turn + 1: 0 for turn in range(often)}
+        found = host_stalls.stalled_ranks(stalled(shape(replicas=512), struck, STEP / 2, steps=60))
+        assert found.cost == pytest.approx(share, rel=0.05)
 
     @pytest.mark.parametrize(("count", "named"), [(2, None), (3, (0, 1, 2, 3))])
     def test_three_stalls_on_one_of_many_nodes_are_no_chance(self, count, named):
@@ -73,7 +79,7 @@ class TestHostStalls:
         struck = {2 * at + 1: 4 * (at % 4) for at in range(6)} | {40: 1}
         found = host_stalls.stalled_ranks(stalled(shape(replicas=16), struck, seconds))
         assert (found is not None) is told
-        assert found is None or found.cost == pytest.approx(6 * seconds / 11)
+        assert found is None or found.cost == pytest.approx(5 * seconds / 11)
 
     @pytest.mark.parametrize(("mine", "named"), [(6, ()), (7, (3,))])
     def test_where_one_node_holds_the_job_the_rank_with_seven_of_ten_stalls_is_named(
@@ -204,6 +210,14 @@ class TestSequences:
         assert (
             partition_imbalance.uneven_sequences(unequal(more, before=before)) is not None
         ) is told
+
+    @pytest.mark.parametrize(("before", "part"), [(0.0, 1.0), (0.06, 0.5), (0.08, 1.0)])
+    def test_they_cost_all_of_the_lead_if_they_were_unequal_from_the_start(self, before, part):
+        found = partition_imbalance.uneven_sequences(unequal(0.4, before=before))
+        lead = 0.4 * (1 - 1 / 8) * COMPUTE / STEP
+        ordinary = before / found.observed if part < 1 else 0.0
+        assert found.cost == pytest.approx(lead * (1 - ordinary))
+        assert found.cost == pytest.approx(lead * part, rel=0.1)
 
     @pytest.mark.parametrize(("replicas", "told"), [(2, False), (3, True)])
     def test_one_of_two_replicas_is_always_the_slow_one(self, replicas, told):

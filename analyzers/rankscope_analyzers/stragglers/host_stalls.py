@@ -146,9 +146,12 @@ def _candidate(
 ) -> Candidate | None:
     first = int(np.flatnonzero(longest > 0)[-RATE_STALLS:][0])
     since = longest[first:]
-    cost = float(since.mean()) / view.step_seconds
-    if cost < MINIMUM_COST:
+    share = float(since.mean()) / view.step_seconds
+    if share < MINIMUM_COST:
         return None
+    # Counted from a stall on, n of them fill n - 1 intervals.
+    count = int((since > 0).sum())
+    cost = share * max(count - 1, 1) / count
     usual = float(since[since > 0].mean())
     return Candidate("host_transient", cost, ranks, -1, usual, 0.0, certainty)
 

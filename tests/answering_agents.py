@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.server
 import json
 import threading
@@ -11,6 +12,15 @@ from simulated_jobs import Fault, Job, records
 
 SLOW = Job(ranks=8, steps=80, faults=(Fault("compute", (5,), 0.5, first_step=30),))
 RECORDS = records(SLOW)
+
+
+@functools.cache
+def steps(node, ranks, ahead):
+    """Return the records of ranks on a node as an agent serves them."""
+    rows = RECORDS[RECORDS["rank"].isin(ranks)].assign(job_id="t/j", node=node)
+    rows["t_start_unix_seconds"] += ahead
+    body = {"columns": list(rows.columns), "rows": rows.to_numpy().tolist(), "truncated": False}
+    return json.dumps(body).encode()
 
 
 class Agent:
@@ -72,10 +82,7 @@ class Agent:
         ]
 
     def steps(self):
-        rows = RECORDS[RECORDS["rank"].isin(self.ranks)].assign(job_id="t/j", node=self.node)
-        rows["t_start_unix_seconds"] += self.ahead
-        body = {"columns": list(rows.columns), "rows": rows.to_numpy().tolist(), "truncated": False}
-        return json.dumps(body).encode()
+        return steps(self.node, tuple(self.ranks), self.ahead)
 
     def __enter__(self):
         return self

@@ -17,6 +17,7 @@ from benchmarks.chaos.jobs import unprobed
 from benchmarks.chaos.planted import PLANTS
 from benchmarks.chaos.server import Use
 
+from probe_jobs.fork_server import NurseryServer
 from rankscope_agent.contract.sources import SOURCES
 
 SMALL = Use(100.0, 20, 10)
@@ -181,9 +182,10 @@ def test_every_invariant_has_a_planted_fault_that_is_run():
 
 
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory):
+def beside(tmp_path_factory, nurseries):
     """Give what forks the jobs of all chains, and the job whose files they must reproduce."""
-    with unprobed(tmp_path_factory.mktemp("unprobed")) as made:
+    server = NurseryServer(nurseries, probed=False)
+    with unprobed(tmp_path_factory.mktemp("unprobed"), server) as made:
         yield made
 
 

@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 import pytest
 from benchmarks.running_jobs import run
 from benchmarks.running_jobs.cases import Case
-from benchmarks.running_jobs.launch import ForkServer
 
 from answering_agents import Agent
 from nccl_job_text import comm, info, start
+from probe_jobs.fork_server import NurseryServer
 from rankscope_analyzers import cli
 from rankscope_analyzers.commands import verify
 from rankscope_analyzers.verification.criteria import CRITERIA
@@ -52,9 +52,8 @@ def log(*ends: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def server():
-    with ForkServer() as running:
-        yield running
+def server(nurseries):
+    return NurseryServer(nurseries)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +148,7 @@ torch.save({"model": torch.zeros(1000), "step": 100}, sys.argv[1])
 """
 
 
-def saved_by(server: ForkServer, path: Path) -> None:
+def saved_by(server: NurseryServer, path: Path) -> None:
     """Have a process that has imported torch save a checkpoint."""
     script, output = path.with_name("save.py"), path.with_name("save.log")
     script.write_text(SAVES)

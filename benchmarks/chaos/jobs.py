@@ -119,8 +119,9 @@ class Job:
 def counter_of(ring: bytes) -> tuple[int, int]:
     """Return a ring's rank and the number of its newest record, without the agent's code."""
     header = HEADER.unpack_from(ring)
-    rank, slots = header[HEADER_RANK], ring[PAGE : PAGE + header[HEADER_CAPACITY] * RECORD.size]
-    return rank, max(record[0] for record in RECORD.iter_unpack(slots))
+    slots = memoryview(ring)[PAGE : PAGE + header[HEADER_CAPACITY] * RECORD.size]
+    # A record begins with its number; to unpack all 65,536 of them takes ten times as long.
+    return header[HEADER_RANK], max(slots.cast("Q")[:: RECORD.size // 8])
 
 
 def files_in(folder: Path) -> Mapping[str, bytes]:
@@ -129,13 +130,17 @@ def files_in(folder: Path) -> Mapping[str, bytes]:
 
 
 @contextlib.contextmanager
-def unprobed(folder: Path) -> Iterator[tuple[ForkServer, Job]]:
+def unprobed(folder: Path, server: ForkServer | None = None) -> Iterator[tuple[ForkServer, Job]]:
     """Start a short job without the probe, whose files all other jobs must reproduce.
+
+    Args:
+        folder: for the job's files.
+        server: forks its ranks, and has no probe yet; default: a new one.
 
     Yields:
         What forks these other jobs, with the probe, and the first job.
     """
-    with ForkServer(probed=False) as ranks:
+    with server or ForkServer(probed=False) as ranks:
         first = Job(ranks, folder / "jobs" / "reference", folder)
         ranks.load_probe()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import json
 import re
@@ -104,6 +105,14 @@ def distinct(rendered):
     return [json.loads(text) for text in sorted(texts)]
 
 
+@pytest.fixture
+def _schemas_are_read_once(monkeypatch):
+    """All kinds refer to one file of definitions, of which each object would read a megabyte."""
+    read = functools.cache(kubernetes_validate.utils.schema_contents)
+    monkeypatch.setattr(kubernetes_validate.utils, "schema_contents", read)
+
+
+@pytest.mark.usefixtures("_schemas_are_read_once")
 def test_every_object_fits_the_schema_of_kubernetes(rendered):
     assert [fault for found in distinct(rendered) if (fault := invalid(found))] == []
 
@@ -112,15 +121,19 @@ def test_monitors_fit_the_schemas_of_the_prometheus_operator(rendered):
     jsonschema = pytest.importorskip("jsonschema")
     if not (SHARED / "data").is_dir():
         pytest.skip("the definitions of the Prometheus operator are not here")
+    validators = {}
+    for kind, name in CRDS.items():
+        (definition,) = parsed((SHARED / "data" / f"crd_{name}.yaml").read_text())
+        (version,) = definition["spec"]["versions"]
+        schema = closed(version["schema"]["openAPIV3Schema"])["properties"]["spec"]
+        validators[kind] = jsonschema.validators.validator_for(schema)(schema)
+        validators[kind].check_schema(schema)
     seen = set()
     for found in distinct(rendered):
         if found["kind"] in CRDS:
-            path = SHARED / "data" / f"crd_{CRDS[found['kind']]}.yaml"
-            (version,) = yaml.safe_load(path.read_text())["spec"]["versions"]
-            schema = closed(version["schema"]["openAPIV3Schema"])
-            jsonschema.validate(found["spec"], schema["properties"]["spec"])
+            validators[found["kind"]].validate(found["spec"])
             with pytest.raises(jsonschema.ValidationError):
-                jsonschema.validate(found["spec"] | {"selectors": 1}, schema["properties"]["spec"])
+                validators[found["kind"]].validate(found["spec"] | {"selectors": 1})
             seen.add(found["kind"])
     assert seen == set(CRDS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -278,6 +279,9 @@ if __name__ == "__main__":
         sys.exit(cli.main([*sys.argv[1:], "--scheduler", cluster.scheduler_address]))
 """
 
+IMPORTED_ONCE = {"DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "forkserver"}
+"""Workers are processes of their own, forked from one that has imported what all of them need."""
+
 
 def test_workers_of_a_real_cluster_give_the_same_verdicts(traces, tmp_path):
     """In a process of its own: a module of some tests is called `distributed`, too."""
@@ -285,7 +289,11 @@ def test_workers_of_a_real_cluster_give_the_same_verdicts(traces, tmp_path):
     script.write_text(REAL_CLUSTER)
     words = ["diagnose", "--trace", str(traces), "--verdicts", str(out)]
     done = subprocess.run(
-        [sys.executable, str(script), *words], capture_output=True, text=True, timeout=180
+        [sys.executable, str(script), *words],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env=os.environ | IMPORTED_ONCE,
     )
     if "No module named 'distributed'" in done.stderr:
         pytest.skip("rankscope[dask] is not installed")

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from alert_timelines import LINKS
+from probe_jobs.demo_jobs import forked
 from rankscope_agent.contract.canary import NAME
 from rankscope_analyzers import cli
 from rankscope_analyzers.demo import run
@@ -148,7 +149,10 @@ def test_the_alert_fires_by_what_was_exported_once_two_runs_are_missed(tried, tm
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_job_that_ends_at_once_is_said_with_its_last_lines(tmp_path, capsys, monkeypatch):
+def test_a_job_that_ends_at_once_is_said_with_its_last_lines(
+    tmp_path, capsys, monkeypatch, nursery
+):
+    monkeypatch.setattr(run, "process", forked(nursery))
     monkeypatch.setattr("rankscope_analyzers.commands.canary.STEPS", "many")
     arguments = ["--watch", f"http://127.0.0.1:{free_port()}", "--train", str(tmp_path)]
     assert cli.main(["canary", *arguments]) == 1

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import contextmanager
 
 import pytest
 
 from installed import skip_without
-from probe_jobs.nurseries import Nursery
+from probe_jobs.demo_jobs import forked
 from rankscope_analyzers import cli
 from rankscope_analyzers.demo import run as demo
 
@@ -32,36 +30,11 @@ def run_once(fault, rank, monkeypatch, capsys):
     return shown, json.loads(capsys.readouterr().out)
 
 
-class ForkedJob:
-    """A job of the demo whose process has torch already; asked as `subprocess.Popen` is."""
-
-    def __init__(self, nursery: Nursery, command, log, environment):
-        variables = dict(environment.items() - os.environ.items())
-        self.nursery = nursery
-        self.forked = nursery.start(command[1:], variables, log)
-        self.returncode = None
-
-    def poll(self):
-        (self.returncode,) = self.nursery.exit_codes(self.forked.pid)
-        return self.returncode
-
-
 @pytest.fixture
 def begun(request, monkeypatch):
     """Have the job begin as the demo has it, or forked from what imported torch for all tests."""
-    if request.param != "forked":
-        return
-    process = demo.process
-
-    @contextmanager
-    def of_torch(command, log, environment):
-        if not command[1].endswith("job.py"):
-            with process(command, log, environment) as running:
-                yield running
-        else:
-            yield ForkedJob(request.getfixturevalue("nursery"), command, log, environment)
-
-    monkeypatch.setattr(demo, "process", of_torch)
+    if request.param == "forked":
+        monkeypatch.setattr(demo, "process", forked(request.getfixturevalue("nursery")))
 
 
 @pytest.mark.parametrize(

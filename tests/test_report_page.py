@@ -56,8 +56,13 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def eight(written):
-    return written("eight", report(frame(SLOW_EIGHT)))
+def eight_ranks():
+    return frame(SLOW_EIGHT)
+
+
+@pytest.fixture(scope="module")
+def eight(written, eight_ranks):
+    return written("eight", report(eight_ranks))
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +112,8 @@ def test_the_policy_forbids_what_a_hole_in_the_page_would_want(browser, eight):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_pixels_of_the_maps_are_the_numbers_of_the_frame(browser, eight, dark):
-    of = frame(SLOW_EIGHT)
+def test_the_pixels_of_the_maps_are_the_numbers_of_the_frame(browser, eight, eight_ranks, dark):
+    of = eight_ranks
     edges = heat_map.bin_edges(len(of.steps))
     page = browser.open(eight, dark=dark)
     strength, top = drawn(page, "compute")
@@ -132,7 +137,7 @@ def test_the_culprit_of_4096_ranks_shows_in_rows_that_many_ranks_share(browser, 
     assert page.complaints() == []
 
 
-def test_arrow_keys_move_a_cursor_that_says_rank_node_step_and_values(browser, eight):
+def test_arrow_keys_move_a_cursor_that_says_rank_node_step_and_values(browser, eight, eight_ranks):
     page = browser.open(eight)
     focus_maps(page)
     page.press("ArrowDown")
@@ -146,7 +151,7 @@ def test_arrow_keys_move_a_cursor_that_says_rank_node_step_and_values(browser, e
     page.press("ArrowDown", 2)
     page.press("ArrowLeft", 3)
     assert "rank 5 (culprit)" in readout(page)
-    of = frame(SLOW_EIGHT)
+    of = eight_ranks
     ratio = of.compute[393:395, 5] / np.median(np.delete(of.compute[393:395], 5, axis=1), axis=1)
     shown = re.search(r"computes ([0-9.]+)x as long as its peers", readout(page))
     assert float(shown[1]) == pytest.approx(ratio.mean(), rel=0.01)
@@ -274,8 +279,8 @@ def luminance(colour):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_names_with_scripts_are_shown_and_do_nothing(browser, written):
-    of = replace(frame(SLOW_EIGHT, job_id=HOSTILE), nodes=(HOSTILE,) * 8)
+def test_names_with_scripts_are_shown_and_do_nothing(browser, written, eight_ranks):
+    of = replace(eight_ranks, job_id=HOSTILE, nodes=(HOSTILE,) * 8)
     known = {rank: RankLocation(rank, HOSTILE, pod=HOSTILE, nics=(HOSTILE,)) for rank in range(8)}
     page = browser.open(written("hostile", report(of, locations=known, unobserved=(HOSTILE,))))
     focus_maps(page)

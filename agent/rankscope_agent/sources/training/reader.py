@@ -14,7 +14,6 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2s
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -55,6 +54,7 @@ from rankscope_agent.sources.training.format import (
 from rankscope_agent.sources.training.identity import rank_identity
 from rankscope_agent.sources.training.listing import RingListings
 from rankscope_agent.sources.training.naming import NO_PODS, JobNames
+from rankscope_agent.sources.training.ring_key import ring_key
 from rankscope_agent.sources.training.ring_rows import (
     MOST_START_RECORDS,
     NS,
@@ -353,10 +353,7 @@ def _wanted(ring: RingAnswer, head: RingHead, since: float) -> int:
 
 
 def _name(ring: RingAnswer) -> str:
-    """Return a name that no other ring has, before or after, and that reveals nothing about it."""
-    device, inode = ring.file.inode
-    written = f"{device}:{inode}:{ring.created_unix_ns}:{ring.file.name}"
-    return blake2s(written.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    return ring_key(ring.file.inode, ring.created_unix_ns, ring.file.name)
 
 
 def _inode(file: RingFile) -> Inode:

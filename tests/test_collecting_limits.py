@@ -123,6 +123,7 @@ def test_a_look_for_rings_that_lasts_ten_seconds_is_a_failure(tmp_path, late, fa
         close_disowned=lambda _: (),
         rescan=lambda _: None,
         close_finished=lambda: None,
+        rings=(),
         late_seconds=late,
         late_at="x",
         directories=("x",),

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from rankscope_agent.collecting import registry as registry_module
 from rankscope_agent.collecting.registry import Registry, _Runner, create_registry, next_start
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
@@ -251,6 +252,42 @@ def test_a_thread_that_ends_does_not_leave_its_values_behind(started):
     state = eventually(lambda: not (s := registry.states()[0]).scheduled and s.scrape.failure and s)
     assert state.scrape.samples == ()
     assert not registry.alive
+
+
+class Finisher(Counting):
+    """Has something to do at the end, which may last until it is released."""
+
+    def __init__(self):
+        super().__init__()
+        self.finished = []
+        self.released = threading.Event()
+
+    def finish(self):
+        self.finished.append((self.runs, threading.get_ident()))
+        self.released.wait(PATIENCE_SECONDS)
+
+
+def test_a_collector_finishes_after_its_last_run_in_its_thread_before_the_registry_has_stopped():
+    made = Finisher()
+    made.released.set()
+    registry = Registry("n", {"last": lambda: made}, 0.01, 5.0)
+    registry.start()
+    eventually(lambda: made.runs > 2)
+    registry.stop()
+    assert made.finished == [(made.runs, *made.threads)]
+
+
+def test_a_collector_that_takes_long_to_finish_is_abandoned(monkeypatch):
+    assert registry_module.FINISH_SECONDS == 4.0
+    monkeypatch.setattr(registry_module, "FINISH_SECONDS", 0.05)
+    made = Finisher()
+    registry = Registry("n", {"last": lambda: made, "other": Counting}, 0.01, 5.0)
+    registry.start()
+    eventually(lambda: made.runs > 0)
+    begin = time.monotonic()
+    registry.stop()
+    assert time.monotonic() - begin < PATIENCE_SECONDS / 2
+    made.released.set()
 
 
 def test_run_once_runs_each_collector_once_and_does_not_wait_for_a_hanging_one():

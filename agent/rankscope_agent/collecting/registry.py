@@ -23,6 +23,7 @@ from rankscope_agent.contract.sources import COMES_WITH_JOBS, SOURCES, Shared, S
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import (
     Collector,
+    Finishing,
     lacks_source,
     log_failure,
     scrape,
@@ -39,6 +40,11 @@ is found within the minute, and one that never comes costs next to nothing."""
 ABSENT_INTERVALS = 5
 """Number of intervals until a missing source is looked for again: drivers, ports and mounts are set
 up with a node. What comes with jobs is looked for in every interval."""
+
+
+FINISH_SECONDS = 4.0
+"""How long the agent's end waits for collectors: a run of the training collector lasts a second at
+most, and a write to a slow disk two. Kubernetes kills the agent after 15."""
 
 
 def all_collectors(
@@ -99,6 +105,12 @@ class _Deferred:
         """Return True if the collector has been created."""
         return self._made is not None
 
+    @property
+    def finishing(self) -> Finishing | None:
+        """The collector if it has something to do at the end, None if not or not created."""
+        made: object = self._made
+        return made if isinstance(made, Finishing) else None
+
     def collect(self) -> Iterable[Sample]:
         """Create the collector if necessary, and let it collect."""
         if self._made is None:
@@ -141,6 +153,11 @@ class _Runner:
     def stop(self) -> None:
         """Make the thread end after its current run, without waiting for it."""
         self._stop.set()
+
+    def wait_finished(self, until: float) -> None:
+        """Wait for what the collector does at its end, up to a time of the monotonic clock."""
+        if self._thread is not None and self._collector.finishing:
+            self._thread.join(max(0.0, until - time.monotonic()))
 
     @property
     def alive(self) -> bool:
@@ -189,6 +206,8 @@ class _Runner:
             pause = self.run_and_pause()
             due = next_start(due, pause, time.monotonic())
             self._stop.wait(max(0.0, due - time.monotonic()))
+        if finishing := self._collector.finishing:
+            finishing.finish()
 
     def run_and_pause(self) -> float:
         """Run once; return the seconds from the start of that run to the start of the next."""
@@ -291,9 +310,15 @@ class Registry:
         return self.snapshot()
 
     def stop(self) -> None:
-        """End the schedules; a current run is abandoned along with its thread."""
+        """End the schedules, and wait a moment for collectors that have something to do then.
+
+        A run that lasts longer is abandoned along with its thread.
+        """
         for runner in self._runners:
             runner.stop()
+        until = time.monotonic() + FINISH_SECONDS
+        for runner in self._runners:
+            runner.wait_finished(until)
 
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot, which is the same object until something changes.

@@ -202,7 +202,7 @@ class Config:
         parse_path,
         "/var/lib/rankscope",
         "DIR",
-        "where the agent stores its positions in logs; without it, a restart reads them again",
+        "where the agent stores positions in logs and totals of steps, to continue after a restart",
     )
     kubernetes_api: str = option(
         "--kubernetes.api",

@@ -10,7 +10,7 @@ import itertools
 import logging
 import time
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rankscope_agent.contract.model import Sample, Scrape
 
@@ -60,6 +60,15 @@ class Collector(Protocol):
             NoData: the source does not exist on this node.
             Incomplete: a part of it could not be read.
         """
+        ...
+
+
+@runtime_checkable
+class Finishing(Protocol):
+    """A collector that has something to do when the agent ends."""
+
+    def finish(self) -> None:
+        """Do it, within a second or two; called after the last run, by the same thread."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from rankscope_agent.sources.training.spans import ONE_FILE, UNKNOWN_STEP, Span
+from rankscope_agent.sources.training.spans import ONE_FILE, UNKNOWN_STEP, Span, SpanPosition
 
 MAX_WRITES = 256
 """Newest writes that others are compared with: eight ranks that save 32 times."""
@@ -26,8 +26,20 @@ class CheckpointWriters:
         self.paths: int | None = None
         self._writes: deque[_Write] = deque(maxlen=MAX_WRITES)
 
-    def add(self, rank: int, pod_uid: str, ended: Iterable[Span]) -> Mapping[int, int]:
+    def add(
+        self,
+        rank: int,
+        pod_uid: str,
+        ended: Iterable[Span],
+        counted: SpanPosition = SpanPosition(),  # noqa: B008 - a constant
+    ) -> Mapping[int, int]:
         """Process the spans of a rank that have ended since the previous call.
+
+        Args:
+            rank: that wrote them.
+            pod_uid: of its pod.
+            ended: the spans.
+            counted: those whose files are in `paths` already.
 
         Returns:
             For each rank that wrote a file that another one wrote as well, when the newest such
@@ -41,7 +53,7 @@ class CheckpointWriters:
                     for other, pod, before in self._writes
                     if other != rank and pod == pod_uid and _is_one_file(span, before)
                 ]
-                self.paths = (self.paths or 0) + bool(same)
+                self.paths = (self.paths or 0) + bool(same and not counted.contains(span.seq))
                 self._writes.append((rank, pod_uid, span))
                 for writer, write in ((rank, span), *same) if same else ():
                     shared[writer] = max(shared.get(writer, 0), write.end_unix_ns)

@@ -1,7 +1,7 @@
 """The steps of the ranks on this node, as recorded by their probes in rings.
 
-Totals continue across restarts of a rank's process, and across those of the agent as long as the
-rings hold what was counted. A job's series disappear ten minutes after all its ranks have ended.
+Totals continue across restarts of a rank's process and, see `continuation`, of the agent. A job's
+series disappear ten minutes after all its ranks have ended.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.rank_location import RankLocation
 from rankscope_agent.sources.training import starts
 from rankscope_agent.sources.training.background_follower import BackgroundFollower
+from rankscope_agent.sources.training.continuation import Continuation, nothing_before
 from rankscope_agent.sources.training.files import MAX_RINGS
 from rankscope_agent.sources.training.followed_ring import FollowedRing
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import StepRecord
 from rankscope_agent.sources.training.identity import rank_identity
 from rankscope_agent.sources.training.job_work import job_work
+from rankscope_agent.sources.training.rank_info import info_sample
 from rankscope_agent.sources.training.rank_samples import rank_samples
 from rankscope_agent.sources.training.read_turns import ReadTurns
 from rankscope_agent.sources.training.reported import Signal
@@ -38,6 +40,7 @@ from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.spans import Span
 from rankscope_agent.sources.training.starts import RankStart, Surroundings
 from rankscope_agent.sources.training.totals import NS, JobTotals, RankTotals
+from rankscope_agent.sources.training.totals_file import TotalsFile
 
 ENDED_JOB_SECONDS = 600.0
 """How long an ended job's series stay: two of the longest scrape intervals in use (5 minutes), so
@@ -45,6 +48,8 @@ that its last values are seen, but no longer, because they would look like a han
 
 TURN_RECORDS = 512
 """Records read of one ring before the next one gets its turn, a millisecond or two of work."""
+
+STATE_FILE = "step_totals.json"
 
 MAX_RANKS = MAX_RINGS
 """Ranks remembered, including ended ones; beyond that, one of the job with most ranks is dropped
@@ -70,6 +75,10 @@ def create(config: Config, pods: PodDirectory) -> TrainingCollector:
         ReadTurns(once=config.once),
     )
     made.checkpoint_objective_seconds = config.checkpoint_objective_seconds
+    if not config.once:
+        store = TotalsFile(config.state_dir / STATE_FILE)
+        rings = (str(config.ring_dir), str(config.kubelet))
+        made.continue_after(Continuation(store, rings, time.time()))
     return made
 
 
@@ -107,7 +116,17 @@ class TrainingCollector:
         self._jobs: dict[str, JobTotals] = {}
         self._corrupt = 0
         self._turns = turns or ReadTurns()
+        self._continuation = nothing_before()
         self._boot = partial(boot_unix_seconds, clock)
+
+    def continue_after(self, continuation: Continuation) -> None:
+        """Continue the totals of an earlier agent, and leave them to the next one."""
+        self._continuation = continuation
+        self._corrupt = continuation.corrupt
+
+    def finish(self) -> None:
+        """Leave the totals to the next agent, at the end of this one."""
+        self._continuation.save_last(self._jobs, self._follower.rings, self._corrupt, self._clock())
 
     def collect(self) -> Iterator[Sample]:
         """Yield the state of every rank.
@@ -121,10 +140,13 @@ class TrainingCollector:
         now = self._clock()
         for job_id in self._follower.close_disowned(now):
             self._jobs.pop(job_id, None)  # what was recorded under its name is in its sums
+            self._continuation.forget((job_id,))
         self._follower.rescan(now)
         self._read(now)
         self._follower.close_finished()
         self._forget(now)
+        self._continuation.forget_unseen(now - ENDED_JOB_SECONDS)
+        self._continuation.save(self._jobs, self._follower.rings, self._corrupt, now)
         late = self._follower.late_seconds
         if not (self._follower.directories or self._jobs or late):
             raise NoData(self._absence())
@@ -191,6 +213,7 @@ class TrainingCollector:
             return more
 
         rings = self._follower.rings
+        self._continuation.place(rings, self._jobs)
         self._turns.take(rings, read)
         behind: defaultdict[str, set[int]] = defaultdict(set)
         for followed in rings:
@@ -219,10 +242,9 @@ class TrainingCollector:
         for records in followed.read(now, TURN_RECORDS):
             last = records[-1]
             job = self._job(followed)
-            rank = job.rank(self._identity(followed, last), created_ns)
+            rank = self._rank(job, followed, last)
             rank.restarts.begin(followed.process, created_ns)
-            rank.add(records, created_ns)
-            job.observe(records)
+            job.observe(rank.add(records, created_ns, cursor.counted))
         if followed.liveness == "alive":
             self._job(followed).active_unix_seconds = now
         elif last is not None:
@@ -241,7 +263,7 @@ class TrainingCollector:
             return
         rank = job.ranks.get(header.rank)
         if rank is None or rank.created_unix_ns < header.created_unix_ns:
-            rank = job.rank(self._identity(followed, None), header.created_unix_ns)
+            rank = self._rank(job, followed, None)
         if rank.created_unix_ns == header.created_unix_ns:
             rank.alive = followed.liveness == "alive"
             rank.ended_unix_seconds = followed.ended_unix_seconds
@@ -252,6 +274,9 @@ class TrainingCollector:
         if followed.signals:
             rank.signals = rank.signals or SignalTotals()
             values = followed.signals.look()
+            if followed.signals.left_out and values:
+                rank.signals.leave_out(values)
+                followed.signals.left_out = False
             rank.signals.note(values, header.created_unix_ns)
             rate = values.get(Signal.LEARNING_RATE)
             rank.restarts.note(LEARNING_RATE, rate.value if rate else None, header.created_unix_ns)
@@ -259,13 +284,15 @@ class TrainingCollector:
         if followed.spans:
             rank.spans = rank.spans or SpanTotals()
             ended, still_open = followed.spans.look(alive=followed.liveness == "alive")
-            rank.spans.add(ended, header.created_unix_ns)
-            shared = job.writers.add(header.rank, header.pod_uid, ended)
+            counted = followed.spans.counted
+            rank.spans.add(ended, header.created_unix_ns, counted)
+            shared = job.writers.add(header.rank, header.pod_uid, ended, counted)
             for writer in job.ranks.keys() & shared:
                 known = job.ranks[writer].shared_unix_ns or 0
                 job.ranks[writer].shared_unix_ns = max(known, shared[writer])
             if rank.created_unix_ns == header.created_unix_ns:
                 rank.spans.note_open(still_open)
+        rank.note_position(followed.key, followed.position)
         if rank.created_unix_ns == header.created_unix_ns:
             job.replica_groups = header.replica_groups
             rank.start.note(header, followed.first_step_unix_ns, ended, self._boot)
@@ -274,8 +301,16 @@ class TrainingCollector:
         job_id = followed.ring.header.job_id
         job = self._jobs.get(job_id)
         if job is None:
-            job = self._jobs[job_id] = JobTotals()
+            job = self._jobs[job_id] = self._continuation.job(job_id)
         return job
+
+    def _rank(self, job: JobTotals, followed: FollowedRing, last: StepRecord | None) -> RankTotals:
+        header = followed.ring.header
+        known = header.rank in job.ranks
+        rank = job.rank(self._identity(followed, last), header.created_unix_ns)
+        if not known:
+            self._continuation.begin_rank(header.job_id, header.rank, rank)
+        return rank
 
     def _identity(self, followed: FollowedRing, last: StepRecord | None) -> RankIdentity:
         alive = followed.liveness == "alive"
@@ -290,6 +325,7 @@ class TrainingCollector:
         for job_id, job in tuple(self._jobs.items()):
             if now - job.active_unix_seconds >= ENDED_JOB_SECONDS:
                 del self._jobs[job_id]
+                self._continuation.forget((job_id,))
         excess = sum(len(job.ranks) for job in self._jobs.values()) - MAX_RANKS
         if excess > 0:
             headers = [followed.ring.header for followed in self._follower.rings]
@@ -317,10 +353,11 @@ class TrainingCollector:
             yield metrics.JOB_REPLICA_GROUP_RANKS.sample(in_group, job_id=job_id)
         yield from starts.samples(job_id, [self._start(rank) for _, rank in present])
         ever = [rank.signals for rank in job.ranks.values()]
+        ever += self._continuation.unseen(job_id)
         yield from job_work(job_id, ever, [rank.signals for _, rank in present])
         for number, rank in present:
             labels = (job_id, str(number))
-            yield self._info_sample(rank.identity)
+            yield info_sample(rank.identity, self._location(rank.identity))
             yield from rank_samples(labels, rank, counted=number in job.counted)
 
     def _start(self, rank: RankTotals) -> tuple[RankIdentity, RankStart, Surroundings]:
@@ -331,28 +368,6 @@ class TrainingCollector:
     def _location(self, identity: RankIdentity) -> RankLocation:
         return self._pods.rank_location(
             identity.pod_uid, identity.local_rank, identity.local_world_size
-        )
-
-    def _info_sample(self, identity: RankIdentity) -> Sample:
-        location = self._location(identity)
-        return metrics.RANK_INFO.sample(
-            1,
-            job_id=identity.job_id,
-            rank=str(identity.rank),
-            node=identity.node,
-            local_rank=_label(identity.local_rank),
-            world_size=_label(identity.world_size),
-            uuid=location.uuid,
-            pod_uid=identity.pod_uid,
-            # For a pod that is gone only the ring remembers.
-            pod_namespace=location.pod_namespace or identity.pod_namespace,
-            pod_name=location.pod_name,
-            container_name=location.container_name,
-            dp_group=_label(identity.dp_group, ""),
-            tp_group=_label(identity.tp_group, ""),
-            pp_stage=_label(identity.pp_stage, ""),
-            launcher=identity.launcher,
-            timing_source=identity.timing_source,
         )
 
 
@@ -378,7 +393,3 @@ def _turn(job: JobTotals) -> tuple[bool, float]:
 def boot_unix_seconds(clock: Callable[[], float]) -> float:
     """Return when the node booted, by a clock that returns the Unix time."""
     return clock() - time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _label(number: int | None, unknown: str = "unknown") -> str:
-    return unknown if number is None else str(number)

@@ -35,14 +35,19 @@ class Cursor:
 
     `next_seq` is the number of the record to read next, `lost` counts records overwritten before
     they were read, `corrupt` those left out because they are damaged or contradict themselves.
-    `at_newest` states whether the last reading ended at the newest record.
+    `at_newest` states whether the last reading ended at the newest record. `found` is the number of
+    the newest record when the ring was opened. Records up to number `counted` are in its rank's
+    totals already: reading them again shows how the rank ran last, and none of them counts as lost
+    or damaged.
     """
 
-    __slots__ = ("at_newest", "capacity", "corrupt", "lost", "next_seq")
+    __slots__ = ("at_newest", "capacity", "corrupt", "counted", "found", "lost", "next_seq")
 
-    def __init__(self, capacity: int, next_seq: int) -> None:
+    def __init__(self, capacity: int, next_seq: int, found: int = 0) -> None:
         self.capacity = capacity
         self.next_seq = next_seq
+        self.found = found
+        self.counted = 0
         self.lost = 0
         self.corrupt = 0
         self.at_newest = False
@@ -57,8 +62,8 @@ class Cursor:
         chunk, overruns, left = FIRST_CHUNK, 0, limit
         while left > 0:
             run = self._look(descriptor, min(chunk, left))
+            self.corrupt += run.corrupt if self.next_seq > self.counted else 0
             self.next_seq += run.taken
-            self.corrupt += run.corrupt
             left -= run.taken
             if run.records:
                 yield run.records
@@ -81,7 +86,7 @@ class Cursor:
         """Move to the oldest record still present, given one that overwrote the next."""
         newest = find_newest(descriptor, newer_seq, self.capacity)
         oldest = newest - self.capacity + 1
-        self.lost += oldest - self.next_seq
+        self.lost += max(0, oldest - max(self.next_seq, self.counted + 1))
         self.next_seq = oldest
 
     def _skip_gap(self, descriptor: int, later_seq: int) -> int:
@@ -98,7 +103,7 @@ class Cursor:
         if again.taken or again.stopped_by != "gap":
             return 0
         skipped = again.seq - self.next_seq
-        self.corrupt += skipped
+        self.corrupt += skipped if self.next_seq > self.counted else 0
         self.next_seq = again.seq
         return skipped
 
@@ -109,7 +114,8 @@ def locate(descriptor: int, capacity: int) -> Cursor:
     Raises:
         OSError: the file cannot be read.
     """
-    return Cursor(capacity, oldest_seq(newest_seq(descriptor, capacity), capacity))
+    newest = newest_seq(descriptor, capacity)
+    return Cursor(capacity, oldest_seq(newest, capacity), newest)
 
 
 def newest_seq(descriptor: int, capacity: int) -> int:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
-from rankscope_agent.sources.training.cursor import Cursor
+from rankscope_agent.sources.training.cursor import Cursor, read_record
 from rankscope_agent.sources.training.ends import EndWatch
 from rankscope_agent.sources.training.extension import OpenExtension
 from rankscope_agent.sources.training.files import Liveness, OpenRing
 from rankscope_agent.sources.training.format import RingError, StepRecord
 from rankscope_agent.sources.training.reported import FollowedSignals
-from rankscope_agent.sources.training.spans import FollowedSpans
+from rankscope_agent.sources.training.ring_key import ring_key
+from rankscope_agent.sources.training.spans import FollowedSpans, SpanPosition
+from rankscope_agent.sources.training.totals import Position
 
 NS = 10**9
+
+REREAD = 128
+"""Records that are read again although they are in the totals: twice as many as it takes to know a
+rank's usual batch, and its newest step among them."""
 
 
 class FollowedRing:
@@ -23,13 +30,14 @@ class FollowedRing:
     while it lives, and if it had ended before the first reading. `turn` is the number of its newest
     reading among all rings, 0 before the first. `first_step_unix_ns` is when its process ended its
     first step, which has no record; None if the ring does not say. `behind` is True until it has
-    been read to its end for the first time.
+    been read to its end for the first time. `placed` is True once it has been determined up to
+    where it is in the totals of an earlier agent, which its cursor knows.
     """
 
     __slots__ = (
         "_ends", "_extension", "_refusal", "_seen_alive", "_watch", "behind", "cursor",
-        "ended_unix_seconds", "first_step_unix_ns", "linked", "liveness", "ring", "signals",
-        "spans", "turn",
+        "ended_unix_seconds", "first_step_unix_ns", "key", "linked", "liveness", "placed", "ring",
+        "signals", "spans", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +59,8 @@ class FollowedRing:
         self.liveness: Liveness = "alive"
         self.linked = True
         self.behind = True
+        self.placed = False
+        self.key = ring_key(ring.inode, ring.header.created_unix_ns, ring.name)
         self.turn = 0
         self.first_step_unix_ns: int | None = None
         self.ended_unix_seconds: float | None = None
@@ -62,6 +72,41 @@ class FollowedRing:
     def process(self) -> tuple[int, int]:
         """The writing process: its PID, and its start in ticks."""
         return self.ring.header.pid, self.ring.header.process_start_ticks
+
+    @property
+    def position(self) -> Position:
+        """Up to where it is in the totals."""
+        seq = max(self.cursor.counted, self.cursor.next_seq - 1)
+        spans = self.spans.position if self.spans else SpanPosition()
+        return Position(self.ring.header.created_unix_ns, seq, spans)
+
+    def leave_out(self) -> None:
+        """Leave out of the totals what it contains by now, except for its newest record.
+
+        That shows that the rank has made a step, and how long its steps take.
+        """
+        self.cursor.counted = max(0, self.cursor.found - 1)
+        if self.spans:
+            self.spans.leave_out()
+        if self.signals:
+            self.signals.left_out = True
+
+    def continue_after(self, position: Position) -> None:
+        """Count only what is not in the totals of an earlier agent."""
+        cursor = self.cursor
+        cursor.counted = position.seq
+        if self.spans:
+            self.spans.continue_after(position.spans)
+        if cursor.next_seq > position.seq:
+            cursor.next_seq = position.seq + 1  # what has been overwritten since is lost
+            return
+        with suppress(OSError):  # the next reading reports it
+            self._note_first(read_record(self.ring.descriptor, 1, cursor.capacity))
+        cursor.next_seq = max(cursor.next_seq, position.seq - REREAD + 1)
+
+    def _note_first(self, record: StepRecord | None) -> None:
+        if record is not None and record.seq == 1 and record.step == 1:
+            self.first_step_unix_ns = record.start_unix_ns
 
     @property
     def finished(self) -> bool:
@@ -94,8 +139,7 @@ class FollowedRing:
         self.liveness = self.ring.liveness(now_unix_seconds)
         self._note_end(now_unix_seconds)
         for records in self.cursor.read(self.ring.descriptor, limit):
-            if records[0].seq == 1 and records[0].step == 1:
-                self.first_step_unix_ns = records[0].start_unix_ns
+            self._note_first(records[0])
             if self._extension is None:
                 yield records
                 continue

@@ -114,12 +114,16 @@ def open_signals(directory_descriptor: int, ring: OpenRing) -> int | None:
 
 
 class FollowedSignals:
-    """A table that is read repeatedly; its creator closes it."""
+    """A table that is read repeatedly; its creator closes it.
 
-    __slots__ = ("_descriptor", "failure")
+    `left_out` states that what it counts at the next look does not count.
+    """
+
+    __slots__ = ("_descriptor", "failure", "left_out")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self.left_out = False
         self.failure: RingError | None = None
 
     def look(self) -> Signals:

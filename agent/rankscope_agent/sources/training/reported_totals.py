@@ -20,19 +20,20 @@ class SignalTotals:
     there is none, or the newest has not settled. `lowest_level` is the lowest of the newest
     process; None before it has settled. `counted_unix_ns` is when something was last counted.
     `where_not_finite` is where losses last became infinite or NaN, in whichever process that was,
-    because such losses often end it.
+    because such losses often end it. `counts` are those of the newest processes by the creation
+    time of their rings, `folded` the sums of older ones.
     """
 
     __slots__ = (
-        "_before", "_counts", "_created_unix_ns", "_folded", "counted_unix_ns", "lowest_level",
+        "_before", "_created_unix_ns", "counted_unix_ns", "counts", "folded", "lowest_level",
         "newest", "where_not_finite",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.newest: Signals = {}
         self._created_unix_ns = 0
-        self._counts: dict[int, Counter[Signal]] = {}
-        self._folded: Counter[Signal] = Counter()
+        self.counts: dict[int, Counter[Signal]] = {}
+        self.folded: Counter[Signal] = Counter()
         self._before: float | None = None
         self.lowest_level: float | None = None
         self.counted_unix_ns: dict[Signal, int] = {}
@@ -50,16 +51,21 @@ class SignalTotals:
             self.newest = signals
             self._note_level()
         self._note_where(signals)
-        self._note_counts(signals, self._counts.get(created_unix_ns, Counter()))
-        self._counts[created_unix_ns] = Counter(
+        self._note_counts(signals, self.counts.get(created_unix_ns, Counter()))
+        self.counts[created_unix_ns] = Counter(
             {kind: int(reading.value) for kind, reading in signals.items() if kind in COUNTS}
         )
-        if len(self._counts) > MAX_PROCESSES:
-            self._folded += self._counts.pop(min(self._counts))
+        if len(self.counts) > MAX_PROCESSES:
+            self.folded.update(self.counts.pop(min(self.counts)))  # + would drop what is left out
+
+    def leave_out(self, signals: Signals) -> None:
+        """Begin with zero although a process has counts by now."""
+        counts = {kind: int(one.value) for kind, one in signals.items() if kind in COUNTS}
+        self.folded.subtract(counts)
 
     def count(self, signal: Signal) -> int:
         """Return how often something happened in all processes of the rank."""
-        return self._folded[signal] + sum(counts[signal] for counts in self._counts.values())
+        return self.folded[signal] + sum(counts[signal] for counts in self.counts.values())
 
     def value(self, signal: Signal) -> float | None:
         """Return a value of the newest process; None if it does not report it."""

@@ -13,13 +13,16 @@ from rankscope_agent.sources.training.format import NOT_MEASURED, StepRecord
 
 
 class SampledShares:
-    """How a rank's newest sample divides the time of a step that is not spent on input."""
+    """How a rank's newest sample divides the time of a step that is not spent on input.
 
-    __slots__ = ("_compute", "_sync")
+    `compute` is None before the first sample.
+    """
+
+    __slots__ = ("compute", "sync")
 
     def __init__(self) -> None:
-        self._compute: float | None = None
-        self._sync = 0.0
+        self.compute: float | None = None
+        self.sync = 0.0
 
     def completed(self, records: Sequence[StepRecord]) -> Iterator[StepRecord]:
         """Yield records in order, those between samples with these shares.
@@ -31,11 +34,11 @@ class SampledShares:
             if not record.sampled or busy <= 0:
                 yield record
             elif record.compute_ns != NOT_MEASURED:
-                self._compute, self._sync = record.compute_ns / busy, record.sync_ns / busy
+                self.compute, self.sync = record.compute_ns / busy, record.sync_ns / busy
                 yield record
-            elif self._compute is None:
+            elif self.compute is None:
                 yield record
             else:
                 yield record._replace(
-                    compute_ns=round(self._compute * busy), sync_ns=round(self._sync * busy)
+                    compute_ns=round(self.compute * busy), sync_ns=round(self.sync * busy)
                 )

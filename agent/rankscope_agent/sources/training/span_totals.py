@@ -12,6 +12,7 @@ from rankscope_agent.sources.training.spans import (
     NOT_THERE,
     UNKNOWN_STEP,
     Span,
+    SpanPosition,
 )
 from rankscope_agent.sources.training.starts import RENDEZVOUS
 
@@ -39,8 +40,9 @@ class SpanTotals:
     """
 
     __slots__ = (
-        "_last_step", "_repeated", "began_unix_ns", "blocked_by_kind_ns", "blocked_ns",
-        "emergencies", "failed_unix_ns", "failures", "last_success_unix_ns", "last_write_ns",
+        "_repeated", "began_unix_ns", "blocked_by_kind_ns", "blocked_ns",
+        "emergencies", "failed_unix_ns", "failures", "last_step", "last_success_unix_ns",
+        "last_write_ns",
         "loads", "refused", "refused_unix_ns", "write_ns", "writes",
     )  # fmt: skip
 
@@ -55,9 +57,14 @@ class SpanTotals:
         self.last_write_ns: int | None = None
         self.began_unix_ns: Mapping[str, int] = {}
         self._repeated: deque[tuple[int, int, int]] = deque(maxlen=MOST_REPEATED)
-        self._last_step = (0, 0)  # creation time of its process's ring, and the step
+        self.last_step = (0, 0)  # creation time of its process's ring, and the step
 
-    def add(self, ended: Iterable[Span], created_unix_ns: int) -> None:
+    def add(
+        self,
+        ended: Iterable[Span],
+        created_unix_ns: int,
+        counted: SpanPosition = SpanPosition(),  # noqa: B008 - a constant
+    ) -> None:
         """Add spans of a process that ended since the previous call, including interrupted ones.
 
         A checkpoint in memory would not survive and does not count, and a program that looks for a
@@ -66,21 +73,33 @@ class SpanTotals:
         Args:
             ended: the spans.
             created_unix_ns: when the process's ring was created.
+            counted: those that are in the totals already; they only show when something happened.
         """
         for span in ended:
             if span.flags & (IN_MEMORY | NOT_THERE) or self._is_known(span):
                 continue
-            if span.kind_name in SAVING:
-                self.blocked_ns += max(span.blocked_ns, 0)
-            elif span.kind_name in self.blocked_by_kind_ns:
-                self.blocked_by_kind_ns[span.kind_name] += max(span.blocked_ns, 0)
+            if not counted.contains(span.seq):
+                self._count(span)
             if span.kind_name == "checkpoint_save":
-                self._add_write(span, created_unix_ns)
-            elif span.kind_name == "checkpoint_load":
-                self.loads += 1
-                if outcome_of(span) != "done":
-                    self.refused += 1
-                    self.refused_unix_ns = max(self.refused_unix_ns or 0, span.end_unix_ns)
+                self._date_write(span, created_unix_ns)
+            elif span.kind_name == "checkpoint_load" and outcome_of(span) != "done":
+                self.refused_unix_ns = max(self.refused_unix_ns or 0, span.end_unix_ns)
+
+    def _count(self, span: Span) -> None:
+        if span.kind_name in SAVING:
+            self.blocked_ns += max(span.blocked_ns, 0)
+        elif span.kind_name in self.blocked_by_kind_ns:
+            self.blocked_by_kind_ns[span.kind_name] += max(span.blocked_ns, 0)
+        done = outcome_of(span) == "done"
+        if span.kind_name == "checkpoint_save":
+            self.writes += 1
+            self.failures += not done
+            self.write_ns += span.duration_ns if done else 0
+            if span.flags & AFTER_SIGTERM:
+                self.emergencies[outcome_of(span)] += 1
+        elif span.kind_name == "checkpoint_load":
+            self.loads += 1
+            self.refused += not done
 
     def _is_known(self, span: Span) -> bool:
         """Return True for a span that is known already: a process's next ring repeats the first.
@@ -99,7 +118,7 @@ class SpanTotals:
         """
         if self.last_success_unix_ns is None:
             return None
-        created, step = self._last_step
+        created, step = self.last_step
         return step if created == created_unix_ns and step != UNKNOWN_STEP else 0
 
     def note_open(self, still_open: Iterable[Span]) -> None:
@@ -115,20 +134,13 @@ class SpanTotals:
             began[span.kind_name] = min(known, span.start_unix_ns)
         self.began_unix_ns = began
 
-    def _add_write(self, span: Span, created_unix_ns: int) -> None:
-        self.writes += 1
-        outcome = outcome_of(span)
-        if span.flags & AFTER_SIGTERM:
-            self.emergencies[outcome] += 1
-        if outcome != "done":
-            self.failures += 1
-            self.failed_unix_ns = max(self.failed_unix_ns or 0, span.end_unix_ns)
-            return
-        self.write_ns += span.duration_ns
+    def _date_write(self, span: Span, created_unix_ns: int) -> None:
         end_unix_ns = span.end_unix_ns
-        if end_unix_ns > (self.last_success_unix_ns or 0):
+        if outcome_of(span) != "done":
+            self.failed_unix_ns = max(self.failed_unix_ns or 0, end_unix_ns)
+        elif end_unix_ns > (self.last_success_unix_ns or 0):
             self.last_success_unix_ns, self.last_write_ns = end_unix_ns, span.duration_ns
-            self._last_step = created_unix_ns, span.step
+            self.last_step = created_unix_ns, span.step
 
 
 def outcome_of(span: Span) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from rankscope_agent.contract.model import SPAN_KINDS, SPAN_OUTCOMES
@@ -103,12 +103,33 @@ def open_spans(directory_descriptor: int, ring: OpenRing) -> int | None:
     return open_companion(directory_descriptor, ring, SUFFIX, MAGIC, CAPACITY)
 
 
-class FollowedSpans:
-    """A file of spans that is read repeatedly; its creator closes it."""
+class SpanPosition(NamedTuple):
+    """Which spans of a file have been counted: all up to a number, except some that were open."""
 
-    __slots__ = ("_counted", "_descriptor", "_modified_ns", "_spans", "failure")
+    newest: int = 0
+    open: tuple[int, ...] = ()
+
+    def contains(self, seq: int) -> bool:
+        """Return True if a span has been counted."""
+        return seq <= self.newest and seq not in self.open
+
+
+MAX_OPEN = 16
+"""Open spans remembered in a position, the newest ones: a program does a few things at a time."""
+
+
+class FollowedSpans:
+    """A file of spans that is read repeatedly; its creator closes it.
+
+    `counted` are those that an earlier agent counted, `position` includes those read by this one.
+    """
+
+    __slots__ = (
+        "_counted", "_descriptor", "_modified_ns", "_spans", "counted", "failure", "position",
+    )  # fmt: skip
 
     def __init__(self, descriptor: int) -> None:
+        self.counted = self.position = SpanPosition()
         self._descriptor = descriptor
         self._modified_ns = -1
         self._spans: Sequence[Span] = ()
@@ -132,11 +153,30 @@ class FollowedSpans:
         ended = [span for span in new if not (alive and span.is_open)]
         listed = {span.seq for span in self._spans}
         self._counted = (self._counted & listed) | {span.seq for span in ended}
+        if ended:
+            self.position = _position(listed, listed - self._counted)
         return ended, [span for span in new if alive and span.is_open]
+
+    def leave_out(self) -> None:
+        """Take the spans that have ended by now for counted."""
+        try:
+            spans = read_spans(self._descriptor)
+        except OSError:  # the next look reports it
+            return
+        still_open = {span.seq for span in spans if span.is_open}
+        self.continue_after(_position({span.seq for span in spans}, still_open))
+
+    def continue_after(self, position: SpanPosition) -> None:
+        """Take the spans of a position for counted."""
+        self.counted = self.position = position
 
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self._descriptor)
+
+
+def _position(listed: Set[int], still_open: Set[int]) -> SpanPosition:
+    return SpanPosition(max(listed, default=0), tuple(sorted(still_open)[-MAX_OPEN:]))
 
 
 def read_spans(descriptor: int) -> Sequence[Span]:

@@ -5,8 +5,9 @@ Sums are in whole nanoseconds, so that they do not drift however long a job runs
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence, Set
+from typing import NamedTuple
 
 from rankscope_agent.contract.model import HistogramValue, RankIdentity
 from rankscope_agent.sources.training.checkpoint_writers import CheckpointWriters
@@ -15,6 +16,7 @@ from rankscope_agent.sources.training.reported_totals import SignalTotals
 from rankscope_agent.sources.training.restart_ratios import RestartRatios
 from rankscope_agent.sources.training.samples import SampledShares
 from rankscope_agent.sources.training.span_totals import SpanTotals
+from rankscope_agent.sources.training.spans import SpanPosition
 from rankscope_agent.sources.training.starts import RankStart
 
 NS = 10**9
@@ -31,28 +33,47 @@ LONGEST_WAIT_RUNS = 60
 Full rings of a node of eight GPUs are read within ten runs."""
 
 
-class Histogram:
-    """Counts of durations in the buckets of `BUCKETS_SECONDS`."""
+MAX_POSITIONS = 32
+"""Rings of a rank whose positions are remembered, the newest ones: a probe keeps 16 of processes
+that have ended."""
 
-    __slots__ = ("_counts", "_sum_ns")
+
+class Position(NamedTuple):
+    """Up to where a ring is in the totals.
+
+    Args:
+        created_ns: when the ring was created, in nanoseconds of Unix time.
+        seq: number of the newest record that is.
+        spans: which of its spans are.
+    """
+
+    created_ns: int
+    seq: int
+    spans: SpanPosition
+
+
+class Histogram:
+    """Counts of durations in the buckets of `BUCKETS_SECONDS`, and their sum."""
+
+    __slots__ = ("counts", "sum_ns")
 
     def __init__(self) -> None:
-        self._counts = [0] * (len(_BUCKETS_NS) + 1)
-        self._sum_ns = 0
+        self.counts = [0] * (len(_BUCKETS_NS) + 1)
+        self.sum_ns = 0
 
     def observe(self, durations_ns: Sequence[int]) -> None:
         """Count measured durations."""
         for duration_ns in durations_ns:
-            self._counts[bisect_left(_BUCKETS_NS, duration_ns)] += 1
-        self._sum_ns += sum(durations_ns)
+            self.counts[bisect_left(_BUCKETS_NS, duration_ns)] += 1
+        self.sum_ns += sum(durations_ns)
 
     def value(self) -> HistogramValue:
         """Return the counts as Prometheus expects them."""
         buckets, total = [], 0
-        for bound, count in zip(BUCKETS_SECONDS, self._counts, strict=False):
+        for bound, count in zip(BUCKETS_SECONDS, self.counts, strict=False):
             total += count
             buckets.append((bound, total))
-        return HistogramValue(tuple(buckets), total + self._counts[-1], self._sum_ns / NS)
+        return HistogramValue(tuple(buckets), total + self.counts[-1], self.sum_ns / NS)
 
 
 class RankTotals:
@@ -61,6 +82,7 @@ class RankTotals:
     `identity`, `alive`, `ended_unix_seconds`, `last` and `start` are those of the rank's newest
     process, totals those of all. `spans` and `signals` are None if none of its probes keeps any.
     `shared_unix_ns` is when it last wrote a checkpoint file that another rank wrote as well.
+    `positions` state up to where its rings are in the totals, `MAX_POSITIONS` at most.
     """
 
     __slots__ = (
@@ -74,6 +96,7 @@ class RankTotals:
         "last",
         "lost",
         "other_ns",
+        "positions",
         "restarts",
         "samples",
         "shared_unix_ns",
@@ -107,6 +130,7 @@ class RankTotals:
         self.shares = SampledShares()
         self.restarts = RestartRatios()
         self.shared_unix_ns: int | None = None
+        self.positions: dict[str, Position] = {}
 
     def identify(self, identity: RankIdentity, created_unix_ns: int) -> None:
         """Take over a process's identity, unless the known one is newer."""
@@ -118,26 +142,52 @@ class RankTotals:
             self.identity = identity
             self.alive = identity.alive
 
-    def add(self, records: Sequence[StepRecord], created_unix_ns: int) -> None:
+    def add(
+        self, records: Sequence[StepRecord], created_unix_ns: int, counted: int = 0
+    ) -> Sequence[StepRecord]:
         """Add records of one process, in order.
 
         Compute and sync of steps between samples are those of the newest sample.
+
+        Args:
+            records: of the process.
+            created_unix_ns: when its ring was created.
+            counted: records up to this number are in the totals already, and only show how the
+                rank ran last.
+
+        Returns:
+            The records that were not in the totals.
         """
-        self.steps += len(records)
         known = records
         if any(record.sampled for record in records):
             known = list(self.shares.completed(records))
+        first = bisect_right(records, counted, key=_seq)
+        self._sum(records[first:], known[first:])
+        self.restarts.note_batches(_counted(records), created_unix_ns)
+        if created_unix_ns == self.created_unix_ns:
+            self.last = records[-1]
+        return records[first:]
+
+    def note_position(self, key: str, position: Position) -> None:
+        """Record up to where one of its rings is in the totals."""
+        self.positions[key] = position
+        if len(self.positions) > MAX_POSITIONS:
+            del self.positions[min(self.positions, key=lambda one: self.positions[one].created_ns)]
+
+    def _sum(self, records: Sequence[StepRecord], known: Sequence[StepRecord]) -> None:
+        """Add records; `known` are the same with compute and sync as far as they are known."""
+        self.steps += len(records)
         self.step_ns += sum(record.step_ns for record in records)
         self.data_ns = _plus(self.data_ns, [record.data_ns for record in records])
         self.compute_ns = _plus(self.compute_ns, [record.compute_ns for record in known])
         self.sync_ns = _plus(self.sync_ns, [record.sync_ns for record in known])
         self.other_ns = _plus(self.other_ns, [record.other_ns for record in records])
         self.cpu_wait_ns = _plus(self.cpu_wait_ns, [record.cpu_wait_ns for record in records])
-        counted = _counted(records)
-        self.samples = _plus(self.samples, counted)
-        self.restarts.note_batches(counted, created_unix_ns)
-        if created_unix_ns == self.created_unix_ns:
-            self.last = records[-1]
+        self.samples = _plus(self.samples, _counted(records))
+
+
+def _seq(record: StepRecord) -> int:
+    return record.seq
 
 
 def _counted(records: Sequence[StepRecord]) -> Sequence[int]:

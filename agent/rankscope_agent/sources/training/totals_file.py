@@ -1,0 +1,122 @@
+"""The file in which an agent leaves its totals to the next one: read once, replaced in turns.
+
+It begins with a digest of the rest, so that a damaged one is recognised: a changed digit would be a
+wrong total. It is written by a thread of its own, because a disk that pods keep busy must not delay
+the reading of rings.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from hashlib import blake2s
+from pathlib import Path
+from typing import Any
+
+from rankscope_agent.contract import untrusted_json
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 16 << 20
+"""Largest file that is written or read: a thousand ranks take 3 MB, each with eight rings and
+processes."""
+
+LAST_SECONDS = 1.0
+"""How long the end of the agent waits for a disk."""
+
+DIGEST_SIZE = 16
+
+
+class TotalsFile:
+    """One file of totals.
+
+    Args:
+        path: of the file; the directory must exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written = b""
+        self._complained = False
+        self._writer: threading.Thread | None = None
+
+    def read(self) -> Mapping[str, Any]:
+        """Return what was written; empty if there is nothing, or it cannot be used."""
+        try:
+            with self._path.open("rb") as file:
+                return _parse(file.read(MAX_BYTES + 1))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            log.warning(
+                "cannot continue the totals of steps from %s (%s): those of jobs whose rings have"
+                " lost their first records begin anew",
+                self._path,
+                error,
+            )
+            return {}
+
+    def write(self, state: Mapping[str, Any]) -> None:
+        """Replace the file, unless it is the same or is still being written."""
+        if self._writer is not None and self._writer.is_alive():
+            return
+        content = _content(state)
+        if content == self._written:
+            return
+        self._writer = threading.Thread(
+            target=self._replace, args=(content,), name="totals-file", daemon=True
+        )
+        self._writer.start()
+
+    def write_last(self, state: Mapping[str, Any]) -> None:
+        """Replace the file at the end of the agent, if the disk is not too slow."""
+        if self._writer is not None:
+            self._writer.join(LAST_SECONDS)
+        self.write(state)
+        if self._writer is not None:
+            self._writer.join(LAST_SECONDS)
+
+    def _replace(self, content: bytes) -> None:
+        made = self._path.with_suffix(".tmp")
+        try:
+            if len(content) > MAX_BYTES:
+                raise OSError(None, f"{len(content)} bytes, limit {MAX_BYTES}")
+            made.write_bytes(content)
+            made.replace(self._path)
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                log.warning(
+                    "cannot write %s: %s; after a restart, totals of steps may begin anew",
+                    made,
+                    error.strerror,
+                )
+            return
+        self._written = content
+        self._complained = False
+
+
+def _content(state: Mapping[str, Any]) -> bytes:
+    text = json.dumps(state, separators=(",", ":")).encode()
+    return _digest(text) + b"\n" + text
+
+
+def _digest(text: bytes) -> bytes:
+    return blake2s(text, digest_size=DIGEST_SIZE).hexdigest().encode()
+
+
+def _parse(content: bytes) -> Mapping[str, Any]:
+    """Return the values in a file's content.
+
+    Raises:
+        ValueError: they are not what was written.
+    """
+    digest, _, text = content.partition(b"\n")
+    if digest != _digest(text):
+        raise ValueError("it is damaged")
+    state = untrusted_json.read(text)
+    if not isinstance(state, dict):
+        raise ValueError("it is not an object")
+    return state

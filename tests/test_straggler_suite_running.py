@@ -115,14 +115,14 @@ LABELS = {
     "faults": [{
         "class": "gpu_compute", "start_unix": 150.0, "end_unix": 200.0, "start_exec": 50,
         "accept_ranks": [3], "culprit_ranks": [3], "culprit_stage": -1, "lost_fraction": 0.2,
-        "detectable": True,
+        "detectable": True, "gpu_hours_lost": 1.0,
     }],
 }  # fmt: skip
 HEALTHY = LABELS | {"faults": [], "subtypes": []}
 
 
-def answer(kind="gpu_compute", ranks=(3,), since=None, until=None):
-    verdict = {"class": kind, "ranks": list(ranks), "lost_fraction": 0.25}
+def answer(kind="gpu_compute", ranks=(3,), since=None, until=None, hours=None):
+    verdict = {"class": kind, "ranks": list(ranks), "lost_fraction": 0.25, "gpu_hours_lost": hours}
     return {"verdict": verdict | {"since_unix_seconds": since, "until_unix_seconds": until}}
 
 
@@ -157,6 +157,14 @@ def test_accused_healthy_jobs_are_counted():
     assert final.wrong(outcome) == [
         "job-1: expected nothing (wall, 8 ranks), got host_transient costing 0.250"
     ]
+
+
+@pytest.mark.parametrize(
+    ("reported", "factor"), [((2.0, 0.5), 2.0), ((1.0, 4.0), 2.0), ((3.0, None), 3.0)]
+)
+def test_hours_are_off_by_the_mean_factor_in_either_direction(reported, factor):
+    _, scores = scored(LABELS, *(answer(hours=hours) for hours in reported))
+    assert scores["GPU hours off by"] == pytest.approx(factor)
 
 
 def test_a_job_without_an_answer_is_missed_and_named():

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from benchmarks.straggler_suite import scorer
 
 
@@ -61,6 +62,7 @@ def verdict(
         "ranks": reported["ranks"],
         "pp_stage": reported.get("pp_stage", -1),
         "lost_fraction": reported["lost_fraction"],
+        "gpu_hours_lost": reported["gpu_hours_lost"],
         "detected_at_unix": _reported_moment(
             labels["faults"], first, max(first, last), reported["class"]
         ),
@@ -88,10 +90,23 @@ def scores(outcome: Outcome) -> dict[str, float]:
     accused = [name for name in healthy if outcome.reported[name]["verdicts"]]
     return {
         **{name: value for name, value in usual.items() if name not in left_out},
+        "GPU hours off by": _factor_of_hours(counted),
         "healthy": len(healthy),
         "accused": len(accused),
         "unjudged": len(outcome.unjudged),
     }
+
+
+def _factor_of_hours(counted: scorer.Tally) -> float:
+    """Return the geometric mean of the factors by which GPU hours of found faults are off.
+
+    A fault that only began with the last steps has cost nothing yet, and is left out.
+    """
+    pairs = [(f["gpu_hours_lost"], one["gpu_hours_lost"] or 0.0) for _, f, one in counted.matched]
+    factors = [
+        abs(np.log(reported / lost)) for lost, reported in pairs if lost > 0 and reported > 0
+    ]
+    return float(np.exp(np.mean(factors))) if factors else float("nan")
 
 
 def wrong(outcome: Outcome) -> list[str]:

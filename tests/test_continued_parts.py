@@ -119,3 +119,23 @@ def test_steps_between_samples_go_on_with_the_shares_of_a_sample_that_was_overwr
     writer.step(compute_ns=-1, sync_ns=-1, flags=FLAG_SAMPLED)
     assert node.page(second).rank(metrics.COMPUTE_SECONDS) == pytest.approx(42 * 0.06)
     writer.end()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_tokens_of_more_processes_than_are_told_apart_count_once(node, ended):
+    """A probe leaves the rings of 16 ended processes, which each agent opens again."""
+    writers = []
+    for number in range(12):
+        process = {"pid": 100 + number, "created_unix_ns": CREATED_NS + number * NS}
+        SignalWriter(node.folder, f"{number}.sig", **process).write({Signal.TOKENS: 100.0})
+        writers.append(RingWriter(node.folder, f"{number}.ring", **process))
+        writers[-1].step()
+    for writer in writers[:-1] if ended else ():
+        writer.end()
+    for _ in range(3):
+        agent = node.agent()
+        pages = [node.page(agent, 1.0) for _ in range(3)]
+        assert [page.rank(reported.TOKENS) for page in pages] == [1200, 1200, 1200]
+        node.ended(agent)
+    for writer in writers[-1:] if ended else writers:
+        writer.end()

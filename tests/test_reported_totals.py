@@ -14,7 +14,8 @@ import rankscope_probe
 from collected_page import CREATED_NS, Clock, Page, collector
 from rankscope_agent.contract.metrics import job_work, training
 from rankscope_agent.contract.metrics import reported as metrics
-from rankscope_agent.sources.training.reported import Signal, parse_signals
+from rankscope_agent.sources.training.reported import Reading, Signal, parse_signals
+from rankscope_agent.sources.training.reported_totals import SignalTotals
 from ring_writer import NS, RingWriter, SignalWriter, SpanWriter
 
 LOSS, LOSSES, NOT_FINITE, LEVEL = 1, 2, 3, 4
@@ -380,3 +381,12 @@ def test_more_tokens_than_there_are_are_no_count(tokens: float, known: bool) -> 
     words = (1, CREATED_NS, tokens, 7, Signal.TOKENS, 1 + Signal.TOKENS)
     struct.pack_into("<QqdqII24x", table, 64 * (Signal.TOKENS - 1), *words)
     assert (Signal.TOKENS in parse_signals(bytes(table))) is known
+
+
+def test_of_older_processes_a_bounded_number_is_remembered_and_none_counts_twice() -> None:
+    totals = SignalTotals()
+    for _ in range(2):
+        for created_unix_ns in range(1, 101):
+            totals.note({Signal.TOKENS: Reading(5.0, 1, 1)}, created_unix_ns)
+    assert totals.count(Signal.TOKENS) == 500
+    assert len(totals.folded_unix_ns) == 64

@@ -117,6 +117,7 @@ def _of_signals(signals: SignalTotals) -> Mapping[str, Any]:
     return {
         "counts": [[created, counts] for created, counts in signals.counts.items()],
         "folded": signals.folded,
+        "folded_of": sorted(signals.folded_unix_ns),
     }
 
 
@@ -194,6 +195,7 @@ def _signals_from(state: Mapping[str, Any] | None) -> SignalTotals | None:
     signals = SignalTotals()
     signals.counts = {int(created): _counts(counts) for created, counts in state["counts"]}
     signals.folded = _counts(state["folded"])
+    signals.folded_unix_ns = set(map(int, state["folded_of"]))
     return signals
 
 

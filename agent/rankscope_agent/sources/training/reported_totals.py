@@ -9,6 +9,10 @@ from rankscope_agent.sources.training.reported import COUNTS, WHERE_NOT_FINITE, 
 MAX_PROCESSES = 8
 """Processes of a rank whose counts are kept separately; those of older ones no longer change."""
 
+MAX_FOLDED = 64
+"""Older processes that are remembered, as many as one rank can have rings open: such a ring is read
+in every run, and again by the next agent."""
+
 SETTLED_LOSSES = 20
 """Losses after which a process's level is settled: it is an average of about as many."""
 
@@ -21,12 +25,12 @@ class SignalTotals:
     process; None before it has settled. `counted_unix_ns` is when something was last counted.
     `where_not_finite` is where losses last became infinite or NaN, in whichever process that was,
     because such losses often end it. `counts` are those of the newest processes by the creation
-    time of their rings, `folded` the sums of older ones.
+    time of their rings, `folded` the sums of older ones, and `folded_unix_ns` which ones these are.
     """
 
     __slots__ = (
-        "_before", "_created_unix_ns", "counted_unix_ns", "counts", "folded", "lowest_level",
-        "newest", "where_not_finite",
+        "_before", "_created_unix_ns", "counted_unix_ns", "counts", "folded", "folded_unix_ns",
+        "lowest_level", "newest", "where_not_finite",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -34,6 +38,7 @@ class SignalTotals:
         self._created_unix_ns = 0
         self.counts: dict[int, Counter[Signal]] = {}
         self.folded: Counter[Signal] = Counter()
+        self.folded_unix_ns: set[int] = set()
         self._before: float | None = None
         self.lowest_level: float | None = None
         self.counted_unix_ns: dict[Signal, int] = {}
@@ -51,12 +56,27 @@ class SignalTotals:
             self.newest = signals
             self._note_level()
         self._note_where(signals)
+        if self._is_folded(created_unix_ns):
+            return
         self._note_counts(signals, self.counts.get(created_unix_ns, Counter()))
         self.counts[created_unix_ns] = Counter(
             {kind: int(reading.value) for kind, reading in signals.items() if kind in COUNTS}
         )
         if len(self.counts) > MAX_PROCESSES:
-            self.folded.update(self.counts.pop(min(self.counts)))  # + would drop what is left out
+            self._fold(min(self.counts))
+
+    def _is_folded(self, created_unix_ns: int) -> bool:
+        """Return True if a process's counts are in the sums; also for one too old to be known."""
+        known = self.folded_unix_ns
+        return created_unix_ns in known or (
+            len(known) == MAX_FOLDED and created_unix_ns < min(known)
+        )
+
+    def _fold(self, created_unix_ns: int) -> None:
+        self.folded.update(self.counts.pop(created_unix_ns))  # + would drop what is left out
+        self.folded_unix_ns.add(created_unix_ns)
+        if len(self.folded_unix_ns) > MAX_FOLDED:
+            self.folded_unix_ns.remove(min(self.folded_unix_ns))
 
     def leave_out(self, signals: Signals) -> None:
         """Begin with zero although a process has counts by now."""

@@ -139,3 +139,20 @@ def test_tokens_of_more_processes_than_are_told_apart_count_once(node, ended):
         node.ended(agent)
     for writer in writers[-1:] if ended else writers:
         writer.end()
+
+
+def test_when_something_was_last_counted_stays_known(node):
+    """Diagnoses tell how long ago losses became NaN, long after the last one that did."""
+    event = (reported.TRAINING_EVENT, JOB, "0", "loss_not_finite")
+    signals, writer = SignalWriter(node.folder), RingWriter(node.folder)
+    writer.step()
+    at = CREATED_NS + 5 * NS
+    signals.write({Signal.LOSSES: 9.0, Signal.NOT_FINITE: 2.0}, unix_ns=at)
+    first = node.agent()
+    assert node.page(first).value(*event) == at / NS
+    node.ended(first)
+    second = node.agent()
+    assert node.page(second).value(*event) == at / NS
+    signals.write({Signal.LOSSES: 9.0, Signal.NOT_FINITE: 3.0}, unix_ns=at + NS)
+    assert node.page(second).value(*event) == at / NS + 1
+    writer.end()

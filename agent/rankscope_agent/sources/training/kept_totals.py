@@ -118,6 +118,7 @@ def _of_signals(signals: SignalTotals) -> Mapping[str, Any]:
         "counts": [[created, counts] for created, counts in signals.counts.items()],
         "folded": signals.folded,
         "folded_of": sorted(signals.folded_unix_ns),
+        "counted_at": signals.counted_unix_ns,
     }
 
 
@@ -196,6 +197,7 @@ def _signals_from(state: Mapping[str, Any] | None) -> SignalTotals | None:
     signals.counts = {int(created): _counts(counts) for created, counts in state["counts"]}
     signals.folded = _counts(state["folded"])
     signals.folded_unix_ns = set(map(int, state["folded_of"]))
+    signals.counted_unix_ns = dict(_counts(state["counted_at"]))
     return signals
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from collected_page import Page, collector
-from following_agents import NEWEST, Node, count, steps, write_read
+from following_agents import JOB, NEWEST, Node, count, steps, write_read
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_agent.sources.pods.directory import PodDirectory
@@ -85,6 +85,45 @@ def test_a_job_that_cannot_be_read_back_costs_no_other_its_totals(node, caplog):
     assert "cannot continue the totals of job team/1" in caplog.text
     for writer in rings:
         writer.end()
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["corrupt"], "two"),
+        (["corrupt"], 1e999),
+        (["ended"], "now"),
+        (["jobs"], []),
+        (["jobs", JOB], 5),
+        (["jobs", JOB, "active"], None),
+        (["jobs", JOB, "latency"], [1, 2]),
+        (["jobs", JOB, "ranks", "0", "steps"], ["x"] * 9),
+        (["jobs", JOB, "ranks", "0", "steps"], [None] * 9),
+        (["jobs", JOB, "ranks", "0", "steps"], [1e999] * 9),
+        (["jobs", JOB, "ranks", "0", "shares"], None),
+        (["jobs", JOB, "ranks", "0", "shares"], [1e999, 0.0]),
+        (["jobs", JOB, "ranks", "0", "rings"], [["key"]]),
+        (["jobs", JOB, "ranks", "0", "spans"], {"totals": [None] * 10}),
+    ],
+)
+def test_values_of_wrong_types_cost_totals_and_no_run(node, caplog, place, value):
+    """No agent writes such a file, but one of another version may."""
+    writer = RingWriter(node.folder)
+    first = node.agent()
+    write_read(node, first, writer, 40)
+    node.ended(first)
+    state = part = json.loads(node.state.read_bytes().split(b"\n")[1])
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    totals_file.TotalsFile(node.state).write_last(state)
+    second = node.agent()
+    assert steps(node.page(second)) == NEWEST
+    writer.step()
+    assert steps(node.page(second)) == (2, 0.2)
+    said = [record for record in caplog.records if "cannot continue" in record.message]
+    assert len(said) == 1
+    writer.end()
 
 
 def test_an_agent_goes_on_without_a_place_for_its_state_and_says_so_once(node, caplog):

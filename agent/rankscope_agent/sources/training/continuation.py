@@ -34,6 +34,9 @@ makes one: from then on what the earlier agent left may be smaller than what was
 
 VERSION = 1
 
+MALFORMED = (KeyError, TypeError, ValueError, OverflowError, AttributeError)
+"""What values of a wrong type raise."""
+
 
 class TotalsStore(Protocol):
     """Where an agent leaves its totals to the next one."""
@@ -78,10 +81,14 @@ class Continuation:
     def _restore(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != VERSION or state.get("rings") != self._rings:
             return
-        self.corrupt = int(state["corrupt"])
-        if state["ended"] is not None:
-            self._counted_until = min(self._began, float(state["ended"]))
-        found = {job_id: _job_or_none(job_id, job) for job_id, job in state["jobs"].items()}
+        try:
+            corrupt, ended = int(state["corrupt"]), state["ended"]
+            until = self._began if ended is None else min(self._began, float(ended))
+            found = {job_id: _job_or_none(job_id, job) for job_id, job in state["jobs"].items()}
+        except MALFORMED as error:
+            log.warning("cannot continue the totals of any job (%r)", error)
+            return
+        self.corrupt, self._counted_until = corrupt, until
         self._kept = {job_id: job for job_id, job in found.items() if job is not None}
 
     def place(self, rings: Sequence[FollowedRing], jobs: Collection[str]) -> None:
@@ -222,7 +229,7 @@ def nothing_before() -> Continuation:
 def _job_or_none(job_id: str, state: Mapping[str, Any]) -> KeptJob | None:
     try:
         return job_from(state)
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+    except MALFORMED as error:
         log.warning("cannot continue the totals of job %s (%r)", job_id, error)
         return None
 

@@ -1,10 +1,11 @@
 """Totals as values for JSON, and back: what an agent leaves to the next one. Pure.
 
-It is the agent's own file, so its structure is trusted; numbers in it come from rings.
+It is the agent's own file, so a job that is not as it should be is rare; it begins anew.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ OF_RANK = (
 )  # fmt: skip
 """What is kept of a rank's steps."""
 
+NEVER_UNKNOWN = frozenset((
+    "steps", "lost", "step_ns", "writes", "failures", "write_ns", "loads", "refused", "blocked_ns",
+))  # fmt: skip
+"""Totals that begin with 0 and not with None."""
+
 OF_SPANS = (
     "writes", "failures", "write_ns", "loads", "refused", "blocked_ns", "failed_unix_ns",
     "refused_unix_ns", "last_success_unix_ns", "last_write_ns",
@@ -36,12 +42,18 @@ class KeptRank:
     Args:
         positions: up to where its rings are in the totals.
         open: keys of the rings that were being read.
+        steps: the totals of `OF_RANK`.
+        shares: compute, None if unknown, and sync in the newest sample.
+        spans: its checkpoints; None if it marked nothing.
         signals: what it reported; None if nothing.
         state: all of it, as in JSON.
     """
 
     positions: Mapping[str, Position]
     open: frozenset[str]
+    steps: Mapping[str, int | None]
+    shares: tuple[float | None, float]
+    spans: SpanTotals | None
     signals: SignalTotals | None
     state: Mapping[str, Any]
 
@@ -134,10 +146,8 @@ def job_from(state: Mapping[str, Any]) -> KeptJob:
 
 
 def _rank_from(state: Mapping[str, Any]) -> KeptRank:
-    _spans_from(state["spans"])
-    if len(state["steps"]) != len(OF_RANK):
-        raise ValueError(f"{len(state['steps'])} totals of a rank, expected {len(OF_RANK)}")
     rings = state["rings"]
+    compute, sync = state["shares"]
     return KeptRank(
         {
             str(key): Position(
@@ -146,6 +156,9 @@ def _rank_from(state: Mapping[str, Any]) -> KeptRank:
             for key, _, created, seq, newest, still_open in rings
         },
         frozenset(str(key) for key, is_open, *_ in rings if is_open),
+        _totals(OF_RANK, state["steps"]),
+        (None if compute is None else _share(compute), _share(sync)),
+        _spans_from(state["spans"]),
         _signals_from(state["signals"]),
         state,
     )
@@ -167,12 +180,10 @@ def _restore_histogram(histogram: Histogram, values: Sequence[int]) -> None:
 
 def restore_rank(rank: RankTotals, kept: KeptRank) -> None:
     """Give a rank that has just been seen the totals of an earlier agent."""
-    for name, value in zip(OF_RANK, kept.state["steps"], strict=True):
-        setattr(rank, name, _count(value))
-    compute, sync = kept.state["shares"]
-    rank.shares.compute = None if compute is None else float(compute)
-    rank.shares.sync = float(sync)
-    rank.spans, rank.signals = _spans_from(kept.state["spans"]), kept.signals
+    for name, value in kept.steps.items():
+        setattr(rank, name, value)
+    rank.shares.compute, rank.shares.sync = kept.shares
+    rank.spans, rank.signals = kept.spans, kept.signals
     rank.positions = dict(kept.positions)
 
 
@@ -180,8 +191,8 @@ def _spans_from(state: Mapping[str, Any] | None) -> SpanTotals | None:
     if state is None:
         return None
     spans = SpanTotals()
-    for name, value in zip(OF_SPANS, state["totals"], strict=True):
-        setattr(spans, name, _count(value))
+    for name, value in _totals(OF_SPANS, state["totals"]).items():
+        setattr(spans, name, value)
     for kind in spans.blocked_by_kind_ns:
         spans.blocked_by_kind_ns[kind] = int(state["blocked"].get(kind, 0))
     spans.emergencies = Counter({str(k): int(n) for k, n in state["emergencies"].items()})
@@ -203,6 +214,20 @@ def _signals_from(state: Mapping[str, Any] | None) -> SignalTotals | None:
 
 def _counts(state: Mapping[str, Any]) -> Counter[Signal]:
     return Counter({Signal(int(kind)): int(count) for kind, count in state.items()})
+
+
+def _totals(names: Sequence[str], values: Sequence[float | None]) -> Mapping[str, int | None]:
+    totals = {name: _count(value) for name, value in zip(names, values, strict=True)}
+    if None in (totals[name] for name in NEVER_UNKNOWN & totals.keys()):
+        raise ValueError("a total is missing")
+    return totals
+
+
+def _share(value: float) -> float:
+    share = float(value)
+    if not math.isfinite(share):
+        raise ValueError(f"{share} is no share of a step")
+    return share
 
 
 def _count(value: float | None) -> int | None:

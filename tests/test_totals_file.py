@@ -139,6 +139,31 @@ def test_an_agent_goes_on_without_a_place_for_its_state_and_says_so_once(node, c
     writer.end()
 
 
+def test_where_nothing_can_be_written_what_an_earlier_agent_left_is_not_continued_twice(node):
+    """Else totals would fall to those of an agent two before, and count again in Prometheus."""
+    writer = RingWriter(node.folder)
+    first = node.agent()
+    write_read(node, first, writer, 40)
+    node.ended(first)
+    full = node.state.with_suffix(".tmp")
+    full.mkdir()
+    assert steps(write_read(node, node.agent(), writer, 60)) == (100, 10.0)
+    full.rmdir()
+    assert steps(node.page(node.agent())) == NEWEST, "not 40 and the 16 in the ring"
+    writer.end()
+
+
+def test_what_this_agent_has_written_stays_when_it_can_write_no_more(node):
+    writer = RingWriter(node.folder, capacity=64)
+    agent = node.agent()
+    write_read(node, agent, writer, 100)
+    node.state.with_suffix(".tmp").mkdir()
+    assert steps(write_read(node, agent, writer, 20)) == (120, 12.0)
+    node.ended(agent)
+    assert steps(node.page(node.agent())) == (120, 12.0)
+    writer.end()
+
+
 def test_more_than_16_mebibytes_are_neither_written_nor_read(node, caplog, monkeypatch):
     assert totals_file.MAX_BYTES == 16 << 20
     writer = RingWriter(node.folder)

@@ -11,6 +11,7 @@ import json
 import logging
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import blake2s
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,8 @@ class TotalsFile:
             made.write_bytes(content)
             made.replace(self._path)
         except OSError as error:
+            if not self._written:
+                self._remove_earlier()
             if not self._complained:
                 self._complained = True
                 log.warning(
@@ -96,6 +99,11 @@ class TotalsFile:
             return
         self._written = content
         self._complained = False
+
+    def _remove_earlier(self) -> None:
+        """Remove what an earlier agent left: this one has shown larger totals by now."""
+        with suppress(OSError):
+            self._path.unlink()
 
 
 def _content(state: Mapping[str, Any]) -> bytes:

@@ -164,6 +164,21 @@ def test_a_killed_agent_whose_ring_is_gone_may_have_shown_more_so_that_totals_be
     again.end()
 
 
+def test_a_killed_agent_may_have_counted_what_a_ring_that_it_did_not_write_down_has_lost(node):
+    writer = RingWriter(node.folder, capacity=64)
+    first = node.agent()
+    write_read(node, first, writer, 120)
+    again = RingWriter(node.folder, "2.ring", **NEXT)
+    again.step(15)
+    assert steps(node.page(first))[0] == 135
+    again.step(5)
+    second = node.agent()
+    page = node.page(second)
+    assert page.rank(metrics.STEPS) == count(page) == 2, "not 121: it would be an increase by 121"
+    for ring in (writer, again):
+        ring.end()
+
+
 def test_a_killed_agent_whose_ring_was_overwritten_since_begins_anew(node):
     writer = RingWriter(node.folder)
     write_read(node, node.agent(), writer, 120)

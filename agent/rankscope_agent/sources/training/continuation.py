@@ -118,7 +118,10 @@ class Continuation:
             older = [followed for followed in found if self._is_older(followed)]
             return None if _is_whole(older) else False
         there = {followed.key: followed for followed in found}
-        exact = kept.exact or all(_is_certain(rank, there) for rank in kept.ranks.values())
+        exact = kept.exact or (
+            all(_is_certain(rank, there) for rank in kept.ranks.values())
+            and not self._may_have_counted_more(kept, there)
+        )
         if exact:
             self._beginning[job_id], self._waiting[job_id] = kept, dict(kept.ranks)
         else:
@@ -140,6 +143,15 @@ class Continuation:
     def _is_older(self, followed: FollowedRing) -> bool:
         """Return True if an earlier agent can have counted records of a ring."""
         return followed.ring.header.created_unix_ns < self._counted_until * NS
+
+    def _may_have_counted_more(self, kept: KeptJob, there: Mapping[str, FollowedRing]) -> bool:
+        """Return True if there is a ring that the earlier agent found after its last write.
+
+        Unless it is whole, how much of it that agent counted is not known.
+        """
+        known = {key for rank in kept.ranks.values() for key in rank.positions}
+        found_later = [there[key] for key in there.keys() - known]
+        return any(self._is_older(one) and _lacks_records(one) for one in found_later)
 
     def job(self, job_id: str) -> JobTotals:
         """Return the totals with which a job begins."""

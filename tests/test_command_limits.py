@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rankscope_agent.contract.metrics import rdma
 from rankscope_analyzers.captures.evidence import CaptureEvidence
 from rankscope_analyzers.captures.objects import without_secrets
 from rankscope_analyzers.command import age_seconds
@@ -17,12 +18,14 @@ from rankscope_analyzers.datasets.explanation import DatasetExplanation, explain
 from rankscope_analyzers.datasets.manifest import Shard
 from rankscope_analyzers.intake.credentials import CredentialsError
 from rankscope_analyzers.intake.job_objects import JobObjects
+from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.runs.record import RecordFormatError, differences
 from rankscope_analyzers.verification import rank_criteria
 from rankscope_analyzers.verification.checkpoint_criterion import checkpoint
 from rankscope_analyzers.verification.evidence import Evidence, Settings, evidence
 from rankscope_analyzers.workloads.quantities import quantity
 from test_analysis_limits import Large
+from test_intake_limits import observed, series
 from test_watch import watch_command_options
 
 
@@ -128,10 +131,10 @@ def judged(pace=1.0, wanted=1.0, confidence=1.0, steps=500):
         steps=steps, median_step_seconds=pace, confidence=confidence, unobserved=("times",)
     )
     report = SimpleNamespace(
-        incidents=(), verdict=verdict, missing=(), locations={},
+        job_id="job", incidents=(), verdict=verdict, missing=(), locations={},
         frame=SimpleNamespace(unobserved=(), ranks=SimpleNamespace(tolist=lambda: [0, 1])),
     )  # fmt: skip
-    return Evidence(report, None, (), Settings(None, wanted, 0.3, "auto", frozenset()))
+    return Evidence(report, Observed({}), (), Settings(None, wanted, 0.3, "auto", frozenset()))
 
 
 @pytest.mark.parametrize(("pace", "status"), [(1.09, "met"), (1.11, "broken")])
@@ -161,9 +164,11 @@ def test_a_port_carries_rdma_from_state_4_on(monkeypatch, state, up):
         "rankscope_analyzers.verification.nccl_readings.of_logs",
         lambda *_, rdma: told.append(rdma),
     )
-    observed = SimpleNamespace(of=lambda metric: [SimpleNamespace(last=state)])
+    ports = series(rdma.PORT_STATE, state)
     report = SimpleNamespace(job_id="job", locations={})
-    evidence(report, observed, Settings(None, None, 0.3, "auto", frozenset()), (None, ()), ())
+    evidence(
+        report, observed(ports), Settings(None, None, 0.3, "auto", frozenset()), (None, ()), ()
+    )
     assert told == [up]
 
 

@@ -184,7 +184,7 @@ def test_a_collector_that_cannot_be_made_is_tried_again_once_a_minute(monkeypatc
     monkeypatch.setattr(registry, "time", clock)
     runner = registry._Runner.__new__(registry._Runner)
     runner._stop, runner._interval = Stop(), 5.0
-    runner._collector = SimpleNamespace(made=False)
+    runner._collector = SimpleNamespace(made=False, finishing=None)
     runner._run = runner._note_absence = lambda: None
     runner._keep_running()
     assert waits == [60.0]

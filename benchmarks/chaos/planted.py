@@ -104,7 +104,7 @@ def _lose_records() -> None:
 
 def _repeat_records() -> None:
     def twice(add: Any) -> Any:
-        return lambda self, records, at: add(self, [*records, records[-1]], at)
+        return lambda self, records, *more: add(self, [*records, records[-1]], *more)
 
     _replaced(TOTALS, "RankTotals.add", twice)
 

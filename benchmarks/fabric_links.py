@@ -49,7 +49,7 @@ def measure(seed: int = 1) -> Sequence[Answer]:
     """Check randomly drawn slow links, alternating with equal ones."""
     drawn = random.Random(seed)  # noqa: S311 - draws cases
     answers = []
-    with ForkServer() as server:
+    with ForkServer(probed=False) as server:
         for _ in range(ROUNDS):
             slow, direction = drawn.randrange(RANKS), drawn.choice(DIRECTIONS)
             answers.append(answer(server, slow, direction))
@@ -108,7 +108,6 @@ def _start(
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": "eth0",
         "RANKSCOPE_NODE_NAME": f"node-{rank}",
-        "RANKSCOPE_PROBE": "0",
     }
     return server.start(
         Path(rankscope_analyzers.__file__).parent / "__main__.py",

@@ -170,7 +170,8 @@ class Nothing:
 class Training:
     """The job of the demo, in this process, without peers and without multiplying anything."""
 
-    def __init__(self, monkeypatch, rank):
+    def __init__(self, monkeypatch, rank, rings):
+        monkeypatch.setenv("RANKSCOPE_RING_DIR", str(rings))  # optimizers have the probe here
         self.job = pytest.importorskip("rankscope_analyzers.demo.job", reason="needs torch")
         self.clock, self.shapes, self.layers = Clock(), set(), ()
         monkeypatch.setattr(self.job, "time", self.clock)
@@ -207,16 +208,18 @@ class Training:
     [(0, "slow-data", 0.004), (1, "slow-data", 0.034), (0, "slow-compute", 0.004),
      (1, "slow-compute", 0.034)],
 )  # fmt: skip
-def test_a_batch_takes_four_milliseconds_and_a_fault_thirty(monkeypatch, rank, fault, seconds):
-    training = Training(monkeypatch, rank)
+def test_a_batch_takes_four_milliseconds_and_a_fault_thirty(
+    monkeypatch, tmp_path, rank, fault, seconds
+):
+    training = Training(monkeypatch, rank, tmp_path)
     assert training.run(fault, 2) / 2 == pytest.approx(seconds, abs=3e-3)
     assert training.shapes == {(16, 64)}
     linear = [one for one in training.layers if hasattr(one, "in_features")]
     assert [one.in_features for one in linear] == [64] * 4
 
 
-def test_a_rank_that_hangs_does_so_for_an_hour_after_120_steps(monkeypatch):
-    training = Training(monkeypatch, 1)
+def test_a_rank_that_hangs_does_so_for_an_hour_after_120_steps(monkeypatch, tmp_path):
+    training = Training(monkeypatch, 1, tmp_path)
     training.run("hang", 121)
     assert training.clock.pauses.index(3600.0) == 121  # its batch was read
     assert training.clock.pauses.count(0.004) == 121

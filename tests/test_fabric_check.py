@@ -241,7 +241,7 @@ def test_wrong_calls_are_one_sentence(monkeypatch, capsys, flags, complaint):
 )
 def test_a_rank_behind_a_slow_link_is_named_among_four():
     skip_without("torch", "measures with torch")
-    with ForkServer() as server:
+    with ForkServer(probed=False) as server:
         found = fabric_links.checked(server, 2, "both")
     slow = {(fault["kind"], tuple(fault["ranks"])) for fault in found["faults"]}
     assert {("sends", (2,)), ("receives", (2,))} & slow

@@ -7,10 +7,11 @@ import logging
 
 import pytest
 
+from collected_page import CREATED_NS
 from following_agents import JOB, NEWEST, NEXT, Node, count, steps, write_read
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.sources.training.read_turns import ReadTurns
-from ring_writer import NS, RingWriter
+from ring_writer import NS, RingWriter, SpanWriter
 
 
 @pytest.fixture
@@ -247,6 +248,32 @@ def test_an_agent_that_has_not_read_a_ring_leaves_its_totals_as_uncertain_as_the
     again.step(5)
     assert steps(node.page(node.agent())) == NEWEST, "the first agent may have shown 123"
     again.end()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_rings_too_many_to_be_remembered_count_once(node, ended):
+    writers = []
+    for number in range(40):
+        name, created_unix_ns = f"{number}.ring", CREATED_NS + number * NS // 10
+        SpanWriter(
+            node.folder, f"{number}.span", pid=100 + number, created_unix_ns=created_unix_ns
+        ).write(1, start_ns=CREATED_NS + number * NS, duration_ns=NS, outcome=1)
+        writers.append(
+            RingWriter(node.folder, name, pid=100 + number, created_unix_ns=created_unix_ns)
+        )
+        writers[-1].step(10)
+        if ended and number < 39:
+            writers[-1].end()
+    for written in (0, 10, 20):
+        agent = node.agent()
+        page = node.page(agent)
+        assert steps(page)[0] == count(page) == 400 + written
+        assert page.rank(metrics.CHECKPOINT_WRITES) == 40
+        writers[-1].step(10)
+        assert steps(node.page(agent))[0] == 410 + written
+        node.ended(agent)
+    for writer in writers[39:] if ended else writers:
+        writer.end()
 
 
 def test_a_rank_that_was_dropped_does_not_return_to_what_an_earlier_agent_counted(node):

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rankscope_agent.sources.training.followed_ring import FollowedRing
+from rankscope_agent.sources.training.format import MAX_SEQ
 from rankscope_agent.sources.training.kept_totals import (
     KeptJob,
     KeptRank,
@@ -23,7 +24,14 @@ from rankscope_agent.sources.training.kept_totals import (
     state_of_job,
 )
 from rankscope_agent.sources.training.reported_totals import SignalTotals
-from rankscope_agent.sources.training.totals import NS, JobTotals, Position, RankTotals
+from rankscope_agent.sources.training.spans import SpanPosition
+from rankscope_agent.sources.training.totals import (
+    MAX_POSITIONS,
+    NS,
+    JobTotals,
+    Position,
+    RankTotals,
+)
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +146,9 @@ class Continuation:
 
     def _position(self, followed: FollowedRing, job_id: str) -> Position | None:
         kept = self._kept[job_id].ranks.get(followed.ring.header.rank)
-        return kept.positions.get(followed.key) if kept else None
+        if kept is None:
+            return None
+        return kept.positions.get(followed.key) or _forgotten(kept, followed)
 
     def _is_older(self, followed: FollowedRing) -> bool:
         """Return True if an earlier agent can have counted records of a ring."""
@@ -263,6 +273,16 @@ def _is_whole(rings: Iterable[FollowedRing]) -> bool:
         header = followed.ring.header
         attempts.setdefault(header.rank, set()).add(header.attempt)
     return all(len(known) > max(known) for known in attempts.values())
+
+
+def _forgotten(kept: KeptRank, followed: FollowedRing) -> Position | None:
+    """Return a ring's newest position if it is too old for its own to be remembered, else None."""
+    created_ns = followed.ring.header.created_unix_ns
+    if len(kept.positions) < MAX_POSITIONS:
+        return None
+    if created_ns > min(position.created_ns for position in kept.positions.values()):
+        return None
+    return Position(created_ns, followed.cursor.found, SpanPosition(MAX_SEQ))
 
 
 def _is_certain(rank: KeptRank, there: Mapping[str, FollowedRing]) -> bool:

@@ -225,3 +225,32 @@ def test_an_agent_that_runs_once_counts_whole_rings_and_leaves_nothing(tmp_path)
     made.finish()
     assert list(state.iterdir()) == []
     writer.end()
+
+
+def test_jobs_of_the_namespace_that_takes_most_are_left_out_of_a_file_that_is_too_large(
+    node, caplog, monkeypatch
+):
+    names = ["big/a", "big/b", "big/c", "small/job"]
+    rings = []
+    for pid, name in enumerate(names, 1):
+        for rank in range(1 if name != "big/b" else 3):
+            fields = {"pid": 10 * pid + rank, "rank": rank, "job_id": name}
+            rings.append(RingWriter(node.folder, f"{pid}-{rank}.ring", capacity=64, **fields))
+    first = node.agent()
+    for _ in range(5):
+        for writer in rings:
+            writer.step(20)
+        node.page(first, 1.0)
+    monkeypatch.setattr(totals_file, "MAX_BYTES", 1000)
+    for _ in range(3):
+        node.page(first, 11.0)
+    node.ended(first)
+    said = [record for record in caplog.records if "has no room" in record.message]
+    assert len(said) == 1
+    assert "2 jobs, one of them big/b" in said[0].message
+    assert 500 < node.state.stat().st_size <= 1000
+    page = node.page(node.agent())
+    found = [page.rank(metrics.STEPS, job=name) for name in names]
+    assert found == [100, 1, 1, 100]
+    for writer in rings:
+        writer.end()

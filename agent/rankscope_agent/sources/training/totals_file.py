@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import blake2s
@@ -17,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from rankscope_agent.contract import untrusted_json
+from rankscope_agent.contract.job_names import namespace_of
 
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 16 << 20
 """Largest file that is written or read: a thousand ranks take 3 MB, each with eight rings and
-processes."""
+processes. Jobs are left out of a larger one, those of the namespace that takes most of it."""
 
 LAST_SECONDS = 1.0
 """How long the end of the agent waits for a disk."""
@@ -40,7 +42,7 @@ class TotalsFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._written = b""
-        self._complained = False
+        self._complained = self._left_out = False
         self._writer: threading.Thread | None = None
 
     def read(self) -> Mapping[str, Any]:
@@ -63,13 +65,32 @@ class TotalsFile:
         """Replace the file, unless it is the same or is still being written."""
         if self._writer is not None and self._writer.is_alive():
             return
-        content = _content(state)
+        content = self._fitting(state)
         if content == self._written:
             return
         self._writer = threading.Thread(
             target=self._replace, args=(content,), name="totals-file", daemon=True
         )
         self._writer.start()
+
+    def _fitting(self, state: Mapping[str, Any]) -> bytes:
+        """Return the content of the file, without jobs for which it has no room."""
+        content = _content(state)
+        excess = len(content) - MAX_BYTES
+        left_out = _largest(state["jobs"], excess) if excess > 0 else frozenset()
+        if not left_out:
+            return content
+        if not self._left_out:
+            log.warning(
+                "%s has no room for the totals of %d jobs, one of them %s; after a restart, they"
+                " may begin anew",
+                self._path,
+                len(left_out),
+                min(left_out),
+            )
+        self._left_out = True
+        jobs = {job_id: job for job_id, job in state["jobs"].items() if job_id not in left_out}
+        return _content({**state, "jobs": jobs})
 
     def write_last(self, state: Mapping[str, Any]) -> None:
         """Replace the file at the end of the agent, if the disk is not too slow."""
@@ -107,8 +128,35 @@ class TotalsFile:
 
 
 def _content(state: Mapping[str, Any]) -> bytes:
-    text = json.dumps(state, separators=(",", ":")).encode()
+    text = _encoded(state)
     return _digest(text) + b"\n" + text
+
+
+def _largest(jobs: Mapping[str, Any], excess: int) -> frozenset[str]:
+    """Return the jobs to leave out for a number of bytes, so that none suffers for another's.
+
+    They are the largest of the namespace that takes most.
+    """
+    of_namespaces: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for job_id, job in jobs.items():
+        of_namespaces[namespace_of(job_id)].append((len(_encoded(job)), job_id))
+    taken = {name: sum(size for size, _ in held) for name, held in of_namespaces.items()}
+    for held in of_namespaces.values():
+        held.sort()
+    left_out = set()
+    while excess > 0 and taken:
+        charged = max(taken, key=lambda name: taken[name])
+        size, job_id = of_namespaces[charged].pop()
+        left_out.add(job_id)
+        excess -= size
+        taken[charged] -= size
+        if not of_namespaces[charged]:
+            del taken[charged]
+    return frozenset(left_out)
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _digest(text: bytes) -> bytes:

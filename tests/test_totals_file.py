@@ -13,7 +13,7 @@ from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.training import collector as training
-from rankscope_agent.sources.training import totals_file
+from rankscope_agent.sources.training import continuation, totals_file
 from rankscope_agent.sources.training.continuation import Continuation
 from rankscope_agent.sources.training.totals_file import TotalsFile
 from ring_writer import NS, RingWriter
@@ -254,3 +254,27 @@ def test_jobs_of_the_namespace_that_takes_most_are_left_out_of_a_file_that_is_to
     assert found == [100, 1, 1, 100]
     for writer in rings:
         writer.end()
+
+
+def test_ranks_that_do_not_come_back_do_not_become_more_with_each_agent(node, monkeypatch):
+    monkeypatch.setattr(continuation, "MAX_KEPT_RANKS", 50)
+    honest = RingWriter(node.folder, "honest.ring", pid=1, job_id="other/job", capacity=64)
+    honest.step(10)
+    sizes, numbers = [], iter(range(1000))
+    for _ in range(6):
+        agent = node.agent()
+        for number, _ in zip(numbers, range(20), strict=False):
+            writer = RingWriter(node.folder, f"{number}.ring", rank=number, pid=2 + number)
+            writer.step()
+            node.page(agent)
+            writer.end()
+            writer.path.unlink()
+            node.page(agent)
+        honest.step(10)
+        page = node.page(agent)
+        node.ended(agent)
+        state = json.loads(node.state.read_bytes().split(b"\n")[1])
+        sizes.append(sum(len(job["ranks"]) for job in state["jobs"].values()))
+    assert page.rank(metrics.STEPS, job="other/job") == 70
+    assert max(sizes) <= 50 + 21, sizes
+    honest.end()

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from rankscope_agent.sources.training.files import MAX_RINGS
 from rankscope_agent.sources.training.followed_ring import FollowedRing
 from rankscope_agent.sources.training.format import MAX_SEQ
 from rankscope_agent.sources.training.kept_totals import (
@@ -24,6 +25,7 @@ from rankscope_agent.sources.training.kept_totals import (
     state_of_job,
 )
 from rankscope_agent.sources.training.reported_totals import SignalTotals
+from rankscope_agent.sources.training.shares import largest_jobs
 from rankscope_agent.sources.training.spans import SpanPosition
 from rankscope_agent.sources.training.totals import (
     MAX_POSITIONS,
@@ -39,6 +41,10 @@ SAVE_SECONDS = 10.0
 """Time between two writes. What came after the last one is read again from the rings, so it matters
 only for how much of a ring is read, and for what disappears together with the agent. The first run
 makes one: from then on what the earlier agent left may be smaller than what was last shown."""
+
+MAX_KEPT_RANKS = 2 * MAX_RINGS
+"""Ranks that an agent continues: as many as it has itself, and as many that did not come back. They
+are handed on from agent to agent, and must not become more with each."""
 
 VERSION = 1
 
@@ -97,7 +103,12 @@ class Continuation:
             log.warning("cannot continue the totals of any job (%r)", error)
             return
         self.corrupt, self._counted_until = corrupt, until
-        self._kept = {job_id: job for job_id, job in found.items() if job is not None}
+        kept = {job_id: job for job_id, job in found.items() if job is not None}
+        ranks = {job_id: len(job.ranks) for job_id, job in kept.items()}
+        self._kept = kept
+        for job_id in largest_jobs(ranks, sum(ranks.values()) - MAX_KEPT_RANKS):
+            log.info("totals of job %s begin anew: it has too many ranks", job_id)
+            del kept[job_id]
 
     def place(self, rings: Sequence[FollowedRing], jobs: Collection[str]) -> None:
         """Determine, for rings that have been found since, which records do not count.

@@ -1,9 +1,9 @@
-"""Which ranks are dropped first if there are too many: those of the job with most of them."""
+"""What is dropped first if there is too much: ranks of the job with most of them, large jobs."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Set
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Set
 
 from rankscope_agent.contract.job_names import namespace_of
 from rankscope_agent.sources.training.totals import JobTotals, RankTotals
@@ -44,6 +44,27 @@ def forget_ranks(jobs: dict[str, JobTotals], open_ranks: Set[Rank], excess: int)
         excess -= 1
         if not ranks:
             del jobs[charged], closed[charged]
+
+
+def largest_jobs(sizes: Mapping[str, int], excess: int) -> frozenset[str]:
+    """Return the jobs to leave out so that the sum of their sizes falls by an excess.
+
+    They are the largest of the namespace that takes most, so that none suffers for another's.
+    """
+    of_namespaces: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for job_id in sorted(sizes, key=lambda job_id: (sizes[job_id], job_id)):
+        of_namespaces[namespace_of(job_id)].append((sizes[job_id], job_id))
+    taken = {name: sum(size for size, _ in held) for name, held in of_namespaces.items()}
+    left_out = set()
+    while excess > 0 and taken:
+        charged = max(taken, key=lambda name: taken[name])
+        size, job_id = of_namespaces[charged].pop()
+        left_out.add(job_id)
+        excess -= size
+        taken[charged] -= size
+        if not of_namespaces[charged]:
+            del taken[charged]
+    return frozenset(left_out)
 
 
 def _last_seen(rank: RankTotals) -> int:

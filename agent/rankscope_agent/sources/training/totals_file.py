@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import blake2s
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope_agent.contract import untrusted_json
-from rankscope_agent.contract.job_names import namespace_of
+from rankscope_agent.sources.training.shares import largest_jobs
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +76,10 @@ class TotalsFile:
         """Return the content of the file, without jobs for which it has no room."""
         content = _content(state)
         excess = len(content) - MAX_BYTES
-        left_out = _largest(state["jobs"], excess) if excess > 0 else frozenset()
-        if not left_out:
+        if excess <= 0 or not state["jobs"]:
             return content
+        sizes = {job_id: len(_encoded(job)) for job_id, job in state["jobs"].items()}
+        left_out = largest_jobs(sizes, excess)
         if not self._left_out:
             log.warning(
                 "%s has no room for the totals of %d jobs, one of them %s; after a restart, they"
@@ -130,29 +130,6 @@ class TotalsFile:
 def _content(state: Mapping[str, Any]) -> bytes:
     text = _encoded(state)
     return _digest(text) + b"\n" + text
-
-
-def _largest(jobs: Mapping[str, Any], excess: int) -> frozenset[str]:
-    """Return the jobs to leave out for a number of bytes, so that none suffers for another's.
-
-    They are the largest of the namespace that takes most.
-    """
-    of_namespaces: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-    for job_id, job in jobs.items():
-        of_namespaces[namespace_of(job_id)].append((len(_encoded(job)), job_id))
-    taken = {name: sum(size for size, _ in held) for name, held in of_namespaces.items()}
-    for held in of_namespaces.values():
-        held.sort()
-    left_out = set()
-    while excess > 0 and taken:
-        charged = max(taken, key=lambda name: taken[name])
-        size, job_id = of_namespaces[charged].pop()
-        left_out.add(job_id)
-        excess -= size
-        taken[charged] -= size
-        if not of_namespaces[charged]:
-            del taken[charged]
-    return frozenset(left_out)
 
 
 def _encoded(value: Mapping[str, Any]) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 
 import pytest
 
@@ -302,3 +304,26 @@ def test_what_a_job_that_ended_long_ago_counted_is_forgotten(node):
     node.page(second, 590.0)
     node.page(second, 20.0)
     assert json.loads(node.state.read_bytes().split(b"\n")[1])["jobs"] == {}
+
+
+def test_what_was_read_before_a_failure_counts_once(node, monkeypatch):
+    """A read that fails in the middle of a run ends the run for its ring."""
+    writer = RingWriter(node.folder, capacity=512)
+    first = node.agent()
+    node.page(first)
+    writer.step(240)
+    long_reads, pread = [], os.pread
+
+    def failing(descriptor, size, offset):
+        long_reads.extend([size] if size > 1024 else [])
+        if len(long_reads) == 2:
+            raise OSError(errno.EIO, "failed")
+        return pread(descriptor, size, offset)
+
+    monkeypatch.setattr(os, "pread", failing)
+    assert steps(node.page(first))[0] == 32
+    monkeypatch.undo()
+    node.ended(first)
+    page = node.page(node.agent())
+    assert (steps(page), count(page)) == ((240, 24.0), 240)
+    writer.end()

@@ -227,6 +227,10 @@ class TrainingCollector:
         try:
             return self._add_ring(followed, now)
         except OSError as error:
+            header = followed.ring.header
+            job = self._jobs.get(header.job_id)
+            if job is not None and header.rank in job.ranks:
+                job.ranks[header.rank].note_position(followed.key, followed.position)
             self._follower.give_up(followed, error, now)
             return 0
 

@@ -11,9 +11,11 @@ import pytest
 
 from collected_page import CREATED_NS
 from following_agents import JOB, NEWEST, NEXT, Node, count, steps, write_read
+from rankscope_agent.contract.metrics import reported
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.sources.training.read_turns import ReadTurns
-from ring_writer import NS, RingWriter, SpanWriter
+from rankscope_agent.sources.training.reported import Signal
+from ring_writer import NS, RingWriter, SignalWriter, SpanWriter
 
 
 @pytest.fixture
@@ -276,6 +278,36 @@ def test_rings_too_many_to_be_remembered_count_once(node, ended):
         node.ended(agent)
     for writer in writers[39:] if ended else writers:
         writer.end()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize(("before", "rank"), [(50, 0), (50, 1), (100, 0)])
+def test_an_earlier_run_of_the_job_that_was_forgotten_does_not_return(node, ended, before, rank):
+    """Probes keep rings for a day, and jobs without a name of their own share one."""
+    morning = RingWriter(node.folder, "1.ring", rank=rank, capacity=64)
+    SignalWriter(node.folder, "1.sig").write({Signal.TOKENS: 500.0})
+    first = node.agent()
+    for _ in range(before // 50):
+        morning.step(50)
+        node.page(first, 1.0)
+    morning.end()
+    node.page(first, 20.0)
+    assert steps(node.page(first, 700.0), rank) == (None, None)
+    fields = {"pid": 77, "created_unix_ns": round(node.clock.now * NS)}
+    SignalWriter(node.folder, "2.sig", **fields).write({Signal.TOKENS: 60.0})
+    again = RingWriter(node.folder, "2.ring", capacity=64, **fields)
+    for _ in range(12):
+        again.step(1, start_unix_ns=round(node.clock.now * NS))
+        page = node.page(first, 1.0)
+    assert (steps(page)[0], count(page), page.rank(reported.TOKENS)) == (12, 12, 60)
+    if ended:
+        node.ended(first)
+    for _ in range(2):
+        agent = node.agent()
+        page = node.page(agent)
+        assert (steps(page)[0], count(page), page.rank(reported.TOKENS)) == (12, 12, 60)
+        node.ended(agent)
+    again.end()
 
 
 def test_a_rank_that_was_dropped_does_not_return_to_what_an_earlier_agent_counted(node):

@@ -28,7 +28,6 @@ from rankscope_agent.sources.training.reported_totals import SignalTotals
 from rankscope_agent.sources.training.shares import largest_jobs
 from rankscope_agent.sources.training.spans import SpanPosition
 from rankscope_agent.sources.training.totals import (
-    MAX_POSITIONS,
     NS,
     JobTotals,
     Position,
@@ -152,14 +151,14 @@ class Continuation:
         position = self._position(followed, job_id) if continued else None
         if position is not None:
             followed.continue_after(position)
+        elif continued and _is_passed_over(self._kept[job_id], followed):
+            _pass_over(self._kept[job_id], followed)
         elif self._is_older(followed) and (continued is False or _lacks_records(followed)):
             followed.leave_out()
 
     def _position(self, followed: FollowedRing, job_id: str) -> Position | None:
         kept = self._kept[job_id].ranks.get(followed.ring.header.rank)
-        if kept is None:
-            return None
-        return kept.positions.get(followed.key) or _forgotten(kept, followed)
+        return kept.positions.get(followed.key) if kept else None
 
     def _is_older(self, followed: FollowedRing) -> bool:
         """Return True if an earlier agent can have counted records of a ring."""
@@ -172,7 +171,10 @@ class Continuation:
         """
         known = {key for rank in kept.ranks.values() for key in rank.positions}
         found_later = [there[key] for key in there.keys() - known]
-        return any(self._is_older(one) and _lacks_records(one) for one in found_later)
+        return any(
+            self._is_older(one) and _lacks_records(one) and not _is_passed_over(kept, one)
+            for one in found_later
+        )
 
     def job(self, job_id: str) -> JobTotals:
         """Return the totals with which a job begins."""
@@ -286,14 +288,31 @@ def _is_whole(rings: Iterable[FollowedRing]) -> bool:
     return all(len(known) > max(known) for known in attempts.values())
 
 
-def _forgotten(kept: KeptRank, followed: FollowedRing) -> Position | None:
-    """Return a ring's newest position if it is too old for its own to be remembered, else None."""
-    created_ns = followed.ring.header.created_unix_ns
-    if len(kept.positions) < MAX_POSITIONS:
-        return None
-    if created_ns > min(position.created_ns for position in kept.positions.values()):
-        return None
-    return Position(created_ns, followed.cursor.found, SpanPosition(MAX_SEQ))
+def _is_passed_over(kept: KeptJob, followed: FollowedRing) -> bool:
+    """Return True for a ring without a position that is older than what its rank did last.
+
+    The earlier agent knew it and forgot it, with an earlier run of the job that ended long before
+    this one, or because its rank has too many. Of a rank without any, those of the job decide.
+    """
+    header = followed.ring.header
+    rank = kept.ranks.get(header.rank)
+    if rank and followed.key in rank.positions:
+        return False
+    if rank and rank.positions:
+        return header.created_unix_ns < max(at.created_ns for at in rank.positions.values())
+    of_job = [at.created_ns for one in kept.ranks.values() for at in one.positions.values()]
+    return bool(of_job) and header.created_unix_ns < min(of_job)
+
+
+def _pass_over(kept: KeptJob, followed: FollowedRing) -> None:
+    """Leave out of the totals what a ring contains by now, all of it."""
+    header = followed.ring.header
+    rank = kept.ranks.get(header.rank)
+    counted = rank.signals if rank else None
+    if followed.signals and not (counted and counted.knows(header.created_unix_ns)):
+        followed.signals.left_out = True
+    found = followed.cursor.found
+    followed.continue_after(Position(header.created_unix_ns, found, SpanPosition(MAX_SEQ)))
 
 
 def _is_certain(rank: KeptRank, there: Mapping[str, FollowedRing]) -> bool:

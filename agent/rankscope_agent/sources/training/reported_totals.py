@@ -65,6 +65,10 @@ class SignalTotals:
         if len(self.counts) > MAX_PROCESSES:
             self._fold(min(self.counts))
 
+    def knows(self, created_unix_ns: int) -> bool:
+        """Return True if what a process counted is in the sums."""
+        return created_unix_ns in self.counts or self._is_folded(created_unix_ns)
+
     def _is_folded(self, created_unix_ns: int) -> bool:
         """Return True if a process's counts are in the sums; also for one too old to be known."""
         known = self.folded_unix_ns

@@ -280,6 +280,22 @@ def test_rings_too_many_to_be_remembered_count_once(node, ended):
         writer.end()
 
 
+def test_a_ring_that_was_found_after_the_last_write_counts_although_it_is_the_older_one(node):
+    """A rank's ring appears once it is complete, which may be after that of a younger process."""
+    younger = RingWriter(node.folder, "1.ring", rank=1, pid=77, created_unix_ns=CREATED_NS + NS)
+    younger.step(10)
+    agent = node.agent()
+    assert steps(node.page(agent), 1)[0] == 10
+    older = RingWriter(node.folder, "0.ring", rank=0, created_unix_ns=CREATED_NS)
+    older.step(10)
+    assert steps(node.page(agent, 1.0), 0)[0] == 10
+    younger.step(5)
+    older.step(5)
+    page = node.page(node.agent(), 1.0)
+    assert [steps(page, rank)[0] for rank in (0, 1)] == [15, 15]
+    assert count(page) == 30
+
+
 @pytest.mark.parametrize("ended", [True, False])
 @pytest.mark.parametrize(("before", "rank"), [(50, 0), (50, 1), (100, 0)])
 def test_an_earlier_run_of_the_job_that_was_forgotten_does_not_return(node, ended, before, rank):

@@ -39,12 +39,13 @@ from rankscope_agent.sources.training.shares import forget_ranks
 from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.spans import Span
 from rankscope_agent.sources.training.starts import RankStart, Surroundings
-from rankscope_agent.sources.training.totals import NS, JobTotals, RankTotals
+from rankscope_agent.sources.training.totals import (
+    ENDED_JOB_SECONDS,
+    NS,
+    JobTotals,
+    RankTotals,
+)
 from rankscope_agent.sources.training.totals_file import TotalsFile
-
-ENDED_JOB_SECONDS = 600.0
-"""How long an ended job's series stay: two of the longest scrape intervals in use (5 minutes), so
-that its last values are seen, but no longer, because they would look like a hang."""
 
 TURN_RECORDS = 512
 """Records read of one ring before the next one gets its turn, a millisecond or two of work."""

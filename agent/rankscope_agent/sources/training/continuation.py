@@ -28,6 +28,8 @@ from rankscope_agent.sources.training.reported_totals import SignalTotals
 from rankscope_agent.sources.training.shares import largest_jobs
 from rankscope_agent.sources.training.spans import SpanPosition
 from rankscope_agent.sources.training.totals import (
+    ENDED_JOB_SECONDS,
+    MAX_POSITIONS,
     NS,
     JobTotals,
     Position,
@@ -289,19 +291,21 @@ def _is_whole(rings: Iterable[FollowedRing]) -> bool:
 
 
 def _is_passed_over(kept: KeptJob, followed: FollowedRing) -> bool:
-    """Return True for a ring without a position that is older than what its rank did last.
+    """Return True for a ring that the earlier agent knew and forgot.
 
-    The earlier agent knew it and forgot it, with an earlier run of the job that ended long before
-    this one, or because its rank has too many. Of a rank without any, those of the job decide.
+    Either its rank has too many, or it is of an earlier run of the job, which had been forgotten
+    when this run began. Others may just have been found after the agent's last write.
     """
     header = followed.ring.header
     rank = kept.ranks.get(header.rank)
-    if rank and followed.key in rank.positions:
+    known = rank.positions if rank else {}
+    if followed.key in known:
         return False
-    if rank and rank.positions:
-        return header.created_unix_ns < max(at.created_ns for at in rank.positions.values())
-    of_job = [at.created_ns for one in kept.ranks.values() for at in one.positions.values()]
-    return bool(of_job) and header.created_unix_ns < min(of_job)
+    if len(known) >= MAX_POSITIONS:
+        return header.created_unix_ns < min(at.created_ns for at in known.values())
+    of_run = [at.created_ns for one in kept.ranks.values() for at in one.positions.values()]
+    forgotten_ns = followed.last_step_unix_ns + round(ENDED_JOB_SECONDS * NS)
+    return bool(of_run) and forgotten_ns < min(of_run)
 
 
 def _pass_over(kept: KeptJob, followed: FollowedRing) -> None:

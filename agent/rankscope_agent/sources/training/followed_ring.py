@@ -80,6 +80,15 @@ class FollowedRing:
         spans = self.spans.position if self.spans else SpanPosition()
         return Position(self.ring.header.created_unix_ns, seq, spans)
 
+    @property
+    def last_step_unix_ns(self) -> int:
+        """When the newest step that was there at first ended, or its process created the ring."""
+        with suppress(OSError):  # the next reading reports it
+            newest = read_record(self.ring.descriptor, self.cursor.found, self.cursor.capacity)
+            if newest is not None:
+                return newest.start_unix_ns + newest.step_ns
+        return self.ring.header.created_unix_ns
+
     def leave_out(self) -> None:
         """Leave out of the totals what it contains by now, except for its newest record.
 

@@ -33,6 +33,10 @@ LONGEST_WAIT_RUNS = 60
 Full rings of a node of eight GPUs are read within ten runs."""
 
 
+ENDED_JOB_SECONDS = 600.0
+"""How long an ended job's series stay: two of the longest scrape intervals in use (5 minutes), so
+that its last values are seen, but no longer, because they would look like a hang."""
+
 MAX_POSITIONS = 32
 """Rings of a rank whose positions are remembered, the newest ones: a probe keeps 16 of processes
 that have ended."""

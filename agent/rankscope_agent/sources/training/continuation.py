@@ -291,7 +291,7 @@ def _is_whole(rings: Iterable[FollowedRing]) -> bool:
 
 
 def _is_passed_over(kept: KeptJob, followed: FollowedRing) -> bool:
-    """Return True for a ring that the earlier agent knew and forgot.
+    """Return True for a ring without a position that the earlier agent knew and forgot.
 
     Either its rank has too many, or it is of an earlier run of the job, which had been forgotten
     when this run began. Others may just have been found after the agent's last write.
@@ -299,8 +299,6 @@ def _is_passed_over(kept: KeptJob, followed: FollowedRing) -> bool:
     header = followed.ring.header
     rank = kept.ranks.get(header.rank)
     known = rank.positions if rank else {}
-    if followed.key in known:
-        return False
     if len(known) >= MAX_POSITIONS:
         return header.created_unix_ns < min(at.created_ns for at in known.values())
     of_run = [at.created_ns for one in kept.ranks.values() for at in one.positions.values()]

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -174,14 +175,27 @@ def write_fallback(folder: Path) -> Path:
     return log
 
 
-def about(told: Notifications, name: str, status: str) -> list[tuple[str, dict]]:
-    """Return the messages of a status that tell of an alert."""
+def is_news(message: dict) -> bool:
+    """Whether a message tells of faults alone, and not that one of its group has ended."""
+    return all(one["status"] == "firing" for one in message["alerts"])
+
+
+def about(told: Notifications, name: str) -> list[tuple[str, dict]]:
+    """Return the messages that tell of an alert and of no end."""
     return [
         (receiver, message)
         for receiver, message in list(told.got)
-        if message["status"] == status
-        and any(one["labels"]["alertname"] == name for one in message["alerts"])
+        if is_news(message) and any(one["labels"]["alertname"] == name for one in message["alerts"])
     ]
+
+
+def ended(told: Notifications, name: str) -> bool:
+    """Whether a message has told that an alert has ended, alone or beside others of its group."""
+    return any(
+        one["labels"]["alertname"] == name and one["status"] == "resolved"
+        for _, message in list(told.got)
+        for one in message["alerts"]
+    )
 
 
 def await_until(condition: Callable[[], object], what: str, told: Notifications) -> None:
@@ -190,6 +204,13 @@ def await_until(condition: Callable[[], object], what: str, told: Notifications)
         seen = [(r, m["status"], [a["labels"] for a in m["alerts"]]) for r, m in told.got]
         assert time.monotonic() < deadline, f"{what}: {seen}"
         time.sleep(0.2)
+
+
+def page(address: str) -> str:
+    """Return the metrics of a server, or nothing while it does not answer."""
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/metrics") as got:
+        return got.read().decode()
+    return ""
 
 
 FAULTS = ("RankscopeStraggler", "RankscopeXidFatal", "RankscopeSocketFallback")
@@ -211,33 +232,35 @@ def test_each_fault_is_one_notification_and_ends(tmp_path, nursery):
         broken = stack.enter_context(contextlib.ExitStack())
         job.enter_context(training(nursery, slow))  # what takes longest comes first
         address = stack.enter_context(alertmanager(tmp_path, told.url, TIMINGS))
-        stack.enter_context(prometheus(tmp_path, targets, address))
         stack.enter_context(watch(tmp_path, targets["gpu-a"], targets[""]))
+        stack.enter_context(agent("gpu-a", slow))
+        # Until a watch names the rank, step times alone would: an alert with other labels.
+        await_until(lambda: 'symptom="gpu_compute"' in page(targets[""]), "a verdict", told)
+        stack.enter_context(prometheus(tmp_path, targets, address))
         at_once(
-            (stack, agent("gpu-a", slow)),
             (broken, agent("gpu-b", lost, "--simulate=h100x8:xid79")),
             (stack, agent("gpu-c", tcp, "--simulate=h100x8")),
         )
         for name in FAULTS:
-            await_until(lambda name=name: about(told, name, "firing"), f"{name} fires", told)
+            await_until(lambda name=name: about(told, name), f"{name} fires", told)
         shutil.rmtree(log.parent.parent)
         with ThreadPoolExecutor(1) as pool:
             pool.submit(job.close)
             broken.close()
             stack.enter_context(agent("gpu-b", lost, "--simulate=h100x8"))
         for name in FAULTS:
-            await_until(lambda name=name: about(told, name, "resolved"), f"{name} ends", told)
+            await_until(lambda name=name: ended(told, name), f"{name} ends", told)
     check_straggler(told)
     check_xid(told)
     check_fallback(told)
-    assert [receiver for receiver, _ in about(told, "RankscopeWatchdog", "firing")] == ["deadman"]
-    assert len([one for one in told.got if one[0] != "deadman"]) == 2 * len(FAULTS)
+    assert [receiver for receiver, _ in about(told, "RankscopeWatchdog")] == ["deadman"]
+    news = [one for one in told.got if one[0] != "deadman" and is_news(one[1])]
+    assert len(news) == len(FAULTS)
 
 
 def only(told: Notifications, name: str) -> tuple[str, dict]:
     """Return the one notification that told of an alert."""
-    ((receiver, message),) = about(told, name, "firing")
-    assert len(about(told, name, "resolved")) == 1
+    ((receiver, message),) = about(told, name)
     return receiver, message
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import bcrypt
 import pytest
 
+from rankscope_agent.web import credentials
 from rankscope_agent.web.credentials import Passwords, TooManyGuessesError
 from serving import PATIENCE_SECONDS, Serving
 
@@ -140,6 +141,46 @@ def test_no_number_of_wrong_passwords_displaces_a_right_one(tmp_path, monkeypatc
     assert match("secret")
     assert compared.count(b"secret") == 1
     assert len(compared) == 1 + 2 * MAX_REMEMBERED
+
+
+class StandingTime:
+    """The CPU time that comparisons take, and how long the next ones are kept waiting."""
+
+    def __init__(self, monkeypatch, seconds):
+        self.now, self.rests = 0.0, []
+        monkeypatch.setattr(credentials.time, "thread_time", lambda: self.now)
+        monkeypatch.setattr(credentials.time, "sleep", self.rests.append)
+        plain = bcrypt.checkpw
+
+        def compare(password, hashed):
+            self.now += seconds
+            return plain(password, hashed)
+
+        monkeypatch.setattr(bcrypt, "checkpw", compare)
+
+
+def matches(passwords, users, *given):
+    asked = (basic("prometheus", one)["Authorization"] for one in given)
+    return [passwords.match(one, users, "10.0.0.1") for one in asked]
+
+
+def test_guesses_take_a_tenth_of_a_core(monkeypatch):
+    users, passing = {"prometheus": hashed("secret")}, StandingTime(monkeypatch, 0.1)
+    assert not any(matches(Passwords(), users, "guess 1", "guess 2", "guess 1"))
+    assert passing.rests == pytest.approx([0.9, 0.9]), "what is known is not compared"
+    assert passing.now / (passing.now + sum(passing.rests)) == pytest.approx(0.1)
+
+
+def test_a_costly_hash_keeps_the_next_password_waiting_for_seconds_at_most(monkeypatch):
+    users, passing = {"prometheus": hashed("secret")}, StandingTime(monkeypatch, 2.0)
+    assert matches(Passwords(), users, "guess") == [False]
+    assert passing.rests == [3.0]
+
+
+def test_a_right_password_keeps_nobody_waiting(monkeypatch):
+    users, passing = {"prometheus": hashed("secret")}, StandingTime(monkeypatch, 0.1)
+    assert matches(Passwords(), users, "secret", "secret") == [True, True]
+    assert passing.rests == []
 
 
 def test_a_changed_password_counts_at_once_and_a_broken_file_leaves_the_old_one(tmp_path):

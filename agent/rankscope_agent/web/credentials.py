@@ -10,6 +10,7 @@ import hmac
 import re
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -27,6 +28,14 @@ MAX_REMEMBERED = 128
 
 MAX_WAITING = 4
 """Requests of one address that wait for the same comparison: scrapers start at the same time."""
+
+REST = 9
+"""Times as long as a wrong password's comparison took no other begins: guesses take a tenth of a
+core, which is a training job's."""
+
+MAX_REST_SECONDS = 3.0
+"""A scraper that comes after a guess waits for the rest as well, and hashes of a high cost take
+seconds; scrapes end after ten."""
 
 # RFC 6750, section 2.1: b64token.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -93,9 +102,10 @@ class TooManyGuessesError(Exception):
 class Passwords:
     """Compares names and passwords with bcrypt hashes, one comparison at a time.
 
-    Results are cached, wrong ones too: a scraper costs one comparison, and someone who guesses
-    passwords uses one core at most. For each address only one password is compared or waiting, so
-    that a scraper waits for as many comparisons as there are addresses, not as there are guesses.
+    Results are cached, wrong ones too: a scraper costs one comparison. After a wrong password no
+    comparison begins for a while, so that someone who guesses takes little from the node. For each
+    address only one password is compared or waiting, so that a scraper waits for as many
+    comparisons as there are addresses, not as there are guesses.
     """
 
     def __init__(self) -> None:
@@ -154,11 +164,15 @@ class Passwords:
         with self._comparing:
             known = self._known(key)
             if known is None:
+                began = time.thread_time()
                 known = _bcrypt_matches(password, hashed) and is_user
+                spent = time.thread_time() - began
                 answers = self._right if known else self._wrong
                 if len(answers) >= MAX_REMEMBERED:
                     answers.clear()
                 answers[key] = known
+                if not known:
+                    time.sleep(min(REST * spent, MAX_REST_SECONDS))
         return known
 
 

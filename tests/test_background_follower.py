@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+import collected_page
 from collected_page import Clock, Page
 from known_pods import pods_of
 from rankscope_agent.contract.metrics import training as metrics
@@ -23,12 +24,22 @@ WAIT_SECONDS = 30.0
 
 
 class Disk:
-    """Lists directories, but for one, which it does not before it is let."""
+    """Lists directories, except while it hangs, which nobody waits for."""
 
     def __init__(self, monkeypatch) -> None:
+        self.monkeypatch = monkeypatch
         self.answers = threading.Event()
         self.answers.set()
         monkeypatch.setattr(ring_directory, "list_rings", self.list)
+
+    def hang(self) -> None:
+        self.monkeypatch.setattr(background_follower, "PATIENCE_SECONDS", 0.05)
+        self.monkeypatch.setattr(collected_page, "SCAN_SECONDS", 0.05)
+        self.answers.clear()
+
+    def answer(self) -> None:
+        self.monkeypatch.setattr(collected_page, "SCAN_SECONDS", WAIT_SECONDS)
+        self.answers.set()
 
     def list(self, descriptor):
         assert self.answers.wait(WAIT_SECONDS)
@@ -37,10 +48,9 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch):
-    monkeypatch.setattr(background_follower, "PATIENCE_SECONDS", 0.05)
     made = Disk(monkeypatch)
     yield made
-    made.answers.set()
+    made.answer()
 
 
 def made(tmp_path, clock) -> TrainingCollector:
@@ -62,14 +72,14 @@ def test_known_jobs_are_yielded_while_a_look_lasts_and_new_ones_once_it_ends(tmp
     assert Page(rings).rank(metrics.STEPS, 0, "team/known") == 3
     new = RingWriter(volume(tmp_path, "uid-b"), job_id="team/new")
     new.step()
-    disk.answers.clear()
+    disk.hang()
     for steps in (4, 5):
         clock.now += PODS_RESCAN_SECONDS + 1
         known.step()
         page = Page(rings)
         assert page.rank(metrics.STEPS, 0, "team/known") == steps
         assert page.rank(metrics.STEPS, 0, "team/new") is None
-    disk.answers.set()
+    disk.answer()
     ended_look(rings)
     clock.now += PODS_RESCAN_SECONDS + 1
     page = Page(rings)
@@ -86,7 +96,7 @@ def test_a_look_that_lasts_is_a_failure_that_names_its_directory_and_keeps_the_s
     known.step(3)
     rings = made(tmp_path, Clock())
     Page(rings)
-    disk.answers.clear()
+    disk.hang()
     (tmp_path / "another").touch()
     outcome = scrape("training", rings, None)
     assert not outcome.success
@@ -98,7 +108,7 @@ def test_a_look_that_lasts_is_a_failure_that_names_its_directory_and_keeps_the_s
 
 def test_a_first_look_that_lasts_is_not_taken_for_a_node_without_rings(tmp_path, disk, monkeypatch):
     monkeypatch.setattr(background_follower, "FIRST_PATIENCE_SECONDS", 0.05)
-    disk.answers.clear()
+    disk.hang()
     with pytest.raises(Incomplete, match="the scan for new rings has lasted"):
         Page(made(tmp_path, Clock()))
 
@@ -109,12 +119,12 @@ def test_a_process_that_ends_during_a_look_is_closed_behind_it(tmp_path, disk):
     writer.step(3)
     rings = made(tmp_path, clock)
     Page(rings)
-    disk.answers.clear()
+    disk.hang()
     clock.now += PODS_RESCAN_SECONDS + 1
     writer.end()
     page = Page(rings)
     assert (page.value(metrics.RINGS), page.rank(metrics.RANK_ALIVE, 0, "team/known")) == (1, 0)
-    disk.answers.set()
+    disk.answer()
     ended_look(rings)
     page = Page(rings)
     assert (page.value(metrics.RINGS), page.rank(metrics.STEPS, 0, "team/known")) == (0, 3)

@@ -30,6 +30,10 @@ def hashed(password):
     return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()
 
 
+def match(passwords, users, password, peer="10.0.0.1"):
+    return passwords.match(basic("prometheus", password)["Authorization"], users, peer)
+
+
 def test_passwords_protect_pages_and_api_as_they_do_for_other_exporters(tmp_path):
     config = write_config(tmp_path, f"basic_auth_users:\n  prometheus: {hashed('secret')}\n")
     with Serving(config_file=config) as serving:
@@ -95,23 +99,23 @@ def test_an_address_that_guesses_waits_for_itself_and_no_scraper_waits_for_all_i
     users, passwords = {"prometheus": hashed("secret")}, Passwords()
     slow = SlowBcrypt(monkeypatch)
 
-    def match(password, peer):
-        return passwords.match(basic("prometheus", password)["Authorization"], users, peer)
+    def ask(password, peer):
+        return match(passwords, users, password, peer)
 
-    first = in_thread(match, "guess 1", "10.0.0.66")
+    first = in_thread(ask, "guess 1", "10.0.0.66")
     assert slow.begun.acquire(timeout=PATIENCE_SECONDS)
     for number in range(2, 100):
         with pytest.raises(TooManyGuessesError):
-            match(f"guess {number}", "10.0.0.66")
-    again = in_thread(match, "guess 1", "10.0.0.66")
-    scraper = in_thread(match, "secret", "10.0.0.1")
+            ask(f"guess {number}", "10.0.0.66")
+    again = in_thread(ask, "guess 1", "10.0.0.66")
+    scraper = in_thread(ask, "secret", "10.0.0.1")
     slow.go_on.release(2)  # all that is ever compared: one guess, and the scraper's password
     assert [found.result(PATIENCE_SECONDS) for found in (first, again, scraper)] == [
         *(False, False, True)
     ]
-    assert match("secret", "10.0.0.66")
+    assert ask("secret", "10.0.0.66")
     slow.go_on.release()
-    assert not match("guess 2", "10.0.0.66")
+    assert not ask("guess 2", "10.0.0.66")
 
 
 def test_a_guess_beside_another_is_a_429(tmp_path, monkeypatch):
@@ -132,13 +136,10 @@ def test_no_number_of_wrong_passwords_displaces_a_right_one(tmp_path, monkeypatc
     plain = bcrypt.checkpw
     monkeypatch.setattr(bcrypt, "checkpw", lambda *both: compared.append(both[0]) or plain(*both))
     users, passwords = {"prometheus": hashed("secret")}, Passwords()
-
-    def match(password):
-        return passwords.match(basic("prometheus", password)["Authorization"], users, "10.0.0.1")
-
-    assert match("secret")
-    assert not any(match(f"guess {number}") for number in range(2 * MAX_REMEMBERED))
-    assert match("secret")
+    assert match(passwords, users, "secret")
+    guesses = (f"guess {number}" for number in range(2 * MAX_REMEMBERED))
+    assert not any(match(passwords, users, guess) for guess in guesses)
+    assert match(passwords, users, "secret")
     assert compared.count(b"secret") == 1
     assert len(compared) == 1 + 2 * MAX_REMEMBERED
 
@@ -159,27 +160,25 @@ class StandingTime:
         monkeypatch.setattr(bcrypt, "checkpw", compare)
 
 
-def matches(passwords, users, *given):
-    asked = (basic("prometheus", one)["Authorization"] for one in given)
-    return [passwords.match(one, users, "10.0.0.1") for one in asked]
-
-
 def test_guesses_take_a_tenth_of_a_core(monkeypatch):
     users, passing = {"prometheus": hashed("secret")}, StandingTime(monkeypatch, 0.1)
-    assert not any(matches(Passwords(), users, "guess 1", "guess 2", "guess 1"))
+    passwords = Passwords()
+    assert not any(match(passwords, users, f"guess {number}") for number in (1, 2, 1))
     assert passing.rests == pytest.approx([0.9, 0.9]), "what is known is not compared"
     assert passing.now / (passing.now + sum(passing.rests)) == pytest.approx(0.1)
 
 
 def test_a_costly_hash_keeps_the_next_password_waiting_for_seconds_at_most(monkeypatch):
     users, passing = {"prometheus": hashed("secret")}, StandingTime(monkeypatch, 2.0)
-    assert matches(Passwords(), users, "guess") == [False]
+    assert not match(Passwords(), users, "guess")
     assert passing.rests == [3.0]
 
 
 def test_a_right_password_keeps_nobody_waiting(monkeypatch):
     users, passing = {"prometheus": hashed("secret")}, StandingTime(monkeypatch, 0.1)
-    assert matches(Passwords(), users, "secret", "secret") == [True, True]
+    passwords = Passwords()
+    assert match(passwords, users, "secret")
+    assert match(passwords, users, "secret")
     assert passing.rests == []
 
 

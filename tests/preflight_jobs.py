@@ -142,3 +142,20 @@ def outcomes(*bodies: Mapping[str, Any], settings: Settings | None = None) -> di
 
 
 IDS = [check.id for check in CHECKS]
+
+
+def two_parts(master_env: Any = (), worker_env: Any = ()) -> dict[str, Any]:
+    def part(given: Any) -> dict[str, Any]:
+        return {
+            "replicas": 1,
+            "template": changed({"spec containers": [{"env": list(given)}]}, POD),
+        }
+
+    specs = {"Master": part(master_env), "Worker": part(worker_env)}
+    return changed({"spec pytorchReplicaSpecs": specs})
+
+
+PLAIN_SOCKETS = {"limits rdma/hca": GONE}
+
+Case = tuple[str, str, str, list[dict[str, Any]]]
+"""Check, verdict, part of what is seen, and manifests."""

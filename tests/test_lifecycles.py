@@ -7,7 +7,7 @@ import pytest
 
 from rankscope_analyzers.watch.config_map_store import ConfigMapStore
 from rankscope_analyzers.workloads import kinds, nodes, pods
-from test_completions import Api, Cluster, Watch, noticed
+from watched_clusters import Api, Cluster, Watch, noticed
 from workload_objects import condition, kind, pod, stamp, thing
 
 KUBEFLOW = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")

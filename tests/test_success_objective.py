@@ -15,7 +15,7 @@ from rankscope_dashboards import generate
 from rankscope_dashboards.rules.rule_files import Links
 from rendered_manifests import LOADER
 from servers import require_server
-from test_completions import FAILED, RUNNING, SUCCEEDED, Cluster, Watch
+from watched_clusters import FAILED, RUNNING, SUCCEEDED, Cluster, Watch
 
 ALERT = "RankscopeObjectiveMissed"
 COUNTED = "rankscope_job_completions_total"

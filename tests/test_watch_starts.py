@@ -13,7 +13,7 @@ from rankscope_analyzers.watch.config_map_store import ConfigMapStore
 from rankscope_analyzers.watch.process_starts import READS, ProcessStart
 from rankscope_analyzers.workloads import pods
 from started_ranks import Rank, page_text
-from test_completions import FAILED, LABELS, RUNNING, Api, Cluster, Watch
+from watched_clusters import FAILED, LABELS, RUNNING, Api, Cluster, Watch
 from workload_objects import START, pod
 
 pytestmark = pytest.mark.usefixtures("standing_uptime")

@@ -214,3 +214,18 @@ def test_agents_that_are_forgotten_are_asked_nothing_any_more():
         connections.keep(())
         assert connections.asked == frozenset()
         connections.close()
+
+
+def test_an_answer_that_is_too_large_is_not_unpacked():
+    body = b"x" * (1 << 20)
+    big = Route(lambda _: Response(200, JSON_TYPE, iter([body]), compress=True), "open")
+    with answering({"/big": big}) as url:
+        connections = AgentConnections(NONE)
+        question = Question("/big", most_bytes=(1 << 20) - 1)
+        (error,) = connections.ask({url: [question]}, WAIT_SECONDS)[url]
+        assert "more than" in str(error)
+        (answer,) = connections.ask({url: [Question("/big", most_bytes=1 << 20)]}, WAIT_SECONDS)[
+            url
+        ]
+        assert answer == Answer(JSON_TYPE, body)
+        connections.close()

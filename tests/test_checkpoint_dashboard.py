@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from test_dashboard_meaning import expression, gives
+from panel_queries import expression, gives
 
 __all__ = ["gives"]
 
@@ -81,3 +81,23 @@ def test_nfs_requests_without_an_answer_are_those_of_the_worst_operation(gives):
     title = "NFS requests without an answer"
     gives(expression("checkpoints", title, 0), series, {"{}": 2.0})
     gives(expression("checkpoints", title, 1), series, {"{}": 1.0})
+
+
+def test_where_losses_ceased_to_be_numbers_is_listed_with_the_files_that_were_read(gives):
+    rank = 'job_id="t/j",rank="{}",node="a"'
+    series = {}
+    for one, (step, files) in enumerate(((41, 2), (40, 1), (41, 0))):
+        labels = rank.format(one)
+        series[f"rankscope_nonfinite_loss_step{{{labels}}}"] = f"{step}x20"
+        series[f"rankscope_nonfinite_loss_shards{{{labels}}}"] = f"{files}x20"
+    name = f'rankscope_nonfinite_loss_shard_name_checksum{{{rank.format(1)},position="1"}}'
+    series[name] = "3735928559x20"
+    title = "First losses that were infinite or NaN"
+    ranks = ['{rank="0"}', '{rank="1"}', '{rank="2"}']
+    gives(expression("checkpoints", title, 0), series, dict(zip(ranks, (41, 40, 41), strict=True)))
+    gives(expression("checkpoints", title, 1), series, dict(zip(ranks, (2, 1, 0), strict=True)))
+    gives(
+        expression("checkpoints", "Files read there", 0),
+        series,
+        {'{rank="1",position="1"}': 3735928559},
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faulty_series import JOB, NODES, NOW, ODD, Reading, befell, observed, of_odd_rank
+from panel_queries import expression, gives
 from rankscope_agent.contract.metrics import reported, training
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_analyzers.fusion.job_reports import JobEvidence, reports
@@ -12,7 +13,6 @@ from rankscope_analyzers.layers import convergence
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from rankscope_analyzers.watch.series import WatchSeries
 from rankscope_dashboards.boards.learning import STATUSES
-from test_dashboard_meaning import expression, gives
 from test_hang_alert import selector
 
 __all__ = ["gives"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from test_dashboard_meaning import expression, gives, ranks
+from panel_queries import expression, gives, ranks
 
 __all__ = ["gives"]
 

@@ -6,9 +6,9 @@ import pytest
 
 from alert_series import JOB, OWNER
 from alert_timelines import Case, counter, follow, run, steady
+from panel_queries import expression, gives
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
-from test_dashboard_meaning import expression, gives
 
 __all__ = ["gives"]
 

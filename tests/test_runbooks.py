@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from alert_series import FOREIGN
+from dashboard_lint import panels_of
+from panel_queries import MODELS, gives
 from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_analyzers import cli
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
-from test_dashboard_meaning import gives
 
 __all__ = ["gives"]
 
@@ -172,6 +173,16 @@ def test_runbooks_that_findings_name_exist():
             named.add(old)
     assert len(named) > 30
     assert named - {WEBHOOK} <= set(BOOKS)
+
+
+@pytest.mark.parametrize("view", MODELS)
+def test_a_command_that_a_panel_names_is_explained_in_a_runbook_it_links_to(view):
+    for one in panels_of(MODELS[view]):
+        linked = "".join(
+            (FOLDER / link["url"].rpartition("/")[2]).read_text() for link in one["links"]
+        )
+        for command in re.findall(r"rankscope (?:explain [\w-]+|xids)", one["description"]):
+            assert command in linked, f"{one['title']}: {command}"
 
 
 def test_gpus_that_are_taken_are_those_of_pods_that_have_a_node_and_have_not_ended(gives):

@@ -1,5 +1,7 @@
 """A clock that a test moves."""
 
+import pytest
+
 
 class Clock:
     """Seconds that pass when a test says so; may stand for the module `time`."""
@@ -15,3 +17,8 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
+
+
+@pytest.fixture
+def clock():
+    return Clock()

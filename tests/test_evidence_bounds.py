@@ -19,7 +19,7 @@ from rankscope_agent.sources.evidence.saved_evidence import SavedEvidence
 from rankscope_agent.sources.evidence.stalled_jobs import StalledJob, StalledJobs
 from rankscope_agent.sources.kernel_log.records import Batch, Record
 from ring_writer import NS
-from test_evidence import NOW, Clock, evidence_of, standing_ring
+from standing_jobs import NOW, Clock, evidence_of, standing_ring
 
 MEBI = 1 << 20
 

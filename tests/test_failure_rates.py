@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from alert_timelines import tried
+from kernel_log_nodes import Log, node, opened
 from kernel_text import xid
 from rankscope_agent.contract.metrics import agent, job_status, kernel_log
 from rankscope_agent.contract.model import Metric, Sample
@@ -20,7 +21,6 @@ from rankscope_analyzers.gpus.failure_rates import failures, rates
 from rankscope_analyzers.intake.observed import Series
 from rankscope_dashboards.expressions import failures as expressions
 from servers import require_server
-from test_kernel_log_collector import Log, node, opened
 
 __all__ = ["node"]
 KINDS = {kind.name: kind for kind in NODE_KINDS}

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kernel_log_nodes import UPTIME, Log, node, opened, page
 from kernel_text import xid
 from rankscope_agent.contract.kernel.log import read
 from rankscope_agent.sources.kernel_log import journal, kmsg, reboots
@@ -19,7 +20,6 @@ from rankscope_agent.sources.kernel_log.records import Batch, Record, parse_klog
 from rankscope_agent.sources.kernel_log.syslog_call import SyslogCallSource
 from rankscope_agent.sources.kernel_log.tally import StateError, Tally, from_json
 from standing_clock import Clock
-from test_kernel_log_collector import UPTIME, Log, node, opened, page
 
 __all__ = ["node"]
 

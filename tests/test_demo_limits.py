@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from large_bytes import Large
 from rankscope_analyzers.canary import seen, trial
 from rankscope_analyzers.canary.seen import Seen
 from rankscope_analyzers.commands import canary, demo_tour
@@ -16,7 +17,6 @@ from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo.run import DemoError
 from rankscope_analyzers.fabric import judge
 from rankscope_analyzers.fabric.measured import Measured
-from test_analysis_limits import Large
 
 
 class Clock:

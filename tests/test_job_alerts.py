@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from alert_timelines import tried
+from collected_pods import Kubelet, Node
 from pod_states import (
     BEGIN,
     deleted,
@@ -32,7 +33,6 @@ from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS
 from rankscope_dashboards.rules.rule_files import Links, rule
 from servers import require_server
-from test_pods_collector import Kubelet, Node
 
 SCRAPE_SECONDS = 30
 MINUTES = 50

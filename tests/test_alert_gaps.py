@@ -1,0 +1,133 @@
+"""What is no alert when agents restart, are exchanged, go unscraped or leave with their nodes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from alert_series import JOB, LOG_POD, LOST_AT_RESTART, NODE, failure
+from alert_timelines import Case, Series, follow, gauge, steady
+from named_alerts import BY_NAME, fixed
+from servers import require_server
+
+
+@pytest.mark.parametrize("pods", [("a", "a"), ("a", "b")], ids=["restarted", "replaced"])
+def test_what_an_agent_reads_again_is_no_throughput_of_that_day(tmp_path, pods):
+    """A job makes a step a second for days, and its rings hold those of 18 hours."""
+    alert, begun, held = BY_NAME["RankscopeThroughputDegraded24h"], 1500, 65_536
+
+    def before(i: int, step: int) -> str:
+        return f"{60 * i * step}" if i * step < begun else "_"
+
+    def after(i: int, step: int) -> str:
+        since = i * step - begun
+        return "_" if since < 0 else f"{60 * since + (held if since else held // 2)}"
+
+    def values(*parts):
+        return lambda states, step: [
+            next((one for one in (part(i, step) for part in parts) if one != "_"), "_")
+            for i in range(len(states))
+        ]
+
+    first, second = (
+        f'rankscope_job_samples_total{{{NODE},{JOB},pod="{pod}",instance="{pod}"}}' for pod in pods
+    )
+    alone = (Series(first, values(before)), Series(second, values(after)))
+    series = alone if first != second else (Series(first, values(before, after)),)
+    checks = [(minute, 0) for minute in range(1400, 4300, 60)]
+    case = Case(series, step=2)
+    done = follow(tmp_path, require_server("promtool"), alert, case, 4300, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_gpus_that_are_read_from_dcgm_now_are_not_missed(tmp_path):
+    dcgm = gauge('rankscope_collector_success{node="gpu-07",collector="dcgm"}', 1, 0)
+    states = [*(["good"] * 440), *(["bad"] * 400)]
+    alert, promtool = BY_NAME["RankscopeCollectorFailing"], require_server("promtool")
+    lost = tuple(fixed(one, states) for one in LOST_AT_RESTART.series)
+    for series, told in ((lost, 1), ((*lost, fixed(dcgm, states)), 0)):
+        done = follow(tmp_path, promtool, alert, Case(series), 800, [(430, 0), (500, told)])
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def with_gap(selector: str, value: float, gap: range) -> Series:
+    """Return a constant that is not scraped in some minutes."""
+
+    def values(states: Sequence[str], step: int) -> list[str]:
+        return ["stale" if i * step in gap else f"{value}" for i in range(len(states))]
+
+    return Series(selector, values)
+
+
+def test_what_failed_before_a_gap_of_scrapes_is_not_new_after_it(tmp_path):
+    """Agents that are exchanged are silent for a minute or two, and remember what was before."""
+    pod, gap = 'node="n",pod_namespace="t",pod_name="p"', range(100, 104)
+    series = (
+        steady('rankscope_build_info{node="other"}'),
+        *(with_gap(failure("Error", f'job_id="j{i}"'), 3, gap) for i in range(5)),
+        with_gap(f'rankscope_nccl_ib_errors_total{{{pod},device="m",status="12"}}', 3, gap),
+        with_gap(f'rankscope_nccl_collective_timeouts_total{{{pod},op="ALLREDUCE"}}', 3, gap),
+        with_gap(
+            f'rankscope_job_log_nonfinite_losses_total{{{pod},framework="f",source="s"}}', 3, gap
+        ),
+    )
+    # In the first quarter of an hour nothing is known of what was before.
+    checks = [(minute, 0) for minute in range(60, 130)]
+    told = ("PodFailed", "JobFailureCascade", "NcclIbErrors", "NcclCollectiveTimeout")
+    for name in (*told, "NonFiniteLoss"):
+        alert = BY_NAME[f"Rankscope{name}"]
+        done = follow(
+            tmp_path, require_server("promtool"), alert, Case(series, step=1), 130, checks
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+OF_A_RANK = f'{NODE},{JOB},rank="0"'
+
+TOLD_AGAIN = [
+    ("RankscopeNonFiniteLoss", f"rankscope_nonfinite_losses_total{{{OF_A_RANK}"),
+    ("RankscopeCheckpointFailing", f"rankscope_checkpoint_write_failures_total{{{OF_A_RANK}"),
+    ("RankscopeCheckpointCorrupt", f"rankscope_checkpoint_load_failures_total{{{OF_A_RANK}"),
+    ("RankscopeCheckpointOverwritten", f"rankscope_checkpoint_shared_paths_total{{{NODE},{JOB}"),
+    ("RankscopeNcclIbErrors", f'rankscope_nccl_ib_errors_total{{{LOG_POD},device="m",status="12"'),
+    (
+        "RankscopeNcclCollectiveTimeout",
+        f'rankscope_nccl_collective_timeouts_total{{{LOG_POD},op="a"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "selector"), TOLD_AGAIN)
+@pytest.mark.parametrize(("since", "fires"), [(3, 0), (4, 1)])
+def test_what_an_agent_told_is_not_new_when_its_successor_tells_it(
+    tmp_path, name, selector, since, fires
+):
+    """With the monitors of the operator, series carry the name of the agent's pod."""
+
+    def by_pod(pod: str, value: int, minutes: range) -> Series:
+        def values(states: Sequence[str], step: int) -> list[str]:
+            told = [f"{value}" if i * step in minutes else "_" for i in range(len(states))]
+            return ["stale" if i * step == minutes.stop else one for i, one in enumerate(told)]
+
+        return Series(f'{selector},pod="{pod}",instance="{pod}:9877"}}', values)
+
+    case = Case((by_pod("a", 3, range(200)), by_pod("b", since, range(202, 360))), step=1)
+    checks = [(150, 0), (199, 0), (203, fires), (210, fires), (359, 0)]
+    done = follow(tmp_path, require_server("promtool"), BY_NAME[name], case, 359, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_node_that_left_the_cluster_is_not_missed(tmp_path):
+    """Autoscalers take nodes away; kube-state-metrics tells which nodes there are."""
+    gone = gauge('rankscope_build_info{node="gpu-07",version="1"}', None, 1)
+    case = Case((gone, steady('kube_node_info{node="gpu-08"}')))
+    alert = BY_NAME["RankscopeAgentDown"]
+    states = [*(["good"] * 30), *(["bad"] * 90)]
+    case = replace(case, series=tuple(fixed(one, states) for one in case.series))
+    checks = [(minute, 0) for minute in (20, 45, 60, 80)]
+    done = follow(tmp_path, require_server("promtool"), alert, case, 119, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+    without = replace(case, series=case.series[:1])
+    checks = [(20, 0), (45, 1), (80, 1)]
+    done = follow(tmp_path, require_server("promtool"), alert, without, 119, checks)
+    assert done.returncode == 0, done.stdout + done.stderr

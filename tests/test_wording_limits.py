@@ -148,7 +148,7 @@ def attempt(others=0, victims=0, silent=0):
         failure(0),
         tuple(failure(1 + number) for number in range(others)),
         tuple(Victim(number, f"way {chr(97 + number % 26)}") for number in range(victims)),
-        tuple(range(silent)),
+        (range(silent),),
     )
 
 

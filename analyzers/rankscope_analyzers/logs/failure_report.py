@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import chain, islice
 from typing import Any
 
 from rankscope_agent.contract.failures import causes
@@ -17,7 +18,7 @@ from rankscope_agent.contract.failures.verdict import FROM_OUTSIDE, Attempt, Fai
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_analyzers.intake.log_files import chunks
 from rankscope_analyzers.text import runbooks
-from rankscope_analyzers.text.name_lists import ranks_named
+from rankscope_analyzers.text.name_lists import ranks_named, runs_named
 from rankscope_analyzers.text.sanitize import visible
 
 MAX_LISTED = 4096
@@ -170,7 +171,7 @@ def _sentence_of_victims(attempt: Attempt) -> str:
         why = "waited for others in a collective until its time was over"
     else:
         why = "lost others or was ended by its launcher"
-    silent = f"; {ranks_named(attempt.silent)} silent" if attempt.silent else ""
+    silent = f"; {runs_named(attempt.silent)} silent" if attempt.silent else ""
     return f"{who} {why}, and the rank that failed first is not in these logs{silent}"
 
 
@@ -185,7 +186,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "first": _failure(attempt.first) if attempt.first else None,
         "also_failed": [_failure(other) for other in attempt.others[:MAX_LISTED]],
         "victims": [{"rank": v.rank, "why": v.why} for v in attempt.victims[:MAX_LISTED]],
-        "silent_ranks": list(attempt.silent[:MAX_LISTED]),
+        "silent_ranks": list(islice(chain(*attempt.silent), MAX_LISTED)),
         "verdict": sentence(attempt),
     }
 

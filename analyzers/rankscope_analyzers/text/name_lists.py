@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 SHOWN = 8
 """Names, or runs of ranks, that a sentence holds at most."""
@@ -43,7 +43,14 @@ def ranks_named(ranks: Iterable[int]) -> str:
     return f"rank{'s' * (len(known) != 1)} {ranks_listed(known)}"
 
 
-def _run(ranks: list[int]) -> str:
+def runs_named(runs: Sequence[range]) -> str:
+    """Write runs of ranks, in order and apart from each other, as `ranks_named` does."""
+    count = sum(map(len, runs))
+    texts, more = [_run(run) for run in runs[:SHOWN]], sum(map(len, runs[SHOWN:]))
+    return f"rank{'s' * (count != 1)} {_with_rest(texts, more)}"
+
+
+def _run(ranks: Sequence[int]) -> str:
     return f"{ranks[0]}-{ranks[-1]}" if len(ranks) >= RUN else ", ".join(map(str, ranks))
 
 

@@ -13,6 +13,7 @@ from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.failures.messages import classify
 from rankscope_agent.contract.failures.signs import MAX_TEXT
 from rankscope_agent.contract.failures.tracebacks import ParsedError, read
+from rankscope_agent.contract.log_text.prefixes import MAX_RANK
 
 MAX_FILE_BYTES = 4 << 20
 """Largest error file that is read: a traceback has at most 1,000 frames of some hundred bytes."""
@@ -50,10 +51,13 @@ def _read(message: str, extra: dict[str, Any]) -> ErrorFile:
     if found is None:
         first = (message.strip().splitlines() or [""])[0]
         found = ParsedError(classify(message), first[:MAX_TEXT], "")
-    rank = extra.get("rank")
-    return ErrorFile(
-        found, _seconds(extra.get("timestamp")), rank if isinstance(rank, int) else None
-    )
+    return ErrorFile(found, _seconds(extra.get("timestamp")), _rank(extra.get("rank")))
+
+
+def _rank(value: object) -> int | None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < MAX_RANK else None
 
 
 def _seconds(value: object) -> float | None:

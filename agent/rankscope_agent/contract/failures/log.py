@@ -156,7 +156,7 @@ class FailureLog:
         by_attempt = _FILE_ATTEMPT.search(source)
         by_rank = _FILE_RANK.search(source.rpartition("/")[2]) or _FILE_RANK.search(source)
         self._attempt = int(by_attempt[1]) if by_attempt else 0
-        self._rank = int(by_attempt[2]) if by_attempt else int(by_rank[1]) if by_rank else None
+        self._rank = _rank(by_attempt[2] if by_attempt else by_rank[1] if by_rank else None)
         self._rank_is_local = by_attempt is not None
         self._spawned: int | None = None
         self._agent_ends: dict[bytes, list[int]] = {}
@@ -224,7 +224,7 @@ class FailureLog:
         text = words.decode(errors="replace").rstrip()
         spawned = _SPAWNED.search(words)
         if spawned is not None:
-            self._spawned = int(spawned[1])
+            self._spawned = _rank(spawned[1])
             return
         if is_escaped(words):
             self._add(read(unescaped(text)), location)
@@ -295,8 +295,8 @@ class FailureLog:
             rank, local = self._spawned, True
         if rank is None:
             rank, local = self._rank, self._rank_is_local
-        if rank is not None and rank < MAX_RANK and not local:
-            self._signs.ranks.add(rank)
+        if rank is not None and not local:
+            self._signs.name(rank)
         return SignLocation(self._source, self._line, self._attempt, rank, local, prefix.time)
 
     def _add(self, found: ParsedError | None, location: SignLocation) -> None:
@@ -346,7 +346,12 @@ class FailureLog:
         found = read(end.lines) if len(end.lines) > 1 else None
         end.lines = []
         self._signs.ends.append(end)
-        self._signs.ranks.add(end.rank)
+        self._signs.name(end.rank)
         if found is not None:
             location = SignLocation(self._source, self._line, end.attempt, end.rank, False, None)
             self._add(found, location)
+
+
+def _rank(digits: str | bytes | None) -> int | None:
+    """Return the rank that these digits stand for; None if no job has it."""
+    return None if digits is None or int(digits) >= MAX_RANK else int(digits)

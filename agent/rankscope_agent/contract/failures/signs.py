@@ -97,7 +97,7 @@ class FailureSigns:
     """Everything found in the logs of one job.
 
     Args:
-        ranks: ranks that wrote something or were named.
+        highest_rank: the highest rank that wrote something or was named; -1 before the first.
         attempts: the highest attempt number.
         quotes: lines that report an error of no known kind, by their text without numbers.
         beyond_limits: number of signs left out because a limit was reached.
@@ -105,10 +105,14 @@ class FailureSigns:
 
     signs: list[FailureSign] = field(default_factory=list)
     ends: list[RankEnd] = field(default_factory=list)
-    ranks: set[int] = field(default_factory=set)
+    highest_rank: int = -1
     quotes: dict[str, Quote] = field(default_factory=dict)
     attempts: int = 0
     beyond_limits: int = 0
+
+    def name(self, rank: int) -> None:
+        """Remember that the job has this rank."""
+        self.highest_rank = max(self.highest_rank, rank)
 
     def quote(self, source: str, line: int, text: str) -> None:
         """Keep an unexplained line; lines that differ only in numbers count as one."""

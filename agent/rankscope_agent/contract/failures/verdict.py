@@ -19,6 +19,7 @@ from rankscope_agent.contract.failures.signs import (
     RankEnd,
     SignLocation,
 )
+from rankscope_agent.contract.failures.silence import silent_ranks
 
 FROM_OUTSIDE = frozenset({causes.PREEMPTED, causes.CANCELLED, causes.DEADLINE, causes.NODE_LOST})
 """Causes that hit all ranks alike: what follows them is their consequence."""
@@ -74,7 +75,7 @@ class Attempt:
     Args:
         first: the rank that failed first; None if unknown.
         others: other ranks that failed on their own.
-        silent: ranks from 0 to the highest seen that left no trace.
+        silent: ranks from 0 to the highest seen that left no trace, as runs.
     """
 
     number: int
@@ -82,7 +83,7 @@ class Attempt:
     first: Failure | None
     others: tuple[Failure, ...]
     victims: tuple[Victim, ...]
-    silent: tuple[int, ...]
+    silent: tuple[range, ...]
 
 
 def decide(signs: FailureSigns) -> tuple[Attempt, ...]:
@@ -149,14 +150,13 @@ def _judged(signs: FailureSigns, number: int, kinds: frozenset[Kind]) -> Attempt
     ordered = sorted(failures, key=_order(failures))
     first = ordered[0] if ordered else None
     spoken = {v.rank for v in victims} | {f.rank for f in failures}
-    ranks = {rank for rank in signs.ranks | spoken if rank is not None}
     return Attempt(
         number=number,
         cause=first.cause if first else _cause_of_victims(seen),
         first=first,
         others=tuple(ordered[1:]),
         victims=tuple(v for v in victims if v.rank is None or v.rank not in _ranks(failures)),
-        silent=tuple(sorted(set(range(max(ranks, default=-1) + 1)) - spoken)) if spoken else (),
+        silent=silent_ranks(spoken, signs.highest_rank),
     )
 
 

@@ -69,9 +69,8 @@ class WatchSeries:
         Returns:
             The errors of jobs whose reports could not be turned into series.
         """
-        passed = 0.0 if self._newest is None else max(0.0, now - self._newest)
         stood = {one.job_id for one in self._exported if _hung(one)}
-        self._add_lost_time(reports, 0.0 if passed > LONGEST_GAP_SECONDS else passed)
+        self._add_lost_time(reports, now)
         earlier = {id(report) for report in self._exported}
         made = [
             attempt("report", one.job_id, partial(self._made, one, now, id(one) not in earlier))
@@ -80,8 +79,9 @@ class WatchSeries:
         exported = [one for one in made if not isinstance(one, AnalysisError)]
         self._exported = tuple(one.report for one in exported)
         for report in self._exported:
-            if (hung := _hung(report)) and report.job_id not in stood:
-                self._sums.add_before_hang(report.job_id, hung)
+            if hung := _hung(report):
+                known = report.job_id in stood
+                self._sums.add_hang(report.job_id, hung, _gpus(report), now, known=known)
         self._reports, self._newest = tuple(reports), now
         self._job_series = tuple(chain.from_iterable(one.samples for one in exported))
         self._seen = {one.report.job_id: one.incidents for one in exported}
@@ -90,13 +90,14 @@ class WatchSeries:
             self._close_gone_jobs(answered, now)
         return tuple(one for one in (*made, *broken) if isinstance(one, AnalysisError))
 
-    def _add_lost_time(self, reports: Sequence[JobReport], seconds: float) -> None:
+    def _add_lost_time(self, reports: Sequence[JobReport], now: float) -> None:
         """Add the time since the last evaluation, for which its reports hold."""
-        present = {report.job_id for report in reports}
+        seconds = 0.0 if self._newest is None else max(0.0, now - self._newest)
+        present = {report.job_id for report in reports if seconds <= LONGEST_GAP_SECONDS}
         for report in self._exported:
             judged = report.verdict is not None and report.verdict.confidence
             if report.job_id in present and (judged or _hung(report)):
-                self._sums.add(report.job_id, _gpus(report) * seconds, running(report))
+                self._sums.add(report.job_id, _gpus(report) * seconds, running(report), now)
         # If there are too many jobs, it is not the worst ones that are dropped.
         self._sums.keep(report.job_id for report in reversed(reports))
 
@@ -139,8 +140,8 @@ class WatchSeries:
     @property
     def state(self) -> SeriesState:
         """Return the state to save: sums, and the incidents of jobs."""
-        lost, observed = self._sums.lost, self._sums.observed
-        return SeriesState(lost, observed, self._history)
+        sums = self._sums
+        return SeriesState(sums.lost, sums.observed, self._history, sums.stands)
 
     def restore(self, kept: SeriesState) -> None:
         """Continue from saved state: that of another watch, or an older one of this watch.
@@ -148,7 +149,7 @@ class WatchSeries:
         Failures and errors are this process's own and begin at 0 with it: saved ones would be older
         than those that were exported, and Prometheus would count all of them again.
         """
-        self._sums.restore(kept.lost, kept.observed)
+        self._sums.restore(kept.lost, kept.observed, kept.stands)
         self._history = kept.history
         self._absent.expect(kept.history.jobs())
 

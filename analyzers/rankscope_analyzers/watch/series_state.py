@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from rankscope_analyzers.watch.incident_history import IncidentHistory
+from rankscope_analyzers.watch.lost_time import Stand
 from rankscope_analyzers.watch.store import Part
 
 WATCH, INCIDENTS, SUMS = "watch", "incidents", "sums"
@@ -30,11 +31,13 @@ class SeriesState:
         lost: GPU seconds by job and cause.
         observed: GPU seconds by job.
         history: of incidents.
+        stands: the last hang of jobs that hung.
     """
 
     lost: dict[str, dict[str, float]] = field(default_factory=dict)
     observed: dict[str, float] = field(default_factory=dict)
     history: IncidentHistory = field(default_factory=IncidentHistory)
+    stands: dict[str, Stand] = field(default_factory=dict)
 
     def first_parts(self) -> Iterator[Part]:
         """Yield what must not be lost: jobs with open incidents."""
@@ -43,7 +46,12 @@ class SeriesState:
     def other_parts(self) -> Iterator[Part]:
         """Yield sums and incidents that are over, the newest jobs first."""
         for job_id, by_cause in reversed(self.lost.items()):
-            value = {"lost": dict(by_cause), "observed": self.observed[job_id]}
+            stand = self.stands.get(job_id)
+            value = {
+                "lost": dict(by_cause),
+                "observed": self.observed[job_id],
+                **({"stand": astuple(stand)} if stand else {}),
+            }
             yield Part(SUMS, job_id, value)
         yield from self._incidents(open_ones=False)
 
@@ -78,7 +86,7 @@ def _take(found: SeriesState, histories: dict[str, Any], part: Part) -> None:
         IncidentHistory.of({part.name: value})
         histories[part.name] = value
     elif part.kind == SUMS:
-        _take_sums(found, part.name, value["lost"], value["observed"])
+        _take_sums(found, part.name, value["lost"], value["observed"], value.get("stand"))
     elif part.kind == WATCH:
         _take_whole(found, histories, value)
 
@@ -92,10 +100,14 @@ def _take_whole(found: SeriesState, histories: dict[str, Any], value: Mapping[st
     histories.update(lives)
 
 
-def _take_sums(found: SeriesState, job_id: str, lost: Mapping[str, Any], observed: Any) -> None:
+def _take_sums(
+    found: SeriesState, job_id: str, lost: Mapping[str, Any], observed: Any, stand: Any = None
+) -> None:
     sums = defaultdict(float, {str(cause): _sum(one) for cause, one in lost.items()})
     found.observed[job_id] = _sum(observed)
     found.lost[job_id] = sums
+    if stand is not None:
+        found.stands[job_id] = Stand(*map(_sum, stand))
 
 
 def _sum(value: float) -> float:

@@ -83,6 +83,23 @@ def test_a_cursor_that_is_none_of_its_ring_repeats_no_record(tmp_path):
     writer.end()
 
 
+def test_records_go_on_after_the_clock_of_their_node_was_set_back(tmp_path):
+    rings = Rings(tmp_path / "n1")
+    writer = RingWriter(rings.folder, capacity=64)
+    begin = 1_700_000_000
+    with answering(rings.routes()) as url, followed(url) as (look, stream):
+        for begins in (range(begin, begin + 10), range(begin - 100, begin - 90)):
+            for second in begins:
+                writer.step(start_unix_ns=second * 10**9)
+            look()
+        assert [step for _, step in steps_of(stream)] == [*range(20)]
+        agent = stream.agents[url]
+        agent.cursors = dict.fromkeys(agent.cursors, 10**9)
+        look()
+        assert [step for _, step in steps_of(stream)] == [*range(20)], "those sent again count once"
+    writer.end()
+
+
 def test_agents_of_this_version_are_followed_over_a_restart(tmp_path):
     (tmp_path / "rings").mkdir()
     writer = RingWriter(tmp_path / "rings", capacity=256)

@@ -305,8 +305,10 @@ class StepStream:
         self, url: str, agent: FollowedAgent, columns: StepColumns, now: float
     ) -> None:
         starts = columns.numbers[START]
-        before = np.array([agent.newest.get(ring.name, -np.inf) for ring in columns.rings])
-        new = ~(starts <= before[columns.ring])
+        newest = np.array([agent.newest.get(ring.name, -np.inf) for ring in columns.rings])
+        # A cursor repeats no record, and times of a node whose clock was set back come again.
+        numbered = np.array([columns.in_blocks and not ring.whole for ring in columns.rings])
+        new = numbered[columns.ring] | ~(starts <= newest[columns.ring])
         for route in self._routes(url, agent, columns):
             chosen = route.inside[columns.ring] & new
             if not chosen.any():
@@ -320,7 +322,6 @@ class StepStream:
             table[form.TIMING_INDEX] = route.timings[place]
             window.add(now, route.writers[columns.ring[chosen]], table)
             self.records += int(np.count_nonzero(chosen))
-        newest = before.copy()
         known = np.isfinite(starts)
         np.maximum.at(newest, columns.ring[known], starts[known])
         for ring, start in zip(columns.rings, newest.tolist(), strict=True):

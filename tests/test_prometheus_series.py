@@ -76,3 +76,13 @@ def test_nodes_of_one_name_in_two_clusters_are_not_one():
 def test_no_metric_has_a_label_of_its_own_that_scraping_adds():
     named = {label: metric.name for metric in catalogue.CATALOGUE for label in metric.labels}
     assert not SCRAPED & named.keys()
+
+
+def test_values_that_are_no_finite_numbers_are_left_out_and_counted():
+    seen = observed(
+        state([math.inf, 4.0, NAN, -math.inf], job_id="team/a"), state([math.inf] * 4, port="2")
+    )
+    (series,) = seen.all()
+    assert (series.times.tolist(), series.values.tolist()) == ([15.0], [4.0])
+    assert seen.unread == {"n1": {"team/a": 2, "": 4}}
+    assert seen.on(["n2"]).unread == {}

@@ -294,7 +294,7 @@ def with_notices(found: Gathered, notices: NodeNotices) -> Gathered:
     known = [one for one in notices.series if one.node in seen.nodes or "job_id" in one.labels]
     evidence = replace(
         found.evidence,
-        observed=put_together((*seen.all(), *known), seen.source) if known else seen,
+        observed=put_together((*seen.all(), *known), seen.source, seen.unread) if known else seen,
         notes=(*found.evidence.notes, *notices.not_read),
     )
     return replace(found, evidence=evidence)

@@ -15,7 +15,7 @@ from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, Ra
 from rankscope_analyzers.fusion.incidents import fuse
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
-from rankscope_analyzers.intake import garbage_collection
+from rankscope_analyzers.intake import garbage_collection, readable_values
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import convergence, pod_status
@@ -265,6 +265,7 @@ def _report(
         *blank.unobserved,
         *(_no_steps(blank, evidence.observed) if verdict is None else verdict.unobserved),
         *_not_observed(evidence, view),
+        *readable_values.sentences(evidence.observed.unread, view.job_id),
         *_guessed_gpus(view.locations),
         *_clocks(evidence, view),
     )

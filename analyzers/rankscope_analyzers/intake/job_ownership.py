@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -142,7 +142,7 @@ def believed(observed: Observed) -> Believed:
         for node, found in observed.by_node.items()
     }
     sentence = notes(foreign, {one.job_id for one in mine})
-    return Believed(Observed(kept, observed.source), rules.ranks, sentence)
+    return Believed(replace(observed, by_node=kept), rules.ranks, sentence)
 
 
 def _owned(observed: Observed) -> Iterator[Series]:

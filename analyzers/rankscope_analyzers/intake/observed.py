@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.intake.readable_rows import Unread
 from rankscope_analyzers.numeric.arrays import Floats
 
 
@@ -21,7 +22,7 @@ class Series:
     Args:
         labels: without those that Prometheus adds.
         times: (T,) Unix seconds, ascending.
-        values: (T,) finite or infinite values, none of them NaN.
+        values: (T,) all of them finite.
     """
 
     node: str
@@ -83,10 +84,12 @@ class Observed:
     Args:
         by_node: by node, by metric name.
         source: where to find it again, for evidence: an agent's address or a query.
+        unread: how many values were left out as they are not finite, by node and job.
     """
 
     by_node: Mapping[str, BySeriesName]
     source: str = ""
+    unread: Mapping[str, Unread] = field(default_factory=dict)
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -126,8 +129,10 @@ class Observed:
 
     def on(self, nodes: Collection[str]) -> Observed:
         """Return what was read of these nodes."""
-        return Observed(
-            {node: found for node, found in self.by_node.items() if node in nodes}, self.source
+        return replace(
+            self,
+            by_node={node: found for node, found in self.by_node.items() if node in nodes},
+            unread={node: found for node, found in self.unread.items() if node in nodes},
         )
 
 
@@ -138,9 +143,11 @@ def _newest(found: BySeriesName) -> float:
     return max((float(one.times[-1]) for one in every), default=0.0)
 
 
-def gathered(series: Iterable[Series], source: str = "") -> Observed:
+def gathered(
+    series: Iterable[Series], source: str = "", unread: Mapping[str, Unread] | None = None
+) -> Observed:
     """Group series by node and name."""
     found: dict[str, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
     for one in series:
         found[one.node][one.name].append(one)
-    return Observed(found, source)
+    return Observed(found, source, unread or {})

@@ -6,17 +6,19 @@ become `Series` when they are requested.
 
 from __future__ import annotations
 
-import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
 import numpy as np
 
+from rankscope_analyzers.intake import readable_values
 from rankscope_analyzers.intake.observed import Series
+from rankscope_analyzers.intake.readable_rows import Unread, job_named
 from rankscope_analyzers.numeric.arrays import Floats
 
 MAXIMUM_SERIES_OF_A_PAGE = 20_000
@@ -58,18 +60,21 @@ class Column:
 
     Args:
         layout: of its series; the same object as that of the previous page if they are the same.
-        values: (len(layout.texts),) none of them NaN.
+        values: (len(layout.texts),) all of them finite.
+        unread: how many values were left out as they are not, by job.
     """
 
     layout: Layout
     values: Floats
+    unread: Unread = field(default_factory=dict)
 
 
 def column(text: str, names: frozenset[str], before: Layout | None) -> Column:
     """Return the series of a page that have one of these names.
 
     Lines that are not in Prometheus' text format are skipped, as are further lines of a series that
-    a page shows twice, and the rest of a page that is too long.
+    a page shows twice, and the rest of a page that is too long. Values that are not finite numbers
+    are left out and counted.
 
     Args:
         text: of the page.
@@ -77,15 +82,18 @@ def column(text: str, names: frozenset[str], before: Layout | None) -> Column:
         before: the layout of the node's last page.
     """
     shown: dict[str, dict[str, float]] = {}
+    unread: Counter[str] = Counter()
     lines = (found.groups() for found in _LINE.finditer(text))
     for name, inside, number in islice(
         (one for one in lines if one[0] in names), MAXIMUM_SERIES_OF_A_PAGE
     ):
-        value = _number(number)
-        if value is not None:
+        value = readable_values.number(number)
+        if value is None:
+            unread[_job(inside or "")] += 1
+        else:
             shown.setdefault(name, {}).setdefault(inside or "", value)
     values = [value for several in shown.values() for value in several.values()]
-    return Column(_layout(shown, before), np.array(values, dtype=np.float64))
+    return Column(_layout(shown, before), np.array(values, dtype=np.float64), unread)
 
 
 def _layout(shown: Mapping[str, Mapping[str, float]], before: Layout | None) -> Layout:
@@ -176,12 +184,9 @@ class NodeSeries(Mapping[str, Sequence[Series]]):
         return Series(self._node, name, labels(text), self._times[known], values[known])
 
 
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return None if math.isnan(value) else value
+def _job(text: str) -> str:
+    """Return the job that a series is about from the text between its braces."""
+    return job_named(dict(_LABEL.findall(text)).get("job_id"))
 
 
 @lru_cache(SHARED_LABELS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,9 +18,11 @@ import numpy as np
 
 from rankscope_agent.contract.metrics import agent as metrics
 from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.intake import readable_values
 from rankscope_analyzers.intake.agent_client import GZIP
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.intake.page_columns import Column, NodeSeries, column
+from rankscope_analyzers.intake.readable_rows import Unread
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 
 _SNAPSHOT = re.compile(rf"^{metrics.SNAPSHOT_TIMESTAMP.name} ([0-9.e+]+)$", re.MULTILINE)
@@ -105,7 +108,9 @@ class PageHistory:
 
     def observed(self, source: str = "") -> Observed:
         """Return the series of all pages that are kept."""
-        return Observed({name: _series(name, known) for name, known in self._nodes.items()}, source)
+        series = {name: _series(name, known) for name, known in self._nodes.items()}
+        unread = {name: _unread(known) for name, known in self._nodes.items()}
+        return Observed(series, source, {name: one for name, one in unread.items() if one})
 
 
 def from_pages(pages: Iterable[Page], reads: Iterable[Metric], source: str = "") -> Observed:
@@ -122,6 +127,15 @@ def _series(node: str, pages: Sequence[_Snapshot]) -> NodeSeries:
     return NodeSeries(node, moments[order], [pages[index].column for index in order])
 
 
+def _unread(pages: Sequence[_Snapshot]) -> Unread:
+    """Return how many series of a node could not be read in some page, by job."""
+    most: Counter[str] = Counter()
+    for page in pages:
+        if page.column.unread:
+            most |= Counter(page.column.unread)
+    return most
+
+
 def _moments(pages: Sequence[_Snapshot]) -> list[float]:
     """Return how old pages are by our clock: responses are late by as much as the quickest was."""
     known = ((page, page.taken) for page in pages if page.taken is not None)
@@ -131,9 +145,4 @@ def _moments(pages: Sequence[_Snapshot]) -> list[float]:
 
 def _snapshot_time(text: str) -> float | None:
     found = _SNAPSHOT.search(text)
-    if found is None:
-        return None
-    try:
-        return float(found[1])
-    except ValueError:
-        return None
+    return None if found is None else readable_values.number(found[1])

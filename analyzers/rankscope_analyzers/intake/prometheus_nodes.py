@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.intake import readable_values
 from rankscope_analyzers.intake.observed import Observed, Series, gathered
 from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus, PrometheusError
 from rankscope_analyzers.intake.prometheus_instances import LARGEST_WINDOW_SECONDS
@@ -54,8 +55,10 @@ def from_prometheus(
         read = [_read(server, names, part, (start, now, step)) for part in _parts(sorted(nodes))]
     except PrometheusError as error:
         raise SourceError(str(error)) from None
-    series = series_of_nodes(read, lambda labels: nodes[labels.get("instance", "")])
-    return gathered(map(_without_cluster, series), server.url)
+    series, unread = readable_values.separated(
+        series_of_nodes(read, lambda labels: nodes[labels.get("instance", "")])
+    )
+    return gathered(map(_without_cluster, series), server.url, unread)
 
 
 def _parts(instances: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -104,7 +104,7 @@ class ConfigMapStore:
         self._claimed = term
 
     def write(self, parts: Iterable[Part], now: float) -> int:
-        """Save some parts in the ConfigMap; return how many did not fit.
+        """Save some parts in the ConfigMap; return how many were left out.
 
         Raises:
             ChangedError: another watch has written it.

@@ -159,7 +159,8 @@ class Memory:
             if isinstance(error, ChangedError):
                 self.forget()
             return False
-        self._tell(f"the state of {left} jobs is too large to be saved" if left else "")
+        why = "too large to be saved, or hold values that cannot be"
+        self._tell(f"{left} parts of the state of jobs are {why}" if left else "")
         return True
 
     def forget(self) -> None:

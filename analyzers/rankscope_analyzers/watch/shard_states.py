@@ -147,7 +147,7 @@ class ShardStore:
         return Kept(saved, (*rest, *handed_over(self.shard, sources)), problems)
 
     def write(self, parts: Iterable[Part], now: float) -> int:
-        """Save some parts, and for a while those of others' jobs; return how many did not fit.
+        """Save some parts, and for a while those of others' jobs; return how many were left out.
 
         Raises:
             StoreError: they cannot be saved.

@@ -85,7 +85,7 @@ class Store(Protocol):
         ...
 
     def write(self, parts: Iterable[Part], now: float) -> int:
-        """Replace the document with some parts; return how many did not fit.
+        """Replace the document with some parts; return how many were left out.
 
         Args:
             parts: the most important ones first.
@@ -99,7 +99,7 @@ class Store(Protocol):
 
 
 def lines(parts: Iterable[Part], now: float, most_bytes: int) -> Iterator[bytes]:
-    """Yield a document line by line, without the parts that do not fit.
+    """Yield a document line by line, without the parts that do not fit or cannot be written.
 
     Args:
         parts: the most important ones first.
@@ -111,12 +111,20 @@ def lines(parts: Iterable[Part], now: float, most_bytes: int) -> Iterator[bytes]
     yield first
     count = 0
     for part in parts:
-        line = _line({"part": part.kind, "name": part.name, "value": part.value})
-        if len(line) <= room:
+        line = _line_of(part)
+        if line is not None and len(line) <= room:
             room -= len(line)
             count += 1
             yield line
     yield _line({"parts": count})
+
+
+def _line_of(part: Part) -> bytes | None:
+    """Return a part's line, None if JSON has no form for its value: it must cost no other part."""
+    try:
+        return _line({"part": part.kind, "name": part.name, "value": part.value})
+    except (TypeError, ValueError):
+        return None
 
 
 def _line(value: Any) -> bytes:
@@ -243,7 +251,7 @@ class FileStore:
         return parsed(document)
 
     def write(self, parts: Iterable[Part], now: float) -> int:
-        """Write some parts into the file; return how many did not fit.
+        """Write some parts into the file; return how many were left out.
 
         Raises:
             StoreError: it cannot be written.

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from known_pods import pods_of
 from pod_json import pod
-from rankscope_agent.sources.pods import collector, directory
+from rankscope_agent.sources.pods import collector, directory, memberships
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_directories import LogDirectories, PodIdentity
 from rankscope_agent.sources.pods.records import parse_pod
@@ -85,8 +85,8 @@ def pods(count):
 
 def test_the_directory_holds_20000_pods(monkeypatch):
     one, *_ = pods(1)
-    member = directory.membership(one)
-    monkeypatch.setattr(directory, "membership", lambda pod: member)
+    member = memberships.membership(one)
+    monkeypatch.setattr(memberships, "membership", lambda pod: member)
     many = [replace(one, uid=str(index)) for index in range(20_001)]
     known = PodDirectory()
     known.replace(many[:20_000], 0.0)

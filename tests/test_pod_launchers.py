@@ -63,9 +63,11 @@ def test_containers_that_disagree_about_the_rank_give_none():
         "{",
         '{"cluster": 3, "task": []}',
         '{"cluster": {"worker": 1}, "task": {}}',
+        '{"cluster": {"worker": ["a"]}, "task": {"type": ["worker"], "index": 0}}',
+        '{"cluster": {"worker": ["a"]}, "task": {"type": {"worker": 0}, "index": 0}}',
         "[" * 50_000,
     ],
-    ids=range(5),
+    ids=range(7),
 )
 def test_a_broken_tf_config_gives_no_rank(config):
     found = membership(parse_pod(kubeflow("TFJob", "worker", 0, {"TF_CONFIG": config})))

@@ -209,7 +209,14 @@ def test_the_token_is_read_again_for_every_request(server, tmp_path):
     assert account.list_pods("n1", print)["kind"] == "PodList"
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{" * 2000 + b"}", b'{"items": 3}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"<html>", b"[]", b"{" * 2000 + b"}", b'{"items": 3}', b"\xff"),
+        b'{"items": [' + b"[" * 100_000,
+    ],
+    ids=range(6),
+)
 def test_an_answer_that_is_no_list_is_an_error_and_nothing_is_lost(server, tmp_path, body):
     server.faults.garbage = body
     directory = PodDirectory()

@@ -11,10 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Reason = Literal["namespace", "form", "owner"]
+Reason = Literal["namespace", "form", "owner", "unreadable"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 """Why a name is rejected: it belongs to another namespace, has characters or a length that no job
-name has, or, outside of pods, belongs to another user's job."""
+name has, belongs, outside of pods, to another user's job, or what the pod says of its job cannot be
+read."""
 
 MAX_NAME = 253
 """Maximum length of a name within its namespace: that of an object name in Kubernetes."""

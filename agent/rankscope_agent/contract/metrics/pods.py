@@ -36,8 +36,8 @@ POD_API_REQUESTS = Metric(
 JOB_NAMES_REJECTED = Metric(
     "rankscope_job_names_rejected",
     "gauge",
-    "Pods and processes on this node whose job name was rejected, by reason; absent if there"
-    " are none.",
+    "Pods and processes on this node whose job name was rejected or cannot be read, by reason;"
+    " absent if there are none.",
     ("reason",),
 )
 GPU_ALLOCATION_INFO = Metric(

@@ -79,7 +79,7 @@ class ApiServer:
             try:
                 for item in items:
                     take(item)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ApiError(0, f"cannot read the list of pods: {error}") from None
         return items.rest
 

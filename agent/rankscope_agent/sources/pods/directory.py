@@ -11,10 +11,10 @@ from rankscope_agent.contract.job_names import JobNameError, PodJob, namespace_o
 from rankscope_agent.sources.pods.gpu_order import gpu_of_rank
 from rankscope_agent.sources.pods.job_naming import job_of_pod
 from rankscope_agent.sources.pods.job_owners import JobOwners, OwnedFile
-from rankscope_agent.sources.pods.launchers import membership
 from rankscope_agent.sources.pods.lifecycles import JobLife, Lifecycles
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.pods.membership import Membership
+from rankscope_agent.sources.pods.memberships import Memberships
 from rankscope_agent.sources.pods.placement_view import PlacementView
 from rankscope_agent.sources.pods.rank_location import RankLocation, started
 from rankscope_agent.sources.pods.records import Pod
@@ -46,7 +46,7 @@ class PodDirectory:
         self._lock = threading.Lock()
         self._pods: dict[str, Pod] = {}
         self._hashes: dict[str, str] = {}
-        self._members: dict[str, Membership | None] = {}
+        self._members = Memberships()
         self._expected_since: float | None = None
         self._synced = threading.Event()
         self._contact_unix_seconds: float | None = None
@@ -121,7 +121,7 @@ class PodDirectory:
             for uid in gone - self._pods.keys():
                 self._lives.leave(uid)
             self._hashes = {h: pod.uid for pod in self._pods.values() if (h := _config_hash(pod))}
-            self._members = {uid: self._members[uid] for uid in self._pods if uid in self._members}
+            self._members.keep(self._pods)
             self._dropped = max(0, len(pods) - MAX_PODS)
             self._synced.set()
             self._contact_unix_seconds = now_unix_seconds
@@ -145,14 +145,14 @@ class PodDirectory:
             self._contact_unix_seconds = now_unix_seconds
             self._changes += 1
             gone = self._pods.pop(uid, None)
-            self._members.pop(uid, None)
+            self._members.forget(uid)
             self._lives.leave(uid)
             if gone and (mirrored := _config_hash(gone)):
                 self._hashes.pop(mirrored, None)
 
     def _live(self, pod: Pod, now_unix_seconds: float) -> None:
         """Record what a new version of a pod says about its job; the lock is held."""
-        self._members[pod.uid] = member = membership(pod)
+        member = self._members.take(pod)
         job = job_of_pod(pod, member)
         if member is None or job is None:
             return
@@ -209,14 +209,14 @@ class PodDirectory:
         }
 
     def member(self, pod: Pod) -> Membership | None:
-        """Return a pod's membership in its job, computed once per version of the pod."""
+        """Return a pod's membership in its job; None also if it cannot be read."""
         with self._lock:
-            if pod.uid not in self._members or self._pods.get(pod.uid) is not pod:
-                found = membership(pod)
-                if self._pods.get(pod.uid) is not pod:
-                    return found
-                self._members[pod.uid] = found
-            return self._members[pod.uid]
+            return self._members.of(pod)
+
+    def membership_problem(self, pod: Pod) -> str:
+        """Return why a pod's membership cannot be read; empty if it can."""
+        with self._lock:
+            return self._members.problem(pod)
 
     def job_of(self, pod_uid: str) -> str | None:
         """Return the job of a pod; None if the pod is unknown or belongs to none."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rankscope_agent.contract import untrusted_json
+from rankscope_agent.sources.pods.json_fields import text_of
 from rankscope_agent.sources.pods.membership import MAX_RANKS, Membership, number, variable
 from rankscope_agent.sources.pods.records import Pod
 
@@ -105,7 +106,7 @@ def tf_job(pod: Pod, member: Membership) -> Membership:
         for key in ("chief", "master", "worker")
         if isinstance(cluster.get(key), list)
     }
-    kind, index = task.get("type"), task.get("index")
+    kind, index = text_of(task.get("type")), task.get("index")
     if kind not in sizes or not isinstance(index, int) or not 0 <= index < sizes[kind]:
         return replace(member, local_world_size=1, trains=kind not in {"ps", "evaluator"})
     before = sizes.get("chief", 0) + sizes.get("master", 0) if kind == "worker" else 0

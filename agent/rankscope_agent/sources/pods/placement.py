@@ -14,6 +14,7 @@ from rankscope_agent.sources.pods.gpu_order import NodeGpu, gpu_of_rank
 from rankscope_agent.sources.pods.job_naming import refusal
 from rankscope_agent.sources.pods.placement_view import HeldDevice, PlacementView
 from rankscope_agent.sources.pods.process_scan import RankProcess
+from rankscope_agent.sources.pods.records import Pod
 
 NO_JOB = PodJob("", "")
 
@@ -92,14 +93,19 @@ def place_ranks(view: PlacementView, directory: PodDirectory) -> Iterator[Placed
 def refused_names(
     view: PlacementView, directory: PodDirectory
 ) -> Iterator[tuple[str, JobNameError]]:
-    """Yield who uses a job name that it may not use, and why not."""
+    """Yield who uses a job name that it may not use, or has none that can be read, and why."""
     for pod in directory.pods():
-        if error := refusal(pod):
+        if error := refusal(pod) or _unreadable(pod, directory):
             yield f"pod {pod.namespace}/{pod.name}", error
     for process in view.processes:
         job = _job(directory, process)
         if isinstance(job, JobNameError):
             yield f"a process of pod {process.placement.pod_uid or 'none'}", job
+
+
+def _unreadable(pod: Pod, directory: PodDirectory) -> JobNameError | None:
+    problem = directory.membership_problem(pod)
+    return JobNameError("unreadable", f"its job cannot be read: {problem}") if problem else None
 
 
 def _job(directory: PodDirectory, process: RankProcess) -> PodJob | JobNameError:

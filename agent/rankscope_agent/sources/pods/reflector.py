@@ -47,6 +47,9 @@ GONE = 410
 MAX_PODS = 4096
 """Pods of a node that are kept, including ended ones: kubelets run 110 by default."""
 
+MAX_FAILURE = 300
+"""Characters kept of an unexpected error, which may quote what pods say."""
+
 
 class PodServer(Protocol):
     """Lists and watches pods; see `rankscope_agent.sources.pods.api_client.ApiServer`."""
@@ -112,7 +115,19 @@ class Reflector:
         """Follow the pods until stopped."""
         stopped = self._pause(self._start_jitter_seconds * self._jitter())
         while not stopped and not self._stop.is_set():
-            stopped = self._pause(self._iteration())
+            stopped = self._pause(self._attempt())
+
+    def _attempt(self) -> float:
+        """Make one request and return the pause that is due; whatever is raised is a failure."""
+        begin = time.monotonic()
+        try:
+            return self._iteration()
+        except Exception as error:  # the only thread that follows the node's pods goes on
+            failure = f"{error!a}"[:MAX_FAILURE]
+            log.error("pods: cannot process an answer", exc_info=failure != self.failure)
+            # How much of it was stored is not known: a list starts over.
+            self._version = None
+            return self._failed(failure, begin, 0.0)
 
     def _iteration(self) -> float:
         """Make one request and return the pause that is due after it."""

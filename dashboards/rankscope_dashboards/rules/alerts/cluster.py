@@ -263,8 +263,9 @@ OWN: tuple[Alert, ...] = (
         summary=f"{texts.number_of('name')} or {texts.by_number('ring', 'rings')} of pods on"
         f" {texts.NODE} {texts.by_number('is', 'are')} rejected",
         description=f"On {texts.NODE} pods claim a job of another namespace or of another pod, or"
-        " give their job an invalid name (reason {{ $labels.reason }}). What they report about that"
-        " job is ignored, and the job is not affected. The agent's log names the pods.",
+        " give their job an invalid name, or one that cannot be read (reason"
+        " {{ $labels.reason }}). What they report about that job is ignored, and the job is not"
+        " affected. The agent's log names the pods.",
     ),
     Alert(
         name="RankscopeWatchLagging",

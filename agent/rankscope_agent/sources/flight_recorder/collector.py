@@ -157,7 +157,7 @@ class FlightRecorderCollector:
         """Return the sockets of live ranks, and forget those that are gone."""
         directories = list(own_directories(self._ring_dir))
         with suppress(OSError):
-            directories += pod_directories(self._kubelet)
+            directories += () if self._names.pending else pod_directories(self._kubelet)
         found = (
             socket
             for place, descriptor, files in self._listings.newest(directories, now)

@@ -83,19 +83,27 @@ def pods(count):
     return [parse_pod(pod(f"p{index}", number=index)) for index in range(count)]
 
 
-def test_the_directory_holds_20000_pods(monkeypatch):
+def test_the_directory_holds_4096_pods_and_counts_each_of_the_others_once(monkeypatch):
     one, *_ = pods(1)
     member = memberships.membership(one)
     monkeypatch.setattr(memberships, "membership", lambda pod: member)
-    many = [replace(one, uid=str(index)) for index in range(20_001)]
+    many = [replace(one, uid=str(index)) for index in range(4096)]
     known = PodDirectory()
-    known.replace(many[:20_000], 0.0)
+    known.replace(many, 0.0)
     assert known.dropped == 0
-    known.put(one, 1.0)
+    for _ in range(2):
+        known.put(one, 1.0)
+    assert (known.dropped, len(known.pods()), known.find(one.uid)) == (1, 4096, None)
+    known.remove("0", 2.0)
+    known.put(one, 3.0)
+    assert (known.dropped, len(known.pods()), known.find(one.uid)) == (0, 4096, one)
+    for index in range(4097):
+        known.put(replace(one, uid=f"more-{index}"), 4.0)
+    assert known.dropped == 4096, "no more are remembered"
+    known.remove("more-0", 5.0)
+    assert known.dropped == 4095
+    known.replace(many, 6.0, ["more-1"])
     assert known.dropped == 1
-    known.replace(many, 2.0)
-    assert known.dropped == 1
-    assert len(known._pods) == 20_000
 
 
 def test_a_pod_is_awaited_for_a_minute_of_the_first_list_and_of_its_own(monkeypatch, clock):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -93,19 +94,16 @@ def test_watches_are_asked_for_four_to_eight_minutes(followed):
     assert followed.server.seconds == [240, 480]
 
 
-@pytest.mark.parametrize(("listed", "warned"), [(4095, False), (4097, True)])
-def test_4096_pods_of_a_node_are_known(followed, monkeypatch, caplog, listed, warned):
+@pytest.mark.parametrize(
+    ("listed", "known", "dropped"), [(4096, 4096, 0), (4200, 4096, 104), (8193, 4096, 4096)]
+)
+def test_4096_pods_of_a_list_are_known_and_as_many_others_are_counted(
+    followed, monkeypatch, caplog, listed, known, dropped
+):
     one = parse_pod(pod())
-    monkeypatch.setattr(following, "_pod", lambda item: one)
-    taken = []
-    monkeypatch.setattr(followed.reflector._directory, "replace", lambda *of: taken.extend(of[0]))
-    monkeypatch.setattr(
-        followed.server,
-        "list_pods",
-        lambda node, take: (
-            [take(one) for _ in range(listed)] and {"metadata": {"resourceVersion": "1"}}
-        ),
-    )
+    monkeypatch.setattr(following, "_pod", lambda item: replace(one, uid=item["metadata"]["uid"]))
+    followed.server.listed = listed
     followed.reflector._iteration()
-    assert len(taken) == min(listed, 4096)
-    assert ("only the first 4096" in caplog.text) is warned
+    directory = followed.reflector._directory
+    assert (len(directory.pods()), directory.dropped) == (known, dropped)
+    assert ("only the first 4096" in caplog.text) is (dropped > 0)

@@ -118,20 +118,16 @@ def test_whatever_an_answer_raises_is_a_failure_and_the_pods_are_listed_again(
 
 
 def test_the_thread_outlives_what_it_cannot_process(node, api, monkeypatch):
-    kept, failed = node.directory.replace, []
+    kept, begun = node.directory.replace, []
 
-    def odd(pods, now):
-        if len(failed) < 2:
-            failed.append(pods)
+    def odd(*of_list):
+        if begun.append(of_list) or len(begun) < 3:
             raise RuntimeError("odd")
-        kept(pods, now)
-
-    def pause(_):
-        return bool(node.directory.pods()) or len(failed) > 2
+        kept(*of_list)
 
     monkeypatch.setattr(node.directory, "replace", odd)
-    monkeypatch.setattr(node.reflector, "_pause", pause)
+    monkeypatch.setattr(node.reflector, "_pause", lambda _: len(begun) == 3)
     api.put(GOOD)
     node.reflector.run()
     assert node.directory.job_of(uid(1)) == "ml/llm"
-    assert node.reflector.errors == 2
+    assert (node.reflector.errors, node.reflector.failure) == (2, "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rankscope_agent.contract.job_names import JobNameError, PodJob, namespace_of, within
@@ -20,8 +20,8 @@ from rankscope_agent.sources.pods.rank_location import RankLocation, started
 from rankscope_agent.sources.pods.records import Pod
 from rankscope_agent.sources.pods.training_pods import is_training
 
-MAX_PODS = 20_000
-"""Pods kept, eighty times as many as the largest nodes run; no memory is spent on more."""
+MAX_PODS = 4096
+"""Pods of the node that are kept, including ended ones: kubelets run 110 by default."""
 
 PENDING_SECONDS = 60.0
 """How long names are waited for: the reflector's start is spread over 30 s, and one or two initial
@@ -50,7 +50,7 @@ class PodDirectory:
         self._expected_since: float | None = None
         self._synced = threading.Event()
         self._contact_unix_seconds: float | None = None
-        self._dropped = 0
+        self._left_out: set[str] = set()
         self._changes = 0
         self._view = PlacementView()
         self._probed: frozenset[tuple[str, int]] = frozenset()
@@ -106,23 +106,25 @@ class PodDirectory:
 
     @property
     def dropped(self) -> int:
-        """Number of pods left out because there are too many."""
+        """Number of pods left out because there are too many; `MAX_PODS` at most."""
         with self._lock:
-            return self._dropped
+            return len(self._left_out)
 
-    def replace(self, pods: Sequence[Pod], now_unix_seconds: float) -> None:
-        """Store a complete list."""
+    def replace(
+        self, pods: Sequence[Pod], now_unix_seconds: float, left_out: Iterable[str] = ()
+    ) -> None:
+        """Store a list, complete but for these pods beyond `MAX_PODS`, by UID."""
         with self._lock:
             self._changes += 1
-            for pod in sorted(pods[:MAX_PODS], key=lambda pod: pod.created_unix_seconds):
+            for pod in sorted(pods, key=lambda pod: pod.created_unix_seconds):
                 self._live(pod, now_unix_seconds)
             gone = set(self._pods)
-            self._pods = {pod.uid: pod for pod in pods[:MAX_PODS]}
+            self._pods = {pod.uid: pod for pod in pods}
             for uid in gone - self._pods.keys():
                 self._lives.leave(uid)
             self._hashes = {h: pod.uid for pod in self._pods.values() if (h := _config_hash(pod))}
             self._members.keep(self._pods)
-            self._dropped = max(0, len(pods) - MAX_PODS)
+            self._left_out = set(left_out)
             self._synced.set()
             self._contact_unix_seconds = now_unix_seconds
 
@@ -132,8 +134,10 @@ class PodDirectory:
             self._contact_unix_seconds = now_unix_seconds
             self._changes += 1
             if pod.uid not in self._pods and len(self._pods) >= MAX_PODS:
-                self._dropped += 1
+                if len(self._left_out) < MAX_PODS:
+                    self._left_out.add(pod.uid)
                 return
+            self._left_out.discard(pod.uid)
             self._live(pod, now_unix_seconds)
             self._pods[pod.uid] = pod
             if mirrored := _config_hash(pod):
@@ -146,6 +150,7 @@ class PodDirectory:
             self._changes += 1
             gone = self._pods.pop(uid, None)
             self._members.forget(uid)
+            self._left_out.discard(uid)
             self._lives.leave(uid)
             if gone and (mirrored := _config_hash(gone)):
                 self._hashes.pop(mirrored, None)

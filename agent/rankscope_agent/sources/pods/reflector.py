@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from rankscope_agent.sources.pods.api_client import ApiError
-from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.directory import MAX_PODS, PodDirectory
 from rankscope_agent.sources.pods.records import Pod, PodError, parse_pod
 
 log = logging.getLogger(__name__)
@@ -43,9 +43,6 @@ failure: an API server whose etcd lacks progress notifications sends no bookmark
 change."""
 
 GONE = 410
-
-MAX_PODS = 4096
-"""Pods of a node that are kept, including ended ones: kubelets run 110 by default."""
 
 MAX_FAILURE = 300
 """Characters kept of an unexpected error, which may quote what pods say."""
@@ -172,18 +169,21 @@ class Reflector:
     def _list(self) -> None:
         self.requests["list"] += 1
         pods: list[Pod] = []
+        left_out: set[str] = set()
 
         def take(item: object) -> None:
             pod = _pod(item)
-            if pod is not None and len(pods) < MAX_PODS:
+            if pod and len(pods) < MAX_PODS:
                 pods.append(pod)
+            elif pod and len(left_out) < MAX_PODS:
+                left_out.add(pod.uid)
 
         version = _version(self._server.list_pods(self._node, take))
         if version is None:
             raise ApiError(0, "the list of pods has no resourceVersion to watch from")
-        if len(pods) == MAX_PODS:
+        if left_out:
             log.warning("pods: only the first %d of the list are known", MAX_PODS)
-        self._directory.replace(pods, self._clock())
+        self._directory.replace(pods, self._clock(), left_out)
         self._version = version
         self.failure = ""
 

@@ -122,6 +122,12 @@ class AgentPages:
         took = self.cpu_seconds + cpu_seconds
         self._due = self._asked_at + max(self._interval, took / EVIDENCE_SHARE)
 
+    def forget(self) -> None:
+        """Discard pages that were requested and not taken: later they would count as new ones."""
+        if self._future is not None:
+            self._future.cancel()
+        self._future, self._due = None, 0.0
+
     def _pages(self, done: Future[tuple[PageLook, float]]) -> PageLook:
         look, self.cpu_seconds = done.result()
         return look
@@ -207,6 +213,7 @@ class StreamingCycle:
         """Discard what was followed: another watch leads."""
         if self._fleet is not None:
             self._fleet.stream.connections.close()
+        self._pages.forget()
         self._source.read, self._source.timing, self._source.step_look = self._read, None, None
         self._fleet = self._look = self._listed = None
 

@@ -119,7 +119,8 @@ def columns(rings=(), timings=(), rows=0):
 
 def test_1024_rings_and_16_names_of_timing_sources_of_an_agent_are_known():
     agent = FollowedAgent()
-    agent.take(columns([SimpleNamespace(name=f"{number:016x}") for number in range(1100)]))
+    rings = [SimpleNamespace(name=f"{number:016x}") for number in range(1100)]
+    agent.take(columns(rings), 0.0, 0.0)
     assert [int(one.name, 16) for one in agent.rings] == list(range(76, 1100))
     route = Route.of("job", (), 0)
     route.lead_to(JobWindow(), columns(timings=[f"t{number}" for number in range(20)]), None)

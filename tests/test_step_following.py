@@ -8,13 +8,15 @@ import json
 import numpy as np
 import pytest
 
-from rankscope_agent.contract.model import STEP_COLUMNS
+from rankscope_agent.contract.model import STEP_COLUMNS, FreshSteps, LeftOut
+from rankscope_agent.contract.step_blocks import MEDIA_TYPE
+from rankscope_agent.serving.step_blocks import steps_blocks
 from rankscope_agent.sources.training.reader import RingStepSource
-from rankscope_agent.web.routes import JSON_TYPE, Response
+from rankscope_agent.web.routes import JSON_TYPE, Response, Route
 from ring_writer import RingWriter
 from running_agent import running_agent
 from serving import answering
-from step_agents import OldAgent, Rings, followed, steps_of
+from step_agents import NOW, WAIT_SECONDS, OldAgent, Rings, followed, steps_of
 
 
 def test_each_look_gets_what_no_earlier_one_got(tmp_path):
@@ -132,6 +134,40 @@ def test_ranks_that_speak_for_another_namespaces_job_are_left_out():
         look()
         assert len(steps_of(stream)) == before
         assert "are not believed" in str(stream.notes)
+
+
+class Full:
+    """An agent without room for the records of some ranks, other ones at each look."""
+
+    def __init__(self):
+        self.ranks, self.until = range(0), NOW
+
+    def steps(self, request):
+        left = [LeftOut("team/job", rank, self.until) for rank in self.ranks]
+        pieces = steps_blocks(FreshSteps((), iter(()), left), "n1")
+        return Response(200, MEDIA_TYPE, pieces, compress=True)
+
+    def routes(self):
+        return {"/api/v1/steps": Route(self.steps, "open")}
+
+
+def test_what_an_agent_leaves_out_is_forgotten_when_records_of_that_time_would_be():
+    full = Full()
+    with answering(full.routes()) as url, followed(url) as (_, stream):
+        for look in range(5):
+            full.ranks, now = range(look * 1000, look * 1000 + 1000), NOW + 600.0 * look
+            full.until = 1e300 if look == 4 else now  # pods can write any time
+            stream.look([url], now, WAIT_SECONDS)
+        known = stream.agents[url].left_out
+        assert {rank for _, rank in known} == {*range(1000, 5000)}
+        assert max(known.values()) == NOW + 2400.0
+        full.ranks = range(9000, 9900)
+        stream.look([url], now, WAIT_SECONDS)
+        assert len(known := stream.agents[url].left_out) == 4096
+        assert {rank for _, rank in known} >= {*range(9000, 9900)}, "those that were named last"
+        full.ranks = range(0)
+        stream.look([url], now + 1801.0, WAIT_SECONDS)
+        assert stream.agents[url].left_out == {}
 
 
 @pytest.mark.parametrize("size", [1, 3])

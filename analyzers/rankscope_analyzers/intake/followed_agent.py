@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rankscope_analyzers.intake.job_ownership import Source
+from rankscope_analyzers.intake.left_out import MOST_RANKS as MOST_LEFT_OUT
 from rankscope_analyzers.intake.readable_rows import Unread
 from rankscope_analyzers.intake.step_columns import Head, Ring, StepColumns
 from rankscope_analyzers.intake.step_windows import JobWindow, Writer
@@ -74,7 +75,7 @@ class FollowedAgent:
         routes: where its records go, and the rings and refusals from which that was derived.
         cursors: number of the record to request next, by ring.
         newest: when the newest record of each ring began.
-        left_out: ranks whose older records did not fit.
+        left_out: ranks whose older records did not fit, those that it named last at the end.
         unread: rows of its last response with such rows that could not be read.
         unread_at: monotonic time of that response.
         blind: True if its newest records lack sync time.
@@ -112,15 +113,25 @@ class FollowedAgent:
         awaited = [start for start in self.newest.values() if start >= newest - AWAITED_SECONDS]
         return max(oldest, min(awaited, default=oldest))
 
-    def take(self, columns: StepColumns) -> None:
-        """Record an agent's rings; JSON names only those with new records."""
+    def take(self, columns: StepColumns, oldest: float, now: float) -> None:
+        """Record an agent's rings; JSON names only those with new records.
+
+        Args:
+            columns: its response.
+            oldest: Unix time; what was left out before it is forgotten.
+            now: Unix time; pods can write steps that begin later.
+        """
         if columns.in_blocks:
             self.rings, self.head = columns.rings, columns.head
         else:
             by_name = {ring.name: ring for ring in (*self.rings, *columns.rings)}
             self.rings = tuple(by_name.values())[-MOST_RANKS:]
         self.in_blocks = columns.in_blocks
-        self.left_out.update(columns.left_out)
+        if self.left_out or columns.left_out:
+            before = {rank: one for rank, one in self.left_out.items() if one >= oldest}
+            known = {rank: one for rank, one in before.items() if rank not in columns.left_out}
+            known |= {rank: min(one, now) for rank, one in columns.left_out.items()}
+            self.left_out = dict([*known.items()][-MOST_LEFT_OUT:])
         if columns.unread:
             self.unread, self.unread_at = columns.unread, time.monotonic()
 

@@ -231,7 +231,7 @@ class StepStream:
             self._introduce(url, more)
         if columns.rings is not agent.rings:
             self._claims_changed = True
-        agent.take(columns)
+        agent.take(columns, now - self._seconds, now)
         return columns
 
     def _columns(

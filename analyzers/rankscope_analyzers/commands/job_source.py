@@ -111,6 +111,7 @@ class JobSource:
 
     def stand_by(self) -> None:
         """Discard the state, which another leader continues."""
+        self.exported = Exported()
         self.memory.forget()
         self.sums.forget()
         self.goodput.stand_by()

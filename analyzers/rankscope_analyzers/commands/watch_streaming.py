@@ -274,10 +274,12 @@ class StreamingCycle:
         """Evaluate some jobs, announce what changed; return the errors of single ones."""
         made = self._reports(fleet, look, names)
         now = time.time()
-        reports = {report.job_id: report for report in self._source.exported.reports}
+        # After a failed evaluation it is unknown whether what it did not see still holds.
+        known = Exported() if self._exporter.failed else self._source.exported
+        reports = {report.job_id: report for report in known.reports}
         others = self._source.canaries.take(made, now)
         reports |= {report.job_id: report.without_steps() for report in others}
-        exported = Exported(tuple(reports.values()), self._source.exported.extra)
+        exported = Exported(tuple(reports.values()), known.extra)
         unexported = self._exporter.update(exported.reports, now, 0, exported.extra, None)
         self._source.exported = exported
         self._source.tell(self._exporter, now)

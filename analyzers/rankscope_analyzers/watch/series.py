@@ -84,7 +84,8 @@ class WatchSeries:
                 self._sums.add_hang(report.job_id, hung, _gpus(report), now, known=known)
         self._reports, self._newest = tuple(reports), now
         self._job_series = tuple(chain.from_iterable(one.samples for one in exported))
-        self._seen = {one.report.job_id: one.incidents for one in exported}
+        held = {} if answered is not None else self._held(now)
+        self._seen = held | {one.report.job_id: one.incidents for one in exported}
         broken = self._note_changes(now)
         if answered is not None:
             self._close_gone_jobs(answered, now)
@@ -173,9 +174,13 @@ class WatchSeries:
             now: Unix time of the evaluation.
         """
         self._reports = self._exported = self._job_series = self.events = ()
-        held = {job_id: finding_series.still_held(own, now) for job_id, own in self._seen.items()}
-        self._seen = {job_id: own for job_id, own in held.items() if own}
+        self._seen = self._held(now)
         self._failures += 1
+
+    def _held(self, now: float) -> dict[str, dict[str, finding_series.Seen]]:
+        """Return the incidents of all jobs that were seen recently enough to be exported unseen."""
+        held = {job_id: finding_series.still_held(own, now) for job_id, own in self._seen.items()}
+        return {job_id: own for job_id, own in held.items() if own}
 
     def note_errors(self, errors: Iterable[AnalysisError]) -> None:
         """Count errors of analyzers."""

@@ -167,7 +167,7 @@ def test_128_agents_are_asked_for_the_first_time_at_once():
 def test_answers_of_steps_have_96_mib_and_others_64():
     newcomer, known = FollowedAgent(), FollowedAgent(in_blocks=False)
     questions = step_stream._of_newcomer(0.0, {})
-    assert [one.most_bytes for one in questions] == [96 << 20] * 3
+    assert [one.most_bytes for one in questions] == [96 << 20] * 2
     questions = step_stream._of_known(known, 0.0, {})
     assert [one.most_bytes for one in questions] == [64 << 20, 96 << 20]
     assert newcomer.failures == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from rankscope_analyzers.intake import (
 )
 from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.agent_pages import AgentPoll
+from rankscope_analyzers.intake.agent_saves import SavesOfJobs
 from rankscope_analyzers.intake.agent_steps import from_agents
 from rankscope_analyzers.intake.cluster import NodeAgents
 from rankscope_analyzers.intake.collective_windows import COMPARISON_SECONDS
@@ -166,6 +167,7 @@ class PageLook:
         silent: number of agents that did not answer.
         errors: raised while pages were processed.
         asking_cpu_seconds: CPU time of the threads that fetched them.
+        saves: what ranks saved outside of steps, by job.
     """
 
     evidence: JobEvidence
@@ -173,6 +175,7 @@ class PageLook:
     silent: int
     errors: tuple[AnalysisError, ...] = ()
     asking_cpu_seconds: float = 0.0
+    saves: SavesOfJobs = field(default_factory=dict)
 
 
 @garbage_collection.paused()
@@ -183,7 +186,7 @@ def pages_of_agents(
     earlier: EarlierPolls,
     cluster: NodeAgents | None = None,
 ) -> PageLook:
-    """Fetch agents' pages only, for callers that follow step records separately.
+    """Fetch agents' pages and saves only, for callers that follow step records separately.
 
     Args:
         urls: addresses of agents.
@@ -211,8 +214,12 @@ def pages_of_agents(
     evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
     standing = agent_stalls.from_agents(poll.agents, seen.observed, None)
     evidence = replace(evidence, stalls=standing)
+    earlier.steps.saves.keep(urls)
+    answering = list(first.agents.values())
+    saves, broken, seconds = earlier.steps.saves.of_agents(answering, since_unix_seconds)
     silent = len(urls) - len(first.agents)
-    return PageLook(evidence, poll, silent, (*errors, *failed), asking)
+    errors_of_all = (*errors, *failed, *broken)
+    return PageLook(evidence, poll, silent, errors_of_all, asking + seconds, saves)
 
 
 def with_steps(look: PageLook, read: Read, silent: Sequence[str]) -> Gathered:

@@ -26,6 +26,7 @@ from rankscope_analyzers.intake.left_out import LeftOut
 from rankscope_analyzers.intake.step_history import table
 from rankscope_analyzers.intake.step_stream import StepStream, StreamLook
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
+from rankscope_analyzers.steps.beside_steps import BesideSteps
 from rankscope_analyzers.steps.job_records import JobRecords, Read
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import MAXIMUM_RANK, RecordError
@@ -128,7 +129,7 @@ class StreamedFleet:
         jobs = self.stream.windows.jobs
         for name in jobs:
             self._first_seen.setdefault(name, now)
-        for known in (self._first_seen, self.stream.starts, self.stream.beside):
+        for known in (self._first_seen, self.stream.starts):
             for name in [one for one in known if one not in jobs]:
                 del known[name]
         new = {name for name in jobs if not self.timing.followed.knows(name)}
@@ -247,8 +248,12 @@ class StreamedFleet:
             for name in chosen
         }
         jobs = tuple(
-            self._job(
-                name, sizes.get(name), notes, windows.get(name, ()), (len(blind), length), missing
+            replace(
+                self._job(
+                    *(name, sizes.get(name), notes, windows.get(name, ())),
+                    *((len(blind), length), missing),
+                ),
+                beside=self._saves(look, name),
             )
             for name in sorted(chosen)
         )
@@ -293,7 +298,14 @@ class StreamedFleet:
             live=True,
             windows=tuple(windows),
             start=start if len(start) else None,
-            beside=tuple(self.stream.beside.get(name, ())),
+        )
+
+    def _saves(self, look: PageLook, name: str) -> tuple[BesideSteps, ...]:
+        """Return what ranks of a job saved outside of steps, without those that are not trusted."""
+        return tuple(
+            save
+            for url, save in look.saves.get(name, ())
+            if not self.stream.has(url, {"job_id": name, "rank": save.rank})
         )
 
     def _too_many(self, name: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ import pandas as pd
 from rankscope_agent.contract.job_names import is_job_id
 from rankscope_analyzers.intake import left_out, readable_rows
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_saves import Saves
 from rankscope_analyzers.intake.agent_timeouts import LARGE_AT_ONCE
 from rankscope_analyzers.intake.collective_windows import (
     COMPARISON_SECONDS,
@@ -42,7 +43,6 @@ from rankscope_analyzers.intake.step_history import (
 )
 from rankscope_analyzers.intake.step_history import table as step_table
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
-from rankscope_analyzers.steps import beside_steps
 from rankscope_analyzers.steps.beside_steps import BesideSteps
 from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
@@ -94,7 +94,7 @@ def from_agents(
     length = length_of_windows(len(blind), comparison_seconds)
     windows = windows_by_job(blind, job_id, oldest, length, known, distrusted)
     sizes = _world_sizes(believed, known)
-    beside = _spans_by_job(believed, distrusted)
+    saves = _saves_by_job(believed, distrusted)
     starts = by_job(step_table([node.start for node in believed if node.start is not None]))
     no_room = [known.left_out(node.agent.url, oldest) for node in believed]
     missing = _missing(believed, steps, distrusted, left_out.notes(no_room, job_id))
@@ -107,7 +107,7 @@ def from_agents(
             live=True,
             windows=tuple(windows.get(name, ())),
             start=starts.get(str(name)),
-            beside=tuple(beside.get(str(name), ())),
+            beside=tuple(saves.get(str(name), ())),
         )
         for name, rows in steps.groupby("job_id", sort=True)
     )
@@ -149,16 +149,18 @@ def by_job(records: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
 
 @dataclass(frozen=True, slots=True)
 class _NodeAnswer:
-    """An agent's response; `start` are the first records of its ranks, only at the first look.
+    """An agent's response.
 
-    So are `beside`, spans of what its ranks did outside of steps, with their jobs.
+    Args:
+        start: the first records of its ranks, only at the first look.
+        saves: what its ranks saved outside of steps, with their jobs.
     """
 
     agent: Agent
     steps: StepAnswer
     ranks: list[dict[str, Any]]
     start: StepAnswer | None = None
-    beside: Sequence[tuple[str, BesideSteps]] = ()
+    saves: Saves = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ def _without(node: _NodeAnswer, found: _Refused, placed: str | None) -> _NodeAns
     start = None if node.start is None else _believable(node.start, found, placed)
     ranks = [rank for rank in node.ranks if not found.has(node.agent.url, rank)]
     steps = _believable(node.steps, found, placed)
-    return _NodeAnswer(node.agent, steps, ranks, start, node.beside)
+    return _NodeAnswer(node.agent, steps, ranks, start, node.saves)
 
 
 def _believable(answer: StepAnswer, distrusted: _Refused, placed: str | None) -> StepAnswer:
@@ -245,10 +247,9 @@ def _ask(
         ranks = [rank for rank in agent.json("/api/v1/ranks")["ranks"] if isinstance(rank, dict)]
         since, first_look = history.since(agent.url, ranks, oldest), not history.knows(agent.url)
         answer = _steps(agent, job_id, since)
-        if not first_look:
-            return _NodeAnswer(agent, answer, ranks)
-        start, beside = _start(agent, job_id, oldest), _beside(agent, job_id, oldest)
-        return _NodeAnswer(agent, answer, ranks, start, beside)
+        start = _start(agent, job_id, oldest) if first_look else None
+        saves = history.saves.of_agent(agent, job_id, oldest)
+        return _NodeAnswer(agent, answer, ranks, start, saves)
     except AgentError as error:
         return str(error)
     except (ValueError, KeyError, TypeError) as error:
@@ -282,25 +283,13 @@ def _start(agent: Agent, job_id: str | None, before_unix_seconds: float) -> Step
         return None  # older agents have no such page, and the newest records are worth more
 
 
-def _beside(
-    agent: Agent, job_id: str | None, since_unix_seconds: float
-) -> Sequence[tuple[str, BesideSteps]]:
-    """Fetch what ranks did outside of steps; nothing if that fails, as with older agents."""
-    query = urlencode({"since": f"{since_unix_seconds:.6f}", **({"job": job_id} if job_id else {})})
-    try:
-        answer = agent.json(f"/api/v1/spans?{query}", MAXIMUM_ANSWER_BYTES, STEPS_SECONDS)
-        return tuple(beside_steps.read(answer))
-    except (AgentError, ValueError, LookupError, TypeError):
-        return ()
-
-
-def _spans_by_job(
+def _saves_by_job(
     nodes: Sequence[_NodeAnswer], distrusted: _Refused
 ) -> Mapping[str, list[BesideSteps]]:
-    """Return spans by job, without those of ranks that are not trusted."""
+    """Return saves by job, without those of ranks that are not trusted."""
     found: dict[str, list[BesideSteps]] = defaultdict(list)
     for node in nodes:
-        for job, span in node.beside:
+        for job, span in node.saves:
             if (node.agent.url, job, str(span.rank)) not in distrusted.ranks:
                 found[job].append(span)
     return found

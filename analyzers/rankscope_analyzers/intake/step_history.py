@@ -14,6 +14,7 @@ import pandas as pd
 
 from rankscope_agent.contract.model import STEP_COLUMNS
 from rankscope_analyzers.intake import left_out
+from rankscope_analyzers.intake.agent_saves import AgentSaves
 from rankscope_analyzers.intake.agent_timeouts import AgentTimeouts
 from rankscope_analyzers.intake.left_out import LeftOut
 from rankscope_analyzers.intake.readable_rows import RowForm, Unread, separated
@@ -118,6 +119,7 @@ class StepHistory:
 
     def __init__(self) -> None:
         self.timeouts = AgentTimeouts()
+        self.saves = AgentSaves()
         self._agents: dict[str, _Agent] = {}
         self._records = pd.DataFrame()
         self._numbers = 0
@@ -191,6 +193,7 @@ class StepHistory:
     def keep(self, urls: Iterable[str]) -> None:
         """Forget the records of all agents but these."""
         kept = set(urls)
+        self.saves.keep(kept)
         if gone := [agent.number for url, agent in self._agents.items() if url not in kept]:
             self._agents = {url: one for url, one in self._agents.items() if url in kept}
             if len(self._records):

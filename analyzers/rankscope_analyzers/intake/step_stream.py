@@ -12,6 +12,7 @@ import operator
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,8 +42,6 @@ from rankscope_analyzers.intake.step_history import START, SYNC, StepAnswer, ste
 from rankscope_analyzers.intake.step_windows import StepWindows
 from rankscope_analyzers.intake.stream_health import StreamHealth
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
-from rankscope_analyzers.steps import beside_steps
-from rankscope_analyzers.steps.beside_steps import BesideSteps
 
 NEWCOMERS = 128
 """Agents that are queried for the first time at one look: each sends all the time that is kept, one
@@ -98,7 +97,6 @@ class StepStream:
         self.windows = StepWindows(seconds)
         self.connections = AgentConnections(entry)
         self.starts: dict[str, list[StepAnswer]] = {}
-        self.beside: dict[str, list[BesideSteps]] = {}
         self.agents: dict[str, FollowedAgent] = {}
         self.placed: Mapping[str, str] = {}
         self.notes: Mapping[str, Sequence[str]] = {}
@@ -253,25 +251,20 @@ class StepStream:
         return step_json.columns_of(answer, ranks or [ring.rank for ring in agent.rings]), more
 
     def _introduce(self, url: str, more: Answers) -> None:
-        """Read what an agent sends once: first records of its ranks, and spans outside of steps."""
-        for answer, take in zip(more, (self._take_start, self._take_beside), strict=False):
+        """Read what an agent sends once: first records of its ranks."""
+        for answer in more[:1]:
             if isinstance(answer, Answer):
-                try:
-                    take(url, _json(answer))
-                except (ValueError, KeyError, TypeError, LookupError):
-                    continue  # older agents have no such page, and the newest records matter more
+                # Older agents have no such page, and the newest records matter more.
+                with suppress(ValueError, KeyError, TypeError, LookupError):
+                    self._take_start(url, _json(answer))
 
     def _take_start(self, url: str, document: Mapping[str, Any]) -> None:
         answer = step_answer(url, 0.0, document)
         for job in filter(self._shard.has, set(answer.column("job_id"))):
             at = answer.columns.index("job_id")
             rows = [row for row in answer.rows if row[at] == job]
-            self.starts.setdefault(job, []).append(StepAnswer(url, 0.0, answer.columns, rows))
-
-    def _take_beside(self, _: str, document: Mapping[str, Any]) -> None:
-        for job, span in beside_steps.read(document):
-            if self._shard.has(job):
-                self.beside.setdefault(job, []).append(span)
+            others = [one for one in self.starts.get(job, ()) if one.url != url]
+            self.starts[job] = [*others, StepAnswer(url, 0.0, answer.columns, rows)]
 
     def _refuse(self) -> None:
         """Find the ranks that claim a job which is not theirs, if any rank is new."""
@@ -350,7 +343,6 @@ def _of_newcomer(oldest: float, only: Mapping[str, str]) -> Sequence[Question]:
     return (
         steps,
         Question(f"/api/v1/step_starts?{since}", most_bytes=MOST_ANSWER_BYTES),
-        Question(f"/api/v1/spans?{since}", most_bytes=MOST_ANSWER_BYTES),
     )
 
 

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 from rankscope_agent.contract.model import SPAN_KINDS
 
+SAVING = frozenset(("checkpoint_save", "checkpoint_staging"))
+"""Kinds of spans in which a rank saves."""
+
 MAXIMUM_ROWS = 200_000
 """Spans of one response: a rank keeps 1,024."""
 

@@ -12,11 +12,9 @@ from statistics import median
 
 import numpy as np
 
-from rankscope_analyzers.steps.beside_steps import BesideSteps
+from rankscope_analyzers.steps.beside_steps import SAVING, BesideSteps
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.text.wording import duration
-
-SAVING = frozenset(("checkpoint_save", "checkpoint_staging"))
 
 NOTABLE_SHARE = 0.1
 """Share of the time from which on it is reported: with Young's interval a job with one failure a

@@ -1,5 +1,7 @@
 """Which jobs the agent's page is about: for how long, how many, and with how many reasons."""
 
+import pytest
+
 from job_status_page import newest, node, put, remove, sums, waiting
 from pod_json import pod
 from pod_states import ended, waits, with_state, worker
@@ -46,6 +48,23 @@ def test_nobody_fills_the_memory_with_jobs(node):
     for number in range(MAX_JOBS + 5):
         put(node, pod(f"p{number}", number=number, limits={"nvidia.com/gpu": "1"}))
     assert len(node.values(metrics.JOB_FAILURES)) == MAX_JOBS
+    assert node.values(metrics.JOB_HISTORIES_DROPPED) == {(): 5}
+
+
+@pytest.mark.parametrize("completed", [MAX_JOBS - 1, MAX_JOBS, 2 * MAX_JOBS])
+def test_completed_jobs_whose_pods_are_still_listed_cost_no_new_job_its_history(node, completed):
+    limits = {"nvidia.com/gpu": "1"}
+    node.pods(
+        *(
+            pod(f"sweep-{number}", number=number, limits=limits, phase="Succeeded")
+            for number in range(10, completed + 10)
+        )
+    )
+    put(node, worker())
+    assert sums(node) == (0, 0, 0)
+    put(node, with_state(worker(), ended("Error", 1, 60)))
+    assert sums(node) == (1, 0, 0)
+    assert node.values(metrics.JOB_HISTORIES_DROPPED) == {(): 0}
 
 
 def test_nobody_fills_the_page_with_reasons(node):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rankscope_agent.sources.pods.lifecycles import Lifecycles
@@ -26,12 +28,61 @@ def take(lives, job, new, before=None, now=NOW):
     lives.take(job, before, new, Membership(job, "Job"), counted=True, now_unix_seconds=now)
 
 
-def test_256_jobs_are_remembered():
+def ended(one):
+    return replace(one, phase="Succeeded")
+
+
+def test_256_running_jobs_are_remembered_and_the_others_said(caplog):
     lives = Lifecycles()
-    for number in range(257):
+    for number in range(258):
         take(lives, f"job-{number}", pod(f"pod-{number}"))
     assert len(lives.jobs()) == 256
-    assert "job-256" not in lives.jobs()
+    assert {"job-256", "job-257"}.isdisjoint(lives.jobs())
+    assert lives.left_out == 2
+    assert [line for line in caplog.messages if "no more than 256 running jobs" in line]
+    assert len(caplog.messages) == 1
+    lives.leave("pod-257")
+    take(lives, "job-0", ended(pod("pod-0")), before=pod("pod-0"))
+    take(lives, "job-256", pod("pod-256"), before=pod("pod-256"))
+    assert "job-256" in lives.jobs()
+    assert lives.left_out == 0
+
+
+def test_jobs_without_a_running_pod_make_room_the_first_to_end_first():
+    lives = Lifecycles()
+    for number in range(256):
+        take(lives, f"job-{number}", pod(f"pod-{number}"))
+    for number in (7, 3):
+        take(lives, f"job-{number}", ended(pod(f"pod-{number}")), before=pod(f"pod-{number}"))
+    lives.leave("pod-5")
+    made = []
+    for number in range(256, 260):
+        before = set(lives.jobs())
+        take(lives, f"job-{number}", pod(f"pod-{number}"))
+        made += before - set(lives.jobs())
+    assert made == ["job-7", "job-3", "job-5"]
+    assert (lives.left_out, len(lives.jobs())) == (1, 256)
+
+
+def test_jobs_that_failed_make_room_after_those_without_incident():
+    lives = Lifecycles()
+    for number in range(254):
+        take(lives, f"job-{number}", pod(f"pod-{number}"))
+    take(lives, "failed", replace(failed("pod-f", NOW), phase="Failed"))
+    take(lives, "completed", ended(pod("pod-c")))
+    take(lives, "next", pod("pod-n"))
+    assert "completed" not in lives.jobs()
+    assert lives.jobs()["failed"].failed == 1
+    take(lives, "one more", pod("pod-m"))
+    assert "failed" not in lives.jobs()
+
+
+def test_a_loop_is_seen_in_jobs_without_a_history_too():
+    lives = Lifecycles()
+    for number in range(256):
+        take(lives, f"job-{number}", pod(f"pod-{number}"))
+    take(lives, "job", failed("pod", NOW), before=failed("pod", NOW - 1.0))
+    assert list(lives.looping(NOW)) == ["pod"]
 
 
 def test_the_four_newest_reasons_of_failures_are_kept():

@@ -39,6 +39,12 @@ JOB_PREEMPTIONS = Metric(
     " agent started.",
     ("job_id",),
 )
+JOB_HISTORIES_DROPPED = Metric(
+    "rankscope_job_histories_dropped",
+    "gauge",
+    "Jobs with a running pod on this node whose failures, restarts and preemptions are not counted"
+    " because there are too many jobs.",
+)
 JOB_CONTAINER_RESTARTS = Metric(
     "rankscope_job_container_restarts",
     "gauge",

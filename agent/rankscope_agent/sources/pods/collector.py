@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rankscope_agent.contract.metrics import pods as metrics
+from rankscope_agent.contract.metrics.job_status import JOB_HISTORIES_DROPPED
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
@@ -273,6 +274,7 @@ class PodsCollector:
                 yield metrics.POD_API_REQUESTS.sample(count, request=request)
             yield metrics.PODS.sample(len(self._directory.pods()))
             yield metrics.PODS_DROPPED.sample(self._directory.dropped)
+            yield JOB_HISTORIES_DROPPED.sample(self._directory.histories_dropped)
         for name, source in sources.items():
             up = source.updated_unix_seconds is not None and not source.problem
             yield metrics.POD_SOURCE_UP.sample(int(up), source=name)

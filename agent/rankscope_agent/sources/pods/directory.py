@@ -16,7 +16,7 @@ from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.memberships import Memberships
 from rankscope_agent.sources.pods.placement_view import PlacementView
-from rankscope_agent.sources.pods.rank_location import RankLocation, started
+from rankscope_agent.sources.pods.rank_location import RankLocation, only_container, started
 from rankscope_agent.sources.pods.records import Pod
 from rankscope_agent.sources.pods.training_pods import is_training
 
@@ -177,6 +177,12 @@ class PodDirectory:
         with self._lock:
             self._lives.settle(present, now_unix_seconds)
             return self._lives.jobs()
+
+    @property
+    def histories_dropped(self) -> int:
+        """Number of running jobs without a history, because there are too many."""
+        with self._lock:
+            return self._lives.left_out
 
     def looping(self, now_unix_seconds: float) -> Mapping[str, str]:
         """Return the pods in a crash loop, by UID, with kubectl's name for it."""
@@ -374,7 +380,7 @@ class PodDirectory:
                 pod_name=name.name,
                 uuid=gpu_of_rank(local_rank, local_world_size, held, view.gpus),
             )
-        container = _only_container(pod)
+        container = only_container(pod)
         held = tuple(view.gpus_of(pod.uid, container or None))
         return RankLocation(
             pod_namespace=pod.namespace,
@@ -384,13 +390,6 @@ class PodDirectory:
             pod_created=pod.created_unix_seconds or None,
             container_started=started(pod, container),
         )
-
-
-def _only_container(pod: Pod) -> str:
-    """Return the training container, if unambiguous: the only one with devices, or the only one."""
-    with_devices = [container.name for container in pod.containers if container.limits]
-    names = with_devices or [container.name for container in pod.containers]
-    return names[0] if len(names) == 1 else ""
 
 
 def _config_hash(pod: Pod) -> str:

@@ -6,6 +6,7 @@ two scrapes. What happened before the agent's first list is known by its time bu
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,8 +16,11 @@ from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.pod_status import Failure
 from rankscope_agent.sources.pods.records import Pod
 
+log = logging.getLogger(__name__)
+
 MAX_JOBS = 256
-"""Jobs with a history that is kept: a kubelet runs 110 pods by default."""
+"""Jobs with a history that is kept: a kubelet runs 110 pods by default. Those without a running pod
+make room for others, however many completed pods are still listed."""
 
 MAX_REASONS = 4
 """Reasons of failures kept per job and node, the newest: a repeated failure has one or two."""
@@ -64,6 +68,7 @@ class JobLife:
         newest: Unix time of the newest failure by reason and detail.
         replicas: the newest pod of each replica of the job.
         gone_unix_seconds: since when it has no pod here; None while it has any.
+        turn: the number of the newest change to any of its pods among all changes.
     """
 
     failed: int = 0
@@ -72,6 +77,7 @@ class JobLife:
     newest: dict[tuple[str, str], float] = field(default_factory=dict)
     replicas: dict[str, Occupant] = field(default_factory=dict)
     gone_unix_seconds: float | None = None
+    turn: int = 0
 
     @property
     def eventful(self) -> bool:
@@ -86,6 +92,9 @@ class Lifecycles:
         self._jobs: dict[str, JobLife] = {}
         self._reported: frozenset[str] = frozenset()
         self._loops: dict[str, tuple[str, float]] = {}
+        self._living: dict[str, str] = {}
+        self._turn = 0
+        self._full = False
 
     def take(
         self,
@@ -107,11 +116,17 @@ class Lifecycles:
             counted: false for what happened before the agent's first list.
             now_unix_seconds: the time assigned to failures without one.
         """
-        life = self._life(job)
-        if life is None:
-            return
         if looped := _loop(before, pod, now_unix_seconds):
             self._loops[pod.uid] = looped
+        self._living.pop(pod.uid, None)
+        if not pod.ended:
+            self._living[pod.uid] = job
+        life = self._life(job)
+        if life is None:
+            self._log_full()
+            return
+        self._turn += 1
+        life.turn = self._turn
         for failure in _new_failures(before, pod):
             # A clock that is ahead, or a missing time, must not date it in the future.
             at = min(failure.unix_seconds or now_unix_seconds, now_unix_seconds)
@@ -126,6 +141,15 @@ class Lifecycles:
     def leave(self, uid: str) -> None:
         """Remove a pod that is gone."""
         self._loops.pop(uid, None)
+        life = self._jobs.get(self._living.pop(uid, ""))
+        if life is not None:
+            self._turn += 1
+            life.turn = self._turn
+
+    @property
+    def left_out(self) -> int:
+        """Number of jobs with a running pod that have no history, because there are too many."""
+        return len(set(self._living.values()) - self._jobs.keys())
 
     def newest_failure(self, job: str) -> float:
         """Return the Unix time of a job's newest failure or preemption; 0 if there is none."""
@@ -160,6 +184,7 @@ class Lifecycles:
             since = self._jobs[job].gone_unix_seconds or 0.0
             if job not in self._reported and now_unix_seconds - since >= AWAITED_SECONDS:
                 del self._jobs[job]
+        self._full = self._full and self.left_out > 0
 
     def jobs(self) -> Mapping[str, JobLife]:
         """Return copies of what is reported about each job, for any thread."""
@@ -175,9 +200,32 @@ class Lifecycles:
         return life.eventful and now - since < KEPT_SECONDS
 
     def _life(self, job: str) -> JobLife | None:
-        if job not in self._jobs and len(self._jobs) >= MAX_JOBS:
+        if job not in self._jobs and len(self._jobs) >= MAX_JOBS and not self._make_room():
             return None
         return self._jobs.setdefault(job, JobLife())
+
+    def _make_room(self) -> bool:
+        """Forget a job without a running pod, one without incident first, then the first to end.
+
+        Returns:
+            False if all jobs have a running pod.
+        """
+        running = set(self._living.values())
+        over = [
+            (life.eventful, life.turn, job)
+            for job, life in self._jobs.items()
+            if job not in running
+        ]
+        if over:
+            *_, first = min(over)
+            del self._jobs[first]
+        return bool(over)
+
+    def _log_full(self) -> None:
+        """Log that a job is left out, once until all jobs have a history again."""
+        if not self._full:
+            log.warning("pods: the history of no more than %d running jobs is kept", MAX_JOBS)
+        self._full = True
 
 
 def _new_failures(before: Pod | None, pod: Pod) -> Iterator[Failure]:

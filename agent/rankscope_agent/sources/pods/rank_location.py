@@ -28,3 +28,10 @@ def started(pod: Pod, name: str) -> float | None:
     """Return when a container of a pod was started; None if it does not run or has no time."""
     found = (one.started_unix_seconds for one in pod.containers if name and one.name == name)
     return next(found, 0.0) or None
+
+
+def only_container(pod: Pod) -> str:
+    """Return the training container, if unambiguous: the only one with devices, or the only one."""
+    with_devices = [container.name for container in pod.containers if container.limits]
+    names = with_devices or [container.name for container in pod.containers]
+    return names[0] if len(names) == 1 else ""

@@ -119,3 +119,29 @@ def test_runs_past_their_deadline_are_looked_for_once_a_second(monkeypatch):
     monkeypatch.setattr(cli.signal, "sigtimedwait", lambda signals, wait: waits.append(wait))
     assert cli._stop_signal() is None
     assert waits == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "names", "awaited"),
+    [
+        (("--kubernetes.api=http://127.0.0.1:9",), ("training", "pods"), True),
+        (("--kubernetes.api=http://127.0.0.1:9",), ("training",), False),
+        ((), ("training", "pods"), False),
+    ],
+    ids=["server", "not followed", "no server"],
+)
+def test_pods_names_are_awaited_before_any_collector_runs(monkeypatch, flags, names, awaited):
+    """Collectors run in threads of their own, and that of the pods may not be the first."""
+    seen = []
+
+    def collectors(pods, windows):
+        def create(config):
+            seen.append(pods.pending)
+            return WithoutSource()
+
+        return dict.fromkeys(names, create)
+
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr(cli, "all_collectors", collectors)
+    assert main(["--once", *flags], {}) == 0
+    assert seen == [awaited] * len(names)

@@ -121,6 +121,7 @@ def test_a_look_for_rings_that_lasts_ten_seconds_is_a_failure(tmp_path, late, fa
     collector._jobs = {"j": SimpleNamespace(ranks={}, samples=lambda *_: (), forget=lambda *_: 0)}
     collector._follower = SimpleNamespace(
         close_disowned=lambda _: (),
+        close_renamed=lambda: (),
         rescan=lambda _: None,
         close_finished=lambda: None,
         rings=(),

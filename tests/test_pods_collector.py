@@ -7,8 +7,8 @@ from rankscope_agent.contract.job_labels import DEFAULT_LABELS, parse_job_labels
 from rankscope_agent.contract.metrics import pods as metrics
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.pods.collector import in_cluster_url
 from rankscope_agent.sources.pods.kubelet import KubeletError
+from rankscope_agent.sources.pods.server_url import in_cluster_url
 
 GPUS = [f"GPU-{n:08d}-0000-0000-0000-000000000000" for n in range(4)]
 LAUNCH = {"owner": ("kubeflow.org/v1", "PyTorchJob", "llm")}

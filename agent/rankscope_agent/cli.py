@@ -31,6 +31,7 @@ from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_directories import LogDirectories
+from rankscope_agent.sources.pods.server_url import server_url
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.span_source import RingSpanSource
 from rankscope_agent.web.access import AccessSettings, Guard
@@ -39,6 +40,9 @@ from rankscope_agent.web.memory_arenas import limit_arenas
 from rankscope_agent.web.server import WebServer
 
 log = logging.getLogger(__name__)
+
+PODS = "pods"
+"""The collector that follows the API server."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -81,6 +85,9 @@ def main(
         return _complain(str(error))
     pods.fall_back_on(LogDirectories(config.pod_logs, time.monotonic).find)
     pods.look_for_owners(config.procfs)
+    # Collectors have threads of their own: those that need pods' names may be first.
+    if PODS in config.collectors and server_url(config.kubernetes_api, os.environ):
+        pods.expect()
     logging_setup.set_up(config.log_level)
     limit_arenas()  # each collector has a thread
     allow_descriptors(WANTED)

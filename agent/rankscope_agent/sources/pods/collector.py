@@ -37,6 +37,7 @@ from rankscope_agent.sources.pods.process_scan import ProcessScanner, Scan
 from rankscope_agent.sources.pods.protobuf import WireError
 from rankscope_agent.sources.pods.reflector import Reflector
 from rankscope_agent.sources.pods.series import placement_samples
+from rankscope_agent.sources.pods.server_url import server_url
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ API, KUBELET, PROCESSES = "api", "kubelet", "processes"
 def create(config: Config, directory: PodDirectory) -> PodsCollector:
     """Create the collector and start following the API server, if there is one."""
     reflector = None
-    url = config.kubernetes_api or in_cluster_url(os.environ)
+    url = server_url(config.kubernetes_api, os.environ)
     if url:
         jitter = 0.0 if config.once else config.kubernetes_jitter_seconds
         server = ApiServer(url, SERVICE_ACCOUNT)
@@ -74,15 +75,6 @@ def create(config: Config, directory: PodDirectory) -> PodsCollector:
         job_labels=config.job_labels,
         clock=time.time,
     )
-
-
-def in_cluster_url(environ: Mapping[str, str]) -> str:
-    """Return the API server's URL from the environment of every pod; empty outside of pods."""
-    host = environ.get("KUBERNETES_SERVICE_HOST", "")
-    port = environ.get("KUBERNETES_SERVICE_PORT", "443")
-    if not host:
-        return ""
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 class DeviceSource(Protocol):

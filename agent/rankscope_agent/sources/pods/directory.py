@@ -27,7 +27,6 @@ PENDING_SECONDS = 60.0
 """How long names are waited for: the reflector's start is spread over 30 s, and one or two initial
 failures are made up for within a minute."""
 
-
 MAX_AWAITED = 1024
 """Unknown pods whose lookup time is remembered; further ones are not waited for."""
 
@@ -70,9 +69,13 @@ class PodDirectory:
         self._owners = JobOwners(procfs)
 
     def expect(self) -> None:
-        """Announce that pods will arrive: until then, callers that need them may wait."""
+        """Announce that pods will arrive: until then, callers that need them may wait.
+
+        The first announcement counts.
+        """
         with self._lock:
-            self._expected_since = time.monotonic()
+            if self._expected_since is None:
+                self._expected_since = time.monotonic()
 
     @property
     def pending(self) -> bool:

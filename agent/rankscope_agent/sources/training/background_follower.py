@@ -110,6 +110,10 @@ class BackgroundFollower:
         """Close the rings that claim another user's job; return these jobs."""
         return frozenset() if self._look else self._follower.close_disowned(now_unix_seconds)
 
+    def close_renamed(self) -> frozenset[tuple[str, str]]:
+        """Close pods' rings whose jobs have got another name; return the pods with the old name."""
+        return frozenset() if self._look else self._follower.close_renamed()
+
     def close_finished(self) -> None:
         """Close the rings to which nothing more can be written, unless a scan is running."""
         if self._look is None:

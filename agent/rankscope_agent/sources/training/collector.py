@@ -30,12 +30,12 @@ from rankscope_agent.sources.training.format import StepRecord
 from rankscope_agent.sources.training.identity import rank_identity
 from rankscope_agent.sources.training.job_work import job_work
 from rankscope_agent.sources.training.rank_info import info_sample
-from rankscope_agent.sources.training.rank_samples import rank_samples
+from rankscope_agent.sources.training.rank_samples import job_totals, rank_samples
 from rankscope_agent.sources.training.read_turns import ReadTurns
 from rankscope_agent.sources.training.reported import Signal
 from rankscope_agent.sources.training.reported_totals import SignalTotals
 from rankscope_agent.sources.training.restart_ratios import LEARNING_RATE, WORLD_SIZE
-from rankscope_agent.sources.training.shares import forget_ranks
+from rankscope_agent.sources.training.shares import forget_pod, forget_ranks
 from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.spans import Span
 from rankscope_agent.sources.training.starts import RankStart, Surroundings
@@ -142,6 +142,9 @@ class TrainingCollector:
         for job_id in self._follower.close_disowned(now):
             self._jobs.pop(job_id, None)  # what was recorded under its name is in its sums
             self._continuation.forget((job_id,))
+        for pod_uid, job_id in self._follower.close_renamed():
+            if forget_pod(self._jobs, pod_uid, job_id):
+                self._continuation.forget((job_id,))
         self._follower.rescan(now)
         self._read(now)
         self._follower.close_finished()
@@ -348,7 +351,7 @@ class TrainingCollector:
 
     def _job_samples(self, job_id: str, job: JobTotals) -> Iterator[Sample]:
         if None in job.counted:
-            yield from _job_totals(job_id, job)
+            yield from job_totals(job_id, job)
         if job.writers.paths is not None:
             yield reported.CHECKPOINT_SHARED.sample(job.writers.paths, job_id=job_id)
         present = job.present()
@@ -374,15 +377,6 @@ class TrainingCollector:
         return self._pods.rank_location(
             identity.pod_uid, identity.local_rank, identity.local_world_size
         )
-
-
-def _job_totals(job_id: str, job: JobTotals) -> Iterator[Sample]:
-    yield metrics.STEP_LATENCY.sample(job.latency.value(), job_id=job_id)
-    sync = job.sync.value()
-    if sync.count:
-        yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
-    if job.samples is not None:
-        yield metrics.JOB_SAMPLES.sample(job.samples, job_id=job_id)
 
 
 def _turn(job: JobTotals) -> tuple[bool, float]:

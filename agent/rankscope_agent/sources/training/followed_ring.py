@@ -69,6 +69,11 @@ class FollowedRing:
         self._seen_alive = False
 
     @property
+    def job_id(self) -> str:
+        """The job that it counts for."""
+        return self.ring.header.job_id
+
+    @property
     def process(self) -> tuple[int, int]:
         """The writing process: its PID, and its start in ticks."""
         return self.ring.header.pid, self.ring.header.process_start_ticks

@@ -135,6 +135,23 @@ class RingFollower:
                 self._log.write(((followed.ring.path, refusal),), now_unix_seconds)
         return frozenset(jobs)
 
+    def close_renamed(self) -> frozenset[tuple[str, str]]:
+        """Close pods' rings whose jobs have got another name, to open them again at the next scan.
+
+        Returns:
+            Each pod's UID, with the name that it had so far.
+        """
+        renamed = frozenset(
+            (place.pod_uid, job_id)
+            for place, directory in self._pods.items()
+            for job_id in directory.close_renamed()
+        )
+        for pod_uid, job_id in renamed:
+            log.info("rings of pod %s are no longer read for job %s", pod_uid, job_id)
+        if renamed:
+            self._pods_seen_at = None
+        return renamed
+
     def close_finished(self) -> None:
         """Close the rings to which nothing more can be written."""
         for directory in self._directories():

@@ -20,6 +20,10 @@ class JobNames(Protocol):
         """Return the namespace of a pod; empty while unknown."""
         ...
 
+    def job_of(self, pod_uid: str) -> str | None:
+        """Return the job of a pod in Kubernetes; None while unknown, and if it has none there."""
+        ...
+
     def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
         """Return the job of a pod whose processes call it `stated`; None if the pod is unknown.
 
@@ -53,6 +57,9 @@ class _NoPods:
 
     def namespace_of_pod(self, pod_uid: str) -> str:
         return ""
+
+    def job_of(self, pod_uid: str) -> str | None:
+        return None
 
     def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
         return None

@@ -1,4 +1,4 @@
-"""The series of one rank: pure, from sums to values; None has no sample."""
+"""The series of ranks and of jobs: pure, from sums to values; None has no sample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankscope_agent.sources.training.format import NOT_MEASURED, StepRecord
 from rankscope_agent.sources.training.reported import SHARD_NAMES, Signal
 from rankscope_agent.sources.training.reported_totals import SignalTotals
 from rankscope_agent.sources.training.span_totals import SpanTotals
-from rankscope_agent.sources.training.totals import NS, RankTotals
+from rankscope_agent.sources.training.totals import NS, JobTotals, RankTotals
 
 Values = Sequence[tuple[Metric, float | None]]
 
@@ -179,3 +179,13 @@ def _newest(record: StepRecord | None) -> Values:
 
 def _seconds(duration_ns: int | None) -> float | None:
     return None if duration_ns is None or duration_ns == NOT_MEASURED else duration_ns / NS
+
+
+def job_totals(job_id: str, job: JobTotals) -> Iterator[Sample]:
+    """Yield the totals of all ranks of a job together."""
+    yield metrics.STEP_LATENCY.sample(job.latency.value(), job_id=job_id)
+    sync = job.sync.value()
+    if sync.count:
+        yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
+    if job.samples is not None:
+        yield metrics.JOB_SAMPLES.sample(job.samples, job_id=job_id)

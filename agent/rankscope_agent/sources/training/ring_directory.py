@@ -11,6 +11,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -52,6 +53,14 @@ Refusal = tuple[Path, RingError]
 _Key = tuple[str, tuple[int, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A ring that is not read any more: the job it was read for, and why it was given up, if so."""
+
+    job_id: str
+    refusal: RingError | None
+
+
 class FollowedDirectory:
     """The rings of one directory; `exists` states whether it was readable at the last scan.
 
@@ -75,7 +84,7 @@ class FollowedDirectory:
         """The number of its newest scan among all of them, 0 before the first."""
         self._namespace = ""
         self._rings: list[FollowedRing] = []
-        self._done: dict[_Key, RingError | None] = {}
+        self._done: dict[_Key, _Done] = {}
         self._refused: dict[str, tuple[RingFile, RingError]] = {}
         self._refused_extensions: list[Refusal] = []
         self._failure: RingError | None = None
@@ -95,7 +104,7 @@ class FollowedDirectory:
         if self._failure:
             yield self._failure.reason
         yield from (refusal.reason for _, refusal in self._refused.values())
-        yield from (refusal.reason for refusal in self._done.values() if refusal)
+        yield from (done.refusal.reason for done in self._done.values() if done.refusal)
         yield from (followed.refusal.reason for followed in self._rings if followed.refusal)
         yield from itertools.repeat("too_many", self._left.total() + self._unseen)
 
@@ -198,11 +207,35 @@ class FollowedDirectory:
                 self._close(followed, refusal)
                 yield followed, refusal
 
+    def close_renamed(self) -> frozenset[str]:
+        """Close the rings of a pod whose job has another name in Kubernetes than they were given.
+
+        The next scan opens them again under that name, those that have ended as well. Rings whose
+        files are gone cannot be opened again and keep their name.
+
+        Returns:
+            The names that they had.
+        """
+        known = self._names.job_of(self.directory.pod_uid) if self._rings or self._done else None
+        if known is None:
+            return frozenset()
+        open_rings = [one for one in self._rings if one.linked and one.job_id != known]
+        for followed in open_rings:
+            self._rings.remove(followed)
+            followed.close()
+        ended = {key: done.job_id for key, done in self._done.items() if done.job_id != known}
+        for key in ended:
+            del self._done[key]
+        renamed = frozenset((*(one.job_id for one in open_rings), *ended.values()))
+        if renamed:
+            self._stamp = None
+        return renamed
+
     def _close(self, followed: FollowedRing, refusal: RingError | None) -> None:
         ring = followed.ring
         self._rings.remove(followed)
         followed.close()
-        self._done[ring.name, ring.inode] = refusal
+        self._done[ring.name, ring.inode] = _Done(followed.job_id, refusal)
 
     def _is_unchanged(self, status: os.stat_result, now: float) -> bool:
         """Return True if a directory need not be listed again; otherwise record its state."""
@@ -262,7 +295,7 @@ class FollowedDirectory:
         keys = {(file.name, file.inode) for file in listing.files}
         for followed in self._rings:
             followed.linked = followed.ring.inode in inodes
-        self._done = {key: refusal for key, refusal in self._done.items() if key in keys}
+        self._done = {key: done for key, done in self._done.items() if key in keys}
 
     def _new_files(self, listing: Listing) -> Iterator[RingFile]:
         """Yield the files that are neither open, under any name, nor finished."""

@@ -1,4 +1,4 @@
-"""What is dropped first if there is too much: ranks of the job with most of them, large jobs."""
+"""What is dropped: most of what there is too much of, and ranks that are of another job."""
 
 from __future__ import annotations
 
@@ -44,6 +44,17 @@ def forget_ranks(jobs: dict[str, JobTotals], open_ranks: Set[Rank], excess: int)
         excess -= 1
         if not ranks:
             del jobs[charged], closed[charged]
+
+
+def forget_pod(jobs: dict[str, JobTotals], pod_uid: str, job_id: str) -> bool:
+    """Drop a pod's ranks from a job that it is no part of; return whether the job had no others."""
+    job = jobs.get(job_id)
+    if job is None:
+        return False
+    job.ranks = {n: rank for n, rank in job.ranks.items() if rank.identity.pod_uid != pod_uid}
+    if not job.ranks:
+        del jobs[job_id]
+    return not job.ranks
 
 
 def largest_jobs(sizes: Mapping[str, int], excess: int) -> frozenset[str]:

@@ -16,6 +16,7 @@ from rankscope_agent.contract.flight_dump import Frame
 from rankscope_agent.sources.stalls import stall_source
 from rankscope_agent.sources.stalls.process import parse, process_state, wanted_share
 from rankscope_agent.sources.stalls.stall_source import StallSource
+from rankscope_agent.sources.training import files
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import NS, RingWriter
 
@@ -142,6 +143,22 @@ def test_ended_ranks_and_other_jobs_are_left_out(tmp_path):
     quiet_ring(tmp_path, "7-9.ring", job_id="team/other")
     assert source(tmp_path).stalls("team/job") == ()
     assert len(source(tmp_path).stalls(None)) == 1
+
+
+def test_where_locks_do_not_work_a_rank_whose_next_process_trains_does_not_stand(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(files, "is_held", lambda descriptor: None)
+    before = RingWriter(tmp_path, "1-1.ring", pid=1, created_unix_ns=round((NOW - 300) * NS))
+    before.step(start_unix_ns=round((NOW - 299) * NS))
+    before.end()
+    after = RingWriter(tmp_path, "2-2.ring", pid=2, created_unix_ns=round((NOW - 100) * NS))
+    after.step(start_unix_ns=round((NOW - 1) * NS))
+    for ring, ago in ((before, 298), (after, 0)):
+        os.utime(ring.path, (NOW - ago, NOW - ago))
+    assert source(tmp_path).stalls(None) == ()
+    (found,) = source(tmp_path, lambda: NOW + 10).stalls(None)
+    assert found.quiet_seconds < 12
 
 
 def hangs_up(connection, _):

@@ -92,9 +92,12 @@ class StallSource:
         """Return the state of the stalled ranks of a job, or of all jobs for None."""
         with self._lock:
             now = self._clock()
-            standing = [one for one in self._rings.rings_of(job_id) if _is_quiet(one, now)]
-            newest = {(one.identity.job_id, one.identity.rank): one for one in standing}
-            chosen = choose(newest.values(), self._rings.holder, MAX_RANKS)
+            rings = self._rings.rings_of(job_id)
+            # Before any is left out: where locks do not work, the ring of a process that has ended
+            # counts as alive for minutes, and is quiet although the rank's next process trains.
+            newest = {(one.identity.job_id, one.identity.rank): one for one in rings}
+            standing = [one for one in newest.values() if _is_quiet(one, now)]
+            chosen = choose(standing, self._rings.holder, MAX_RANKS)
             wanted = {_key(one): one for one in chosen}
             fresh = {
                 key: stall

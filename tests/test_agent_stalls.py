@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
-from rankscope_analyzers.fusion import job_reports
+import pytest
+
+from rankscope_analyzers.fusion import gather, job_reports
+from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake import agent_stalls
 from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.page_history import from_pages
+from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from test_agent_steps import FakeAgent
-from test_hang import page, training_page
+from test_hang import NOW, page, training_page
 from test_stalls import real
 
 
@@ -27,7 +32,9 @@ def asked_of(pages, *found, job_id="job"):
     agent, asked = answering(*found)
     with agent:
         observed = from_pages(pages, job_reports.READS)
-        return agent_stalls.from_agents({"n1": Agent(agent.url)}, observed, job_id), asked
+        found = agent_stalls.from_agents({"n1": Agent(agent.url)}, observed, job_id)
+        assert found.notes == {}
+        return found.by_job, asked
 
 
 def test_a_node_with_a_quiet_rank_is_asked():
@@ -67,9 +74,45 @@ def test_ranks_of_a_job_share_the_list_of_all_of_them():
     assert len({id(one.groups[0].ranks) for one in found["job"]}) == 1
 
 
-def test_an_answer_that_cannot_be_read_is_none():
-    assert asked_of([training_page(30.0)], {"job_id": "job"})[0] == {}
-    agent = FakeAgent({})
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ({}, "answers 404"),
+        ({"/api/v1/stalls": lambda _: b"{}"}, "does not list them"),
+        ({"/api/v1/stalls": lambda _: b'{"stalls": 1}'}, "does not list them"),
+    ],
+)
+def test_a_job_is_told_why_nothing_is_known_of_its_ranks_on_a_node(answers, why):
+    with FakeAgent(answers) as agent:
+        observed = from_pages([training_page(30.0)], job_reports.READS)
+        found = agent_stalls.from_agents({"n1": Agent(agent.url)}, observed, None)
+    assert found.by_job == {}
+    ((job, (note,)),) = found.notes.items()
+    assert job == "job"
+    assert note.startswith("where its ranks on node n1 stand is unknown: ")
+    assert why in note
+
+
+def test_a_job_is_told_which_of_its_ranks_were_not_asked():
+    agent, _ = answering(real(rank=0), real(rank=1, asked=False), real(rank=2, asked=False))
     with agent:
         observed = from_pages([training_page(30.0)], job_reports.READS)
-        assert agent_stalls.from_agents({"n1": Agent(agent.url)}, observed, None) == {}
+        found = agent_stalls.from_agents({"n1": Agent(agent.url)}, observed, None)
+    assert [one.asked for one in found.by_job["job"]] == [True, False, False]
+    assert found.notes == {
+        "job": [
+            "the agent on node n1 did not ask ranks 1, 2 for collectives and stacks: too many"
+            " ranks stand there, or do not answer"
+        ]
+    }
+
+
+def test_what_is_unknown_of_standing_ranks_is_in_the_report_of_their_job():
+    observed = from_pages([training_page(30.0)], job_reports.READS)
+    evidence = JobEvidence(observed, of_jobs={"job": ("and this",)})
+    with FakeAgent({}) as agent:
+        poll = SimpleNamespace(agents={"n1": Agent(agent.url)})
+        evidence = gather._with_stalls(evidence, poll, observed, None)
+    (report,) = job_reports.reports(TimingResults((), {}, ()), evidence, NOW)
+    assert report.unobserved[0] == "and this"
+    assert report.unobserved[1].startswith("where its ranks on node n1 stand is unknown: ")

@@ -72,6 +72,19 @@ def test_the_state_of_its_process_is_said(state, said):
     assert said in found.sentence
 
 
+def test_a_rank_that_was_not_asked_is_not_blamed_for_its_silence():
+    unasked = replace(stall(0, recorder="it was not asked"), asked=False)
+    others = [stall(r, IN_FIVE) for r in (1, 2)]
+    alone = blame(stood(unasked, *others, stall(3, IN_FIVE)))
+    assert alone.ranks == ()
+    assert alone.sentence.startswith("rank 0 was not asked in time, and 3 ranks wait for it")
+    beside = blame(stood(unasked, *others, stall(3, BEHIND)))
+    assert beside.ranks == (3,)
+    assert beside.sentence.startswith("rank 3 has not entered all_reduce 5")
+    stopped = blame(stood(replace(unasked, state="T"), *others, stall(3, IN_FIVE)))
+    assert stopped.ranks == (0,)
+
+
 def test_a_rank_that_waits_for_a_message_is_not_called_guilty():
     """Gloo's recorder has no messages: only the stack shows that the rank waits, too."""
     recv = Frame("recv", "/x/site-packages/torch/distributed/distributed_c10d.py", 2500)

@@ -17,7 +17,7 @@ from rankscope_agent.sources.flight_recorder.worker_server import FlightError
 from rankscope_agent.sources.pods.job_owners import JobOwners
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
 from rankscope_agent.sources.rdma.names import rule_for
-from rankscope_agent.sources.stalls import stall_source
+from rankscope_agent.sources.stalls import rank_queries, stall_source
 from standing_clock import Clock
 from test_stalls import dump, entry, quiet_ring, source
 
@@ -208,9 +208,9 @@ def test_eight_ranks_are_asked_where_they_stand_at_once(tmp_path, monkeypatch):
 def test_a_rank_has_a_second_to_give_its_stack(monkeypatch):
     seconds = []
     monkeypatch.setattr(
-        stall_source, "ask", lambda question, what, limit: seconds.append(limit) or ()
+        rank_queries, "ask", lambda question, what, limit: seconds.append(limit) or ()
     )
-    stall_source._stack(None)
+    rank_queries._stack(None)
     assert seconds == [1.0]
 
 

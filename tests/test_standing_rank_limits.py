@@ -38,16 +38,16 @@ def looked_at(monkeypatch, ranks=1, quiet=10.0, step=None, later=()):
     clock, asked = Clock(), []
     source = StallSource(Rings(ranks, quiet, step, clock.now), Path("/"), clock)
 
-    def ask(self, rings):
+    def look(self, rings, found):
         asked.append(len(rings))
-        return {
-            (one.identity.job_id, one.identity.rank, one.created_unix_ns): SimpleNamespace(
-                taken_unix_seconds=clock.now
-            )
-            for one in rings
-        }
+        for one in rings:
+            key = (one.identity.job_id, one.identity.rank, one.created_unix_ns)
+            stall = SimpleNamespace(taken_unix_seconds=clock.now)
+            self._note(key, stall, 0.1)
+            found[key].set_result(stall)
 
-    monkeypatch.setattr(StallSource, "_looked_at", ask)
+    monkeypatch.setattr(StallSource, "_look", look)
+    monkeypatch.setattr(StallSource, "_unseen", lambda self, ring: None)
     source.stalls(None)
     for seconds in later:
         clock.now += seconds

@@ -281,7 +281,10 @@ def test_ranks_that_stand_still_share_out_who_is_looked_at(tmp_path, monkeypatch
     names = pods_named_after_their_namespace()
     rings = RingStepSource(tmp_path, tmp_path / "kubelet", "gpu-01", time.time, names)
     standing = StallSource(rings, tmp_path).stalls(None)
-    assert Counter(one.job_id for one in standing) == {"greedy/0": 2, "greedy/1": 2, "team/late": 4}
+    asked, others = ([one for one in standing if one.asked is said] for said in (True, False))
+    assert Counter(one.job_id for one in asked) == {"greedy/0": 2, "greedy/1": 2, "team/late": 4}
+    assert len(others) == 10
+    assert {one.recorder for one in others} == {stall_source.NO_PLACE.recorder}
     for writer in writers:
         writer.end()
 

@@ -97,6 +97,8 @@ class RankStall:
             for, while its state was read; None if not visible.
         span_ended_unix_seconds: when its newest checkpoint, evaluation or compilation ended; None
             if none has.
+        asked: whether its worker server was queried; False if there was no time for it, so that
+            nothing follows from its silence.
     """
 
     job_id: str
@@ -113,6 +115,7 @@ class RankStall:
     no_stack: str
     cpu_share: float | None = None
     span_ended_unix_seconds: float | None = None
+    asked: bool = True
 
 
 def groups_of(dump: FlightDump) -> tuple[GroupCalls, ...]:
@@ -221,6 +224,7 @@ def read(kept: Mapping[str, Any]) -> RankStall:
         # Older agents leave these out.
         cpu_share=_seconds_or_none(kept.get("cpu_share")),
         span_ended_unix_seconds=_seconds_or_none(kept.get("span_ended_unix_seconds")),
+        asked=kept.get("asked") is not False,
     )
 
 

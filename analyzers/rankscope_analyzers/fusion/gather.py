@@ -149,8 +149,7 @@ def of_agents(
         errors.extend((*poll.errors, *polls.pages.add(poll.pages)))
     seen = job_ownership.believed(polls.pages.observed("agents' pages"))
     evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
-    standing = agent_stalls.from_agents(poll.agents, seen.observed, job_id)
-    evidence = replace(evidence, stalls=standing)
+    evidence = _with_stalls(evidence, poll, seen.observed, job_id)
     # Agents that are missing or refuse access may have step records that were not read.
     absent = evidence.notes[:1] if first.failures else ()
     found = _with_corrected_clocks(read, evidence, problem, absent)
@@ -212,8 +211,7 @@ def pages_of_agents(
         asking += poll.cpu_seconds
     seen = job_ownership.believed(earlier.pages.observed("agents' pages"))
     evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
-    standing = agent_stalls.from_agents(poll.agents, seen.observed, None)
-    evidence = replace(evidence, stalls=standing)
+    evidence = _with_stalls(evidence, poll, seen.observed, None)
     earlier.steps.saves.keep(urls)
     answering = list(first.agents.values())
     saves, broken, seconds = earlier.steps.saves.of_agents(answering, since_unix_seconds)
@@ -257,6 +255,17 @@ def _page_evidence(
     if isinstance(found, AnalysisError):
         return evidence, (found,)
     return replace(evidence, findings=tuple(found)), ()
+
+
+def _with_stalls(
+    evidence: JobEvidence, poll: AgentPoll, seen: Observed, job_id: str | None
+) -> JobEvidence:
+    """Add the states of ranks that end no steps, and to each job's notes those that are unknown."""
+    standing = agent_stalls.from_agents(poll.agents, seen, job_id)
+    of_jobs = dict(evidence.of_jobs)
+    for job, sentences in standing.notes.items():
+        of_jobs[job] = (*of_jobs.get(job, ()), shortened(sentences))
+    return replace(evidence, stalls=standing.by_job, of_jobs=of_jobs)
 
 
 @garbage_collection.paused()

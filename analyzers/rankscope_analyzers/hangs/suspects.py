@@ -93,24 +93,31 @@ def _of_mismatch(one: Mismatch) -> Blame:
 def _of_ends(ends: frozenset[int], found: Sequence[Wait], stalls: Mapping[int, RankStall]) -> Blame:
     """Return the blame of ranks that others wait for and that wait for none in a collective."""
     done = {rank: _doing(stalls[rank]) for rank in sorted(ends) if rank in stalls}
-    named = [rank for rank in sorted(ends) if not done.get(rank, "").startswith("waits for")]
+    unasked = {rank for rank, what in done.items() if not stalls[rank].asked and not what}
+    first = sorted(ends, key=lambda rank: (rank in unasked, rank))
+    named = [
+        rank
+        for rank in first
+        if rank not in unasked and not done.get(rank, "").startswith("waits for")
+    ]
     sentences = []
-    for rank in sorted(ends)[:SHOWN]:
-        silent = rank not in stalls or bool(stalls[rank].recorder)
+    for rank in first[:SHOWN]:
         what = done.get(rank, "")
-        sentences.append(f"rank {rank} {_absence(rank, silent, found)}{what and ': it ' + what}")
+        absence = _absence(rank, stalls.get(rank), found)
+        sentences.append(f"rank {rank} {absence}{what and ': it ' + what}")
     return Blame(tuple(named), _listed(sentences, len(ends)))
 
 
-def _absence(rank: int, silent: bool, found: Sequence[Wait]) -> str:
+def _absence(rank: int, stall: RankStall | None, found: Sequence[Wait]) -> str:
     """Describe what a rank did not enter, and how many ranks wait there."""
     there = [wait for wait in found if rank in wait.awaited]
     first = min(there, key=lambda wait: wait.call.created_unix_seconds)
     others = [wait for wait in there if wait.group.key == first.group.key]
     operation = _written(first.call, first.group)
     who = f"{len(others)} {'rank waits' if len(others) == 1 else 'ranks wait'}"
-    if silent:
-        return f"does not answer, and {who} for it or others in {operation}"
+    if stall is None or stall.recorder:
+        silence = "does not answer" if stall is None or stall.asked else "was not asked in time"
+        return f"{silence}, and {who} for it or others in {operation}"
     return f"has not entered {operation}, where {who}"
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from rankscope_agent.contract import stalls
@@ -15,9 +16,10 @@ from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.agent_timeouts import LARGE_AT_ONCE
 from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.text.name_lists import ranks_named
 
 ANSWER_SECONDS = 20.0
-"""Eight ranks that do not answer take an agent three seconds."""
+"""An agent queries ranks for six seconds at most, and then sends what it has."""
 
 MAXIMUM_ANSWER_BYTES = 16 << 20
 """Bytes: a rank in 64 process groups with all that is kept of them has some 200 kB of JSON."""
@@ -25,11 +27,22 @@ MAXIMUM_ANSWER_BYTES = 16 << 20
 QUIET_SECONDS = 2.0
 """Nodes all of whose ranks have ended a step more recently are not queried."""
 
-Stalls = Mapping[str, Sequence[RankStall]]
-"""By job."""
+
+@dataclass(frozen=True, slots=True)
+class StandingRanks:
+    """The states of ranks that end no steps, by job.
+
+    Args:
+        notes: whose states are unknown, as sentences about jobs.
+    """
+
+    by_job: Mapping[str, Sequence[RankStall]] = field(default_factory=dict)
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def from_agents(agents: Mapping[str, Agent], observed: Observed, job_id: str | None) -> Stalls:
+def from_agents(
+    agents: Mapping[str, Agent], observed: Observed, job_id: str | None
+) -> StandingRanks:
     """Return the state of ranks, of those that their node's page knows too.
 
     Args:
@@ -41,16 +54,27 @@ def from_agents(agents: Mapping[str, Agent], observed: Observed, job_id: str | N
         (series.node, series.labels.get("job_id", ""), series.labels.get("rank", ""))
         for series in observed.of(training.RANK_INFO)
     }
-    asked = [(node, agents[node]) for node in _quiet_nodes(observed, job_id) if node in agents]
+    quiet = _quiet_jobs(observed, job_id)
+    asked = [(node, agents[node]) for node in sorted(quiet) if node in agents]
     found: dict[str, list[RankStall]] = defaultdict(list)
+    notes: dict[str, list[str]] = defaultdict(list)
     lists: dict[tuple[int, ...], tuple[int, ...]] = {}
     with ThreadPoolExecutor(LARGE_AT_ONCE) as pool:
         answers = pool.map(lambda one: _asked(one[1], job_id), asked)
         for (node, _), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, str):
+                for job in sorted(quiet[node]):
+                    notes[job].append(f"where its ranks on node {node} stand is unknown: {answer}")
+                continue
+            left_out: dict[str, list[int]] = defaultdict(list)
             for stall in answer:
                 if (node, stall.job_id, str(stall.rank)) in known:
                     found[stall.job_id].append(stalls.sharing(stall, lists))
-    return found
+                    if not stall.asked:
+                        left_out[stall.job_id].append(stall.rank)
+            for job, ranks in left_out.items():
+                notes[job].append(_not_asked(node, ranks))
+    return StandingRanks(found, notes)
 
 
 def quiet_seconds(observed: Observed, job_id: str | None) -> float | None:
@@ -67,10 +91,20 @@ def quiet_seconds(observed: Observed, job_id: str | None) -> float | None:
     return min(filter(math.isfinite, quiet), default=None)
 
 
-def _quiet_nodes(observed: Observed, job_id: str | None) -> Sequence[str]:
-    """Return the nodes on which a live rank has ended no step for some seconds."""
-    ranks = _quiet_ranks(observed, job_id)
-    return sorted({series.node for series, quiet in ranks if quiet > QUIET_SECONDS})
+def _not_asked(node: str, ranks: Sequence[int]) -> str:
+    return (
+        f"the agent on node {node} did not ask {ranks_named(ranks)} for collectives and stacks:"
+        " too many ranks stand there, or do not answer"
+    )
+
+
+def _quiet_jobs(observed: Observed, job_id: str | None) -> Mapping[str, Collection[str]]:
+    """Return the jobs with a live rank that has ended no step for some seconds, by its node."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for series, quiet in _quiet_ranks(observed, job_id):
+        if quiet > QUIET_SECONDS:
+            found[series.node].add(series.labels.get("job_id", ""))
+    return found
 
 
 def _quiet_ranks(observed: Observed, job_id: str | None) -> Iterator[tuple[Series, float]]:
@@ -87,11 +121,13 @@ def _rank(series: Series) -> tuple[str, str, str]:
     return series.node, series.labels.get("job_id", ""), series.labels.get("rank", "")
 
 
-def _asked(agent: Agent, job_id: str | None) -> list[RankStall]:
-    """Return an agent's response; nothing from an older one, or if it cannot be read."""
+def _asked(agent: Agent, job_id: str | None) -> Sequence[RankStall] | str:
+    """Return an agent's response, or why there is none."""
     query = f"?{urlencode({'job': job_id})}" if job_id else ""
     try:
         answer = agent.json(f"/api/v1/stalls{query}", MAXIMUM_ANSWER_BYTES, ANSWER_SECONDS)
         return stalls.readable(answer["stalls"])
-    except (AgentError, LookupError, TypeError):
-        return []
+    except AgentError as error:
+        return str(error)
+    except (LookupError, TypeError):
+        return f"agent {agent.url} does not list them"

@@ -33,6 +33,12 @@ def test_4096_bytes_of_a_line_are_looked_at(before, found):
     assert len(shown(b" " * before + FAULT + b"\n")) == found
 
 
+def test_4096_bytes_of_a_line_are_looked_at_whatever_its_prefix_says():
+    prefix = b"(actor pid=7 \\n  File ) "
+    assert shown(prefix + FAULT + b"\n") == shown(FAULT + b"\n")
+    assert shown(prefix + b" " * 4096 + FAULT + b"\n") == []
+
+
 @pytest.mark.parametrize(("known", "opened"), [(19_999, True), (20_000, False)])
 def test_20_000_writers_of_tracebacks_are_told_apart(known, opened):
     one, _ = log()

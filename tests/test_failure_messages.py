@@ -60,6 +60,24 @@ def test_exceptions_tell_the_cause(line, cause):
     assert verdict(traceback(2, line))[:2] == (cause, 2)
 
 
+REPEATED = re.compile(r"(?:\(\?:)*(?:\[[^\]]*\]|\\[wsSd]|\.)(?:[*+]|\{\d*,\d{2,}\})")
+"""A wording that begins with many characters of a kind."""
+
+
+def test_no_wording_begins_with_any_number_of_characters():
+    patterns = [pattern.pattern for pattern, _ in EXCEPTIONS]
+    patterns += [pattern.pattern.decode() for pattern, _ in LINES]
+    ways = [way for pattern in patterns for way in pattern.split("|")]
+    assert [way for way in ways if REPEATED.match(way)] == []
+
+
+@pytest.mark.parametrize("name", ["a.pt", "/ckpt/a.pth", "x.ckpt", "pytorch_model.bin", "__0_0.distcp"])
+def test_a_damaged_file_of_weights_is_a_corrupt_checkpoint_whatever_its_path(name):
+    for path in (name, f"/{'d' * 300}/{name}"):
+        line = f"OSError: {path}: the file is truncated"
+        assert verdict(traceback(2, line))[:2] == (causes.CHECKPOINT_CORRUPT, 2)
+
+
 def test_every_cause_has_a_meaning_and_an_action_and_every_wording_a_cause():
     assert causes.CAUSES.keys() == causes.ACTIONS.keys()
     assert {meaning.cause for _, meaning in (*EXCEPTIONS, *LINES)} <= causes.CAUSES.keys()

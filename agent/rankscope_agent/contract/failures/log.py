@@ -128,8 +128,8 @@ MARKS = (
 """Substrings of which every meaningful line contains at least one."""
 
 _INTEREST = re.compile(b"|".join(re.escape(mark) for mark in MARKS))
-_AGENT_END = re.compile(rb"(\d{0,10}) ?\S{0,200}failed \(exitcode: -?\d{1,4}\) local_rank: ")
-"""A line that torchrun's agent (a process with a number) prints once per attempt."""
+_AGENT_END = re.compile(rb"failed \(exitcode: -?\d{1,4}\) local_rank: ")
+"""A line that torchrun's agent prints once per attempt."""
 _FILE_RANK = re.compile(r"(?:^|[/_.-])rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _FILE_ATTEMPT = re.compile(r"attempt_(\d{1,6})/(\d{1,7})/(?:stdout|stderr|error)[^/]*$")
 _SPAWNED = re.compile(rb"-- Process (\d{1,7}) terminated with the following error:")
@@ -159,7 +159,7 @@ class FailureLog:
         self._rank = _rank(by_attempt[2] if by_attempt else by_rank[1] if by_rank else None)
         self._rank_is_local = by_attempt is not None
         self._spawned: int | None = None
-        self._agent_ends: dict[bytes, list[int]] = {}
+        self._agent_ends: list[int] = []
         self._first = (len(signs.signs), len(signs.ends))
 
     def feed(self, text: bytes) -> None:
@@ -195,7 +195,7 @@ class FailureLog:
 
     def _split_attempts(self) -> None:
         """Separate attempts by the lines with which an agent ends all but the last of them."""
-        limits = max(self._agent_ends.values(), key=len, default=[])[:-1]
+        limits = self._agent_ends[:-1]
         if not limits:
             return
         signs, ends = self._signs.signs, self._signs.ends
@@ -221,6 +221,8 @@ class FailureLog:
     def _read(self, line: bytes) -> None:
         prefix, words = split(line)
         location = self._location(prefix)
+        if not is_escaped(words):  # but perhaps its prefix
+            words = words[:MAX_LINE]
         text = words.decode(errors="replace").rstrip()
         spawned = _SPAWNED.search(words)
         if spawned is not None:
@@ -257,9 +259,8 @@ class FailureLog:
 
     def _read_line(self, words: bytes, location: SignLocation, text: str) -> None:
         """Read a line outside of tracebacks."""
-        ended = _AGENT_END.search(words)
-        if ended is not None:
-            self._agent_ends.setdefault(ended[1], []).append(self._line)
+        if _AGENT_END.search(words) is not None:
+            self._agent_ends.append(self._line)
         end = read_end(words)
         if end is not None:
             self._add_end(end, location, text, classify_line(words))

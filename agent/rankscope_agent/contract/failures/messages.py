@@ -55,7 +55,8 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         r"SafetensorError|safetensors.{0,80}(?:[Hh]eader|[Ii]ncomplete)|"
         r"(?:Metadata|Header|InvalidHeader)\w{0,20}(?:IncompleteBuffer|TooLarge|TooSmall|"
         r"Deserialization)|Unable to load weights from \w{0,40} ?checkpoint file|"
-        r"DataLossError|(?:checkpoint|[\w/.-]{1,200}\.(?:pth?|ckpt|bin|safetensors|distcp)\b)"
+        # Of a path its last character is enough: a longer start would be tried at each of them.
+        r"DataLossError|(?:checkpoint|[\w/.-]\.(?:pth?|ckpt|bin|safetensors|distcp)\b)"
         r".{0,200}\b(?:corrupt(?:ed|ion)?|truncated|damaged)\b|"
         r"\b[Cc]orrupt(?:ed)? (?:checkpoint|weights|shard|state)|"
         r"FileNotFoundError.{0,300}\.distcp\b|[Cc]hecksum.{0,60}checkpoint",

@@ -71,7 +71,9 @@ def test_no_wording_begins_with_any_number_of_characters():
     assert [way for way in ways if REPEATED.match(way)] == []
 
 
-@pytest.mark.parametrize("name", ["a.pt", "/ckpt/a.pth", "x.ckpt", "pytorch_model.bin", "__0_0.distcp"])
+@pytest.mark.parametrize(
+    "name", ["a.pt", "/ckpt/a.pth", "x.ckpt", "pytorch_model.bin", "__0_0.distcp"]
+)
 def test_a_damaged_file_of_weights_is_a_corrupt_checkpoint_whatever_its_path(name):
     for path in (name, f"/{'d' * 300}/{name}"):
         line = f"OSError: {path}: the file is truncated"

@@ -149,6 +149,28 @@ def test_of_the_namespace_that_takes_most_room_the_largest_pod_gets_no_more(logs
     assert [owner.namespace for owner in full] == ["greedy"]
 
 
+def test_full_pods_of_a_namespace_leave_those_of_others_their_room(logs):
+    for number in range(5):
+        words = "".join(f"node:{n}:1 [0] NCCL INFO Using network IB\n" for n in range(4096))
+        logs.write(f"greedy/{number}", words)
+    for _ in range(3):
+        logs.write("team/late", "gpu:7:1 [0] NCCL INFO NCCL version 2.27.3+cuda12.9\n")
+        logs.look()
+        for job in logs.follower.jobs():
+            job.verdict(logs.now)
+    pods = {job.owner.name: job for job in logs.follower.jobs()}
+    assert sum(job.weight for job in pods.values()) <= 16 << 20
+    assert {name for name, job in pods.items() if job.full} == set("01234")
+    held = [name for name in "01234" if pods[name].facts.processes]
+    assert len(held) == 2, "those with most room forget, as many as have to"
+    assert all(pods[name].facts.beyond_limits for name in "01234")
+    logs.write(
+        "team/late", "gpu:7:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 - Init START\n"
+    )
+    logs.look()
+    assert len(pods["late"].facts.members) == 1
+
+
 class Files:
     """Inspector's files in pods' volumes, and their follower."""
 

@@ -381,6 +381,8 @@ def facts(**given):
     dog = SimpleNamespace(timeouts=(), states=(), culprits=(), ranks=())
     empty = {
         "all_members": lambda: (),
+        "members": (),
+        "past_members": (),
         "loose_edges": {},
         "watchdog": dog,
         "processes": (),
@@ -403,7 +405,8 @@ DOG = SimpleNamespace(timeouts=(1,), states=(1, 2), culprits=(1,), ranks=(1, 2, 
         (facts(), 10, 12_000),
         (facts(processes=(1,) * 10), 0, 12_000),
         (facts(settings=10), 0, 4_000),
-        (facts(all_members=lambda: [SimpleNamespace(edges=EDGES)]), 0, 1_800 + 3 * 120),
+        (facts(all_members=lambda: [SimpleNamespace(edges=EDGES)]), 0, 3 * 120),
+        (facts(members=(1, 2), past_members=(3,)), 0, 3 * 1_800),
         (facts(loose_edges={0: [EDGES, EDGES]}), 0, 6 * 120),
         (facts(watchdog=DOG), 0, 4 * 400 + 3 * 64),
         (facts(warnings=(1, 2), ib_errors=(1,)), 0, 3_000),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankscope_agent.contract.fair_shares import choose, take_turns
+from rankscope_agent.contract.fair_shares import allot_to_holders, choose, take_turns
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.settings.file_descriptors import share
@@ -46,7 +46,8 @@ MAX_PENDING = 64 << 10
 
 
 MAX_BYTES = 16 << 20
-"""Memory that the facts of all pods may use: a third of the whole agent's limit (48 MiB)."""
+"""Memory that the facts of all pods may use: a sixteenth of the DaemonSet's limit (256Mi), and four
+pods at their own limit."""
 
 DRAIN_READS = 64
 """Readings (4 MiB in all) within which the log of an ended container must be finished."""
@@ -265,16 +266,18 @@ class NcclFollower:
         self._bound()
 
     def _bound(self) -> None:
-        """Keep all pods within the limit together: the largest one receives nothing more.
+        """Keep all pods within the limit together: those furthest above their fair share forget.
 
-        Namespaces are compared first, so that many small pods of one do not escape the limit.
+        If they only stopped growing, what they hold would leave no room for any other pod.
         """
-        growing = [job for job in self._jobs.values() if not job.full]
-        if growing and sum(job.weight for job in self._jobs.values()) > MAX_BYTES:
-            taken: Counter[str] = Counter()
-            for job in self._jobs.values():
-                taken[job.owner.namespace] += job.weight
-            max(growing, key=lambda job: (taken[job.owner.namespace], job.weight)).fill()
+        weights = {owner.holder: job.weight for owner, job in self._jobs.items()}
+        shares = allot_to_holders(weights, MAX_BYTES)
+        excess = {job: job.weight - shares[owner.holder] for owner, job in self._jobs.items()}
+        left = sum(weights.values())
+        for job in sorted(excess, key=lambda one: -excess[one]):
+            if left > MAX_BYTES and excess[job] > 0:
+                left -= job.weight
+                job.forget()
 
     def _read_one(self, followed: Following, now: float) -> bool:
         """Read a piece of a log; return whether there may be more."""

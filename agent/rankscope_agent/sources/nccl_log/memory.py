@@ -18,16 +18,19 @@ RANK_BYTES = 64
 
 def estimated_bytes(facts: Facts, threads: int) -> int:
     """Return the estimated bytes of facts and of the threads that a parser knows."""
-    members = list(facts.all_members())
     loose = [edges for several in facts.loose_edges.values() for edges in several]
+    pairs = sum(_pairs(edges) for edges in (*(m.edges for m in facts.all_members()), *loose))
+    return counted_bytes(facts, threads) + pairs * PAIR_BYTES
+
+
+def counted_bytes(facts: Facts, threads: int) -> int:
+    """Return the part of `estimated_bytes` that is known at once: all but connections."""
     dog = facts.watchdog
     return (
         threads * THREAD_BYTES
         + len(facts.processes) * PROCESS_BYTES
         + facts.settings * SETTING_BYTES
-        + len(members) * MEMBER_BYTES
-        + sum(_pairs(member.edges) for member in members) * PAIR_BYTES
-        + sum(_pairs(edges) for edges in loose) * PAIR_BYTES
+        + (len(facts.members) + len(facts.past_members)) * MEMBER_BYTES
         + (len(dog.timeouts) + len(dog.states) + len(dog.culprits)) * TIMEOUT_BYTES
         + (len(facts.warnings) + len(facts.ib_errors)) * WARNING_BYTES
         + (len(facts.comm_ranks) + len(facts.tagged_ranks) + len(dog.ranks)) * RANK_BYTES

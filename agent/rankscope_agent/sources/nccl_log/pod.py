@@ -9,7 +9,7 @@ from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import JobVerdict, judge
 from rankscope_agent.contract.nccl.watchdog import WatchdogFacts
 from rankscope_agent.sources.nccl_log.failures import PodFailures, Progress, pieces
-from rankscope_agent.sources.nccl_log.memory import estimated_bytes
+from rankscope_agent.sources.nccl_log.memory import counted_bytes, estimated_bytes
 from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
 from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
 from rankscope_agent.sources.nccl_log.step_lines.values import NCCL
@@ -42,9 +42,10 @@ class PodLogs:
         self.last_line: float | None = None
         self.last_warning: float | None = None
         self.weight = 0
-        """Estimated size in bytes, at the last verdict."""
+        """Estimated size in bytes, without connections since the last verdict."""
         self.full = False
         """Whether nothing new is remembered any longer."""
+        self._counted = 0
         self._parser = NcclLog(POD_LIMITS, facts)
         self._verdict: JobVerdict | None = None
         self._grew = True
@@ -57,9 +58,10 @@ class PodLogs:
 
     @property
     def has_content(self) -> bool:
-        """Return True if NCCL or its watchdog has logged anything."""
+        """Return True if NCCL or its watchdog has logged anything, even if it is forgotten."""
         facts = self.facts
-        return bool(facts.processes or facts.warnings or facts.version or facts.members)
+        known = facts.processes or facts.warnings or facts.version or facts.members
+        return bool(known or facts.beyond_limits)
 
     @property
     def progress(self) -> Progress:
@@ -89,6 +91,7 @@ class PodLogs:
         self._grew = True
         if sum(warning.count for warning in self.facts.warnings.values()) > before:
             self.last_warning = now
+        self._weigh(counted_bytes(self.facts, self._parser.threads))
         return True
 
     def verdict(self, now: float) -> JobVerdict:
@@ -104,6 +107,13 @@ class PodLogs:
         """Count the connections gathered so far, and estimate the memory used."""
         self._parser.sum_up()
         self.weight = estimated_bytes(self.facts, self._parser.threads)
+        self._counted = counted_bytes(self.facts, self._parser.threads)
+        self._weigh(self._counted)
+
+    def _weigh(self, counted: int) -> None:
+        """Add what has come since the last time, and remember nothing new beyond the limit."""
+        self.weight += counted - self._counted
+        self._counted = counted
         if self.weight > MAX_POD_BYTES:
             self.fill()
 
@@ -124,5 +134,16 @@ class PodLogs:
             unparsed=old.unparsed,
             beyond_limits=old.beyond_limits,
         )
+        self._start(facts)
+
+    def forget(self) -> None:
+        """Forget what NCCL logged and remember nothing new, because others need the room."""
+        old = self.facts
+        lost = max(1, len(old.processes) + len(old.members) + len(old.past_members))
+        self._start(Facts(unparsed=old.unparsed, beyond_limits=old.beyond_limits + lost))
+        self.fill()
+
+    def _start(self, facts: Facts) -> None:
         self._parser = NcclLog(POD_LIMITS, facts)
         self._verdict, self._grew, self.full = None, True, False
+        self._counted = self.weight = counted_bytes(facts, 0)

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import http.client
 import json
+import re
 import socket
 import threading
 
@@ -13,6 +14,7 @@ import pytest
 
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.contract.model import STEP_COLUMNS, RankIdentity
+from rankscope_agent.serving.api import Api
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.flight_recorder.launches import Launch, Launches
 from rankscope_agent.sources.flight_recorder.windows import NS
@@ -69,6 +71,13 @@ def test_the_landing_page_shows_states_and_escapes_what_others_wrote(agent):
     assert "no data: &lt;script&gt;" in text
     assert '<td class="ok">works</td>' in text
     assert 'href="/metrics"' in text
+
+
+def test_the_landing_page_links_every_path_that_is_answered(agent):
+    """All but its own."""
+    routes = Api("node-1", agent.registry, agent.steps, 100).routes()
+    linked = re.findall('href="([^"]+)"', agent.ask("/")[2].decode())
+    assert sorted(linked) == sorted(set(routes) - {"/"})
 
 
 def test_the_landing_page_shows_a_failure_that_quotes_a_name_outside_of_utf8():

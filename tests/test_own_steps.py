@@ -84,14 +84,21 @@ def test_what_it_found_outlives_the_agent() -> None:
         (r"step (?P<step>\d+).*.*.*", "at most three repetitions"),
         (r"step (?P<step>\d)" + "a?" * 28, "at most three"),
         (r"step (?P<step>\d+).*.*a?", "at most three"),  # of 512 characters each
+        (r"(?i)step (?P<step>\d+)", r"no \(\?i\).* as your program prints them"),
+        (r"(?i:step) (?P<step>\d+)", "begins with 3 plain characters"),
         ("step (?P<step>.)" + "x" * 400, "at most 400 ASCII"),
         ("étape (?P<step>.)", "at most 400 ASCII"),
     ],
-    ids=range(15),
+    ids=range(17),
 )
 def test_a_pattern_that_says_nothing_or_may_take_long_is_refused(pattern: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_step_pattern(pattern)
+
+
+def test_after_the_first_characters_a_pattern_may_leave_the_case_open() -> None:
+    log = fed("STEP 5: LOSS=2.5", "STEP 6: loss=2.4", pattern=r"STEP (?P<step>\d+)(?i:: loss=)")
+    assert (log.facts.frameworks["own"].step, log.facts.frameworks["own"].lines) == (6, 2)
 
 
 def test_no_pattern_is_none() -> None:

@@ -66,6 +66,12 @@ def parse_step_pattern(text: str) -> StepPattern | None:
         parsed = _parser().parse(text.encode())
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    if expression.flags & re.IGNORECASE:
+        raise ValueError(
+            "expected no (?i), because lines are found by the characters with which the pattern"
+            " begins, as they are written; begin with these as your program prints them, and put"
+            f" the rest into (?i:...), got {text!r}"
+        )
     named = set(expression.groupindex)
     if named - GROUPS or not named & {"step", "loss"}:
         known = ", ".join(sorted(GROUPS))

@@ -125,3 +125,18 @@ def test_256_writers_of_one_pods_tracebacks_are_told_apart(others, told):
     started = "".join(f"[rank{rank}]: {START}\n" for rank in range(1, 1 + others))
     pod = marked(started.encode(), traceback(0, "StopIteration").encode())
     assert bool(found(pod)) == told
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r.\n"], ids=["LF", "CRLF", "bars"])
+def test_of_two_ranks_the_one_that_raised_first_is_named_although_reading_paused_between(line_end):
+    pod = PodFailures()
+    before = b"Segmentation fault\n" + 900 * (b"words" + line_end)
+    silence = 37 * KIBI * b"filler\n"
+    end = agent_end(0, 1).encode()
+    for text in (before, traceback(3, VALUE_ERROR).encode(), silence, b".\n", FAILURE, end):
+        for is_marked, piece in pieces(text):
+            if is_marked:
+                pod.mark("0.log", NOW, NONE)
+            pod.feed("0.log", piece, NOW)
+    settled = pod.settle(NOW + 5, NONE, ended=False, alive=True)
+    assert [one.rank for one in settled] == [3]

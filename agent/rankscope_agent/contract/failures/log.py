@@ -142,13 +142,20 @@ class FailureLog:
         source: its name, which may indicate the rank: rank3.log, attempt_0/3/stderr.log.
         signs: where signs are added, shared by all logs of the job.
         limits: limits on what is kept.
+        lines: the number of its lines before those that will be fed.
     """
 
-    def __init__(self, source: str, signs: FailureSigns, limits: FailureLimits = WHOLE_JOB) -> None:
+    def __init__(
+        self,
+        source: str,
+        signs: FailureSigns,
+        limits: FailureLimits = WHOLE_JOB,
+        lines: int = 0,
+    ) -> None:
         self._limits = limits
         self._source = source
         self._signs = signs
-        self._line = 0
+        self._line = lines
         self._readers: dict[bytes, tuple[TracebackReader, SignLocation]] = {}
         self._open: set[bytes] = set()
         self._table = TableReader(source)
@@ -161,6 +168,11 @@ class FailureLog:
         self._spawned: int | None = None
         self._agent_ends: list[int] = []
         self._first = (len(signs.signs), len(signs.ends))
+
+    @property
+    def lines(self) -> int:
+        """The number of its lines up to the last one that was fed."""
+        return self._line
 
     def feed(self, text: bytes) -> None:
         """Process complete plain lines."""

@@ -92,9 +92,10 @@ class Progress:
 
 @dataclass(slots=True)
 class _Reading:
-    """One log: its last lines, and its parser while it is reading."""
+    """One log: its last lines, how many there were, and its parser while it is reading."""
 
     tail: bytes = b""
+    lines: int = 0
     parser: FailureLog | None = None
     left: int = WINDOW_BYTES
 
@@ -137,9 +138,11 @@ class PodFailures:
         self._last_text = now
         if reading.parser is None:
             reading.tail = text[-TAIL_BYTES:]
+            reading.lines += text.count(b"\n")
             return
         if len(text) > min(reading.left, self._room_at(now)):
             self._close(reading)
+            reading.lines += text.count(b"\n")
         else:
             self._room -= len(text)
             reading.left -= len(text)
@@ -161,8 +164,11 @@ class PodFailures:
         self._marked, self._lines_at_mark = now, progress.lines
         reading = self._logs.setdefault(log, _Reading())
         if reading.parser is None:
-            reading.parser = FailureLog(log, self._signs, LIMITS)
-            reading.parser.feed(reading.tail[reading.tail.find(b"\n") + 1 :])
+            tail = reading.tail[reading.tail.find(b"\n") + 1 :]
+            # Without times the first of several ranks to fail is known by its line.
+            before = reading.lines - tail.count(b"\n")
+            reading.parser = FailureLog(log, self._signs, LIMITS, before)
+            reading.parser.feed(tail)
         reading.left = WINDOW_BYTES
 
     def end(self) -> None:
@@ -217,6 +223,7 @@ class PodFailures:
     def _close(self, reading: _Reading) -> None:
         if reading.parser is not None:
             reading.parser.finish()
+            reading.lines = reading.parser.lines
         reading.parser, reading.tail = None, b""
 
 

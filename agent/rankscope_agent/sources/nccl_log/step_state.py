@@ -18,6 +18,7 @@ def to_json(log: StepLog) -> dict[str, Any]:
         "refused": log.facts.refused,
         "votes": list(log.trainers.votes.items()),
         "lightning": log.trainers.lightning,
+        "deepspeed": log.deepspeed.last,
     }
 
 
@@ -32,4 +33,7 @@ def from_json(state: Mapping[str, Any], own: OwnLines | None = None) -> StepLog:
     log.facts.refused = state["refused"]
     log.trainers.votes.update(dict(state["votes"]))
     log.trainers.lightning = state["lightning"]
+    if state.get("deepspeed") is not None:  # states of earlier versions have none
+        step, skipped, written = state["deepspeed"]
+        log.deepspeed.last = (step, skipped, written)
     return log

@@ -43,12 +43,14 @@ _PIPELINE = re.compile(
 
 
 class DeepSpeedLines:
-    """Reads DeepSpeed's lines; step times are derived from the time stamps of two of them."""
+    """Reads DeepSpeed's lines; step times are derived from the time stamps of two of them.
+
+    Attributes:
+        last: step, skipped steps and time of the newest line with counters; None if there is none.
+    """
 
     def __init__(self) -> None:
-        self._step: int | None = None
-        self._skipped: int | None = None
-        self._time: float | None = None
+        self.last: tuple[int, int, float | None] | None = None
 
     def read(self, words: bytes, written: float | None) -> StepLine | None:
         """Read the words of a line; return None if they are not DeepSpeed's.
@@ -73,12 +75,14 @@ class DeepSpeedLines:
 
     def _progress(self, step: int, skipped: int, written: float | None) -> StepLine:
         """Return a line from DeepSpeed's counters; skipped steps are counted from the start."""
-        took = None
-        if self._step is not None and step > self._step and None not in {written, self._time}:
-            took = seconds(((written or 0.0) - (self._time or 0.0)) / (step - self._step))
-        again = self._skipped is None or skipped < self._skipped
-        more = skipped if again else skipped - (self._skipped or 0)
-        self._step, self._skipped, self._time = step, skipped, written
+        took, more = None, skipped
+        if self.last is not None:
+            last_step, last_skipped, last_time = self.last
+            if step > last_step and written is not None and last_time is not None:
+                took = seconds((written - last_time) / (step - last_step))
+            if skipped >= last_skipped:
+                more = skipped - last_skipped
+        self.last = (step, skipped, written)
         return StepLine(DEEPSPEED, step=step, step_seconds=took, skipped=more)
 
 

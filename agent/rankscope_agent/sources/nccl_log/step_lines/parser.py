@@ -65,7 +65,7 @@ class StepLog:
         self.own = own or OwnLines(None)
         self.facts = StepFacts()
         self.trainers = TrainerLines()
-        self._deepspeed = DeepSpeedLines()
+        self.deepspeed = DeepSpeedLines()
         self._collectives = CollectivePeriod()
         self._collective_lines = 0
         self._summed_up = float("-inf")
@@ -123,7 +123,7 @@ class StepLog:
         if mark == megatron.SAVE_MARK:
             return megatron.read_save(words)
         if mark in deepspeed.MARKS:
-            return self._deepspeed.read(words, written)
+            return self.deepspeed.read(words, written)
         if mark in trainers.DICTIONARY_MARKS:
             return self.trainers.read_dictionary(words)
         if mark == trainers.BANNER:

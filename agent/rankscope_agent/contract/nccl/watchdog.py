@@ -160,9 +160,17 @@ class WatchdogFacts:
             _number(re.search(_LIMIT, work[3])),
             _number(re.search(_RAN, work[3])),
         )
-        if not group:
-            self.ungrouped[rank, int(work[1])] = operation
+        self.recognise(key)
         return True
+
+    def recognise(self, key: Key) -> None:
+        """Record how later lines may repeat a timeout: with a group, or without what is known."""
+        rank, group, sequence, operation = key
+        if not group:
+            self.ungrouped[rank, sequence] = operation
+        elif len(self.repeated) < self.limit:
+            self.of_groups.add((group, sequence, operation))
+            self.repeated.add((rank, sequence, operation))
 
     def _is_known(self, key: Key) -> bool:
         """Return True if a timeout was read before, with its group or without.
@@ -180,9 +188,7 @@ class WatchdogFacts:
     def _give_group(self, key: Key) -> bool:
         """Give a timeout the group that a later line names; return False if there is none."""
         rank, group, sequence, operation = key
-        if len(self.repeated) < self.limit:
-            self.of_groups.add((group, sequence, operation))
-            self.repeated.add((rank, sequence, operation))
+        self.recognise(key)
         known = self.timeouts.pop((rank, "", sequence, operation), None)
         if known is not None:
             self.timeouts[key] = replace(known, group=group)

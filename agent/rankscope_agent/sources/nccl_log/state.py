@@ -42,6 +42,7 @@ def to_json(facts: Facts) -> dict[str, Any]:
         "ranks": [sorted(facts.tagged_ranks), sorted(facts.comm_ranks), facts.largest_comm],
         "counts": [facts.version, facts.unparsed, facts.beyond_limits],
         "said": [facts.world_size, facts.group_size, facts.informed],
+        "said_by_others": [facts.one_host, facts.stated_version],
         "headless": [[t.name, t.gdr, t.direction, n] for t, n in facts.headless.items()],
         "loose_channels": [[*key, sorted(n)] for key, n in facts.loose_channels.items()],
         "timeouts": [
@@ -127,6 +128,8 @@ def _facts(state: Mapping[str, Any]) -> Facts:
     facts.tagged_ranks, facts.comm_ranks = set(tagged), set(in_comms)
     facts.version, facts.unparsed, facts.beyond_limits = state["counts"]
     facts.world_size, facts.group_size, facts.informed = state["said"]
+    # States of earlier versions have neither.
+    facts.one_host, facts.stated_version = state.get("said_by_others", (False, ""))
     facts.headless = {Transport(name, gdr, way): n for name, gdr, way, n in state["headless"]}
     facts.loose_channels = {(host, pid): set(n) for host, pid, n in state["loose_channels"]}
     _read_watchdog(facts, state)
@@ -139,6 +142,7 @@ def _read_watchdog(facts: Facts, state: Mapping[str, Any]) -> None:
         timeout = Timeout(*values)
         key = (timeout.rank, timeout.group, timeout.sequence, timeout.operation)
         dog.timeouts[key] = timeout
+        dog.recognise(key)
     for values in state["states"]:
         group_state = GroupState(*values)
         dog.states[group_state.rank, group_state.group] = group_state

@@ -12,9 +12,9 @@ import numpy as np
 
 from rankscope_analyzers.intake.job_ownership import Source
 from rankscope_analyzers.intake.left_out import MOST_RANKS as MOST_LEFT_OUT
-from rankscope_analyzers.intake.readable_rows import Unread
 from rankscope_analyzers.intake.step_columns import Head, Ring, StepColumns
 from rankscope_analyzers.intake.step_windows import JobWindow, Writer
+from rankscope_analyzers.intake.unread_counts import Unread
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 
 AWAITED_SECONDS = 120.0

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.intake.readable_rows import Unread
+from rankscope_analyzers.intake.unread_counts import Unread
 from rankscope_analyzers.numeric.arrays import Floats
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from rankscope_analyzers.intake import readable_values
 from rankscope_analyzers.intake.observed import Series
-from rankscope_analyzers.intake.readable_rows import Unread, job_named
+from rankscope_analyzers.intake.unread_counts import Unread, job_named
 from rankscope_analyzers.numeric.arrays import Floats
 
 MAXIMUM_SERIES_OF_A_PAGE = 20_000

@@ -22,7 +22,7 @@ from rankscope_analyzers.intake import readable_values
 from rankscope_analyzers.intake.agent_client import GZIP
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.intake.page_columns import Column, NodeSeries, column
-from rankscope_analyzers.intake.readable_rows import Unread
+from rankscope_analyzers.intake.unread_counts import Unread
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 
 _SNAPSHOT = re.compile(rf"^{metrics.SNAPSHOT_TIMESTAMP.name} ([0-9.e+]+)$", re.MULTILINE)

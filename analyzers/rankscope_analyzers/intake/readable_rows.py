@@ -7,12 +7,12 @@ unreadable too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from rankscope_agent.contract.job_names import is_job_id
+from rankscope_analyzers.intake.unread_counts import NO_JOB, Unread, job_named
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 
 PLAIN = frozenset((str, int, float, bool, type(None)))
@@ -20,12 +20,6 @@ PLAIN = frozenset((str, int, float, bool, type(None)))
 
 LARGEST = 2**63 - 1
 """Larger numbers are in no record, and not all of them can be converted to floats."""
-
-NO_JOB = ""
-"""Stands for the job of rows that do not say which it is."""
-
-Unread = Mapping[str, int]
-"""Number of unreadable rows by job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +78,6 @@ def _check_values(rows: Sequence[Sequence[Any]]) -> None:
         raise ValueError(f"a number is larger than {LARGEST}")
     for text in {value for value in chain.from_iterable(rows) if type(value) is str}:
         text.encode()  # half a surrogate pair, which JSON allows, cannot be stored in a table
-
-
-def job_named(name: object) -> str:
-    """Return the name of a job, or that it is unknown."""
-    return name if isinstance(name, str) and is_job_id(name) else NO_JOB
 
 
 def separated(rows: Sequence[Any], form: RowForm) -> tuple[Sequence[Sequence[Any]], Unread]:

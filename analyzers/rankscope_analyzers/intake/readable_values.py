@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from rankscope_analyzers.intake.observed import Series
-from rankscope_analyzers.intake.readable_rows import NO_JOB, Unread, job_named
+from rankscope_analyzers.intake.unread_counts import NO_JOB, Unread, job_named
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.text.name_lists import named
 

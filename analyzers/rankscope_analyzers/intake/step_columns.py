@@ -19,7 +19,7 @@ from rankscope_agent.contract import step_blocks as form
 from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.intake import left_out
 from rankscope_analyzers.intake.left_out import LeftOut
-from rankscope_analyzers.intake.readable_rows import NO_JOB, Unread, job_named
+from rankscope_analyzers.intake.unread_counts import NO_JOB, Unread, job_named
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 

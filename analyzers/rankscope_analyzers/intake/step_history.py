@@ -17,7 +17,8 @@ from rankscope_analyzers.intake import left_out
 from rankscope_analyzers.intake.agent_saves import AgentSaves
 from rankscope_analyzers.intake.agent_timeouts import AgentTimeouts
 from rankscope_analyzers.intake.left_out import LeftOut
-from rankscope_analyzers.intake.readable_rows import RowForm, Unread, separated
+from rankscope_analyzers.intake.readable_rows import RowForm, separated
+from rankscope_analyzers.intake.unread_counts import Unread
 
 START = "t_start_unix_seconds"
 SYNC = "sync_seconds"

@@ -36,11 +36,11 @@ from rankscope_analyzers.intake.agent_connections import (
 from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.intake.followed_agent import FollowedAgent, Route
 from rankscope_analyzers.intake.job_ownership import Source, claims_of, notes, refused
-from rankscope_analyzers.intake.readable_rows import Unread
 from rankscope_analyzers.intake.step_columns import StepColumns
 from rankscope_analyzers.intake.step_history import START, SYNC, StepAnswer, step_answer
 from rankscope_analyzers.intake.step_windows import StepWindows
 from rankscope_analyzers.intake.stream_health import StreamHealth
+from rankscope_analyzers.intake.unread_counts import Unread
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 
 NEWCOMERS = 128

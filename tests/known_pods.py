@@ -11,3 +11,10 @@ def pods_of(namespace: str = "team") -> PodDirectory:
     directory = PodDirectory()
     directory.fall_back_on(lambda uid: PodIdentity(namespace, f"pod-{uid}"))
     return directory
+
+
+def pods_named_after_their_namespace() -> PodDirectory:
+    """Return a directory in which a pod's uid begins with its namespace, as in team-late."""
+    names = PodDirectory()
+    names.fall_back_on(lambda uid: PodIdentity(uid.partition("-")[0], uid))
+    return names

@@ -117,3 +117,8 @@ class Cluster:
         for column in ("transmit_bytes", "receive_bytes"):
             first = self.frame[rows].groupby(["node", "device"])[column].transform("first")
             self.frame.loc[rows, column] = first + factor * (self.frame.loc[rows, column] - first)
+
+
+def named_ports(findings):
+    """Return the kind, nodes and first device of each finding."""
+    return [(f.kind, f.where.nodes, f.where.devices[0]) for f in findings]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from alert_timelines import tried
 from dashboard_lint import panels_of
 from dashboard_models import dashboard_models
+from promtool_tests import tried
 from scraped_stack import filled
 from servers import require_server
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hanging_jobs import NOW, page, training_page
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake import agent_stalls
@@ -14,7 +15,6 @@ from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.page_history import from_pages
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from test_agent_steps import FakeAgent
-from test_hang import NOW, page, training_page
 from test_stalls import real
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from alert_series import JOB, JOB_KNOWN, LOG_POD, NODE
-from alert_timelines import Case, Series, follow, steady
+from alert_timelines import Case, Series, steady
 from named_alerts import BY_NAME
+from promtool_tests import follow
 from rankscope_agent.contract.metrics.training import SPAN_BEGAN
 from servers import require_server
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from alert_series import JOB, LOG_POD, LOST_AT_RESTART, NODE, failure
-from alert_timelines import Case, Series, follow, gauge, steady
+from alert_timelines import Case, Series, gauge, steady
 from named_alerts import BY_NAME, fixed
+from promtool_tests import follow
 from servers import require_server
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from alert_series import JOB, JOB_KNOWN, LOG_POD, NODE
-from alert_timelines import Case, Series, counter, follow, steady
+from alert_timelines import Case, Series, counter, steady
+from promtool_tests import follow
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from alert_cases import CASES
-from alert_timelines import TEXTS, Case, Series, counter, gauge, run, steady, texts_of
+from alert_texts import TEXTS, texts_of
+from alert_timelines import Case, Series, counter, gauge, steady
+from promtool_tests import run
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
 

@@ -17,17 +17,9 @@ from alert_series import (
     UNWATCHED_STRAGGLER,
     spent,
 )
-from alert_timelines import (
-    TEXTS,
-    Case,
-    Series,
-    counter,
-    follow,
-    heartbeat,
-    run,
-    run_all,
-    steady,
-)
+from alert_texts import TEXTS
+from alert_timelines import Case, Series, counter, heartbeat, steady
+from promtool_tests import follow, run, run_all
 from rankscope_agent.collecting.summary import gpus, nccl_conditions
 from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_agent.contract.kernel.xid import XIDS

@@ -16,8 +16,8 @@ from rankscope_agent.sources.training import background_follower, ring_directory
 from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.files import list_rings
+from ring_volumes import volume
 from ring_writer import RingWriter
-from test_training_shares import volume
 
 PODS_RESCAN_SECONDS = 5.0
 WAIT_SECONDS = 30.0

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from alert_timelines import LINKS
 from probe_jobs.demo_jobs import forked
+from promtool_tests import LINKS
 from rankscope_agent.contract.canary import NAME
 from rankscope_analyzers import cli
 from rankscope_analyzers.demo import run

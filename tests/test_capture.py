@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from hanging_jobs import NOW, training_page
 from rankscope_agent.contract import stalls
 from rankscope_analyzers import cli
 from rankscope_analyzers.captures import archive, contents
@@ -19,7 +20,6 @@ from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
-from test_hang import NOW, training_page
 from test_saved import known
 from test_stalls import real
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from large_bytes import Large
+from observed_series import observed, series
 from rankscope_agent.contract.metrics import rdma
 from rankscope_analyzers.captures.evidence import CaptureEvidence
 from rankscope_analyzers.captures.objects import without_secrets
@@ -25,7 +26,6 @@ from rankscope_analyzers.verification import rank_criteria
 from rankscope_analyzers.verification.checkpoint_criterion import checkpoint
 from rankscope_analyzers.verification.evidence import Evidence, Settings, evidence
 from rankscope_analyzers.workloads.quantities import quantity
-from test_intake_limits import observed, series
 from test_watch import watch_command_options
 
 

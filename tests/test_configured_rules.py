@@ -5,7 +5,7 @@ import subprocess
 import pytest
 import yaml
 
-from alert_timelines import tried
+from promtool_tests import tried
 from rankscope_analyzers.arguments.hang_age import HANG_AFTER
 from rankscope_analyzers.command import InputError
 from rankscope_analyzers.commands import watch_setup

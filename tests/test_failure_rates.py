@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import yaml
 
-from alert_timelines import tried
 from kernel_log_nodes import Log, node, opened
 from kernel_text import xid
+from promtool_tests import tried
 from rankscope_agent.contract.metrics import agent, job_status, kernel_log
 from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.sources.pods.job_series import life_samples

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from alert_series import JOB, OWNER
-from alert_timelines import Case, counter, follow, run, steady
+from alert_timelines import Case, counter, steady
 from panel_queries import expression, gives
+from promtool_tests import follow, run
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
 

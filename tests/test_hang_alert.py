@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 from alert_series import OWNER
-from alert_timelines import Case, gauge, run, steady
+from alert_timelines import Case, gauge, steady
+from hanging_jobs import NOW, reported, training_page
+from promtool_tests import run
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_analyzers.watch.series import WatchSeries
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
-from test_hang import NOW, reported, training_page
 
 
 def exported(page):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hanging_jobs import NOW, standing
 from rankscope_agent.contract.metrics import agent, kernel_log, nccl_log, nccl_ras, training
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
@@ -12,7 +13,6 @@ from rankscope_analyzers.layers.hang_evidence import by_faults
 from rankscope_analyzers.layers.job_view import job_view
 from rankscope_analyzers.layers.rank_locations import rank_locations
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
-from test_hang import NOW, standing
 
 RANKS = 4
 

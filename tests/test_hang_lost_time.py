@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from hanging_jobs import NOW, reported, steps, training_page
 from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.store import FileStore
-from test_hang import NOW, reported, steps, training_page
 from test_watch_sums import counters
 
 RANKS = 8

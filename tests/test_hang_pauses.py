@@ -1,4 +1,4 @@
-"""Pauses that no step explains: what a marked span took, and ranks that are at work."""
+"""Pauses that are no hang: those of every healthy job, of marked spans, and of ranks at work."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from hanging_jobs import NOW, OFFSET, hung, page, reported_with, standing, steps, training_page
 from rankscope_agent.contract.flight_dump import Frame
 from rankscope_agent.contract.metrics import training
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
-from rankscope_analyzers.intake.page_history import PageHistory
-from rankscope_analyzers.layers.pace import pace_of_frame
+from rankscope_analyzers.intake.page_history import PageHistory, from_pages
+from rankscope_analyzers.layers import hang
+from rankscope_analyzers.layers.job_view import job_view
+from rankscope_analyzers.layers.pace import OpenSpan, Pace, pace_of_frame
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from simulated_jobs import Job, diagnosed, records
-from test_hang import NOW, OFFSET, reported_with, standing, training_page
 
 
 def stands(stalls, *, quiet=90.0):
@@ -86,3 +88,102 @@ def test_the_first_step_of_an_attempt_does_not_make_a_job_patient():
     pace = pace_of_frame(diagnosed(rows).frame)
     assert pace is not None
     assert pace.longest < 10.0
+
+
+HEALTHY = {
+    "between two steps": [training_page(3.0)],
+    "a pause of a minute less a second": [training_page(59.0)],
+    "ended as it should": [training_page(900.0, alive=[0] * 4, ended=[900.0] * 4)],
+    "ended with a rank that writes the model at the end": [
+        training_page(900.0, alive=[1, 0, 0, 0], ended=[None, 900.0, 900.0, 900.0])
+    ],
+    "scaled to 0: its series are gone from newer pages": [
+        training_page(3.0, read=600.0),
+        page("n1", stopped=[0]),
+    ],
+    "its agents gave no answer for ten minutes": [training_page(3.0, read=600.0)],
+    "one agent gave no answer for ten minutes": [
+        training_page(2.0, ranks=2),
+        training_page(2.0, ranks=2, node="n2", first=2, read=600.0),
+    ],
+    "the agent's clock is three minutes ahead": [training_page(3.0, offset=180.0)],
+    "the agent's clock is three minutes behind": [training_page(3.0, offset=-180.0)],
+    "the agent does not tell its time, and clocks differ": [
+        training_page(65.0, told=False, offset=0.0)
+    ],
+    "the clocks of two nodes are a minute apart": [
+        training_page(3.0, ranks=2, offset=30.0),
+        training_page(3.0, ranks=2, node="n2", first=2, offset=-30.0),
+    ],
+    "an agent that was restarted shows the rings' newest steps": [
+        training_page(3.0, read=31.0),
+        training_page(1.0, steps=[510] * 4),
+    ],
+    "a first step of nine minutes": [page(started=[540.0] * 4)],
+    "a first step of nine minutes after a restart": [
+        page(alive=[0] * 4, ended=[600.0] * 4, steps=[500] * 4, started=[540.0] * 4)
+    ],
+    "a second step of nine minutes after a restart": [
+        page(alive=[1] * 4, steps=[500] * 4, started=[540.0] * 4)
+    ],
+    "a program without an optimizer": [page(alive=[1] * 4, steps=[0] * 4, started=[9000.0] * 4)],
+    "a rank that joins while the others wait for it": [
+        page(started=[5000.0, 5000.0, 5000.0, 30.0])
+    ],
+    "one rank goes on for the others' agents are slow": [
+        training_page(100.0, ranks=2, read=40.0),
+        training_page(1.0, ranks=2, node="n2", first=2),
+    ],
+}
+
+
+@pytest.mark.parametrize("pages", HEALTHY.values(), ids=HEALTHY)
+def test_pauses_that_every_healthy_job_has_are_no_hang(pages):
+    assert hung(*pages) is None
+
+
+@pytest.mark.parametrize(
+    ("usual", "quiet"),
+    [
+        ({"s120": 200.0}, 380.0),  # a checkpoint or an evaluation took as long before
+        ({"job": Job(compute=20.0)}, 95.0),  # long steps
+    ],
+    ids=["a checkpoint as long as the last one", "steps of 20 s"],
+)
+def test_a_jobs_own_past_says_how_long_a_pause_may_be(usual, quiet):
+    judged = steps(**usual)
+    assert hung(training_page(quiet), judged=judged) is None
+    assert hung(training_page(3 * quiet), judged=judged) == ()
+
+
+def spans(*open_spans, quiet=700.0):
+    """Say whether a job is hung whose ranks are in these spans."""
+    view = replace(
+        job_view("job", {}), now_unix_seconds=NOW, pace=Pace(0.2, 0.3, 0.3), open_spans=open_spans
+    )
+    observed = from_pages([training_page(quiet)], job_reports.READS)
+    return bool(list(hang.findings(observed, view)))
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "evaluation", "compile"])
+def test_a_span_that_a_probe_marks_may_take_twice_as_long_as_the_longest_one(kind):
+    began = NOW + OFFSET - 650.0
+    assert spans()
+    assert not spans(OpenSpan(0, kind, began, 400.0))
+    assert spans(OpenSpan(0, kind, began, 300.0))
+    assert not spans(OpenSpan(0, kind, began, None))
+    assert spans(OpenSpan(0, kind, began - 1300.0, None), quiet=2000.0)
+
+
+def test_a_span_on_an_agents_page_keeps_a_pause_from_being_called_a_hang():
+    def paused(kind, quiet, began, *more):
+        labels = f'{{job_id="job",rank="0",kind="{kind}"}}'
+        text = f"{training.SPAN_BEGAN.name}{labels} {NOW + OFFSET - began}\n" + "".join(more)
+        whole = training_page(quiet)
+        return hung(replace(whole, body=whole.text + text))
+
+    usual = f'{training.CHECKPOINT_LAST_WRITE.name}{{job_id="job",rank="0"}} 100\n'
+    assert hung(training_page(150.0)) == ()
+    assert paused("evaluation", 150.0, 149.0) is None
+    assert paused("checkpoint_save", 150.0, 149.0, usual) is None
+    assert paused("checkpoint_save", 250.0, 249.0, usual) == ()

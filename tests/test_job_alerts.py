@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from alert_timelines import tried
 from collected_pods import Kubelet, Node
 from pod_states import (
     BEGIN,
@@ -25,6 +24,7 @@ from pod_states import (
     with_state,
     worker,
 )
+from promtool_tests import tried
 from rankscope_agent.contract.metrics.job_status import JOB_FAILURES
 from rankscope_agent.contract.model import Scrape, Snapshot
 from rankscope_agent.serving.exposition import choose_format, render

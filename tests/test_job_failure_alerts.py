@@ -7,8 +7,9 @@ import pytest
 
 from alert_cases import CASES
 from alert_series import JOB, failure
-from alert_timelines import Case, Series, event, follow, run, steady
+from alert_timelines import Case, Series, event, steady
 from named_alerts import BY_NAME, fixed
+from promtool_tests import follow, run
 from servers import require_server
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from alert_timelines import Case, follow, steady
+from alert_timelines import Case, steady
+from promtool_tests import follow
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
 

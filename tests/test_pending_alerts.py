@@ -2,8 +2,9 @@
 
 import pytest
 
-from alert_timelines import Case, Series, follow, steady
+from alert_timelines import Case, Series, steady
 from named_alerts import BY_NAME
+from promtool_tests import follow
 from servers import require_server
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from collected_page import Clock, Page
 from counted_reading import SECONDS_OF_BYTE, Reading
+from known_pods import pods_named_after_their_namespace
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_agent.sources.pods.directory import PodDirectory
@@ -18,8 +19,8 @@ from rankscope_agent.sources.training import totals
 from rankscope_agent.sources.training.collector import TURN_RECORDS, TrainingCollector
 from rankscope_agent.sources.training.format import RECORD_SIZE
 from rankscope_agent.sources.training.read_turns import ReadTurns
+from ring_volumes import volume
 from ring_writer import NS, PAGE, RingWriter, SpanWriter, record_bytes
-from test_training_shares import pods_named_after_their_namespace, volume
 
 PODS_RESCAN_SECONDS = 5.0
 CPU_SECONDS, SECONDS = 0.1, 1.0

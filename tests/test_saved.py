@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hanging_jobs import NOW, training_page
 from rankscope_agent.contract import stalls
 from rankscope_analyzers import cli
 from rankscope_analyzers.findings.builder import make_finding
@@ -23,7 +24,6 @@ from rankscope_analyzers.reports import job_json
 from rankscope_analyzers.steps.job_records import JobRecords, SourceError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from simulated_jobs import Fault, Job, records
-from test_hang import NOW, training_page
 from test_stalls import real
 
 SLOW = Job(faults=(Fault("compute", (3,), 0.6),))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from alert_series import OWNER
-from alert_timelines import Case, gauge, run, steady
+from alert_timelines import Case, gauge, steady
+from promtool_tests import run
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_analyzers.fusion.job_reports import JobEvidence, reports
 from rankscope_analyzers.steps.job_records import JobRecords

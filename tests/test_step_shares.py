@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from known_pods import pods_named_after_their_namespace
 from rankscope_agent.contract import step_blocks
 from rankscope_agent.contract.fair_shares import allot_to_items
 from rankscope_agent.serving.step_stream import steps_json
@@ -17,9 +18,9 @@ from rankscope_agent.sources.training.files import list_rings
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_analyzers.intake import agent_steps, left_out
 from rankscope_analyzers.intake.step_history import StepHistory, step_answer
+from ring_volumes import volume
 from ring_writer import NS, PAGE, RingWriter, record_bytes
 from served_agents import Agent
-from test_training_shares import pods_named_after_their_namespace, volume
 
 NOW = 1_800_000_000.0
 ROWS = 60

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from alert_timelines import Case, Series, State, run
+from alert_timelines import Case, Series, State
+from promtool_tests import run
 from rankscope_agent.contract.metrics import storage_clients as metrics
 from rankscope_agent.sources.storage_clients.collector import StorageClientsCollector
 from rankscope_dashboards.rules.alerts import ALERTS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from alert_timelines import tried
+from promtool_tests import tried
 from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_dashboards import generate

@@ -1,19 +1,15 @@
-"""The training collector on rings of fake processes: totals, restarts and endings."""
+"""The training collector on rings of fake processes: totals, and the newest values of ranks."""
 
 from __future__ import annotations
 
 import pytest
 
-from collected_page import CREATED, CREATED_NS, Clock, Page, collector
-from known_pods import pods_of
-from pod_json import pod, uid
+from collected_page import CREATED, Page, collector
 from rankscope_agent.contract.metrics import reported
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.pods.records import parse_pod
 from rankscope_agent.sources.training import collector as training
-from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.read_turns import ReadTurns
 from ring_writer import NS, ExtensionWriter, RingWriter
 
@@ -60,25 +56,6 @@ def test_where_a_rank_runs_stands_on_one_series(tmp_path):
         ("team/job", "1", "gpu-07", "unknown", "unknown", *[""] * 8, "torchrun", "none")
     ]
     writer.end()
-
-
-def test_ranks_that_left_a_job_when_it_shrank_have_no_series(tmp_path):
-    collecting = collector(tmp_path)
-    before = [RingWriter(tmp_path, f"{n}.ring", rank=n, world_size=4) for n in range(4)]
-    for writer in before:
-        writer.step()
-    assert len(Page(collecting).labels(metrics.STEPS)) == 4
-    for writer in before:
-        writer.end()
-    later = CREATED_NS + NS
-    again = RingWriter(tmp_path, "a.ring", rank=0, world_size=2, created_unix_ns=later)
-    again.step()
-    page = Page(collecting)
-    assert sorted(page.labels(metrics.STEPS)) == [("team/job", "0"), ("team/job", "1")]
-    assert page.rank(metrics.STEPS, 0) == 2
-    total = page.value(metrics.JOB_SAMPLES, "team/job")
-    assert total == 5 * 8, "samples of ranks that left stay in the job's, or it would start again"
-    again.end()
 
 
 def test_what_was_never_measured_is_absent_not_zero(tmp_path):
@@ -216,180 +193,6 @@ def test_records_overwritten_before_they_were_read_are_counted_exactly(tmp_path)
     writer.step(20)
     page = Page(rings)
     assert (page.rank(metrics.STEPS), page.rank(metrics.RECORDS_LOST)) == (20, 4)
-    writer.end()
-
-
-def test_a_restarted_process_goes_on_with_the_ranks_counters(tmp_path):
-    rings = collector(tmp_path)
-    first = RingWriter(tmp_path, "1.ring", attempt=0)
-    first.step(10)
-    Page(rings)
-    first.step(2)
-    first.end()
-    second = RingWriter(tmp_path, "2.ring", attempt=1, created_unix_ns=CREATED_NS + NS)
-    page = Page(rings)
-    assert (page.rank(metrics.STEPS), page.rank(metrics.RANK_ALIVE)) == (12, 1)
-    assert page.rank(metrics.LAST_STEP) is None
-    second.step(3, attempt=1)
-    page = Page(rings)
-    assert (page.rank(metrics.STEPS), page.rank(metrics.LAST_STEP)) == (15, 2)
-    assert Page(collector(tmp_path)).rank(metrics.STEPS) == 15
-    second.end()
-
-
-def test_the_newest_process_says_whether_the_rank_lives(tmp_path):
-    old = RingWriter(tmp_path, "1.ring")
-    new = RingWriter(tmp_path, "2.ring", created_unix_ns=CREATED_NS + NS)
-    rings = collector(tmp_path)
-    old.end()
-    assert [Page(rings).rank(metrics.RANK_ALIVE) for _ in range(3)] == [1, 1, 1]
-    new.end()
-
-
-def test_an_ended_jobs_series_go_after_ten_minutes(tmp_path):
-    clock = Clock()
-    rings = collector(tmp_path, clock)
-    writer = RingWriter(tmp_path)
-    writer.step(3)
-    Page(rings)
-    writer.end()
-    page = Page(rings)
-    assert (page.rank(metrics.RANK_ALIVE), page.rank(metrics.STEPS)) == (0, 3)
-    clock.now += 599
-    assert Page(rings).rank(metrics.STEPS) == 3
-    clock.now += 1
-    page = Page(rings)
-    assert page.rank(metrics.STEPS) is None
-    assert page.labels(metrics.STEP_LATENCY) == []
-
-
-def test_a_restarted_agent_does_not_bring_back_a_job_that_ended_long_ago(tmp_path):
-    clock = Clock()
-    writer = RingWriter(tmp_path)
-    writer.step(3)
-    writer.end()
-    clock.now += 3600
-    assert Page(collector(tmp_path, clock)).labels(metrics.STEPS) == []
-
-
-def test_an_ended_jobs_series_go_too_when_its_file_is_gone(tmp_path):
-    clock = Clock()
-    rings = collector(tmp_path, clock)
-    writer = RingWriter(tmp_path)
-    writer.step()
-    Page(rings)
-    writer.path.unlink()
-    writer.end()
-    assert Page(rings).rank(metrics.RANK_ALIVE) == 0
-    clock.now += 600
-    assert Page(rings).labels(metrics.STEPS) == []
-
-
-def test_a_hung_job_stays_with_all_its_ranks(tmp_path):
-    clock = Clock()
-    rings = collector(tmp_path, clock)
-    hung = RingWriter(tmp_path, "0.ring", rank=0)
-    dead = RingWriter(tmp_path, "1.ring", rank=1)
-    for writer in (hung, dead):
-        writer.step(2)
-    Page(rings)
-    dead.end()
-    clock.now += 7 * 86_400
-    page = Page(rings)
-    assert (page.rank(metrics.RANK_ALIVE, 0), page.rank(metrics.RANK_ALIVE, 1)) == (1, 0)
-    hung.end()
-
-
-def test_running_jobs_come_first_on_the_page_and_of_ended_ones_the_latest(tmp_path):
-    clock = Clock()
-    rings = collector(tmp_path, clock)
-    jobs = ("a", "b", "c", "d")
-    writers = {one: RingWriter(tmp_path, f"{one}.ring", job_id=one) for one in jobs}
-    for writer in writers.values():
-        writer.step()
-        Page(rings)
-    for ended in ("a", "c"):
-        clock.now += 60
-        Page(rings)
-        writers.pop(ended).end()
-    orders = {
-        metric: [job for job, *_ in Page(rings).labels(metric)]
-        for metric in (metrics.STEP_LATENCY, metrics.STEPS)
-    }
-    assert set(map(tuple, orders.values())) == {("b", "d", "c", "a")}
-    for writer in writers.values():
-        writer.end()
-
-
-def test_records_written_just_before_the_end_are_counted(tmp_path):
-    rings = collector(tmp_path)
-    writer = RingWriter(tmp_path)
-    writer.step()
-    Page(rings)
-    writer.step(4)
-    writer.end()
-    assert Page(rings).rank(metrics.STEPS) == 5
-    assert Page(rings).rank(metrics.STEPS) == 5
-
-
-def test_a_pods_volume_is_enough(tmp_path):
-    volume = tmp_path / "kubelet/pods/uid-a/volumes/kubernetes.io~empty-dir/rankscope"
-    volume.mkdir(parents=True)
-    writer = RingWriter(volume, node="trainer-0")
-    writer.step()
-    kubelet = tmp_path / "kubelet"
-    rings = TrainingCollector(tmp_path / "none", kubelet, "gpu-01", Clock(), pods_of("team"))
-    (info,) = Page(rings).labels(metrics.RANK_INFO)
-    assert (info[2], *info[6:9]) == ("gpu-01", "uid-a", "team", "pod-uid-a")
-    writer.end()
-
-
-def test_a_pods_job_is_called_as_kubernetes_calls_it(tmp_path):
-    volume = tmp_path / f"kubelet/pods/{uid(1)}/volumes/kubernetes.io~empty-dir/rankscope"
-    volume.mkdir(parents=True)
-    writer = RingWriter(volume, job_id="local/1234", pod_uid=uid(1))
-    writer.step()
-    pods = PodDirectory()
-    pods.replace([parse_pod(pod("w0", owner=("kubeflow.org/v1", "PyTorchJob", "llm")))], 1.0)
-    page = Page(TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", Clock(), pods))
-    (info,) = page.labels(metrics.RANK_INFO)
-    labels = dict(zip(metrics.RANK_INFO.labels, info, strict=True))
-    assert (labels["job_id"], labels["pod_name"]) == ("ml/llm", "w0")
-    assert labels["container_name"] == "main"
-    assert pods.probed_ranks() == {("ml/llm", int(labels["rank"]))}
-    writer.end()
-
-
-def test_a_rank_whose_pod_is_gone_keeps_its_namespace(tmp_path):
-    """Without it, readers would take it for one that speaks for a job from outside of pods."""
-    volume = tmp_path / f"kubelet/pods/{uid(1)}/volumes/kubernetes.io~empty-dir/rankscope"
-    volume.mkdir(parents=True)
-    writer = RingWriter(volume, job_id="local/1234", pod_uid=uid(1))
-    writer.step()
-    pods = PodDirectory()
-    pods.replace([parse_pod(pod("w0", owner=("kubeflow.org/v1", "PyTorchJob", "llm")))], 1.0)
-    rings = TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", Clock(), pods)
-    assert len(Page(rings).labels(metrics.RANK_INFO)) == 1
-    pods.replace([], 2.0)
-    writer.end()
-    (info,) = Page(rings).labels(metrics.RANK_INFO)
-    labels = dict(zip(metrics.RANK_INFO.labels, info, strict=True))
-    assert (labels["job_id"], labels["pod_namespace"]) == ("ml/llm", "ml")
-
-
-def test_rings_of_pods_wait_until_their_jobs_names_are_known(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "FIRST_NAMES_SECONDS", 0.0)
-    volume = tmp_path / f"kubelet/pods/{uid(1)}/volumes/kubernetes.io~empty-dir/rankscope"
-    volume.mkdir(parents=True)
-    writer = RingWriter(volume, pod_uid=uid(1))
-    writer.step()
-    pods = PodDirectory()
-    pods.expect()
-    rings = TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", Clock(), pods)
-    assert Page(rings).labels(metrics.RANK_INFO) == []
-    pods.replace([parse_pod(pod("w0", owner=("kubeflow.org/v1", "PyTorchJob", "llm")))], 1.0)
-    (info,) = Page(rings).labels(metrics.RANK_INFO)
-    assert info[0] == "ml/llm"
     writer.end()
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from hanging_jobs import training_page
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_reports import JobEvidence
@@ -16,7 +17,6 @@ from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from rankscope_analyzers.watch.goodput import KEPT_AS, Goodput
 from rankscope_analyzers.watch.memory import Memory, NoWatch
 from rankscope_analyzers.watch.store import FileStore, Part
-from test_hang import training_page
 
 READS = (*job_reports.READS, *model_work.READS)
 SENTENCE = "1 value of the series of node n1: no finite numbers"

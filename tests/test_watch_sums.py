@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from faulty_clusters import JOB, Cluster, pressure
+from hanging_jobs import reported, training_page
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake.kubernetes_api import Answer
 from rankscope_analyzers.watch.config_map_store import ConfigMapStore
@@ -17,7 +18,6 @@ from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.series import WatchSeries
 from simulated_jobs import Fault, Job
-from test_hang import reported, training_page
 from test_watch_streaming import SLOW, Watch, fleet  # noqa: F401 - a fixture
 
 STALLED = Job(ranks=16, steps=120, faults=(Fault("compute", (13,), 0.5, first_step=60),))

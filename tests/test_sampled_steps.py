@@ -8,12 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from collected_page import Page, collector
 from fake_rank import FakeRank
 from fake_streams import COPIES
 from probe_jobs.ways import named, records_in, verdict_on
-from rankscope_agent.contract.model import FLAG_SAMPLED, RankIdentity
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.contract.model import FLAG_SAMPLED, HistogramValue, RankIdentity
 from rankscope_agent.sources.training.format import StepRecord
 from rankscope_agent.sources.training.totals import RankTotals
+from ring_writer import RingWriter
 from simulated_jobs import Fault, Job, diagnosed, records
 
 TRANSFER = 3.0
@@ -120,3 +123,26 @@ def test_counters_go_on_between_samples_at_the_shares_of_the_newest() -> None:
     assert (totals.compute_ns, totals.sync_ns) == (240 + 60 + 30 + 30, 120 + 30 + 60 + 60)
     assert totals.last is not None
     assert totals.last.timing_source == "none"
+
+
+def test_the_sync_histogram_of_a_job_goes_on_between_samples_as_its_ranks_counters_do(
+    tmp_path: Path,
+) -> None:
+    """RankscopeSyncShareHigh reads histograms: of 0.7 s, 80 % is sync, seen in a step of 512."""
+    writer = RingWriter(tmp_path, capacity=4096)
+    collecting = collector(tmp_path)
+    for _ in range(3):
+        times = {"step_ns": 700_000_000, "data_ns": 10_000_000}
+        sample = {"compute_ns": 130_000_000, "sync_ns": 560_000_000}
+        writer.step(**times, **sample, flags=FLAG_SAMPLED | 2)
+        writer.step(511, **times, compute_ns=-1, sync_ns=-1, flags=FLAG_SAMPLED)
+        page = Page(collecting)
+        latency, sync = (
+            page.value(metric, "team/job") for metric in (metrics.STEP_LATENCY, metrics.SYNC_TIME)
+        )
+        assert isinstance(latency, HistogramValue)
+        assert isinstance(sync, HistogramValue)
+        assert sync.count == latency.count == page.rank(metrics.STEPS)
+        assert sync.sum == pytest.approx(0.8 * latency.sum)
+        assert sync.sum == pytest.approx(page.rank(metrics.SYNC_SECONDS))
+    writer.end()

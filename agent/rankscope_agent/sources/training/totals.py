@@ -160,7 +160,7 @@ class RankTotals:
                 rank ran last.
 
         Returns:
-            The records that were not in the totals.
+            The records that were not in the totals, those between samples with these values.
         """
         known = records
         if any(record.sampled for record in records):
@@ -170,7 +170,7 @@ class RankTotals:
         self.restarts.note_batches(_counted(records), created_unix_ns)
         if created_unix_ns == self.created_unix_ns:
             self.last = records[-1]
-        return records[first:]
+        return known[first:]
 
     def note_position(self, key: str, position: Position) -> None:
         """Record up to where one of its rings is in the totals."""

@@ -22,10 +22,12 @@ from rankscope_agent.contract.step_blocks import cursors_of, cursors_text
 from rankscope_agent.serving.step_blocks import steps_blocks
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_analyzers.intake.step_columns import parsed
-from ring_writer import RingWriter
+from ring_writer import HEADER_FIELDS, NS, RingWriter
 from running_agent import running_agent
 
 RANK = RankIdentity("a/b", 3, "node-1", 3, 8, None, 0, "kernel", "torchrun", "uid", 1, True, 0, 3)
+
+HOUR_LATER = HEADER_FIELDS["created_unix_ns"] // NS + 3600
 
 
 def row(step, start=100.0, seconds=0.5, timing="kernel"):
@@ -65,7 +67,7 @@ def test_rows_are_the_same_wherever_blocks_end(count):
 def test_rows_of_several_rings_stand_in_one_block():
     found = parsed(written((1, [row(7)], 8), (0, [row(5), row(6)], 7), rings=3))
     assert found.ring.tolist() == [1, 0, 0]
-    assert found.next_numbers == (7, 8, 1)
+    assert found.next_numbers == (7, 8, 0)
 
 
 def test_an_answer_that_is_full_ends_before_the_batch_that_does_not_fit():
@@ -152,8 +154,9 @@ def test_cursors_are_read_as_they_are_written():
         cursors_of(",".join(f"{n:016x}:1" for n in range(321)))
 
 
-def fresh(source, cursors=None, since=0.0):
-    return parsed(b"".join(steps_blocks(source.fresh(None, since, cursors or {}), "node-1")))
+def fresh(source, cursors=None, since=0.0, **limits):
+    found = source.fresh(None, since, cursors or {})
+    return parsed(b"".join(steps_blocks(found, "node-1", **limits)))
 
 
 def cursors_in(found):
@@ -210,6 +213,30 @@ def test_a_reader_that_was_away_for_long_gets_what_the_ring_still_has(tmp_path, 
         before = cursors_in(fresh(rings))
         writer.step(20)
         assert steps_in(fresh(rings, before)) == list(range(15, 23))
+
+
+def test_a_ring_whose_steps_are_all_older_is_followed_from_its_end_on(tmp_path, rings):
+    with ring_in(tmp_path, capacity=64) as writer:
+        writer.step(5)
+        first = fresh(rings, since=HOUR_LATER)
+        second = fresh(rings, cursors_in(first), since=HOUR_LATER)
+        assert (len(first), len(second)) == (0, 0)
+        writer.step(2)
+        third = fresh(rings, cursors_in(second), since=HOUR_LATER)
+        assert steps_in(third) == [5, 6], "even if its clock is behind"
+
+
+def test_a_ring_that_did_not_fit_is_answered_from_since_on_the_next_time(tmp_path, rings):
+    with (
+        ring_in(tmp_path, name="1-1.ring", pid=1, rank=0) as full,
+        ring_in(tmp_path, name="2-2.ring", pid=2, rank=1) as later,
+    ):
+        full.step(3, start_unix_ns=HOUR_LATER * NS)
+        later.step(2)
+        later.step(3, start_unix_ns=HOUR_LATER * NS)
+        first = fresh(rings, since=HOUR_LATER, max_rows=4)
+        assert (first.truncated, steps_in(first)) == (True, [0, 1, 2])
+        assert steps_in(fresh(rings, cursors_in(first), since=HOUR_LATER)) == [2, 3, 4]
 
 
 def test_the_ring_of_a_process_that_is_started_anew_is_another_one(tmp_path, rings):

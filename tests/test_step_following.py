@@ -13,7 +13,7 @@ from rankscope_agent.contract.step_blocks import MEDIA_TYPE
 from rankscope_agent.serving.step_blocks import steps_blocks
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.web.routes import JSON_TYPE, Response, Route
-from ring_writer import RingWriter
+from ring_writer import NS, RingWriter
 from running_agent import running_agent
 from serving import answering
 from step_agents import NOW, WAIT_SECONDS, OldAgent, Rings, followed, steps_of
@@ -68,6 +68,21 @@ def test_an_answer_that_is_cut_off_moves_no_cursor(tmp_path):
         look()
         assert [step for _, step in steps_of(stream)] == [0, 1, 2, 3]
         assert stream.failures == []
+    writer.end()
+
+
+def test_a_job_that_ended_before_what_is_kept_is_never_fetched(tmp_path):
+    rings = Rings(tmp_path / "n1")
+    ended = RingWriter(rings.folder, "1-1.ring", pid=1, job_id="team/ended", capacity=64)
+    ended.step(50, start_unix_ns=round((NOW - 3600) * NS))
+    ended.end()
+    writer = RingWriter(rings.folder)
+    with answering(rings.routes()) as url, followed(url) as (look, stream):
+        for count in (1, 2, 3):
+            writer.step()
+            look()
+            assert stream.records == count
+        assert list(stream.windows.jobs) == ["team/job"]
     writer.end()
 
 

@@ -9,12 +9,13 @@ All numbers are little-endian, unknown ones are NaN; counters are exact below 2*
 what does not change from row to row: `{"node", "columns", "timing_sources", "rings"}`, where a ring
 is an object with the members `RING`. The tail says where to continue: `{"next", "left_out",
 "truncated"}`, with one number for each ring of the head, and the ranks whose older records did not
-fit. An answer without its tail was cut off and moves no cursor.
+fit. The number is 0 for a ring of which nothing was read that was to be answered from `since` on.
+An answer without its tail was cut off and moves no cursor.
 
 A reader that accepts `MEDIA_TYPE` lists in `after` the rings that it follows, each with the number
-of the record that it wants next. A ring that is not listed, or whose number lies beyond its end (it
-was recreated, or the number belongs to another ring), is answered from `since` on, with `whole`
-true.
+of the record that it wants next. A ring that is not listed, or whose number is 0 or lies beyond its
+end (it was recreated, or the number belongs to another ring), is answered from `since` on, with
+`whole` true. If all its steps began before, it is followed from its end on.
 """
 
 from __future__ import annotations

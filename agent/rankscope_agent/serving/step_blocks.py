@@ -38,7 +38,8 @@ def steps_blocks(found: FreshSteps, node: str, max_rows: int = MAX_STEP_ROWS) ->
             cursors stay where they are.
     """
     yield _head(found.rings, node)
-    behind = [ring.next_number for ring in found.rings]
+    # A ring that is not followed yet, and not reached, is answered from `since` on again.
+    behind = [0 if ring.whole else ring.next_number for ring in found.rings]
     batch: list[Indexed] = []
     left = max_rows
     for one in found.batches:

@@ -215,7 +215,9 @@ class RingStepSource:
     ) -> Iterator[RingBatch]:
         for number, (ring, head, most) in enumerate(zip(rings, heads, shares, strict=True)):
             oldest = since if head.whole else -math.inf
-            if most:
+            if _is_past(ring, head, since):
+                yield RingBatch(number, (), ring.newest + 1)
+            elif most:
                 read = partial(
                     batches_from,
                     first=head.next_number,
@@ -347,9 +349,14 @@ def _head(ring: RingAnswer, cursors: Mapping[str, int]) -> RingHead:
 
 def _wanted(ring: RingAnswer, head: RingHead, since: float) -> int:
     """Return how many records of a ring a reader lacks; since a time if it does not follow it."""
-    if head.whole and not may_have_rows(ring, since):
+    if _is_past(ring, head, since):
         return 0
     return min(ring.held, max(0, ring.newest - head.next_number + 1))
+
+
+def _is_past(ring: RingAnswer, head: RingHead, since: float) -> bool:
+    """Return True if all steps of a ring that a reader does not follow yet began before a time."""
+    return head.whole and not may_have_rows(ring, since)
 
 
 def _name(ring: RingAnswer) -> str:

@@ -114,7 +114,7 @@ CHECKPOINT_SHARED = Metric(
     "rankscope_checkpoint_shared_paths_total",
     "counter",
     "Checkpoint files that two ranks of the job on this node wrote at the same time or after the"
-    " same step; ranks whose containers differ are not compared.",
+    " same step; ranks of different pods are not compared.",
     ("job_id",),
 )
 STORE_FREE = Metric(

@@ -37,7 +37,7 @@ class CheckpointWriters:
 
         Args:
             rank: that wrote them.
-            pod_uid: of its pod.
+            pod_uid: of its pod; empty outside of pods.
             ended: the spans.
             counted: those whose files are in `paths` already.
 

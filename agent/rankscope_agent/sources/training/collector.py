@@ -294,7 +294,7 @@ class TrainingCollector:
             ended, still_open = followed.spans.look(alive=followed.liveness == "alive")
             counted = followed.spans.counted
             rank.spans.add(ended, header.created_unix_ns, counted)
-            shared = job.writers.add(header.rank, header.pod_uid, ended, counted)
+            shared = job.writers.add(header.rank, followed.ring.pod_uid, ended, counted)
             for writer in job.ranks.keys() & shared:
                 known = job.ranks[writer].shared_unix_ns or 0
                 job.ranks[writer].shared_unix_ns = max(known, shared[writer])

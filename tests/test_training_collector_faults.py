@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 
 import pytest
@@ -14,7 +16,7 @@ from rankscope_agent.sources.collector import NoData, scrape
 from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.format import REASONS, RECORD_SIZE
-from ring_writer import NS, RingWriter, header_page, record_bytes
+from ring_writer import NS, RingWriter, SpanWriter, header_page, record_bytes
 
 
 def test_two_live_rings_of_one_rank_give_one_set_of_series(tmp_path):
@@ -155,6 +157,51 @@ def test_a_ring_that_fails_to_be_read_is_counted_and_the_others_go_on(tmp_path, 
     assert page.value(metrics.RINGS_REJECTED, "unreadable") == 1
     for writer in writers:
         writer.end()
+
+
+@pytest.mark.parametrize("followed", [True, False], ids=["followed", "new"])
+def test_a_ring_whose_lock_cannot_be_asked_for_costs_no_other_ring(tmp_path, monkeypatch, followed):
+    writers = [RingWriter(tmp_path, f"{rank}.ring", rank=rank) for rank in (0, 1)]
+    rings = collector(tmp_path)
+    if followed:
+        Page(rings)
+    for age, writer in enumerate(writers):
+        writer.step()
+        os.utime(writer.path, (2000 - age, 2000 - age))
+    bad = (tmp_path / "0.ring").stat().st_ino
+    flock = fcntl.flock
+
+    def stale(descriptor: int, operation: int) -> None:
+        if os.fstat(descriptor).st_ino == bad:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr("rankscope_agent.sources.training.locks.fcntl.flock", stale)
+    for _ in range(2):
+        page = Page(rings)
+        assert page.rank(metrics.STEPS, 1) == 1
+        assert page.value(metrics.RINGS_REJECTED, "unreadable") == 1
+    monkeypatch.undo()
+    for writer in writers:
+        writer.end()
+
+
+def test_a_file_of_spans_that_cannot_be_read_costs_no_ring(tmp_path, monkeypatch):
+    writer = RingWriter(tmp_path)
+    writer.step(2)
+    bad = SpanWriter(tmp_path).path.stat().st_ino
+    pread = os.pread
+
+    def failing(descriptor: int, size: int, offset: int) -> bytes:
+        if os.fstat(descriptor).st_ino == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(descriptor, size, offset)
+
+    monkeypatch.setattr("rankscope_agent.sources.training.companion_file.os.pread", failing)
+    page = Page(collector(tmp_path))
+    assert page.rank(metrics.STEPS) == 2
+    assert page.value(metrics.RINGS_REJECTED, "unreadable") == 1
+    writer.end()
 
 
 def test_a_forged_record_far_ahead_harms_its_own_rank_only(tmp_path):

@@ -42,8 +42,10 @@ def open_companion(
     try:
         page = os.pread(descriptor, _HEADER.size, 0)
         check_companion(page, os.fstat(descriptor).st_size, ring.header, expected, slots)
-    except BaseException:
+    except BaseException as error:
         os.close(descriptor)
+        if isinstance(error, OSError):
+            raise refuse(error, ring.directory.path / name) from error
         raise
     return descriptor
 

@@ -292,6 +292,9 @@ class OpenRing:
         """Record again who owns its job; return why that is not its user, if so.
 
         A name that no job has may be anyone's, and Slurm may show its owner later.
+
+        Raises:
+            OSError: its lock cannot be asked for.
         """
         if not self.directory.pod_uid:
             file = self._file(is_held(self.descriptor) is not False)
@@ -314,7 +317,7 @@ def open_ring(
     """Open a ring and read its header; a pod's job has the name that Kubernetes uses.
 
     Raises:
-        FileNotFoundError: it is gone.
+        OSError: it is gone, or its lock cannot be asked for.
         RingError: it is not a ring of this version or of this directory, or its owner is unknown.
     """
     try:

@@ -375,7 +375,7 @@ def _opened(
     """Open a ring and close it again.
 
     Raises:
-        FileNotFoundError: it is gone.
+        OSError: it is gone, or its lock cannot be asked for.
         RingError: it is not a ring of this directory.
     """
     ring = open_ring(directory, directory_descriptor, file.name, names)

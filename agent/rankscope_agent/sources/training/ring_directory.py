@@ -11,6 +11,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -202,7 +203,9 @@ class FollowedDirectory:
     def close_disowned(self) -> Iterator[tuple[FollowedRing, RingError]]:
         """Close the rings that claim another user's job, as far as known by now."""
         for followed in tuple(self._rings):
-            refusal = followed.ring.refusal_of_owner()
+            refusal = None
+            with suppress(OSError):  # the next reading asks for its lock, too, and gives it up
+                refusal = followed.ring.refusal_of_owner()
             if refusal:
                 self._close(followed, refusal)
                 yield followed, refusal
@@ -313,6 +316,9 @@ class FollowedDirectory:
             return False
         except RingError as refusal:
             self._refused[file.name] = (file, refusal.without_frames())
+            return False
+        except OSError as error:
+            self._refused[file.name] = (file, refuse(error, self.directory.path / file.name))
             return False
         try:
             cursor = locate(ring.descriptor, ring.header.capacity)

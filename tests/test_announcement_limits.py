@@ -160,3 +160,26 @@ def test_ten_thousand_changes_wait_for_a_log_that_cannot_be_written():
     announcer.tell([opened(str(number)) for number in range(10_001)], (), 0.0)
     assert len(announcer._unwritten) == 10_000
     assert announcer._unwritten[0].key == "1"
+
+
+class FullAtTheSecondWrite(IncidentLog):
+    """A log whose disk is full when the second lines are written."""
+
+    writes = 0
+
+    def write(self, events, now):
+        self.writes += 1
+        if self.writes == 2:
+            raise LogError("no space left")
+        return super().write(events, now)
+
+
+def test_what_was_written_before_the_disk_was_full_is_posted_once(tmp_path):
+    said, log, hook = [], FullAtTheSecondWrite(tmp_path / "log"), webhook(Receiver())
+    announcer = Announcer(said.append, log, hook)
+    announcer.tell([opened("a"), opened("a", (1,))], (), 0.0)
+    assert said[-1] == "changes of incidents cannot be written yet: no space left"
+    for now in (1.0, 2.0):
+        announcer.tell((), (), now)
+    written = [one["sequence"] for one in log.after(0)]
+    assert [one["sequence"] for one in hook._waiting] == written == [1, 2]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.text.sanitize import visible
@@ -75,17 +76,19 @@ class Announcer:
             self.say(visible(f"job {event.job_id}: {event.sentence}"))
         if self.log is None:
             return
-        waiting = [*self._unwritten, *events][-MOST_UNWRITTEN:]
+        lines: list[Mapping[str, Any]] = []
+        self._unwritten = [*self._unwritten, *events][-MOST_UNWRITTEN:]
         try:
-            lines = [*self.log.write(waiting, now)]
+            lines += self.log.write(self._unwritten, now)
+            self._unwritten = []
             lines += self.log.write(self.log.missed(reports, is_gone), now)
         except LogError as error:
-            self._unwritten = waiting
             if str(error) != self._problem:
                 self.say(f"changes of incidents cannot be written yet: {error}")
             self._problem = str(error)
-            return
-        self._unwritten, self._problem = [], ""
+        else:
+            self._problem = ""
+        # What was written before an error is posted now: the next look does not write it again.
         if self.webhook is not None:
             self.webhook.post(lines)
 

@@ -181,12 +181,40 @@ def test_a_notice_that_came_while_nothing_watched_counts_for_the_next_watch():
     assert counted(second) == {"spot_interruption": 1}
 
 
-def test_of_more_notices_than_8192_some_are_counted_again_with_the_next_look():
+def test_of_more_notices_than_8192_each_counts_once():
+    many = [f"n{number:04}" for number in range(8193)]
     found = NodeNotices()
-    many = facts(*(f"n{number:04}" for number in range(8193)))
-    found.look(many)
-    assert len(found.kept()["known"]) == 8192
-    found.look(many)
+    found.look(facts(*many, taints=()))
+    for _ in range(3):
+        found.look(facts(*many))
+    assert counted(found) == {"spot_interruption": 8193}
+
+
+@pytest.mark.parametrize("saves", [1, 2])
+@pytest.mark.parametrize("by_an_earlier_version", [False, True])
+def test_notices_beyond_the_8192_of_a_saved_state_are_not_taken_for_new(
+    saves, by_an_earlier_version
+):
+    many = [f"n{number:04}" for number in range(1, 8195)]
+    found = NodeNotices()
+    found.look(facts(*many))
+    for _ in range(saves):
+        kept = found.kept()
+        assert len(kept["known"]) == 8192
+        if by_an_earlier_version:
+            del kept["whole"]
+        found = NodeNotices.of(kept)
+    found.look(facts("n0000", *many))
+    assert counted(found) == {"spot_interruption": 1}
+    found.look(facts("n0000", *many, "n9999"))
+    assert counted(found) == {"spot_interruption": 2}
+
+
+def test_a_state_with_8192_notices_leaves_none_out():
+    found = NodeNotices()
+    found.look(facts(*(f"n{number:04}" for number in range(8192))))
+    found = NodeNotices.of(found.kept())
+    found.look(facts(*(f"n{number:04}" for number in range(8193))))
     assert counted(found) == {"spot_interruption": 1}
 
 

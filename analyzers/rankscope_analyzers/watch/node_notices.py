@@ -12,7 +12,8 @@ from typing import Any
 from rankscope_analyzers.workloads.nodes import NOTICES, NodeFacts, Notice
 
 MOST_KNOWN = 8192
-"""Notices that are known at one time, of 50 bytes each."""
+"""Notices that a saved state names, of 50 bytes each. Of further ones, the next watch does not know
+which came while nothing watched, and counts none of these."""
 
 
 class NodeNotices:
@@ -21,6 +22,7 @@ class NodeNotices:
     def __init__(self) -> None:
         self.totals: dict[Notice, int] = dict.fromkeys(NOTICES, 0)
         self._known: set[str] | None = None
+        self._unnamed_after = ""  # notices after it were left out of the state; empty if none were
 
     def look(self, nodes: Iterable[NodeFacts]) -> bool:
         """Count the notices that appeared since the last look; return True if any did.
@@ -30,17 +32,26 @@ class NodeNotices:
         """
         present = {f"{node.uid}/{notice}": notice for node in nodes for notice in node.notices}
         known = self._known
-        fresh = [] if known is None else [one for key, one in present.items() if key not in known]
+        fresh = [
+            one
+            for key, one in present.items()
+            if known is not None and key not in known and not self._may_be_old(key)
+        ]
         for notice in fresh:
             self.totals[notice] += 1
-        self._known = set(sorted(present)[:MOST_KNOWN])
+        self._known, self._unnamed_after = set(present), ""
         return bool(fresh)
+
+    def _may_be_old(self, key: str) -> bool:
+        return self._unnamed_after != "" and key > self._unnamed_after
 
     def kept(self) -> dict[str, Any]:
         """Return all state to save, in JSON-ready form."""
+        known = None if self._known is None else sorted(self._known)
         return {
             "totals": self.totals,
-            "known": None if self._known is None else sorted(self._known),
+            "known": None if known is None else known[:MOST_KNOWN],
+            "whole": known is None or (len(known) <= MOST_KNOWN and not self._unnamed_after),
         }
 
     @classmethod
@@ -60,4 +71,7 @@ class NodeNotices:
             made.totals[notice] = count
         if kept["known"] is not None:
             made._known = {str(key) for key in kept["known"]}
+            # Earlier versions did not say whether the state names all.
+            if not kept.get("whole", len(made._known) < MOST_KNOWN):
+                made._unnamed_after = max(made._known, default="")
         return made

@@ -119,6 +119,25 @@ def test_the_newest_attempt_counts(tmp_path):
     )
 
 
+@pytest.mark.usefixtures("standing_uptime")
+def test_a_rank_that_has_ended_here_counts_no_more_once_another_is_started_again(tmp_path):
+    old = [Rank(tmp_path, 0), Rank(tmp_path, 1)]
+    for rank in old:
+        rank.joins(5)
+        rank.steps(300)
+    read = collector(tmp_path)
+    assert phases(Page(read))["first_step"] == pytest.approx(305, abs=0.1)
+    for rank in old:
+        rank.ring.end()
+    assert phases(Page(read))["first_step"] == pytest.approx(305, abs=0.1)
+    new = Rank(tmp_path, 0, at=400, attempt=1)
+    new.joins(2)
+    new.steps(3)
+    assert phases(Page(read)) == pytest.approx(
+        {"process": 10, "rendezvous": 2, "first_step": 11}, abs=0.1
+    )
+
+
 def test_a_later_ring_of_the_same_process_keeps_what_the_first_said(tmp_path):
     rank = Rank(tmp_path)
     rank.joins(5)

@@ -359,7 +359,8 @@ class TrainingCollector:
         if job.replica_groups > 1 and size >= job.replica_groups:
             in_group = size // job.replica_groups
             yield metrics.JOB_REPLICA_GROUP_RANKS.sample(in_group, job_id=job_id)
-        yield from starts.samples(job_id, [self._start(rank) for _, rank in present])
+        living = [rank for _, rank in present if rank.alive] or [rank for _, rank in present]
+        yield from starts.samples(job_id, [self._start(rank) for rank in living])
         ever = [rank.signals for rank in job.ranks.values()]
         ever += self._continuation.unseen(job_id)
         yield from job_work(job_id, ever, [rank.signals for _, rank in present])

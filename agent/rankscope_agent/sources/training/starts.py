@@ -101,15 +101,14 @@ def samples(
 
     Args:
         job_id: of the job.
-        starts: of its ranks on this node; ended ones count only if none is alive.
+        starts: of its ranks on this node that are alive, else of those that have ended.
     """
-    living = [one for one in starts if one[0].alive] or starts
-    found = [_phases(*one) for one in living]
+    found = [_phases(*one) for one in starts]
     for phase in dict.fromkeys(phase for phases in found for phase in phases):
         if all(phase in phases for phases in found):
             longest = max(phases[phase] for phases in found)
             yield metrics.JOB_STARTUP.sample(longest, job_id=job_id, phase=phase)
-    began = [_began(start, around) for _, start, around in living]
+    began = [_began(start, around) for _, start, around in starts]
     known = [at for at in began if at is not None]
     if known:
         yield metrics.JOB_PROCESSES_STARTED.sample(max(known), job_id=job_id)

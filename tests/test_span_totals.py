@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from collected_page import CREATED, CREATED_NS, Clock, Page, collector
 from rankscope_agent.contract.metrics import reported
 from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.sources.training import spans as source
 from ring_writer import NS, RingWriter, SpanWriter
 
 CAPACITY = 1024
@@ -42,6 +45,44 @@ def test_every_checkpoint_counts_once_when_it_has_ended(tmp_path):
         page = Page(read)
         assert checkpoints(page) == (2, 1, 2.0, CREATED + 3, 2.0)
     assert page.labels(metrics.SPAN_BEGAN) == []
+    ring.end()
+
+
+@pytest.mark.parametrize("behind", [0.0, 60.0], ids=["own clock", "file server's clock behind"])
+def test_one_that_ends_in_the_tick_in_which_it_was_seen_to_begin_has_ended(tmp_path, behind):
+    clock, spans, ring = Clock(), SpanWriter(tmp_path), RingWriter(tmp_path)
+    tick = round((clock.now - behind) * NS)
+    read = collector(tmp_path, clock)
+    ring.step()
+    spans.write(1, start_ns=CREATED_NS + NS)
+    os.utime(spans.path, ns=(tick, tick))
+    assert Page(read).labels(metrics.SPAN_BEGAN)
+    spans.write(1, start_ns=CREATED_NS + NS, duration_ns=2 * NS, outcome=1)
+    os.utime(spans.path, ns=(tick, tick))
+    clock.now += 1
+    page = Page(read)
+    assert checkpoints(page) == (1, 0, 2.0, CREATED + 3, 2.0)
+    assert page.labels(metrics.SPAN_BEGAN) == []
+    ring.end()
+
+
+def test_a_file_of_spans_that_has_not_changed_for_long_is_not_read_again(tmp_path, monkeypatch):
+    clock, spans, ring = Clock(), SpanWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    os.utime(spans.path, (clock.now, clock.now))
+    read, reads = collector(tmp_path, clock), []
+
+    def counted(descriptor):
+        reads.append(clock.now)
+        return read_spans(descriptor)
+
+    read_spans = source.read_spans
+    monkeypatch.setattr(source, "read_spans", counted)
+    began = clock.now
+    for _ in range(6):
+        Page(read)
+        clock.now += 1
+    assert [at - began for at in reads] == [0, 1, 2, 3]
     ring.end()
 
 

@@ -259,11 +259,11 @@ class TrainingCollector:
             ended = min(now, (last.start_unix_ns + last.step_ns) / NS)
             job = self._job(followed)
             job.active_unix_seconds = max(job.active_unix_seconds, ended)
-        self._note_rank(followed, cursor.lost - lost)
+        self._note_rank(followed, cursor.lost - lost, now)
         self._corrupt += cursor.corrupt - corrupt
         return cursor.next_seq - first_seq - (cursor.lost - lost)
 
-    def _note_rank(self, followed: FollowedRing, lost: int) -> None:
+    def _note_rank(self, followed: FollowedRing, lost: int, now: float) -> None:
         """Update what changes without a record, and add a rank that has none yet."""
         header = followed.ring.header
         job = self._jobs.get(header.job_id)
@@ -291,7 +291,7 @@ class TrainingCollector:
         ended: Sequence[Span] = ()
         if followed.spans:
             rank.spans = rank.spans or SpanTotals()
-            ended, still_open = followed.spans.look(alive=followed.liveness == "alive")
+            ended, still_open = followed.spans.look(now, alive=followed.liveness == "alive")
             counted = followed.spans.counted
             rank.spans.add(ended, header.created_unix_ns, counted)
             shared = job.writers.add(header.rank, followed.ring.pod_uid, ended, counted)

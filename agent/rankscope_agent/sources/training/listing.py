@@ -34,8 +34,8 @@ LISTING_SECONDS = 0.1
 waits for the processor, or for other threads, must not skip what it has not reached."""
 
 SETTLED_SECONDS = 2.0
-"""A directory that was changed more recently than this may change again without a new time of
-change, which some file systems store in whole seconds."""
+"""A directory or file that was changed more recently than this may change again without a new time
+of change, which some file systems store in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ from rankscope_agent.sources.training.format import (
     NOT_MEASURED,
     RingError,
 )
+from rankscope_agent.sources.training.listing import SETTLED_SECONDS
 
+NS = 10**9
 SUFFIX = ".span"
 MAGIC = b"RKSCSPAN"
 CAPACITY = 1024
@@ -125,28 +127,30 @@ class FollowedSpans:
     """
 
     __slots__ = (
-        "_counted", "_descriptor", "_modified_ns", "_spans", "counted", "failure", "position",
+        "_counted", "_descriptor", "_modified_ns", "_settled", "_spans", "counted", "failure",
+        "position",
     )  # fmt: skip
 
     def __init__(self, descriptor: int) -> None:
         self.counted = self.position = SpanPosition()
         self._descriptor = descriptor
         self._modified_ns = -1
+        self._settled = False
         self._spans: Sequence[Span] = ()
         self._counted: set[int] = set()
         self.failure: RingError | None = None
 
-    def look(self, *, alive: bool) -> tuple[Sequence[Span], Sequence[Span]]:
+    def look(
+        self, now_unix_seconds: float, *, alive: bool
+    ) -> tuple[Sequence[Span], Sequence[Span]]:
         """Return the spans that have ended since the previous call, and those that are open.
 
         Args:
+            now_unix_seconds: the Unix time.
             alive: whether the process that writes them is alive; if not, none is open any longer.
         """
         try:
-            modified_ns = os.fstat(self._descriptor).st_mtime_ns
-            if modified_ns != self._modified_ns:
-                self._spans = read_spans(self._descriptor)
-                self._modified_ns = modified_ns
+            self._read_if_changed(now_unix_seconds)
         except OSError as error:
             self.failure = RingError("unreadable", f"cannot be read: {error.strerror}")
         new = [span for span in self._spans if span.seq not in self._counted]
@@ -156,6 +160,22 @@ class FollowedSpans:
         if ended:
             self.position = _position(listed, listed - self._counted)
         return ended, [span for span in new if alive and span.is_open]
+
+    def _read_if_changed(self, now: float) -> None:
+        """Read the file unless nothing can have been written to it since it was last read.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        modified_ns = os.fstat(self._descriptor).st_mtime_ns
+        unchanged = modified_ns == self._modified_ns
+        if unchanged and self._settled:
+            return
+        self._spans = read_spans(self._descriptor)
+        self._modified_ns = modified_ns
+        # What is written twice within a tick of the file system's clock has one time of change. A
+        # file server's clock may be behind, so it is read a second time in any case.
+        self._settled = unchanged and now - modified_ns / NS > SETTLED_SECONDS
 
     def leave_out(self) -> None:
         """Take the spans that have ended by now for counted."""

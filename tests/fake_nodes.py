@@ -19,7 +19,11 @@ MOST_NOTE = 1024
 
 
 class FakeNodes:
-    """Nodes that are ready; `status` is what every request is answered with, if it is not 0."""
+    """Nodes that are ready.
+
+    `status` is what every request is answered with, if it is not 0; `refused` has the same for
+    requests that a part of their line names, such as "POST" or "nodes/gpu-07/".
+    """
 
     def __init__(self, *names: str) -> None:
         self.nodes = {name: fresh(name) for name in names}
@@ -28,6 +32,7 @@ class FakeNodes:
         self.asked: list[str] = []
         self.denied: list[str] = []
         self.status = 0
+        self.refused: dict[str, int] = {}
         server = self
 
         class Handler(_Handler):
@@ -94,6 +99,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PATCH(self) -> None:
         body = self._body()
+        if self._is_refused():
+            return self._answer(200, {})
         parts = urlsplit(self.path)
         name = parts.path.split("/")[4]
         assert parts.path == f"/api/v1/nodes/{name}/status"
@@ -110,15 +117,23 @@ class _Handler(BaseHTTPRequestHandler):
         event = self._body()
         assert urlsplit(self.path).path == "/apis/events.k8s.io/v1/namespaces/default/events"
         assert len(event["note"]) <= MOST_NOTE
+        if self._is_refused():
+            return self._answer(201, {})
         self.api.events.append(event)
-        self._answer(201, event)
+        return self._answer(201, event)
+
+    def _is_refused(self) -> int:
+        """Return what this request is refused with, 0 if it is not."""
+        line = f"{self.command} {self.path}"
+        found = [status for part, status in self.api.refused.items() if part in line]
+        return self.api.status or next(iter(found), 0)
 
     def _body(self) -> Any:
         return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
     def _answer(self, code: int, body: Any) -> None:
         self.api.asked.append(f"{self.command} {urlsplit(self.path).path}")
-        code = self.api.status or code
+        code = self._is_refused() or code
         text = json.dumps(body).encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/json")

@@ -247,6 +247,64 @@ def test_a_refusal_is_said_once_and_ends_nothing(api, publisher, said):
     assert GPU in api.conditions("gpu-07")
 
 
+ALL = [report(finding(nodes=("gpu-07", "gpu-08", "gpu-09")))]
+
+
+def test_an_event_that_is_refused_waits_and_delays_no_other_node(api, publisher, said):
+    api.refused["POST"] = 500
+    publisher.publish(ALL, NOW)
+    assert writes(api) == 3
+    assert api.events == []
+    (sentence,) = said
+    assert sentence.startswith("Events about nodes are not published: an Event about node gpu-07")
+    api.refused.clear()
+    publisher.forget()
+    publisher.publish(ALL, NOW + 30)
+    publisher.publish(ALL, NOW + 60)
+    assert [one["regarding"]["name"] for one in api.events] == ["gpu-07", "gpu-08", "gpu-09"]
+    assert {one["eventTime"][:19] for one in api.events} == {"2025-10-09T08:53:20"}
+    assert said[1:] == ["Events about nodes are published again"]
+
+
+def test_events_wait_for_an_hour(api, publisher, said):
+    api.refused["POST"] = 403
+    publisher.publish([report(finding())], NOW)
+    publisher.publish([report(finding())], NOW + 3599)
+    assert len(said) == 1
+    publisher.publish([report(finding())], NOW + 3600)
+    assert said[1:] == ["Events about nodes could not be published in time and are left out: 1"]
+
+
+def test_events_that_the_time_did_not_suffice_for_follow_one_at_least_at_a_time(
+    api, publisher, clock, monkeypatch
+):
+    slow = publisher._writer.apply
+    monkeypatch.setattr(
+        publisher._writer, "apply", lambda *a: (setattr(clock, "now", clock.now + 4.0), slow(*a))
+    )
+    publisher.publish(ALL, NOW)
+    assert (writes(api), len(api.events)) == (3, 1)
+    publisher.publish(ALL, NOW + 30)
+    assert (writes(api), len(api.events)) == (3, 3)
+
+
+def test_a_node_that_is_refused_keeps_no_other_from_being_written(
+    api, publisher, said, monkeypatch
+):
+    monkeypatch.setattr(node_publisher, "MOST_WRITES", 2)
+    monkeypatch.setattr(node_publisher, "MOST_RETRIED", 1)
+    api.refused |= {"nodes/gpu-07/": 422, "nodes/gpu-08/": 422}
+    publisher.publish(ALL, NOW)
+    publisher.publish(ALL, NOW + 30)
+    assert GPU in api.conditions("gpu-09")
+    assert "node gpu-07 cannot be written: 422" in said[0]
+    api.refused.clear()
+    publisher.publish(ALL, NOW + 60)
+    publisher.publish(ALL, NOW + 90)
+    assert all(GPU in api.conditions(node) for node in ("gpu-07", "gpu-08"))
+    assert said[-1] == "conditions of nodes are published again"
+
+
 def test_a_node_that_is_gone_is_forgotten(api, publisher, said):
     gone = [report(finding(nodes=("gone", "gpu-07")))]
     publisher.publish(gone, NOW)

@@ -7,9 +7,11 @@ import os
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
+
 from known_pods import pods_of
 from pod_json import pod
-from rankscope_agent.sources.pods import collector, directory, memberships
+from rankscope_agent.sources.pods import collector, directory, json_fields, memberships
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_directories import LogDirectories, PodIdentity
 from rankscope_agent.sources.pods.records import parse_pod
@@ -51,6 +53,12 @@ def test_4096_folders_of_logs_are_looked_at(tmp_path, clock, monkeypatch):
     assert names.find("4095") is not None
     assert names.find("4096") is None
     assert len(scanned) == 4096
+
+
+@pytest.mark.parametrize("number", [int, str])
+def test_whole_numbers_of_pods_have_63_bits(number):
+    counts = [json_fields.count_of(number(2**63 - 1 + more)) for more in (0, 1)]
+    assert counts == [2**63 - 1, 0]
 
 
 def test_what_is_kept_of_a_pod_has_bounds():

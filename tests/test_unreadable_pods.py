@@ -11,7 +11,7 @@ from fake_api_server import FakeApiServer
 from pod_json import pod, uid
 from pod_templates import kubeflow
 from rankscope_agent.contract.metrics import pods as metrics
-from rankscope_agent.sources.pods import memberships
+from rankscope_agent.sources.pods import memberships, records
 from rankscope_agent.sources.pods.api_client import ApiServer
 from rankscope_agent.sources.pods.launchers import membership
 from rankscope_agent.sources.pods.reflector import Reflector
@@ -85,6 +85,47 @@ def test_a_pod_that_can_be_read_again_has_its_job_again(node, api, monkeypatch):
     node.reflector._attempt()
     monkeypatch.setattr(memberships, "membership", membership)
     node.reflector._version = None
+    node.reflector._attempt()
+    assert node.directory.job_of(uid(2)) == "ml/odd"
+    assert node.values(metrics.JOB_NAMES_REJECTED) == {}
+
+
+def test_numbers_of_thousands_of_digits_cost_no_pod_anything(node, api):
+    odd = pod("odd-0", number=2, owner=("batch/v1", "Job", "odd"), limits={"x.org/y": "9" * 5000})
+    odd["status"]["containerStatuses"][0]["restartCount"] = "9" * 20
+    api.put(odd)
+    api.put(GOOD)
+    node.reflector._attempt()
+    assert (node.reflector.failure, node.reflector.errors) == ("", 0)
+    assert (node.directory.job_of(uid(1)), node.directory.job_of(uid(2))) == ("ml/llm", "ml/odd")
+    (container,) = node.directory.find(uid(2)).containers
+    assert (container.limits, container.restarts) == ({}, 0)
+    assert node.values(metrics.JOB_NAMES_REJECTED) == {}
+
+
+def test_a_pod_of_which_only_the_name_can_be_read_costs_no_other_its_job(
+    node, api, monkeypatch, caplog
+):
+    """A fault of ours in the reading of a status, at each list."""
+
+    def odd(status):
+        if status["phase"] == "Odd":
+            raise TypeError(f"unhashable: {'x' * 4096}")
+
+    monkeypatch.setattr(records, "pod_failure", odd)
+    api.put({**ODD, "status": {"phase": "Odd"}})
+    api.put(GOOD)
+    for _ in range(2):
+        node.reflector._attempt()
+        assert (node.reflector.failure, node.directory.dropped) == ("", 0)
+        assert node.directory.job_of(uid(1)) == "ml/llm"
+        assert node.directory.job_of(uid(2)) is None
+        assert node.values(metrics.JOB_NAMES_REJECTED) == {("unreadable",): 1}
+        node.reflector._version = None
+    (said,) = [line for line in caplog.messages if line.startswith("pod ml/odd-0: ")]
+    assert "its job cannot be read: TypeError('unhashable: xxx" in said
+    assert len(said) < 400
+    api.put(ODD)
     node.reflector._attempt()
     assert node.directory.job_of(uid(2)) == "ml/odd"
     assert node.values(metrics.JOB_NAMES_REJECTED) == {}

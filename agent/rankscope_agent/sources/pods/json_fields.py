@@ -9,6 +9,10 @@ from typing import Any
 MAX_TEXT = 256
 """Characters kept of a value: the longest name in Kubernetes has 253."""
 
+MAX_COUNT = 2**63 - 1
+MAX_DIGITS = len(str(MAX_COUNT))
+"""Kubernetes keeps whole numbers in 64 bits."""
+
 
 def moment_of(value: object) -> float:
     """Return a timestamp in Unix seconds; 0 if there is none."""
@@ -46,6 +50,7 @@ def count_of(value: object) -> int:
     """Read a whole number that may be a number or a text; return 0 for anything else."""
     if isinstance(value, bool):
         return 0
-    if isinstance(value, int):
-        return max(0, value)
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else 0
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        # Python refuses to convert texts of some thousand digits.
+        value = int(value) if len(value) <= MAX_DIGITS else 0
+    return value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0

@@ -12,12 +12,9 @@ from dataclasses import dataclass
 
 from rankscope_agent.sources.pods.launchers import membership
 from rankscope_agent.sources.pods.membership import Membership
-from rankscope_agent.sources.pods.records import Pod
+from rankscope_agent.sources.pods.records import MAX_PROBLEM, Pod
 
 log = logging.getLogger(__name__)
-
-MAX_PROBLEM = 300
-"""Characters kept of a failure: it may quote what the pod says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +57,8 @@ class Memberships:
 
 
 def _read(pod: Pod) -> _Read:
+    if pod.problem:
+        return _Read(pod, None, pod.problem)
     try:
         return _Read(pod, membership(pod))
     except Exception as error:  # what one pod says must not cost others their jobs

@@ -6,9 +6,10 @@ transports are kept, and no reference to a secret or a config map is ever follow
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -30,6 +31,8 @@ from rankscope_agent.sources.pods.pod_status import (
     waiting_reason,
 )
 
+log = logging.getLogger(__name__)
+
 MAX_ENVIRONMENT_TEXT = 4096
 """Characters kept of an environment value; TF_CONFIG of a large job is the longest that is read."""
 
@@ -50,6 +53,9 @@ ports."""
 
 MAX_CONTAINERS = 64
 """Containers of a pod that are read, many times what any launcher creates."""
+
+MAX_PROBLEM = 300
+"""Characters kept of a failure: it may quote what the pod says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +121,18 @@ class Pod:
             gate).
         failure: why it failed as a whole, such as by eviction; None if its containers did.
         disruption: why it is evicted from its node; None if it is not.
+        problem: why nothing but its identity could be read; empty if all was.
     """
 
     uid: str
     namespace: str
     name: str
-    node: str
-    phase: str
-    reason: str
-    created_unix_seconds: float
-    deleting: bool
-    owner: Owner | None
+    node: str = ""
+    phase: str = ""
+    reason: str = ""
+    created_unix_seconds: float = 0.0
+    deleting: bool = False
+    owner: Owner | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     containers: tuple[Container, ...] = ()
@@ -133,6 +140,7 @@ class Pod:
     scheduling_group: str = ""
     failure: Failure | None = None
     disruption: Failure | None = None
+    problem: str = ""
 
     @property
     def ended(self) -> bool:
@@ -151,17 +159,27 @@ def parse_pod(data: object) -> Pod:
         PodError: there is no uid, namespace or name.
     """
     document = mapping_of(data)
-    metadata, spec = mapping_of(document.get("metadata")), mapping_of(document.get("spec"))
-    status = mapping_of(document.get("status"))
+    metadata = mapping_of(document.get("metadata"))
     uid, namespace, name = (text_of(metadata.get(key)) for key in ("uid", "namespace", "name"))
     if not (uid and namespace and name):
         raise PodError(f"a pod has uid, namespace and name, got {[uid, namespace, name]}")
+    named = Pod(uid, namespace, name)
+    try:
+        return _read(named, document)
+    except Exception as error:  # what one pod says must not cost the others of its node
+        log.debug("pods: pod %s/%s", namespace, name, exc_info=True)
+        return replace(named, problem=f"{error!a}"[:MAX_PROBLEM])
+
+
+def _read(named: Pod, document: Mapping[str, Any]) -> Pod:
+    """Return a pod with all that its JSON says."""
+    metadata, spec = mapping_of(document.get("metadata")), mapping_of(document.get("spec"))
+    status = mapping_of(document.get("status"))
     annotations = texts_of(metadata.get("annotations"), MAX_ENVIRONMENT_TEXT)
     labels = texts_of(metadata.get("labels"), MAX_TEXT)
-    return Pod(
-        uid=uid,
-        namespace=namespace,
-        name=name,
+    fields = _fields(named, spec, labels, annotations)
+    return replace(
+        named,
         node=text_of(spec.get("nodeName")),
         phase=text_of(status.get("phase")),
         reason=text_of(status.get("reason")),
@@ -172,14 +190,7 @@ def parse_pod(data: object) -> Pod:
         annotations=_TextBudget().fitting(
             {key: annotations[key] for key in filter(_is_relevant, annotations)}
         ),
-        containers=tuple(
-            _containers(
-                spec,
-                status,
-                _fields(uid, namespace, name, spec, labels, annotations),
-                _end_begins(metadata, status),
-            )
-        ),
+        containers=tuple(_containers(spec, status, fields, _end_begins(metadata, status))),
         health=tuple(_health(status)),
         scheduling_group=_scheduling_group(spec),
         failure=pod_failure(status),
@@ -226,18 +237,13 @@ def _is_relevant(annotation: str) -> bool:
 
 
 def _fields(
-    uid: str,
-    namespace: str,
-    name: str,
-    spec: Mapping[str, Any],
-    labels: Mapping[str, str],
-    annotations: Mapping[str, str],
+    pod: Pod, spec: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> Mapping[str, str]:
     """Return the values that `valueFrom.fieldRef` may refer to, by path."""
     named = {
-        "metadata.name": name,
-        "metadata.namespace": namespace,
-        "metadata.uid": uid,
+        "metadata.name": pod.name,
+        "metadata.namespace": pod.namespace,
+        "metadata.uid": pod.uid,
         "spec.nodeName": text_of(spec.get("nodeName")),
     }
     named.update({f"metadata.labels['{key}']": value for key, value in labels.items()})

@@ -155,6 +155,11 @@ class TestTheSlowHop:
         slow = replace(lagging(100), residual_long=-late)
         assert slow_transfer.slow_exchange(slow).ranks == ends
 
+    def test_where_no_rank_is_known_to_leave_last_none_is_named(self):
+        one_group = exchanges(group(0.2, EXCHANGE), means=True)
+        found = slow_transfer.slow_exchange(one_group)
+        assert (found.kind, found.ranks) == ("network_link", ())
+
     def test_both_ends_of_a_group_of_two_leave_together(self):
         assert (
             kind(slow_transfer.slow_exchange(lagging(100, replicas=2, late=(1,))))
@@ -198,7 +203,12 @@ class TestALinkThatWasSlowFromTheStart:
     @pytest.mark.parametrize(("lag", "told"), [(11.9e-6, False), (12.1e-6, True)])
     def test_without_any_noise_a_lag_is_known_to_a_microsecond(self, lag, told):
         late = in_steps(ranks({5: lag}, world=16), range(1, 41), 40)
-        slow = replace(lagging(100, rise=0.0), residual_long=-late, step_seconds=1e-3)
+        slow = replace(
+            lagging(100, rise=0.0),
+            residual_long=-late,
+            exit_lateness_long=late,
+            step_seconds=1e-3,
+        )
         assert (slow_transfer.slow_exchange(slow) is not None) is told
 
     @pytest.mark.parametrize(("many", "told"), [(8, True), (9, False)])

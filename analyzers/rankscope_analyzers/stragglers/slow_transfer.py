@@ -6,7 +6,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import FEW, lower, mean, median, typical
-from rankscope_analyzers.stragglers import attribution
+from rankscope_analyzers.stragglers import attribution, step_ends
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.view import (
     COST_STEPS,
@@ -164,7 +164,7 @@ def _lateness(view: View) -> Floats:
 
     Ranks of one node share a clock; clocks of several nodes are compared with their earlier offset.
     """
-    late = np.asarray(-view.residual_long)
+    late = _shorter_rest(view)
     before = view.baseline.exit_lateness if view.baseline else None
     if view.exit_lateness_long is None or (before is None and view.shape.node_count > 1):
         return late
@@ -177,10 +177,16 @@ def _lateness_from_start(view: View) -> Floats:
 
     When such a link recovers, all members of its group but its ends leave later than at the start.
     """
-    late = np.asarray(-view.residual_long)
+    late = _shorter_rest(view)
     if view.exit_lateness_long is None or view.shape.node_count > 1:
         return late
     return late + np.nan_to_num(view.exit_lateness_long)
+
+
+def _shorter_rest(view: View) -> Floats:
+    """Return (n, P, D, T) how late ranks leave as a barrier at the end shows it, else 0 for all."""
+    late = np.asarray(-view.residual_long)
+    return late if step_ends.are_together(view) else np.where(np.isfinite(late), 0.0, np.nan)
 
 
 RESOLUTION_SECONDS = 1e-6
@@ -193,10 +199,13 @@ EARLY_SHARE = 0.2
 def _hop_ends(view: View, lag: Floats, several: bool) -> tuple[int, ...]:
     """Return the ranks at the slow hop: those that leave last, or the node whose ranks do.
 
-    Of several groups there are none if the nodes of all their ranks are unknown.
+    There are none if no rank is known to leave after others, or if of several groups the nodes of
+    all ranks are unknown.
     """
     flat = lag.ravel()
     order = [int(rank) for rank in np.argsort(-flat, kind="stable") if np.isfinite(flat[rank])]
+    if not order or not flat[order[0]] > 0:
+        return ()
     if not several:
         return tuple(rank for rank in order[:2] if flat[rank] >= OTHER_END * flat[order[0]])
     nodes = view.shape.nodes.ravel()

@@ -22,7 +22,7 @@ from rankscope_agent.sources.nccl_log.follower import stream_limit
 from rankscope_agent.sources.netdev.collector import interface_limit
 from rankscope_agent.sources.netdev.counters import InterfaceFiles
 from rankscope_agent.sources.netdev.interfaces import Interface
-from rankscope_agent.sources.training.follower import ring_limit
+from rankscope_agent.sources.training.follower import FILES_PER_RING, ring_limit
 from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.health import HealthServer
 from rankscope_agent.web.server import WebServer
@@ -38,7 +38,7 @@ SPARE = 16  # standard streams, listening sockets, and what is open for a moment
 def test_all_that_may_be_kept_open_at_once_is_less_than_there_is(monkeypatch, limit):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
     kept = {
-        "training": 2 * ring_limit(),
+        "training": FILES_PER_RING * ring_limit(),
         "rdma": share("rdma"),
         "nccl_log": 6 * stream_limit(),
         "nccl_inspector": file_limit(),
@@ -66,8 +66,8 @@ def test_ninety_descriptors_hold_the_nine_files_of_ten_interfaces(monkeypatch):
 def test_sources_have_their_shares_of_a_thousand_descriptors(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1000, 1000))
     assert {source: share(source) for source in SHARES} == {
-        "rdma": 250,
-        "training": 200,
+        "rdma": 200,
+        "training": 250,
         "nccl_log": 100,
         "netdev": 100,
         "nccl_inspector": 50,

@@ -13,7 +13,7 @@ from rankscope_agent.sources.training import follower as ring_follower
 from rankscope_agent.sources.training import ring_directory as ring_directory
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import REASONS
-from ring_writer import RingWriter, header_page
+from ring_writer import ExtensionWriter, RingWriter, SignalWriter, SpanWriter, header_page
 
 PODS_RESCAN_SECONDS = 5.0
 
@@ -39,6 +39,20 @@ def look(rings: RingFollower, now: float = NOW) -> list[int]:
 
 def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_a_ring_keeps_as_many_descriptors_as_its_limit_is_computed_from(tmp_path):
+    ExtensionWriter(tmp_path)
+    SpanWriter(tmp_path)
+    SignalWriter(tmp_path)
+    ring = RingWriter(tmp_path)
+    rings = follower(tmp_path)
+    before = descriptors()
+    look(rings)
+    assert descriptors() - before == ring_follower.FILES_PER_RING == 4
+    ring.end()
+    look(rings)
+    assert descriptors() == before - 1, "nor does its process keep its own"
 
 
 def test_a_ring_is_read_on_under_one_descriptor_and_closed_when_its_process_has_ended(tmp_path):

@@ -31,7 +31,7 @@ def test_a_rank_that_begins_half_an_hour_after_its_last_step_may_be_of_that_job(
     assert list(of_present_jobs([earlier, later])) == [earlier, later][-kept:]
 
 
-@pytest.mark.parametrize(("descriptors", "rings"), [(3069, 1023), (3072, 1024), (9000, 1024)])
+@pytest.mark.parametrize(("descriptors", "rings"), [(4095, 1023), (4096, 1024), (9000, 1024)])
 def test_1024_rings_are_open_at_most(monkeypatch, descriptors, rings):
     monkeypatch.setattr(follower, "share", lambda name: descriptors)
     assert follower.ring_limit() == rings

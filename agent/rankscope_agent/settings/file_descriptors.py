@@ -9,11 +9,11 @@ from types import MappingProxyType
 from rankscope_agent.contract.descriptor_limit import allow_descriptors
 
 WANTED = 16_384
-"""Enough for every source's own limit: 1,024 rings with their extensions, 256 logs of six files,
-the counters of 16 RDMA ports. Services often start with a soft limit of 1,024."""
+"""Enough for every source's own limit: 1,024 rings of four files, 256 logs of six files, the
+counters of 16 RDMA ports. Services often start with a soft limit of 1,024."""
 
 SHARES: Mapping[str, float] = MappingProxyType(
-    {"rdma": 0.25, "training": 0.2, "nccl_log": 0.1, "netdev": 0.1, "nccl_inspector": 0.05}
+    {"rdma": 0.2, "training": 0.25, "nccl_log": 0.1, "netdev": 0.1, "nccl_inspector": 0.05}
 )
 """The share of all descriptors that one source may keep. The rest is for connections, at most 288,
 and for files that are open briefly: no source's many files may prevent another from reading."""

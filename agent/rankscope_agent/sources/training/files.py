@@ -37,7 +37,7 @@ MAX_RINGS = 1024
 """Rings read at a time; sixteen pods may use all of them as long as no other pod needs any."""
 
 MAX_NAMES = 4096
-"""Names read in one directory, some milliseconds of work; further ones count as too many."""
+"""Names read in one directory, some 30 milliseconds of work; further ones count as too many."""
 
 MAX_USERS = 256
 """Users whose own directories are read, in addition to the shared one."""

@@ -44,9 +44,9 @@ class FollowedRing:
         self,
         ring: OpenRing,
         cursor: Cursor,
+        ends: EndWatch,
         extension: OpenExtension | None = None,
         refusal: RingError | None = None,
-        ends: EndWatch | None = None,
         spans: FollowedSpans | None = None,
         signals: FollowedSignals | None = None,
     ) -> None:
@@ -64,8 +64,8 @@ class FollowedRing:
         self.turn = 0
         self.first_step_unix_ns: int | None = None
         self.ended_unix_seconds: float | None = None
-        self._ends = ends or EndWatch()
-        self._watch = ends.add(ring.descriptor) if ends else None
+        self._ends = ends
+        self._watch = ends.add(ring.descriptor)
         self._seen_alive = False
 
     @property

@@ -32,7 +32,7 @@ a scan costs one system call per pod."""
 
 SCAN_SECONDS = 0.25
 """CPU time that a scan of directories may take; the rest waits for the next scan. A directory with
-the maximum number of names takes 30 milliseconds, a usual one a tenth of one."""
+the maximum number of names takes some 50 milliseconds, a usual one a tenth of one."""
 
 MAX_LOG_LINES = 64
 LOG_WINDOW_SECONDS = 600.0
@@ -40,9 +40,13 @@ LOG_WINDOW_SECONDS = 600.0
 repeatedly created and removed under new names."""
 
 
+FILES_PER_RING = 4
+"""The ring, its extension, its spans and its signals."""
+
+
 def ring_limit() -> int:
-    """Return how many rings may be open, each with its extension and its spans."""
-    return min(MAX_RINGS, share("training") // 3)
+    """Return how many rings may be open, each with the other files of its process."""
+    return min(MAX_RINGS, share("training") // FILES_PER_RING)
 
 
 class RingFollower:

@@ -48,8 +48,8 @@ BYTE_ORDER_MARK = 0x01020304
 _SWAPPED_BYTE_ORDER_MARK = 0x04030201
 
 MAX_CAPACITY = 65_536
-"""Records in the largest ring of version 1, which is also the size that every probe creates: 4
-MiB."""
+"""Records in the largest ring of version 1, 4 MiB. Every probe creates one of this size at its
+first step; the one that shows its process until then has 64."""
 
 MAX_RANK = 1_048_575
 """Largest rank accepted: 64 times the 16,384 ranks that Rankscope is built for."""

@@ -23,14 +23,13 @@ from rankscope_agent.sources.training.files import (
 from rankscope_agent.sources.training.format import HEADER_SIZE, RingError
 
 LARGE = 4 * MAX_RINGS_PER_HOLDER
-"""Number of names in a directory from which on its listing is cached: some tenths of a millisecond
-of work."""
+"""Number of names in a directory from which on its listing is cached: two milliseconds of work."""
 
 NEWEST = 2 * MAX_RINGS_PER_HOLDER
 """Files returned per user: twice what is read, because some may not be rings."""
 
 LISTING_SECONDS = 0.1
-"""CPU time for listings per query: ten directories of the maximum number of names. A thread that
+"""CPU time for listings per query: three directories of the maximum number of names. A thread that
 waits for the processor, or for other threads, must not skip what it has not reached."""
 
 SETTLED_SECONDS = 2.0

@@ -35,7 +35,7 @@ from rankscope_agent.sources.training.files import (
 from rankscope_agent.sources.training.followed_ring import FollowedRing
 from rankscope_agent.sources.training.format import PASSING_REASONS, Reason, RingError
 from rankscope_agent.sources.training.listing import Stamp
-from rankscope_agent.sources.training.naming import NO_PODS, JobNames
+from rankscope_agent.sources.training.naming import JobNames
 from rankscope_agent.sources.training.reported import SUFFIX as SIGNALS_SUFFIX
 from rankscope_agent.sources.training.reported import FollowedSignals, open_signals
 from rankscope_agent.sources.training.spans import SUFFIX as SPANS_SUFFIX
@@ -69,12 +69,7 @@ class FollowedDirectory:
     twice.
     """
 
-    def __init__(
-        self,
-        directory: RingDirectory,
-        names: JobNames = NO_PODS,
-        ends: EndWatch | None = None,
-    ) -> None:
+    def __init__(self, directory: RingDirectory, names: JobNames, ends: EndWatch) -> None:
         self.directory = directory
         self._names = names
         self._ends = ends
@@ -347,7 +342,7 @@ class FollowedDirectory:
         spans = None if found is None else FollowedSpans(found)
         signals = None if table is None else FollowedSignals(table)
         reason = refused[0] if refused else None
-        return FollowedRing(ring, cursor, extension, reason, self._ends, spans, signals)
+        return FollowedRing(ring, cursor, self._ends, extension, reason, spans, signals)
 
     def _new_refusals(
         self, before: dict[str, tuple[RingFile, RingError]], left_before: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pynvml
 import pytest
 
 from gpu_nodes import Clock, read, session_of
+from gpu_sessions import SHORT, read_until
 from nvml_library import (
     EVENT_SET,
     FIRST_HANDLE,
@@ -260,6 +262,33 @@ def test_events_are_counted_for_the_gpu_that_had_them_though_another_refuses(tmp
     assert page.of(metrics.GPU_XIDS, 0) == {}
     assert page.of(metrics.GPU_EVENTS, 0) == {("double_bit_ecc_error",): 1}
     assert registered == [8 | 2] * 2, "only wanted events, and of these what the GPU supports"
+
+
+@pytest.mark.parametrize("others_report_events", [True, False])
+def test_events_of_a_gpu_that_answers_late_are_counted(tmp_path, others_report_events):
+    registered: list[int] = []
+    system, per_gpu = events_of([(1, 8, 79)], registered)
+    stuck = threading.Event()
+
+    def handle(index, handle):
+        assert number(index) == 0 or stuck.wait(60)
+        return point(handle, FIRST_HANDLE + number(index))
+
+    wait = system["nvmlEventSetWait_v2"]
+    timeout = Code(pynvml.NVML_ERROR_TIMEOUT)
+    system["nvmlEventSetWait_v2"] = lambda *given: (
+        wait(*given) if stuck.is_set() and len(registered) > others_report_events else timeout
+    )
+    library = node(2, system | {"nvmlDeviceGetHandleByIndex_v2": handle})
+    for gpu in library.gpus[not others_report_events :]:
+        gpu.update(per_gpu)
+    with loaded(library) as module:
+        session = session_of(NvidiaLibrary(module, tmp_path, tmp_path), Clock(), SHORT)
+        assert read(session).value(metrics.GPU_UNRESPONSIVE, gpu=1) == 1
+        stuck.set()
+        page = read_until(session, lambda page: page.of(metrics.GPU_XIDS, 1))
+    assert page.of(metrics.GPU_XIDS, 1) == {("79",): 1}
+    assert len(registered) == 1 + others_report_events
 
 
 def partitioned():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 
 import pytest
@@ -275,6 +276,21 @@ def test_a_driver_that_goes_away_while_gpus_are_asked_who_they_are_is_followed()
     nvml.devices = devices
     clock.now += REOPEN_SECONDS
     assert read(session).value(metrics.GPU_CLOCK, "sm", gpu=1) == 1980e6
+
+
+def test_a_driver_that_stays_away_costs_no_more_threads_with_each_attempt():
+    clock, nvml = Clock(), Library([9] * 4)
+    session = session_of(nvml, clock)
+    before = threading.active_count()
+    for _ in range(5):
+        with pytest.raises(NvmlError):
+            read(session)
+        clock.now += MAX_REOPEN_SECONDS
+    assert nvml.opened == 5
+    ending = [one for one in threading.enumerate() if re.fullmatch(r"gpu-\d+", one.name)]
+    for thread in ending[:-4]:
+        thread.join(1.0)
+    assert threading.active_count() <= before + 4
 
 
 def test_a_driver_that_is_loaded_after_the_agent_started_is_found_at_once():

@@ -242,6 +242,17 @@ def test_the_newest_64_files_of_a_journal_are_read(tmp_path):
     assert (len(names), names[0]) == (64, "system@001.journal")
 
 
+def test_the_file_that_journald_writes_is_read_however_many_archived_ones_there_are(tmp_path):
+    (tmp_path / "machine").mkdir()
+    for index in range(65):
+        name = f"system@{99 - index:032x}-{1:016x}-{index:016x}.journal"
+        (tmp_path / "machine" / name).touch()
+    (tmp_path / "machine" / "system.journal").touch()
+    names = [path.name for path in JournalSource(tmp_path, "boot")._files()]
+    assert (len(names), names[-1]) == (64, "system.journal")
+    assert names[0].endswith(f"-{2:016x}.journal"), "the oldest ones are left out"
+
+
 class Objects(JournalFile):
     """A journal whose objects a test gives by offset: flags and payload."""
 

@@ -94,7 +94,7 @@ def test_the_descriptor_honours_the_framing_of_records():
 
 def test_a_device_that_may_not_be_read_is_refused_when_it_is_opened(tmp_path):
     with pytest.raises(OSError, match="not permitted"):
-        KmsgSource(0, Ring(errno.EPERM).read)
+        KmsgSource(os.open(os.devnull, os.O_RDONLY), Ring(errno.EPERM).read)
     link = tmp_path / "kmsg"
     link.symlink_to("/dev/kmsg")
     with pytest.raises(OSError, match="symbolic links"):
@@ -180,6 +180,51 @@ def test_reading_a_journal_goes_on_where_it_ended(journal):
     (file_id,) = source.read({}).cursor
     assert len(source.read({file_id: 290}).records) == 6
     assert source.read({file_id: 10**9}).records == []
+
+
+def test_a_device_that_cannot_be_read_leaves_no_descriptor_open():
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    with pytest.raises(OSError, match="Is a directory"):
+        KmsgSource(descriptor, Ring(errno.EISDIR).read)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_a_journal_that_could_not_be_opened_for_a_while_is_not_read_anew(journal):
+    (live,) = journal.glob("*/system.journal")
+    archived = live.with_name(f"system@{0:032x}-{1:016x}-{2:016x}.journal")
+    archived.write_bytes(live.read_bytes())
+    (live.parent / "system.journal").write_bytes(other_file(live.read_bytes()))
+    source = JournalSource(journal, BOOT)
+    batch = source.read({})
+    assert len(batch.records) == 2 * 151
+    archived.rename(journal / "away")
+    batch = source.read(batch.cursor)
+    (journal / "away").rename(archived)
+    assert source.read(batch.cursor).records == []
+
+
+def other_file(data: bytes) -> bytes:
+    """Return the same journal under another file id."""
+    return data[:24] + bytes(16) + data[40:]
+
+
+def test_places_of_128_files_are_kept(journal):
+    old = {f"{n:032x}": n for n in range(200)}
+    cursor = JournalSource(journal, BOOT).read(old).cursor
+    assert list(cursor)[:-1] == list(old)[-127:]
+
+
+@pytest.mark.parametrize("live", [b"garbage" * 100, None])
+def test_a_journal_whose_live_file_cannot_be_read_is_a_failure_that_says_so(journal, live):
+    (path,) = journal.glob("*/system.journal")
+    path.rename(path.with_name(f"system@{0:032x}-{1:016x}-{2:016x}.journal"))
+    if live is not None:
+        path.write_bytes(live)
+    source = JournalSource(journal, BOOT)
+    why = "lacks a journal's signature" if live else "there is no system.journal"
+    with pytest.raises(OSError, match=f"no kernel messages can be read in .*{why}"):
+        source.read({})
 
 
 def test_a_folder_without_a_journal_is_refused(tmp_path):

@@ -67,7 +67,8 @@ class Scrape:
         collector: its name in the registry.
         success: whether it finished within its deadline and had its source.
         duration_seconds: wall time of the run, or the time waited so far if it hangs.
-        samples: empty if `success` is false: values are dropped, never frozen.
+        samples: if `success` is false, only those of the parts that could be read: other values
+            are dropped, never frozen.
         failure: why `success` is false, in one sentence; empty otherwise.
         last_success_unix_seconds: end of the last successful run; None before the first.
         invalid: number of samples of this run that were left out because they were invalid.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 
 from rankscope_agent.contract.metrics import gpus as metrics
@@ -36,6 +36,9 @@ MAX_XID = 1000
 
 MAX_XIDS = 16
 """Distinct Xids of one GPU that have series; further ones are counted as `other`."""
+
+MAX_EARLY = 64
+"""Events that are kept until their GPU has said which one it is."""
 
 
 class EventCounts:
@@ -93,12 +96,18 @@ class EventThread:
         self._identities = identities
         self._counts = counts
         self._errors = errors
+        self._early: deque[Event] = deque(maxlen=MAX_EARLY)
         self._stop = threading.Event()
         self.looked = threading.Event()
         """Set when the first wait has ended: events that were pending at the start are counted by
         then."""
         self._thread = threading.Thread(target=self._run, name="gpu-events", daemon=True)
         self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        """Return True if no GPU that had answered by then reports events."""
+        return not self._thread.is_alive()
 
     def stop(self, timeout_seconds: float) -> bool:
         """Ask the thread to end; return whether it has ended."""
@@ -128,6 +137,16 @@ class EventThread:
             event = None
         if event is None:
             self.looked.set()
-        elif event.index in self._identities:
-            self._counts.add(self._identities[event.index], event)
+        else:
+            self._early.append(event)
+        self._count()
         return True
+
+    def _count(self) -> None:
+        """Count the events whose GPU the session knows by now."""
+        for _ in range(len(self._early)):
+            event = self._early.popleft()
+            if event.index in self._identities:
+                self._counts.add(self._identities[event.index], event)
+            else:
+                self._early.append(event)

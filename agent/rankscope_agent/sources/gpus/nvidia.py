@@ -28,8 +28,6 @@ from rankscope_agent.sources.gpus.nvml import (
     NvmlError,
 )
 
-"""Below procfs: one directory per GPU of the driver, named by its PCI address."""
-
 MAX_MIG_DEVICES = 7
 """The result of nvmlDeviceGetMaxMigDeviceCount on every GPU so far."""
 
@@ -62,6 +60,7 @@ class NvidiaLibrary:
         self._handles: list[Any] = []
         self._devices: list[NvidiaDevice] = []
         self._event_set: Any = None
+        self._requested = 0  # handles for whose events a registration was requested
 
     def open(self) -> None:
         """Start a session."""
@@ -107,10 +106,9 @@ class NvidiaLibrary:
         return gpus_on_bus(self._sysfs)
 
     def wait_event(self, timeout_seconds: float) -> Event | None:
-        """Wait for an event; the first call of a session registers for them."""
+        """Wait for an event of the GPUs that have answered so far."""
         with self._errors("events"):
-            if self._event_set is None:
-                self._event_set = self._register()
+            self._register()
             data = self._pynvml.nvmlEventSetWait_v2(self._event_set, int(timeout_seconds * 1000))
         address = _address(data.device)
         for index, handle in self._handles:
@@ -118,20 +116,26 @@ class NvidiaLibrary:
                 return Event(index, int(data.eventType), int(data.eventData))
         return None
 
-    def _register(self) -> Any:
-        """Register each GPU for those of the wanted events that it supports.
+    def _register(self) -> None:
+        """Register each new GPU for those of the wanted events that it supports.
 
         One unsupported bit would make the whole registration fail, and one GPU that refuses must
         not cost the other GPUs their events.
+
+        Raises:
+            NvmlError: no GPU supports any.
         """
-        module = self._pynvml
-        event_set = module.nvmlEventSetCreate()
+        event_set = self._event_set
+        if event_set is None:
+            event_set, self._requested = self._pynvml.nvmlEventSetCreate(), 0
+        new = self._handles[self._requested :]
+        self._requested += len(new)
         wanted = EVENT_XID | sum(EVENT_NAMES)
-        registered = [self._register_gpu(handle, event_set, wanted) for _, handle in self._handles]
-        if not any(registered):
-            module.nvmlEventSetFree(event_set)
+        registered = [self._register_gpu(handle, event_set, wanted) for _, handle in new]
+        if self._event_set is None and not any(registered):
+            self._pynvml.nvmlEventSetFree(event_set)
             raise NvmlError(NOT_SUPPORTED, "events")
-        return event_set
+        self._event_set = event_set
 
     def _register_gpu(self, handle: Any, event_set: Any, wanted: int) -> bool:
         try:

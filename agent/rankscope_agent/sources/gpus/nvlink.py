@@ -160,6 +160,8 @@ def _count(device: Device, link: int, counter: int) -> int:
 
 def _traffic(device: Device, links: Sequence[int]) -> Mapping[int, float]:
     """Return bytes sent and received by link, for links that report them."""
+    if not links:
+        return {}
     for sent, received, unit in BYTE_FIELDS:
         answers = device.fields([(field, link) for link in links for field in (sent, received)])
         pairs = zip(links, answers[::2], answers[1::2], strict=True)

@@ -279,7 +279,7 @@ class Nvml(Protocol):
     def wait_event(self, timeout_seconds: float) -> Event | None:
         """Wait for an event of any GPU of this session; called by one thread only.
 
-        The first call registers for events, if the driver supports that.
+        Each call registers for those of the GPUs that have answered since, if they report any.
         """
         ...
 

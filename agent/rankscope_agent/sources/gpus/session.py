@@ -298,13 +298,23 @@ class Session:
         closed = [gpu.refusal for gpu in self._gpus if gpu.refusal in CLOSED_CODES]
         if closed:  # the driver has disappeared again
             self._failure = NvmlError(closed[0], "identity")
-            self._gpus = tuple(gpu for gpu in self._gpus if gpu.worker.busy)
+            self._keep_hung()
             return
         self._take_over()
         self._report_unidentified()
         self._report_missing()
-        self._events = EventThread(self._nvml, self._identities, self._counts, self._errors)
+        self._events = self._new_events()
         self._events.looked.wait(FIRST_EVENTS_SECONDS)
+
+    def _keep_hung(self) -> None:
+        """Forget the GPUs of a session that is over, except those whose call has not returned."""
+        hung = []
+        for gpu in self._gpus:
+            if gpu.worker.busy:
+                hung.append(gpu)
+            else:
+                gpu.worker.stop()
+        self._gpus = tuple(hung)
 
     def _identify_gpu(self, gpu: Gpu, end: float) -> None:
         """Wait for a GPU's identity; one that hangs may still return it later."""
@@ -327,6 +337,11 @@ class Session:
                 self._identities[gpu.index] = gpu.identity
                 self._known[_key(gpu.identity)] = gpu.identity
                 self._lost.discard(_key(gpu.identity))
+                if self._events is not None and self._events.ended:
+                    self._events = self._new_events()
+
+    def _new_events(self) -> EventThread:
+        return EventThread(self._nvml, self._identities, self._counts, self._errors)
 
     def _report_unidentified(self) -> None:
         """Assume that a GPU without an identity is the one that had its index before."""

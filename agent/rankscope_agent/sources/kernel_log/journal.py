@@ -32,6 +32,12 @@ MAX_ENTRIES = 2_000
 """Entries read per file in one reading: some 30 ms of CPU."""
 
 MAX_FILES = 64
+MAX_CURSORS = 2 * MAX_FILES
+"""Files whose place is kept, also while one cannot be opened: it is not read anew after that."""
+
+LIVE = "system.journal"
+"""The file that journald appends to; the archived ones do not change."""
+
 KERNEL = b"_TRANSPORT=kernel"
 MESSAGE = b"MESSAGE="
 
@@ -178,33 +184,40 @@ class JournalSource:
     def __init__(self, folder: Path, boot: str) -> None:
         self._folder = folder
         self._boot = boot
-        self.unreadable = 0
         if not self._files():
             raise FileNotFoundError(f"no journal in {folder}")
 
     def _files(self) -> list[Path]:
-        found = [*self._folder.glob("*/system.journal"), *self._folder.glob("*/system@*.journal")]
-        return sorted(found, key=lambda path: path.name)[-MAX_FILES:]
+        """Return the newest files, the live ones last."""
+        archived = sorted(self._folder.glob("*/system@*.journal"), key=_archived_at)
+        return [*archived, *self._folder.glob(f"*/{LIVE}")][-MAX_FILES:]
 
     def read(self, cursor: Mapping[str, int]) -> Batch:
         """Return the kernel's messages in entries that were not read yet.
 
-        A damaged file is read as far as possible, and counted.
+        A damaged file is read as far as possible. Archived files may be removed meanwhile.
+
+        Raises:
+            OSError: none of the files that journald appends to can be read.
         """
         records: list[Record] = []
-        after: dict[str, int] = {}
-        self.unreadable = 0
+        after = dict(cursor)
+        live, complaint = False, f"there is no {LIVE}"
         for path in self._files():
             try:
                 file = JournalFile(path)
-            except (OSError, JournalError):
-                self.unreadable += 1
+            except (OSError, JournalError) as error:
+                complaint = f"{path}: {error}"
                 continue
+            live = live or path.name == LIVE
             try:
                 self._read_file(file, cursor, records, after)
             finally:
                 file.close()
-        return Batch(sorted(records, key=lambda one: one.seconds), after, 0)
+        if not live:
+            raise OSError(f"no kernel messages can be read in {self._folder}: {complaint}")
+        kept = dict(list(after.items())[-MAX_CURSORS:])
+        return Batch(sorted(records, key=lambda one: one.seconds), kept, 0)
 
     def _read_file(
         self,
@@ -223,9 +236,14 @@ class JournalSource:
                 if record is not None:
                     records.append(record)
         except (OSError, JournalError):
-            self.unreadable += 1
             done = file.header.entries
+        after.pop(file.header.file_id, None)
         after[file.header.file_id] = done
 
     def close(self) -> None:
         """Do nothing: files are closed after each reading."""
+
+
+def _archived_at(path: Path) -> str:
+    """Return when a file was archived: its name ends with the time of its first entry, in hex."""
+    return path.stem.rpartition("-")[2]

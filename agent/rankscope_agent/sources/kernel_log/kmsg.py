@@ -33,7 +33,7 @@ class KmsgSource:
     """The ring buffer, read through an open descriptor; each read returns one record.
 
     Args:
-        descriptor: as returned by `open_kmsg`.
+        descriptor: as returned by `open_kmsg`; closed if it cannot be read.
         read: os.read or a substitute.
 
     Raises:
@@ -45,7 +45,11 @@ class KmsgSource:
     def __init__(self, descriptor: int, read: Callable[[int, int], bytes] = os.read) -> None:
         self._descriptor = descriptor
         self._read_once = read
-        self._peeked = self._read()
+        try:
+            self._peeked = self._read()
+        except OSError:
+            self.close()
+            raise
 
     def read(self, cursor: Mapping[str, int]) -> Batch:
         """Return the records after the cursor's sequence number.

@@ -146,6 +146,27 @@ def test_anything_but_a_file_is_left_alone(log, make, reason):
     assert caught.value.reason == reason
 
 
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_of_a_log_that_is_not_read_no_file_stays_open(log, which):
+    files = [rotate_new(log, 1), rotate_new(log, 2), log]
+    log.write_bytes(b"new\n")
+    files[which].unlink()
+    files[which].symlink_to("/etc/passwd")
+    before = open_files()
+    with pytest.raises(LogRejectedError):
+        followed(log)
+    assert open_files() == before
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def rotate_new(log: Path, second: int) -> Path:
+    log.write_bytes(b"old\n")
+    return rotate(log, second)
+
+
 def test_the_newest_start_of_each_container_is_found(tmp_path):
     folder = tmp_path / "team-a_train-0_1234-abcd" / "main"
     folder.mkdir(parents=True)

@@ -15,7 +15,12 @@ from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
 
-from rankscope_agent.sources.nccl_log.segments import READ_BYTES, Segment, open_log
+from rankscope_agent.sources.nccl_log.segments import (
+    READ_BYTES,
+    LogRejectedError,
+    Segment,
+    open_log,
+)
 from rankscope_agent.sources.pods.log_directories import PodIdentity, pod_of
 
 MAX_STREAMS = 256
@@ -111,10 +116,14 @@ class LogStream:
         """Whether the last reading reached the end, for now."""
         self._segments: list[Segment] = []
         self._done: set[str] = set(resume.done) if resume else set()
-        for path in rotated(location.path)[-MAX_SEGMENTS + 1 :]:
-            if path.name not in self._done:
-                self._open(path, resume)
-        self._open(location.path, resume)
+        try:
+            for path in rotated(location.path)[-MAX_SEGMENTS + 1 :]:
+                if path.name not in self._done:
+                    self._open(path, resume)
+            self._open(location.path, resume)
+        except LogRejectedError:
+            self.close()
+            raise
 
     def _open(self, path: Path, resume: Position | None) -> None:
         """Append a file.

@@ -109,6 +109,37 @@ def test_a_restart_after_a_rotation_reads_the_rest_of_the_old_file_first(log):
     again.close()
 
 
+def test_a_restart_while_an_old_file_is_being_read_reads_the_rest_of_it(log):
+    text = (b"a" * 99 + b"\n") * 5000
+    log.write_bytes(text)
+    stream = followed(log)
+    begun = stream.read()
+    rotate(log, 1)
+    log.write_bytes(b"new\n")
+    stream.look_for_rotation()
+    position = stream.position(0)
+    stream.close()
+    again = followed(log, position)
+    assert begun + read_all(again) == text + b"new\n"
+    again.close()
+
+
+def test_files_that_are_gone_are_not_remembered(log):
+    log.write_bytes(b"new\n")
+    stream = followed(log)
+    for second in range(20):
+        read_all(stream)
+        for old in rotated(log):
+            old.unlink()
+        newest = rotate(log, second)
+        log.write_bytes(b"new\n")
+        stream.look_for_rotation()
+    read_all(stream)
+    position = stream.position(0)
+    assert position.done == (newest.name,)
+    stream.close()
+
+
 def test_a_file_that_was_emptied_is_read_from_its_start(log):
     log.write_bytes(b"a long line of text\n")
     stream = followed(log)

@@ -92,9 +92,17 @@ def rotated(path: Path) -> list[Path]:
     return [path.parent / n for n in sorted(names) if not n.endswith(".tmp")]
 
 
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat(follow_symlinks=False)
+    except OSError:  # removed since it was listed
+        return None
+    return status.st_dev, status.st_ino
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a log has been read: in which file, and which of its files were finished before."""
+    """How far a log has been read: in which file, and which of its earlier files were finished."""
 
     inode: tuple[int, int]
     offset: int
@@ -115,15 +123,19 @@ class LogStream:
         self.at_end = False
         """Whether the last reading reached the end, for now."""
         self._segments: list[Segment] = []
-        self._done: set[str] = set(resume.done) if resume else set()
+        done = resume.done if resume else ()
         try:
-            for path in rotated(location.path)[-MAX_SEGMENTS + 1 :]:
-                if path.name not in self._done:
+            for path in self._rotated():
+                if path.name not in done:
                     self._open(path, resume)
             self._open(location.path, resume)
         except LogRejectedError:
             self.close()
             raise
+
+    def _rotated(self) -> list[Path]:
+        """Return the earlier files that may be read, oldest first."""
+        return rotated(self.location.path)[-MAX_SEGMENTS + 1 :]
 
     def _open(self, path: Path, resume: Position | None) -> None:
         """Append a file.
@@ -154,7 +166,6 @@ class LogStream:
             return
         if not self._segments or (status.st_dev, status.st_ino) != self._segments[-1].inode:
             self._open(self.location.path, None)
-            self._done.update(path.name for path in rotated(self.location.path))
         if len(self._segments) > MAX_SEGMENTS:
             oldest = self._segments[0]
             self.skipped_bytes += oldest.left()
@@ -196,8 +207,9 @@ class LogStream:
         if not self._segments or self._segments[0].compressed:
             return None
         first = self._segments[0]
-        later = {p.name for p in rotated(self.location.path)} if len(self._segments) == 1 else set()
-        return Position(first.inode, max(0, first.offset - pending), tuple(self._done | later))
+        still_open = {segment.inode for segment in self._segments}
+        done = (path.name for path in self._rotated() if _inode(path) not in still_open)
+        return Position(first.inode, max(0, first.offset - pending), tuple(done))
 
     def leave(self, pending: int) -> Position | None:
         """Return where to continue later; what is left of archived files is skipped."""

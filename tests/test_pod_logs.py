@@ -154,6 +154,18 @@ def test_a_container_without_nccl_that_starts_again_changes_nothing(tmp_path):
     assert job.verdict(NOW + 10).communicators[0].communicator.stuck_ranks == (0, 1)
 
 
+def test_of_logs_that_are_no_longer_read_no_tail_is_kept(tmp_path, monkeypatch):
+    node = Node(tmp_path)
+    for restart in range(20):
+        node.write("train", WARNING, f"{restart}.log")
+        job = node.read(NOW + 10 * restart)["train"]
+        assert list(job.failures._logs) == [f"main/{restart}.log"]
+    (tmp_path / "team_train_uid-train" / "main" / "19.log").unlink()
+    (tmp_path / "team_train_uid-train" / "main" / "18.log").unlink()
+    node.read(NOW + 200)
+    assert list(job.failures._logs) == ["main/17.log"]
+
+
 def test_all_pods_together_have_a_bound_too(tmp_path, monkeypatch):
     monkeypatch.setattr(following, "MAX_BYTES", 100_000)
     node = Node(tmp_path)

@@ -176,6 +176,12 @@ class PodFailures:
         if self._marked is not None:
             self._next(proven_only=False)
 
+    def leave(self, log: str) -> None:
+        """Forget a log that is no longer read; what it has shown still counts."""
+        reading = self._logs.pop(log, None)
+        if reading is not None:
+            self._close(reading)
+
     def settle(
         self, now: float, progress: Progress, *, ended: bool, alive: bool
     ) -> Iterator[SeenFailure]:

@@ -75,6 +75,11 @@ def stream_limit() -> int:
     return min(MAX_STREAMS, share("nccl_log") // MAX_SEGMENTS)
 
 
+def _log_name(path: Path) -> str:
+    """Return the name that distinguishes a log from the others of its pod."""
+    return f"{path.parent.name}/{path.name}"
+
+
 class NcclFollower:
     """All logs of the node.
 
@@ -247,6 +252,9 @@ class NcclFollower:
             return
         followed.stream.close()
         self.skipped_bytes += followed.stream.skipped_bytes
+        job = self._jobs.get(followed.stream.location.owner)
+        if job is not None:
+            job.failures.leave(_log_name(path))
 
     def read(self, now: float) -> None:
         """Read on in all logs, starting with a different one each time, within the time budget."""
@@ -294,8 +302,8 @@ class NcclFollower:
         if text:
             job = self._job(location.owner)
             if job is not None:
-                log_name = f"{location.path.parent.name}/{location.path.name}"
-                has_content = job.feed(text, now, fresh=followed.at_end, log=log_name)
+                name = _log_name(location.path)
+                has_content = job.feed(text, now, fresh=followed.at_end, log=name)
                 followed.has_content |= has_content
                 job.facts.unparsed += followed.framing.oversized - oversized
         followed.at_end = followed.stream.at_end

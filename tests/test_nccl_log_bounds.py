@@ -10,6 +10,7 @@ import pytest
 from nccl_job_text import comm, edge, info, start
 from rankscope_agent.contract.metrics import nccl_log
 from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_agent.contract.nccl.watchdog import WatchdogFacts
 from rankscope_agent.sources.nccl_log import collector as log_collector
 from rankscope_agent.sources.nccl_log import memory, pod, series
 from rankscope_agent.sources.nccl_log.collector import NcclLogCollector
@@ -119,7 +120,7 @@ def test_64_kibibytes_are_kept_of_a_line_without_an_end(tmp_path, length, cut):
 
 
 def facts(**given):
-    dog = SimpleNamespace(timeouts=(), states=(), culprits=(), ranks=())
+    dog = WatchdogFacts()
     empty = {
         "all_members": lambda: (),
         "members": (),
@@ -137,7 +138,16 @@ def facts(**given):
 
 
 EDGES = SimpleNamespace(pairs={"NET/IB": (1, 2)})
-DOG = SimpleNamespace(timeouts=(1,), states=(1, 2), culprits=(1,), ranks=(1, 2, 3))
+DOG = WatchdogFacts(
+    timeouts=(1,),
+    states=(1, 2),
+    culprits=(1,),
+    ranks=(1, 2, 3),
+    signalled_by=(1, 2),
+    repeated=(1, 2, 3),
+    of_groups=(1, 2),
+    ungrouped=(1,),
+)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +159,7 @@ DOG = SimpleNamespace(timeouts=(1,), states=(1, 2), culprits=(1,), ranks=(1, 2, 
         (facts(all_members=lambda: [SimpleNamespace(edges=EDGES)]), 0, 3 * 120),
         (facts(members=(1, 2), past_members=(3,)), 0, 3 * 1_800),
         (facts(loose_edges={0: [EDGES, EDGES]}), 0, 6 * 120),
-        (facts(watchdog=DOG), 0, 4 * 400 + 3 * 64),
+        (facts(watchdog=DOG), 0, 4 * 400 + 5 * 64 + 6 * 300),
         (facts(warnings=(1, 2), ib_errors=(1,)), 0, 3_000),
         (facts(comm_ranks=(1, 2), tagged_ranks=(3,)), 0, 3 * 64),
     ],

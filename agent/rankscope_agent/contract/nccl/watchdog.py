@@ -106,8 +106,6 @@ class WatchdogFacts:
     states: dict[tuple[int, str], GroupState] = field(default_factory=dict)
     culprits: dict[int, Culprit] = field(default_factory=dict)
     signalled_by: set[int] = field(default_factory=set)
-    stuck: set[int | None] = field(default_factory=set)
-    ended: int = 0
     ranks: set[int] = field(default_factory=set)
     earlier: dict[str, int] = field(default_factory=dict)
     limit: int = MAX_EVENTS
@@ -124,10 +122,8 @@ class WatchdogFacts:
         if self._read_timeout(line, rank, group):
             codes.append(TIMEOUT)
         if re.search(_STUCK, line):
-            self.stuck.add(rank)
             codes.append(STUCK)
         if re.search(_ENDED, line):
-            self.ended += 1
             codes.append(EXCEPTION)
         self._read_state(line, rank, group)
         return tuple(codes)
@@ -168,7 +164,7 @@ class WatchdogFacts:
         rank, group, sequence, operation = key
         if not group:
             self.ungrouped[rank, sequence] = operation
-        elif len(self.repeated) < self.limit:
+        elif max(len(self.repeated), len(self.of_groups)) < self.limit:
             self.of_groups.add((group, sequence, operation))
             self.repeated.add((rank, sequence, operation))
 

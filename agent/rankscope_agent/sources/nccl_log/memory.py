@@ -12,6 +12,7 @@ SETTING_BYTES = 400
 MEMBER_BYTES = 1800
 PAIR_BYTES = 120
 TIMEOUT_BYTES = 400
+REPEATED_BYTES = 300
 WARNING_BYTES = 1000
 RANK_BYTES = 64
 
@@ -32,8 +33,10 @@ def counted_bytes(facts: Facts, threads: int) -> int:
         + facts.settings * SETTING_BYTES
         + (len(facts.members) + len(facts.past_members)) * MEMBER_BYTES
         + (len(dog.timeouts) + len(dog.states) + len(dog.culprits)) * TIMEOUT_BYTES
+        + (len(dog.repeated) + len(dog.of_groups) + len(dog.ungrouped)) * REPEATED_BYTES
         + (len(facts.warnings) + len(facts.ib_errors)) * WARNING_BYTES
-        + (len(facts.comm_ranks) + len(facts.tagged_ranks) + len(dog.ranks)) * RANK_BYTES
+        + (len(facts.comm_ranks) + len(facts.tagged_ranks)) * RANK_BYTES
+        + (len(dog.ranks) + len(dog.signalled_by)) * RANK_BYTES
     )
 
 

@@ -51,7 +51,7 @@ def to_json(facts: Facts) -> dict[str, Any]:
         ],
         "states": [[s.rank, s.group, s.enqueued, s.completed] for s in dog.states.values()],
         "culprits": [[c.rank, c.finished, c.missing] for c in dog.culprits.values()],
-        "watchdogs": [sorted(dog.signalled_by), list(dog.stuck), dog.ended, sorted(dog.ranks)],
+        "watchdogs": [sorted(dog.signalled_by), sorted(dog.ranks)],
         "earlier_timeouts": dog.earlier,
     }
 
@@ -148,8 +148,8 @@ def _read_watchdog(facts: Facts, state: Mapping[str, Any]) -> None:
         dog.states[group_state.rank, group_state.group] = group_state
     dog.culprits = {values[0]: Culprit(*values) for values in state["culprits"]}
     dog.earlier = dict(state["earlier_timeouts"])
-    signalled_by, stuck, dog.ended, ranks = state["watchdogs"]
-    dog.signalled_by, dog.stuck, dog.ranks = set(signalled_by), set(stuck), set(ranks)
+    signalled_by, *_, ranks = state["watchdogs"]
+    dog.signalled_by, dog.ranks = set(signalled_by), set(ranks)
 
 
 def _read_process(values: list[Any]) -> Process:

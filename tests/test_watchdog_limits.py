@@ -38,3 +38,15 @@ def test_watchdogs_that_were_stuck_are_counted_and_fill_no_memory():
     assert one.facts.warnings["TORCH_WATCHDOG_STUCK"].count == 20_000
     one.sum_up()
     assert grown <= one.weight + 100_000
+
+
+def test_operations_of_attempts_that_are_over_are_counted_by_names_of_pytorch():
+    one = PodLogs(PodIdentity("n", "p", "u"), Facts())
+    lines = [TIMEOUT % (0, number) for number in range(10)]
+    for attempt in range(3):
+        for number, line in enumerate(lines):
+            name = b"ALLREDUCE" if number == 0 else b"X%d_%d" % (attempt, number)
+            one.feed(line.replace(b"OpType=A", b"OpType=" + name) + b"\n", 1.0, fresh=True)
+        one.begin_anew()
+    assert one.facts.watchdog.earlier == {"ALLREDUCE": 3, "other": 27}
+    assert one.facts.watchdog.counts() == {"ALLREDUCE": 3, "other": 27}

@@ -8,6 +8,7 @@ rank.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from rankscope_agent.contract.log_text.prefixes import PYTORCH, RANK
@@ -17,6 +18,37 @@ MAX_EVENTS = 65_536
 
 MAX_OPERATION = 40
 """Longest name of an operation kept; PyTorch's longest is `ALLGATHER_INTO_TENSOR_COALESCED`."""
+
+OPERATIONS = frozenset(
+    {
+        "ALLGATHER",
+        "ALLGATHER_BASE",
+        "ALLGATHER_INTO_TENSOR_COALESCED",
+        "ALLREDUCE",
+        "ALLREDUCE_COALESCED",
+        "ALLREDUCE_SPARSE",
+        "ALLTOALL",
+        "ALLTOALL_BASE",
+        "BARRIER",
+        "BROADCAST",
+        "COALESCED",
+        "GATHER",
+        "RECV",
+        "REDUCE",
+        "REDUCE_SCATTER",
+        "REDUCE_SCATTER_TENSOR_COALESCED",
+        "SCATTER",
+        "SEND",
+        "_ALLGATHER_BASE",
+        "_BROADCAST_OOP",
+        "_REDUCE_OOP",
+        "_REDUCE_SCATTER_BASE",
+    }
+)
+"""Operations as PyTorch prints them (c10d/Work.cpp opTypeToString)."""
+
+OTHER = "other"
+"""Stands for all names that PyTorch does not print."""
 
 TIMEOUT = "TORCH_WATCHDOG_TIMEOUT"
 DESYNC = "TORCH_DESYNC"
@@ -139,6 +171,15 @@ class WatchdogFacts:
                     self.culprits[number] = Culprit(number, done, int(missing or unfinished))
         self.ranks.update(self.culprits)
         return len(self.culprits) > before
+
+    def counts(self) -> Counter[str]:
+        """Return the number of timeouts by operation, those of earlier attempts included."""
+        counts: Counter[str] = Counter()
+        for operation, count in self.earlier.items():
+            counts[operation if operation in OPERATIONS else OTHER] += count
+        for timeout in self.timeouts.values():
+            counts[timeout.operation if timeout.operation in OPERATIONS else OTHER] += 1
+        return counts
 
     def _read_timeout(self, line: bytes, rank: int | None, group: str) -> bool:
         work = re.search(_WORK, line)

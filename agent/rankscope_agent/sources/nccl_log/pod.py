@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from rankscope_agent.contract.nccl.facts import Facts, Limits
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import JobVerdict, judge
@@ -125,12 +123,10 @@ class PodLogs:
     def begin_anew(self) -> None:
         """Forget the job's state because its container was restarted; keep the counters."""
         old = self.facts
-        earlier = Counter(old.watchdog.earlier)
-        earlier.update(timeout.operation for timeout in old.watchdog.timeouts.values())
         facts = Facts(
             warnings=old.warnings,
             ib_errors=old.ib_errors,
-            watchdog=WatchdogFacts(earlier=dict(earlier)),
+            watchdog=WatchdogFacts(earlier=old.watchdog.counts()),
             unparsed=old.unparsed,
             beyond_limits=old.beyond_limits,
         )

@@ -41,34 +41,6 @@ NETWORKS = frozenset(
 )
 """Names that NCCL and the plugins in use give their networks."""
 
-OPERATIONS = frozenset(
-    {
-        "ALLGATHER",
-        "ALLGATHER_BASE",
-        "ALLGATHER_INTO_TENSOR_COALESCED",
-        "ALLREDUCE",
-        "ALLREDUCE_COALESCED",
-        "ALLREDUCE_SPARSE",
-        "ALLTOALL",
-        "ALLTOALL_BASE",
-        "BARRIER",
-        "BROADCAST",
-        "COALESCED",
-        "GATHER",
-        "RECV",
-        "REDUCE",
-        "REDUCE_SCATTER",
-        "REDUCE_SCATTER_TENSOR_COALESCED",
-        "SCATTER",
-        "SEND",
-        "_ALLGATHER_BASE",
-        "_BROADCAST_OOP",
-        "_REDUCE_OOP",
-        "_REDUCE_SCATTER_BASE",
-    }
-)
-"""Operations as PyTorch prints them (c10d/Work.cpp opTypeToString)."""
-
 PHASES = ("total", "kernels", "alloc", "bootstrap", "allgathers", "topo", "graphs", "connections")
 
 _LOCAL = re.compile(
@@ -182,12 +154,7 @@ def _problem_samples(pod: tuple[str, str], facts: Facts, devices: Set[str]) -> I
         errors[_bounded(device, devices), status] += count
     for labels, count in errors.items():
         yield Sample(metrics.NCCL_IB_ERRORS, (*pod, *labels), count)
-    timeouts: Counter[str] = Counter()
-    for operation, count in facts.watchdog.earlier.items():
-        timeouts[_bounded(operation, OPERATIONS)] += count
-    for timeout in facts.watchdog.timeouts.values():
-        timeouts[_bounded(timeout.operation, OPERATIONS)] += 1
-    yield from _counts(metrics.NCCL_TIMEOUTS, pod, timeouts)
+    yield from _counts(metrics.NCCL_TIMEOUTS, pod, facts.watchdog.counts())
     yield Sample(metrics.NCCL_UNPARSED, pod, facts.unparsed + facts.beyond_limits)
 
 

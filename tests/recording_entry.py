@@ -8,6 +8,8 @@ from email.message import Message
 class Reader:
     """An answer of endless length that notes how much of it was read."""
 
+    length = None
+
     def __init__(self, most=1 << 62):
         self.headers, self.left, self.read_bytes, self.sizes = Message(), most, 0, []
 

@@ -133,6 +133,10 @@ def test_a_page_is_taken_over_and_asked_for_again_after_its_time(endpoint):
             "does not speak HTTP: IncompleteRead",
         ),
         (
+            [response(page_of() + page_of(gpu=OTHER))[0][:-100]],
+            "does not speak HTTP: IncompleteRead",
+        ),
+        (
             [b"HTTP/1.1 200 OK\r\n\r\n", *[b"x" * (1 << 20)] * (1 + (MAX_PAGE_BYTES >> 20))],
             f"sends more than {MAX_PAGE_BYTES} bytes",
         ),

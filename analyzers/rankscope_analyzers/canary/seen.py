@@ -157,7 +157,7 @@ def _page(url: str, entry: Entry) -> str:
     """Fetch a page.
 
     Raises:
-        OSError: the watch does not answer, or refuses.
+        OSError: the watch does not answer, or not in full, or refuses.
         ValueError: the page is longer than any valid one.
     """
     try:
@@ -168,6 +168,8 @@ def _page(url: str, entry: Entry) -> str:
         raise OSError(f"answers {error.code} {error.reason}") from None
     if len(body) > MAX_PAGE_BYTES:
         raise ValueError(f"more than {MAX_PAGE_BYTES:,} bytes")
+    if answer.length:  # `read` with a limit returns what came before a connection ended
+        raise OSError("the connection ended in the middle of the page")
     return str(body, "utf-8", "replace")
 
 

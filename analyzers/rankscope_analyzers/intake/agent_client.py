@@ -29,6 +29,8 @@ MAXIMUM_ANSWER_BYTES = 64 << 20
 
 PIECE_BYTES = 1 << 16
 
+HEALTH = "/healthz"
+
 UNAUTHORIZED = 401
 
 REFUSALS = {
@@ -170,7 +172,7 @@ class Agent:
                 return self._read(answer, path, most_bytes)
         except HTTPError as error:
             with error:
-                if error.code != 503:
+                if error.code != 503 or path != HEALTH:
                     message = f"{self.url}{path} answers {error.code}{self._refusal(error.code)}"
                     raise StatusError(message, error.code) from None
                 return _Body([error.read(most_bytes)])
@@ -203,6 +205,9 @@ class Agent:
                 raise AgentError(
                     f"{self.url}{path} answers more than {most_bytes >> 20} MiB: is it an agent?"
                 )
+        # `read1` returns the same at the end of an answer and of a connection.
+        if answer.length or (unpack is not None and not unpack.eof):
+            raise AgentError(f"{self.url}{path}: the connection ended in the middle of the answer")
         return body
 
 

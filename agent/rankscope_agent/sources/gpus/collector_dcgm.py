@@ -179,7 +179,7 @@ def _answer(connection: http.client.HTTPConnection, path: str, url: str) -> str:
     Raises:
         EndpointError: the answer is not a page.
         OSError: the connection broke.
-        http.client.HTTPException: the answer is not HTTP.
+        http.client.HTTPException: the answer is not HTTP, or was cut off.
     """
     connection.request("GET", path, headers={"User-Agent": f"rankscope-agent/{__version__}"})
     answer = connection.getresponse()
@@ -192,4 +192,6 @@ def _answer(connection: http.client.HTTPConnection, path: str, url: str) -> str:
         body += piece
         if len(body) > MAX_PAGE_BYTES:
             raise EndpointError(f"{url} sends more than {MAX_PAGE_BYTES} bytes")
+    if answer.length:  # `read1` returns the same at the end of an answer and of a connection
+        raise http.client.IncompleteRead(bytes(body), answer.length)
     return body.decode(errors="replace")

@@ -16,6 +16,13 @@ DOMINANCE = 2.0
 """Times the excess of any rank that is not accused: on a busy machine some rank is always slightly
 late, but not by twice the next one for long."""
 
+SHARE_OF_WORST = 0.5
+"""Ranks with at least this fraction of the worst excess are accused with it."""
+
+GRADED_DOMINANCE = 4.0
+"""The same for ranks that are slow to different degrees, as the GPUs of a hot node are: what fades
+out without such a gap is the noise of a busy machine."""
+
 MAXIMUM_SHARE = 0.5
 """If more ranks than this are slow, there is no healthy majority to compare with."""
 
@@ -26,6 +33,26 @@ other half if they do not fill their nodes: a smaller difference may be chance."
 MINIMUM_WAIT_SHARE = 0.25
 """A culprit's peers wait for it: at least this fraction of its excess must show as their
 waiting."""
+
+
+def accused_of(excess: Floats, flagged: Booleans) -> Booleans:
+    """Return which of the slow ranks are accused: all above a gap, below which ranks are healthy.
+
+    Without one, those near the worst are returned, and `is_conclusive` rejects them.
+
+    Args:
+        excess: seconds, or a share, that each rank needs beyond its peers.
+        flagged: true for slow ones, at least one.
+    """
+    near = np.asarray(flagged & (excess >= SHARE_OF_WORST * float(excess[flagged].max())))
+    ordered = np.sort(np.where(np.isfinite(excess), excess, 0.0), axis=None)[::-1]
+    beyond = np.maximum(np.append(ordered[1:], 0.0), 0.0)
+    first = max(int((ordered >= excess[near].min()).sum()) - 1, 0)
+    gaps = ordered >= GRADED_DOMINANCE * beyond
+    gaps[first] |= ordered[first] >= DOMINANCE * beyond[first]
+    least = float(ordered[first + int(np.argmax(gaps[first:]))])
+    reached = np.asarray(flagged & (excess >= least))
+    return reached if least >= float(excess[flagged].min()) else near
 
 
 def is_conclusive(view: View, excess: Floats, accused: Booleans) -> bool:

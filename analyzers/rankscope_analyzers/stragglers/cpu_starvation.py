@@ -25,9 +25,6 @@ TIMES_PEERS = 4.0
 """On a crowded node all ranks wait, and one of them may wait twice as long as the others for a few
 seconds. A CPU limit, or a CPU that others occupy, makes it ten times as long or more."""
 
-SHARE_OF_WORST = 0.5
-"""Ranks with at least this fraction of the worst excess are accused with it."""
-
 RESOLUTION_SECONDS = 1e-9
 """Resolution of records: smaller values mean no work at all."""
 
@@ -45,7 +42,7 @@ def starved_ranks(view: View) -> Candidate | None:
     if not flagged.any():
         return None
     worst = float(excess[flagged].max())
-    accused = flagged & (excess >= SHARE_OF_WORST * worst)
+    accused = attribution.accused_of(excess, flagged)
     if not attribution.is_conclusive(view, excess, accused) or _is_shared(view, waited, accused):
         return None
     order = np.argsort(-np.where(accused, excess, -np.inf).ravel(), kind="stable")

@@ -25,9 +25,6 @@ A queue that runs dry in one of twenty steps causes two."""
 SIGNIFICANCE = 5.0
 """Standard errors: thousands of ranks are compared every few steps."""
 
-SHARE_OF_WORST = 0.5
-"""Ranks with at least this fraction of the worst excess are accused with it."""
-
 
 def slow_ranks(view: View) -> Candidate | None:
     """Return the ranks whose input is slow although most ranks' is not."""
@@ -43,7 +40,7 @@ def slow_ranks(view: View) -> Candidate | None:
     if not flagged.any() or flagged.mean() > MAXIMUM_RANKS:
         return None
     worst = float(excess[flagged].max())
-    accused = np.asarray(flagged & (excess >= SHARE_OF_WORST * worst))
+    accused = attribution.accused_of(excess, flagged)
     if not attribution.is_conclusive(view, excess, accused):
         return None
     if slow_loaders.are_alike(view, accused):
@@ -129,6 +126,6 @@ def _alternating_increase(view: View) -> Floats:
     return increase - before
 
 
-def _by_excess(excess: Floats, chosen: Floats) -> tuple[int, ...]:
+def _by_excess(excess: Floats, chosen: Booleans) -> tuple[int, ...]:
     ranks = np.flatnonzero(chosen.ravel())
     return tuple(int(r) for r in ranks[np.argsort(-excess.ravel()[ranks], kind="stable")])

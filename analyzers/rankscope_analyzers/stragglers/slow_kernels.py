@@ -27,9 +27,6 @@ REPLICA_SIGMAS = 6.0
 UP_SHARE = 0.3
 """Share of the steps that must be slow: throttling comes and goes."""
 
-SHARE_OF_WORST = 0.5
-"""Ranks with at least this fraction of the worst excess are accused with it."""
-
 NEGLIGIBLE = 0.1
 """Ranks with a smaller fraction of it are not slow beside the worst: of three ranks, one that is
 20 % slower than another does not excuse the one that takes ten times as long."""
@@ -123,7 +120,7 @@ def _without_outliers(excess: Floats) -> Floats:
 
 def _candidate(view: View, flagged: Booleans, level: Floats, certainty: float) -> Candidate | None:
     worst = float(level[flagged].max())
-    accused = np.asarray(flagged & (level >= SHARE_OF_WORST * worst))
+    accused = attribution.accused_of(level, flagged)
     stage = mean(view.stage)[:, None, None]
     if not attribution.is_conclusive(view, _seconds_beyond(mean(view.compute), level), accused):
         return None

@@ -23,7 +23,7 @@ from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, ErrorLo
 from rankscope_analyzers.layers.job_view import job_view
 from rankscope_analyzers.reports import html as html_report
 from rankscope_analyzers.reports import job_json, job_summary
-from rankscope_analyzers.runs import facts as run_facts
+from rankscope_analyzers.runs import keeping
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers import trace_verdicts
@@ -233,14 +233,14 @@ def test_a_report_that_makes_no_series_costs_no_other_its_own(monkeypatch):
 
 
 def test_a_run_record_that_raises_costs_no_other_its_own(monkeypatch, tmp_path):
-    real = run_facts.facts
+    real = keeping.record
 
-    def odd(poll, job_id):
-        if job_id == "a":
+    def odd(report, ranks):
+        if report.job_id == "a":
             raise TypeError("unhashable")
-        return real(poll, job_id)
+        return real(report, ranks)
 
-    monkeypatch.setattr(run_facts, "facts", odd)
+    monkeypatch.setattr(keeping, "record", odd)
     jobs = (job("a", records(Job())), job("b", records(Job())))
     sight = JobSource(
         lambda: Gathered(jobs, JobEvidence(), AgentPoll((), {}, (), 0.0)), RunRecordFiles(tmp_path)

@@ -1,12 +1,15 @@
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from faulty_clusters import Cluster
 from rankscope_agent.sources.pods.command_line import parse_command
 from rankscope_analyzers import cli
+from rankscope_analyzers.intake.agent_pages import AgentPoll
 from rankscope_analyzers.runs.files import RunRecordFiles, file_stem
+from rankscope_analyzers.runs.keeping import keep
 from rankscope_analyzers.runs.record import RankFacts, RecordFormatError, differences, record, speed
 from ring_writer import RingWriter
 from running_agent import running_agent
@@ -169,3 +172,53 @@ def test_endless_commands_are_cut():
     found = parse_command(b"x" * 5000 + b"\0" + b"y\0" * 1000)
     assert len(found) == MAX_ARGUMENTS
     assert len(found[0]) == 256
+
+
+class CountingAgent:
+    """Knows one rank of each job, and counts how often it is asked."""
+
+    def __init__(self, node, jobs, **row):
+        self.node, self.asked = node, []
+        self.ranks = [{"job_id": job, "rank": 0, "attempt": 3, **row} for job in jobs]
+
+    def json(self, path):
+        self.asked.append(path)
+        return {"ranks": self.ranks if path == "/api/v1/ranks" else []}
+
+
+ASKED_ONCE = ["/api/v1/pods", "/api/v1/ranks"]
+
+
+def test_of_each_node_with_due_jobs_the_agent_is_asked_once_and_of_others_never(tmp_path, fast):
+    jobs = [replace(fast, job_id=f"job-{number}") for number in range(3)]
+    agents = {node: CountingAgent(node, ["job-0", "job-1", "job-2"]) for node in (*NODES, "gpu-2")}
+    poll = AgentPoll((), agents, (), 0.0)
+    files = RunRecordFiles(tmp_path)
+    for now in (1000.0, 1001.0):  # records are due once
+        assert keep(files, poll, jobs, now, print) == []
+    assert [one.asked for one in agents.values()] == [ASKED_ONCE, ASKED_ONCE, []]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        f"job-{number}.attempt-3.json" for number in range(3)
+    ]
+
+
+def test_all_agents_are_asked_about_a_job_whose_nodes_are_unknown(tmp_path, fast):
+    agents = {node: CountingAgent(node, ["job-0"]) for node in (*NODES, "gpu-2")}
+    lost = replace(fast, job_id="job-0", locations={})
+    keep(RunRecordFiles(tmp_path), AgentPoll((), agents, (), 0.0), [lost], 1000.0, print)
+    assert [one.asked for one in agents.values()] == [ASKED_ONCE] * 3
+
+
+def test_what_an_agent_knows_of_one_job_and_raises_costs_no_other_its_record(tmp_path, fast):
+    agent = CountingAgent("gpu-0", ["good"])
+    agent.ranks.append({"job_id": "bad", "rank": 0, "torch_version": Unprintable()})
+    jobs = [replace(fast, job_id=name) for name in ("bad", "good")]
+    poll = AgentPoll((), {"gpu-0": agent}, (), 0.0)
+    (error,) = keep(RunRecordFiles(tmp_path), poll, jobs, 1000.0, print)
+    assert (error.about, error.reason) == ("bad", "ZeroDivisionError: of this one")
+    assert [file.name for file in tmp_path.iterdir()] == ["good.attempt-3.json"]
+
+
+class Unprintable:
+    def __str__(self):
+        raise ZeroDivisionError("of this one")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
+from rankscope_analyzers.intake.agent_pages import AgentPoll
+from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.runs import facts as run_facts
-from rankscope_analyzers.runs.record import record
+from rankscope_analyzers.runs.record import RankFacts, record
 from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
@@ -48,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(
             f"one job is recorded at a time; there are: {names} (choose with --job){refused}"
         )
-    facts_of_ranks = list(run_facts.facts(found.poll, chosen[0].job_id)) if found.poll else []
+    facts_of_ranks = _facts(found.poll, chosen[0].job_id) if found.poll else ()
     if not facts_of_ranks and chosen[0].verdict is None:
         why = "; ".join(chosen[0].unobserved) or "agents report nothing about its ranks"
         raise InputError(f"there is nothing to record about job {chosen[0].job_id}: {why}")
@@ -58,3 +61,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         options.file.write_text(text, encoding="utf-8")
     return 0
+
+
+def _facts(poll: AgentPoll, job_id: str) -> Sequence[RankFacts]:
+    found = run_facts.facts(poll, {job_id: poll.agents})[job_id]
+    if isinstance(found, AnalysisError):
+        raise InputError(f"job {job_id} cannot be recorded: {found}")
+    return found

@@ -109,4 +109,5 @@ servers:
 	fi
 
 clean:
-	rm -rf $(VENV) $(FUZZING) .mypy_cache .ruff_cache .pytest_cache dist build
+	rm -rf $(VENV) $(FUZZING) $(STORES) .mypy_cache .ruff_cache .pytest_cache dist build
+	rm -rf dashboards/render/node_modules dashboards/render/build

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
-from nccl_job_text import info, verdict_of
+from nccl_job_text import edge, info, verdict_of
 from rankscope_analyzers.logs import nccl_explanation
 
 
@@ -38,6 +40,20 @@ def test_ranks_without_a_communicator_on_one_host_need_no_network():
 )
 def test_some_ranks_or_several_hosts_do_not_tell(text):
     assert verdict_of(text).network.socket_fallback is None
+
+
+@pytest.mark.parametrize(
+    "text", [member(0, 1 << 20, "a"), info(0, edge((1 << 20) - 2, (1 << 20) - 1, "P2P/IPC"))]
+)
+def test_a_rank_of_a_million_in_one_line_takes_no_memory(text):
+    verdict_of(text)  # compiles the patterns
+    tracemalloc.start()
+    try:
+        assert verdict_of(text).network.socket_fallback is None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_a_line_that_was_cut_off_names_no_size_of_its_own():

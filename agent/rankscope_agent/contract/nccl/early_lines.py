@@ -52,5 +52,5 @@ def early_communicator(text: bytes) -> EarlyCommunicator:
             host = _HOST.search(text[max(0, start - _HOST_BYTES) : start])
             hosts.add(host[1] if host else b"")
     size = max(sizes, default=0)
-    whole = len(sizes) == len(hosts) == 1 and b"" not in hosts and ranks == set(range(size))
+    whole = len(sizes) == len(hosts) == 1 and b"" not in hosts and len(ranks) == size
     return EarlyCommunicator(size, whole)

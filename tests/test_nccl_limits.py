@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nccl_job_text import comm, edge
 from rankscope_agent.contract.nccl import channels, job_size, lines, warnings
+from rankscope_agent.contract.nccl.communicators import communicators
 from rankscope_agent.contract.nccl.early_lines import early_communicator
 from rankscope_agent.contract.nccl.facts import Edges, Facts, Limits, Process
 from rankscope_agent.contract.nccl.parser import NcclLog
@@ -216,3 +218,27 @@ COMPLETIONS = {
 def test_work_completions_have_the_names_of_verbs(status, name):
     found = warnings.classify(f"NET/IB : Got completion with error {status}, opcode 1, len 0")
     assert found.code == f"IB_WC_{name}"
+
+
+class Rank(int):
+    """Counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other):
+        Rank.compared += 1
+        return int(self) < other
+
+
+def test_connections_are_compared_with_two_of_a_ranks_communicators():
+    log = NcclLog()
+    for number in range(300):
+        size = 300 - number
+        text = comm(0, size, "COMPLETE", hex(number + 1)).replace("0x55", f"0x77{number:04x}")
+        log.feed(info(text))
+        log.feed(f"a:7:{100 + number} [0] NCCL INFO {edge(0, 1, 'NET/IB/0')}\n".encode())
+    log.sum_up()
+    for edges in log.facts.loose_edges["a", 7]:
+        edges.highest_rank = Rank(edges.highest_rank)
+    communicators(log.facts)
+    assert 0 < Rank.compared <= 600

@@ -94,15 +94,17 @@ def network_of(member: Member) -> str:
 def communicators(facts: Facts) -> tuple[tuple[Communicator, ...], tuple[Edges, ...]]:
     """Return the communicators, and the connections that cannot be assigned to any of them."""
     members: dict[str, list[Member]] = defaultdict(list)
-    by_process: dict[tuple[str, int], list[Member]] = defaultdict(list)
+    by_rank: dict[tuple[str, int, int], list[Member]] = defaultdict(list)
     for member in facts.all_members():
         members[member.group].append(member)
-        by_process[member.process.host, member.process.pid].append(member)
+        by_rank[member.process.host, member.process.pid, member.rank].append(member)
+    for several in by_rank.values():
+        several.sort(key=_size, reverse=True)
     lazy: dict[str, list[Edges]] = defaultdict(list)
     loose = []
-    for process, several in facts.loose_edges.items():
-        for edges in several:
-            owner = _owner(edges, by_process.get(process, ()))
+    for process, threads in facts.loose_edges.items():
+        for edges in threads:
+            owner = _owner(edges, process, by_rank)
             if owner is not None:
                 lazy[owner.group].append(edges)
             elif edges.counts or edges.ring_size:
@@ -111,16 +113,31 @@ def communicators(facts: Facts) -> tuple[tuple[Communicator, ...], tuple[Edges, 
     return tuple(made), tuple(loose)
 
 
-def _owner(edges: Edges, members: Sequence[Member]) -> Member | None:
-    """Return the member that must own these connections: the only one of its process that fits.
+def _owner(
+    edges: Edges,
+    process: tuple[str, int],
+    by_rank: Mapping[tuple[str, int, int], Sequence[Member]],
+) -> Member | None:
+    """Return the member that must own these connections: the only one that is large enough.
 
     Since 2.22.3 connections are made on first use, by separate threads.
+
+    Args:
+        edges: connections that a thread printed.
+        process: the thread's.
+        by_rank: the members by process and rank, those of the largest communicators first.
     """
     if len(edges.owners) != 1:
         return None
     (rank,) = edges.owners
-    fitting = [m for m in members if m.rank == rank and edges.highest_rank < (m.nranks or 0)]
+    # If the second largest is too small, so are all others, of which there may be thousands.
+    largest = by_rank.get((*process, rank), ())[:2]
+    fitting = [member for member in largest if edges.highest_rank < _size(member)]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def _size(member: Member) -> int:
+    return member.nranks or 0
 
 
 def _communicator(name: str, members: Sequence[Member], lazy: Iterable[Edges]) -> Communicator:

@@ -98,6 +98,24 @@ def test_a_rail_whose_switch_is_congested_is_one_finding(seed):
     assert found.summary.startswith("rail mlx5_6 (8 nodes; ranks 6, 14, 22, 30, 38, 46, 54, 62) ")
 
 
+def test_a_rail_whose_drivers_count_different_things_is_described_by_what_most_of_them_count():
+    cluster = Cluster(8, 3)
+    packets, ticks = ["cnp_handled", "cnp_sent", "ecn_marked"], ["transmit_wait_ticks"]
+    for node in range(8):
+        rows = cluster.rows(f"node{node}", "mlx5_6")
+        shown, rate, absent = (packets, 4e3, ticks) if node < 3 else (ticks, 9e6, packets)
+        cluster.add(rows, shown[0], rate)
+        cluster.frame.loc[cluster.rows(f"node{node}"), absent] = np.nan
+    (found,) = analyze(cluster.frame)
+    assert (found.kind, len(found.where.nodes)) == ("asymmetric_rail", 8)
+    assert "ticks without credit to send" in found.summary
+    assert "nan" not in found.summary
+    names = {one.source: one.observed / one.expected for one in found.evidence}
+    assert names["transmit_wait_ticks"] > 4
+    assert names["cnp_handled+cnp_sent+ecn_marked"] > 4
+    assert found.since_unix_seconds == START
+
+
 def test_a_port_that_carries_less_than_its_siblings_is_an_asymmetric_rail():
     cluster = Cluster(4, 4)
     cluster.scale(cluster.rows("node3", "mlx5_2"), 0.4)

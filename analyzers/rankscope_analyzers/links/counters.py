@@ -7,8 +7,9 @@ without data is neither judged nor mentioned.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,21 @@ RAIL_SHARE = 0.5
 
 RAIL_NODES = 3
 """Minimum number of nodes on which the same adapter must stand out to name the rail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """The quantity in which a port stands out most, and its amounts.
+
+    Args:
+        quantity: which.
+        events: how much the port had.
+        expected: how much at the rate of its peers.
+    """
+
+    quantity: Quantity
+    events: float
+    expected: float
 
 
 def analyze(frame: pd.DataFrame) -> tuple[Finding, ...]:
@@ -59,7 +75,8 @@ def _outliers(
     ports: Ports, groups: Integers, exposure: Floats, kind: LinkFault
 ) -> Iterator[Finding]:
     """Yield the ports that stand out in a kind of fault, by the quantity that shows it most."""
-    best: dict[int, tuple[float, Quantity, Floats, Floats]] = {}
+    best: dict[int, Outlier] = {}
+    most: dict[int, float] = {}
     seconds = ports.durations
     for quantity in (quantity for quantity in QUANTITIES if quantity.kind == kind):
         if not any(map(ports.has, quantity.columns)):
@@ -68,11 +85,12 @@ def _outliers(
         least = np.maximum(quantity.least, quantity.floor_per_second * seconds)
         compared = skew(events, exposure, groups, least, quantity.grain)
         for row in np.flatnonzero(compared.outlier):
-            excess = events[row] / max(compared.expected[row], least[row])
-            if excess > best.get(int(row), (0.0,))[0]:
-                best[int(row)] = (float(excess), quantity, events, compared.expected)
+            shown = Outlier(quantity, float(events[row]), float(compared.expected[row]))
+            excess = shown.events / max(shown.expected, least[row])
+            if excess > most.get(int(row), 0.0):
+                most[int(row)], best[int(row)] = excess, shown
     for rows in _rails(ports, best) if best else ():
-        yield _describe(ports, rows, *best[rows[0]][1:])
+        yield _describe(ports, {row: best[row] for row in rows})
 
 
 def _sum(ports: Ports, columns: Sequence[str]) -> Floats:
@@ -114,44 +132,56 @@ def _rails(ports: Ports, rows: Iterable[int]) -> Iterator[tuple[int, ...]]:
             yield from ((row,) for row in members)
 
 
-def _describe(
-    ports: Ports, rows: tuple[int, ...], quantity: Quantity, events: Floats, expected: Floats
-) -> Finding:
-    observed = float(np.median(events[list(rows)]))
-    usual = float(np.median(expected[list(rows)]))
-    columns = [column for column in quantity.columns if ports.has(column)]
-    evidence = [
-        Evidence(
-            "+".join(columns),
-            observed,
-            usual,
-            quantity.unit,
-            f"{quantity.name} while watched, compared with its peers for the same traffic",
-        )
-    ]
-    evidence += _parts(ports, rows, columns, quantity)
-    seconds = float(np.median(ports.durations[list(rows)]))
+def _describe(ports: Ports, outliers: Mapping[int, Outlier]) -> Finding:
+    """Describe a port, or the ports of a rail, by the quantity in which most of them stand out.
+
+    Drivers differ in what they count, so that the others may not have it at all.
+    """
+    shares = Counter(one.quantity for one in outliers.values())
+    (quantity, _), *others = shares.most_common()
+    rows = [row for row, one in outliers.items() if one.quantity == quantity]
+    first = _evidence(ports, outliers, quantity)
+    evidence = [first, *_parts(ports, rows, quantity)]
+    evidence += [_evidence(ports, outliers, other) for other, _ in others]
+    seconds = float(np.median(ports.durations[rows]))
+    observed, usual = first.observed, first.expected
     than = f"{observed / usual:.1f}x the" if usual >= 1 else "far more"
     phrase = (
         f"has {than} {quantity.name} {'of' if usual >= 1 else 'than'} its peers"
         f" ({_number(observed)} {quantity.unit} against {_number(usual)} in {seconds:.0f} s)"
     )
-    since = min(_since(ports, row, columns, expected[row]) for row in rows)
-    kind: LinkFault = quantity.kind if len(rows) == 1 else "asymmetric_rail"
-    return finding(kind, "ticket", link(ports, rows), phrase, tuple(evidence), since)
+    since = min(_since(ports, row, one) for row, one in outliers.items())
+    kind: LinkFault = quantity.kind if len(outliers) == 1 else "asymmetric_rail"
+    where = link(ports, tuple(outliers))
+    return finding(kind, "ticket", where, phrase, tuple(evidence), since)
 
 
-def _parts(
-    ports: Ports, rows: tuple[int, ...], columns: Sequence[str], quantity: Quantity
-) -> Iterator[Evidence]:
+def _evidence(ports: Ports, outliers: Mapping[int, Outlier], quantity: Quantity) -> Evidence:
+    """Return the usual amounts of the ports that stand out in a quantity."""
+    shown = [one for one in outliers.values() if one.quantity == quantity]
+    return Evidence(
+        "+".join(_columns(ports, quantity)),
+        float(np.median([one.events for one in shown])),
+        float(np.median([one.expected for one in shown])),
+        quantity.unit,
+        f"{quantity.name} while watched, compared with its peers for the same traffic",
+    )
+
+
+def _columns(ports: Ports, quantity: Quantity) -> list[str]:
+    return [column for column in quantity.columns if ports.has(column)]
+
+
+def _parts(ports: Ports, rows: Sequence[int], quantity: Quantity) -> Iterator[Evidence]:
     """Yield the counters that a sum consists of, largest first."""
+    columns = _columns(ports, quantity)
     if len(columns) < 2:
         return
     grown = {column: ports.increase(column) for column in columns}
     amounts = {
-        column: float(np.nanmedian(values[list(rows)]))
+        column: float(np.nanmedian(values[rows]))
         for column, values in grown.items()
-        if np.isfinite(values[list(rows)]).any()
+        if np.isfinite(values[rows]).any()
     }
     for column in sorted(amounts, key=lambda name: -amounts[name]):
         others = np.delete(grown[column], rows)
@@ -162,18 +192,18 @@ def _parts(
             yield Evidence(column, amounts[column], usual, quantity.unit, meaning)
 
 
-def _since(ports: Ports, row: int, columns: Sequence[str], expected: float) -> float:
+def _since(ports: Ports, row: int, outlier: Outlier) -> float:
     """Return the start of the first interval in which a port had more than its share.
 
     If its counters were read at different times, no interval may have all of it; then the first.
     """
     grown: dict[tuple[float, float], float] = defaultdict(float)
-    for column in columns:
+    for column in outlier.quantity.columns:
         for start, end, amount in zip(*ports.steps_of(row, column), strict=True):
             grown[float(start), float(end)] += float(amount)
     seconds = float(ports.durations[row])
     # Half-way between its peers' rate and its own: above chance before the fault, below the fault.
-    fast = (expected + sum(grown.values())) / 2 / seconds
+    fast = (outlier.expected + sum(grown.values())) / 2 / seconds
     first = min(start for start, _ in grown)
     above = (start for (start, end), amount in grown.items() if amount > fast * (end - start))
     return min(above, default=first)

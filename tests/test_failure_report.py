@@ -39,6 +39,18 @@ def test_the_object_names_rank_cause_and_victims(tmp_path, capsys):
     assert said["action"] == causes.ACTIONS[causes.USER_EXCEPTION]
 
 
+@pytest.mark.parametrize("stamp", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
+def test_a_time_that_has_no_date_in_utc_is_unknown_and_the_rest_is_explained(
+    stamp, tmp_path, capsys
+):
+    log = tmp_path / "job.log"
+    lines = traceback(1, "ValueError: loss is nan").splitlines()
+    log.write_text("".join(f"{stamp} {line}\n" for line in lines))
+    said = explained(capsys, log)
+    assert (said["cause"], said["rank"]) == (causes.USER_EXCEPTION, 1)
+    assert said["attempts"][0]["first"]["time"] is None
+
+
 def test_the_text_is_one_verdict_one_action_and_what_speaks_for_them(tmp_path, capsys):
     log = tmp_path / "job.log"
     log.write_text(FAILED)

@@ -72,6 +72,11 @@ def test_a_rank_beyond_all_jobs_is_no_rank():
         (b"1970-01-01T00:00:30-0000", 30.0),
         (b"1970-13-01T00:00:30Z", None),
         (b"Feb 15 17:37:45", None),
+        (b"2099-12-31T23:59:59Z", 4_102_444_799.0),
+        (b"2100-01-01T00:00:00Z", None),
+        (b"9999-12-31T23:59:59-12:00", None),
+        (b"1970-01-01T00:00:00+00:01", None),
+        (b"0001-01-01T00:00:00+12:00", None),
     ],
 )
 def test_times_are_read_in_all_forms_and_without_a_zone_as_utc(text, seconds):

@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -131,19 +132,17 @@ def test_the_text_says_who_what_and_what_to_do(prometheus, capsys):
     assert "0.0070" in text
 
 
-@pytest.fixture
-def agent() -> Iterator[str]:
-    """An agent's page with one Xid, whose process has a name that no terminal should obey."""
+@contextmanager
+def agent_of(node: str, labels: str, moment: float) -> Iterator[str]:
+    """Serve the page of an agent with one Xid."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            labels = f'{gpu_of("gpu-07", 3)},xid="48",severity="fatal",action="reset_gpu"'
-            evil = labels.replace("GPU-07", "GPU-\x1b[2J<b>[red]")
-            body = '{"node": "gpu-07"}'
+            body = json.dumps({"node": node})
             if self.path == "/metrics":
                 body = (
-                    f"rankscope_gpu_xid_errors_total{{{evil}}} 3.0\n"
-                    f"rankscope_gpu_xid_last_timestamp_seconds{{{evil}}} {time.time() - 30}\n"
+                    f"rankscope_gpu_xid_errors_total{{{labels}}} 3.0\n"
+                    f"rankscope_gpu_xid_last_timestamp_seconds{{{labels}}} {moment}\n"
                 )
             self.send_response(200)
             self.end_headers()
@@ -155,10 +154,30 @@ def agent() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def agent() -> Iterator[str]:
+    """An agent's page with one Xid, whose process has a name that no terminal should obey."""
+    labels = f'{gpu_of("gpu-07", 3)},xid="48",severity="fatal",action="reset_gpu"'
+    evil = labels.replace("GPU-07", "GPU-\x1b[2J<b>[red]")
+    with agent_of("gpu-07", evil, time.time() - 30) as address:
+        yield address
+
+
+def test_a_node_with_an_impossible_time_does_not_hide_the_other_nodes_errors(agent, capsys):
+    labels = f'{gpu_of("gpu-06", 1)},xid="79",severity="fatal",action="reboot_node"'
+    with agent_of("gpu-06", labels, 4e11) as wrong:
+        assert cli.main(["xids", "--agent", agent, "--agent", wrong]) == 0
+    text = capsys.readouterr().out
+    assert "At an unknown time. First action: reboot the node." in text
+    assert "GPU 3 of node gpu-07" in text
 
 
 def test_agents_say_what_happened_and_not_how_often_per_hour(agent, capsys):

@@ -6,7 +6,6 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
 from typing import Any
 
 from rich.console import Console
@@ -31,6 +30,7 @@ from rankscope_analyzers.logs.kernel_report import ACTION_TEXTS
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.sanitize import visible
+from rankscope_analyzers.text.wording import UNKNOWN, clock
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError, PrometheusError)
 
@@ -134,12 +134,10 @@ def _text(text: str) -> str:
 
 
 def _when(one: XidIncident) -> str:
-    since, until = _clock(one.began), _clock(one.ended)
-    return f"At {since}" if since == until else f"From {since} to {until}"
-
-
-def _clock(unix_seconds: float) -> str:
-    return f"{datetime.fromtimestamp(unix_seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    since, until = clock(one.began), clock(one.ended)
+    if since != until:
+        return f"From {since} to {until}"
+    return "At an unknown time" if since == UNKNOWN else f"At {since}"
 
 
 def _rate_table(compared: Sequence[Rate], gpu_hours: float) -> Table:

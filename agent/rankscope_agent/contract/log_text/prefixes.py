@@ -83,6 +83,10 @@ MAX_PREFIXES = 8
 
 _STAMP = re.compile(rb"(" + DATE_TIME + rb")(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
 
+MAX_UNIX_SECONDS = 4_102_444_800
+"""Start of the year 2100; later times, and times before 1970, are invalid: the last hours of the
+year 9999 west of UTC have no date in UTC."""
+
 MAX_KNOWN_SECONDS = 256
 """Seconds whose Unix time is kept: lines that follow each other share one, in each of many logs."""
 
@@ -134,7 +138,7 @@ def _rank(found: dict[str, bytes]) -> tuple[int | None, bool]:
 
 
 def unix_seconds(text: bytes) -> float | None:
-    """Return the first time in a text as Unix seconds; None without one.
+    """Return the first time in a text as Unix seconds; None without one, or an impossible one.
 
     Without a zone, UTC is assumed, which is good for differences within one log only.
     """
@@ -145,7 +149,8 @@ def unix_seconds(text: bytes) -> float | None:
     if second is None:
         return None
     fraction = int(match[2].ljust(9, b"0")) / 1e9 if match[2] else 0.0
-    return second + fraction - _offset(match[3])
+    moment = second + fraction - _offset(match[3])
+    return moment if 0 <= moment < MAX_UNIX_SECONDS else None
 
 
 @lru_cache(maxsize=MAX_KNOWN_SECONDS)

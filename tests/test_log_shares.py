@@ -34,9 +34,11 @@ class Logs:
         self.cpu += self._cpu_step
         return self.cpu
 
-    def write(self, pod: str, text: str = WARNING, container: str = "main") -> None:
-        namespace, _, name = pod.partition("/")
-        log = self.root / f"{namespace}_{name}_uid-{namespace}-{name}" / container / "0.log"
+    def write(
+        self, pod: str, text: str = WARNING, container: str = "main", name: str = "0.log"
+    ) -> None:
+        namespace, _, pod_name = pod.partition("/")
+        log = self.root / f"{namespace}_{pod_name}_uid-{namespace}-{pod_name}" / container / name
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a") as sink:
             sink.write(text)
@@ -130,6 +132,32 @@ def test_a_namespace_that_logs_much_takes_no_time_from_the_others(tmp_path):
             logs.write("greedy/a", ("x" * 99 + "\n") * 2000, container=f"c{number}")
         logs.write("team/late")
         assert logs.look()["team/late"] == turn
+    logs.follower.close()
+
+
+def test_logs_of_containers_that_end_together_share_the_time_of_one_run_and_are_read_to_the_end(
+    tmp_path,
+):
+    logs = Logs(tmp_path, cpu_step=0.1)
+    containers = [("greedy/a", f"c{number}") for number in range(10)] + [("team/late", "main")]
+    for pod, container in containers:
+        logs.write(pod, container=container)
+    for _ in range(5):
+        found = logs.look()
+    assert found == {"greedy/a": 10, "team/late": 1}
+    for pod, container in containers:
+        much = ("x" * 99 + "\n") * 2000 if pod == "greedy/a" else ""
+        logs.write(pod, much + WARNING, container)
+        logs.write(pod, "", container, "1.log")
+    before = logs.follower.read_bytes
+    logs.follower.rescan(logs.now + 10)
+    assert 0 < logs.follower.read_bytes - before <= 10 * (64 << 10)
+    warned = {job.owner.namespace: job.last_warning for job in logs.follower.jobs()}
+    assert warned["greedy"] < warned["team"] == logs.now + 10
+    for _ in range(10):
+        found = logs.look()
+    assert found == {"greedy/a": 20, "team/late": 2}
+    assert {path.name for path in logs.follower._followed} == {"1.log"}
     logs.follower.close()
 
 

@@ -94,21 +94,6 @@ def test_one_pod_takes_four_mebibytes(monkeypatch, weight, full):
     assert one.full is full
 
 
-def test_the_log_of_an_ended_container_is_read_64_times(tmp_path, monkeypatch):
-    made = NcclFollower(tmp_path, (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0)
-    stream = SimpleNamespace(
-        left=lambda: 0,
-        close=lambda: None,
-        location=SimpleNamespace(owner=PodIdentity("", "", "")),
-    )
-    made._followed[tmp_path] = SimpleNamespace(stream=stream, has_content=False)
-    reads = []
-    monkeypatch.setattr(made, "_read_one", lambda followed, now: reads.append(now) or True)
-    monkeypatch.setattr(made, "_end", lambda path: None)
-    made._take_leave(tmp_path, 0.0)
-    assert len(reads) == 64
-
-
 @pytest.mark.parametrize(("length", "cut"), [(65535, 0), (65536, 1)])
 def test_64_kibibytes_are_kept_of_a_line_without_an_end(tmp_path, length, cut):
     made = LogNode(tmp_path)

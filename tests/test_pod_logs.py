@@ -136,10 +136,25 @@ def test_a_container_that_starts_again_while_no_agent_runs_is_judged_anew(tmp_pa
     node.write("train", WARNING)
     node.write("train", start(0, 2, "NET/IB/0"), "1.log")
     node.follower = node.started(state)
-    job = node.read(NOW + 10)["train"]
-    (only,) = job.verdict(NOW + 10).communicators
+    node.read(NOW + 10)  # its former log to the end
+    job = node.read(NOW + 20)["train"]
+    (only,) = job.verdict(NOW + 20).communicators
     assert only.communicator.stuck_ranks == ()
     assert job.facts.warnings["CUDA_FAILURE_2"].count == 1
+
+
+def test_a_log_that_is_gone_when_an_agent_starts_keeps_the_next_one_from_nothing(tmp_path):
+    node = Node(tmp_path)
+    node.write("train", HUNG)
+    node.read()
+    state = json.dumps(node.follower.state())
+    node.follower.close()
+    (tmp_path / "team_train_uid-train" / "main" / "0.log").unlink()
+    node.write("train", start(0, 2, "NET/IB/0"), "1.log")
+    node.follower = node.started(state)
+    node.read(NOW + 10)
+    (only,) = node.read(NOW + 20)["train"].verdict(NOW + 20).communicators
+    assert only.communicator.stuck_ranks == ()
 
 
 def test_a_container_without_nccl_that_starts_again_changes_nothing(tmp_path):

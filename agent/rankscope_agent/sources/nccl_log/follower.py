@@ -39,18 +39,14 @@ from rankscope_agent.sources.run_time import time_left
 log = logging.getLogger(__name__)
 
 MAX_JOBS = 64
-"""Pods with lines of NCCL that are remembered at a time: four per GPU of the largest nodes."""
+"""Pods that are remembered at a time: four per GPU of the largest nodes."""
 
 MAX_PENDING = 64 << 10
 """Bytes kept of a line without an end, per log: the CRI splits lines at 16 KiB."""
 
-
 MAX_BYTES = 16 << 20
 """Memory that the facts of all pods may use: a sixteenth of the DaemonSet's limit (256Mi), and four
 pods at their own limit."""
-
-DRAIN_READS = 64
-"""Readings (4 MiB in all) within which the log of an ended container must be finished."""
 
 
 @dataclass(slots=True)
@@ -60,7 +56,7 @@ class Following:
     Args:
         at_end: whether it was read to its end, so that what comes next is new.
         behind: whether the last run did not reach its end.
-        spoke: whether it contains lines of NCCL.
+        has_content: whether it contains lines of NCCL.
     """
 
     stream: LogStream
@@ -163,13 +159,11 @@ class NcclFollower:
         locations = {location.path: location for location in self._locations()}
         self._forget_gone(locations)
         there = self._pods.is_dir() or bool(self._patterns)
-        newest = {p.path.parent for p in locations.values() if p.owner != NO_POD}
+        self._put_former_logs_first(locations, now)
         for path in [path for path in self._followed if path not in locations]:
-            if path.parent in newest:
-                self._take_leave(path, now)
             self._end(path)
         for location in self._chosen(locations.values()):
-            self._follow(location, now)
+            self._follow(location)
         owners = {location.owner for location in locations.values()}
         for owner in [owner for owner in self._jobs if owner not in owners]:
             self._departed.append(self._jobs.pop(owner))
@@ -204,42 +198,55 @@ class NcclFollower:
             self._end(path)
         return chosen
 
-    def _follow(self, location: LogLocation, now: float) -> None:
+    def _follow(self, location: LogLocation) -> None:
         """Begin to follow a log, or check whether a followed one was rotated."""
         try:
             followed = self._followed.get(location.path)
             if followed is not None:
                 followed.stream.look_for_rotation()
             else:
-                self._resume_former(location, now)
-                self._open(location)
+                position, has_content = self._resume.pop(location.path, (None, False))
+                stream = LogStream(location, position)
+                self._followed[location.path] = Following(
+                    stream, Unframer(MAX_PENDING), has_content=has_content
+                )
         except LogRejectedError as error:
             self.rejected[error.reason] += 1
 
-    def _open(self, location: LogLocation) -> None:
-        position, has_content = self._resume.pop(location.path, (None, False))
-        stream = LogStream(location, position)
-        self._followed[location.path] = Following(
-            stream, Unframer(MAX_PENDING), has_content=has_content
-        )
+    def _put_former_logs_first(self, locations: dict[Path, LogLocation], now: float) -> None:
+        """Follow the log of a container that was restarted to its end, then the one after it.
 
-    def _resume_former(self, location: LogLocation, now: float) -> None:
-        """Finish the log of a container that was restarted while no agent was running."""
-        formers = [path for path in self._resume if path.parent == location.path.parent]
-        for path in formers if location.owner != NO_POD else ():
-            if path != location.path:
-                self._open(LogLocation(path, location.owner))
-                self._take_leave(path, now)
-                self._end(path)
+        Args:
+            locations: the newest log of each container by path; changed in place.
+            now: the Unix time.
+        """
+        newest = {one.path.parent: one for one in locations.values() if one.owner != NO_POD}
+        former = [p for p in self._followed if p not in locations and p.parent in newest]
+        waiting = [p for p in self._resume if p not in locations and p.parent in newest]
+        for path in (*self._finish(former, now), *waiting):
+            newer = newest[path.parent]
+            locations.pop(newer.path, None)
+            locations[path] = LogLocation(path, newer.owner)
 
-    def _take_leave(self, path: Path, now: float) -> None:
-        """Read what a container wrote before its restart, and forget the state that it left."""
-        followed = self._followed[path]
+    def _finish(self, paths: Sequence[Path], now: float) -> list[Path]:
+        """Read on in logs of ended containers; return those whose end was not reached in time."""
+        ended = {path: self._followed[path] for path in paths}
+        for one in ended.values():
+            one.behind = True
         in_time = time_left(self._cpu_clock, self._budget, self._timer)
-        for _ in range(DRAIN_READS):
-            if not (in_time() and self._read_one(followed, now)):
-                break
-        self.skipped_bytes += followed.stream.left()
+
+        def read(path: Path) -> bool:
+            return in_time() and self._read_one(ended[path], now)
+
+        take_turns(ended, lambda path: ended[path].stream.location.owner.holder, read)
+        unfinished = [path for path, one in ended.items() if one.behind and path in self._followed]
+        for path, one in ended.items():
+            if path not in unfinished:
+                self._take_leave(one)
+        return unfinished
+
+    def _take_leave(self, followed: Following) -> None:
+        """Forget the state that an ended container left."""
         job = self._jobs.get(followed.stream.location.owner)
         if job is not None:
             job.failures.end()

@@ -189,6 +189,7 @@ class LogStream:
             if data or last:
                 return data
             self._drop([segment])
+        self.at_end = True  # it is gone
         return b""
 
     def left(self) -> int:

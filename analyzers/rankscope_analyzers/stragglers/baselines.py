@@ -14,10 +14,11 @@ from dataclasses import replace
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
-from rankscope_analyzers.numeric.medians import median, spread, typical
+from rankscope_analyzers.numeric.medians import lower, mean, median, spread, typical
 from rankscope_analyzers.stragglers.incidents import Incident
 from rankscope_analyzers.stragglers.partition_imbalance import spread_within_steps
 from rankscope_analyzers.stragglers.shape import Shape
+from rankscope_analyzers.stragglers.slow_loaders import FAST_SHARE
 from rankscope_analyzers.stragglers.view import Baseline
 
 MAXIMUM_SIZES = 16
@@ -26,6 +27,9 @@ MAXIMUM_SIZES = 16
 NEW_PACE_SECONDS = 86400.0
 """A slowdown of all ranks that nobody repairs for a day is how the job works: its sequences became
 longer, for example. It is then reported as over, and becomes the baseline of later steps."""
+
+NORMAL = 1.4826
+"""Standard deviations in a median absolute deviation, of normal noise."""
 
 Size = tuple[int, int, int]
 
@@ -50,13 +54,56 @@ def learned(
         stage_noise=float(spread(pace / typical(pace))) if typical(pace) > 0 else 0.0,
         transfer=inherited.transfer if inherited else transfer,
         transfer_noise=inherited.transfer_noise if inherited else spread(rows["transfer"]),
-        data=inherited.data if inherited else typical(rows["data_median"]),
         duration=typical(rows["duration"]),
         exit_lateness=median(rows["exit_lateness"], 0)[0] if "exit_lateness" in rows else None,
         weights=median(rows["weights"], 0)[0] if "weights" in rows else None,
         work=typical(rows["work"]) if "work" in rows else 0.0,
+        **_input(rows),
     )
-    return _for_its_work(made, inherited) if inherited else made
+    return _for_its_work(_with_input_of(inherited, made), inherited) if inherited else made
+
+
+def _input(rows: Mapping[str, Floats]) -> dict[str, float]:
+    """Return the input times of a baseline by field."""
+    each, of_ranks = rows["data_median"], _without_longest(rows["input"])
+    return {
+        "data": typical(each),
+        "data_mean": float(mean(_without_longest(each))),
+        "data_noise": float(_usual_spread(each)),
+        "waits": float(lower(mean(of_ranks), (0, 1, 2), FAST_SHARE).ravel()[0]),
+        "waits_noise": typical(_usual_spread(of_ranks)),
+    }
+
+
+def _without_longest(values: Floats) -> Floats:
+    """Return values of which the longest over the first axis is as long as the second longest.
+
+    A single long wait is usual in the first steps, and no measure of later ones.
+    """
+    known = np.sort(np.where(np.isfinite(values), values, -np.inf), axis=0)
+    return np.asarray(np.minimum(values, known[-2:][0]))
+
+
+def _usual_spread(values: Floats) -> Floats:
+    """Return the standard deviation over the first axis as most values show it."""
+    return np.asarray(NORMAL * median(np.abs(values - median(values, 0)), 0)[0])
+
+
+def _with_input_of(before: Baseline, now: Baseline) -> Baseline:
+    """Return a baseline with the input times of another one, for as many samples as ranks have now.
+
+    Half as many take more than half the time.
+    """
+    counted = now.work > 0 and before.work > 0
+    more = max(1.0, now.work / before.work) if counted else 1.0
+    return replace(
+        now,
+        data=before.data * more,
+        data_mean=before.data_mean * more,
+        data_noise=before.data_noise * more,
+        waits=before.waits * more,
+        waits_noise=before.waits_noise * more,
+    )
 
 
 def _for_its_work(made: Baseline, before: Baseline) -> Baseline:
@@ -85,12 +132,11 @@ def with_new_pace(known: Baseline, rows: Mapping[str, Floats], shape: Shape) -> 
     """Return a baseline with the compute and the duration of the newest steps."""
     now = learned(rows, shape)
     return replace(
-        known,
+        _with_input_of(known, replace(known, work=now.work)),
         stage=now.stage,
         stage_noise=now.stage_noise,
         weights=now.weights,
         duration=now.duration,
-        work=now.work,
     )
 
 

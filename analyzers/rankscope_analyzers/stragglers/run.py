@@ -62,7 +62,6 @@ KEPT_STEPS = {
     "residual": LONG_STEPS,
     "data": LONG_STEPS,
     "compute": WINDOW_STEPS,
-    "input": WINDOW_STEPS,
     "sync": WINDOW_STEPS,
     "cpu_wait": WINDOW_STEPS,
     "work": WINDOW_STEPS,

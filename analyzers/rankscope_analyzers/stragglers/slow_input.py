@@ -32,7 +32,7 @@ def slow_ranks(view: View) -> Candidate | None:
     limit = MINIMUM_COST * view.step_seconds
     if not np.fmax.reduce(excess, axis=None) > limit:
         return None
-    noise = typical(spread(view.data)) / np.sqrt(len(view.data))
+    noise = max(typical(spread(view.data)), _difference_at_start(view)) / np.sqrt(len(view.data))
     newest = view.data[-COST_STEPS:]
     slow = np.where(np.isfinite(newest), newest > limit / 2, 0.0)
     is_frequent = (slow.mean(axis=0) > MINIMUM_SHARE) | _waits_periodically(view, limit)
@@ -57,6 +57,13 @@ def slow_ranks(view: View) -> Candidate | None:
     return candidate.with_extent(view.data.reshape(len(view.data), -1)[:, ranks[0]])
 
 
+def _difference_at_start(view: View) -> float:
+    """Return the standard deviation of the difference of two ranks' waits at the start, seconds."""
+    if view.baseline is None:
+        return 0.0
+    return float(np.sqrt(2) * view.baseline.waits_noise * view.more_work)
+
+
 def _waits_periodically(view: View, limit: float) -> Floats:
     """Return which ranks wait every few steps for what their loader needs in all of them."""
     waits_long = view.data_long
@@ -72,7 +79,8 @@ def _others_increase(view: View, accused: Booleans) -> float:
     if view.baseline is None:
         return 0.0
     others = mean(view.input)[~accused]
-    return float(np.median(others[np.isfinite(others)])) - view.baseline.data
+    before = max(view.baseline.data, view.baseline.waits) * view.more_work
+    return float(np.median(others[np.isfinite(others)])) - before
 
 
 SHARED = 0.2
@@ -81,18 +89,24 @@ is slow."""
 
 
 def slow_for_all(view: View) -> Candidate | None:
-    """Return the candidate that all ranks wait for input longer than at the start: slow storage."""
+    """Return the candidate that all ranks wait for input longer than at the start: slow storage.
+
+    More samples than at the start take as much longer to load.
+    """
     if view.baseline is None:
         return None
-    rise = view.data_median - view.baseline.data
+    usual, more = view.baseline, view.more_work
+    rise = view.data_median - max(usual.data, usual.data_mean) * more
     limit = MINIMUM_COST * view.step_seconds
     least = max(limit, attribution.MINIMUM_SECONDS)
     together = float((rise[-COST_STEPS:] > limit / 2).mean()) > MINIMUM_SHARE
-    if not (together and float(mean(rise)) > least):
+    chance = SIGNIFICANCE * usual.data_noise * more / np.sqrt(len(rise))
+    if not (together and float(mean(rise)) > max(least, chance)):
         rise = _alternating_increase(view)
-        if not float(rise.min()) > least:
+        chance = SIGNIFICANCE * usual.waits_noise * more / np.sqrt(len(rise) / 2)
+        if not float(rise.min()) > max(least, chance):
             return None
-    before = view.baseline.data
+    before = max(usual.data, usual.data_mean) * more
     cost = _share_lost_by_all(view, rise, view.baseline)
     observed = before + float(mean(rise))
     candidate = Candidate("storage_checkpoint", cost, (), -1, observed, before, shown_by="input")
@@ -107,9 +121,10 @@ def _share_lost_by_all(view: View, rise: Floats, baseline: Baseline) -> float:
     last one's.
     """
     lasted = float(mean(view.duration[-COST_STEPS:]))
-    of_last = np.fmax.reduce(view.input[-COST_STEPS:], axis=(1, 2, 3)) - baseline.data
-    least, most = float(mean(rise[-COST_STEPS:])), float(mean(of_last))
-    return max(min(lasted - baseline.duration, most), least) / lasted
+    of_last = np.fmax.reduce(view.input[-COST_STEPS:], axis=(1, 2, 3))
+    most = float(mean(of_last)) - baseline.data * view.more_work
+    least = float(mean(rise[-COST_STEPS:]))
+    return max(min(lasted - baseline.duration * view.more_work, most), least) / lasted
 
 
 def _alternating_increase(view: View) -> Floats:
@@ -118,7 +133,8 @@ def _alternating_increase(view: View) -> Floats:
     Slow workers deliver their batches together, so that each rank waits only in some steps and the
     median rank of a step in none: the wait of a rank is therefore averaged over half a window.
     """
-    before = view.baseline.data if view.baseline else 0.0
+    usual = view.baseline
+    before = max(usual.data, usual.waits) * view.more_work if usual else 0.0
     half = len(view.input) // 2
     increase = np.empty(len(view.input))
     for part in (slice(half), slice(half, None)):

@@ -53,6 +53,10 @@ class Baseline:
         transfer: (P, T) transfer time of each group.
         transfer_noise: (P, T) its standard deviation over steps.
         data: median input time.
+        data_mean: its mean, which is longer where some steps wait for long, without the longest.
+        data_noise: its standard deviation over most steps.
+        waits: mean input time that most ranks reach, whichever steps they wait in.
+        waits_noise: standard deviation of a rank's input time over most steps.
         duration: median step time.
         exit_lateness: (P, D, T) lateness in leaving the exchange, None where it is not known.
         weights: (P,) compute of each stage under wall timing of a pipeline, else None.
@@ -68,6 +72,10 @@ class Baseline:
     transfer_noise: Floats
     data: float
     duration: float
+    data_mean: float = 0.0
+    data_noise: float = 0.0
+    waits: float = 0.0
+    waits_noise: float = 0.0
     exit_lateness: Floats | None = None
     weights: Floats | None = None
     work: float = 0.0

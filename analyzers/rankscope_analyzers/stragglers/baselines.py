@@ -58,6 +58,7 @@ def learned(
         exit_lateness=median(rows["exit_lateness"], 0)[0] if "exit_lateness" in rows else None,
         weights=median(rows["weights"], 0)[0] if "weights" in rows else None,
         work=typical(rows["work"]) if "work" in rows else 0.0,
+        work_shares=_shares(rows["work"]) if "work" in rows else None,
         **_input(rows),
     )
     return _for_its_work(_with_input_of(inherited, made), inherited) if inherited else made
@@ -73,6 +74,14 @@ def _input(rows: Mapping[str, Floats]) -> dict[str, float]:
         "waits": float(lower(mean(of_ranks), (0, 1, 2), FAST_SHARE).ravel()[0]),
         "waits_noise": typical(_usual_spread(of_ranks)),
     }
+
+
+def _shares(work: Floats) -> Floats:
+    """Return each rank's count over the mean; counts may be too large to be added up."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        each = mean(work)
+        middle = float(mean(each.ravel()))
+        return np.asarray(each / middle) if middle > 0 else np.ones_like(each)
 
 
 def _without_longest(values: Floats) -> Floats:

@@ -24,6 +24,13 @@ MINIMUM_COUNTED = 0.9
 MINIMUM_EXPLAINED = 0.5
 """Fraction of the differences in compute that the counts must explain to be the reason."""
 
+MAXIMUM_RATE = 2.0
+"""Times the mean time of a sample that one more may take: attention takes four times as long for
+twice as long a sequence. What a rank computes longer beyond that is not because of its samples."""
+
+SILICON = 0.04
+"""Share by which healthy GPUs of one model differ, as for slow ranks."""
+
 SAME_RANK = 0.7
 """Share of the steps in which one rank must have the most to be named."""
 
@@ -42,7 +49,8 @@ def uneven_samples(view: View) -> Candidate | None:
         return None
     compute = view.compute.reshape(len(view.work), -1)
     more = work - each[:, None]
-    rate, explained = _slope(more, compute - median(compute, 1))
+    limit = typical(compute) / max(typical(work), 1e-12) * _largest_rate(view)
+    rate, explained = _slope(more, compute - median(compute, 1), limit)
     if not rate > 0 or explained < MINIMUM_EXPLAINED:
         return None
     equal = np.where(np.isfinite(more), compute - rate * more, compute)
@@ -56,6 +64,25 @@ def uneven_samples(view: View) -> Candidate | None:
     )  # fmt: skip
 
 
+def _largest_rate(view: View) -> float:
+    """Return how much longer a rank may take for its samples, relative to how many more it has.
+
+    Where ranks had unequal counts at the start too, it is what these took then: a fast GPU that was
+    given more samples, to take as long as the others, does not take longer because of them.
+    """
+    shares = view.baseline.work_shares if view.baseline else None
+    if view.baseline is None or shares is None or not view.flat:
+        return MAXIMUM_RATE
+    known = np.isfinite(shares) & np.isfinite(view.baseline.relative)
+    apart = float(shares[known].std()) if known.any() else 0.0
+    if not apart > 0:
+        return MAXIMUM_RATE
+    more = shares[known] - shares[known].mean()
+    longer = view.baseline.relative[known] - view.baseline.relative[known].mean()
+    then = float((more @ longer) / (more @ more))
+    return min(MAXIMUM_RATE, max(then, 0.0) + SILICON / apart)
+
+
 def _describe(work: Floats, rate: float, explained: float) -> SampleImbalance:
     leaders = np.argmax(np.nan_to_num(work, nan=-np.inf), axis=1)
     tally = np.bincount(leaders, minlength=work.shape[1])
@@ -66,10 +93,15 @@ def _describe(work: Floats, rate: float, explained: float) -> SampleImbalance:
     return SampleImbalance(-1, typical(np.fmax.reduce(work, axis=1)), middle, rate, explained)
 
 
-def _slope(more: Floats, longer: Floats) -> tuple[float, float]:
+def _slope(more: Floats, longer: Floats, limit: float) -> tuple[float, float]:
     """Return the seconds per additional sample, and the share of variance explained.
 
     Least squares over all steps and ranks, each step relative to its own mean.
+
+    Args:
+        more: samples beyond the mean.
+        longer: seconds beyond the median.
+        limit: the most seconds that one more sample can take.
     """
     known = np.isfinite(more) & np.isfinite(longer)
     x, y = more[known] - more[known].mean(), longer[known] - longer[known].mean()
@@ -77,4 +109,5 @@ def _slope(more: Floats, longer: Floats) -> tuple[float, float]:
     if spread <= 0 or total <= 0:
         return 0.0, 0.0
     # Not across**2, which raises for impossibly large counts.
-    return across / spread, (across / spread) * (across / total)
+    rate = min(across / spread, limit)
+    return rate, rate * ((2 * across - rate * spread) / total)

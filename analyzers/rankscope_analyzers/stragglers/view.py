@@ -61,6 +61,7 @@ class Baseline:
         exit_lateness: (P, D, T) lateness in leaving the exchange, None where it is not known.
         weights: (P,) compute of each stage under wall timing of a pipeline, else None.
         work: median count of samples or tokens of a rank, 0 where they are not counted.
+        work_shares: (P, D, T) the count of each rank over the mean; None if not counted.
     """
 
     relative: Floats
@@ -79,6 +80,7 @@ class Baseline:
     exit_lateness: Floats | None = None
     weights: Floats | None = None
     work: float = 0.0
+    work_shares: Floats | None = None
 
     @property
     def paces(self) -> Floats:

@@ -58,9 +58,7 @@ class Logs:
 
 @pytest.fixture
 def logs(tmp_path):
-    made = Logs(tmp_path)
-    yield made
-    made.follower.close()
+    return Logs(tmp_path)
 
 
 def test_containers_that_log_first_keep_no_later_pod_from_being_read(logs, monkeypatch):
@@ -100,7 +98,6 @@ def test_a_log_that_waits_for_a_place_is_read_on_by_the_agent_that_follows(logs,
     logs.write("team/late")
     logs.look()
     state = json.loads(json.dumps(logs.follower.state()))
-    logs.follower.close()
     monkeypatch.setattr(following, "stream_limit", lambda: 3)
     logs.follower = NcclFollower(logs.root, (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0)
     logs.follower.restore(state)
@@ -132,7 +129,6 @@ def test_a_namespace_that_logs_much_takes_no_time_from_the_others(tmp_path):
             logs.write("greedy/a", ("x" * 99 + "\n") * 2000, container=f"c{number}")
         logs.write("team/late")
         assert logs.look()["team/late"] == turn
-    logs.follower.close()
 
 
 def test_logs_of_containers_that_end_together_share_the_time_of_one_run_and_are_read_to_the_end(
@@ -158,7 +154,6 @@ def test_logs_of_containers_that_end_together_share_the_time_of_one_run_and_are_
         found = logs.look()
     assert found == {"greedy/a": 20, "team/late": 2}
     assert {path.name for path in logs.follower._followed} == {"1.log"}
-    logs.follower.close()
 
 
 def test_of_the_namespace_that_takes_most_room_the_largest_pod_gets_no_more(logs, monkeypatch):

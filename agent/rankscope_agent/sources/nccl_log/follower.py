@@ -45,8 +45,8 @@ MAX_PENDING = 64 << 10
 """Bytes kept of a line without an end, per log: the CRI splits lines at 16 KiB."""
 
 MAX_BYTES = 16 << 20
-"""Memory that the facts of all pods may use: a sixteenth of the DaemonSet's limit (256Mi), and four
-pods at their own limit."""
+"""Memory that what NCCL logged of all pods may use: a sixteenth of the DaemonSet's limit (256Mi),
+and four pods at their own limit."""
 
 
 @dataclass(slots=True)
@@ -342,7 +342,7 @@ class NcclFollower:
         return True
 
     def total_skipped_bytes(self) -> int:
-        """Return the number of bytes that were rotated away unread."""
+        """Return the number of bytes that were rotated away unread or damaged in an archive."""
         open_ones = (followed.stream.skipped_bytes for followed in self._followed.values())
         return self.skipped_bytes + sum(open_ones)
 
@@ -392,8 +392,3 @@ class NcclFollower:
                     known.steps = step_state.from_json(steps, self._own)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise nccl_state.StateError(f"is damaged: {error!r}") from error
-
-    def close(self) -> None:
-        """Close all files."""
-        for path in list(self._followed):
-            self._end(path)

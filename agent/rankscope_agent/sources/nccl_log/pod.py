@@ -17,7 +17,7 @@ POD_LIMITS = Limits(members=4096, threads=4096, edges=4000, settings=8192, watch
 """Limits per pod: 16 ranks with 256 communicators each."""
 
 MAX_POD_BYTES = 4 << 20
-"""Total memory of these: three times what 16 ranks with 40 communicators each need."""
+"""Total memory of these: twice what 16 ranks with 40 communicators each need."""
 
 VERDICT_SECONDS = 5.0
 """How often the verdict on a pod is renewed while its logs grow: several times within any usual

@@ -19,6 +19,7 @@ from rankscope_agent.sources.kernel_log.journal import JournalFile, JournalSourc
 from rankscope_agent.sources.kernel_log.records import Batch, Record, parse_klog, parse_kmsg
 from rankscope_agent.sources.kernel_log.syslog_call import SyslogCallSource
 from rankscope_agent.sources.kernel_log.tally import StateError, Tally, from_json
+from rankscope_agent.sources.sealed_state import unsealed
 from standing_clock import Clock
 
 __all__ = ["node"]
@@ -79,8 +80,8 @@ def test_counts_are_saved_every_ten_seconds(node):
 @pytest.mark.parametrize(("size", "goes_on"), [(4 << 20, True), ((4 << 20) + 8, False)])
 def test_four_mebibytes_are_read_of_saved_counts(node, size, goes_on):
     page(opened(node, Log(xid(79))))
-    saved = node.state_file.read_bytes()
-    node.state_file.write_bytes(b" " * (size - len(saved)) + saved)
+    saved = unsealed(node.state_file.read_bytes())
+    node.state_file.write_bytes(saved[:1] + b" " * (size - len(saved)) + saved[1:])
     found = page(opened(node, Log()))
     assert any(key[0] == "rankscope_gpu_xid_errors_total" for key in found) is goes_on
 

@@ -10,6 +10,7 @@ import pytest
 from kernel_log_nodes import NOW, POD_A, POD_B, UPTIME, XID_79, Log, node, opened, page
 from kernel_text import xid
 from rankscope_agent.sources.kernel_log.processes import pod_of_process
+from rankscope_agent.sources.sealed_state import unsealed
 
 __all__ = ["node"]
 
@@ -113,7 +114,7 @@ def test_of_more_pods_than_are_kept_the_one_hit_longest_ago_is_forgotten(node):
 
 def test_a_state_from_before_pods_had_times_loses_their_counts_alone(node):
     page(opened(node, Log(xid(79), *oom(POD_A, 71))))
-    state = json.loads(node.state_file.read_text())
+    state = json.loads(unsealed(node.state_file.read_bytes()))
     state["tally"]["version"] = 2
     del state["tally"]["pod_times"]
     node.state_file.write_text(json.dumps(state))

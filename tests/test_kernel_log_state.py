@@ -13,6 +13,7 @@ import pytest
 from kernel_log_nodes import UUID, XID_79, Log, node, opened, page
 from kernel_text import xid
 from rankscope_agent.sources.kernel_log.reboots import ended
+from rankscope_agent.sources.sealed_state import unsealed
 
 __all__ = ["node"]
 
@@ -58,7 +59,27 @@ def test_a_damaged_state_is_left_behind(node, text, caplog):
     found = page(opened(node, Log(xid(79))))
     assert found[XID_79] == 1
     assert "cannot continue" in caplog.text
-    assert json.loads(node.state_file.read_text())["boot"]
+    assert json.loads(unsealed(node.state_file.read_bytes()))["boot"]
+
+
+def test_a_changed_digit_of_a_state_is_not_counted_on(node, caplog):
+    page(opened(node, Log(xid(79), xid(79))))
+    content = node.state_file.read_bytes()
+    changed = content.replace(b'"fatal","reboot_node",2]', b'"fatal","reboot_node",6]')
+    assert changed != content
+    node.state_file.write_bytes(changed)
+    found = page(opened(node, Log(xid(79), xid(79), xid(79))))
+    assert found[XID_79] == 3
+    assert "it is damaged" in caplog.text
+
+
+def test_numbers_of_a_state_that_have_no_end_leave_it_behind(node, caplog):
+    page(opened(node, Log(xid(79))))
+    state = json.loads(unsealed(node.state_file.read_bytes()))
+    state["cursors"]["kmsg"]["sequence"] = float("inf")
+    node.state_file.write_text(json.dumps(state))
+    assert page(opened(node, Log(xid(79))))[XID_79] == 1
+    assert "cannot continue" in caplog.text
 
 
 def test_a_state_that_cannot_be_written_costs_nothing_but_a_warning(node, caplog):

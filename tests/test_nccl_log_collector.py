@@ -15,6 +15,7 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_log.collector import NcclLogCollector
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
 from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.sealed_state import unsealed
 
 POD = ("team", "train-0")
 NOW = 1_795_000_000.0
@@ -178,10 +179,58 @@ def test_a_damaged_state_is_passed_over(node, state, caplog):
     assert node.page()[metrics.NCCL_SOCKET_FALLBACK, (*POD, "other_network")] == 0
 
 
+def untimed(page):
+    """Return the series that do not depend on when a line was read."""
+    return {key: value for key, value in page.items() if key[0] is not metrics.NCCL_LAST_LINE}
+
+
+def test_a_changed_letter_of_a_state_costs_no_verdict(node, caplog):
+    node.write(start(3, 16, "NET/IB/0/GDRDMA"))
+    before = untimed(node.page())
+    content = bytearray((node.root / "nccl_logs.json").read_bytes())
+    content[content.rindex(b"NET/IB")] ^= 1
+    (node.root / "nccl_logs.json").write_bytes(content)
+    node.collector = node.make()
+    assert "(it is damaged); reading all logs again" in caplog.text
+    assert untimed(node.page()) == before
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"logs": None},
+        {"jobs": [[["a", "b", "c"], 0, 0, None]]},
+        {"steps": [[["a", "b", "c"], 0]]},
+        {"failures": [["team/a", 0, [[]]]]},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_nothing_is_kept_of_a_state_of_which_a_part_has_another_form(node, caplog, other):
+    node.write(start(3, 16, "NET/IB/0/GDRDMA"))
+    before = untimed(node.page())
+    state = json.loads(unsealed((node.root / "nccl_logs.json").read_bytes()))
+    (node.root / "nccl_logs.json").write_text(json.dumps(state | other))
+    node.collector = node.make()
+    assert "reading all logs again" in caplog.text
+    assert untimed(node.page()) == before
+
+
+def test_a_state_of_an_older_agent_which_has_no_digest_is_continued(node):
+    node.write(start(3, 16, "NET/IB/0/GDRDMA"))
+    before = node.page()
+    state = node.root / "nccl_logs.json"
+    state.write_bytes(unsealed(state.read_bytes()))
+    node.log.write_text("")
+    node.collector = node.make()
+    again = node.page()
+    assert again[metrics.NCCL_CONNECTIONS, (*POD, "NET/IB", "true", "inter_node")] == 1
+    assert before.keys() >= again.keys()
+
+
 def test_the_state_is_whole_at_any_time(node):
     node.write(start(3, 16, "NET/IB/0/GDRDMA"))
     node.page()
-    saved = json.loads((node.root / "nccl_logs.json").read_text())
+    saved = json.loads(unsealed((node.root / "nccl_logs.json").read_bytes()))
     assert list(saved["logs"]) == [str(node.log)]
 
 

@@ -31,6 +31,7 @@ from rankscope_agent.sources.kernel_log.series import samples
 from rankscope_agent.sources.kernel_log.tally import POD_EVENTS, Tally, from_json
 from rankscope_agent.sources.pid_namespace import shows_node_processes
 from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.sealed_state import MALFORMED, sealed, unsealed_or_older
 
 log = logging.getLogger(__name__)
 
@@ -179,11 +180,11 @@ class KernelLogCollector:
     def _restore(self) -> None:
         try:
             with self._node.state_file.open("rb") as kept:
-                state = untrusted_json.read(kept.read(MAX_STATE_BYTES))
-            self._take(state)
+                text = unsealed_or_older(kept.read(MAX_STATE_BYTES))
+            self._take(untrusted_json.read(text))
         except FileNotFoundError:
             return
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, *MALFORMED) as error:
             log.warning("cannot continue from %s (%s)", self._node.state_file, error)
             self._tally, self._cursors, self._seconds, self._gpus = Tally(), {}, -1.0, {}
 
@@ -217,7 +218,7 @@ class KernelLogCollector:
         }
         made = self._node.state_file.with_suffix(".tmp")
         try:
-            made.write_text(json.dumps(state, separators=(",", ":")))
+            made.write_bytes(sealed(json.dumps(state, separators=(",", ":")).encode()))
             made.replace(self._node.state_file)
         except OSError as error:
             if not self._complained:

@@ -26,6 +26,7 @@ from rankscope_agent.sources.nccl_log.state import StateError
 from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
 from rankscope_agent.sources.nccl_log.step_series import step_samples
 from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.sealed_state import MALFORMED, sealed, unsealed_or_older
 
 log = logging.getLogger(__name__)
 
@@ -143,15 +144,17 @@ class NcclLogCollector:
     def _restore(self) -> None:
         try:
             with self._state_file.open("rb") as source:
-                text = source.read(MAX_STATE_BYTES + 1)
+                text = unsealed_or_older(source.read(MAX_STATE_BYTES + 1))
             state = untrusted_json.read(text)
             if not isinstance(state, dict):
                 raise StateError("is not an object")
+            failures = JobFailures(self._directory)
+            failures.restore(state.get("failures", ()))
             self._follower.restore(state)
-            self._failures.restore(state.get("failures", ()))
+            self._failures = failures
         except FileNotFoundError:
             return
-        except (OSError, TypeError, ValueError, StateError) as error:
+        except (OSError, StateError, *MALFORMED) as error:
             log.warning(
                 "cannot continue from %s (%s); reading all logs again", self._state_file, error
             )
@@ -164,7 +167,7 @@ class NcclLogCollector:
         state["failures"] = self._failures.state()
         made = self._state_file.with_suffix(".tmp")
         try:
-            made.write_text(json.dumps(state, separators=(",", ":")))
+            made.write_bytes(sealed(json.dumps(state, separators=(",", ":")).encode()))
             Path(made).replace(self._state_file)
         except OSError as error:
             if not self._complained:

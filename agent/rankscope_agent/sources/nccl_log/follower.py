@@ -35,6 +35,7 @@ from rankscope_agent.sources.nccl_log.streams import (
 )
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.run_time import time_left
+from rankscope_agent.sources.sealed_state import MALFORMED
 
 log = logging.getLogger(__name__)
 
@@ -390,5 +391,6 @@ class NcclFollower:
                 known = self._job(PodIdentity(*owner))
                 if known is not None:
                     known.steps = step_state.from_json(steps, self._own)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (nccl_state.StateError, *MALFORMED) as error:
+            self._resume, self._jobs = {}, {}
             raise nccl_state.StateError(f"is damaged: {error!r}") from error

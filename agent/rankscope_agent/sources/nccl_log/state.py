@@ -1,6 +1,7 @@
 """Serialises the facts of NCCL logs as JSON and reads them back: pure.
 
-It is the agent's own file, so its structure is trusted; a state of another version is rejected.
+It is the agent's own file and has a digest, so its structure is trusted; a state of another version
+is rejected.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rankscope_agent.contract.nccl.facts import (
     WarningCount,
 )
 from rankscope_agent.contract.nccl.watchdog import Culprit, GroupState, Timeout
+from rankscope_agent.sources.sealed_state import MALFORMED
 
 VERSION = 3
 
@@ -106,7 +108,7 @@ def from_json(state: Mapping[str, Any]) -> Facts:
         raise StateError(f"version {state.get('version')!r}, expected {VERSION}")
     try:
         return _facts(state)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except MALFORMED as error:
         raise StateError(f"is damaged: {error!r}") from error
 
 

@@ -1,8 +1,7 @@
 """The file in which an agent leaves its totals to the next one: read once, replaced in turns.
 
-It begins with a digest of the rest, so that a damaged one is recognised: a changed digit would be a
-wrong total. It is written by a thread of its own, because a disk that pods keep busy must not delay
-the reading of rings.
+It is written by a thread of its own, because a disk that pods keep busy must not delay the reading
+of rings.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from hashlib import blake2s
 from pathlib import Path
 from typing import Any
 
 from rankscope_agent.contract import untrusted_json
+from rankscope_agent.sources.sealed_state import sealed, unsealed
 from rankscope_agent.sources.training.shares import largest_jobs
 
 log = logging.getLogger(__name__)
@@ -27,8 +26,6 @@ processes. Jobs are left out of a larger one, those of the namespace that takes 
 
 LAST_SECONDS = 1.0
 """How long the end of the agent waits for a disk."""
-
-DIGEST_SIZE = 16
 
 
 class TotalsFile:
@@ -128,16 +125,11 @@ class TotalsFile:
 
 
 def _content(state: Mapping[str, Any]) -> bytes:
-    text = _encoded(state)
-    return _digest(text) + b"\n" + text
+    return sealed(_encoded(state))
 
 
 def _encoded(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _digest(text: bytes) -> bytes:
-    return blake2s(text, digest_size=DIGEST_SIZE).hexdigest().encode()
 
 
 def _parse(content: bytes) -> Mapping[str, Any]:
@@ -146,10 +138,7 @@ def _parse(content: bytes) -> Mapping[str, Any]:
     Raises:
         ValueError: they are not what was written.
     """
-    digest, _, text = content.partition(b"\n")
-    if digest != _digest(text):
-        raise ValueError("it is damaged")
-    state = untrusted_json.read(text)
+    state = untrusted_json.read(unsealed(content))
     if not isinstance(state, dict):
         raise ValueError("it is not an object")
     return state

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -112,6 +115,46 @@ def test_two_changes_one_after_the_other_take_up_what_is_newest(report, tmp_path
     third = started(tmp_path, 2, 3)
     assert all_look(third, [ended(one) for one in reports], 1090.0) == {}
     assert all_look(third, reports, 1120.0) == dict.fromkeys(NAMES, "back")
+
+
+def sums_of(watches):
+    """Return the GPU time of each job that watches export."""
+    found = [OBSERVED.findall(each.exporter.text()) for each in watches]
+    return {job: float(value) for pairs in found for job, value in pairs}
+
+
+OBSERVED = re.compile(r'rankscope_job_observed_gpu_seconds_total\{job_id="([^"]+)"\} (\S+)')
+
+
+@pytest.mark.parametrize("totals", [(4, 2, 4), (4, 2, 3), (3, 1, 3), (4, 3, 2, 4)])
+@pytest.mark.parametrize("logs_stay", [True, False])
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_old_states_of_watches_that_are_started_again_do_not_come_back(
+    report, tmp_path, totals, logs_stay, order
+):
+    reports = [replace(report, job_id=name) for name in NAMES]
+    over = [ended(one) for one in reports]
+    times = itertools.count(1000.0, 30.0)
+    watches = first = started(tmp_path, totals[0], 1)
+    assert all_look(first, reports, next(times)) == dict.fromkeys(NAMES, "opened")
+    for generation, total in enumerate(totals[1:-1], start=2):
+        watches = started(tmp_path, total, generation)
+        for _ in range(2):
+            all_look(watches, reports, next(times))
+    assert all_look(watches, over, next(times)) == dict.fromkeys(NAMES, "over")
+    before = sums_of(watches)
+    for generation in (90, 91):  # the second time they are only restarted
+        after = started(tmp_path, totals[-1], generation)
+        for old, new in zip(first, after, strict=False):
+            if logs_stay:
+                shutil.copy(old.log, new.log)
+        for _ in range(2):
+            assert all_look(after[::order], over, next(times)) == {}
+        now = sums_of(after)
+        assert now.keys() == before.keys() == set(NAMES)
+        assert all(now[name] >= before[name] for name in NAMES)
+        written = [line for each in after for line in each.lines()]
+        assert written == [line for one in first[: len(after)] for line in one.lines() if logs_stay]
 
 
 def test_a_watch_that_shared_with_none_hands_over_to_shards(report, tmp_path):

@@ -56,6 +56,9 @@ MOST_OPEN = 65_536
 ANNOUNCED, HANDED = "announced", "handed"
 """The part of a watch's state with what was announced, including by other watches."""
 
+SUPERSEDED = "superseded"
+"""Member of this part: up to which number the file is about jobs that others followed since."""
+
 MOST_KEPT = 512
 """Bytes for open incidents that a watch on another node learns about: usually 64 KiB."""
 
@@ -91,6 +94,7 @@ class IncidentLog:
         self._logged: dict[tuple[str, str], Logged] | None = None
         self._elsewhere: tuple[int, dict[tuple[str, str], Logged]] = (0, {})
         self._handed: dict[tuple[str, str], Logged] = {}
+        self._superseded = 0
         self.sequence = 0
 
     def write(self, events: Sequence[Event], now: float) -> Sequence[Mapping[str, Any]]:
@@ -166,6 +170,7 @@ class IncidentLog:
         newest = list(known.items())[-MOST_KEPT:]
         return {
             "sequence": max(self.sequence, self._elsewhere[0]),
+            SUPERSEDED: self._superseded,
             "open": [
                 [*key, one.incident, one.changes, one.kind, spans_of(one.ranks)]
                 for key, one in newest
@@ -179,9 +184,11 @@ class IncidentLog:
             TypeError, ValueError, KeyError: it is invalid.
         """
         self._elsewhere, self._handed, self._logged = (0, {}), {}, None
+        self._superseded = 0
         if kept is not None:
             logged, handed = _rows(kept["open"]), _rows(kept.get(HANDED, ()))
             self._elsewhere, self._handed = (int(kept["sequence"]), logged), handed
+            self._superseded = int(kept.get(SUPERSEDED, 0))
 
     def _known(self) -> dict[tuple[str, str], Logged]:
         if self._logged is None:
@@ -189,6 +196,8 @@ class IncidentLog:
             self.sequence = 0
             for line in _read(self._path):
                 self._take(logged, line)
+                if line["sequence"] <= self._superseded:
+                    logged.clear()
             number, elsewhere = self._elsewhere
             if number > self.sequence:  # another watch announced more, in its own file
                 self.sequence, logged = number, dict(elsewhere)

@@ -72,7 +72,7 @@ def _watched(following: bool, seconds: float) -> ClusterMemory:
         surroundings = {**environment(), "KUBECONFIG": str(written(url, Path(folder)))}
         with subprocess.Popen(command, env=surroundings, stderr=subprocess.DEVNULL) as watch:
             try:
-                _await(port, "rankscope_job_held_gpus{" if following else "rankscope_watch_jobs")
+                _await(port, "rankscope_job_held_gpus{" if following else "rankscope_watch_failed")
                 found = []
                 for _ in range(int(seconds / EVERY)):
                     time.sleep(EVERY)

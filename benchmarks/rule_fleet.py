@@ -364,6 +364,7 @@ def _judged(number: int) -> Iterator[str]:
     for part in parts.PARTS:
         yield _line(goodput.JOB_GPU_SECONDS, f'{job},part="{part}"', STEPS_OF_ALL)
     yield _line(watch.JOB_SILENT_RANKS, job, 0)
+    yield _line(watch.JOB_UNOBSERVED, job, 0)
     yield _line(cluster_jobs.JOB_UNSCHEDULED_PODS, job, 0)
     yield _line(cluster_jobs.JOB_WAITING_GPUS, job, 0)
     yield _line(cluster_jobs.JOB_HELD_GPUS, job, 8)

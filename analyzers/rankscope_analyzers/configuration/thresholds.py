@@ -34,7 +34,7 @@ THRESHOLDS: Mapping[str, Threshold] = {
     # 1.2 times the stage's median, which leaves 1 - 1/1.2 of the worst rank's time that its peers
     # do not need. Single steps vary by less.
     "unwatched_lost_share": Threshold(
-        0.17, 0.02, 0.95, "The same of a rank's own work in clusters without a watch."
+        0.17, 0.02, 0.95, "The same of a rank's own work in jobs that no watch judges."
     ),
     # Mixed batches move a job's throughput by a few per cent.
     "throughput_loss": Threshold(

@@ -46,6 +46,8 @@ class WatchSeries:
         self._reports: tuple[JobReport, ...] = ()
         self._exported: tuple[JobReport, ...] = ()
         self._newest: float | None = None
+        self._read = False
+        self._unread_since: float | None = None
         self._sums = LostTime()
         self._failures = 0
         self._errors: dict[Part, int] = dict.fromkeys(PARTS, 0)
@@ -82,12 +84,13 @@ class WatchSeries:
             if hung := _hung(report):
                 known = report.job_id in stood
                 self._sums.add_hang(report.job_id, hung, _gpus(report), now, known=known)
-        self._reports, self._newest = tuple(reports), now
+        self._reports, self._newest, self._read = tuple(reports), now, True
         self._job_series = tuple(chain.from_iterable(one.samples for one in exported))
         held = {} if answered is not None else self._held(now)
         self._seen = held | {one.report.job_id: one.incidents for one in exported}
         broken = self._note_changes(now)
         if answered is not None:
+            self._unread_since = None
             self._close_gone_jobs(answered, now)
         return tuple(one for one in (*made, *broken) if isinstance(one, AnalysisError))
 
@@ -176,6 +179,9 @@ class WatchSeries:
         self._reports = self._exported = self._job_series = self.events = ()
         self._seen = self._held(now)
         self._failures += 1
+        self._read = False
+        if self._unread_since is None:
+            self._unread_since = now
 
     def _held(self, now: float) -> dict[str, dict[str, finding_series.Seen]]:
         """Return the incidents of all jobs that were seen recently enough to be exported unseen."""
@@ -201,13 +207,16 @@ class WatchSeries:
             if job_id in present:
                 yield metrics.FINDING_RECOVERED.sample(at, job_id=_id(job_id), kind=kind)
         yield from self._sums.samples()
-        yield metrics.WATCH_JOBS.sample(len(self._reports))
+        if self._read:
+            yield metrics.WATCH_JOBS.sample(len(self._reports))
         yield metrics.WATCH_FAILURES.sample(self._failures)
         for part, count in self._errors.items():
             yield metrics.WATCH_ANALYSIS_ERRORS.sample(count, part=part)
+        own = {"shard": str(self._shard.index), "shards": str(self._shard.total)}
         if self._newest is not None:
-            index, total = str(self._shard.index), str(self._shard.total)
-            yield metrics.WATCH_LAST.sample(self._newest, shard=index, shards=total)
+            yield metrics.WATCH_LAST.sample(self._newest, **own)
+        if self._unread_since is not None:
+            yield metrics.WATCH_UNREAD_SINCE.sample(self._unread_since, **own)
 
 
 def _hung(report: JobReport) -> Incident | None:

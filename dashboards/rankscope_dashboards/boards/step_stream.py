@@ -25,23 +25,30 @@ def panels(runbooks: str) -> list[Panel]:
 def _looks(runbooks: str) -> Panel:
     newest = worst(of(watch.WATCH_STEP_LOOK, CLUSTER), "shard")
     took = worst(of(watch.WATCH_STEP_LOOK_SECONDS, CLUSTER))
+    read = worst(of(watch.WATCH_LAST, CLUSTER), "shard")
+    unread = worst(of(watch.WATCH_UNREAD_SINCE, CLUSTER), "shard")
     return TimeSeries(
-        title="Step delay at the watch",
+        title="Delays at the watch",
         description=(
             "Time since the last fetch of new steps that an agent answered, by shard, and"
             " the duration of the longest fetch. Steps are fetched every five seconds; a"
-            " longer fetch delays the next one, and with it every incident."
+            " longer fetch delays the next one, and with it every incident. Time since the last"
+            " evaluation that could read data, or since the first."
         ),
         unit="s",
         targets=targets(
             (f"time() - {newest}", "last fetch, shard {{shard}} {{cluster}}"),
             (took, "longest fetch {{cluster}}"),
+            (
+                f"time() - ({read} or {unread})",
+                "last evaluation, shard {{shard}} {{cluster}}",
+            ),
         ),
         overrides=lettered(),
         several=True,
         minimum=0,
-        missing=NOT_STREAMED,
-        links=[links.runbook(runbooks, "RankscopeStepsLagging")],
+        missing="rankscope watch is not scraped",
+        links=[links.runbook(runbooks, "RankscopeWatchLagging")],
     )
 
 

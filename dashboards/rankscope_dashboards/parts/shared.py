@@ -15,7 +15,7 @@ from rankscope_dashboards.rules.recording_rules import QUANTILES
 KUBE_RESTARTS = "kube_pod_container_status_restarts_total"
 KUBE_NODE_CONDITION = "kube_node_status_condition"
 
-NO_WATCH = "no findings: nothing is wrong, or Prometheus does not scrape rankscope watch"
+NO_WATCH = "no findings: nothing is wrong, or no watch is scraped that reads any data"
 NO_AGENT = "no series: Prometheus does not scrape rankscope-agent here"
 NO_STEPS = "no steps: no job with the probe in this time range"
 NO_GPUS = "no GPU series: agents have no GPU source, or Prometheus does not scrape them"

@@ -109,6 +109,13 @@ WATCH_LAST = Metric(
     " shards, 0 of 1 without --total-shards.",
     ("shard", "shards"),
 )
+WATCH_UNREAD_SINCE = Metric(
+    "rankscope_watch_unread_since_timestamp_seconds",
+    "gauge",
+    "Unix time since which no evaluation could read any data, by the watch that made them: shard of"
+    " shards, 0 of 1 without --total-shards; absent if the last one could.",
+    ("shard", "shards"),
+)
 WATCH_FAILURES = Metric(
     "rankscope_watch_failed_evaluations_total",
     "counter",
@@ -142,7 +149,11 @@ WATCH_LEASE_UP = Metric(
     " continues.",
     ("lease",),
 )
-WATCH_JOBS = Metric("rankscope_watch_jobs", "gauge", "Jobs judged by the last evaluation.")
+WATCH_JOBS = Metric(
+    "rankscope_watch_jobs",
+    "gauge",
+    "Jobs judged by the last evaluation; absent if it could read no data.",
+)
 WATCH_STEP_LOOK = Metric(
     "rankscope_watch_last_step_look_timestamp_seconds",
     "gauge",

@@ -58,6 +58,18 @@ def _evaluated(*labels: str) -> str:
     return f"max {by(*labels)} (last_over_time({watch.WATCH_LAST.name}[1d]))"
 
 
+_LAGS = (
+    f"(time() - {_evaluated('shard', 'shards')}) > {limit('watch_silence')}\n"
+    f"and on (cluster, shards) ({_evaluated('shards')} == on (cluster) group_left ()"
+    f" {_evaluated()})"
+)
+_READS_NOTHING = (
+    f"(time() - {worst(watch.WATCH_UNREAD_SINCE.name, 'shard', 'shards')})"
+    f" > {limit('watch_silence')}\nunless on (cluster, shard, shards)"
+    f" (time() - {_evaluated('shard', 'shards')}) <= {limit('watch_silence')}"
+)
+"""A watch that is there and has read nothing for a day, or never: someone wants it."""
+
 # An agent knows what it lost, but not what the previous one had: a driver that does not start when
 # the node boots. That is only queried for sources whose loss is a fault of the node.
 _HARDWARE = f'{agent.COLLECTOR_SUCCESS.name}{{collector=~"nvml|rdma"}}'
@@ -269,19 +281,18 @@ OWN: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeWatchLagging",
-        expression=f"(time() - {_evaluated('shard', 'shards')}) > {limit('watch_silence')}\n"
-        f"and on (cluster, shards) ({_evaluated('shards')} == on (cluster) group_left ()"
-        f" {_evaluated()})",
+        expression=f"{_LAGS}\nor {_READS_NOTHING}",
         hold="5m",
         keep="10m",
         why="A watch that moves to another node is back within minutes. A cluster that has"
-        " had none for a day is assumed not to want one. Of watches that share the jobs each must"
+        " had none for a day is assumed not to want one; one that is there and can read nothing"
+        " is reported for as long as it is. Of watches that share the jobs each must"
         " evaluate, as many as the newest evaluation is one of: their number may have changed.",
         severity="ticket",
         scope="cluster",
         summary="rankscope watch does not judge jobs",
-        description=f"The last evaluation{_ONE_OF_THEM} was"
-        " {{ $value | humanizeDuration }} ago. Alerts on findings, such as stragglers, cannot fire"
+        description=f"For {{{{ $value | humanizeDuration }}}} no evaluation{_ONE_OF_THEM} has read"
+        " any data. Alerts on findings, such as stragglers, cannot fire"
         f"{_FOR_ITS_JOBS} until it is back.",
     ),
     Alert(

@@ -32,10 +32,15 @@ _STALLED = (
     f"unless on (cluster, job_id) ({records.JOB_MEAN_STEP} > {LONG_STEP_SECONDS}"
     f" unless on (cluster, job_id) ({_STILL_FOR_AN_HOUR}))"
 )
-_WATCHED = f"group {by()} ({watch.WATCH_LAST.name})"
+_WATCHED = (
+    f"(group {by('job_id')} ({watch.JOB_UNOBSERVED.name})"
+    f" and on (cluster) (time() - {worst(watch.WATCH_LAST.name)}) <= {limit('watch_silence')})"
+)
+"""Jobs that a watch judges. One that hangs goes on exporting what it judged last."""
 _UNWATCHED = (
     f"(1 - {records.STAGE_MEDIAN} / on (cluster, job_id, pp_stage) group_right ()"
-    f" {records.STAGE_WORST} > {limit('unwatched_lost_share')}) unless on (cluster) {_WATCHED}"
+    f" {records.STAGE_WORST} > {limit('unwatched_lost_share')})"
+    f" unless on (cluster, job_id) {_WATCHED}"
 )
 # Losses that two frameworks print are compared each with its own.
 _PRINTED = ("node", *job_logs.JOB_LOG_LOSS.labels)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.steps.job_records import JobRecords
-from rankscope_analyzers.stragglers.diagnosis import Diagnosis, diagnosis
+from rankscope_analyzers.stragglers.diagnosis import Diagnosis, Follower, diagnosis
 
 START_UNIX_SECONDS = 1_760_000_000.0
 
@@ -102,9 +102,14 @@ def _rows(job, compute, data, cpu_wait, transfer, group):
     )
 
 
-def diagnosed(rows: pd.DataFrame, world_size: int | None = None, job_id: str = "job") -> Diagnosis:
+def diagnosed(
+    rows: pd.DataFrame,
+    world_size: int | None = None,
+    job_id: str = "job",
+    followed: Follower | None = None,
+) -> Diagnosis:
     """Judge records as those of a running job."""
-    return diagnosis(JobRecords(job_id, rows, world_size, (), live=True))
+    return diagnosis(JobRecords(job_id, rows, world_size, (), live=True), followed)
 
 
 def findings(rows: pd.DataFrame):

@@ -18,6 +18,10 @@ def cause(kind="gpu_compute", cost=0.1, culprits=(3,), **changes):
     return Candidate(kind, cost, culprits, -1, 2.0, 1.0, **changes)
 
 
+def nodes_of(candidate):
+    return ("node-0",) * len(candidate.ranks)
+
+
 class Job:
     """Evaluations of a job, each of which finds what is given."""
 
@@ -30,12 +34,12 @@ class Job:
         for _ in range(times):
             self.now += self.every
             moment = Moment(self.now, self.now, step_seconds=step_seconds)
-            self.tracker.update(found, False, moment, lambda _: ("node-0",))
+            self.tracker.update(found, False, moment, nodes_of)
         return [(one.kind, one.ranks, one.until is None) for one in self.tracker.incidents]
 
     def concludes(self, observed):
         moment = Moment(self.now, self.now)
-        return self.tracker.latest_incidents(observed, moment, lambda _: ("node-0",))
+        return self.tracker.latest_incidents(observed, moment, nodes_of)
 
 
 SLOW = ("gpu_compute", (3,), True)
@@ -147,7 +151,7 @@ def test_a_second_cause_beside_the_first_has_to_be_there_six_times():
 def frozen(job, culprits, seconds=8.0):
     candidate = Candidate("host_transient", 0.99, culprits, -1, seconds, 0.0, shown_by="freeze")
     job.now += seconds
-    job.tracker.add_freeze(candidate, Moment(job.now, job.now - seconds), lambda _: ("node-0",))
+    job.tracker.add_freeze(candidate, Moment(job.now, job.now - seconds), nodes_of)
 
 
 def test_a_rank_that_stands_still_twice_stood_still_for_no_longer_than_that():

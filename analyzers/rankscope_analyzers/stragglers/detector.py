@@ -17,6 +17,7 @@ from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.medians import mean
 from rankscope_analyzers.stragglers.baselines import is_new_pace
 from rankscope_analyzers.stragglers.checks import CHECKS
+from rankscope_analyzers.stragglers.culprit_changes import UNKNOWN_NODE
 from rankscope_analyzers.stragglers.incident_tracker import IncidentTracker
 from rankscope_analyzers.stragglers.incidents import Incident, Moment
 from rankscope_analyzers.stragglers.long_steps import (
@@ -32,7 +33,7 @@ from rankscope_analyzers.stragglers.run import Run
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.special_steps import CheckpointHistory, SpecialStepFilter
 from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS
-from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, Part
+from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, Part, View
 
 WARM_UP_STEPS = 12
 """Steps after each start that are slow on healthy hardware: allocation, autotuning, caches."""
@@ -176,6 +177,8 @@ class Detector:
         if length is not None:
             self._warm_up = min(WARM_UP_STEPS, int(length.steps * WARM_UP_SHARE))
             bin_seconds = min(BIN_SECONDS, length.seconds / FEWEST_BINS)
+        if self._run is not None and not self._run.shape.is_placed_like(shape):
+            self._tracker.end_moved(partial(self._names_of, shape))
         self._run = Run(shape, self._run, bin_seconds)
         self._special_steps = SpecialStepFilter(shape.sizes)
         self._long_steps = LongSteps(shape)
@@ -311,7 +314,8 @@ class Detector:
         ]
         lasted = float(mean(view.duration[-COST_STEPS:]))
         moment = Moment(self._clock, self._clocks[0], tuple(self._clocks), lasted)
-        self._tracker.update(candidates, run.shape.wall, moment, partial(self._nodes_of, run.shape))
+        nodes, silent = partial(self._nodes_of, run.shape), partial(_is_silent, view)
+        self._tracker.update(candidates, run.shape.wall, moment, nodes, silent)
         current = self._tracker.open
         if current and is_new_pace(current, self._clock):
             run.take_new_pace()
@@ -348,10 +352,23 @@ class Detector:
         )
 
     def _nodes_of(self, shape: Shape, candidate: Candidate) -> tuple[str, ...]:
-        positions = shape.positions_of(np.array(candidate.ranks, dtype=np.int64))
-        numbers = shape.nodes.ravel()[positions]
+        return self._names_of(shape, candidate.ranks)
+
+    def _names_of(self, shape: Shape, ranks: tuple[int, ...]) -> tuple[str, ...]:
+        """Return the names of the nodes of some ranks, including any that are not in the shape."""
+        positions = shape.positions_of(np.array(ranks, dtype=np.int64))
+        numbers = np.where(positions >= 0, shape.nodes.ravel()[positions], -1)
         names = list(self._node_names)
-        return tuple(names[n] if n >= 0 else "unknown" for n in numbers)
+        return tuple(names[n] if n >= 0 else UNKNOWN_NODE for n in numbers)
+
+
+def _is_silent(view: View, rank: int) -> bool:
+    """Return True if a rank reported none of the newest steps."""
+    position = int(view.shape.positions_of(np.array([rank]))[0])
+    if position < 0:
+        return False
+    newest = view.input[-COST_STEPS:], view.compute[-COST_STEPS:], view.sync[-COST_STEPS:]
+    return not any(np.isfinite(one.reshape(len(one), -1)[:, position]).any() for one in newest)
 
 
 def _is_finite(candidate: Candidate) -> bool:

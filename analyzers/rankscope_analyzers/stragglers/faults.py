@@ -26,8 +26,9 @@ class Fault:
 
     @property
     def main(self) -> Incident:
-        """Return the episode that lost the most time."""
-        return max(self.episodes, key=self.lost_seconds)
+        """Return the episode that is active, else the one that lost the most time."""
+        active = [one for one in self.episodes if one.until is None]
+        return active[-1] if active else max(self.episodes, key=self.lost_seconds)
 
     @property
     def since(self) -> float:
@@ -37,7 +38,7 @@ class Fault:
     @property
     def count(self) -> int:
         """Return the number of episodes, including those that were merged before."""
-        return sum(1 + episode.earlier for episode in self.episodes)
+        return max(1, sum(episode.episodes for episode in self.episodes))
 
     @property
     def until(self) -> float | None:
@@ -76,7 +77,7 @@ def merge_incidents(incidents: Sequence[Incident], newest: float) -> tuple[Fault
     groups: list[list[Incident]] = []
     for incident in incidents:
         for group in groups:
-            if same_fault(group[0], incident):
+            if any(same_fault(known, incident) for known in group):
                 group.append(incident)
                 break
         else:

@@ -7,10 +7,25 @@ checkpoints in addition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.stragglers.cause_selection import independent_of, leading_cause
-from rankscope_analyzers.stragglers.incidents import Incident, IncidentStore, Moment, same_culprit
+from rankscope_analyzers.stragglers.culprit_changes import (
+    CULPRIT_CHANGES,
+    LINK_CHANGES,
+    CulpritChanges,
+    Places,
+    have_common_place,
+    is_same_node,
+)
+from rankscope_analyzers.stragglers.incidents import (
+    Incident,
+    IncidentStore,
+    Moment,
+    may_be_same_culprit,
+    same_culprit,
+)
 from rankscope_analyzers.stragglers.state import forked
 from rankscope_analyzers.stragglers.view import Candidate
 
@@ -26,10 +41,6 @@ PLAIN_COST = 0.06
 HOLDS_BESIDE = 6
 """The same for a second cause, one and a half windows: side effects of the first one's beginning or
 end have left the window by then."""
-
-CULPRIT_CHANGES = 4
-"""Consecutive evaluations, together a window, before other ranks replace those that were found:
-then the window contains no step of the former ones."""
 
 CHANGES = 10
 """Consecutive evaluations before another cause replaces the one that was found."""
@@ -57,10 +68,14 @@ Nodes = Callable[[Candidate], tuple[str, ...]]
 """Returns the names of the nodes of a candidate's ranks."""
 
 
+Silent = Callable[[int], bool]
+"""Returns True if a rank reports nothing at the moment."""
+
+
 class _Slot:
     """At most one open incident: that of the cause that wins one evaluation after another."""
 
-    __slots__ = ("_absent", "_others", "_seen", "_store", "_streak", "number")
+    __slots__ = ("_absent", "_changes", "_others", "_seen", "_store", "_streak", "number")
 
     def __init__(self, store: IncidentStore) -> None:
         self._store = store
@@ -69,6 +84,7 @@ class _Slot:
         self._seen = 0.0
         self._absent = 0
         self._others = 0
+        self._changes = CulpritChanges()
 
     @property
     def current(self) -> Incident | None:
@@ -87,6 +103,7 @@ class _Slot:
         kinds: Mapping[FaultClass, Candidate],
         moment: Moment,
         nodes: Nodes,
+        is_silent: Silent,
         holds: int | None = None,
     ) -> None:
         """Process the winner of an evaluation and the classes of all its candidates.
@@ -96,6 +113,7 @@ class _Slot:
             kinds: the costliest candidate of each class.
             moment: of the evaluation.
             nodes: returns the names of the winner's nodes.
+            is_silent: returns True if a rank reports nothing.
             holds: consecutive evaluations that a cause must win, None if that depends on the cause.
         """
         self._count(winner, moment)
@@ -104,15 +122,46 @@ class _Slot:
             if winner and self._has_held(winner, moment, holds):
                 self._start(winner, self._streak[2], moment, nodes)
             return
-        self._follow(current, winner, kinds, moment)
+        self._follow(current, winner, kinds, moment, nodes)
         if self.number is None or winner is None:
             return
         if self._others >= CULPRIT_CHANGES:
-            self._close(moment.window)
-            self._start(winner, moment.window, moment, nodes)
+            self._replace(winner, moment, nodes)
+        elif winner.kind == current.kind and winner.ranks:
+            self._change_ranks(current, winner, moment, nodes, is_silent)
         elif winner.kind != current.kind and self._streak[1] >= CHANGES:
             self._close(moment.now, for_good=True)
             self._start(winner, self._streak[2], moment, nodes)
+
+    def _replace(self, winner: Candidate, moment: Moment, nodes: Nodes) -> None:
+        """End the incident; begin another one if one and the same culprit replaced it."""
+        self._close(moment.window)
+        if self._streak[1] >= CULPRIT_CHANGES:
+            self._start(winner, moment.window, moment, nodes)
+
+    def _change_ranks(
+        self,
+        current: Incident,
+        winner: Candidate,
+        moment: Moment,
+        nodes: Nodes,
+        is_silent: Silent,
+    ) -> None:
+        """Let the ranks that recovered leave the incident, and those that became slow join it."""
+        seen: Places = dict(zip(winner.ranks, nodes(winner), strict=True))
+        worse = _excess(winner) / max(_excess(current), TINY)
+        ranks = self._changes.add(current.places, seen, worse, is_silent)
+        if ranks is None or self.number is None:
+            return
+        known = {rank: seen.get(rank, current.places.get(rank, "")) for rank in ranks}
+        if not known:
+            self._close(moment.window)
+        elif current.ranks and not have_common_place(current.places, known):
+            self._replace(winner, moment, nodes)
+        else:
+            changed = _with_ranks(winner, current, ranks)
+            self.number = self._store.go_on(self.number, changed, moment, tuple(known.values()))
+            self._changes = _changes_of(current.kind)
 
     def _has_held(self, winner: Candidate, moment: Moment, holds: int | None) -> bool:
         """Return True if a cause has won often enough and for long enough."""
@@ -127,10 +176,13 @@ class _Slot:
         winner: Candidate | None,
         kinds: Mapping[FaultClass, Candidate],
         moment: Moment,
+        nodes: Nodes,
     ) -> None:
         """Count for how long the cause has been gone, or another culprit has replaced it."""
         moved = (
-            winner is not None and winner.kind == current.kind and not same_culprit(winner, current)
+            winner is not None
+            and winner.kind == current.kind
+            and not may_be_same_culprit(current, winner, nodes(winner))
         )
         self._others = self._others + 1 if moved else 0
         if current.kind in kinds and self.number is not None:
@@ -149,6 +201,21 @@ class _Slot:
     def _start(self, candidate: Candidate, since: float, moment: Moment, nodes: Nodes) -> None:
         self.number = self._store.open(candidate, since, moment, nodes(candidate))
         self._absent, self._others, self._seen = 0, 0, moment.now
+        self._changes = _changes_of(candidate.kind)
+
+    def end_moved(self, nodes: Callable[[tuple[int, ...]], tuple[str, ...]]) -> None:
+        """End the incident of ranks that a restart has moved to other nodes, if all of them have.
+
+        Args:
+            nodes: returns the names of the nodes on which some ranks run from now on.
+        """
+        self._streak = (None, 0, 0.0)
+        current = self.current
+        if current is None or not current.ranks:
+            return
+        pairs = zip(current.nodes, nodes(current.ranks), strict=True)
+        if not any(is_same_node(before, now) for before, now in pairs):
+            self._close(self._seen, for_good=True)
 
     def _close(self, until: float, *, for_good: bool = False) -> None:
         if self.number is not None:
@@ -179,7 +246,12 @@ class IncidentTracker:
         return self._first.current
 
     def update(
-        self, candidates: Sequence[Candidate], wall: bool, moment: Moment, nodes: Nodes
+        self,
+        candidates: Sequence[Candidate],
+        wall: bool,
+        moment: Moment,
+        nodes: Nodes,
+        is_silent: Silent = lambda _: False,
     ) -> None:
         """Process the candidates of an evaluation, in the order of the step.
 
@@ -188,6 +260,7 @@ class IncidentTracker:
             wall: whether compute contains waiting.
             moment: of the evaluation.
             nodes: returns the names of a candidate's nodes.
+            is_silent: returns True if a rank reports nothing: that it is missing is no evidence.
         """
         self._store.next_evaluation()
         kinds = {one.kind: one for one in sorted(candidates, key=lambda one: one.cost)}
@@ -195,11 +268,11 @@ class IncidentTracker:
             self._first, self._second = self._second, self._first
         known = self._second.current
         rest = [item for item in candidates if known is None or item.kind != known.kind]
-        self._first.update(leading_cause(rest), kinds, moment, nodes)
+        self._first.update(leading_cause(rest), kinds, moment, nodes, is_silent)
         first = self._first.current
         independent = independent_of(first.kind, wall) if first else frozenset()
         rest = [item for item in candidates if item.kind in independent]
-        self._second.update(leading_cause(rest), kinds, moment, nodes, HOLDS_BESIDE)
+        self._second.update(leading_cause(rest), kinds, moment, nodes, is_silent, HOLDS_BESIDE)
         self._store.end_evaluation(moment)
 
     def latest_incidents(
@@ -223,6 +296,21 @@ class IncidentTracker:
         store.open(winner, since, moment, nodes(winner))
         return store.incidents
 
+    def end_moved(self, nodes: Callable[[tuple[int, ...]], tuple[str, ...]]) -> None:
+        """End the incidents of ranks that a restart has moved to other nodes.
+
+        Args:
+            nodes: returns the names of the nodes on which some ranks run from now on.
+        """
+        for slot in (self._first, self._second):
+            slot.end_moved(nodes)
+        number = self._slow_checkpoints
+        if number is None or not (known := self._store[number]).ranks:
+            return
+        pairs = zip(known.nodes, nodes(known.ranks), strict=True)
+        if not any(is_same_node(before, now) for before, now in pairs):
+            self.close_slow_checkpoint()
+
     def add_freeze(self, candidate: Candidate, moment: Moment, nodes: Nodes) -> None:
         """Record a single long pause of a rank: it is over when it is known."""
         self._store.record(candidate, moment.window, moment, nodes(candidate))
@@ -244,6 +332,24 @@ class IncidentTracker:
         if self._slow_checkpoints is not None:
             self._store.close(self._slow_checkpoints, self._slow_until, for_good=True)
             self._slow_checkpoints = None
+
+
+TINY = 1e-12
+
+
+def _changes_of(kind: FaultClass) -> CulpritChanges:
+    return CulpritChanges(LINK_CHANGES if kind == "network_link" else CULPRIT_CHANGES)
+
+
+def _excess(one: Incident | Candidate) -> float:
+    return one.observed - one.expected
+
+
+def _with_ranks(winner: Candidate, current: Incident, ranks: tuple[int, ...]) -> Candidate:
+    """Return a candidate with some ranks; its values are those of the first of them."""
+    if winner.ranks[0] == ranks[0]:
+        return replace(winner, ranks=ranks)
+    return replace(winner, ranks=ranks, observed=current.observed, expected=current.expected)
 
 
 def _since(winner: Candidate | None, moment: Moment) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rankscope_analyzers.findings.finding import FaultClass
+from rankscope_analyzers.stragglers.culprit_changes import Places, have_common_place
 from rankscope_analyzers.stragglers.view import Candidate, SampleImbalance
 
 COOL_DOWN = 15
@@ -30,7 +31,8 @@ class Incident:
         detected_at: record clock of the newest record that the verdict used.
         since: record clock at the start of the first window that showed it.
         until: record clock when it was last seen, None while it lasts.
-        ranks: most certain first, as numbered when it was detected.
+        ranks: most certain first, as numbered when it was detected. If others join or some recover,
+            it ends, and another incident continues it.
         nodes: node names of these ranks.
         stage: heavy pipeline stage, -1 for none.
         lost_fraction: share of the step time when it was detected.
@@ -46,6 +48,7 @@ class Incident:
         lasted_earlier: seconds that these lasted.
         lost_earlier: seconds that every rank lost in them.
         began_earlier: record clock at which the first of them began, infinite if none.
+        continues: True if it is no new episode: another incident went on with other ranks.
     """
 
     kind: FaultClass
@@ -67,13 +70,26 @@ class Incident:
     lasted_earlier: float = 0.0
     lost_earlier: float = 0.0
     began_earlier: float = np.inf
+    continues: bool = False
+
+    @property
+    def places(self) -> Places:
+        """Return the node of each of its ranks."""
+        return dict(zip(self.ranks, self.nodes, strict=True))
+
+    @property
+    def episodes(self) -> int:
+        """Return how many episodes it stands for."""
+        return self.earlier + (not self.continues)
 
     def merged_with(self, other: Incident) -> Incident:
         """Return the incident with an earlier one merged into it."""
         lasted = max((other.until or other.since) - other.since, 0.0)
+        continues = self.continues and other.continues
         return replace(
             self,
-            earlier=self.earlier + 1 + other.earlier,
+            continues=continues,
+            earlier=self.episodes + other.episodes - (not continues),
             lasted_earlier=self.lasted_earlier + lasted + other.lasted_earlier,
             lost_earlier=self.lost_earlier + other.cost * lasted + other.lost_earlier,
             began_earlier=min(self.began_earlier, other.since, other.began_earlier),
@@ -117,9 +133,45 @@ def same_culprit(one: Incident | Candidate, other: Incident | Candidate) -> bool
 
 
 def same_fault(one: Incident, other: Incident) -> bool:
-    """Return True if two incidents are episodes of one fault: of one class and one culprit."""
-    named = bool(one.ranks) == bool(other.ranks)
-    return one.kind == other.kind and named and same_culprit(one, other)
+    """Return True if two incidents are episodes of one fault: of one class and one culprit.
+
+    A rank that runs on another node is another culprit. An incident that goes on with other ranks
+    is the same fault, even if its ranks were unknown before.
+    """
+    if one.kind != other.kind or not same_culprit(one, other):
+        return False
+    if one.ranks and other.ranks:
+        return have_common_place(one.places, other.places)
+    goes_on = other.continues and one.until == other.since
+    return goes_on or bool(one.ranks) == bool(other.ranks)
+
+
+def may_be_same_culprit(known: Incident, candidate: Candidate, nodes: tuple[str, ...]) -> bool:
+    """Return True if a candidate may have the cause of an incident, in the same place.
+
+    Args:
+        known: the incident.
+        candidate: of its class.
+        nodes: node names of the candidate's ranks.
+    """
+    if not same_culprit(known, candidate):
+        return False
+    places = dict(zip(candidate.ranks, nodes, strict=True))
+    return not known.ranks or not places or have_common_place(known.places, places)
+
+
+def _may_return(known: Incident, candidate: Candidate, nodes: tuple[str, ...]) -> bool:
+    """Return True if a cause may be that of an incident that ended, with its first rank again."""
+    first = not known.ranks or not candidate.ranks or known.ranks[0] in candidate.ranks
+    return first and may_be_same_culprit(known, candidate, nodes)
+
+
+def _has_same_first(candidate: Candidate, known: Incident) -> bool:
+    """Return True if a candidate's values are of the rank that is named first, or of its node."""
+    if not candidate.ranks or not known.ranks:
+        return same_culprit(candidate, known)
+    places = known.places
+    return candidate.stage == known.stage and places.get(candidate.ranks[0]) == known.nodes[0]
 
 
 def _share(candidate: Candidate) -> float:
@@ -137,7 +189,7 @@ class _Account:
         evaluations: number of them up to the last one that saw it.
         last: the last one that saw it.
         ideal_seconds: how long a step would have taken then without the fault.
-        peak: greatest share of the step time.
+        peak: greatest share of the step time, of evaluations with its values.
         unseen: number of evaluations since.
         unseen_share: sum of the shares in these.
     """
@@ -199,7 +251,7 @@ class IncidentStore:
         """Open or reopen the incident of a cause; return its number."""
         for number in self._ended:
             known = self._incidents[number]
-            if known.kind == candidate.kind and same_culprit(known, candidate):
+            if known.kind == candidate.kind and _may_return(known, candidate, nodes):
                 del self._ended[number]
                 self._incidents[number] = replace(known, until=None)
                 self.update(number, candidate, moment)
@@ -211,6 +263,16 @@ class IncidentStore:
     ) -> None:
         """Store an incident that is over when it is known, apart from those before and after it."""
         self.close(self._add(candidate, since, moment, nodes), moment.now, for_good=True)
+
+    def go_on(
+        self, number: int, candidate: Candidate, moment: Moment, nodes: tuple[str, ...]
+    ) -> int:
+        """End an incident that goes on with other ranks; return the number of its continuation."""
+        since = max(moment.window, self._incidents[number].since)
+        self.close(number, since, for_good=True)
+        number = self._add(candidate, since, moment, nodes)
+        self._incidents[number] = replace(self._incidents[number], continues=True)
+        return number
 
     def _add(
         self, candidate: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]
@@ -240,10 +302,10 @@ class IncidentStore:
         share, count = _share(candidate), before.evaluations + before.unseen + 1
         lost = known.cost * before.evaluations + before.unseen_share + share
         ideal = moment.step_seconds * (1.0 - share)
-        peak = max(before.peak, share)
+        alike = candidate.shown_by == known.shown_by and _has_same_first(candidate, known)
+        peak = max(before.peak, share) if alike else before.peak
         self._accounts[number] = _Account(count, self._evaluations, ideal, peak)
         known = replace(known, cost=lost / count)
-        alike = candidate.shown_by == known.shown_by and same_culprit(candidate, known)
         if alike and share > before.peak:
             known = replace(
                 known,

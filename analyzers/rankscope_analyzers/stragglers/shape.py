@@ -93,6 +93,14 @@ class Shape:
         """Return the positions of the ranks on a node, ascending."""
         return np.flatnonzero(self.nodes.ravel() == node)
 
+    def is_placed_like(self, other: Shape) -> bool:
+        """Return True if the ranks of another run have the same positions and nodes."""
+        if self.sizes != other.sizes or not np.array_equal(self.nodes, other.nodes):
+            return False
+        if self.ranks is None or other.ranks is None:
+            return self.ranks is other.ranks
+        return np.array_equal(self.ranks, other.ranks)
+
     def replica(self, index: int) -> Integers:
         """Return the positions of a replica, ascending."""
         ranks = np.arange(self.world).reshape(self.sizes)

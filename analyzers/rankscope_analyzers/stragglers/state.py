@@ -31,6 +31,7 @@ MODULES: Sequence[str] = (
     "rankscope_analyzers.stragglers.baselines",
     "rankscope_analyzers.stragglers.step_averaging",
     "rankscope_analyzers.stragglers.rank_zero_work",
+    "rankscope_analyzers.stragglers.culprit_changes",
     "rankscope_analyzers.stragglers.detector",
     "rankscope_analyzers.stragglers.feed",
     "rankscope_analyzers.stragglers.followed_jobs",

@@ -30,6 +30,16 @@ def test_a_slow_gpu_is_named_with_its_ratio_and_node():
     assert cause.until_unix_seconds is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "subtype", "strength", "verb"),
+    [("gpu_compute", "node", 1.5, "compute"), ("data_loader", "node", 0.5, "wait")],
+)
+def test_several_ranks_compute_or_wait_as_a_plural(kind, subtype, strength, verb):
+    cause = cause_of(fault(kind, subtype, strength, last=220))
+    assert re.match(rf"rank \d+ \(.*\) and 7 more ranks {verb} \d", cause.summary)
+    assert cause.summary.count("their peers") == 1
+
+
 def test_a_gpu_is_unknown_once_its_rank_runs_elsewhere():
     simulated = made(fault("gpu_compute", "gpu", 1.5, last=110), restart=120, shrinks=True)
     records = simulated.records

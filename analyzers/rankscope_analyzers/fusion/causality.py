@@ -39,8 +39,8 @@ class Kind:
             moves: anything else known about it is nearer to the cause.
         explains: kinds that it causes on the ranks that it affects.
         reported_alone: True if it is an incident even when step times do not show it.
-        elsewhere: True if it shows on ranks that wait for the faulty one, so that it may not be
-            seen where its cause is.
+        seen_elsewhere: True if it shows on ranks that wait for the faulty one, so that it may not
+            be seen where its cause is.
     """
 
     depth: int = 0

@@ -201,7 +201,7 @@ class Detector:
         """
         run, long = self._run, self._long_steps
         if run is None or long is None:
-            raise ValueError("feed() was called before restart(): no run has begun")
+            raise ValueError("feed() was called before start_run(): no run has begun")
         present = np.isfinite(steps.step).sum(axis=(1, 2, 3)) / run.shape.rank_count
         judged = np.flatnonzero(present >= MINIMUM_PRESENCE)
         now = derive(steps.at(judged), run.shape)

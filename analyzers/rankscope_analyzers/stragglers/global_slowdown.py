@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope_analyzers.numeric.medians import mean, median, typical
-from rankscope_analyzers.stragglers.view import COST_STEPS, Baseline, Candidate, View
+from rankscope_analyzers.stragglers.view import (
+    BASELINE_STEPS,
+    COST_STEPS,
+    Baseline,
+    Candidate,
+    View,
+)
 
 MINIMUM_RISE = 0.04
 """Relative rise of compute below which a change of data explains it."""
@@ -27,9 +33,6 @@ STEADY_STEPS = 10
 
 STEADY_SHARE = 0.75
 """Share of the newest steps that must be longer if only their duration is known."""
-
-BASELINE_STEPS = 30
-"""Steps that the baseline is the median of."""
 
 
 def slow_compute(view: View) -> Candidate | None:

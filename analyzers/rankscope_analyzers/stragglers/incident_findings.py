@@ -45,7 +45,8 @@ class Template:
 
     Args:
         source: the column that shows it.
-        sentence: with placeholders `who`, `ratio` ("1.50x as long" or "long"), `values` and others.
+        sentence: with placeholders `who`, `s` (the ending of its verb), `its`, `values`, `ratio`
+            ("1.50x as long" or "long") and others.
         meaning: of the observed and expected values.
         instead: advice that replaces that on its class.
     """
@@ -59,12 +60,12 @@ class Template:
 TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
     ("gpu_compute", ""): Template(
         "compute_seconds",
-        "{who} computes {ratio} as its peers ({values} a step)",
+        "{who} compute{s} {ratio} as {its} peers ({values} a step)",
         "the slow phase, against the ranks of the same stage",
     ),
     ("data_loader", ""): Template(
         "data_seconds",
-        "{who} waits {ratio} for input as its peers ({values} a step)",
+        "{who} wait{s} {ratio} for input as {its} peers ({values} a step)",
         "the slow phase, against the median of all ranks",
     ),
     ("data_loader", "freeze"): Template(
@@ -147,7 +148,7 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
     ),
     ("host_transient", "cpu_wait"): Template(
         "cpu_wait_seconds",
-        "{who} waits {ratio} for a CPU as its peers ({values} a step)",
+        "{who} wait{s} {ratio} for a CPU as {its} peers ({values} a step)",
         "the slow phase, against the median of all ranks",
         ADVICE["cpu_starved"],
     ),
@@ -239,9 +240,11 @@ def _summary(template: Template, incident: Incident, culprits: Sequence[RankLoca
     times = _times(incident.observed / incident.expected) if known else ""
     sentence = template.sentence
     if not known:
-        sentence = sentence.replace(" as its peers", "").replace(" as {before}", "")
+        sentence = sentence.replace(" as {its} peers", "").replace(" as {before}", "")
     return sentence.format(
         who=_who(culprits),
+        s="s" if len(culprits) == 1 else "",
+        its="its" if len(culprits) == 1 else "their",
         at=f"at {_who(culprits)}" if culprits else "of some groups",
         before="before",
         ratio=f"{times} as long" if known else "long",

@@ -100,8 +100,8 @@ class Quantities:
         cpu_wait: (n, P, D, T) as measured, None if it is not.
         work: (n, P, D, T) as counted, None if not counted.
         exit_lateness: (n, P, D, T) how much later than the other ranks of its node a rank left the
-            exchange; None if clocks are not compared. steps: (n,) number of steps that each row
-            stands for.
+            exchange; None if clocks are not compared.
+        steps: (n,) number of steps that each row stands for.
         weights: (n, P) compute of each stage under wall timing of a pipeline, None elsewhere: there
             `stage` is it.
         loader: (n, P, D, T) as measured, None where no loader's workers are timed.

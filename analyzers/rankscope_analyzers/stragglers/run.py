@@ -19,6 +19,7 @@ from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.silent_members import SETTLED_ROWS, SilentMembers
 from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS, StepAverager
 from rankscope_analyzers.stragglers.view import (
+    BASELINE_STEPS,
     BRIEF_SECONDS,
     LONG_STEPS,
     WINDOW_STEPS,
@@ -27,9 +28,6 @@ from rankscope_analyzers.stragglers.view import (
     Spikes,
     View,
 )
-
-BASELINE_STEPS = 30
-"""Usable steps at the start of a run that define its baseline."""
 
 BASELINE_SECONDS = 10.0
 """Seconds of the baseline: 30 short steps are not enough to show their pace."""

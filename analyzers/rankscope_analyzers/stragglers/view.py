@@ -23,6 +23,9 @@ WINDOW_STEPS = 16
 LONG_STEPS = 40
 """Window for events that do not happen in every step."""
 
+BASELINE_STEPS = 30
+"""Usable steps at the start of a run that define its baseline."""
+
 COST_STEPS = 8
 """Steps that costs are measured over: they lie within a fault that has just been found, while the
 window's older half may not."""
@@ -230,8 +233,9 @@ class Candidate:
         expected: value that it should have.
         certainty: factor on the confidence, 1 if the culprit itself is identified.
         stages: compute of each pipeline stage, for classes about stages.
-        shown_by: how a class shows that can show in several ways: "cpu_wait", "pause",
-            "freeze", "wait", "input", "workers", "checkpoint", "samples", "exchange", "steps".
+        shown_by: how a class shows that can show in several ways: "cpu_wait",
+            "freeze", "wait", "input", "workers", "checkpoint", "samples", "exchange", "steps",
+            "from_start".
         sample_imbalance: how unevenly samples are distributed, if that is the fault.
         began: step of the window in which it began, as far as the window shows.
         ended: last step of the window that shows it, -1 for the newest one.

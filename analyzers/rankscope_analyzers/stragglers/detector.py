@@ -7,7 +7,7 @@ the time of a verdict gives the same verdict.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -33,7 +33,7 @@ from rankscope_analyzers.stragglers.run import Run
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.special_steps import CheckpointHistory, SpecialStepFilter
 from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS
-from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, Part, View
+from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, Part
 
 WARM_UP_STEPS = 12
 """Steps after each start that are slow on healthy hardware: allocation, autotuning, caches."""
@@ -92,6 +92,7 @@ class Detector:
         "_long_for_all",
         "_long_for_rank_zero",
         "_long_steps",
+        "_longest_marked",
         "_marked_count",
         "_node_names",
         "_pending",
@@ -118,6 +119,7 @@ class Detector:
         self._long_for_all, self._long_for_rank_zero = RecurringSteps(), RecurringSteps()
         self._pending: list[tuple[Quantities, int, float]] = []
         self._executed = self._marked_count = 0
+        self._longest_marked = 0.0
         self._clock = 0.0
         self._warm_up = WARM_UP_STEPS
         self._first_judged_at = np.inf
@@ -185,6 +187,7 @@ class Detector:
         self._returning_stages = ReturningStages()
         self._long_for_all, self._long_for_rank_zero = RecurringSteps(), RecurringSteps()
         self._executed = self._marked_count = 0
+        self._longest_marked = 0.0
         self._first_judged_at = np.inf
         self._clocks = []
 
@@ -232,7 +235,7 @@ class Detector:
             return
         if step.marked and self._marked_count <= MAXIMUM_MARKED * self._executed:
             self._classify_pending()
-            self._take_long_step(run, long.describe(now, row), step.counter, self._clock)
+            self._take_marked_step(run, long.describe(now, row), step.counter)
             return
         if not run.means and long.is_long(duration):
             self._pending.append((now.single_step(row), step.counter, self._clock))
@@ -266,7 +269,24 @@ class Detector:
             else:
                 self._take_long_step(run, long_step, counter, clock)
 
-    def _take_long_step(self, run: Run, step: LongStep, counter: int, clock: float) -> None:
+    def _take_marked_step(self, run: Run, step: LongStep, counter: int) -> None:
+        """Process an evaluation: each rank may take as long as ranks have taken before."""
+        longest = self._longest_marked or np.inf
+        self._longest_marked = max(self._longest_marked, step.seconds)
+        self._take_long_step(run, step, counter, self._clock, longest)
+
+    def _take_long_step(
+        self, run: Run, step: LongStep, counter: int, clock: float, usual: float = 0.0
+    ) -> None:
+        """Process a step that is longer than others.
+
+        Args:
+            run: the current run.
+            step: the long step.
+            counter: its step counter.
+            clock: of its end.
+            usual: seconds that one rank may make such a step long.
+        """
         if step.position < 0:
             regular = step.seconds > 0 and self._long_for_all.is_regular(counter, step.seconds)
             if step.waited >= FREEZE_SECONDS and step.times >= FREEZE_TIMES:
@@ -283,8 +303,12 @@ class Detector:
             elif usual:
                 self._tracker.close_slow_checkpoint()
             return
-        run.add_pause(step.seconds, step.position)
-        if step.seconds >= FREEZE_SECONDS and step.times >= FREEZE_TIMES:
+        # What others do as well, in that step or in such steps, is unequal work, as of rollouts.
+        if not usual and not step.by_most:
+            run.add_pause(step.seconds, step.position)
+        usual = max(usual, step.by_next)
+        stood_still = step.seconds >= max(FREEZE_SECONDS, FREEZE_TIMES * usual)
+        if stood_still and step.times >= FREEZE_TIMES:
             self._freeze(run, step, clock)
 
     def _freeze(self, run: Run, step: LongStep, clock: float) -> None:
@@ -295,7 +319,7 @@ class Detector:
         candidate = Candidate(kind, 1 - 1 / step.times, ranks, -1, seconds, 0.0, shown_by=how)
         moment = Moment(clock, clock - seconds)
         self._tracker.add_freeze(
-            self._with_global_ranks(run.shape, candidate),
+            candidate.with_global_ranks(run.shape),
             moment,
             partial(self._nodes_of, run.shape),
         )
@@ -309,13 +333,12 @@ class Detector:
             if one.needs <= view.known and (candidate := one.check(view)) and _is_finite(candidate)
         ]
         candidates = [
-            self._with_global_ranks(run.shape, one)
-            for one in self._returning_stages.judge(view, found)
+            one.with_global_ranks(run.shape) for one in self._returning_stages.judge(view, found)
         ]
         lasted = float(mean(view.duration[-COST_STEPS:]))
         moment = Moment(self._clock, self._clocks[0], tuple(self._clocks), lasted)
-        nodes, silent = partial(self._nodes_of, run.shape), partial(_is_silent, view)
-        self._tracker.update(candidates, run.shape.wall, moment, nodes, silent)
+        nodes = partial(self._nodes_of, run.shape)
+        self._tracker.update(candidates, run.shape.wall, moment, nodes, view.is_silent)
         current = self._tracker.open
         if current and is_new_pace(current, self._clock):
             run.take_new_pace()
@@ -328,7 +351,7 @@ class Detector:
         seconds = self._special_steps.step_seconds()
         wrote, candidate = self._checkpoints.add(counter, written, run.shape, seconds)
         if candidate:
-            with_ranks = self._with_global_ranks(run.shape, candidate)
+            with_ranks = candidate.with_global_ranks(run.shape)
             self._open_slow_checkpoint(run.shape, with_ranks, self._clock)
         elif wrote:
             self._tracker.close_slow_checkpoint()
@@ -337,19 +360,6 @@ class Detector:
         began = max(clock - candidate.lasted_seconds, min(self._first_judged_at, clock))
         moment = Moment(clock, began)
         self._tracker.open_slow_checkpoint(candidate, moment, partial(self._nodes_of, shape))
-
-    def _with_global_ranks(self, shape: Shape, candidate: Candidate) -> Candidate:
-        """Return a candidate with global ranks instead of positions."""
-        if shape.ranks is None:
-            return candidate
-        sample_imbalance = candidate.sample_imbalance
-        if sample_imbalance is not None and sample_imbalance.rank >= 0:
-            sample_imbalance = replace(
-                sample_imbalance, rank=shape.ranks_at((sample_imbalance.rank,))[0]
-            )
-        return replace(
-            candidate, ranks=shape.ranks_at(candidate.ranks), sample_imbalance=sample_imbalance
-        )
 
     def _nodes_of(self, shape: Shape, candidate: Candidate) -> tuple[str, ...]:
         return self._names_of(shape, candidate.ranks)
@@ -360,15 +370,6 @@ class Detector:
         numbers = np.where(positions >= 0, shape.nodes.ravel()[positions], -1)
         names = list(self._node_names)
         return tuple(names[n] if n >= 0 else UNKNOWN_NODE for n in numbers)
-
-
-def _is_silent(view: View, rank: int) -> bool:
-    """Return True if a rank reported none of the newest steps."""
-    position = int(view.shape.positions_of(np.array([rank]))[0])
-    if position < 0:
-        return False
-    newest = view.input[-COST_STEPS:], view.compute[-COST_STEPS:], view.sync[-COST_STEPS:]
-    return not any(np.isfinite(one.reshape(len(one), -1)[:, position]).any() for one in newest)
 
 
 def _is_finite(candidate: Candidate) -> bool:

@@ -81,6 +81,8 @@ class LongStep:
         excess: (P, D, T) seconds beyond each rank's usual time outside of collectives.
         by_rank_zero: True if only ranks 0 of the job or of a node made it long.
         waited: seconds beyond its usual time that every rank waited in collectives.
+        by_next: seconds by which the next rank made it long, too; 0 if it did not.
+        by_most: True if most of the others made it long, too.
     """
 
     position: int
@@ -91,6 +93,8 @@ class LongStep:
     excess: Floats
     by_rank_zero: bool = False
     waited: float = 0.0
+    by_next: float = 0.0
+    by_most: bool = False
 
 
 class RecurringSteps:
@@ -163,7 +167,8 @@ class LongSteps:
         together = np.asarray(flat >= SHARE_OF_WORST * most)
         others = np.where(together, -np.inf, np.nan_to_num(flat, nan=-np.inf))
         few = together.sum() <= max(1, MOST_TOGETHER * int(np.isfinite(flat).sum()))
-        if not few or most <= ALONE * float(others.max(initial=0.0)):
+        next_one = float(others.max(initial=0.0))
+        if not few or most <= ALONE * next_one:
             return replace(nobody, seconds=most)
         for_input = float(more[INPUT].ravel()[position])
         rest = more[REST].ravel()[together] if now.rest_is_separate else None
@@ -171,6 +176,8 @@ class LongSteps:
             position, most, times, self._is_housekeeping(together, rest, most),
             input=for_input > IN_OTHER * most, excess=excess,
             by_rank_zero=bool(self._rank_zeros[together].all()),
+            by_next=next_one if next_one > (LONG - 1) * usual else 0.0,
+            by_most=_median(others) > (LONG - 1) * usual,
         )  # fmt: skip
 
     def _is_housekeeping(self, together: Booleans, rest: Floats | None, most: float) -> bool:
@@ -178,6 +185,12 @@ class LongSteps:
         if not self._rank_zeros[together].all():
             return False
         return rest is None or bool((rest[np.isfinite(rest)] > IN_OTHER * most).any())
+
+
+def _median(values: Floats) -> float:
+    """Return the median of the finite values, 0 if there is none."""
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else 0.0
 
 
 def _rank_zeros(shape: Shape) -> Booleans:

@@ -182,6 +182,15 @@ class View:
             return brief
         return brief or float(mean(mean(self.cpu_wait).ravel())) > CROWDED_SHARE * self.step_seconds
 
+    def is_silent(self, rank: int) -> bool:
+        """Return True if a (global) rank of the run reported none of the newest steps."""
+        position = int(self.shape.positions_of(np.array([rank]))[0])
+        if position < 0:
+            return False
+        parts = (self.input, self.compute, self.sync)
+        newest = (one[-COST_STEPS:].reshape(-1, self.shape.world) for one in parts)
+        return not any(np.isfinite(one[:, position]).any() for one in newest)
+
     def saved_share(self, compute: Floats) -> float:
         """Return the share of the newest steps that `compute` would save.
 
@@ -269,3 +278,12 @@ class Candidate:
         if level <= 0 or not len(slow):
             return self
         return replace(self, began=int(slow[0]), ended=int(slow[-1]))
+
+    def with_global_ranks(self, shape: Shape) -> Candidate:
+        """Return the candidate with global ranks instead of positions in a shape."""
+        if shape.ranks is None:
+            return self
+        uneven = self.sample_imbalance
+        if uneven is not None and uneven.rank >= 0:
+            uneven = replace(uneven, rank=shape.ranks_at((uneven.rank,))[0])
+        return replace(self, ranks=shape.ranks_at(self.ranks), sample_imbalance=uneven)

@@ -97,7 +97,7 @@ def _pull(directory: int, windows: FlightWindows) -> tuple[int, float, float]:
     bodies: list[bytes] = []
     fetch(directory, NAME, os.getuid(), bodies.append)
     dump = max((read_launches(body) for body in bodies), key=lambda read: len(read.launches))
-    windows.add("bench", 0, 0, time.time_ns(), dump)
+    windows.add(("bench", ""), "bench", 0, 0, time.time_ns(), dump)
     return len(dump.launches), time.thread_time() - cpu, time.monotonic() - began
 
 

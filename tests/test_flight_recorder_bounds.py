@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,9 +17,10 @@ from rankscope_agent.sources.flight_recorder.failures import FlightError
 from rankscope_agent.sources.flight_recorder.launches import Launches, read_launches
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.training import files
+from rankscope_agent.sources.training.files import RingDirectory
 from ring_writer import NS
 from standing_clock import Clock
-from test_flight_recorder_collector import make
+from test_flight_recorder_collector import TEAM, make
 
 NOW = 1_795_272_662_623_976_391
 
@@ -41,6 +43,11 @@ def test_a_rank_that_was_not_asked_yet_is_taken_to_cost_a_tenth_of_a_second(tmp_
     assert collector._state("new").cost_seconds == 0.1
 
 
+def socket(path, rank):
+    place = RingDirectory(path, (), "")
+    return flight.RankSocket(place, f"{rank}.sock", None, "a/b", rank, 0, ("u", ""))
+
+
 @pytest.fixture
 def asking(tmp_path, monkeypatch):
     clock = Clock()
@@ -59,26 +66,28 @@ def test_sockets_are_looked_for_every_five_seconds(asking):
     assert asking.finds == [1000.0, pytest.approx(1005.1)]
 
 
-def test_a_run_lasts_six_seconds_and_one_answer_two(asking, monkeypatch):
+def test_a_run_lasts_six_seconds_and_one_answer_two(asking, monkeypatch, tmp_path):
     clock, given = Clock(), []
 
-    def pull(socket, seconds):
+    def fetched(directory, name, owner, parts, seconds):
         given.append(seconds)
-        clock.now += 1.5
+        clock.now += 1.6
+        raise FileNotFoundError
 
     monkeypatch.setattr(flight, "time", clock)
-    monkeypatch.setattr(asking, "_pull", pull)
-    asking._ask([f"s{index}" for index in range(6)], 0.0)
-    assert given == [2.0, 2.0, 2.0, 1.5]
+    monkeypatch.setattr(flight, "fetch", fetched)
+    asking._ask([socket(tmp_path, index) for index in range(6)], 0.0)
+    assert given == [2.0, 2.0, 2.0]  # begun after 0, 1.6 and 3.2 seconds; after 4.8 none is
 
 
 def test_a_socket_that_is_gone_is_asked_again_after_five_seconds(asking, monkeypatch):
-    def gone(socket, seconds):
+    def gone(socket):
         raise FileNotFoundError
 
+    one = socket(Path("/none"), 0)
     monkeypatch.setattr(asking, "_pull", gone)
-    asking._ask(["s"], 1000.0)
-    assert asking._states["s"].left_until == 1005.0
+    asking._ask([one], 1000.0)
+    assert asking._states[one].left_until == 1005.0
 
 
 def test_failures_double_their_pause_from_half_a_minute_to_an_hour(asking):
@@ -131,10 +140,10 @@ def test_a_dump_has_64_values_for_each_of_8000_entries_at_most(values, read):
 
 def test_windows_are_kept_for_an_hour():
     windows = FlightWindows()
-    windows.add("a/b", 0, 0, 2 * NS, Launches("gloo", (), True, 0))
-    windows.add("c/d", 0, 0, 3602 * NS, Launches("gloo", (), True, 0))
+    windows.add(TEAM, "a/b", 0, 0, 2 * NS, Launches("gloo", (), True, 0))
+    windows.add(TEAM, "c/d", 0, 0, 3602 * NS, Launches("gloo", (), True, 0))
     assert len(windows.since(None, 0.0)) == 2
-    windows.add("e/f", 0, 0, 3603 * NS, Launches("gloo", (), True, 0))
+    windows.add(TEAM, "e/f", 0, 0, 3603 * NS, Launches("gloo", (), True, 0))
     assert len(windows.since(None, 0.0)) == 2
 
 

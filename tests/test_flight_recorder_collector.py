@@ -34,6 +34,7 @@ MAX_LAUNCHES = 512_000
 SAVED_SECONDS = 3.0
 
 NOW = 1_795_000_000.0
+TEAM = ("team", "")
 
 
 class Clock:
@@ -204,9 +205,11 @@ def launches(*times: int) -> tuple[Launch, ...]:
 def test_windows_that_overlap_become_one_stretch_and_others_leave_a_gap() -> None:
     windows = FlightWindows()
     whole = Launches("gloo", launches(100, 200, 300), True, 0)
-    first = windows.add("a/b", 0, 50, 350, whole)
-    again = windows.add("a/b", 0, 50, 500, Launches("gloo", launches(100, 200, 300, 400), True, 0))
-    later = windows.add("a/b", 0, 50, 900, Launches("gloo", launches(700, 800), False, 0))
+    first = windows.add(TEAM, "a/b", 0, 50, 350, whole)
+    again = windows.add(
+        TEAM, "a/b", 0, 50, 500, Launches("gloo", launches(100, 200, 300, 400), True, 0)
+    )
+    later = windows.add(TEAM, "a/b", 0, 50, 900, Launches("gloo", launches(700, 800), False, 0))
     assert first is not None
     assert again is not None
     assert later is not None
@@ -220,8 +223,8 @@ def test_windows_that_overlap_become_one_stretch_and_others_leave_a_gap() -> Non
 
 def test_another_process_of_a_rank_begins_anew() -> None:
     windows = FlightWindows()
-    windows.add("a/b", 0, 50, 900, Launches("gloo", launches(100), True, 0))
-    restarted = windows.add("a/b", 0, 800, 950, Launches("gloo", launches(850), True, 0))
+    windows.add(TEAM, "a/b", 0, 50, 900, Launches("gloo", launches(100), True, 0))
+    restarted = windows.add(TEAM, "a/b", 0, 800, 950, Launches("gloo", launches(850), True, 0))
     assert restarted is not None
     assert (restarted.begin_ns, list(restarted.time_ns)) == (800, [850])
 
@@ -230,18 +233,18 @@ def test_windows_are_bounded_in_number_and_age() -> None:
     windows = FlightWindows()
     many = tuple(Launch("0", "all_reduce", seq, seq, -1) for seq in range(8_000))
     for rank in range(MAX_LAUNCHES // 8_000 + 10):
-        windows.add("a/b", rank, 0, 10**6, Launches("gloo", many, True, 0))
+        windows.add(TEAM, "a/b", rank, 0, 10**6, Launches("gloo", many, True, 0))
     kept = windows.since(None, 0.0)
     assert sum(len(window.seq) for window in kept) <= MAX_LAUNCHES
     assert kept[0].rank > 0
-    windows.add("a/b", 0, 0, round((KEPT_SECONDS + 1) * NS), Launches("gloo", (), True, 0))
+    windows.add(TEAM, "a/b", 0, 0, round((KEPT_SECONDS + 1) * NS), Launches("gloo", (), True, 0))
     assert len(windows.since(None, 0.0)) == 1
 
 
 def test_windows_are_asked_for_by_job_and_time() -> None:
     windows = FlightWindows()
     for job, asked in (("a/b", 2 * NS), ("c/d", 3 * NS)):
-        windows.add(job, 0, 0, asked, Launches("gloo", launches(5), True, 0))
+        windows.add(TEAM, job, 0, 0, asked, Launches("gloo", launches(5), True, 0))
     assert [window.job_id for window in windows.since(None, 2.5)] == ["c/d"]
     assert [window.job_id for window in windows.since("a/b", 0.0)] == ["a/b"]
     text = b"".join(windows_json(windows.since(None, 0.0), 'node "1"'))
@@ -390,7 +393,7 @@ def test_rank_that_only_sends_messages_has_windows(tmp_path: Path) -> None:
 
 def test_rank_that_launches_nothing_for_a_while_has_windows_without_collectives() -> None:
     windows = FlightWindows()
-    windows.add("a/b", 0, 10, 50, read_launches(dump(entry(1, 20))))
-    window = windows.add("a/b", 0, 10, 90, read_launches(dump(entry(1, 20))))
+    windows.add(TEAM, "a/b", 0, 10, 50, read_launches(dump(entry(1, 20))))
+    window = windows.add(TEAM, "a/b", 0, 10, 90, read_launches(dump(entry(1, 20))))
     assert window is not None
     assert (window.begin_ns, window.end_ns, len(window.seq)) == (50, 90, 0)

@@ -12,6 +12,7 @@ from rankscope_agent.contract import flight_dump
 from rankscope_agent.contract.job_names import JobNameError
 from rankscope_agent.contract.stalls import groups_of, readable
 from rankscope_agent.sources.flight_recorder import worker_server
+from rankscope_agent.sources.flight_recorder.launches import Launch, Launches
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.flight_recorder.worker_server import FlightError
 from rankscope_agent.sources.pods.job_owners import JobOwners
@@ -19,6 +20,7 @@ from rankscope_agent.sources.pods.process_scan import ProcessScanner
 from rankscope_agent.sources.rdma.names import rule_for
 from rankscope_agent.sources.stalls import rank_queries, stall_source
 from standing_clock import Clock
+from test_flight_recorder_collector import TEAM
 from test_stalls import dump, entry, quiet_ring, source
 
 POD = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
@@ -217,9 +219,8 @@ def test_a_rank_has_a_second_to_give_its_stack(monkeypatch):
 @pytest.mark.parametrize(("more", "kept"), [(0, 3), (1, 2)])
 def test_512_000_launches_of_all_ranks_are_kept(more, kept):
     windows = FlightWindows()
-    for launches in (256_000, 256_000 + more):
-        windows._windows.append(SimpleNamespace(seq=range(launches), end_ns=10**18))
-        windows._launches += launches
-    nothing = SimpleNamespace(whole=True, backend="nccl", launches=())
-    assert windows.add("team/llm", 0, 10**18, 10**18 + 1, nothing) is not None
-    assert len(windows._windows) == kept
+    for at, count in enumerate((256_000, 256_000 + more), 1):
+        launches = (Launch("0", "all_reduce", 1, at, -1),) * count
+        windows.add(TEAM, "team/llm", at, 0, at + 1, Launches("nccl", launches, True, 0))
+    assert windows.add(TEAM, "team/llm", 0, 0, 9, Launches("nccl", (), True, 0)) is not None
+    assert len(windows.since(None, 0.0)) == kept

@@ -12,10 +12,11 @@ import logging
 import math
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from rankscope_agent.contract.fair_shares import Holder, choose
@@ -54,6 +55,9 @@ RUN_SECONDS = 6.0
 """Maximum duration of one run: it ends before a collector's deadline of ten seconds, even if a rank
 hangs."""
 
+BEGIN_SECONDS = RUN_SECONDS - PULL_SECONDS
+"""No query of a run begins later than this, so that each rank has its whole time to answer."""
+
 FIRST_PAUSE_SECONDS = 30.0
 LAST_PAUSE_SECONDS = 3600.0
 """Pause after a failed query of a socket, doubled each time."""
@@ -89,8 +93,9 @@ class RankSocket:
 
 @dataclass(slots=True)
 class _SocketState:
-    """The record of a socket: its cost, its pause after failures, and the end of that pause."""
+    """The record of a socket: its last turn, its cost, its pause after failures and its end."""
 
+    turn: int = -1
     cost_seconds: float = ASSUMED_SECONDS
     pause_seconds: float | None = None
     left_until: float = -math.inf
@@ -125,6 +130,8 @@ class FlightRecorderCollector:
         self._sockets: Sequence[RankSocket] = ()
         self._found_at = float("-inf")
         self._states: dict[RankSocket, _SocketState] = {}
+        self._turns = count()
+        self._last_turns: dict[str | Holder, int] = {}
         self._failures: Counter[str] = Counter()
         self._pulls = self._skipped = 0
         self._covered_ns: Counter[tuple[str, int]] = Counter()
@@ -141,7 +148,7 @@ class FlightRecorderCollector:
             self._find(now)
         ready = [socket for socket in self._sockets if self._state(socket).left_until <= now]
         expected = sum(self._state(socket).cost_seconds for socket in ready)
-        if ready and self._budget.due(now, expected):
+        if ready and self._budget.due(now, min(expected, BEGIN_SECONDS)):
             self._ask(ready, now)
         if not (self._sockets or self._pulls or self._failures):
             raise NoData(
@@ -154,7 +161,7 @@ class FlightRecorderCollector:
         return self._states.setdefault(socket, _SocketState())
 
     def _find(self, now: float) -> None:
-        """Return the sockets of live ranks, and forget those that are gone."""
+        """Look for the sockets of live ranks, and forget those that are gone."""
         directories = list(own_directories(self._ring_dir))
         with suppress(OSError):
             directories += () if self._names.pending else pod_directories(self._kubelet)
@@ -200,27 +207,52 @@ class FlightRecorderCollector:
             os.close(ring.descriptor)
 
     def _ask(self, ready: Sequence[RankSocket], now: float) -> None:
-        """Query one rank after another, for as long as a run may last."""
-        deadline = time.monotonic() + RUN_SECONDS
-        for socket in ready:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return
-            began = time.monotonic()
-            state = self._state(socket)
-            try:
-                self._pull(socket, min(left, PULL_SECONDS))
-                state.pause_seconds = None
-            except FileNotFoundError:
-                state.left_until = now + FIND_SECONDS
-            except FlightError as error:
-                self._note_failure(socket, state, error, now)
-            # The rank spends the wait for a dump on producing it, or the wait is idle: an upper
-            # bound.
-            state.cost_seconds = time.monotonic() - began
-            self._budget.spend(state.cost_seconds)
+        """Query one rank after another, for as long as a run may last.
 
-    def _pull(self, socket: RankSocket, seconds: float) -> None:
+        The next one is of those on whom least time was spent: groups share first, then the holders
+        of each. A run begins with those who were queried longest ago.
+        """
+        began = time.monotonic()
+        spent: dict[str | Holder, float] = defaultdict(float)
+        waiting = sorted(ready, key=self._last_turn)
+        while waiting and time.monotonic() - began <= BEGIN_SECONDS:
+            socket = min(waiting, key=lambda one: (spent[one.holder[0]], spent[one.holder]))
+            waiting.remove(socket)
+            self._ask_one(socket, now)
+            for sharer in (socket.holder[0], socket.holder):
+                spent[sharer] += self._state(socket).cost_seconds
+                self._note_turn(sharer, self._state(socket).turn)
+
+    def _last_turn(self, socket: RankSocket) -> tuple[int, int, int]:
+        """Return when a rank's group, its holder, and it were last queried; -1 for never."""
+        group, holder = (
+            self._last_turns.get(sharer, -1) for sharer in (socket.holder[0], socket.holder)
+        )
+        return group, holder, self._state(socket).turn
+
+    def _note_turn(self, sharer: str | Holder, turn: int) -> None:
+        """Remember this also of those whose sockets are gone: whoever makes new ones is not new."""
+        self._last_turns.pop(sharer, None)
+        self._last_turns[sharer] = turn
+        if len(self._last_turns) > 2 * MAX_SOCKETS:
+            del self._last_turns[next(iter(self._last_turns))]
+
+    def _ask_one(self, socket: RankSocket, now: float) -> None:
+        began = time.monotonic()
+        state = self._state(socket)
+        state.turn = next(self._turns)
+        try:
+            self._pull(socket)
+            state.pause_seconds = None
+        except FileNotFoundError:
+            state.left_until = now + FIND_SECONDS
+        except FlightError as error:
+            self._note_failure(socket, state, error, now)
+        # The rank spends the wait for a dump on producing it, or the wait is idle: an upper bound.
+        state.cost_seconds = time.monotonic() - began
+        self._budget.spend(state.cost_seconds)
+
+    def _pull(self, socket: RankSocket) -> None:
         """Fetch and store what one rank has recorded.
 
         Raises:
@@ -231,13 +263,15 @@ class FlightRecorderCollector:
         asked_ns = round(self._clock() * NS)
         try:
             with open_directory(socket.directory) as directory:
-                fetch(directory, socket.name, socket.owner, dumps.append, seconds)
+                fetch(directory, socket.name, socket.owner, dumps.append, PULL_SECONDS)
         except RingError as error:
             raise FlightError("symlink", str(error)) from error
         dump = _fullest(dumps)
         self._pulls += 1
         self._skipped += dump.skipped
-        window = self._windows.add(socket.job_id, socket.rank, socket.began_ns, asked_ns, dump)
+        window = self._windows.add(
+            socket.holder, socket.job_id, socket.rank, socket.began_ns, asked_ns, dump
+        )
         if window is not None:
             self._covered_ns[socket.job_id, socket.rank] += window.end_ns - window.begin_ns
 

@@ -1,4 +1,4 @@
-"""Stores sampled windows of each rank's collectives in bounded memory.
+"""Stores sampled windows of each rank's collectives in bounded memory, which holders share.
 
 Within the time of a window, every launch of its rank is recorded. Between windows nothing is known:
 what was launched there was overwritten before anyone read it.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+from rankscope_agent.contract.fair_shares import Holder
 from rankscope_agent.sources.flight_recorder.launches import Launch, Launches
 
 MAX_LAUNCHES = 512_000
-"""Launches kept of all ranks together, 15 MB: those of eight ranks in 32 windows of 2,000."""
+"""Launches kept of all ranks together, 15 MB: those of eight ranks in 32 windows of 2,000. If there
+are more, the oldest window of the group with most is dropped, of its holder with most."""
 
 KEPT_SECONDS = 3600.0
 """How long windows are kept: as far back as a diagnosis looks by default."""
@@ -54,16 +57,23 @@ class FlightWindows:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._windows: deque[Window] = deque()
-        self._launches = 0
+        self._windows: dict[Holder, deque[Window]] = {}
+        self._launches: Counter[Holder] = Counter()
         self._reached: dict[tuple[str, int], tuple[int, int]] = {}
 
     def add(
-        self, job_id: str, rank: int, process_began_ns: int, asked_ns: int, dump: Launches
+        self,
+        holder: Holder,
+        job_id: str,
+        rank: int,
+        process_began_ns: int,
+        asked_ns: int,
+        dump: Launches,
     ) -> Window | None:
         """Store what a dump adds to the existing windows; return None if it adds nothing.
 
         Args:
+            holder: in whose share the window counts.
             job_id: the rank's job.
             rank: its number in the job.
             process_began_ns: Unix time since which the rank's process has written its ring.
@@ -81,30 +91,48 @@ class FlightWindows:
         window = _window(job_id, rank, dump.backend, (begin_ns, asked_ns), new)
         with self._lock:
             self._reached[job_id, rank] = (process_began_ns, asked_ns)
-            self._windows.append(window)
-            self._launches += len(new)
+            self._windows.setdefault(holder, deque()).append(window)
+            self._launches[holder] += len(new)
             self._forget(asked_ns)
         return window
 
     def since(self, job_id: str | None, since_unix_seconds: float) -> tuple[Window, ...]:
         """Return the windows that end after a given time, of one job or all, oldest first."""
         with self._lock:
-            windows = tuple(self._windows)
+            windows = tuple(chain.from_iterable(self._windows.values()))
         return tuple(
             window
-            for window in windows
+            for window in sorted(windows, key=lambda window: window.end_ns)
             if job_id in (None, window.job_id) and window.end_ns > since_unix_seconds * NS
         )
 
     def _forget(self, now_ns: int) -> None:
         oldest_ns = now_ns - round(KEPT_SECONDS * NS)
-        while self._windows and (
-            self._launches > MAX_LAUNCHES or self._windows[0].end_ns < oldest_ns
-        ):
-            self._launches -= len(self._windows.popleft().seq)
-        if len(self._reached) > len(self._windows) + 1:
-            kept = {(window.job_id, window.rank) for window in self._windows}
+        for holder, windows in tuple(self._windows.items()):
+            while windows and windows[0].end_ns < oldest_ns:
+                self._drop(holder)
+        while self._launches.total() > MAX_LAUNCHES:
+            self._drop(self._largest())
+        count = sum(map(len, self._windows.values()))
+        if len(self._reached) > count + 1:
+            left = chain.from_iterable(self._windows.values())
+            kept = {(window.job_id, window.rank) for window in left}
             self._reached = {key: value for key, value in self._reached.items() if key in kept}
+
+    def _drop(self, holder: Holder) -> None:
+        """Drop a holder's oldest window."""
+        windows = self._windows[holder]
+        self._launches[holder] -= len(windows.popleft().seq)
+        if not windows:
+            del self._windows[holder], self._launches[holder]
+
+    def _largest(self) -> Holder:
+        groups: Counter[str] = Counter()
+        for holder, launches in self._launches.items():
+            groups[holder[0]] += launches
+        largest = max(groups, key=lambda group: groups[group])
+        of_group = (holder for holder in self._launches if holder[0] == largest)
+        return max(of_group, key=lambda holder: self._launches[holder])
 
 
 def _oldest(dump: Launches, asked_ns: int) -> int:

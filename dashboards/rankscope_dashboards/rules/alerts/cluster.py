@@ -7,7 +7,7 @@ from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
-from rankscope_dashboards.rules.alerts.job_status import FAILED_NOW, WAITING_FOR_NODES
+from rankscope_dashboards.rules.alerts.job_status import FAILED_ANEW, FAILED_NOW, WAITING_FOR_NODES
 from rankscope_dashboards.rules.alerts.limits import limit, percent
 from rankscope_dashboards.rules.recording_rules import burn
 
@@ -108,23 +108,34 @@ def _namespaces(jobs: str) -> str:
 
 
 _ONE_OF_SEVERAL = (
-    f"({_namespaces(FAILED_NOW)} == 1"
+    f"({_namespaces(FAILED_ANEW)} == 1"
     f" and on (cluster) {_namespaces(f'({records.JOB_PODS} or {FAILED_NOW})')} > 1)"
 )
 """All failures are of one namespace, and there are others: its own affair, which must not mute
 alerts about others' jobs."""
 
+# If no job runs any longer there is no share to compute.
+_BEGINS = (
+    f"(count {by()} ({FAILED_ANEW}) >= {limit('cascade_jobs')})\n"
+    f"unless on (cluster) (count {by()} ({FAILED_ANEW}) <= {limit('cascade_share')} *"
+    f' count {by()} ({records.JOB_PODS}{{phase="Running"}} > 0))\n'
+    f"unless on (cluster) {_ONE_OF_SEVERAL}"
+)
+_FAIL_ON = (
+    f"({FAILED_NOW} and on (cluster, job_id)"
+    ' ALERTS{alertname="RankscopeJobInCascade",alertstate="firing"})'
+)
+"""Jobs of a cascade that go on failing: otherwise, each of them would have alerts of its own while
+what they share is still broken."""
+
 CASCADE = Alert(
     name="RankscopeJobFailureCascade",
-    # If no job runs any longer there is no share to compute.
-    expression=f"(count {by()} ({FAILED_NOW}) >= {limit('cascade_jobs')})\n"
-    f"unless on (cluster) (count {by()} ({FAILED_NOW}) <= {limit('cascade_share')} *"
-    f' count {by()} ({records.JOB_PODS}{{phase="Running"}} > 0))\n'
-    f"unless on (cluster) {_ONE_OF_SEVERAL}",
+    expression=f"{_BEGINS}\nor count {by()} ({_FAIL_ON}) >= {limit('cascade_jobs')}",
     hold="1m",
     keep="15m",
     why="The 15-minute window collects failures with one cause; a minute gives all agents"
-    " time to report.",
+    " time to report. Jobs that have failed repeatedly for longer do not count. While as many jobs"
+    " of it fail again and again, it goes on.",
     severity="page",
     scope="cluster",
     summary="{{ $value }} jobs failed within 15 minutes",
@@ -134,7 +145,8 @@ CASCADE = Alert(
 
 IN_CASCADE = Alert(
     name="RankscopeJobInCascade",
-    expression=f"({FAILED_NOW})\nand on (cluster) ({CASCADE.expression})",
+    expression=f"({FAILED_ANEW} or on (cluster, job_id) {_FAIL_ON})\n"
+    f"and on (cluster) ({CASCADE.expression})",
     hold="1m",
     keep="15m",
     why="As long as the cascade: it mutes the alerts of the jobs that failed in it, and of no"
@@ -142,7 +154,9 @@ IN_CASCADE = Alert(
     severity="none",
     scope="job",
     summary="Job {{ $labels.job_id }} failed together with others",
-    description="{{ $value }} of its pods failed within 15 minutes, as did those of other jobs.",
+    description="Pods of job {{ $labels.job_id }} failed on {{ $value }}"
+    " {{ if eq $value 1.0 }}node{{ else }}nodes{{ end }} within 15 minutes, as did those of other"
+    " jobs.",
 )
 
 BURNS: tuple[Alert, ...] = (

@@ -15,7 +15,7 @@ from rankscope_agent.contract.metrics import (
     training,
 )
 from rankscope_dashboards.expressions.joins import with_owner
-from rankscope_dashboards.expressions.promql import by, recent, worst
+from rankscope_dashboards.expressions.promql import before, by, recent, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
@@ -57,6 +57,13 @@ def _nodes_within(timestamps: str) -> str:
 
 FAILED_NOW = _nodes_within(_FAILURES)
 """Jobs of which containers or pods failed within 15 minutes, and on how many nodes."""
+
+_FAILING_BEFORE = recent(
+    worst(before(_FAILURES, f"{FAILED_SECONDS}s"), "node", "job_id"), 2 * FAILED_SECONDS
+)
+FAILED_ANEW = f"({FAILED_NOW} unless on (cluster, job_id) count {by('job_id')} ({_FAILING_BEFORE}))"
+"""Those of which none failed in the 15 minutes before: what fails again and again since longer has
+no cause in common with what fails now."""
 
 
 def _newest(more: str) -> str:

@@ -60,9 +60,16 @@ def with_gap(selector: str, value: float, gap: range) -> Series:
     return Series(selector, values)
 
 
-def test_what_failed_before_a_gap_of_scrapes_is_not_new_after_it(tmp_path):
-    """Agents that are exchanged are silent for a minute or two, and remember what was before."""
-    pod, gap = 'node="n",pod_namespace="t",pod_name="p"', range(100, 104)
+OF_A_RANK = f'{NODE},{JOB},rank="0"'
+
+
+@pytest.mark.parametrize("gap", [range(150, 154), range(150, 160), range(150, 235)], ids=len)
+def test_what_failed_before_a_gap_of_scrapes_is_not_new_after_it(tmp_path, gap):
+    """Agents that are exchanged are silent for a minute or two, and remember what was before.
+
+    Of all agents of a cluster, Prometheus misses what came while it was down.
+    """
+    pod = 'node="n",pod_namespace="t",pod_name="p"'
     series = (
         steady('rankscope_build_info{node="other"}'),
         *(with_gap(failure("Error", f'job_id="j{i}"'), 3, gap) for i in range(5)),
@@ -71,19 +78,18 @@ def test_what_failed_before_a_gap_of_scrapes_is_not_new_after_it(tmp_path):
         with_gap(
             f'rankscope_job_log_nonfinite_losses_total{{{pod},framework="f",source="s"}}', 3, gap
         ),
+        with_gap(f"rankscope_checkpoint_write_failures_total{{{OF_A_RANK}}}", 3, gap),
     )
-    # In the first quarter of an hour nothing is known of what was before.
-    checks = [(minute, 0) for minute in range(60, 130)]
+    # In the first half hour nothing is known of what was before, and the alert is kept for another.
+    checks = [(minute, 0) for minute in range(90, 290)]
     told = ("PodFailed", "JobFailureCascade", "NcclIbErrors", "NcclCollectiveTimeout")
-    for name in (*told, "NonFiniteLoss"):
+    for name in (*told, "NonFiniteLoss", "CheckpointFailing"):
         alert = BY_NAME[f"Rankscope{name}"]
         done = follow(
-            tmp_path, require_server("promtool"), alert, Case(series, step=1), 130, checks
+            tmp_path, require_server("promtool"), alert, Case(series, step=1), 290, checks
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-
-OF_A_RANK = f'{NODE},{JOB},rank="0"'
 
 TOLD_AGAIN = [
     ("RankscopeNonFiniteLoss", f"rankscope_nonfinite_losses_total{{{OF_A_RANK}"),
@@ -132,3 +138,20 @@ def test_a_node_that_left_the_cluster_is_not_missed(tmp_path):
     checks = [(20, 0), (45, 1), (80, 1)]
     done = follow(tmp_path, require_server("promtool"), alert, without, 119, checks)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_happens_while_nothing_is_scraped_is_new_after_it(tmp_path):
+    """Of half an hour, and of three hours, after which it is unknown when it happened."""
+    pod = 'node="n",pod_namespace="t",pod_name="p"'
+    for gap in (range(100, 130), range(300, 480)):
+
+        def values(states: Sequence[str], step: int, gap: range = gap) -> list[str]:
+            minutes = range(0, len(states) * step, step)
+            return ["stale" if i in gap else "2" if i < gap.start else "3" for i in minutes]
+
+        failed = Series(f'rankscope_nccl_collective_timeouts_total{{{pod},op="ALLREDUCE"}}', values)
+        done = follow(
+            *(tmp_path, require_server("promtool"), BY_NAME["RankscopeNcclCollectiveTimeout"]),
+            *(Case((failed,), step=1), 490, [(gap.start - 1, 0), (gap.stop + 1, 1)]),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -123,3 +123,32 @@ def test_steps_on_both_sides_of_a_bucket_are_no_tail(tmp_path, seconds, fires):
         *(Case(tuple(series)), 60, checks),
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("moved", [120, 170, None], ids=["before", "after", "never"])
+def test_a_job_is_requeued_whichever_watch_counts_it(tmp_path, moved):
+    """Evictions at minutes 30, 60 and 150; the queue knows how many there were."""
+
+    def counted(pod: str, minutes: range) -> Series:
+        def values(states: Sequence[str], step: int) -> list[str]:
+            times = range(0, len(states) * step, step)
+            found = [f"{sum(at >= one for one in (30, 60, 150))}" for at in times]
+            ends = ["stale" if at == minutes.stop else "_" for at in times]
+            return [
+                one if at in minutes else end
+                for at, one, end in zip(times, found, ends, strict=True)
+            ]
+
+        return Series(f'rankscope_job_interruptions{{{JOB},pod="{pod}"}}', values)
+
+    watches = (
+        (counted("a", range(600)),)
+        if moved is None
+        else (counted("a", range(moved)), counted("b", range(moved + 1, 600)))
+    )
+    checks = [(100, 0), (149, 0), (151, 1), (169, 1), (250, 1), (388, 1), (430, 0)]
+    done = follow(
+        *(tmp_path, require_server("promtool"), BY_NAME["RankscopeJobRequeued"]),
+        *(Case((*watches, *JOB_KNOWN)), 440, checks),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

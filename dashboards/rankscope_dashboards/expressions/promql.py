@@ -32,12 +32,20 @@ def before(selector: str, offset: str) -> str:
     return f"max_over_time({selector}[{BRIDGED}] offset {offset})"
 
 
+_EARLIER_MINUTES = (0, 15, 120)
+"""How much before a window a series that is not new may have been scraped last: scrapes that all
+failed for ten minutes, or for an hour and a half, were between two of these moments."""
+
+
+_MINUTES = {"m": 1, "h": 60}
+
+
 def happened(counter: Metric, window: str, matchers: str = "") -> str:
     """Return what grew within a window, including series that appeared within it.
 
     increase() of a counter whose first value is 1 is 0, so that the first event of an agent's life
-    would be missed. A series that returns after an outage of more than minutes is counted for one
-    window, too.
+    would be missed. A series that returns after an outage of over an hour and a half is counted for
+    one window, too.
 
     Args:
         counter: an agent's.
@@ -48,8 +56,17 @@ def happened(counter: Metric, window: str, matchers: str = "") -> str:
     # Without the labels of the scrape: an agent that is replaced has another pod and address, and
     # tells again what its predecessor told.
     labels = ("node", *counter.labels)
-    now, then = worst(f"{selector} > 0", *labels), worst(before(selector, window), *labels)
-    return f"(increase({selector}[{window}]) > 0 or ({now} unless {then} >= {now}))"
+    now = worst(f"{selector} > 0", *labels)
+    known = "".join(
+        f" unless {worst(before(selector, _earlier(window, minutes)), *labels)} >= {now}"
+        for minutes in _EARLIER_MINUTES
+    )
+    return f"(increase({selector}[{window}]) > 0 or ({now}{known}))"
+
+
+def _earlier(window: str, minutes: int) -> str:
+    """Return an offset of some minutes more than a window."""
+    return f"{int(window[:-1]) * _MINUTES[window[-1]] + minutes}m"
 
 
 def recent(timestamps: str, seconds: int) -> str:

@@ -154,7 +154,7 @@ WAITING: tuple[Alert, ...] = (
         name="RankscopeJobRequeued",
         expression=with_owner(
             f"({worst(cluster_jobs.JOB_INTERRUPTIONS.name, 'job_id')}"
-            f" - {worst(f'min_over_time({cluster_jobs.JOB_INTERRUPTIONS.name}[6h])', 'job_id')}"
+            f" - min {by('job_id')} (min_over_time({cluster_jobs.JOB_INTERRUPTIONS.name}[6h]))"
             " >= 3)"
         ),
         hold="0s",

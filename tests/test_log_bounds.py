@@ -89,6 +89,17 @@ def test_flags_of_nodes_and_processes_stand_near_each_other(between, size):
     assert job_size.world_size(text.encode()) == size
 
 
+def test_only_flags_near_each_other_are_multiplied():
+    text = "--nnodes=8 --nproc_per_node=8\n".ljust(1300) * 200
+    assert list(job_size._products(text.encode())) == [64] * 200
+
+
+@pytest.mark.parametrize(("before", "size"), [(999, 16), (1000, 0)])
+def test_processes_of_a_node_are_looked_for_1000_times(before, size):
+    text = "--num_gpus=4 " * before + "--num_gpus=8 --nnodes=2\n"
+    assert max(job_size._products(text.encode()), default=0) == (size or 8)
+
+
 @pytest.mark.parametrize(("before", "size"), [(999, 16), (1000, 0)])
 def test_a_word_is_looked_for_1000_times(before, size):
     text = "world_size=x " * before + "world_size=16\n"

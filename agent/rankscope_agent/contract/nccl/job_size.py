@@ -7,7 +7,9 @@ missing: at level WARN, or in an excerpt. Pure: from text to numbers.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import islice
 
 MAX_SIZE = 1 << 20
 """Sizes above this are garbage: 64 times the largest known jobs."""
@@ -195,8 +197,9 @@ def _engines(text: bytes) -> Iterator[int]:
 
 def _products(text: bytes) -> Iterator[int]:
     """Yield nodes times processes per node, from flags that are close to each other."""
-    nodes = [(match.start(), int(match[1])) for match in _NODES.finditer(text)][:MAX_MATCHES]
-    for match in _PER_NODE.finditer(text):
-        for index, count in nodes:
-            if abs(index - match.start()) <= NEAR:
-                yield int(match[1]) * count
+    nodes = list(islice(_NODES.finditer(text), MAX_MATCHES))
+    starts = [match.start() for match in nodes]
+    for match in islice(_PER_NODE.finditer(text), MAX_MATCHES):
+        first = bisect_left(starts, match.start() - NEAR)
+        for near in nodes[first : bisect_right(starts, match.start() + NEAR)]:
+            yield int(match[1]) * int(near[1])

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJob, FollowedJobs
 from rankscope_analyzers.stragglers.state import StateError, document, loaded
 from rankscope_analyzers.watch import series_state
@@ -147,13 +149,14 @@ class Memory:
             others.extend(watch.state.other_parts())
 
         holder.with_watch(take)
-        own = [Part(kind, "", keeper.kept()) for kind, keeper in self._keepers.items()]
-        parts = [*own, *first, *others]  # any number of jobs may have incidents
+        own = [_part(kind, "", keeper.kept) for kind, keeper in self._keepers.items()]
+        wanted = [*own, *first, *others]  # any number of jobs may have incidents
         if followed is not None:
-            parts.append(Part(POLLS, "", followed.polls))
-            parts.extend(_of_jobs(followed))
+            wanted.append(Part(POLLS, "", followed.polls))
+            wanted.extend(_of_jobs(followed))
+        parts = [part for part in wanted if part is not None]
         try:
-            left = self._store.write(parts, time.time())
+            left = len(wanted) - len(parts) + self._store.write(parts, time.time())
         except StoreError as error:
             self._tell(f"the state of jobs cannot be saved: {error}")
             if isinstance(error, ChangedError):
@@ -218,10 +221,16 @@ def _restore_problem(keeper: Keeper, value: Any) -> str:
     return ""
 
 
-def _of_jobs(followed: FollowedJobs) -> Iterator[Part]:
+def _of_jobs(followed: FollowedJobs) -> Iterator[Part | None]:
     """Yield the jobs, those that were seen last first."""
     for name, known in reversed(list(followed.jobs())):
-        yield Part(JOB, name, document(known))
+        yield _part(JOB, name, partial(document, known))
+
+
+def _part(kind: str, name: str, value: Callable[[], Any]) -> Part | None:
+    """Return a part to save, None if it has no value that can be: it costs no other part."""
+    found = attempt("look", name, value)
+    return None if isinstance(found, AnalysisError) else Part(kind, name, found)
 
 
 def _restored(kept: Kept, holder: Holder) -> Sequence[str]:
@@ -253,4 +262,6 @@ def _following(value: object) -> FollowedJob:
     found = loaded(value)
     if not isinstance(found, FollowedJob):
         raise StateError(f"a {type(found).__name__} is no job")
+    if not isinstance(found.last_poll, int):
+        raise StateError(f"{found.last_poll!a} is no number of a poll")
     return found

@@ -155,10 +155,11 @@ class TestTheSlowHop:
         slow = replace(lagging(100), residual_long=-late)
         assert slow_transfer.slow_exchange(slow).ranks == ends
 
-    def test_where_no_rank_is_known_to_leave_last_none_is_named(self):
+    def test_where_no_rank_is_known_to_leave_last_none_is_picked_from_the_slow_group(self):
         one_group = exchanges(group(0.2, EXCHANGE), means=True)
         found = slow_transfer.slow_exchange(one_group)
-        assert (found.kind, found.ranks) == ("network_link", ())
+        members = np.arange(one_group.shape.world).reshape(one_group.shape.sizes)[:, :, 1]
+        assert (found.kind, found.ranks) == ("network_link", tuple(members.ravel()))
 
     def test_both_ends_of_a_group_of_two_leave_together(self):
         assert (

@@ -199,13 +199,13 @@ EARLY_SHARE = 0.2
 def _hop_ends(view: View, lag: Floats, several: bool) -> tuple[int, ...]:
     """Return the ranks at the slow hop: those that leave last, or the node whose ranks do.
 
-    There are none if no rank is known to leave after others, or if of several groups the nodes of
-    all ranks are unknown.
+    If none is known to leave after others, all members of the one slow group are returned. Of
+    several groups there are none then, or if the nodes of all their ranks are unknown.
     """
     flat = lag.ravel()
     order = [int(rank) for rank in np.argsort(-flat, kind="stable") if np.isfinite(flat[rank])]
     if not order or not flat[order[0]] > 0:
-        return ()
+        return () if several else tuple(order)
     if not several:
         return tuple(rank for rank in order[:2] if flat[rank] >= OTHER_END * flat[order[0]])
     nodes = view.shape.nodes.ravel()

@@ -161,7 +161,7 @@ def test_colours_do_not_let_an_escape_of_a_name_through():
 
 def test_a_healthy_job_says_so(slow):
     said = text(report(frame(Job())))
-    assert "No straggler: no rank delays the others. Confidence 1.00." in said
+    assert "No straggler: no rank delays the others. Confidence 0.99." in said
     assert "Evidence" not in said
 
 

@@ -65,7 +65,7 @@ def test_both_rank_faults_reach_the_verdict(kind, cause):
 def test_a_healthy_job_has_no_cause_and_full_confidence():
     said = judge(Job())
     assert said.cause is None
-    assert said.confidence == pytest.approx(1.0)
+    assert said.confidence == pytest.approx(1.0, abs=0.02)
     assert said.unobserved == ()
 
 
@@ -94,7 +94,7 @@ def test_what_was_not_measured_is_said_and_lowers_the_confidence():
 
 def test_ranks_without_records_are_named_and_lower_the_confidence():
     said = diagnosed(records(Job()), world_size=16).verdict
-    assert said.confidence == pytest.approx(0.5)
+    assert said.confidence == pytest.approx(0.5, abs=0.01)
     assert said.unobserved[0].startswith("no records of 8 of 16 ranks: 8-15")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rankscope_analyzers.findings.finding import Evidence, Finding, RankLocation
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.reports import verdict_remarks
 from rankscope_analyzers.text.wording import clock, period
 
 STEP_TIMES_SOURCE = "step records"
@@ -40,6 +41,9 @@ def end(report: JobReport) -> Finding | None:
     return next((one for one in report.observations if one.kind in ENDS), None)
 
 
+UNSEEN_DELAY = "no rank that was seen delays the others"
+
+
 def _slowness(report: JobReport) -> str:
     """Return what is known of slow ranks if there is no incident, as a clause."""
     verdict = report.verdict
@@ -50,8 +54,10 @@ def _slowness(report: JobReport) -> str:
     if not verdict.confidence:
         return f"no verdict: {verdict.why_none}." if verdict.why_none else "no verdict."
     if doubtful := doubt(report):
-        return f"no rank that was seen delays the others, but not everything was seen: {doubtful}."
-    return "no straggler: no rank delays the others."
+        seen = verdict_remarks.cost_of_differences(verdict)
+        seen = f"no straggler was seen, although {seen}" if seen else UNSEEN_DELAY
+        return f"{seen}, but not everything was seen: {doubtful}."
+    return f"{verdict_remarks.no_straggler(verdict)}."
 
 
 def _capital(text: str) -> str:

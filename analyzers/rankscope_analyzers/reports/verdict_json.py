@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankscope_analyzers.findings.finding import Evidence, Finding
+from rankscope_analyzers.reports import verdict_remarks
 from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.stragglers.what_if import WhatIf
 from rankscope_analyzers.text import runbooks
@@ -115,4 +116,4 @@ def no_straggler(verdict: Verdict) -> str:
     """Return the sentence about a job without a culprit."""
     if not verdict.confidence:
         return f"no verdict: {verdict.why_none}"
-    return f"no straggler: no rank delays the others (confidence {verdict.confidence:.2f})"
+    return f"{verdict_remarks.no_straggler(verdict)} (confidence {verdict.confidence:.2f})"

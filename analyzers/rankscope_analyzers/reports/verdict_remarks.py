@@ -14,6 +14,32 @@ NOTABLE_OFFSET_SECONDS = 0.005
 """A tenth of a step in the fastest jobs; NTP keeps nodes of a cluster within a millisecond."""
 
 
+NOTABLE_LOSS = 0.05
+"""Fraction of the time that is worth a word: that healthy GPUs differ, and vary from step to step,
+costs two to three per cent."""
+
+
+def no_straggler(verdict: Verdict) -> str:
+    """Return the answer that no rank is slow, as a clause, and what differences cost all the same.
+
+    Ranks that take turns, or are slow in few steps that take long, cost time and do not stand out.
+    """
+    if not (cost := cost_of_differences(verdict)):
+        return "no straggler: no rank delays the others"
+    return f"no straggler was found, although {cost}"
+
+
+def cost_of_differences(verdict: Verdict) -> str:
+    """Return what differences between ranks cost without a cause, as a clause; empty if little.
+
+    It is as much if they wait for each other in every step, and less if they rarely do.
+    """
+    lost = verdict.unexplained_loss
+    if lost < NOTABLE_LOSS:
+        return ""
+    return f"differences between ranks cost up to {lost:.0%} of the time"
+
+
 def remarks(verdict: Verdict) -> tuple[str, ...]:
     """Return what the whole run lost, the answer of step times alone, and whose clock is off."""
     return (*verdict.asides, *what_if(verdict), *naive(verdict), *clocks(verdict))

@@ -152,8 +152,9 @@ def _judged(job: JobRecords, followed: Follower | None) -> Diagnosis:
         sampled_steps.with_copies(cpu_contention.with_doubt(one, waiting_share), records)
         for one in certain
     )
-    base = verdict.judge(frame, findings, detection.known)
     flat = not job_layout.by_groups or len(set(frame.stages.tolist())) == 1
+    ideals = what_if.ideals(frame, job_layout) if flat else None
+    base = verdict.judge(frame, findings, detection.known, ideals)
     silent = unobserved_ranks.fallen_silent(frame)
     waiting = unobserved_ranks.warnings(frame, job_layout, findings, silent) if flat else ()
     result = replace(
@@ -169,7 +170,6 @@ def _judged(job: JobRecords, followed: Follower | None) -> Diagnosis:
             *_not_followed(job, followed),
             *base.unobserved,
         ),
-        what_if=what_if.ideals(frame, job_layout) if flat else None,
         clock_offsets=tuple(_total(one, apart) for one in offsets),
         asides=(
             *_asides(detection),

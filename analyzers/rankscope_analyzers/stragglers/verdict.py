@@ -9,7 +9,7 @@ same fault.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -83,14 +83,29 @@ class Verdict:
         """Return why there is no verdict, as far as it is known: else what else was not seen."""
         return self.undecided or next(iter(self.unobserved), "")
 
+    @property
+    def unexplained_loss(self) -> float:
+        """Return the fraction of the time that differences between ranks cost without a cause."""
+        if self.cause is not None or self.what_if is None:
+            return 0.0
+        return self.what_if.stage_weights_kept.lost_fraction
 
-def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part]) -> Verdict:
+
+def judge(
+    frame: StepFrame,
+    findings: Sequence[Finding],
+    known: frozenset[Part],
+    ideals: WhatIf | None = None,
+) -> Verdict:
     """Return the verdict on one job.
+
+    That no rank delays the others is the less certain the more time differences between ranks cost.
 
     Args:
         frame: the job.
         findings: of its step times.
         known: parts of the step that they were judged by.
+        ideals: how much faster the job would be without slow ranks, None if unknown.
     """
     steps = int(frame.usable.sum())
     enough = steps >= MINIMUM_STEPS and len(frame.ranks) > 1
@@ -98,7 +113,7 @@ def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part])
     cause = ordered[0] if ordered else None
     confidence = _confidence(frame, steps, known, cause) if enough else 0.0
     unobserved = (*_unobserved(frame, steps), *(_undetectable(known) if enough else ()))
-    return Verdict(
+    judged = Verdict(
         job_id=frame.job_id,
         cause=cause,
         others=tuple(ordered[1:]),
@@ -108,8 +123,10 @@ def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part])
         naive=largest_step_time(frame),
         steps=steps,
         median_step_seconds=_known(float(np.nanmedian(step_medians(frame)))) if steps else None,
+        what_if=ideals,
         undecided="" if confidence else next(iter(unobserved), ""),
     )
+    return replace(judged, confidence=confidence * (1.0 - judged.unexplained_loss))
 
 
 def urgency(finding: Finding) -> tuple[bool, bool, float]:

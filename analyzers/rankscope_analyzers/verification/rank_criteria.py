@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import gpus
 from rankscope_analyzers.fusion.job_report import Incident
+from rankscope_analyzers.reports.verdict_remarks import cost_of_differences
 from rankscope_analyzers.stragglers.verdict import FULL_COVERAGE_STEPS, MINIMUM_STEPS, Verdict
 from rankscope_analyzers.text.name_lists import listed, ranks_named
 from rankscope_analyzers.text.wording import duration
@@ -97,14 +98,16 @@ def straggler(evidence: Evidence) -> Judgement:
 
 def _confident(verdict: Verdict, evidence: Evidence, expected: str) -> Judgement:
     seen = f"no straggler in {verdict.steps} steps, confidence {verdict.confidence:.2f}"
+    cost = cost_of_differences(verdict)
     if evidence.report.missing or evidence.unread:
         why = listed([*evidence.report.missing, *evidence.unread])
         return unknown(f"{seen}, but not everything was read: {why}", expected, PROBE)
     if verdict.confidence >= SURE:
-        return met(seen)
+        return met(f"{seen}; {cost}" if cost else seen)
     if verdict.steps < FULL_COVERAGE_STEPS:
         return not_yet(seen, expected)
-    return unknown(f"{seen}: {listed(verdict.unobserved)}", expected, PROBE)
+    reasons = [*verdict.unobserved, *([cost] if cost else [])]
+    return unknown(f"{seen}: {listed(reasons)}", expected, PROBE)
 
 
 def _incident(incident: Incident) -> Judgement:

@@ -2,21 +2,28 @@
 
 Only environment variables that agents keep too retain their value. Texts below names that suggest a
 secret are hidden, except for references to secrets; commands and all other texts are searched for
-credentials. Fields that servers add for themselves are left out.
+credentials, and so are objects in texts (JSON), as in annotations. Fields that servers add for
+themselves are left out.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.redaction import (
     HIDDEN,
     is_kept,
     redacted,
     redacted_arguments,
     suggests_secret,
+)
+from rankscope_analyzers.captures.command_secrets import (
+    arguments_without_credentials,
+    without_credentials,
 )
 
 DROPPED = frozenset(
@@ -27,8 +34,22 @@ DROPPED = frozenset(
 ENVIRONMENTS = ("env", "envs", "env_vars")
 """Members that hold environment variables: a list of names and values, or an object."""
 
-_FURTHER_SECRET = re.compile("authorization|bearer|passphrase", re.IGNORECASE)
+_FURTHER_SECRET = re.compile(
+    "authorization|bearer|passphrase|pwd|connection[-_]?string|sas[-_]?url"
+    "|(?:account|storage|auth|encryption|signing|shared|master|ssh|client|webhook)[-_]?key",
+    re.IGNORECASE,
+)
 """Names of members, annotations and parameters whose values are secrets as well."""
+
+_COMMAND = re.compile(r"(?:command|args|arguments|entrypoint|script|source|cmd)$", re.IGNORECASE)
+"""Members that hold a command, as a list or as a text for a shell."""
+
+_PAIR = re.compile(
+    r"""(\bname["']?\s{0,4}[:=]\s{0,4}["']?([\w.-]{1,256})["']?[\s,]{1,64}
+        ["']?value["']?\s{0,4}[:=]\s{0,4})("[^"]{0,4096}"|'[^']{0,4096}'|[^\s,}]{1,4096})""",
+    re.VERBOSE,
+)
+"""An environment variable in a text that is no JSON: its name, and its value."""
 
 _REFERENCE = re.compile(r"[sS]ecret(?:Key)?Ref$")
 """Members that refer to a secret, as Kubernetes and its operators call them."""
@@ -51,6 +72,9 @@ _SHOWN_ITEMS = frozenset(("key", "path"))
 MAX_DEPTH = 64
 MAX_TEXT = 8192
 
+MAX_JSON = 256 << 10
+"""Characters of a text that is read as JSON: annotations have no more. Longer ones are hidden."""
+
 
 def without_secrets(value: Any, depth: int = 0) -> Any:
     """Return an object of the API server without possible secrets."""
@@ -64,10 +88,29 @@ def without_secrets(value: Any, depth: int = 0) -> Any:
         }
         return _hidden_value(found) if _is_named_secret(value) else found
     if isinstance(value, str):
-        return redacted(value[:MAX_TEXT])
+        return _text(value, depth)
     if isinstance(value, Sequence):
         return [without_secrets(one, depth + 1) for one in value]
     return value
+
+
+def _text(text: str, depth: int) -> str:
+    """Return a text without possible secrets; one that holds an object is searched like one."""
+    if text.lstrip()[:1] in ("{", "["):
+        if len(text) > MAX_JSON:
+            return HIDDEN
+        try:
+            found = untrusted_json.read(text.encode(errors="replace"))
+        except ValueError:
+            found = None
+        clean = without_secrets(found, depth + 1)
+        if clean != found:
+            text = json.dumps(clean)
+    return redacted(_PAIR.sub(_hidden_pair, text[:MAX_TEXT]))
+
+
+def _hidden_pair(found: re.Match[str]) -> str:
+    return found[0] if is_kept(found[2]) else f"{found[1]}{HIDDEN}"
 
 
 def _member(name: str, value: Any, depth: int) -> Any:
@@ -77,9 +120,12 @@ def _member(name: str, value: Any, depth: int) -> Any:
         return [_variable(one, depth) for one in value]
     if name == "httpHeaders" and _is_list(value):
         return [_header(one, depth) for one in value]
-    if name in ("command", "args") and _is_list(value):
-        given = redacted_arguments([str(one)[:MAX_TEXT] for one in value])
-        return [redacted(one) for one in given]
+    if _COMMAND.search(name) and _is_list(value) and not any(map(_is_object, value)):
+        return arguments_without_credentials(
+            redacted_arguments([str(one)[:MAX_TEXT] for one in value])
+        )
+    if _COMMAND.search(name) and isinstance(value, str) and not _is_secret(name):
+        return without_credentials(_text(value, depth)[:MAX_TEXT])
     if name.lower() in ("env_vars", "runtimeenvyaml") and isinstance(value, str):
         return HIDDEN
     if _is_secret(name):
@@ -89,6 +135,10 @@ def _member(name: str, value: Any, depth: int) -> Any:
 
 def _is_secret(name: str) -> bool:
     return suggests_secret(name) or bool(_FURTHER_SECRET.search(name))
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _is_list(value: Any) -> bool:

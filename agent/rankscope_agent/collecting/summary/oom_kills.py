@@ -2,6 +2,7 @@
 
 Both a pod's cgroup and the kernel's log may count a kill: the first only with cgroup version 2 and
 as long as the pod exists, the second only if the log is read. Nothing is counted twice.
+Kills outside of pods count where ranks run there, but as no job's: a process may be any program's.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class OomKills:
     def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
         """Process the current counts of pods, and yield the pods that were hit, also gone ones."""
         running = {
-            labels["pod_uid"]: labels["job_id"]
+            labels["pod_uid"]: labels["job_id"] if labels["pod_uid"] else ""
             for labels, _ in readings.described(training.RANK_INFO)
         }
         for (pod_uid,), kills in readings.of(host.POD_OOM_KILLS):

@@ -19,7 +19,8 @@ POD_JOB_INFO = Metric(
 POD_RECENT_OOM_KILLS = Metric(
     "rankscope_pod_recent_oom_kills",
     "gauge",
-    "Processes of a pod killed for lack of memory in the last hour; only where there were any.",
+    "Processes of a pod killed for lack of memory in the last hour; only where there were any."
+    " Both labels are empty for those outside of pods, on nodes with ranks outside of pods.",
     ("job_id", "pod_uid"),
 )
 JOB_RANKS_ALIVE = Metric(

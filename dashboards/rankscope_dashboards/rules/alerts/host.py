@@ -139,7 +139,9 @@ JOB_ALERTS: tuple[Alert, ...] = (
         scope="job",
         summary=f"Processes of {texts.JOB} are killed for lack of memory",
         description=f"{{{{ $value }}}} processes of {texts.JOB}"
-        "{{ with $labels.pod_uid }} (pod {{ . }} on node {{ $labels.node }}){{ end }} were killed"
+        "{{ with $labels.pod_uid }} (pod {{ . }} on node {{ $labels.node }})"
+        "{{ else }}{{ with $labels.node }} (outside of pods on node {{ . }}){{ end }}{{ end }}"
+        " were killed"
         " for lack of memory within an hour. The job's owner has to request more memory or use"
         " less.",
     ),

@@ -145,6 +145,17 @@ def test_the_sum_of_others_never_falls_as_pods_go(node):
     assert node.look()[metrics.RECEIVE_BYTES, ("other",)] == 165
 
 
+def test_a_table_that_could_not_be_read_once_counts_no_traffic_twice(node):
+    node.add("eth0", PCI)
+    node.add("veth1")
+    node.dev_table(veth1=100)
+    assert node.look()[metrics.RECEIVE_BYTES, ("other",)] == 100
+    (node.net / "dev").unlink()
+    assert node.look()[metrics.RECEIVE_BYTES, ("other",)] == 100
+    node.dev_table(veth1=110)
+    assert node.look()[metrics.RECEIVE_BYTES, ("other",)] == 110
+
+
 def test_real_interfaces_beyond_the_limit_are_summed_up_too(node):
     for index in range(MAX_SHOWN + 3):
         node.add(f"eth{index}", f"0000:{index:02x}:00.0")

@@ -198,7 +198,8 @@ class NetdevCollector:
 
     def _sum_up_others(self, others: int) -> Iterator[Sample]:
         hidden = (LOOPBACK, *self._files)
-        self._other.add({n: table for n, table in self._table.items() if n not in hidden})
+        if self._table:  # no network is without interfaces: an empty table was not read
+            self._other.add({n: table for n, table in self._table.items() if n not in hidden})
         yield Sample(metrics.LEFT_OFF, (), others)
         if others:
             yield from self._other.samples()

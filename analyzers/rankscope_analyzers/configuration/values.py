@@ -24,11 +24,11 @@ GOODPUT_OBJECTIVES: Mapping[str, float] = {"production": 0.95, "": 0.9}
 lose, and twice that for experiments."""
 
 TIMES_TO_COMPLETE: Mapping[str, str] = {"": "90d"}
-"""Seconds within which 19 of 20 jobs of a class should succeed; no job of a class without one takes
+"""Time within which 19 of 20 jobs of a class should succeed; no job of a class without one takes
 that long."""
 
 TIMES_TO_RECOVER: Mapping[str, str] = {"": "2h"}
-"""Seconds within which 19 of 20 jobs of a class should make steps again after a restart or hang;
+"""Time within which 19 of 20 jobs of a class should make steps again after a restart or hang;
 longer ones are not counted (the account's longest pause is half an hour, a hang comes before
 it)."""
 

@@ -31,7 +31,7 @@ LATE_SECONDS = 1.0
 """An agent whose response took longer is not waited for at the next look."""
 
 CLOSING_ROUNDS = 4
-"""Seconds of the event loop after which abandoned sockets are closed, including those under TLS."""
+"""Rounds of the event loop after which abandoned sockets are closed, including those under TLS."""
 
 MOST_HEAD_BYTES = 1 << 16
 MOST_HEADERS = 100

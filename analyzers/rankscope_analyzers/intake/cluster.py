@@ -17,10 +17,10 @@ from rankscope_analyzers.text.name_lists import listed
 AGENT_SELECTOR = "app.kubernetes.io/name=rankscope-agent"
 TIMEOUT_SECONDS = 20.0
 
-
 FORBIDDEN = 403
 MOST_EVENTS = 2000
-"""Seconds: an error that keeps agents from starting is repeated every few minutes, on each node."""
+"""Events that are read: an error that keeps agents from starting is repeated every few minutes, on
+each node."""
 
 
 class ClusterError(Exception):

@@ -34,8 +34,8 @@ MAXIMUM_ANSWER_BYTES = 512 << 20
 """Eight full rings of 65,536 records are about 80 MB of JSON."""
 
 STEPS_SECONDS = 60.0
-"""Bytes of an agent's response about steps, and the same again for its windows of collectives: 80
-MB take a busy one some seconds to write."""
+"""Maximum duration of an agent's response about steps, and the same again for its windows of
+collectives: 80 MB take a busy one some seconds to write."""
 
 
 class Newest(Protocol):

@@ -23,7 +23,7 @@ MOST_NODES_ONE_BY_ONE = 32
 """With more nodes all are listed, which takes one request for each 250 of them."""
 
 NODES_OF_A_PAGE = 250
-"""Bytes of a node's object: some 30 KiB, most of it names of images."""
+"""Nodes listed in one response: each has some 30 KiB, most of it names of images."""
 
 MOST_PAGES = 80
 SERVICES_OF_A_PAGE = 500

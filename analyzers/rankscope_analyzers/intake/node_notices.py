@@ -26,7 +26,7 @@ from rankscope_analyzers.workloads.nodes import NodeFacts, with_events
 ABOUT = "notices of nodes"
 
 PAGE = "500"
-"""Bytes of a response: a node with its images is some 20 KB."""
+"""Objects listed in one response: a node with its images has some 20 KB."""
 
 MOST_PAGES = 40
 ANSWER_SECONDS = 20.0

@@ -315,11 +315,6 @@ class Job:
         """Return True if a part has GPUs."""
         return any(role.gpus for role in self.ranks)
 
-    @cached_property
-    def uses_rdma(self) -> bool:
-        """Return True if a part requests RDMA devices."""
-        return any(role.rdma for role in self.ranks)
-
     def need_several(self) -> None:
         """Leave a check that is about more than one pod.
 

@@ -22,7 +22,7 @@ WATCH = "watch"
 """The source of runs that the watch itself began."""
 
 TAG_CHARACTERS = 1000
-"""Bytes of a tag; all of MLflow's stores accept 5,000."""
+"""Characters of a tag; all of MLflow's stores accept 5,000."""
 
 NAMES: Mapping[str, str] = {
     goodput.JOB_GPU_SECONDS.name: "rankscope/gpu_seconds/{part}",

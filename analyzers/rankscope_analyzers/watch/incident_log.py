@@ -60,7 +60,7 @@ SUPERSEDED = "superseded"
 """Member of this part: up to which number the file is about jobs that others followed since."""
 
 MOST_KEPT = 512
-"""Bytes for open incidents that a watch on another node learns about: usually 64 KiB."""
+"""Open incidents that a watch on another node learns about, the newest: usually 64 KiB."""
 
 MOST_RANKS = 64
 """Ranks and nodes of a line; further ones are counted."""

@@ -32,7 +32,6 @@ class _Waiting:
     """GPU time of a start whose phases are not known yet."""
 
     seconds: float
-    gpus: int
     since: float
 
 
@@ -63,7 +62,7 @@ class StartPhases:
             start: the newest start of its processes, None if unknown.
             now: Unix time.
         """
-        waiting = self._waiting.pop(job, None) or _Waiting(0.0, gpus, now)
+        waiting = self._waiting.pop(job, None) or _Waiting(0.0, now)
         waiting.seconds += seconds
         if waiting.seconds <= 0 or gpus <= 0:
             return

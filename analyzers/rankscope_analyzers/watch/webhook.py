@@ -31,8 +31,7 @@ SIGNATURE = "X-Rankscope-Signature-256"
 
 MOST_WAITING = 1000
 MOST_KEPT = 32
-"""Bytes of lines that were not accepted yet, saved with the watch's state: usually 64 KiB at
-most."""
+"""Lines that were not accepted yet, saved with the watch's state: usually 64 KiB at most."""
 
 ANSWER_SECONDS = 10.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0

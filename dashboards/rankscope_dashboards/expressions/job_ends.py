@@ -16,18 +16,38 @@ SUCCESS_WINDOWS = ("7d", "28d")
 END = ("job_namespace", "job_class", "outcome", "cause")
 
 GAP = "1h"
-"""How long the watch may have been away at the earlier moment that its sums are compared with."""
+"""How long the watch may have been away at the earlier moment that its sums are compared with. Of
+longer absences, see `_before`."""
+
+RESOLUTION = "6h"
+"""What sums had counted within that time of their new beginning may be missing later."""
 
 
 def since(selector: str, window: str, *labels: str) -> str:
     """Return by how much sums of the watch grew within a window, including new series.
 
     Two watches that overlap for a moment export the same sums, of which one is taken. Sums that
-    restarted within the window give nothing until they exceed their earlier value.
+    began again within the window, with a watch that keeps no state, count from there on.
     """
     now = worst(f"last_over_time({selector}[{BRIDGED}])", *labels)
-    then = worst(f"last_over_time({selector}[{GAP}] offset {window})", *labels)
-    return f"clamp_min({now} - ({then} or 0 * {now}), 0)"
+    then = " or ".join(
+        worst(f"last_over_time({selector}[{GAP}] offset {one})", *labels) for one in _before(window)
+    )
+    lowest = f"min_over_time({now}[{window}:{RESOLUTION}])"
+    base = f"0 * ({now} < ({then})) or {lowest} < ({then}) or {then} or 0 * {now}"
+    return f"clamp_min({now} - ({base}), 0)"
+
+
+def _before(window: str) -> tuple[str, ...]:
+    """Return when to look for the sums at the beginning of a window.
+
+    If the watch was away then, those of earlier count: nothing was added meanwhile. A panel's range
+    has no such moments.
+    """
+    if not window.endswith("d"):
+        return (window,)
+    days = int(window[:-1])
+    return (window, f"{window}6h", f"{days + 1}d", f"{days + 3}d")
 
 
 def _ends(chosen: str, *matchers: str) -> str:

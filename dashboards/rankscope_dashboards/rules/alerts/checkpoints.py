@@ -104,6 +104,8 @@ CHECKPOINTS: tuple[Alert, ...] = (
         description="{{ $value | humanizePercentage }} of the file system to which"
         f" {texts.JOB} writes checkpoints, or of a volume of its pods, is free, and at the pace of"
         " the last six hours it is full within a day, or less than a twentieth is left.",
+        needs="Without kube-state-metrics and the kubelets' metrics volumes of pods are not"
+        " noticed, only the stores that the probe reads.",
         dashboard="rankscope-checkpoints",
         since="6h",
     ),

@@ -35,6 +35,7 @@ STORAGE: tuple[Alert, ...] = (
         " {{ $labels.type }} file system {{ $labels.filesystem }} takes"
         " {{ $value | humanizeDuration }}, twice as long as on other nodes or longer: the node's"
         " way to its servers is slow. Loading and checkpoints of its ranks hold their jobs up.",
+        needs="Without JuiceFS's own metrics its mounts are not noticed.",
     ),
 )
 

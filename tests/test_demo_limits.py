@@ -256,7 +256,8 @@ class Page:
 
     def open(self, request, deadline):
         self.seconds.append(deadline.seconds)
-        return nullcontext(SimpleNamespace(read=lambda most: Large(min(self.length, most))))
+        read = SimpleNamespace(read=lambda most: Large(min(self.length, most)), length=0)
+        return nullcontext(read)
 
 
 def test_a_watchs_page_is_there_within_ten_seconds_and_has_256_mib():

@@ -82,6 +82,7 @@ def test_events_are_waited_for_half_a_second_and_five_after_a_failure():
     thread._errors = SimpleNamespace(add=lambda error: None)
     thread._stop = SimpleNamespace(wait=pauses.append)
     thread.looked = SimpleNamespace(set=lambda: None)
+    thread._early = ()
     assert thread._wait()
     assert (waits, pauses) == ([0.5], [5.0])
 

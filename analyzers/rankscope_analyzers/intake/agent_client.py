@@ -29,7 +29,8 @@ MAXIMUM_ANSWER_BYTES = 64 << 20
 
 PIECE_BYTES = 1 << 16
 
-HEALTH = "/healthz"
+HEALTH = ("/healthz", "/readyz")
+"""Pages whose text says with status 503 what is not as it should be."""
 
 UNAUTHORIZED = 401
 
@@ -172,7 +173,7 @@ class Agent:
                 return self._read(answer, path, most_bytes)
         except HTTPError as error:
             with error:
-                if error.code != 503 or path != HEALTH:
+                if error.code != 503 or path not in HEALTH:
                     message = f"{self.url}{path} answers {error.code}{self._refusal(error.code)}"
                     raise StatusError(message, error.code) from None
                 return _Body([error.read(most_bytes)])

@@ -22,26 +22,26 @@ without one they vary by what exits and rests vary by, which is more."""
 def are_together(view: View) -> bool:
     """Return True if ranks wait for each other after the rest of their step.
 
-    Ends by the clock are compared within nodes, else the durations of consecutive steps.
+    Ends by the clock, within nodes, or durations of consecutive steps show it. Either is enough:
+    starts by the clock may vary by more than what the ends have in common.
     """
-    by_clock = _by_clock(view)
-    return _by_duration(view) if by_clock is None else by_clock
+    return _by_clock(view) or _by_duration(view)
 
 
-def _by_clock(view: View) -> bool | None:
-    """Return the answer of the clocks of nodes, None if no node has two ranks whose clock is known.
+def _by_clock(view: View) -> bool:
+    """Return True if clocks of nodes show it, False if no node has two ranks whose clock is known.
 
     If all ranks of a node end together, its rest makes up for what a rank's exit is late by.
     """
     exits, rest = view.exit_lateness_long, view.residual_long
     if exits is None or not np.isfinite(exits).any():
-        return None
+        return False
     rest = np.where(np.isfinite(exits), rest, np.nan)
     exits = _within_nodes(exits, view.shape.nodes)
     rest = _within_nodes(rest, view.shape.nodes)
     if not view.flat:  # stages leave at different times, so that only changes tell
         exits, rest = exits - median(exits, 0), rest - median(rest, 0)
-    return _level(exits + rest) <= TOGETHER * _level(exits)
+    return bool(_level(exits + rest) <= TOGETHER * _level(exits))
 
 
 def _within_nodes(values: Floats, nodes: Integers) -> Floats:

@@ -30,8 +30,7 @@ RING_SUFFIX = ".ring"
 POD_VOLUME = ("volumes", "kubernetes.io~empty-dir", "rankscope")
 
 MAX_RINGS_PER_HOLDER = 64
-"""Rings read per pod, or per user outside of pods: four times the ranks of the largest nodes on the
-market."""
+"""Rings read per pod, or per user outside of pods: four times the ranks of the largest nodes."""
 
 MAX_RINGS = 1024
 """Rings read at a time; sixteen pods may use all of them as long as no other pod needs any."""
@@ -46,12 +45,10 @@ MAX_PODS = 1024
 """Pods whose directories are read: twice what the largest nodes run (kubelet's default: 110)."""
 
 LIVENESS_SECONDS = 600.0
-"""If locks do not work, a ring written to within ten minutes counts as held: as long as the series
-of an ended job stay."""
+"""Where locks fail, rings written to since count as held; an ended job's series stay as long."""
 
 Liveness = Literal["alive", "silent", "ended"]
-"""State of the writing process: alive, ended for good, or silent for so long that it counts as
-ended although it may write again; the last only occurs if locks do not work."""
+"""State of the writer; silent: where locks fail, one that counts as ended but may write again."""
 
 _USER = re.compile(r"0|[1-9]\d{0,9}")
 

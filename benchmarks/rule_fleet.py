@@ -288,6 +288,7 @@ def page_of_watch() -> str:
         _ended()
         + _spent()
         + _line(watch.WATCH_LAST, 'shard="0",shards="1"', "1.7e9")
+        + _line(watch.WATCH_UNREAD_SINCE, 'shard="0",shards="1"', "1.7e9")
         + _line(watch.WATCH_STEP_LOOK, 'shard="0",shards="1"', "1.7e9")
         + _line(watch.WATCH_ANALYSIS_ERRORS, 'part="job"', 0)
         + _line(watch.WATCH_LEADING, 'lease="rankscope/rankscope-watch"', 1)

@@ -19,6 +19,9 @@ GAP = "1h"
 """How long the watch may have been away at the earlier moment that its sums are compared with. Of
 longer absences, see `_before`."""
 
+EARLIER_HOURS = (6, 24, 72)
+"""How long before a window sums are looked for of a watch that was away when it began."""
+
 RESOLUTION = "6h"
 """What sums had counted within that time of their new beginning may be missing later."""
 
@@ -46,8 +49,7 @@ def _before(window: str) -> tuple[str, ...]:
     """
     if not window.endswith("d"):
         return (window,)
-    days = int(window[:-1])
-    return (window, f"{window}6h", f"{days + 1}d", f"{days + 3}d")
+    return (window, *(f"{24 * int(window[:-1]) + hours}h" for hours in EARLIER_HOURS))
 
 
 def _ends(chosen: str, *matchers: str) -> str:

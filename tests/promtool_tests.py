@@ -108,7 +108,7 @@ def _flaps(case: Case, alert: Alert) -> dict:
     return _block(case, states, checks, alert.name)
 
 
-def _needed(alert: Alert) -> list[dict]:
+def needed(alert: Alert) -> list[dict]:
     """Return the groups of recording rules that an alert needs, directly or by others."""
     known = {one.name: one for group in recording_rules.GROUPS for one in group.records}
     wanted, texts = set(), [alert.expression, alert.description]
@@ -154,7 +154,7 @@ def run(
     links: Links = LINKS,
 ) -> subprocess.CompletedProcess[str]:
     """Let promtool try an alert."""
-    groups = [*_needed(alert), {"name": "alert", "rules": [rule(alert, links)]}]
+    groups = [*needed(alert), {"name": "alert", "rules": [rule(alert, links)]}]
     (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     blocks = [_fires(case, alert, expected)]
     if case.has_below:
@@ -189,7 +189,7 @@ def follow(
         length: minutes that are looked at.
         checks: pairs of minute and number of firing alerts.
     """
-    groups = [*_needed(alert), {"name": "alert", "rules": [rule(alert, LINKS)]}]
+    groups = [*needed(alert), {"name": "alert", "rules": [rule(alert, LINKS)]}]
     (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     states: list[State] = ["bad"] * (length // case.step + 1)
     test = {

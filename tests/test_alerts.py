@@ -19,7 +19,7 @@ from alert_series import (
 )
 from alert_texts import TEXTS
 from alert_timelines import Case, Series, counter, heartbeat, steady
-from promtool_tests import follow, run, run_all
+from promtool_tests import follow, needed, run, run_all
 from rankscope_agent.collecting.summary import gpus, nccl_conditions
 from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_agent.contract.kernel.xid import XIDS
@@ -313,9 +313,15 @@ def test_alerts_of_jobs_carry_whose_the_job_is():
     assert all(joined.split("\n")[0] in alert.expression for alert in of_jobs)
 
 
-def test_alerts_that_need_another_exporter_say_so():
+EXPORTERS = {"kube_": "kube-state-metrics", "kubelet_": "the kubelets'", "juicefs_": "JuiceFS"}
+
+
+@pytest.mark.parametrize("series", EXPORTERS)
+def test_alerts_that_need_another_exporter_say_so(series):
+    """By their expressions and those of the records that these read; texts may do without."""
     for alert in ALERTS:
-        assert ("kube_" in alert.expression) == ("kube-state-metrics" in alert.needs), alert.name
+        read = alert.expression + json.dumps(needed(replace(alert, description="")))
+        assert (series in read) == (EXPORTERS[series] in alert.needs), alert.name
 
 
 def test_groups_have_names_of_their_own():

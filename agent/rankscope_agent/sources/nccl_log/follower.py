@@ -18,8 +18,7 @@ from rankscope_agent.contract.fair_shares import allot_to_holders, choose, take_
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.settings.file_descriptors import share
-from rankscope_agent.sources.nccl_log import state as nccl_state
-from rankscope_agent.sources.nccl_log import step_state
+from rankscope_agent.sources.nccl_log import follower_state
 from rankscope_agent.sources.nccl_log.pod import PodLogs
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError
 from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
@@ -29,13 +28,11 @@ from rankscope_agent.sources.nccl_log.streams import (
     NO_POD,
     LogLocation,
     LogStream,
-    Position,
     pattern_logs,
     pod_logs,
 )
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.run_time import time_left
-from rankscope_agent.sources.sealed_state import MALFORMED
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +107,7 @@ class NcclFollower:
         self._timer = timer
         self._followed: dict[Path, Following] = {}
         self._jobs: dict[PodIdentity, PodLogs] = {}
-        self._resume: dict[Path, tuple[Position, bool]] = {}
+        self._resume: follower_state.Positions = {}
         self._departed: list[PodLogs] = []
         self._turn = 0
 
@@ -349,27 +346,13 @@ class NcclFollower:
 
     def state(self) -> dict[str, Any] | None:
         """Return where to continue after a restart; None while unknown."""
-        positions: dict[str, Any] = {
-            str(path): [list(left.inode), left.offset, list(left.done), has_content]
-            for path, (left, has_content) in self._resume.items()
-        }
+        positions = dict(self._resume)
         for path, followed in self._followed.items():
             position = followed.stream.position(followed.framing.pending_bytes)
             if position is None:
                 return None
-            read = [list(position.inode), position.offset, list(position.done)]
-            positions[str(path)] = [*read, followed.has_content]
-        jobs = []
-        for job in self.jobs():
-            job.sum_up()
-            owner = [job.owner.namespace, job.owner.name, job.owner.uid]
-            jobs.append([owner, job.last_line, job.last_warning, nccl_state.to_json(job.facts)])
-        steps = [
-            [[job.owner.namespace, job.owner.name, job.owner.uid], step_state.to_json(job.steps)]
-            for job in self._jobs.values()
-            if job.steps.has_content
-        ]
-        return {"version": nccl_state.VERSION, "logs": positions, "jobs": jobs, "steps": steps}
+            positions[path] = (position, followed.has_content)
+        return follower_state.to_json(positions, self._jobs.values())
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a state, before the first scan.
@@ -377,20 +360,9 @@ class NcclFollower:
         Raises:
             rankscope_agent.sources.nccl_log.state.StateError: it is not one of this version.
         """
-        if state.get("version") != nccl_state.VERSION:
-            raise nccl_state.StateError(f"version {state.get('version')!r}")
-        try:
-            for path, (inode, offset, done, has_content) in state["logs"].items():
-                position = Position((inode[0], inode[1]), offset, tuple(done))
-                self._resume[Path(path)] = (position, bool(has_content))
-            for owner, last_line, last_warning, facts in state["jobs"]:
-                job = PodLogs(PodIdentity(*owner), nccl_state.from_json(facts), self._own)
-                job.last_line, job.last_warning = last_line, last_warning
-                self._jobs[job.owner] = job
-            for owner, steps in state.get("steps", ()):
-                known = self._job(PodIdentity(*owner))
-                if known is not None:
-                    known.steps = step_state.from_json(steps, self._own)
-        except (nccl_state.StateError, *MALFORMED) as error:
-            self._resume, self._jobs = {}, {}
-            raise nccl_state.StateError(f"is damaged: {error!r}") from error
+        self._resume, self._jobs = follower_state.from_json(state, self._own)
+
+    def close(self) -> None:
+        """Close all files."""
+        for path in list(self._followed):
+            self._end(path)

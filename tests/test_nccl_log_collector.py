@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_log.collector import NcclLogCollector
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
+from rankscope_agent.sources.nccl_log.segments import Segment
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.sealed_state import unsealed
 
@@ -166,6 +168,23 @@ def test_a_restarted_agent_knows_what_it_knew_and_counts_nothing_twice(node):
     assert before == after
     node.write(warning)
     assert node.page()[metrics.NCCL_WARNINGS, (*POD, "CUDA_FAILURE")] == 2
+
+
+def test_a_log_that_cannot_be_read_once_is_read_on_and_counts_nothing_twice(node, monkeypatch):
+    warning = "gpu-00:4003:4073 [3] x.cc:1 NCCL WARN Cuda failure 2 'out of memory'\n"
+    node.write(warning * 3)
+    node.page()
+    with monkeypatch.context() as failing:
+        failing.setattr(Segment, "read", unreadable)
+        node.page()
+    node.write(warning)
+    assert node.page()[metrics.NCCL_WARNINGS, (*POD, "CUDA_FAILURE")] == 4
+    node.collector = node.make()
+    assert node.page()[metrics.NCCL_WARNINGS, (*POD, "CUDA_FAILURE")] == 4
+
+
+def unreadable(segment: Segment) -> bytes:
+    raise OSError(errno.EIO, "Input/output error")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,7 @@ class NcclFollower:
         """
         self.rejected.clear()
         locations = {location.path: location for location in self._locations()}
-        self._forget_gone(locations)
+        self._forget_gone(locations.values())
         there = self._pods.is_dir() or bool(self._patterns)
         self._put_former_logs_first(locations, now)
         for path in [path for path in self._followed if path not in locations]:
@@ -174,10 +175,18 @@ class NcclFollower:
         for pattern in self._patterns:
             yield from pattern_logs(pattern)
 
-    def _forget_gone(self, locations: Mapping[Path, LogLocation]) -> None:
-        """Forget the positions in logs whose container is gone."""
-        there = {path.parent for path in locations}
-        self._resume = {path: left for path, left in self._resume.items() if path.parent in there}
+    def _forget_gone(self, locations: Collection[LogLocation]) -> None:
+        """Forget the positions in logs whose container, or which themselves outside one, are gone.
+
+        A container that was restarted has left a log that is still to be read to its end.
+        """
+        there = {location.path for location in locations}
+        containers = {location.path.parent for location in locations if location.owner != NO_POD}
+        self._resume = {
+            path: left
+            for path, left in self._resume.items()
+            if path in there or path.parent in containers
+        }
 
     def _chosen(self, locations: Collection[LogLocation]) -> Sequence[LogLocation]:
         """Return the logs to follow: shared by namespaces and pods, of each first the current ones.
@@ -189,12 +198,17 @@ class NcclFollower:
         self.rejected["too_many"] += len(locations) - len(chosen)
         kept = {location.path for location in chosen}
         for path in [path for path in self._followed if path not in kept]:
-            followed = self._followed[path]
+            self._set_aside(path)
+        return chosen
+
+    def _set_aside(self, path: Path) -> None:
+        """Stop following a log, to continue from its position when it is followed again."""
+        followed = self._followed[path]
+        with suppress(OSError):  # what is left of an archive is unknown
             position = followed.stream.leave(followed.framing.pending_bytes)
             if position is not None:
                 self._resume[path] = (position, followed.has_content)
-            self._end(path)
-        return chosen
+        self._end(path)
 
     def _follow(self, location: LogLocation) -> None:
         """Begin to follow a log, or check whether a followed one was rotated."""
@@ -299,7 +313,7 @@ class NcclFollower:
             data = followed.stream.read()
         except OSError as error:
             log.warning("cannot read %s: %s", location.path, error.strerror)
-            self._end(location.path)
+            self._set_aside(location.path)
             return False
         self.read_bytes += len(data)
         oversized = followed.framing.oversized

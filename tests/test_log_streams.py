@@ -56,6 +56,45 @@ def test_nothing_is_lost_or_read_twice_over_a_rotation(log):
     stream.close()
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("job.log.10", "job.log.2.gz", "job.log.1"),
+        ("job.log-20260101.gz", "job.log-20260102"),
+        ("job.log.20260101-000000.gz", "job.log.20260101-000001"),
+    ],
+)
+def test_earlier_files_that_match_a_pattern_are_parts_of_their_log_oldest_first(tmp_path, names):
+    texts = [name.encode() + b"\n" for name in (*names, "job.log")]
+    for name, text in zip((*names, "job.log"), texts, strict=True):
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    (tmp_path / "job.log.rank3").write_bytes(b"a log of its own\n")
+    (tmp_path / "job2.log.1").write_bytes(b"a log that is gone\n")
+    found = [location.path.name for location in pattern_logs(tmp_path / "job*")]
+    assert found == ["job.log", "job.log.rank3", "job2.log.1"]
+    stream = followed(tmp_path / "job.log")
+    assert read_all(stream) == b"".join(texts)
+    stream.close()
+
+
+def test_a_restart_after_numbered_files_were_renamed_reads_the_rest_and_nothing_twice(log):
+    first, second = log.with_name("0.log.1"), log.with_name("0.log.2")
+    first.write_bytes(b"first\n")
+    log.write_bytes(b"second\n")
+    stream = followed(log)
+    assert read_all(stream) == b"first\nsecond\n"
+    position = stream.position(0)
+    stream.close()
+    first.rename(second)
+    with log.open("ab") as writer:
+        writer.write(b"rest\n")
+    log.rename(first)
+    log.write_bytes(b"third\n")
+    again = followed(log, position)
+    assert read_all(again) == b"rest\nthird\n"
+    again.close()
+
+
 def test_what_was_rotated_before_is_read_oldest_first(log):
     for second, text in ((1, b"first\n"), (2, b"second\n")):
         log.write_bytes(text)

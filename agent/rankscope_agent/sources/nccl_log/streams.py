@@ -9,7 +9,8 @@ new N.log is created; at the next rotation the renamed one becomes a .gz
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import islice
@@ -67,9 +68,16 @@ def _newest_restart(names: list[str]) -> str | None:
 
 
 def pattern_logs(pattern: Path) -> Iterator[LogLocation]:
-    """Yield the files whose names match a pattern; its directory is taken literally."""
-    for name in _names_if_there(pattern.parent):
-        if fnmatch(name, pattern.name):
+    """Yield the files whose names match a pattern; its directory is taken literally.
+
+    Earlier files of a log beside them are read as parts of that log.
+    """
+    names = _names_if_there(pattern.parent)
+    earlier = {
+        old for name in names if fnmatch(name, pattern.name) for old in _rotated(name, names)
+    }
+    for name in names:
+        if fnmatch(name, pattern.name) and name not in earlier:
             yield LogLocation(pattern.parent / name, NO_POD)
 
 
@@ -85,11 +93,24 @@ def _names_if_there(directory: Path) -> list[str]:
         return []
 
 
+_ROTATED = re.compile(r"(?:\.(\d{1,3})|[.-]\d{8}(?:-\d{1,10})?)(?:\.gz)?")
+"""What follows the name of a log in those of its earlier files: the kubelet's date and time, or
+logrotate's number (1 is the newest), or date."""
+
+
 def rotated(path: Path) -> list[Path]:
     """Return the earlier files of a log, oldest first; a .tmp is an unfinished .gz."""
-    start = f"{path.name}."
-    names = [n for n in _names_if_there(path.parent) if n.startswith(start)]
-    return [path.parent / n for n in sorted(names) if not n.endswith(".tmp")]
+    return [path.parent / name for name in _rotated(path.name, _names_if_there(path.parent))]
+
+
+def _rotated(log: str, names: Sequence[str]) -> list[str]:
+    """Return the names of the earlier files of a log among those of its directory, oldest first."""
+    found: list[tuple[int, str]] = []
+    for name in names:
+        match = _ROTATED.fullmatch(name, len(log)) if name.startswith(log) else None
+        if match is not None:
+            found.append((-int(match[1] or 0), name))
+    return [name for _, name in sorted(found)]
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
@@ -126,7 +147,8 @@ class LogStream:
         done = resume.done if resume else ()
         try:
             for path in self._rotated():
-                if path.name not in done:
+                # Numbered files have other names after each rotation.
+                if path.name not in done or (resume and _inode(path) == resume.inode):
                     self._open(path, resume)
             self._open(location.path, resume)
         except LogRejectedError:

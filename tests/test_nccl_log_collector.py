@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -303,6 +304,18 @@ def test_a_pod_that_goes_takes_its_series_along(node):
     node.log.unlink()
     node.log.parent.rmdir()
     assert (metrics.NCCL_GDR_MISSING, POD) not in node.page()
+
+
+def test_a_pod_that_is_created_again_under_its_name_has_its_own_values_alone(node):
+    node.write("iter 900: loss 2.5, time 100.00ms, mfu 12.34%\n")
+    node.page()
+    old = node.log
+    node.log = node.root / "pods" / "team_train-0_uid-0" / "main" / "0.log"
+    node.log.parent.mkdir(parents=True)
+    node.write("iter 1: loss 2.5, time 100.00ms, mfu 12.34%\n")
+    os.utime(old, (NOW, NOW))
+    series = node.page()
+    assert series[job_logs.JOB_LOG_STEP, (*POD, "pytorch", "log")] == 1
 
 
 def test_files_given_by_flag_are_read_without_a_pod(node, tmp_path):

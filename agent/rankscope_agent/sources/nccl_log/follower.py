@@ -29,6 +29,7 @@ from rankscope_agent.sources.nccl_log.streams import (
     NO_POD,
     LogLocation,
     LogStream,
+    of_replaced_pods,
     pattern_logs,
     pod_logs,
 )
@@ -156,6 +157,10 @@ class NcclFollower:
         """
         self.rejected.clear()
         locations = {location.path: location for location in self._locations()}
+        replaced = of_replaced_pods(locations.values())
+        self._finish([path for path in self._followed if path in replaced], now)
+        for path in replaced:
+            del locations[path]
         self._forget_gone(locations.values())
         there = self._pods.is_dir() or bool(self._patterns)
         self._put_former_logs_first(locations, now)

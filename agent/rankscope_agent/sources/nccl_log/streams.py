@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import islice
@@ -59,6 +60,33 @@ def pod_logs(root: Path) -> Iterator[LogLocation]:
             newest = _newest_restart(_names_if_there(root / pod / container))
             if newest is not None:
                 yield LogLocation(root / pod / container / newest, owner)
+
+
+def of_replaced_pods(locations: Collection[LogLocation]) -> frozenset[Path]:
+    """Return the logs of pods that another one of the same name has replaced, as in a StatefulSet.
+
+    The kubelet removes them some time after the new pod has begun; the newer one's logs are those
+    that were written last.
+    """
+    by_name: dict[tuple[str, str], dict[str, list[Path]]] = defaultdict(dict)
+    for one in locations:
+        if one.owner != NO_POD:
+            pods = by_name[one.owner.namespace, one.owner.name]
+            pods.setdefault(one.owner.uid, []).append(one.path)
+    replaced: list[Path] = []
+    for pods in by_name.values():
+        if len(pods) > 1:
+            newest = max(pods, key=lambda uid: (max(map(_written_ns, pods[uid])), uid))
+            replaced += [path for uid, paths in pods.items() if uid != newest for path in paths]
+    return frozenset(replaced)
+
+
+def _written_ns(path: Path) -> int:
+    """Return when a file was written last in nanoseconds, 0 if it is gone."""
+    try:
+        return path.stat(follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _newest_restart(names: list[str]) -> str | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_log.collector import NcclLogCollector
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
-from rankscope_agent.sources.nccl_log.segments import Segment
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.sealed_state import unsealed
 
@@ -171,23 +168,6 @@ def test_a_restarted_agent_knows_what_it_knew_and_counts_nothing_twice(node):
     assert node.page()[metrics.NCCL_WARNINGS, (*POD, "CUDA_FAILURE")] == 2
 
 
-def test_a_log_that_cannot_be_read_once_is_read_on_and_counts_nothing_twice(node, monkeypatch):
-    warning = "gpu-00:4003:4073 [3] x.cc:1 NCCL WARN Cuda failure 2 'out of memory'\n"
-    node.write(warning * 3)
-    node.page()
-    with monkeypatch.context() as failing:
-        failing.setattr(Segment, "read", unreadable)
-        node.page()
-    node.write(warning)
-    assert node.page()[metrics.NCCL_WARNINGS, (*POD, "CUDA_FAILURE")] == 4
-    node.collector = node.make()
-    assert node.page()[metrics.NCCL_WARNINGS, (*POD, "CUDA_FAILURE")] == 4
-
-
-def unreadable(segment: Segment) -> bytes:
-    raise OSError(errno.EIO, "Input/output error")
-
-
 @pytest.mark.parametrize(
     "state", ["", "[]", "{", '{"version": 1}', '{"version": 99}', "\0" * 100, "[" * 99_999]
 )
@@ -304,18 +284,6 @@ def test_a_pod_that_goes_takes_its_series_along(node):
     node.log.unlink()
     node.log.parent.rmdir()
     assert (metrics.NCCL_GDR_MISSING, POD) not in node.page()
-
-
-def test_a_pod_that_is_created_again_under_its_name_has_its_own_values_alone(node):
-    node.write("iter 900: loss 2.5, time 100.00ms, mfu 12.34%\n")
-    node.page()
-    old = node.log
-    node.log = node.root / "pods" / "team_train-0_uid-0" / "main" / "0.log"
-    node.log.parent.mkdir(parents=True)
-    node.write("iter 1: loss 2.5, time 100.00ms, mfu 12.34%\n")
-    os.utime(old, (NOW, NOW))
-    series = node.page()
-    assert series[job_logs.JOB_LOG_STEP, (*POD, "pytorch", "log")] == 1
 
 
 def test_files_given_by_flag_are_read_without_a_pod(node, tmp_path):

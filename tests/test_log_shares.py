@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from inspector_files import line
 from rankscope_agent.sources.nccl_inspector import follower as inspector
 from rankscope_agent.sources.nccl_inspector.follower import InspectorFollower, Owner
 from rankscope_agent.sources.nccl_log import follower as following
+from rankscope_agent.sources.nccl_log.failures import Progress
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
 
 NOW = 1_795_000_000.0
@@ -116,6 +118,48 @@ def test_pods_that_say_most_first_keep_no_later_pod_from_being_remembered(logs, 
         logs.write(f"greedy/{number}")
     found = Counter(pod.partition("/")[0] for pod in logs.look())
     assert found == {"greedy": 3, "team": 1}
+
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "train.py", line 1, in main
+ValueError: x
+E0101 00:00:00.0 7 torch] failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: python
+"""
+
+
+@pytest.mark.parametrize("others", [60, 100])
+@pytest.mark.parametrize("words", ["hello\n", WARNING])
+def test_a_failure_is_seen_however_many_pods_log(logs, others, words):
+    for number in range(others):
+        logs.write(f"n{number}/p", words)
+    logs.write("team/train", "starting\n")
+    logs.look()
+    logs.write("team/train", TRACEBACK)
+    seen = []
+    for _ in range(3):
+        for number in range(others):
+            logs.write(f"n{number}/p", words)
+        logs.look()
+        for pod in logs.follower.pods():
+            seen += pod.failures.settle(logs.now, Progress(0, 0.0), ended=True, alive=True)
+    assert [one.cause for one in seen] == ["user_exception"]
+
+
+def test_pods_that_were_too_many_are_counted_and_read_again_once_there_is_room(logs, monkeypatch):
+    monkeypatch.setattr(following, "MAX_JOBS", 2)
+    pods = {f"n{number}/p" for number in range(3)}
+    for pod in pods:
+        logs.write(pod)
+    first, second = logs.look()
+    logs.look()
+    assert logs.follower.rejected["too_many"] == 1
+    shutil.rmtree(next(logs.root.glob(f"{first.partition('/')[0]}_*")))
+    logs.look()
+    (late,) = pods - {first, second}
+    logs.write(late)
+    assert logs.look() == {second: 1, late: 1}
+    assert logs.follower.rejected["too_many"] == 0
 
 
 def test_a_namespace_that_logs_much_takes_no_time_from_the_others(tmp_path):

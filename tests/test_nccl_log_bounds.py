@@ -63,15 +63,16 @@ def test_64_mebibytes_are_read_of_saved_counts(tmp_path, monkeypatch):
     assert asked == [(64 << 20) + 1]
 
 
-def test_64_pods_are_remembered(tmp_path):
+def test_64_pods_are_remembered_with_what_nccl_says_and_256_with_failures(tmp_path):
     follower_made = NcclFollower(tmp_path, (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0)
-    for index in range(64):
-        assert len(follower_made._jobs) == index
-        owner = PodIdentity(f"n{index}", "p", "u")
-        job = follower_made._job(owner)
-        assert job is not None
+    for index in range(65):
+        job = follower_made._job(PodIdentity(f"n{index}", "p", "u"))
         job.facts.warnings["x"] = None  # it has spoken
-    assert follower_made._job(PodIdentity("one-more", "p", "u")) is None
+        follower_made._limit(job)
+        assert job.stopped is (index == 64)
+    for index in range(300):
+        follower_made._job(PodIdentity(f"silent{index}", "p", "u"))
+    assert len(follower_made._jobs) == 256
 
 
 def test_pods_together_take_16_mebibytes(tmp_path):

@@ -172,6 +172,7 @@ class NcclFollower:
         for owner in [owner for owner in self._jobs if owner not in owners]:
             self._departed.append(self._jobs.pop(owner))
         del self._departed[:-MAX_JOBS]
+        self._resume_stopped()
         return there
 
     def _locations(self) -> Iterator[LogLocation]:
@@ -325,38 +326,49 @@ class NcclFollower:
         text = followed.framing.feed(data) if data else b""
         if text:
             job = self._job(location.owner)
-            if job is not None:
-                name = _log_name(location.path)
-                has_content = job.feed(text, now, fresh=followed.at_end, log=name)
-                followed.has_content |= has_content
-                job.facts.unparsed += followed.framing.oversized - oversized
+            knew_content = job.has_any_content
+            name = _log_name(location.path)
+            followed.has_content |= job.feed(text, now, fresh=followed.at_end, log=name)
+            job.facts.unparsed += followed.framing.oversized - oversized
+            if job.has_any_content and not knew_content:
+                self._limit(job)
         followed.at_end = followed.stream.at_end
         followed.behind = not followed.at_end
         return followed.behind
 
-    def _job(self, owner: PodIdentity) -> PodLogs | None:
-        """Return the pod's facts; None if there is no room for another pod."""
+    def _job(self, owner: PodIdentity) -> PodLogs:
+        """Return what the logs of a pod show; one that is not followed makes room for another."""
         job = self._jobs.get(owner)
         if job is None:
-            if len(self._jobs) >= MAX_JOBS and not self._make_room(owner):
-                return None
+            if len(self._jobs) >= MAX_STREAMS:
+                read = {one.stream.location.owner for one in self._followed.values()}
+                del self._jobs[next(known for known in self._jobs if known not in read)]
             job = self._jobs[owner] = PodLogs(owner, Facts(), self._own)
         return job
 
-    def _make_room(self, newcomer: PodIdentity) -> bool:
-        """Forget a silent pod, else the newest one of a namespace with two more than this one."""
-        silent = [
-            name
-            for name, known in self._jobs.items()
-            if not (known.has_content or known.steps.has_content)
-        ]
-        pods = Counter(owner.namespace for owner in self._jobs)
+    def _limit(self, newcomer: PodLogs) -> None:
+        """Keep the number of pods with content within its limit once another one has some.
+
+        Beyond it, only the failures are read of the newest pod of a namespace with more pods than
+        the newcomer's, else of the newcomer.
+        """
+        pods = Counter(job.owner.namespace for job in self._jobs.values() if job.has_any_content)
+        if pods.total() <= MAX_JOBS:
+            return
         largest = max(pods, key=lambda namespace: pods[namespace])
-        if not silent and pods[largest] < pods[newcomer.namespace] + 2:
-            return False
-        newest = [owner for owner in self._jobs if owner.namespace == largest][-1]
-        del self._jobs[silent[0] if silent else newest]
-        return True
+        if pods[largest] == pods[newcomer.owner.namespace]:
+            newcomer.stop()
+            return
+        of_largest = (job for job in self._jobs.values() if job.owner.namespace == largest)
+        [job for job in of_largest if job.has_any_content][-1].stop()
+
+    def _resume_stopped(self) -> None:
+        """Read all of pods again of which only the failures were read, as far as there is room."""
+        known = sum(job.has_any_content for job in self._jobs.values())
+        stopped = [job for job in self._jobs.values() if job.stopped]
+        for job in stopped[: max(0, MAX_JOBS - known)]:
+            job.stopped = False
+        self.rejected["too_many"] += sum(job.stopped for job in stopped)
 
     def total_skipped_bytes(self) -> int:
         """Return the number of bytes that were rotated away unread or damaged in an archive."""

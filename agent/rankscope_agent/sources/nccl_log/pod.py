@@ -35,6 +35,7 @@ class PodLogs:
 
     def __init__(self, owner: PodIdentity, facts: Facts, own: OwnLines | None = None) -> None:
         self.owner = owner
+        self._own = own
         self.steps = StepLog(own)
         self.failures = PodFailures()
         self.last_line: float | None = None
@@ -43,6 +44,8 @@ class PodLogs:
         """Estimated size in bytes, without connections since the last verdict."""
         self.full = False
         """Whether nothing new is remembered any longer."""
+        self.stopped = False
+        """Whether only failures are read, because there are too many pods."""
         self._counted = 0
         self._parser = NcclLog(POD_LIMITS, facts)
         self._verdict: JobVerdict | None = None
@@ -60,6 +63,11 @@ class PodLogs:
         facts = self.facts
         known = facts.processes or facts.warnings or facts.version or facts.members
         return bool(known or facts.beyond_limits)
+
+    @property
+    def has_any_content(self) -> bool:
+        """Return True if there is anything of NCCL or about steps."""
+        return self.has_content or self.steps.has_content
 
     @property
     def progress(self) -> Progress:
@@ -80,8 +88,11 @@ class PodLogs:
         for marked, piece in pieces(text):
             if marked:
                 self.failures.mark(log, now, self.progress)
-            self.steps.feed(piece, now, now if fresh else None)
+            if not self.stopped:
+                self.steps.feed(piece, now, now if fresh else None)
             self.failures.feed(log, piece, now)
+        if self.stopped:
+            return False
         before = sum(warning.count for warning in self.facts.warnings.values())
         if not self._parser.feed(text):
             return False
@@ -138,6 +149,13 @@ class PodLogs:
         lost = max(1, len(old.processes) + len(old.members) + len(old.past_members))
         self._start(Facts(unparsed=old.unparsed, beyond_limits=old.beyond_limits + lost))
         self.fill()
+
+    def stop(self) -> None:
+        """Forget all but failures, and read nothing else, because there are too many pods."""
+        self._start(Facts())
+        self.steps = StepLog(self._own)
+        self.last_line = self.last_warning = None
+        self.stopped = True
 
     def _start(self, facts: Facts) -> None:
         self._parser = NcclLog(POD_LIMITS, facts)

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from nccl_job_text import start
 from rankscope_agent.contract.metrics import job_logs
 from rankscope_agent.contract.metrics import nccl_log as metrics
 from rankscope_agent.sources.nccl_log.segments import Segment
@@ -45,3 +46,19 @@ def test_a_pod_that_is_created_again_under_its_name_has_its_own_values_alone(nod
     os.utime(old, (NOW, NOW))
     series = node.page()
     assert series[job_logs.JOB_LOG_STEP, (*POD, "pytorch", "log")] == 1
+
+
+def test_jobs_outside_of_pods_are_forgotten_with_their_logs_and_their_counts_are_kept(node):
+    node.collector = node.make(node.root / "job-*.out")
+    first = node.root / "job-1.out"
+    warning = "gpu-00:4003:4073 [3] x.cc:1 NCCL WARN Cuda failure 2 'out of memory'\n"
+    first.write_text(start(3, 16, "NET/Socket/0", network="Socket") + warning)
+    assert node.page()[metrics.NCCL_SOCKET_FALLBACK, ("", "", "expected")] == 1
+    node.collector = node.make(node.root / "job-*.out")
+    assert node.page()[metrics.NCCL_SOCKET_FALLBACK, ("", "", "expected")] == 1
+    first.unlink()
+    (node.root / "job-2.out").write_text(start(3, 16, "NET/IB/0/GDRDMA"))
+    series = node.page()
+    assert series[metrics.NCCL_SOCKET_FALLBACK, ("", "", "other_network")] == 0
+    assert series[metrics.NCCL_RANKS_EXPECTED, ("", "")] == 1
+    assert series[metrics.NCCL_WARNINGS, ("", "", "CUDA_FAILURE")] == 1

@@ -18,20 +18,20 @@ from typing import Any
 from rankscope_agent.contract.fair_shares import allot_to_holders, choose, take_turns
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
-from rankscope_agent.settings.file_descriptors import share
 from rankscope_agent.sources.nccl_log import follower_state
 from rankscope_agent.sources.nccl_log.pod import PodLogs
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError
 from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
 from rankscope_agent.sources.nccl_log.streams import (
-    MAX_SEGMENTS,
     MAX_STREAMS,
     NO_POD,
     LogLocation,
     LogStream,
+    log_name,
     of_replaced_pods,
     pattern_logs,
     pod_logs,
+    stream_limit,
 )
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.run_time import time_left
@@ -64,16 +64,6 @@ class Following:
     at_end: bool = False
     behind: bool = True
     has_content: bool = False
-
-
-def stream_limit() -> int:
-    """Return the number of logs that may be followed at a time, each with all of its files."""
-    return min(MAX_STREAMS, share("nccl_log") // MAX_SEGMENTS)
-
-
-def _log_name(path: Path) -> str:
-    """Return the name that distinguishes a log from the others of its pod."""
-    return f"{path.parent.name}/{path.name}"
 
 
 class NcclFollower:
@@ -173,7 +163,17 @@ class NcclFollower:
             self._departed.append(self._jobs.pop(owner))
         del self._departed[:-MAX_JOBS]
         self._resume_stopped()
+        self._judge_outside_anew(locations)
         return there
+
+    def _judge_outside_anew(self, locations: Mapping[Path, LogLocation]) -> None:
+        """Forget the state of jobs outside of pods once all logs in which NCCL spoke are gone."""
+        outside = self._jobs.get(NO_POD)
+        paths = [path for path, location in locations.items() if location.owner == NO_POD]
+        followed = (self._followed[path].has_content for path in paths if path in self._followed)
+        waiting = (self._resume[path][1] for path in paths if path in self._resume)
+        if outside is not None and outside.facts.processes and not (any(followed) or any(waiting)):
+            outside.begin_anew()
 
     def _locations(self) -> Iterator[LogLocation]:
         if self._pods.is_dir():
@@ -279,7 +279,7 @@ class NcclFollower:
         self.skipped_bytes += followed.stream.skipped_bytes
         job = self._jobs.get(followed.stream.location.owner)
         if job is not None:
-            job.failures.leave(_log_name(path))
+            job.failures.leave(log_name(path))
 
     def read(self, now: float) -> None:
         """Read on in all logs, starting with a different one each time, within the time budget."""
@@ -327,7 +327,7 @@ class NcclFollower:
         if text:
             job = self._job(location.owner)
             knew_content = job.has_any_content
-            name = _log_name(location.path)
+            name = log_name(location.path)
             followed.has_content |= job.feed(text, now, fresh=followed.at_end, log=name)
             job.facts.unparsed += followed.framing.oversized - oversized
             if job.has_any_content and not knew_content:

@@ -17,6 +17,7 @@ from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
 
+from rankscope_agent.settings.file_descriptors import share
 from rankscope_agent.sources.nccl_log.segments import (
     READ_BYTES,
     LogRejectedError,
@@ -33,6 +34,16 @@ MAX_NAMES = 4096
 
 MAX_SEGMENTS = 6
 """Files of one log that are open at a time: the five that the kubelet keeps, and the next one."""
+
+
+def stream_limit() -> int:
+    """Return the number of logs that may be followed at a time, each with all of its files."""
+    return min(MAX_STREAMS, share("nccl_log") // MAX_SEGMENTS)
+
+
+def log_name(path: Path) -> str:
+    """Return the name that distinguishes a log from the others of its pod."""
+    return f"{path.parent.name}/{path.name}"
 
 
 @dataclass(frozen=True, slots=True)

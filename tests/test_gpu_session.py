@@ -280,17 +280,17 @@ def test_a_driver_that_goes_away_while_gpus_are_asked_who_they_are_is_followed()
 
 def test_a_driver_that_stays_away_costs_no_more_threads_with_each_attempt():
     clock, nvml = Clock(), Library([9] * 4)
+    before = set(threading.enumerate())
     session = session_of(nvml, clock)
-    before = threading.active_count()
     for _ in range(5):
         with pytest.raises(NvmlError):
             read(session)
         clock.now += MAX_REOPEN_SECONDS
     assert nvml.opened == 5
-    ending = [one for one in threading.enumerate() if re.fullmatch(r"gpu-\d+", one.name)]
-    for thread in ending[:-4]:
-        thread.join(1.0)
-    assert threading.active_count() <= before + 4
+    mine = [one for one in threading.enumerate() if one not in before]
+    for thread in mine:
+        thread.join(1.0 if re.fullmatch(r"gpu-\d+", thread.name) else 0.0)
+    assert [one.name for one in mine if one.is_alive()] == ["gpu-driver"]
 
 
 def test_a_driver_that_is_loaded_after_the_agent_started_is_found_at_once():

@@ -21,6 +21,7 @@ from rankscope_agent.sources.flight_recorder.windows import NS
 from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.server import WebServer
 from served_agents import PATIENCE_SECONDS, RANK, Agent, Steps, WithoutSource, Working, row
+from test_flight_recorder_collector import TEAM
 
 MAX_HEAVY = 4
 
@@ -162,7 +163,7 @@ def test_a_source_that_cannot_be_read_is_a_500_with_a_sentence(agent):
 def test_windows_of_collectives_are_given_by_job_and_time(agent):
     for job_id, seconds in (("ns/train", 100), ("ns/train", 200), ("ns/other", 200)):
         launch = Launch("0", "all_reduce", 5, seconds * NS - 10, -1)
-        agent.windows.add(job_id, 3, 1, seconds * NS, Launches("gloo", (launch,), True, 0))
+        agent.windows.add(TEAM, job_id, 3, 1, seconds * NS, Launches("gloo", (launch,), True, 0))
     status, answer, body = agent.ask("/api/v1/collectives?job=ns/train&since=150")
     assert (status, answer["Content-Type"]) == (200, "application/json")
     (window,) = json.loads(body)["windows"]

@@ -128,7 +128,11 @@ def test_a_quantity_has_64_characters(characters, number):
 
 def judged(pace=1.0, wanted=1.0, confidence=1.0, steps=500):
     verdict = SimpleNamespace(
-        steps=steps, median_step_seconds=pace, confidence=confidence, unobserved=("times",)
+        unexplained_loss=0.0,
+        steps=steps,
+        median_step_seconds=pace,
+        confidence=confidence,
+        unobserved=("times",),
     )
     report = SimpleNamespace(
         job_id="job", incidents=(), verdict=verdict, missing=(), locations={},

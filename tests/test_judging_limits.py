@@ -80,7 +80,7 @@ class Watched(Detector):
         super().__init__()
         self.judged, self.long = [], []
 
-    def _take_long_step(self, run, step, counter, clock):
+    def _take_long_step(self, run, step, counter, clock, longest=np.inf):
         self.long.append(counter)
 
     def _push(self, run, long, now, row, clock):
@@ -104,7 +104,7 @@ def test_three_of_ten_steps_may_be_marked_as_special(before, long):
     detector._executed, detector._marked_count = 100, before
     detector._special_steps = SimpleNamespace(judge=lambda *_: (True, None))
     run = SimpleNamespace(is_comparable=lambda *_: True, means=True)
-    steps = SimpleNamespace(describe=lambda *_: None)
+    steps = SimpleNamespace(describe=lambda *_: SimpleNamespace(seconds=0.0))
     now = SimpleNamespace(duration=[1.0], rest=[None])
     detector._step(run, steps, _Step(now, 0, 7, marked=True))
     assert (detector.long, len(detector.judged)) == (long, 1 - len(long))

@@ -15,6 +15,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.numeric.medians import lower, mean, median, spread, typical
+from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.stragglers.incidents import Incident
 from rankscope_analyzers.stragglers.partition_imbalance import spread_within_steps
 from rankscope_analyzers.stragglers.shape import Shape
@@ -27,9 +28,6 @@ MAXIMUM_SIZES = 16
 NEW_PACE_SECONDS = 86400.0
 """A slowdown of all ranks that nobody repairs for a day is how the job works: its sequences became
 longer, for example. It is then reported as over, and becomes the baseline of later steps."""
-
-NORMAL = 1.4826
-"""Standard deviations in a median absolute deviation, of normal noise."""
 
 Size = tuple[int, int, int]
 
@@ -95,7 +93,7 @@ def _without_longest(values: Floats) -> Floats:
 
 def _usual_spread(values: Floats) -> Floats:
     """Return the standard deviation over the first axis as most values show it."""
-    return np.asarray(NORMAL * median(np.abs(values - median(values, 0)), 0)[0])
+    return np.asarray(NORMAL_CONSISTENCY * median(np.abs(values - median(values, 0)), 0)[0])
 
 
 def _with_input_of(before: Baseline, now: Baseline) -> Baseline:

@@ -211,10 +211,7 @@ class _Slot:
         """
         self._streak = (None, 0, 0.0)
         current = self.current
-        if current is None or not current.ranks:
-            return
-        pairs = zip(current.nodes, nodes(current.ranks), strict=True)
-        if not any(is_same_node(before, now) for before, now in pairs):
+        if current is not None and _has_moved(current, nodes):
             self._close(self._seen, for_good=True)
 
     def _close(self, until: float, *, for_good: bool = False) -> None:
@@ -305,10 +302,7 @@ class IncidentTracker:
         for slot in (self._first, self._second):
             slot.end_moved(nodes)
         number = self._slow_checkpoints
-        if number is None or not (known := self._store[number]).ranks:
-            return
-        pairs = zip(known.nodes, nodes(known.ranks), strict=True)
-        if not any(is_same_node(before, now) for before, now in pairs):
+        if number is not None and _has_moved(self._store[number], nodes):
             self.close_slow_checkpoint()
 
     def add_freeze(self, candidate: Candidate, moment: Moment, nodes: Nodes) -> None:
@@ -335,6 +329,14 @@ class IncidentTracker:
 
 
 TINY = 1e-12
+
+
+def _has_moved(known: Incident, nodes: Callable[[tuple[int, ...]], tuple[str, ...]]) -> bool:
+    """Return True if an incident names ranks, and all of them run on other nodes by now."""
+    if not known.ranks:
+        return False
+    pairs = zip(known.nodes, nodes(known.ranks), strict=True)
+    return not any(is_same_node(before, now) for before, now in pairs)
 
 
 def _changes_of(kind: FaultClass) -> CulpritChanges:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from collected_page import Page, collector
 from rankscope_agent.collecting.summary.node import NodeSummary
 from rankscope_agent.contract.metrics import (
     gpus,
@@ -12,7 +13,8 @@ from rankscope_agent.contract.metrics import (
     training,
 )
 from rankscope_agent.contract.metrics import summary as metrics
-from rankscope_agent.contract.model import HistogramValue, Scrape
+from rankscope_agent.contract.model import FLAG_SAMPLED, HistogramValue, Scrape
+from ring_writer import RingWriter
 from summarized_nodes import DEVICE, GPU, POD, PORT, Node, of, scrape
 
 
@@ -55,6 +57,20 @@ def test_ranks_whose_compute_is_not_measured_are_left_out():
     found = Node().look(info, alive, data)
     assert not of(found, metrics.STAGE_BUSY)
     assert of(found, metrics.JOB_RANKS_ALIVE) == {("team/llm",): 1}
+
+
+def test_a_sampled_jobs_ranks_have_a_time_of_their_own_in_a_sampled_step_alone(tmp_path):
+    """Without a watch, rules have nothing to compare between two samples: docs/alerts.md."""
+    ring = RingWriter(tmp_path)
+    ring.step(flags=FLAG_SAMPLED)
+    read = collector(tmp_path)
+    assert of(Node().look(*Page(read).samples), metrics.STAGE_BUSY)
+    ring.step(7, flags=FLAG_SAMPLED, compute_ns=-1, sync_ns=-1)
+    found = Node().look(*Page(read).samples)
+    assert not of(found, metrics.STAGE_BUSY)
+    assert not of(found, metrics.STAGE_BUSIEST)
+    assert of(found, metrics.JOB_RANKS_ALIVE) == {("team/job",): 1}
+    ring.end()
 
 
 def test_a_job_has_as_many_ranks_as_its_live_ones_were_told():

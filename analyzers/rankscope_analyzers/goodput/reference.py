@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rankscope_analyzers.goodput.executed import Executed
+from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 
 BLOCK_STEPS = 8
 """Steps of a block: their median ignores three odd ones."""
@@ -47,8 +48,7 @@ LEAST_NOISE, MOST_NOISE = 0.05, 0.25
 bounds."""
 
 NOISE_SIGMAS = 3.0
-SIGMA_OF_DEVIATION = 1.4826
-"""A normal distribution's standard deviation over its median absolute deviation."""
+"""Standard deviations of their spread by which undisturbed steps may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Times:
     @property
     def noise(self) -> float:
         """Return seconds by which an undisturbed step may exceed it."""
-        usual = NOISE_SIGMAS * SIGMA_OF_DEVIATION * self.spread
+        usual = NOISE_SIGMAS * NORMAL_CONSISTENCY * self.spread
         return min(max(usual, LEAST_NOISE * self.step), MOST_NOISE * self.step)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.numeric.medians import mean, median, typical
+from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
@@ -138,7 +139,7 @@ def spread_within_steps(ratios: Floats, wall: bool) -> float:
     replica does not move it, and their mean, which is less noisy, otherwise.
     """
     if wall:
-        return float(1.4826 * mean(median(np.abs(ratios - median(ratios, 1)), 1)[:, 0]))
+        return float(NORMAL_CONSISTENCY * mean(median(np.abs(ratios - median(ratios, 1)), 1)[:, 0]))
     centre = mean(ratios, axis=1)[:, None]
     return float(1.25 * mean(mean(np.abs(ratios - centre), axis=1)))
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.numeric.medians import median, typical
+from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.steps.records import TIMINGS
 from rankscope_analyzers.stragglers.baselines import KnownSizes, learned, with_new_pace
 from rankscope_analyzers.stragglers.quantities import Quantities
@@ -270,7 +271,7 @@ class Run:
         ratios = self._raw[name].last(WINDOW_STEPS)
         ratios = np.where(np.isfinite(ratios), ratios, np.nan)
         excess = ratios - median(ratios, 0)[0]
-        noise = 1.4826 * typical(np.abs(excess))
+        noise = NORMAL_CONSISTENCY * typical(np.abs(excess))
         newest = excess[-1]
         longest, shortest = np.fmax.reduce(newest, axis=None), np.fmin.reduce(newest, axis=None)
         if -shortest > EVEN_SHARE * longest:

@@ -6,6 +6,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import FEW, lower, mean, median, typical
+from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.stragglers import attribution, step_ends
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.view import (
@@ -151,7 +152,7 @@ def _lag(values: Floats) -> tuple[Floats, Floats]:
     if replicas <= FEW:  # beyond the median of so few, one of them is always 0
         values = values - mean(values, 2)[:, :, None]
     level = median(values, 0)[0]
-    noise = typical(np.abs(values - level)) * 1.4826
+    noise = typical(np.abs(values - level)) * NORMAL_CONSISTENCY
     error = 1.25 * noise / np.sqrt(len(values))
     lag = level - lower(level, (1,), EARLY_SHARE)
     if replicas <= PAIR:

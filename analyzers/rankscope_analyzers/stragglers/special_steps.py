@@ -13,6 +13,7 @@ from statistics import median
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.view import Candidate
 
@@ -111,7 +112,7 @@ class SpecialStepFilter:
         if not excess > JUMP_SHARE * self.step_seconds():
             return False
         centre = median(self._excesses)
-        noise = 1.4826 * median(abs(past - centre) for past in self._excesses)
+        noise = NORMAL_CONSISTENCY * median(abs(past - centre) for past in self._excesses)
         return excess > JUMP_SIGMAS * noise
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.numeric.row_statistics import row_maximum, row_median
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.steps.layout import Layout
@@ -117,7 +118,7 @@ def _longer(frame: StepFrame, wait: Floats) -> float:
     if len(newest) < WINDOW_STEPS / 2 or len(early) < WINDOW_STEPS / 2:
         return 0.0
     excess = float(np.median(newest) - np.median(early))
-    noise = 1.4826 * float(np.median(np.abs(newest - np.median(newest))))
+    noise = NORMAL_CONSISTENCY * float(np.median(np.abs(newest - np.median(newest))))
     least = MINIMUM_WAIT * float(np.median(row_maximum(frame.step)))
     return excess if excess > max(least, SIGMAS * noise / np.sqrt(len(newest))) else 0.0
 

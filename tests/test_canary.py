@@ -207,6 +207,7 @@ def test_where_nobody_answers_nothing_is_known(option, capsys):
     code, outcome = ask(capsys, option, f"http://127.0.0.1:{free_port()}")
     assert (code, outcome["result"]) == (3, "unknown")
     assert "no answer: " in outcome["reason"]
+    assert "agent" not in outcome["reason"]
 
 
 @pytest.mark.parametrize("text", ["<html>", f"{NAMED}{{job_id=", f"{STEP} x"])
@@ -214,6 +215,32 @@ def test_what_is_no_page_of_a_watch_is_no_success(text, capsys):
     with serving_page(text) as url:
         code, _ = ask(capsys, "--watch", url)
     assert code in {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "reason"),
+    [
+        ("MAX_PAGE_BYTES", 0, "/metrics answers more than 0 MiB: is it a watch?"),
+        ("ANSWER_SECONDS", 0.0, " has not ended its answer in 0 s"),
+    ],
+)
+def test_a_watch_has_ten_seconds_for_a_page_of_256_mib(limit, value, reason, monkeypatch, capsys):
+    assert (looks.ANSWER_SECONDS, looks.MAX_PAGE_BYTES) == (10.0, 256 << 20)
+    monkeypatch.setattr(looks, limit, value)
+    with serving_page(EVALUATED) as url:
+        code, outcome = ask(capsys, "--watch", url)
+    assert (code, outcome["result"]) == (3, "unknown")
+    assert f"{url}{reason}" in outcome["reason"]
+
+
+@pytest.mark.parametrize(("status", "more"), [(503, ""), (401, ": give --token-file")])
+def test_a_watch_that_refuses_is_quoted(status, more, capsys):
+    """The page of a watch is fetched as those of agents are, and errors name the watch."""
+    refusal = Route(lambda _: Response(status, TEXT_TYPE, b"no"), "open")
+    with answering({"/metrics": refusal}) as url:
+        code, outcome = ask(capsys, "--watch", url)
+    assert (code, outcome["result"]) == (3, "unknown")
+    assert f"no answer: {url}/metrics answers {status}{more}" in outcome["reason"]
 
 
 class Prometheus(BaseHTTPRequestHandler):

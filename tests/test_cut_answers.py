@@ -116,4 +116,4 @@ def test_a_watch_whose_page_is_cut_off_has_not_missed_the_rank_of_a_canary(capsy
         code = cli.main(["canary", "--json", "--patience", "0s", "--watch", server.url])
     outcome = json.loads(capsys.readouterr().out)
     assert (code, outcome["result"]) == (3, "unknown")
-    assert "the connection ended in the middle of the page" in outcome["reason"]
+    assert f"{server.url}/metrics: the connection ended in the middle of" in outcome["reason"]

@@ -10,18 +10,15 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from http.client import HTTPException
-from urllib.error import HTTPError
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import Request
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from rankscope_agent.contract.metrics import canary as metrics
 from rankscope_agent.contract.metrics import watch
 from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.credentials import Entry
-from rankscope_analyzers.intake.deadline import Deadline
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
 
 ANSWER_SECONDS = 10.0
@@ -141,36 +138,20 @@ def _addresses(url: str, entry: Entry) -> Iterator[tuple[str, Entry]]:
     named = replace(entry, server_name=entry.server_name or host)
     for address in dict.fromkeys(str(one[4][0]) for one in known):
         where = f"[{address}]" if ":" in address else address
-        page = SplitResult(parts.scheme, f"{where}:{port}", "/metrics", "", "")
-        yield page.geturl(), named if parts.scheme == "https" else entry
+        server = SplitResult(parts.scheme, f"{where}:{port}", "", "", "")
+        yield server.geturl(), named if parts.scheme == "https" else entry
 
 
 def _answer(url: str, entry: Entry) -> list[Series] | str:
     """Return the content of a watch's page, or a sentence on why it is unknown."""
+    server = Agent(url, entry, role="watch")
     try:
-        return list(_samples(_page(url, entry)))
-    except (OSError, HTTPException, ValueError) as error:
-        return f"{url}: {error}"
-
-
-def _page(url: str, entry: Entry) -> str:
-    """Fetch a page.
-
-    Raises:
-        OSError: the watch does not answer, or not in full, or refuses.
-        ValueError: the page is longer than any valid one.
-    """
-    try:
-        with entry.open(Request(url), Deadline(ANSWER_SECONDS)) as answer:  # noqa: S310 - as asked
-            body = answer.read(MAX_PAGE_BYTES + 1)
-    except HTTPError as error:
-        error.close()
-        raise OSError(f"answers {error.code} {error.reason}") from None
-    if len(body) > MAX_PAGE_BYTES:
-        raise ValueError(f"more than {MAX_PAGE_BYTES:,} bytes")
-    if answer.length:  # `read` with a limit returns what came before a connection ended
-        raise OSError("the connection ended in the middle of the page")
-    return str(body, "utf-8", "replace")
+        page = server.body("/metrics", MAX_PAGE_BYTES, ANSWER_SECONDS)
+        return list(_samples(page.decode("utf-8", "replace")))
+    except AgentError as error:
+        return str(error)
+    except ValueError as error:
+        return f"{url}/metrics: {error}"
 
 
 def _samples(page: str) -> Iterator[Series]:

@@ -1,4 +1,4 @@
-"""Fetches one response of one agent, bounded in time and size."""
+"""Fetches one response of one agent, or of a watch, bounded in time and size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import zlib
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
-from typing import Any
+from typing import Any, Literal
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request
@@ -58,7 +58,7 @@ class StatusError(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent at an address.
+    """An agent at an address, or a watch, whose page is served and fetched like one of an agent.
 
     Args:
         url: its address; without a scheme, that of `entry`, http or https.
@@ -66,12 +66,14 @@ class Agent:
         node: the node that it is on, if known from an API server; otherwise empty, and the agent
             reports it.
         timeouts: what is known of agents that were late; None if none is queried again.
+        role: what answers there, for messages.
     """
 
     url: str
     entry: Entry = NONE
     node: str = ""
     timeouts: AgentTimeouts | None = None
+    role: Literal["agent", "watch"] = "agent"
 
     @property
     def base(self) -> str:
@@ -83,7 +85,7 @@ class Agent:
         url = self.url if "://" in self.url else f"{self.entry.scheme}://{self.url}"
         base = url.rstrip("/")
         if urlsplit(base).scheme not in {"http", "https"}:
-            raise AgentError(f"{self.url} is not the http address of an agent")
+            raise AgentError(f"{self.url} is not the http address of {self._one}")
         return base
 
     def json(
@@ -102,11 +104,9 @@ class Agent:
         try:
             document = untrusted_json.read(self.body(path, most_bytes, seconds))
         except ValueError as error:
-            raise AgentError(
-                f"{self.url} does not answer like a rankscope agent: {error}"
-            ) from None
+            raise self._stranger(error) from None
         if not isinstance(document, dict):
-            raise AgentError(f"{self.url} does not answer like a rankscope agent: no object")
+            raise self._stranger("no object")
         return document
 
     def text(self, path: str) -> str:
@@ -150,12 +150,10 @@ class Agent:
                 self.timeouts.failed(self.url, _shortened_path(path), deadline)
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
-                raise AgentError(f"agent {self.url} {deadline.missed(reason)}") from None
-            raise AgentError(f"agent {self.url} cannot be reached: {reason}") from None
+                raise AgentError(f"{self.role} {self.url} {deadline.missed(reason)}") from None
+            raise AgentError(f"{self.role} {self.url} cannot be reached: {reason}") from None
         except (EOFError, zlib.error) as error:
-            raise AgentError(
-                f"{self.url} does not answer like a rankscope agent: {error!r}"
-            ) from None
+            raise self._stranger(repr(error)) from None
 
     def _deadline(self, path: str, seconds: float) -> Deadline:
         # A response that takes an agent long is also slow to begin: a busy agent opens all rings
@@ -187,11 +185,9 @@ class Agent:
         try:
             theirs = api_version.stated_version(answer.headers[api_version.HEADER])
         except ValueError as error:
-            raise AgentError(
-                f"{self.url} does not answer like a rankscope agent: {error}"
-            ) from None
+            raise self._stranger(error) from None
         if why := api_version.mismatch(theirs):
-            raise AgentError(f"agent {self.url} {why}")
+            raise AgentError(f"{self.role} {self.url} {why}")
 
     def _read(self, answer: HTTPResponse, path: str, most_bytes: int) -> _Body:
         packed = answer.headers["Content-Encoding"] == "gzip"
@@ -203,13 +199,19 @@ class Agent:
             body.add(plain, piece)
             length += len(plain)
             if length > most_bytes:
-                raise AgentError(
-                    f"{self.url}{path} answers more than {most_bytes >> 20} MiB: is it an agent?"
-                )
+                size = f"{most_bytes >> 20} MiB"
+                raise AgentError(f"{self.url}{path} answers more than {size}: is it {self._one}?")
         # `read1` returns the same at the end of an answer and of a connection.
         if answer.length or (unpack is not None and not unpack.eof):
             raise AgentError(f"{self.url}{path}: the connection ended in the middle of the answer")
         return body
+
+    @property
+    def _one(self) -> str:
+        return "an agent" if self.role == "agent" else "a watch"
+
+    def _stranger(self, why: object) -> AgentError:
+        return AgentError(f"{self.url} does not answer like a rankscope {self.role}: {why}")
 
 
 @dataclass(frozen=True, slots=True)

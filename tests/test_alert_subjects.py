@@ -36,11 +36,11 @@ def test_a_store_that_was_cleared_before_a_restart_does_not_fill(tmp_path):
         return f'{{{NODE},{JOB},rank="{rank}"}}'
 
     def falling(states: Sequence[str], step: int) -> list[str]:
-        free = [f"{60e9 - 2e8 * i * step:.10g}" for i in range(len(states))]
-        return ["stale" if i * step == 200 else one for i, one in enumerate(free[: 200 + 1])]
+        free = [f"{60e9 - 1e8 * i * step:.10g}" for i in range(len(states))]
+        return ["stale" if i * step == 400 else one for i, one in enumerate(free[: 400 + 1])]
 
     def cleared(states: Sequence[str], step: int) -> list[str]:
-        return ["_" if i * step < 205 else "29e9" for i in range(len(states))]
+        return ["_" if i * step < 405 else "29e9" for i in range(len(states))]
 
     free, size = "rankscope_checkpoint_store_free_bytes", "rankscope_checkpoint_store_size_bytes"
     series = (
@@ -50,8 +50,8 @@ def test_a_store_that_was_cleared_before_a_restart_does_not_fill(tmp_path):
         steady(f"{size}{of_rank(8)}", 1e11),
     )
     alert = BY_NAME["RankscopeCheckpointStoreFilling"]
-    checks = [(140, 0), (195, 1), (300, 0), (400, 0), (500, 0)]
-    done = follow(tmp_path, require_server("promtool"), alert, Case(series), 500, checks)
+    checks = [(355, 0), (395, 1), (500, 0), (600, 0), (700, 0)]
+    done = follow(tmp_path, require_server("promtool"), alert, Case(series), 700, checks)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -40,8 +40,8 @@ KNOWN = (
     OWNER,
 )
 AVAILABLE = f'kubelet_volume_stats_available_bytes{{{CLAIM},node="a"}}'
-FILLING = counter(AVAILABLE, -1e9, start=3.3e11)
-"""Three tenths are left after half an hour, nothing within the day."""
+FILLING = counter(AVAILABLE, -1e9, start=6e11)
+"""Three tenths are left after five hours, nothing within the day."""
 
 STORE = (
     steady(f'rankscope_checkpoint_store_free_bytes{{{JOB},rank="3",node="a"}}', 4e11),
@@ -56,9 +56,9 @@ STORE = (
 )
 def test_a_volume_of_a_jobs_pods_fires_that_fills_and_may_hold_checkpoints(tmp_path, series, fires):
     alert = BY_NAME["RankscopeCheckpointStoreFilling"]
-    checks = [(40, 0), (50, int(fires)), (90, int(fires))]
+    checks = [(350, 0), (380, int(fires)), (420, int(fires))]
     promtool = require_server("promtool")
-    done = follow(tmp_path, promtool, alert, Case((*KNOWN, *series)), 90, checks)
+    done = follow(tmp_path, promtool, alert, Case((*KNOWN, *series)), 420, checks)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

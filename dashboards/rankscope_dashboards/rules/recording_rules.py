@@ -18,6 +18,7 @@ from rankscope_agent.contract.metrics import (
     job_status,
     nccl_log,
     pods,
+    reported,
     summary,
     training,
 )
@@ -25,6 +26,7 @@ from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.goodput import parts
 from rankscope_dashboards.expressions import failures, volumes
+from rankscope_dashboards.expressions.free_space import full_within_a_day
 from rankscope_dashboards.expressions.job_ends import (
     SUCCESS_WINDOWS,
     judged,
@@ -71,6 +73,7 @@ STAGE_MEDIAN = "job_stage:rankscope_rank_busy_seconds:median"
 STAGE_WORST = "job_stage:rankscope_rank_busy_seconds:worst"
 CLIENT_OPERATION = "node_filesystem_operation:rankscope_storage_client_operation_seconds:mean10m"
 
+JOB_STORE_FREE = "job:rankscope_checkpoint_store_free_bytes:min"
 JOB_VOLUME_FILLING = "job:rankscope_filling_volume_free:ratio"
 
 CAUGHT_UP = "6m"
@@ -185,7 +188,8 @@ def _mean_step() -> str:
 def _filling() -> str:
     """Return the free space of the fullest of a job's volumes that are full within a day."""
     share = f"{volumes.AVAILABLE} / {volumes.CAPACITY}"
-    falling = f"{share} and predict_linear({volumes.AVAILABLE}[6h], 86400) < 0"
+    fills = full_within_a_day(volumes.AVAILABLE, *volumes.CLAIM)
+    falling = f"{share} and on (cluster, {', '.join(volumes.CLAIM)}) ({fills})"
     return f"min {by('job_id')} ({volumes.of_jobs(falling)})"
 
 
@@ -277,6 +281,7 @@ JOB = RecordGroup(
             f"sum {by('job_id')} ({NODE_JOB_SYNC}) / sum {by('job_id')} ({NODE_JOB_STEP_TIME})",
         ),
         Record(JOB_GPU, _mean_of_gpus()),
+        Record(JOB_STORE_FREE, f"min {by('job_id')} ({reported.STORE_FREE.name})"),
         Record(JOB_VOLUME_FILLING, _filling()),
         Record(JOB_ENVIRONMENTS, _different(summary.JOB_ENVIRONMENT_INFO.name, "hash")),
         Record(JOB_NCCL_VERSIONS, _different(summary.JOB_NCCL_INFO.name, "version")),

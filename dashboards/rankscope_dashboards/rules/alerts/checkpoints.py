@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.metrics import job_logs, reported, training
+from rankscope_dashboards.expressions.free_space import full_within_a_day
 from rankscope_dashboards.expressions.joins import with_owner
 from rankscope_dashboards.expressions.promql import by, happened, worst
 from rankscope_dashboards.rules import recording_rules as records
@@ -36,11 +37,7 @@ _OLD = (
     f" and on (cluster, job_id) ({records.JOB_ALIVE} > 0))"
 )
 _FREE = f"min {by('job_id')} ({reported.STORE_FREE.name} / {reported.STORE_SIZE.name})"
-_FULL_TOMORROW = (
-    f"min {by('job_id')} (predict_linear({reported.STORE_FREE.name}[6h], 86400)"
-    f" and {reported.STORE_FREE.name}) < 0"
-)
-"""Of ranks that are there: what one of hours ago saw is over."""
+_FULL_TOMORROW = full_within_a_day(records.JOB_STORE_FREE, "job_id")
 _VOLUME = f"{records.JOB_VOLUME_FILLING} < {FALLING_FREE}"
 """A volume of the job's pods that is full within a day; a full one may hold a data set. If the
 probe reads the store of the checkpoints, others do not count: one may be a cache."""
@@ -97,13 +94,15 @@ CHECKPOINTS: tuple[Alert, ...] = (
         hold="15m",
         keep="1h",
         why="Free space is read after each checkpoint, and old checkpoints are removed after new"
-        " ones were written: 15 minutes let that happen.",
+        " ones were written: 15 minutes let that happen. A data set that is copied once, and the"
+        " checkpoints that a job keeps, are no trend: three times two hours must show it.",
         severity="ticket",
         scope="job",
         summary=f"The file system of {texts.JOB}'s checkpoints is nearly full",
         description="{{ $value | humanizePercentage }} of the file system to which"
-        f" {texts.JOB} writes checkpoints, or of a volume of its pods, is free, and at the pace of"
-        " the last six hours it is full within a day, or less than a twentieth is left.",
+        f" {texts.JOB} writes checkpoints, or of a volume of its pods, is free, and in each two"
+        " hours of the last six it fell at a pace at which it is full within a day, or less than a"
+        " twentieth is left.",
         needs="Without kube-state-metrics and the kubelets' metrics volumes of pods are not"
         " noticed, only the stores that the probe reads.",
         dashboard="rankscope-checkpoints",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -109,6 +110,17 @@ class FailureSigns:
     quotes: dict[str, Quote] = field(default_factory=dict)
     attempts: int = 0
     beyond_limits: int = 0
+
+    def of(self, logs: Collection[str]) -> FailureSigns:
+        """Return what these logs alone show."""
+        return FailureSigns(
+            [sign for sign in self.signs if sign.location.source in logs],
+            [end for end in self.ends if end.source in logs],
+            self.highest_rank,
+            {text: one for text, one in self.quotes.items() if one.source in logs},
+            self.attempts,
+            self.beyond_limits,
+        )
 
     def name(self, rank: int) -> None:
         """Remember that the job has this rank."""

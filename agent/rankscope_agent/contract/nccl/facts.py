@@ -6,7 +6,7 @@ because anyone who can write to a log chooses its text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -200,6 +200,32 @@ class Facts:
         """Yield the members of every communicator, earlier ones first."""
         yield from self.past_members
         yield from self.members.values()
+
+    def take_processes(self, other: Facts, kept: Collection[tuple[str, int]]) -> None:
+        """Take over what some processes logged according to other facts.
+
+        What names no process is left out.
+        """
+        self.processes = {key: other.processes[key] for key in other.processes if key in kept}
+        self.members = {
+            key: member for key, member in other.members.items() if key[:2] in self.processes
+        }
+        self.past_members = [
+            member
+            for member in other.past_members
+            if (member.process.host, member.process.pid) in self.processes
+        ]
+        self.loose_edges = {
+            key: edges for key, edges in other.loose_edges.items() if key in self.processes
+        }
+        self.loose_channels = {
+            key: channels for key, channels in other.loose_channels.items() if key in self.processes
+        }
+        self.comm_ranks = {member.rank for member in self.all_members()}
+        self.largest_comm = max((m.nranks or 0 for m in self.all_members()), default=0)
+        self.version = next((p.version for p in self.processes.values() if p.version), "")
+        self.settings = sum(len(one.environment) for one in self.processes.values())
+        self.informed = other.informed
 
     def warn(self, code: str, example: str, limits: Limits) -> None:
         """Count a warning."""

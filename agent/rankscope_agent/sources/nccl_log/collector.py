@@ -106,7 +106,9 @@ class NcclLogCollector:
                 "no directory of pods' logs; say where logs are with --path.pod-logs or"
                 " --nccl.log-files"
             )
+        self._failures.look_at_ranks(self._follower.pods(), now)
         self._follower.read(now)
+        self._follower.forget_outside_before(self._failures.outside_since)
         self._failures.update(self._follower.pods(), self._follower.departed(), now)
         grew = self._follower.read_bytes != self._saved_bytes
         if grew and not 0 <= now - self._saved < SAVE_SECONDS:

@@ -7,7 +7,7 @@ confirms it, because programs also log exceptions that they survive.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -32,6 +32,9 @@ elsewhere. Each takes a quarter of a millisecond of CPU per megabyte; long ones 
 MAX_PIECES = 64
 """Marks after which steps are counted again within one reading (64 KiB): four for each of 16
 ranks."""
+
+MAX_MARKED = 256
+"""Logs with marks of which it is known when they were written: as many as are followed."""
 
 LIMITS = FailureLimits(signs=512, writers=256, error_files=False)
 """Signs kept of one pod: a traceback and its launcher's line for each of 16 ranks, sixteen
@@ -106,6 +109,8 @@ class PodFailures:
     def __init__(self) -> None:
         self.ranks: Mapping[int, int] = {}
         """The pod's ranks by local rank, if processes show them."""
+        self._began = 0.0
+        self._written: dict[str, float] = {}
         self._logs: dict[str, _Reading] = {}
         self._signs = FailureSigns()
         self._room = float(ROOM_BYTES)
@@ -148,19 +153,23 @@ class PodFailures:
             reading.left -= len(text)
             reading.parser.feed(text)
 
-    def mark(self, log: str, now: float, progress: Progress) -> None:
+    def mark(self, log: str, now: float, progress: Progress, written: float | None = None) -> None:
         """Record that the next lines of a log begin with a mark.
 
         Args:
             log: as in `feed`.
             now: the Unix time.
             progress: the steps logged before.
+            written: when they were written at the latest, if not just now.
         """
+        at = now if written is None else written
         if self._marked is None:
-            self._first_marked = now
+            self._first_marked = at
         elif self._survived(progress):
             self._next(proven_only=True)
-            self._first_marked = now
+            self._first_marked = at
+        if len(self._written) < MAX_MARKED:
+            self._written[log] = at
         self._marked, self._lines_at_mark = now, progress.lines
         reading = self._logs.setdefault(log, _Reading())
         if reading.parser is None:
@@ -170,6 +179,31 @@ class PodFailures:
             reading.parser = FailureLog(log, self._signs, LIMITS, before)
             reading.parser.feed(tail)
         reading.left = WINDOW_BYTES
+
+    def begin(self, began: float) -> None:
+        """Record when the oldest process outside of pods began (Unix time).
+
+        What logs show that were written before is of a job whose processes have ended.
+        """
+        earlier = self._written_before(began)
+        if earlier and began > self._began:
+            self._close_all()
+            first = min(self._written[log] for log in earlier)
+            self._judge(self._signs.of(earlier), first, proven_only=True)
+            self._leave_out(earlier)
+        self._began = began
+
+    def _written_before(self, at: float) -> Set[str]:
+        return {log for log, written in self._written.items() if written < at}
+
+    def _leave_out(self, logs: Set[str]) -> None:
+        """Forget what some logs showed."""
+        self._signs = self._signs.of(self._written.keys() - logs)
+        self._written = {log: at for log, at in self._written.items() if log not in logs}
+        if self._written:
+            self._first_marked = min(self._written.values())
+        else:
+            self._marked = None
 
     def end(self) -> None:
         """Record that a container has ended and was restarted."""
@@ -196,21 +230,50 @@ class PodFailures:
         if self._marked is not None and (ended or now - self._marked >= QUIET_SECONDS):
             stopped = alive and self._stopped(now, progress)
             self._next(proven_only=not (ended or stopped), keep=not self._survived(progress))
+        yield from self.found(now)
+
+    def found(self, now: float, before: float = float("inf")) -> Iterator[SeenFailure]:
+        """Yield the failures that have been confirmed, each once.
+
+        Args:
+            now: the Unix time.
+            before: those that were logged later are kept.
+        """
         found, self._found = self._found, []
         for attempt, read_at in found:
-            yield _seen(attempt, min(read_at, now), now)
+            if read_at < before:
+                yield _seen(attempt, min(read_at, now), now)
+            else:
+                self._found.append((attempt, read_at))
 
     def _next(self, *, proven_only: bool, keep: bool = False) -> None:
         """Judge what was found, and start over unless it may still be confirmed."""
-        for reading in self._logs.values():
-            self._close(reading)
-        proven = bool(self._signs.ends) or any(s.kind == "exit" for s in self._signs.signs)
-        if proven or not proven_only:
-            _translate(self._signs, self.ranks)
-            self._found.extend((attempt, self._first_marked) for attempt in decide(self._signs))
-        elif keep:
+        self._close_all()
+        if earlier := self._written_before(self._began):
+            self._leave_out(earlier)
+        judged = self._judge(self._signs, self._first_marked, proven_only=proven_only)
+        if keep and not judged:
             return
         self._signs, self._marked = FailureSigns(), None
+        self._written.clear()
+
+    def _judge(self, signs: FailureSigns, marked: float, *, proven_only: bool) -> bool:
+        """Add the failures that signs show; return False if nothing proves that it was one.
+
+        Args:
+            signs: of one attempt.
+            marked: when their first mark was read.
+            proven_only: whether nothing else proves it.
+        """
+        proven = bool(signs.ends) or any(sign.kind == "exit" for sign in signs.signs)
+        if proven or not proven_only:
+            _translate(signs, self.ranks)
+            self._found.extend((attempt, marked) for attempt in decide(signs))
+        return proven or not proven_only
+
+    def _close_all(self) -> None:
+        for reading in self._logs.values():
+            self._close(reading)
 
     def _survived(self, progress: Progress) -> bool:
         return progress.lines >= self._lines_at_mark + SURVIVED_LINES

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from rankscope_agent.contract.fair_shares import allot_to_holders, choose, take_
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.sources.nccl_log import follower_state
+from rankscope_agent.sources.nccl_log.followed_log import Following
 from rankscope_agent.sources.nccl_log.pod import PodLogs
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError
 from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
@@ -47,23 +47,6 @@ MAX_PENDING = 64 << 10
 MAX_BYTES = 16 << 20
 """Memory that what NCCL logged of all pods may use: a sixteenth of the DaemonSet's limit (256Mi),
 and four pods at their own limit."""
-
-
-@dataclass(slots=True)
-class Following:
-    """A log, and the framing that unwraps it.
-
-    Args:
-        at_end: whether it was read to its end, so that what comes next is new.
-        behind: whether the last run did not reach its end.
-        has_content: whether it contains lines of NCCL.
-    """
-
-    stream: LogStream
-    framing: Unframer
-    at_end: bool = False
-    behind: bool = True
-    has_content: bool = False
 
 
 class NcclFollower:
@@ -163,10 +146,10 @@ class NcclFollower:
             self._departed.append(self._jobs.pop(owner))
         del self._departed[:-MAX_JOBS]
         self._resume_stopped()
-        self._judge_outside_anew(locations)
+        self._forget_outside(locations)
         return there
 
-    def _judge_outside_anew(self, locations: Mapping[Path, LogLocation]) -> None:
+    def _forget_outside(self, locations: Mapping[Path, LogLocation]) -> None:
         """Forget the state of jobs outside of pods once all logs in which NCCL spoke are gone."""
         outside = self._jobs.get(NO_POD)
         paths = [path for path, location in locations.items() if location.owner == NO_POD]
@@ -174,6 +157,12 @@ class NcclFollower:
         waiting = (self._resume[path][1] for path in paths if path in self._resume)
         if outside is not None and outside.facts.processes and not (any(followed) or any(waiting)):
             outside.begin_anew()
+
+    def forget_outside_before(self, began: float) -> None:
+        """Forget what NCCL logged outside of pods before this Unix time, when ranks there began."""
+        outside = self._jobs.get(NO_POD)
+        if outside is not None:
+            outside.forget_before(began)
 
     def _locations(self) -> Iterator[LogLocation]:
         if self._pods.is_dir():
@@ -328,7 +317,8 @@ class NcclFollower:
             job = self._job(location.owner)
             knew_content = job.has_any_content
             name = log_name(location.path)
-            followed.has_content |= job.feed(text, now, fresh=followed.at_end, log=name)
+            fresh, written = followed.at_end, followed.written_at(now)
+            followed.has_content |= job.feed(text, now, fresh=fresh, log=name, written=written)
             job.facts.unparsed += followed.framing.oversized - oversized
             if job.has_any_content and not knew_content:
                 self._limit(job)

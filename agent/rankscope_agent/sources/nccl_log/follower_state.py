@@ -15,7 +15,7 @@ from rankscope_agent.sources.nccl_log import state as nccl_state
 from rankscope_agent.sources.nccl_log import step_state
 from rankscope_agent.sources.nccl_log.pod import PodLogs
 from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
-from rankscope_agent.sources.nccl_log.streams import Position
+from rankscope_agent.sources.nccl_log.streams import NO_POD, Position
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.sealed_state import MALFORMED
 
@@ -70,6 +70,8 @@ def from_json(
         for owner, last_line, last_warning, facts in state["jobs"]:
             pod = PodLogs(PodIdentity(*owner), nccl_state.from_json(facts), own)
             pod.last_line, pod.last_warning = last_line, last_warning
+            if pod.owner == NO_POD and last_line is not None:
+                pod.date(last_line)
             pods[pod.owner] = pod
         for values, steps in state.get("steps", ()):
             identity = PodIdentity(*values)

@@ -52,8 +52,22 @@ class JobFailures:
         self._jobs: dict[str, _Job] = {}
         self._job_of: dict[str, str] = {}
         self._ranks: dict[str, dict[int, int]] = {}
-        self._outside = ""
+        self._outside = self._former_outside = ""
+        self.outside_since = 0.0
+        """Unix time at which the oldest rank outside of pods began, 0 if unknown."""
         self._view = directory.view
+
+    def look_at_ranks(self, pods: Iterable[PodLogs], now: float) -> None:
+        """Record which ranks run where, before more is read of the pods' logs.
+
+        Args:
+            pods: pods with logs.
+            now: the Unix time.
+        """
+        self._note_ranks()
+        for pod in pods:
+            if not pod.owner.uid:
+                self._take_earlier(pod, now)
 
     def update(self, pods: Iterable[PodLogs], departed: Sequence[PodLogs], now: float) -> None:
         """Take over the current results from logs.
@@ -64,7 +78,6 @@ class JobFailures:
             now: the Unix time.
         """
         present = list(pods)
-        self._note_ranks()
         for pod in (*present, *departed):
             self._take_pod(pod, now)
         there = {pod.owner.uid for pod in present}
@@ -126,6 +139,13 @@ class JobFailures:
             if job:
                 self._take(job, seen, now)
 
+    def _take_earlier(self, logs: PodLogs, now: float) -> None:
+        """Take over what logs outside of pods show of the job before the one that runs there."""
+        logs.failures.begin(self.outside_since)
+        for seen in logs.failures.found(now, before=self.outside_since):
+            if self._former_outside:
+                self._take(self._former_outside, seen, now)
+
     def _note_ranks(self) -> None:
         """Record ranks by local rank; processes that are gone keep theirs.
 
@@ -135,8 +155,13 @@ class JobFailures:
         if view is self._view:
             return
         self._view = view
-        placed = place_ranks(view, self._directory)  # without those that may not use their job name
-        own = {one.job_id for one in placed if one.job_id and not one.pod_uid}
+        # Without those that may not use their job name.
+        placed = [one for one in place_ranks(view, self._directory) if not one.pod_uid]
+        own = {one.job_id for one in placed if one.job_id}
+        if own:
+            began = (one.process.started_unix_seconds for one in placed)
+            self.outside_since = min(at or 0.0 for at in began)
+            self._former_outside = self._outside
         if own - {self._outside}:
             self._outside = own.pop() if len(own) == 1 else ""
             self._ranks.pop("", None)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import islice
+
 from rankscope_agent.contract.nccl.facts import Facts, Limits
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import JobVerdict, judge
@@ -46,6 +49,10 @@ class PodLogs:
         """Whether nothing new is remembered any longer."""
         self.stopped = False
         """Whether only failures are read, because there are too many pods."""
+        self._first_seen: dict[tuple[str, int], float] = {}
+        """When processes outside of pods logged their first line."""
+        self._oldest = float("inf")
+        """When the oldest line of NCCL outside of pods that is not forgotten was written."""
         self._counted = 0
         self._parser = NcclLog(POD_LIMITS, facts)
         self._verdict: JobVerdict | None = None
@@ -76,7 +83,15 @@ class PodLogs:
         slowest = max((one.step_seconds or 0.0 for one in known), default=0.0)
         return Progress(sum(one.lines for one in known), slowest)
 
-    def feed(self, text: bytes, now: float, *, fresh: bool, log: str = "") -> bool:
+    def feed(
+        self,
+        text: bytes,
+        now: float,
+        *,
+        fresh: bool,
+        log: str = "",
+        written: float | None = None,
+    ) -> bool:
         """Process complete lines; return whether any is NCCL's.
 
         Args:
@@ -84,10 +99,11 @@ class PodLogs:
             now: the Unix time.
             fresh: whether they were written since the previous reading.
             log: distinguishes the pod's logs.
+            written: when they were written at the latest; only needed outside of pods.
         """
         for marked, piece in pieces(text):
             if marked:
-                self.failures.mark(log, now, self.progress)
+                self.failures.mark(log, now, self.progress, written)
             if not self.stopped:
                 self.steps.feed(piece, now, now if fresh else None)
             self.failures.feed(log, piece, now)
@@ -98,6 +114,8 @@ class PodLogs:
             return False
         self.last_line = now
         self._grew = True
+        if written is not None:
+            self.date(written)
         if sum(warning.count for warning in self.facts.warnings.values()) > before:
             self.last_warning = now
         self._weigh(counted_bytes(self.facts, self._parser.threads))
@@ -131,8 +149,28 @@ class PodLogs:
         self.full = True
         self._parser.stop_growing()
 
-    def begin_anew(self) -> None:
-        """Forget the job's state because its container was restarted; keep the counters."""
+    def date(self, written: float) -> None:
+        """Note when processes outside of pods that are new logged their first line (Unix time)."""
+        self._oldest = min(self._oldest, written)
+        for process in islice(self.facts.processes, len(self._first_seen), None):
+            self._first_seen[process] = written
+
+    def forget_before(self, began: float) -> None:
+        """Forget what processes logged that had logged before `began` (Unix time).
+
+        They are of an earlier job outside of pods.
+        """
+        if self._oldest >= began:
+            return
+        kept = {one: at for one, at in self._first_seen.items() if at >= began}
+        self.begin_anew(kept)
+        self._first_seen, self._oldest = kept, min(kept.values(), default=float("inf"))
+
+    def begin_anew(self, kept: Collection[tuple[str, int]] = ()) -> None:
+        """Forget the job's state, but for these processes; keep the counters.
+
+        Its container was restarted, or its processes ended.
+        """
         old = self.facts
         facts = Facts(
             warnings=old.warnings,
@@ -141,6 +179,8 @@ class PodLogs:
             unparsed=old.unparsed,
             beyond_limits=old.beyond_limits,
         )
+        if kept:
+            facts.take_processes(old, kept)
         self._start(facts)
 
     def forget(self) -> None:
@@ -160,4 +200,5 @@ class PodLogs:
     def _start(self, facts: Facts) -> None:
         self._parser = NcclLog(POD_LIMITS, facts)
         self._verdict, self._grew, self.full = None, True, False
+        self._first_seen, self._oldest = {}, float("inf")
         self._counted = self.weight = counted_bytes(facts, 0)

@@ -109,6 +109,14 @@ class Segment:
         """Return True if the file is shorter than what was read of it: it was truncated."""
         return os.fstat(self._descriptor).st_size < self.offset
 
+    def written_at(self) -> float:
+        """Return the Unix time at which the file was written last.
+
+        Raises:
+            OSError: the file system does not report it.
+        """
+        return os.fstat(self._descriptor).st_mtime
+
     def read(self) -> bytes:
         """Return the next bytes of the log; empty at the end for now.
 

@@ -182,6 +182,8 @@ class LogStream:
         self.skipped_bytes = 0
         self.at_end = False
         """Whether the last reading reached the end, for now."""
+        self.written_at = 0.0
+        """When the file that was read last was written last (Unix time)."""
         self._segments: list[Segment] = []
         done = resume.done if resume else ()
         try:
@@ -248,6 +250,7 @@ class LogStream:
             # A read that returns less than requested has reached the end of the file.
             self.at_end = last and len(data) < (1 if segment.compressed else READ_BYTES)
             if data or last:
+                self.written_at = segment.written_at()
                 return data
             self._drop([segment])
         self.at_end = True  # it is gone

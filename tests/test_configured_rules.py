@@ -118,6 +118,7 @@ ALERT_OF = {
     "cascade_jobs": "RankscopeJobFailureCascade",
     "cascade_share": "RankscopeJobFailureCascade",
     "lost_gpu_time": "RankscopeGoodputBurnSlow",
+    "lost_gpus": "RankscopeGoodputBurnFast",
     "spending_growth": "RankscopeSpendingUnusual",
     "watch_silence": "RankscopeWatchLagging",
 }

@@ -67,6 +67,10 @@ THRESHOLDS: Mapping[str, Threshold] = {
     "lost_gpu_time": Threshold(
         0.05, 0.005, 0.06, "Share of the cluster's GPU time that faults may take in a month."
     ),
+    # A node's worth: what a single hung notebook or small job loses is for its own alert.
+    "lost_gpus": Threshold(
+        8, 0, 1000, "GPUs whose time must be lost on average before a page is sent."
+    ),
     # A second job of a project's usual size; weekends halve what most projects spend.
     "spending_growth": Threshold(
         2, 1.1, 100, "What a project spends in a day, in multiples of a day of the week before."

@@ -8,8 +8,8 @@ from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 from rankscope_dashboards.rules.alerts.job_status import FAILED_ANEW, FAILED_NOW, WAITING_FOR_NODES
-from rankscope_dashboards.rules.alerts.limits import limit, percent
-from rankscope_dashboards.rules.recording_rules import burn
+from rankscope_dashboards.rules.alerts.limits import limit
+from rankscope_dashboards.rules.alerts.lost_time import BURNS
 
 ERRORS_WITHIN = "15m"
 """Thirty evaluations at the default interval: an alert that ends before anyone looks at the job
@@ -41,10 +41,6 @@ _MAINTENANCE = (
     'or max by (cluster, node) (kube_node_annotations{annotation_rankscope_io_maintenance="true"})'
     " == 1"
 )
-
-
-OLDER_HALVES = {"1h": "30m", "6h": "3h", "1d": "12h", "3d": "36h"}
-"""Windows of hours or days need data that old: a ratio of minutes is not one of days."""
 
 
 _BY_SHARD = '{{{{ if and $labels.shards (ne $labels.shards "1") }}}}{}{{{{ end }}}}'
@@ -90,15 +86,6 @@ _OF_JOBS = (
     f' (label_replace({WAITING_FOR_NODES}, "pod_namespace", "$1", "job_id", "([^/]+)/.*"))'
 )
 """Pods without a node that the watch knows, and whose jobs have an alert about them."""
-
-
-def _burns(long: str, short: str, factor: float) -> str:
-    most = f"{factor} * {limit('lost_gpu_time')}"
-    half = OLDER_HALVES[long]
-    known = f"present_over_time({burn(short)}[{half}] offset {half})"
-    return (
-        f"({burn(long)} > {most} and on (cluster) {burn(short)} > {most} and on (cluster) {known})"
-    )
 
 
 def _namespaces(jobs: str) -> str:
@@ -157,39 +144,6 @@ IN_CASCADE = Alert(
     description="Pods of job {{ $labels.job_id }} failed on {{ $value }}"
     " {{ if eq $value 1.0 }}node{{ else }}nodes{{ end }} within 15 minutes, as did those of other"
     " jobs.",
-)
-
-BURNS: tuple[Alert, ...] = (
-    Alert(
-        name="RankscopeGoodputBurnFast",
-        expression=f"{_burns('1h', '5m', 14.4)}\nor {_burns('6h', '30m', 6)}",
-        hold="2m",
-        keep="10m",
-        why="Pairs of windows: the long one shows that it matters, the short one that it is"
-        " still going on. A month's budget would be gone in two to five days. The data"
-        " must reach into the older half of the long window.",
-        severity="page",
-        scope="cluster",
-        summary="{{ $value | humanizePercentage }} of GPU time is lost",
-        description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to faults"
-        " within the last hour (or six): many jobs, or a large one.",
-        since="6h",
-    ),
-    Alert(
-        name="RankscopeGoodputBurnSlow",
-        expression=f"{_burns('1d', '2h', 3)}\nor {_burns('3d', '6h', 1)}",
-        hold="1h",
-        keep="10m",
-        why="The month's budget would be gone before the month ends; another hour does not"
-        " matter. The data must reach into the older half of the long window.",
-        severity="ticket",
-        scope="cluster",
-        summary="{{ $value | humanizePercentage }} of GPU time has been lost for a day or more",
-        description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to faults"
-        f" over a day (or three), more than the planned {percent('lost_gpu_time')}.",
-        dashboard="rankscope-executive",
-        since="7d",
-    ),
 )
 
 WAITING = Alert(

@@ -14,6 +14,7 @@ from rankscope_analyzers.findings.advice import (
     FROZEN_HOST,
     FROZEN_INPUT,
     MEMORY_EXHAUSTED,
+    MOST_SLOWER,
     NVLINK_ERRORS,
     OWNERS_OF_CAUSES,
 )
@@ -26,7 +27,7 @@ from rankscope_dashboards.rules.rule_files import Links, rule
 
 OTHERS = (
     *(CABLE_REPORTED, MEMORY_EXHAUSTED, FEWER_NVLINKS, NVLINK_ERRORS, LOST_GPU),
-    *(FROZEN_HOST, FROZEN_INPUT),
+    *(FROZEN_HOST, FROZEN_INPUT, MOST_SLOWER),
 )
 
 

@@ -46,6 +46,15 @@ FROZEN_HOST = Advice(
 )
 """Advice for a rank that stood still once, and for long."""
 
+MOST_SLOWER = Advice(
+    "ticket",
+    "Compare the compute time of the ranks, and look for what the slower ones share and the others"
+    " do not: nodes or racks, power or clock caps, cooling, a driver version, CPU load.",
+    "RankscopeGlobalSlowdown",
+    "platform",
+)
+"""Advice if most ranks, but not all, compute longer than they did."""
+
 CODE_ACTIONS: Mapping[Action, str] = {
     "none": "Nothing needs to be done to the node.",
     "investigate": "Look at the node's kernel log (rankscope explain kernel-log).",

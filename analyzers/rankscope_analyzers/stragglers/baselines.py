@@ -131,7 +131,7 @@ def is_new_pace(going: Incident, clock: float) -> bool:
         going: an open incident.
         clock: of the newest step.
     """
-    everybody = going.kind == "global_slowdown" and going.shown_by != "exchange"
+    everybody = going.kind == "global_slowdown" and going.shown_by not in ("exchange", "most")
     return everybody and clock - going.since >= NEW_PACE_SECONDS
 
 

@@ -11,6 +11,7 @@ from rankscope_analyzers.findings.advice import (
     ADVICE,
     FROZEN_HOST,
     FROZEN_INPUT,
+    MOST_SLOWER,
 )
 from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import (
@@ -108,6 +109,12 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
         "compute_seconds",
         "all ranks spend {times} the earlier time computing ({values} a step)",
         "median over ranks of computing, against the job's own beginning",
+    ),
+    ("global_slowdown", "most"): Template(
+        "compute_seconds",
+        "{slower} ranks spend {times} the earlier time computing ({values} a step)",
+        "median over ranks of computing, against the job's own beginning",
+        MOST_SLOWER,
     ),
     ("global_slowdown", "exchange"): Template(
         "sync_seconds",
@@ -252,6 +259,7 @@ def _summary(template: Template, incident: Incident, culprits: Sequence[RankLoca
         values=against(incident.observed, incident.expected),
         observed=duration(incident.observed),
         uneven=_uneven(incident),
+        slower="{} of {}".format(*incident.slower),
     )
 
 

@@ -60,6 +60,9 @@ OF_ALL: frozenset[FaultClass] = frozenset({"global_slowdown", "storage_checkpoin
 HELD_SHARE = 0.6
 """Share of the observed time that is enough in short jobs."""
 
+ALL_OR_MOST = frozenset({"", "most"})
+"""How a slowdown shows, by the share of the ranks that are slower."""
+
 NEVER_SOONER = frozenset({"cpu_wait"})
 """Not in short jobs: on a crowded node the scheduler lets one of two ranks wait for a second or
 two, and then the other one."""
@@ -75,7 +78,9 @@ Silent = Callable[[int], bool]
 class _Slot:
     """At most one open incident: that of the cause that wins one evaluation after another."""
 
-    __slots__ = ("_absent", "_changes", "_others", "_seen", "_store", "_streak", "number")
+    __slots__ = (
+        "_absent", "_changes", "_others", "_otherwise", "_seen", "_store", "_streak", "number",
+    )  # fmt: skip
 
     def __init__(self, store: IncidentStore) -> None:
         self._store = store
@@ -83,7 +88,7 @@ class _Slot:
         self._streak: tuple[Candidate | None, int, float] = (None, 0, 0.0)
         self._seen = 0.0
         self._absent = 0
-        self._others = 0
+        self._others = self._otherwise = 0
         self._changes = CulpritChanges()
 
     @property
@@ -129,6 +134,8 @@ class _Slot:
             self._replace(winner, moment, nodes)
         elif winner.kind == current.kind and winner.ranks:
             self._change_ranks(current, winner, moment, nodes, is_silent)
+        elif winner.kind == current.kind:
+            self._change_extent(current, winner, moment)
         elif winner.kind != current.kind and self._streak[1] >= CHANGES:
             self._close(moment.now, for_good=True)
             self._start(winner, self._streak[2], moment, nodes)
@@ -162,6 +169,14 @@ class _Slot:
             changed = _with_ranks(winner, current, ranks)
             self.number = self._store.go_on(self.number, changed, moment, tuple(known.values()))
             self._changes = _changes_of(current.kind)
+
+    def _change_extent(self, current: Incident, winner: Candidate, moment: Moment) -> None:
+        """Let a slowdown of most ranks go on as one of all ranks, or the other way round."""
+        differs = {current.shown_by, winner.shown_by} == ALL_OR_MOST and any(winner.slower)
+        self._otherwise = self._otherwise + 1 if differs else 0
+        if self._otherwise >= CULPRIT_CHANGES and self.number is not None:
+            self.number = self._store.go_on(self.number, winner, moment, ())
+            self._otherwise = 0
 
     def _has_held(self, winner: Candidate, moment: Moment, holds: int | None) -> bool:
         """Return True if a cause has won often enough and for long enough."""
@@ -200,7 +215,8 @@ class _Slot:
 
     def _start(self, candidate: Candidate, since: float, moment: Moment, nodes: Nodes) -> None:
         self.number = self._store.open(candidate, since, moment, nodes(candidate))
-        self._absent, self._others, self._seen = 0, 0, moment.now
+        self._absent = self._others = self._otherwise = 0
+        self._seen = moment.now
         self._changes = _changes_of(candidate.kind)
 
     def end_moved(self, nodes: Callable[[tuple[int, ...]], tuple[str, ...]]) -> None:

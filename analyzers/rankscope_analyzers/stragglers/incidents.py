@@ -42,6 +42,7 @@ class Incident:
         stages: compute of each pipeline stage, if the class is about them.
         shown_by: what shows it, as in its candidate.
         sample_imbalance: how unevenly samples are distributed, likewise.
+        slower: number of ranks that compute longer than before, and of those known, when last seen.
         cost: mean share of the step time over the evaluations from the first to the last that saw
             it.
         earlier: number of earlier incidents of the same cause that were merged into it.
@@ -71,6 +72,7 @@ class Incident:
     lost_earlier: float = 0.0
     began_earlier: float = np.inf
     continues: bool = False
+    slower: tuple[int, int] = (0, 0)
 
     @property
     def places(self) -> Places:
@@ -285,7 +287,7 @@ class IncidentStore:
         self._incidents[number] = Incident(
             candidate.kind, moment.now, since, None, candidate.ranks, nodes, candidate.stage,
             cost, sure, candidate.observed, candidate.expected, candidate.stages,
-            candidate.shown_by, candidate.sample_imbalance, cost,
+            candidate.shown_by, candidate.sample_imbalance, cost, slower=candidate.slower,
         )  # fmt: skip
         return number
 
@@ -305,7 +307,8 @@ class IncidentStore:
         alike = candidate.shown_by == known.shown_by and _has_same_first(candidate, known)
         peak = max(before.peak, share) if alike else before.peak
         self._accounts[number] = _Account(count, self._evaluations, ideal, peak)
-        known = replace(known, cost=lost / count)
+        slower = candidate.slower if alike else known.slower
+        known = replace(known, cost=lost / count, slower=slower)
         if alike and share > before.peak:
             known = replace(
                 known,

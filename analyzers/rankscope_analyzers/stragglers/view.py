@@ -244,11 +244,13 @@ class Candidate:
         stages: compute of each pipeline stage, for classes about stages.
         shown_by: how a class shows that can show in several ways: "cpu_wait",
             "freeze", "wait", "input", "workers", "checkpoint", "samples", "exchange", "steps",
-            "from_start".
+            "most", "from_start".
         sample_imbalance: how unevenly samples are distributed, if that is the fault.
         began: step of the window in which it began, as far as the window shows.
         ended: last step of the window that shows it, -1 for the newest one.
         lasted_seconds: for how long, for what shows between windows: slow checkpoints.
+        slower: number of ranks that compute longer than before, and of those that are known; zeros
+            where they are not counted.
     """
 
     kind: FaultClass
@@ -264,6 +266,7 @@ class Candidate:
     began: int = 0
     ended: int = -1
     lasted_seconds: float = 0.0
+    slower: tuple[int, int] = (0, 0)
 
     def with_extent(self, series: Floats) -> Candidate:
         """Return the candidate with the first and the last step of the window that show it.

@@ -354,6 +354,7 @@ def _ended() -> str:
         )
         + "".join(
             _line(cluster_jobs.JOB_DURATION, f'job_class="{name}"', STEPS_OF_ALL, "_count")
+            + _line(cluster_jobs.JOBS_LATE, f'job_class="{name}"', 1)
             for name in ("production", "research", "default")
         )
     )

@@ -61,6 +61,11 @@ def test_the_time_to_complete_is_that_of_the_time_range(gives):
     gives(query, before_and_after, {'{job_class="prod"}': 330.0}, at="65m")
 
 
+def test_the_share_of_jobs_in_time_is_that_which_the_alert_judges(gives):
+    series = {f'{recording_rules.CLASS_LATE}{{cluster="c",job_class="prod"}}': "0.25x20"}
+    gives(expression("executive", "Jobs in time"), series, {'{job_class="prod"}': 0.75})
+
+
 def test_mfu_is_of_the_jobs_whose_gpus_are_known_and_long_ones_count_more(gives):
     def job(name, flops, peak):
         labels = f'cluster="c",job_id="{name}"'

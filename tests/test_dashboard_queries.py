@@ -25,7 +25,7 @@ from rankscope_agent.contract.metrics.goodput import (
 from rankscope_dashboards.expressions.failures import FAILURES, GPU_HOURS
 from rankscope_dashboards.rules.recording_rules import (
     CLASS_GOODPUT,
-    DURATION_OBJECTIVE,
+    CLASS_LATE,
     GOODPUT_OBJECTIVE,
     SUCCESS_OBJECTIVE,
 )
@@ -59,7 +59,7 @@ OF_EVENTS = (
 
 NEVER_HERE = (
     *(metric.name for metric in (*OF_EVENTS, JOB_THROUGHPUT, JOB_SCALING, agent.INVALID_SAMPLES)),
-    *(SUCCESS_OBJECTIVE, DURATION_OBJECTIVE, GOODPUT_OBJECTIVE, CLASS_GOODPUT, "offset 1d"),
+    *(SUCCESS_OBJECTIVE, CLASS_LATE, GOODPUT_OBJECTIVE, CLASS_GOODPUT, "offset 1d"),
     *(FAILURES, GPU_HOURS),
 )
 """Beside them series of what goes wrong with a collector's samples, of what minutes of one

@@ -2,6 +2,7 @@
 
 import json
 
+from rankscope_analyzers.configuration.values import TIMES_TO_COMPLETE
 from rankscope_analyzers.intake.cluster_objects import ClusterView
 from rankscope_analyzers.intake.kubernetes_api import Answer, NoAnswerError
 from rankscope_analyzers.intake.object_watch import Gone
@@ -77,11 +78,11 @@ class Api:
 class Watch:
     """One process of the watch."""
 
-    def __init__(self, cluster, store=None, watching=True):
+    def __init__(self, cluster, store=None, watching=True, objectives=TIMES_TO_COMPLETE):
         self.gone = []
         if watching:
             cluster.watchers.append(self)
-        self.jobs = ClusterJobs(lambda: cluster.view(self))
+        self.jobs = ClusterJobs(lambda: cluster.view(self), objectives)
         self.said = []
         self.memory = Memory(store, self.said.append, {KEPT_AS: self.jobs})
         self.exporter = FindingsExporter(more=self.jobs.samples)

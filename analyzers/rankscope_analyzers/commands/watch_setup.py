@@ -77,7 +77,9 @@ def cluster_jobs(
     """
     if found is None or not options.cluster_jobs:
         return None
-    return ClusterJobs(ClusterObjects(found, say, known.labels["class"]).view)
+    return ClusterJobs(
+        ClusterObjects(found, say, known.labels["class"]).view, known.times_to_complete
+    )
 
 
 def store(options: argparse.Namespace, found: Api | None, leadership: Leadership) -> Store | None:

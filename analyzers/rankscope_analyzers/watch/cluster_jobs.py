@@ -12,6 +12,7 @@ from typing import Any
 from rankscope_agent.contract.canary import is_canary
 from rankscope_agent.contract.metrics import cluster_jobs as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.configuration.values import TIMES_TO_COMPLETE
 from rankscope_analyzers.intake.cluster_objects import ClusterView
 from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.watch.completions import Completions, restored
@@ -36,11 +37,17 @@ class ClusterJobs:
 
     Args:
         view: returns what is currently known of the cluster's objects.
+        objectives: within which jobs should succeed, by class; "" for all other classes.
     """
 
-    def __init__(self, view: Callable[[], ClusterView]) -> None:
+    def __init__(
+        self,
+        view: Callable[[], ClusterView],
+        objectives: Mapping[str, str] = TIMES_TO_COMPLETE,
+    ) -> None:
         self._view = view
-        self._completions = Completions()
+        self._objectives = objectives
+        self._completions = Completions(objectives=objectives)
         self._notices = NodeNotices()
         self._recent: dict[str, tuple[Job, float]] = {}
         self._current: tuple[Sample, ...] = ()
@@ -102,7 +109,8 @@ class ClusterJobs:
     def stand_by(self) -> None:
         """Discard the sums, which another leader continues, and what was last seen."""
         self._view()
-        self._completions, self._notices, self._recent = Completions(), NodeNotices(), {}
+        self._completions = Completions(objectives=self._objectives)
+        self._notices, self._recent = NodeNotices(), {}
         self._current = self._announced = ()
         self._counted = False
 
@@ -121,10 +129,10 @@ class ClusterJobs:
         Raises:
             TypeError, ValueError, KeyError, AttributeError: it is invalid; the sums restart.
         """
-        self._completions, self._notices = Completions(), NodeNotices()
+        self._completions, self._notices = Completions(objectives=self._objectives), NodeNotices()
         if kept is not None:
             notices = NodeNotices.of(kept.get("notices"))
-            self._completions, self._notices = restored(kept), notices
+            self._completions, self._notices = restored(kept, self._objectives), notices
         self.announce()
 
     def _remember(self, found: tuple[Job, ...], now: float) -> None:
@@ -174,6 +182,7 @@ def _sums(completions: Completions) -> Iterator[Sample]:
         )
     for job_class, histogram in sorted(completions.durations.items()):
         yield metrics.JOB_DURATION.sample(histogram.value(), job_class=inert(job_class))
+        yield metrics.JOBS_LATE.sample(completions.late[job_class], job_class=inert(job_class))
     for (job_class, phase), histogram in sorted(completions.startups.items()):
         yield metrics.JOB_STARTUPS.sample(
             histogram.value(), job_class=inert(job_class), phase=phase

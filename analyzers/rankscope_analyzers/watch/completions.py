@@ -8,12 +8,14 @@ and no longer exists was cancelled if its end was seen, else it is unobserved.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rankscope_agent.contract.metrics.job_starts import PROCESS_PHASES
+from rankscope_analyzers.command import age_seconds
+from rankscope_analyzers.configuration.values import TIMES_TO_COMPLETE
 from rankscope_analyzers.intake.object_watch import Gone
 from rankscope_analyzers.watch.histogram import Histogram
 from rankscope_analyzers.watch.process_starts import ProcessStart
@@ -69,6 +71,8 @@ class Completions:
         forgotten: ends up to this time that are not in `ends` were counted, too.
         open: jobs that were active at the last look, by uid.
         totals: ends by namespace, class, outcome and cause.
+        objectives: within which jobs should succeed, by class; "" for all other classes.
+        late: jobs by class that succeeded later than that.
     """
 
     began: float | None = None
@@ -78,6 +82,8 @@ class Completions:
     totals: dict[Key, int] = field(default_factory=dict)
     durations: dict[str, Histogram] = field(default_factory=dict)
     startups: dict[tuple[str, str], Histogram] = field(default_factory=dict)
+    objectives: Mapping[str, str] = field(default_factory=lambda: TIMES_TO_COMPLETE)
+    late: Counter[str] = field(default_factory=Counter)
 
     def look(
         self,
@@ -186,8 +192,19 @@ class Completions:
         self._count((self._namespace(top.namespace), job_class, outcome, cause))
         ended = top.progress.ended
         if outcome == "succeeded" and ended is not None and top.created is not None:
-            histogram = self.durations.setdefault(job_class, Histogram(DURATION_BOUNDS))
-            histogram.add(max(0.0, ended - top.created))
+            self._succeeded(top.job_class, job_class, max(0.0, ended - top.created))
+
+    def _succeeded(self, own_class: str, job_class: str, seconds: float) -> None:
+        """Count how long a job took, and whether its own class allows that.
+
+        Args:
+            own_class: of the job.
+            job_class: with which it is counted.
+            seconds: from its creation to its end.
+        """
+        self.durations.setdefault(job_class, Histogram(DURATION_BOUNDS)).add(seconds)
+        objective = self.objectives.get(own_class, self.objectives[""])
+        self.late[job_class] += seconds > age_seconds(objective)
 
     def _count(self, key: Key) -> None:
         self.totals[key] = self.totals.get(key, 0) + 1
@@ -218,12 +235,17 @@ class Completions:
             "processes": {uid: one.counted_processes for uid, one in self.open.items()},
             "totals": [[*key, count] for key, count in self.totals.items()],
             "durations": {name: one.kept() for name, one in self.durations.items()},
+            "late": dict(self.late),
             "startups": [[*key, one.kept()] for key, one in self.startups.items()],
         }
 
 
-def restored(kept: Any) -> Completions:
+def restored(kept: Any, objectives: Mapping[str, str] = TIMES_TO_COMPLETE) -> Completions:
     """Return saved sums.
+
+    Args:
+        kept: of an earlier watch; older ones did not count late jobs.
+        objectives: for jobs that end from now on.
 
     Raises:
         TypeError, ValueError, KeyError, AttributeError: they are invalid.
@@ -251,15 +273,21 @@ def restored(kept: Any) -> Completions:
             (str(name), str(phase)): Histogram.of(one, STARTUP_BOUNDS)
             for name, phase, one in kept["startups"]
         },
+        objectives=objectives,
+        late=Counter({str(name): _number(one) for name, one in kept.get("late", {}).items()}),
     )
+
+
+def _number(count: Any) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ValueError(f"{count!r} is not a number of ends")
+    return count
 
 
 def _totals(kept: Any) -> dict[Key, int]:
     found: dict[Key, int] = defaultdict(int)
     for namespace, job_class, outcome, cause, count in kept:
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ValueError(f"{count!r} is not a number of ends")
-        found[str(namespace), str(job_class), str(outcome), str(cause)] += count
+        found[str(namespace), str(job_class), str(outcome), str(cause)] += _number(count)
     return dict(found)
 
 

@@ -74,10 +74,17 @@ def judged(window: str, chosen: str = "") -> str:
     return f"sum {by('job_class')} ({both})"
 
 
-def took(part: float, window: str) -> str:
-    """Return the longest duration of a share of the jobs that succeeded in a window, by class."""
-    buckets = f"{cluster_jobs.JOB_DURATION.name}_bucket"
-    return f"histogram_quantile({part}, {since(buckets, window, 'job_class', 'le')})"
+def late(window: str) -> str:
+    """Return the share of jobs that took too long, of those that succeeded, by class.
+
+    The watch compares each job with its objective: a quantile of a histogram lies anywhere between
+    two bounds.
+    """
+    slow, every = (
+        since(counted, window, "job_class")
+        for counted in (cluster_jobs.JOBS_LATE.name, f"{cluster_jobs.JOB_DURATION.name}_count")
+    )
+    return f"{slow} / ({every} > 0)"
 
 
 def objective(

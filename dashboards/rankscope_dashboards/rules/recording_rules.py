@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import (
     agent,
-    cluster_jobs,
     goodput,
     job_logs,
     job_status,
@@ -22,7 +21,6 @@ from rankscope_agent.contract.metrics import (
     summary,
     training,
 )
-from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.goodput import parts
 from rankscope_dashboards.expressions import failures, volumes
@@ -30,9 +28,9 @@ from rankscope_dashboards.expressions.free_space import full_within_a_day
 from rankscope_dashboards.expressions.job_ends import (
     SUCCESS_WINDOWS,
     judged,
+    late,
     objective,
     succeeded,
-    took,
 )
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import (
@@ -90,8 +88,7 @@ CLASS_LOST = "job_class:rankscope_gpu_seconds_lost:rate5m"
 CLASS_OBSERVED = "job_class:rankscope_gpu_seconds_observed:rate5m"
 CLASS_GOODPUT = "job_class:rankscope_goodput:ratio1d"
 GOODPUT_OBJECTIVE = "job_class:rankscope_goodput:objective"
-CLASS_DURATION = "job_class:rankscope_job_duration_seconds:p95_7d"
-DURATION_OBJECTIVE = "job_class:rankscope_job_duration_seconds:objective"
+CLASS_LATE = "job_class:rankscope_jobs_late:ratio7d"
 SUCCESS_OBJECTIVE = "job_class:rankscope_job_completions_success:objective"
 CLASS_JUDGED = "job_class:rankscope_job_completions_judged:sum7d"
 
@@ -351,8 +348,6 @@ def groups(known: Configuration | None = None) -> tuple[RecordGroup, ...]:
         known: objectives of the jobs of each class.
     """
     known = known or Configuration()
-    times = {name: age_seconds(age) for name, age in known.times_to_complete.items()}
-    durations = f"{cluster_jobs.JOB_DURATION.name}_count"
     ends = RecordGroup(
         "rankscope-job-ends",
         "5m",
@@ -360,8 +355,7 @@ def groups(known: Configuration | None = None) -> tuple[RecordGroup, ...]:
             *(Record(success(window), succeeded(window)) for window in SUCCESS_WINDOWS),
             Record(CLASS_JUDGED, judged("7d")),
             Record(SUCCESS_OBJECTIVE, objective(known.objectives)),
-            Record(CLASS_DURATION, took(0.95, "7d")),
-            Record(DURATION_OBJECTIVE, objective(times, durations)),
+            Record(CLASS_LATE, late("7d")),
         ),
     )
     return NODE, JOB, BURN, COST, SPENDING, FAILURES, _classes(known), ends

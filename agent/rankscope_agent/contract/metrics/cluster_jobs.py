@@ -122,6 +122,12 @@ JOB_DURATION = Metric(
     "Time from the creation of a job to its success, by class.",
     ("job_class",),
 )
+JOBS_LATE = Metric(
+    "rankscope_jobs_late_total",
+    "counter",
+    "How many of these jobs took longer than time_to_complete of rankscope.yaml allows the class.",
+    ("job_class",),
+)
 JOB_STARTUPS = Metric(
     "rankscope_job_startup_phase_seconds",
     "histogram",

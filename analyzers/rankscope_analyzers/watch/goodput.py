@@ -7,6 +7,7 @@ saved state, and a counter that fell back would count all of itself again.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -293,8 +294,16 @@ class Goodput:
 
 
 def _owners(observed: Observed) -> Mapping[str, Owner]:
-    """Return project and class of the jobs whose pods have such labels."""
-    return {
-        one.labels.get("job_id", ""): (one.labels.get("project", ""), one.labels.get("class", ""))
-        for one in observed.of(pods.JOB_INFO)
-    }
+    """Return project and class of jobs: those that the labels of pods on most nodes state.
+
+    Pods without such labels, as launchers often are, count only where no pod has any.
+    """
+    stated: dict[str, Counter[Owner]] = defaultdict(Counter)
+    for one in observed.of(pods.JOB_INFO):
+        owner = (one.labels.get("project", ""), one.labels.get("class", ""))
+        stated[one.labels.get("job_id", "")][owner] += 1
+    return {job: _most_stated(owners) for job, owners in stated.items()}
+
+
+def _most_stated(owners: Counter[Owner]) -> Owner:
+    return max(owners, key=lambda owner: (any(owner), owners[owner], owner))

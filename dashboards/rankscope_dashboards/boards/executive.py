@@ -13,7 +13,7 @@ from rankscope_agent.contract.metrics import (
 from rankscope_analyzers.fusion.causality import KINDS
 from rankscope_analyzers.goodput import parts
 from rankscope_dashboards.boards import computing, costs, failures, gpus_now, job_ends
-from rankscope_dashboards.expressions.joins import join, one_of
+from rankscope_dashboards.expressions.joins import join, one_of, stated
 from rankscope_dashboards.expressions.promql import LOG_POD, by, worst
 from rankscope_dashboards.expressions.queries import (
     CLUSTER,
@@ -286,8 +286,11 @@ def _parts() -> list[Panel]:
 
 
 def _whose() -> list[Panel]:
-    known = f"last_over_time({of(pods.JOB_INFO, CLUSTER)}[$__range])"
-    one = one_of(worst(known, "job_id", "project", "class"), "job_id")
+    known, bare = (
+        f"last_over_time({of(pods.JOB_INFO, CLUSTER, more)}[$__range])"
+        for more in ("", 'project="",class=""')
+    )
+    one = stated(known, bare, ("project", "class"))
     job = f"sum {by('job_id')} (increase({LOST}[$__range])) / 3600"
     owned = join(f"({job})", ("job_id",), ("project", "class"), one)
     projects = f"sum by (project) (({owned}) or on (cluster, job_id) ({job}))"

@@ -34,6 +34,27 @@ def one_of(info: str, *keys: str) -> str:
     return f"topk by ({', '.join(('cluster', *keys))}) (1, {info})"
 
 
+def stated(info: str, bare: str, facts: Sequence[str], before: str = "") -> str:
+    """Return one series per job, always 1, with the facts that most of its nodes state.
+
+    Pods of one job may be labelled differently, such as a launcher without any labels: nodes whose
+    pods have none count only where no node's have any.
+
+    Args:
+        info: series of jobs by node, always 1.
+        bare: those of them that have none of the facts.
+        facts: the labels besides the job.
+        before: series that had been chosen, always 1. Where as many nodes state other facts, they
+            remain, whichever series Prometheus reads first.
+    """
+    keys = f"cluster, job_id, {', '.join(facts)}"
+    votes = f"max by ({keys}, node) ({info} unless {bare})"
+    if before:
+        votes += f" or 0.5 * {before} and on ({keys}) {info}"
+    most = one_of(f"sum by ({keys}) ({votes})", "job_id")
+    return f"(group by ({keys}) ({most})\nor on (cluster, job_id) group by ({keys}) ({info}))"
+
+
 def with_job_of_pod(expression: str) -> str:
     """Add `job_id` to values by pod; if no job is known, they remain without one."""
     joined = join(f"({expression})", LOG_POD, ("job_id",), POD_JOB_RECORD)

@@ -32,8 +32,9 @@ from rankscope_dashboards.expressions.job_ends import (
     objective,
     succeeded,
 )
-from rankscope_dashboards.expressions.joins import join, one_of
+from rankscope_dashboards.expressions.joins import OWNER, join, one_of, stated
 from rankscope_dashboards.expressions.promql import (
+    BRIDGED,
     JOB_INFO_RECORD,
     LOG_POD,
     POD_JOB_RECORD,
@@ -141,12 +142,14 @@ def _part_lost(window: str) -> str:
 
 
 def _identity() -> tuple[Record, ...]:
-    facts = ("job_id", "class", "owner", "team", "project")
-    info = worst(pods.JOB_INFO.name, *facts)
+    empty = ",".join(f'{label}=""' for label in OWNER)
+    # An agent that is replaced is silent for a minute: alerts keep their labels.
+    info, bare = (
+        f"last_over_time({pods.JOB_INFO.name}{one}[{BRIDGED}])" for one in ("", f"{{{empty}}}")
+    )
     keys = ", ".join(("cluster", *LOG_POD))
     return (
-        # Pods of one job may be labelled differently; a join needs one value.
-        Record(JOB_INFO_RECORD, one_of(info, "job_id")),
+        Record(JOB_INFO_RECORD, stated(info, bare, OWNER, JOB_INFO_RECORD)),
         Record(
             POD_JOB_RECORD,
             # Only pods with something to report: each alert about them reads all of it.

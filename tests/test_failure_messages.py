@@ -11,7 +11,8 @@ from failed_jobs import traceback
 from failure_logs import ONE_LINE, verdict
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.log import MARKS
-from rankscope_agent.contract.failures.messages import EXCEPTIONS, LINES
+from rankscope_agent.contract.failures.messages import EXCEPTIONS, Meaning, classify
+from rankscope_agent.contract.failures.platform_messages import LINES
 
 
 @pytest.mark.parametrize(("line", "cause"), ONE_LINE.items())
@@ -69,6 +70,22 @@ def test_no_wording_begins_with_any_number_of_characters():
     patterns += [pattern.pattern.decode() for pattern, _ in LINES]
     ways = [way for pattern in patterns for way in pattern.split("|")]
     assert [way for way in ways if REPEATED.match(way)] == []
+
+
+REREAD = re.compile(r"(?<![\\)])(?:\.|\[\^\)\])(?:[*+]|\{\d*,(?:|4[1-9]|[5-9]\d|\d{3,})\})")
+"""Many characters of nearly any kind that a pattern takes from each of several beginnings."""
+
+
+def test_no_wording_reads_a_line_again_from_each_of_its_beginnings():
+    patterns = [pattern.pattern for pattern, _ in EXCEPTIONS]
+    patterns += [pattern.pattern.decode() for pattern, _ in LINES]
+    assert [found for pattern in patterns for found in REREAD.findall(pattern)] == []
+
+
+@pytest.mark.parametrize("between", ["", " gloo/transport/", " gloo/transport/" * 100])
+def test_what_a_beginning_is_followed_by_is_found_after_any_number_of_beginnings(between):
+    line = f"RuntimeError: [gloo/transport/{between}tcp/pair.cc:553] Connection closed by peer"
+    assert classify(line) == Meaning(causes.NCCL_ERROR, victim=True)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from rankscope_agent.contract.failures.messages import (
     LAUNCHER,
     Meaning,
     classify_exit,
-    classify_line,
 )
+from rankscope_agent.contract.failures.platform_messages import classify_line
 from rankscope_agent.contract.failures.signs import (
     MAX_TEXT,
     FailureSign,

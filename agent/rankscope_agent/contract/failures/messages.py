@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.failures.line_patterns import followed_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,9 @@ _NAMED_CREDENTIAL = (
     r"KeyError: '[A-Z0-9_]{0,60}(?:TOKEN|API_KEY|SECRET|PASSWORD|ACCESS_KEY)[A-Z0-9_]{0,60}'"
 )
 
+_MISMATCH = "mismatch|does(?: not|n't) match|do not match|incompatible"
+_LOADER = r"DataLoader worker \(pid(?:\(s\))?(?:(?!DataLoader)[^)])*"
+
 _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     # --- the launcher's own: torch/distributed/elastic, accelerate, torch.multiprocessing
     (
@@ -52,14 +56,21 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     (
         r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is "
         r"corrupted|unexpected EOF, expected \d+ more bytes|storage has wrong (?:byte )?size|"
-        r"SafetensorError|safetensors.{0,80}(?:[Hh]eader|[Ii]ncomplete)|"
+        r"SafetensorError|" + followed_by("safetensors", "[Hh]eader|[Ii]ncomplete", 80) + r"|"
         r"(?:Metadata|Header|InvalidHeader)\w{0,20}(?:IncompleteBuffer|TooLarge|TooSmall|"
         r"Deserialization)|Unable to load weights from \w{0,40} ?checkpoint file|"
         # Of a path its last character is enough: a longer start would be tried at each of them.
-        r"DataLossError|(?:checkpoint|[\w/.-]\.(?:pth?|ckpt|bin|safetensors|distcp)\b)"
-        r".{0,200}\b(?:corrupt(?:ed|ion)?|truncated|damaged)\b|"
+        r"DataLossError|"
+        + followed_by(
+            r"checkpoint|[\w/.-]\.(?:pth?|ckpt|bin|safetensors|distcp)\b",
+            r"\b(?:corrupt(?:ed|ion)?|truncated|damaged)\b",
+            200,
+        )
+        + r"|"
         r"\b[Cc]orrupt(?:ed)? (?:checkpoint|weights|shard|state)|"
-        r"FileNotFoundError.{0,300}\.distcp\b|[Cc]hecksum.{0,60}checkpoint",
+        + followed_by("FileNotFoundError", r"\.distcp\b", 300)
+        + r"|"
+        + followed_by("[Cc]hecksum", "checkpoint", 60),
         Meaning(causes.CHECKPOINT_CORRUPT),
     ),
     (
@@ -67,12 +78,18 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         r"Error\(s\) in loading state_dict|[Ss]ize mismatch (?:for|between saved)|"
         r"(?:Missing|Unexpected) keys?(?:\(s\))? in (?:the )?(?:\w{1,40} )?state_dict|"
         r"copying a param with shape|loaded state dict (?:has|contains)|"
-        r"value from checkpoint \(.{0,80}\) is not equal to|"
-        r"checkpoint.{0,80}(?:DP|TP|PP|MP)? ?world size of \d+ but|"
-        r"(?:checkpoint|[Ss]aved|state_dict).{0,160}(?:shape|size|version|architecture|parallel)"
-        r".{0,40}(?:mismatch|does(?: not|n't) match|do not match|incompatible)|"
-        r"(?:mismatch|does(?: not|n't) match|do not match|incompatible).{0,100}\b(?:checkpoint|"
-        r"state_dict|state dict)\b|"
+        + followed_by(r"value from checkpoint \(", r"\) is not equal to", 80)
+        + r"|"
+        + followed_by("checkpoint", r"(?:DP|TP|PP|MP)? ?world size of \d+ but", 80)
+        + r"|"
+        + followed_by(
+            "checkpoint|[Ss]aved|state_dict",
+            f"(?:shape|size|version|architecture|parallel).{{0,40}}(?:{_MISMATCH})",
+            160,
+        )
+        + r"|"
+        + followed_by(_MISMATCH, r"\b(?:checkpoint|state_dict|state dict)\b", 100)
+        + r"|"
         r"checkpoint you are trying to load has model type|"
         r"KeyError: ['\"](?:\w{0,40}_)?state_dict['\"]|"
         r"ScopeParamShapeError|Missing key in checkpoint state_dict",
@@ -85,22 +102,28 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     ),
     # --- victims: gloo's transports, NCCL's remote errors, TCPStore
     (
-        r"Gloo connectFullMesh failed|Connect timeout .*gloo|gloo.*connect",
+        r"Gloo connectFullMesh failed|"
+        + followed_by("Connect timeout ", "gloo")
+        + r"|"
+        + followed_by("gloo", "connect"),
         Meaning(causes.RENDEZVOUS, victim=True),
     ),
     (
-        r"gloo/transport/.*(?:Connection closed by peer|Read error|Write error|Connection reset|"
-        r"Connection refused|Broken pipe|Socket closed|SO_ERROR)",
+        followed_by(
+            "gloo/transport/",
+            "Connection closed by peer|Read error|Write error|Connection reset|Connection refused|"
+            "Broken pipe|Socket closed|SO_ERROR",
+        ),
         Meaning(causes.NCCL_ERROR, victim=True),
     ),
     (
-        r"(?:gloo/.*Timed out waiting|Application timeout caused pair closure)",
+        followed_by("gloo/", "Timed out waiting") + r"|Application timeout caused pair closure",
         Meaning(causes.COLLECTIVE_TIMEOUT, victim=True),
     ),
     (
         r"ncclRemoteError|remote process exited or there was a network error|"
         r"Connection closed by remote peer|NCCL communicator was aborted|"
-        r"NCCL (?:communicator|operation).{0,40}(?:aborted|abort)",
+        + followed_by("NCCL (?:communicator|operation)", "abort", 40),
         Meaning(causes.NCCL_ERROR, victim=True),
     ),
     (
@@ -111,9 +134,14 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     ),
     (
         r"failed to recv, got 0 bytes|Connection was likely closed|"
-        r"TCPStore.{0,80}(?:[Bb]roken pipe|reset by peer)|"
-        r"(?:DistNetworkError|DistStoreError|DistError).{0,200}(?:[Bb]roken pipe|reset by peer|"
-        r"closed)|"
+        + followed_by("TCPStore", "[Bb]roken pipe|reset by peer", 80)
+        + r"|"
+        + followed_by(
+            "DistNetworkError|DistStoreError|DistError",
+            "[Bb]roken pipe|reset by peer|closed",
+            200,
+        )
+        + r"|"
         r"recvValue failed|sendBytes failed|recvVector failed",
         Meaning(causes.RENDEZVOUS, victim=True),
     ),
@@ -130,8 +158,10 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     # --- GPU memory, before other CUDA errors
     (
         r"No available memory for the cache blocks|"
-        r"Free memory on device .{0,120} is less than desired|"
-        r"RESOURCE_EXHAUSTED: .{0,80}(?:memory space hbm|Ran out of memory)|"
+        + followed_by("Free memory on device ", " is less than desired", 120)
+        + r"|"
+        + followed_by("RESOURCE_EXHAUSTED: ", "memory space hbm|Ran out of memory", 80)
+        + r"|"
         r"CUDA out of memory|HIP out of memory|XPU out of memory|CUDA error: out of memory|"
         r"cudaErrorMemoryAllocation|"
         r"(?:torch\.(?:cuda\.)?)?OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|"
@@ -146,34 +176,41 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         Meaning(causes.HOST_OOM),
     ),
     (
-        r"out of shared memory|[Bb]us error.{0,40} This might be caused by insufficient shared "
-        r"memory|"
-        r"unable to (?:write|allocate shared memory|resize).{0,80}/torch_",
+        r"out of shared memory|"
+        + followed_by("[Bb]us error", " This might be caused by insufficient shared memory", 40)
+        + r"|"
+        + followed_by("unable to (?:write|allocate shared memory|resize)", "/torch_", 80),
         Meaning(causes.HOST_OOM),
     ),
     (
-        r"DataLoader worker \(pid[^)]*\) is killed by signal: Killed",
+        _LOADER + r"\) is killed by signal: Killed",
         Meaning(causes.KILLED, certain=False),
     ),
     (
-        r"DataLoader worker \(pid(?:\(s\))?[^)]*\) (?:is killed by signal: Bus error|"
+        _LOADER + r"\) (?:is killed by signal: Bus error|"
         r"exited unexpectedly)",
         Meaning(causes.HOST_OOM, certain=False),
     ),
     (
-        r"DataLoader worker \(pid[^)]*\) is killed by signal: (?:Segmentation|Aborted)",
+        _LOADER + r"\) is killed by signal: (?:Segmentation|Aborted)",
         Meaning(causes.NATIVE_CRASH),
     ),
     (
-        r"DataLoader worker \(pid[^)]*\) is killed by signal: Terminated",
+        _LOADER + r"\) is killed by signal: Terminated",
         Meaning(causes.UNKNOWN, victim=True, certain=False),
     ),
     # --- NCCL on this rank; `unhandled cuda error` is CUDA's
     (r"ncclUnhandledCudaError|unhandled cuda error", Meaning(causes.CUDA_ERROR)),
     (
         r"NCCL error|ncclSystemError|ncclInternalError|ncclInvalid(?:Usage|Argument)|"
-        r"NCCL Error \d|NCCL WARN .{0,80}(?:Got completion (?:from|with)|async fatal event|"
-        r"ibv_modify_qp failed|ibv_create_qp failed|ibv_reg_mr\w* failed)|"
+        r"NCCL Error \d|"
+        + followed_by(
+            "NCCL WARN ",
+            r"Got completion (?:from|with)|async fatal event|"
+            r"ibv_modify_qp failed|ibv_create_qp failed|ibv_reg_mr\w* failed",
+            80,
+        )
+        + r"|"
         r"NCCL (?:initialization|init) failed",
         Meaning(causes.NCCL_ERROR),
     ),
@@ -189,14 +226,15 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     ),
     # --- rendezvous
     (
-        r"Rendezvous\w*Error|RendezvousTimeout|DistNetworkError|DistStoreError|"
+        r"Rendezvous\w{0,40}Error|RendezvousTimeout|DistNetworkError|DistStoreError|"
         r"The (?:client|server) (?:network )?socket has (?:failed|timed out)|"
         r"EADDRINUSE|[Aa]ddress already in use|Timed out initializing process group|"
         r"wait timeout after|"
         r"Socket Timeout|"
         # JAX's coordination service, while its tasks register
-        r"Barrier timed out.{0,80}(?:Init|register|Connect)|"
-        r"(?:UNAVAILABLE|DEADLINE_EXCEEDED).{0,120}(?:RegisterTask|coordination service)",
+        + followed_by("Barrier timed out", "Init|register|Connect", 80)
+        + r"|"
+        + followed_by("UNAVAILABLE|DEADLINE_EXCEEDED", "RegisterTask|coordination service", 120),
         Meaning(causes.RENDEZVOUS),
     ),
     (
@@ -240,6 +278,13 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
 EXCEPTIONS = tuple((re.compile(pattern, re.MULTILINE), meaning) for pattern, meaning in _EXCEPTIONS)
 """Exceptions by their last line and what follows it; the first match counts."""
 
+_NAMES = tuple(
+    (re.compile(pattern.removeprefix("^")), meaning)
+    for pattern, meaning in _EXCEPTIONS
+    if pattern.startswith("^") and meaning != LAUNCHER
+)
+"""Those that begin with their name: of an exception inside of another one, all else has been looked
+for."""
 
 _INNER = re.compile(r"[:(] ?(?=(?:[A-Za-z_]\w{0,60}\.){0,12}[A-Z]\w{0,80}Error\b)")
 
@@ -252,123 +297,14 @@ def classify(text: str) -> Meaning:
 
     If the words of a wrapper or logger mean nothing, those of the exception inside count.
     """
-    inner = itertools.islice(_INNER.finditer(text), MAX_INNER)
-    for part in (text, *(text[match.end() :] for match in inner)):
-        for pattern, meaning in EXCEPTIONS:
-            if pattern.search(part) and (part is text or meaning != LAUNCHER):
+    for pattern, meaning in EXCEPTIONS:
+        if pattern.search(text):
+            return meaning
+    for match in itertools.islice(_INNER.finditer(text), MAX_INNER):
+        for pattern, meaning in _NAMES:
+            if pattern.match(text, match.end()):
                 return meaning
     return USER
-
-
-_LINES: tuple[tuple[bytes, Meaning], ...] = (
-    # --- the kernel's log and the kubelet's states
-    (
-        rb"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+|"
-        rb"oom[-_]kill:constraint=|"
-        rb"\bOOMKilled\b|\bOOM-killed\b|Detected \d+ oom[-_]kill event|task \d+: Out Of Memory|"
-        rb"oom_kill event in StepId|"
-        # Without `at some point`, which old Slurm versions also print for steps that swapped and
-        # continued.
-        rb"slurmstepd: error: .{0,60}[Ee]xceeded (?:job |step )?memory limit(?! at some point)",
-        Meaning(causes.HOST_OOM),
-    ),
-    (rb"low on resource: memory", Meaning(causes.HOST_OOM)),
-    (
-        rb"\b(?:ErrImagePull|ImagePullBackOff|InvalidImageName|ErrImageNeverPull)\b|"
-        rb"Failed to pull image|"
-        rb"manifest unknown|pull access denied",
-        Meaning(causes.MISSING_IMAGE),
-    ),
-    (
-        rb"CreateContainerConfigError|[Ss]ecret \\?\"[\w.-]{1,253}\\?\" not found|"
-        rb"couldn't find key [\w.-]{1,253} in Secret|"
-        rb"references non-existent secret key",
-        Meaning(causes.MISSING_SECRET),
-    ),
-    (
-        rb"MountVolume\.\w+ failed|Unable to attach or mount volumes|\bFailedMount\b|"
-        rb"\bFailedAttachVolume\b|"
-        rb"AttachVolume\.\w+ failed|configmap \\?\"[\w.-]{1,253}\\?\" not found|"
-        rb"persistentvolumeclaim \\?\"[\w.-]{1,253}\\?\" not found|mount\.nfs: |"
-        rb"mount: .{1,200}: (?:special device|can't|failed)",
-        Meaning(causes.MISSING_MOUNT),
-    ),
-    # --- Slurm: src/slurmd/slurmstepd/req.c, src/srun
-    (
-        rb"CANCELLED AT \S{1,40} DUE TO NODE FAILURE|srun: error: Node failure on|NODE_FAIL",
-        Meaning(causes.NODE_LOST),
-    ),
-    (rb"CANCELLED AT \S{1,40} DUE TO PREEMPTION|\bPREEMPTED\b", Meaning(causes.PREEMPTED)),
-    (
-        rb"CANCELLED AT \S{1,40} DUE TO TIME ?LIMIT|DeadlineExceeded|activeDeadlineSeconds|"
-        rb"was active on the node longer than the specified deadline",
-        Meaning(causes.DEADLINE),
-    ),
-    (
-        rb"slurmstepd: error: \*\*\* (?:JOB|STEP) \S{1,60} ON \S{1,255} CANCELLED AT",
-        Meaning(causes.CANCELLED),
-    ),
-    # --- Kubernetes: pod conditions and reasons
-    (
-        rb"\bPreemptionByScheduler\b|Preempted (?:by|in order)|"
-        rb"reason: ?\"?Preempted|\bTerminationByKubelet\b|"
-        rb"\bEvictionByEvictionAPI\b|DeletionByTaintManager|\bSpot(?:Interruption|"
-        rb" instance interruption)",
-        Meaning(causes.PREEMPTED),
-    ),
-    (
-        rb"\bNodeLost\b|\bNodeNotReady\b|Node is not ready|NodeShutdown|node was (?:lost|"
-        rb"terminated|shut ?down)|"
-        rb"has failed to send a? ?keep-alive heartbeat|node .{1,120} is unreachable|"
-        rb"\bDeletionByPodGC\b",
-        Meaning(causes.NODE_LOST),
-    ),
-    (
-        rb"(?:[Rr]eason|phase)\W{1,4}Evicted\b|^Evicted\W*$|The node was low on resource",
-        Meaning(causes.PREEMPTED),
-    ),
-    # --- failures to start
-    (
-        rb"executable file not found in \$PATH|: command not found$|"
-        rb"can't open file .{1,400}No such file or directory|"
-        rb"^(?:/\S{0,200}/)?python[\d.]*: No module named |error while loading shared libraries",
-        Meaning(causes.MISSING_IMPORT),
-    ),
-    # --- native crashes: CPython's faulthandler, glibc, PyTorch's terminate handler
-    (
-        rb"^Fatal Python error: (?:Segmentation fault|Aborted|Bus error|Illegal instruction|"
-        rb"Floating)|Segmentation fault \(core dumped\)|"
-        rb"^\*\*\* (?:stack smashing|buffer overflow) detected|^(?:free|malloc|double free|"
-        rb"munmap_chunk)\(\): |"
-        rb"Caught signal 11 \(Segmentation fault|Signal: Segmentation fault \(11\)",
-        Meaning(causes.NATIVE_CRASH),
-    ),
-    # --- PyTorch's watchdog, printed by waiting ranks
-    (
-        rb"Watchdog caught collective operation timeout",
-        Meaning(causes.COLLECTIVE_TIMEOUT, victim=True),
-    ),
-    # --- the launcher was told to exit
-    (
-        rb"Received (?:15|Signals\.SIGTERM) death signal, shutting down workers",
-        Meaning(causes.PREEMPTED, certain=False),
-    ),
-    (
-        rb"Received (?:1|2|Signals\.SIG(?:INT|HUP)) death signal, shutting down workers",
-        Meaning(causes.CANCELLED),
-    ),
-    (rb"^(?:\S{1,80}: line \d+: +\d+ )?Killed\b(?: |$)", Meaning(causes.KILLED, certain=False)),
-)
-LINES = tuple((re.compile(pattern), meaning) for pattern, meaning in _LINES)
-"""Meaningful lines outside of tracebacks."""
-
-
-def classify_line(words: bytes) -> Meaning | None:
-    """Return what a line outside of tracebacks means; None if nothing."""
-    for pattern, meaning in LINES:
-        if pattern.search(words):
-            return meaning
-    return None
 
 
 SIGNALS = {

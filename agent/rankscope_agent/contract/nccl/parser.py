@@ -37,6 +37,7 @@ from rankscope_agent.contract.nccl.lines import (
     records,
     sum_up,
 )
+from rankscope_agent.contract.nccl.untimed import UntimedMembers
 from rankscope_agent.contract.nccl.warnings import classify
 from rankscope_agent.contract.nccl.watchdog import DESYNC
 from rankscope_agent.contract.nccl.writers import Thread, Writers, line_of
@@ -69,6 +70,7 @@ class NcclLog:
             for m in self.facts.members.values()
             if m.gpu and m.started
         }
+        self._untimed = UntimedMembers(self.facts.members.values())
         self._new_edges = 0
         self._last_writer: tuple[bytes | None, Thread | None] = (None, None)
         self._pairs = MAX_PAIRS
@@ -270,6 +272,7 @@ class NcclLog:
         key = (former.process.host, former.process.pid, former.pointer)
         if self.facts.members.get(key) is former:
             del self.facts.members[key]
+            self._untimed.discard(former)
 
     def _member(self, process: Process, line: CommLine) -> Member | None:
         """Return the member that a line is about; None if it cannot be kept."""
@@ -279,7 +282,10 @@ class NcclLog:
         if known is not None and _same(known, line):
             if line.comm_id and not known.linked:
                 known.group, known.linked = line.comm_id, True
-            known.nranks = known.nranks or line.nranks
+            if known.nranks is None and line.nranks is not None:
+                self._untimed.discard(known)
+                known.nranks = line.nranks
+                self._untimed.add(known)
             return known
         # Without an event and the nodes, the line was cut off before the name of its group.
         named = line.event or (line.nranks is not None and line.nodes is not None)
@@ -290,9 +296,11 @@ class NcclLog:
             return None
         if known is not None:
             self.facts.past_members.append(known)
+            self._untimed.discard(known)
         group, linked = self._group(process, line)
         made = Member(process, line.pointer, line.rank, line.nranks, group, linked)
         members[key] = made
+        self._untimed.add(made)
         return made
 
     def _group(self, process: Process, line: CommLine) -> tuple[str, bool]:
@@ -315,11 +323,9 @@ class NcclLog:
         rank, nranks, seconds = timings
         if nranks <= MAX_RANK:
             self.facts.largest_comm = max(self.facts.largest_comm, nranks)
-        for member in reversed(self.facts.members.values()):
-            same = member.process is thread.process and member.rank == rank
-            if same and member.nranks == nranks and not member.init_seconds:
-                member.init_seconds = seconds
-                return
+        member = self._untimed.take(thread.process, rank, nranks)
+        if member is not None:
+            member.init_seconds = seconds
 
     def _read_collnet(self, thread: Thread, text: str) -> None:
         found = parse_collnet(text)

@@ -159,6 +159,34 @@ def test_a_ring_that_fails_to_be_read_is_counted_and_the_others_go_on(tmp_path, 
         writer.end()
 
 
+def test_a_rank_whose_ring_is_read_no_longer_is_neither_alive_nor_at_a_step(tmp_path, monkeypatch):
+    writers = [RingWriter(tmp_path, f"{rank}.ring", rank=rank) for rank in (0, 1)]
+    rings = collector(tmp_path)
+    for writer in writers:
+        writer.step()
+    assert Page(rings).rank(metrics.RANK_ALIVE, 0) == 1
+    bad = (tmp_path / "0.ring").stat().st_ino
+    pread = os.pread
+
+    def failing(descriptor: int, size: int, offset: int) -> bytes:
+        if os.fstat(descriptor).st_ino == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(descriptor, size, offset)
+
+    with monkeypatch.context() as broken:
+        broken.setattr("rankscope_agent.sources.training.cursor.os.pread", failing)
+        for writer in writers:
+            writer.step()
+        Page(rings)
+    page = Page(rings)
+    assert page.value(metrics.RINGS_REJECTED, "unreadable") == 1
+    for state in (metrics.RANK_ALIVE, metrics.LAST_STEP, metrics.LAST_STEP_TIMESTAMP):
+        assert page.labels(state) == [(page.labels(metrics.STEPS)[0][0], "1")]
+    assert (page.rank(metrics.STEPS, 0), page.rank(metrics.STEPS, 1)) == (1, 2)
+    for writer in writers:
+        writer.end()
+
+
 @pytest.mark.parametrize("followed", [True, False], ids=["followed", "new"])
 def test_a_ring_whose_lock_cannot_be_asked_for_costs_no_other_ring(tmp_path, monkeypatch, followed):
     writers = [RingWriter(tmp_path, f"{rank}.ring", rank=rank) for rank in (0, 1)]

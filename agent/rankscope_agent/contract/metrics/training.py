@@ -131,7 +131,8 @@ SPAN_BEGAN = Metric(
 RANK_ALIVE = Metric(
     "rankscope_rank_alive",
     "gauge",
-    "1 while the rank's training process is alive and holds its ring, 0 once it has ended.",
+    "1 while the rank's training process is alive and holds its ring, 0 once it has ended; absent"
+    " while its ring is not read (rankscope_training_rings_rejected says why).",
     RANK,
 )
 RANK_ENDED = Metric(

@@ -124,6 +124,10 @@ class BackgroundFollower:
         if self._look is None:
             self._follower.give_up(followed, error, now_unix_seconds)
 
+    def take_lost(self) -> Sequence[FollowedRing]:
+        """Return the rings that are no longer read although their processes may go on."""
+        return () if self._look else self._follower.take_lost()
+
     def _state(self) -> _Found:
         follower = self._follower
         return _Found(

@@ -44,6 +44,7 @@ from rankscope_agent.sources.training.totals import (
     NS,
     JobTotals,
     RankTotals,
+    note_unread,
 )
 from rankscope_agent.sources.training.totals_file import TotalsFile
 
@@ -147,6 +148,8 @@ class TrainingCollector:
                 self._continuation.forget((job_id,))
         self._follower.rescan(now)
         self._read(now)
+        for followed in self._follower.take_lost():
+            note_unread(self._jobs, followed.ring.header)
         self._follower.close_finished()
         self._forget(now)
         self._continuation.forget_unseen(now - ENDED_JOB_SECONDS)

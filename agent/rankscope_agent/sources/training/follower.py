@@ -167,6 +167,10 @@ class RingFollower:
             if followed in directory.rings:
                 self._log.write((directory.give_up(followed, error),), now_unix_seconds)
 
+    def take_lost(self) -> Sequence[FollowedRing]:
+        """Return the rings that are no longer read although their processes may go on."""
+        return [followed for one in self._directories() for followed in one.take_lost()]
+
     def _directories(self) -> Sequence[FollowedDirectory]:
         return (*self._own.values(), *self._pods.values())
 

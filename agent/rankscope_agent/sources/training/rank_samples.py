@@ -109,7 +109,7 @@ def _events(rank: RankTotals) -> Iterator[tuple[str, int | None]]:
 
 def _state(rank: RankTotals) -> Values:
     return (
-        (metrics.RANK_ALIVE, int(rank.alive)),
+        (metrics.RANK_ALIVE, None if rank.alive is None else int(rank.alive)),
         (metrics.RANK_ENDED, rank.ended_unix_seconds),
         (metrics.RECORDS_LOST, rank.lost),
     )

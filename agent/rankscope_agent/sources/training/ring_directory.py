@@ -81,6 +81,7 @@ class FollowedDirectory:
         self._namespace = ""
         self._rings: list[FollowedRing] = []
         self._done: dict[_Key, _Done] = {}
+        self._lost: list[FollowedRing] = []
         self._refused: dict[str, tuple[RingFile, RingError]] = {}
         self._refused_extensions: list[Refusal] = []
         self._failure: RingError | None = None
@@ -234,6 +235,13 @@ class FollowedDirectory:
         self._rings.remove(followed)
         followed.close()
         self._done[ring.name, ring.inode] = _Done(followed.job_id, refusal)
+        if refusal is not None:
+            self._lost.append(followed)
+
+    def take_lost(self) -> Sequence[FollowedRing]:
+        """Return the rings that were closed unfinished since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def _is_unchanged(self, status: os.stat_result, now: float) -> bool:
         """Return True if a directory need not be listed again; otherwise record its state."""

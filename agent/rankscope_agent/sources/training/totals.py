@@ -6,12 +6,17 @@ Sums are in whole nanoseconds, so that they do not drift however long a job runs
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from rankscope_agent.contract.model import HistogramValue, RankIdentity
 from rankscope_agent.sources.training.checkpoint_writers import CheckpointWriters
-from rankscope_agent.sources.training.format import NOT_MEASURED, UNKNOWN_SAMPLES, StepRecord
+from rankscope_agent.sources.training.format import (
+    NOT_MEASURED,
+    UNKNOWN_SAMPLES,
+    RingHeader,
+    StepRecord,
+)
 from rankscope_agent.sources.training.reported_totals import SignalTotals
 from rankscope_agent.sources.training.restart_ratios import RestartRatios
 from rankscope_agent.sources.training.samples import SampledShares
@@ -84,9 +89,10 @@ class RankTotals:
     """The totals of one rank of a job; None until something has been measured.
 
     `identity`, `alive`, `ended_unix_seconds`, `last` and `start` are those of the rank's newest
-    process, totals those of all. `spans` and `signals` are None if none of its probes keeps any.
-    `shared_unix_ns` is when it last wrote a checkpoint file that another rank wrote as well.
-    `positions` state up to where its rings are in the totals, `MAX_POSITIONS` at most.
+    process, totals those of all. `alive` is None once its ring is read no longer. `spans` and
+    `signals` are None if none of its probes keeps any. `shared_unix_ns` is when it last wrote a
+    checkpoint file that another rank wrote as well. `positions` state up to where its rings are in
+    the totals, `MAX_POSITIONS` at most.
     """
 
     __slots__ = (
@@ -116,7 +122,7 @@ class RankTotals:
     def __init__(self, identity: RankIdentity, created_unix_ns: int) -> None:
         self.identity = identity
         self.created_unix_ns = created_unix_ns
-        self.alive = identity.alive
+        self.alive: bool | None = identity.alive
         self.ended_unix_seconds: float | None = None
         self.last: StepRecord | None = None
         self.steps = 0
@@ -145,6 +151,12 @@ class RankTotals:
         if created_unix_ns == self.created_unix_ns:
             self.identity = identity
             self.alive = identity.alive
+
+    def note_unread(self) -> None:
+        """Forget the state of its newest process, whose ring is read no longer; totals stay."""
+        self.alive = self.ended_unix_seconds = self.last = None
+        if self.spans:
+            self.spans.note_open(())
 
     def add(
         self, records: Sequence[StepRecord], created_unix_ns: int, counted: int = 0
@@ -266,3 +278,11 @@ class JobTotals:
         self.latency.observe([record.step_ns for record in records])
         self.sync.observe([record.sync_ns for record in records if record.sync_ns != NOT_MEASURED])
         self.samples = _plus(self.samples, _counted(records))
+
+
+def note_unread(jobs: Mapping[str, JobTotals], header: RingHeader) -> None:
+    """Record that a ring is read no longer, so that no old state of its rank stays."""
+    job = jobs.get(header.job_id)
+    rank = job.ranks.get(header.rank) if job is not None else None
+    if rank is not None and rank.created_unix_ns == header.created_unix_ns:
+        rank.note_unread()

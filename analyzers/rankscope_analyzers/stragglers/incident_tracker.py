@@ -17,15 +17,16 @@ from rankscope_analyzers.stragglers.culprit_changes import (
     CulpritChanges,
     Places,
     have_common_place,
-    is_same_node,
 )
 from rankscope_analyzers.stragglers.incidents import (
     Incident,
     IncidentStore,
     Moment,
+    has_moved,
     may_be_same_culprit,
     same_culprit,
 )
+from rankscope_analyzers.stragglers.slow_checkpoints import SlowCheckpoints
 from rankscope_analyzers.stragglers.state import forked
 from rankscope_analyzers.stragglers.view import Candidate
 
@@ -227,7 +228,7 @@ class _Slot:
         """
         self._streak = (None, 0, 0.0)
         current = self.current
-        if current is not None and _has_moved(current, nodes):
+        if current is not None and has_moved(current, nodes):
             self._close(self._seen, for_good=True)
 
     def _close(self, until: float, *, for_good: bool = False) -> None:
@@ -239,14 +240,13 @@ class _Slot:
 class IncidentTracker:
     """Tracks a job's incidents: at most two of slow steps are open, one of slow checkpoints."""
 
-    __slots__ = ("_first", "_second", "_slow_checkpoints", "_slow_until", "_store")
+    __slots__ = ("_first", "_second", "_slow_checkpoints", "_store")
 
     def __init__(self) -> None:
         self._store = IncidentStore()
         self._first = _Slot(self._store)
         self._second = _Slot(self._store)
-        self._slow_checkpoints: int | None = None
-        self._slow_until = 0.0
+        self._slow_checkpoints = SlowCheckpoints(self._store)
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
@@ -317,9 +317,7 @@ class IncidentTracker:
         """
         for slot in (self._first, self._second):
             slot.end_moved(nodes)
-        number = self._slow_checkpoints
-        if number is not None and _has_moved(self._store[number], nodes):
-            self.close_slow_checkpoint()
+        self._slow_checkpoints.end_moved(nodes)
 
     def add_freeze(self, candidate: Candidate, moment: Moment, nodes: Nodes) -> None:
         """Record a single long pause of a rank: it is over when it is known."""
@@ -331,28 +329,14 @@ class IncidentTracker:
         They cost what each of them adds to the time since the one before, so that those that made
         it known count as well.
         """
-        self._slow_until = moment.now
-        if self._slow_checkpoints is None:
-            self._slow_checkpoints = self._store.open(
-                candidate, moment.window, moment, nodes(candidate)
-            )
+        self._slow_checkpoints.open(candidate, moment, nodes(candidate))
 
     def close_slow_checkpoint(self) -> None:
         """Record a checkpoint that was written in the usual time."""
-        if self._slow_checkpoints is not None:
-            self._store.close(self._slow_checkpoints, self._slow_until, for_good=True)
-            self._slow_checkpoints = None
+        self._slow_checkpoints.close()
 
 
 TINY = 1e-12
-
-
-def _has_moved(known: Incident, nodes: Callable[[tuple[int, ...]], tuple[str, ...]]) -> bool:
-    """Return True if an incident names ranks, and all of them run on other nodes by now."""
-    if not known.ranks:
-        return False
-    pairs = zip(known.nodes, nodes(known.ranks), strict=True)
-    return not any(is_same_node(before, now) for before, now in pairs)
 
 
 def _changes_of(kind: FaultClass) -> CulpritChanges:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rankscope_analyzers.findings.finding import FaultClass
-from rankscope_analyzers.stragglers.culprit_changes import Places, have_common_place
+from rankscope_analyzers.stragglers.culprit_changes import (
+    Places,
+    have_common_place,
+    is_same_node,
+)
 from rankscope_analyzers.stragglers.view import Candidate, SampleImbalance
 
 COOL_DOWN = 15
@@ -160,6 +165,14 @@ def may_be_same_culprit(known: Incident, candidate: Candidate, nodes: tuple[str,
         return False
     places = dict(zip(candidate.ranks, nodes, strict=True))
     return not known.ranks or not places or have_common_place(known.places, places)
+
+
+def has_moved(known: Incident, nodes: Callable[[tuple[int, ...]], tuple[str, ...]]) -> bool:
+    """Return True if an incident names ranks, and all of them run on other nodes by now."""
+    if not known.ranks:
+        return False
+    pairs = zip(known.nodes, nodes(known.ranks), strict=True)
+    return not any(is_same_node(before, now) for before, now in pairs)
 
 
 def _may_return(known: Incident, candidate: Candidate, nodes: tuple[str, ...]) -> bool:

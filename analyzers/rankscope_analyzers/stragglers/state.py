@@ -44,6 +44,7 @@ MODULES: Sequence[str] = (
     "rankscope_analyzers.stragglers.run",
     "rankscope_analyzers.stragglers.shape",
     "rankscope_analyzers.stragglers.silent_members",
+    "rankscope_analyzers.stragglers.slow_checkpoints",
     "rankscope_analyzers.stragglers.special_steps",
     "rankscope_analyzers.stragglers.view",
 )

@@ -17,7 +17,9 @@ JOB_STATUS_CASES: dict[str, Case] = {
     "RankscopePodFailed": Case(
         (
             event(failure("OOMKilled", detail="sigkill")),
-            event(failure("DisruptionTarget", detail="PreemptionByScheduler"), below=True),
+            event(
+                failure("DisruptionTarget", detail="PreemptionByScheduler"), below=True, bad=False
+            ),
             OWNER,
         ),
         linger=15,

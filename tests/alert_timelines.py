@@ -75,14 +75,15 @@ def born(selector: str) -> Series:
     return Series(selector, values)
 
 
-def event(selector: str, *, below: bool = False) -> Series:
+def event(selector: str, *, below: bool = False, bad: bool = True) -> Series:
     """Return a timestamp that follows the clock while it is bad, and stands after that.
 
     Args:
         selector: name and labels.
         below: it follows the clock below the limit as well.
+        bad: False if it does so only there.
     """
-    follows = {"bad", "below"} if below else {"bad"}
+    follows = {state for state, does in (("bad", bad), ("below", below)) if does}
 
     def values(states: Sequence[State], step: int) -> list[str]:
         texts, last = [], None

@@ -1,6 +1,6 @@
 """Alerts about jobs that fail together, or whose pods are taken away."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -82,3 +82,68 @@ def test_a_job_is_away_after_a_preemption_until_it_has_been_started_again(
     alert = BY_NAME["RankscopeJobTakenAway"]
     done = follow(tmp_path, require_server("promtool"), alert, Case(tuple(series)), 70, checks)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def since(*values: tuple[int, str]) -> Callable[[Sequence[str], int], list[str]]:
+    """Return values that each hold from a minute on; before the first one there is none."""
+
+    def at(minute: int) -> str:
+        return [value for begun, value in ((0, "_"), *values) if begun <= minute][-1]
+
+    return lambda states, step: [at(i * step) for i in range(len(states))]
+
+
+def at_minutes(*minutes: int) -> Callable[[Sequence[str], int], list[str]]:
+    """Return the time at which something happened last."""
+    return since(*((minute, str(60 * minute)) for minute in minutes))
+
+
+def failing(*minutes: int) -> Series:
+    """Return the newest failure of the job on the node whose pods nobody takes away."""
+    keys = f'node="n1",{JOB},reason="OOMKilled",detail="sigkill"'
+    name = "rankscope_job_last_failure_timestamp_seconds"
+    return Series(f"{name}{{{keys}}}", at_minutes(*minutes))
+
+
+def running(node: str, ended: int, again: int | None, failed: int = 999) -> tuple[Series, ...]:
+    """Return eight ranks that end with the preemption, run again from a minute on, and fail."""
+    back = [(again, "8"), (failed, "0")] if again else []
+    alive = since((0, "8"), (ended, "0"), *back)
+    started = at_minutes(1, *([again] if again else []))
+    of_node = f'{{node="{node}",{JOB}}}'
+    return (
+        Series(f"rankscope_job_ranks_alive{of_node}", alive),
+        Series(f"rankscope_job_processes_started_timestamp_seconds{of_node}", started),
+    )
+
+
+PREEMPTED = Series(failure("DisruptionTarget", detail="PreemptionByScheduler"), at_minutes(60))
+
+
+@pytest.mark.parametrize(
+    ("series", "fires", "away"),
+    [
+        (
+            (failing(61, 70), *running("gpu-07", 60, 65), *running("n1", 61, 66, 70)),
+            {64: 0, 69: 0, 72: 1, 100: 1},
+            {62: 1, 68: 0, 72: 0, 100: 0},
+        ),
+        (
+            (failing(61, 70), *running("gpu-07", 60, None), *running("n1", 61, None)),
+            {64: 0, 72: 0, 84: 0},
+            {62: 1, 72: 1, 104: 1, 107: 0},
+        ),
+        ((failing(61, 80),), {64: 0, 79: 0, 82: 1}, {62: 1, 104: 1, 107: 0}),
+        ((failing(57),), {59: 1, 64: 1}, {62: 1}),
+    ],
+    ids=["started again", "not started again", "without the probe", "failed before"],
+)
+def test_what_fails_after_a_preemption_follows_from_it_until_the_job_runs_again(
+    tmp_path, series, fires, away
+):
+    """Pods of another node are taken away at minute 60; those of this one fail a minute later."""
+    case = Case((PREEMPTED, *series))
+    for name, expected in (("RankscopePodFailed", fires), ("RankscopeJobTakenAway", away)):
+        checks = [*expected.items()]
+        done = follow(tmp_path, require_server("promtool"), BY_NAME[name], case, 110, checks)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -256,15 +256,15 @@ def muted_by_job(address: str) -> set[tuple[str, str]]:
 
 
 def test_a_preemption_mutes_a_hang_until_the_job_has_been_started_again(tmp_path):
-    """Its own notice goes on for longer."""
+    """Its own notice goes on for longer, and mutes no failure that does not follow from it."""
     taken = ("RankscopeJobPreempted", "RankscopeJobTakenAway")
     muted = {("team/away", "RankscopeHang")}
-    muted |= {(job, "RankscopePodFailed") for job in ("team/away", "team/back")}
+    muted |= {(job, "RankscopeGangPartial") for job in ("team/away", "team/back")}
     with webhooks() as told, alertmanager(tmp_path, told.url, Timings()) as address:
         post(address, [alert(name, "none", "job", job_id="team/away") for name in taken])
         post(address, [alert(taken[0], "page", "job", job_id="team/back")])
         for job in ("team/away", "team/back"):
-            stands = ("RankscopeHang", "RankscopePodFailed")
+            stands = ("RankscopeHang", "RankscopePodFailed", "RankscopeGangPartial")
             post(address, [alert(name, "page", "job", job_id=job) for name in stands])
         deadline = time.monotonic() + PATIENCE_SECONDS
         while muted_by_job(address) != muted and time.monotonic() < deadline:

@@ -107,9 +107,9 @@ AFTER_ITS_PODS = (
     "RankscopeElasticJobDegraded",
     "RankscopeGangPartial",
     "RankscopeMissingRank",
-    "RankscopePodFailed",
 )
-"""Alerts of a job whose pods repeatedly fail or are evicted, which they accompany."""
+"""Alerts of a job whose pods repeatedly fail or are evicted, which they accompany. What fails after
+a preemption is no alert as long as it follows from that; what fails later is news."""
 
 STANDING = ("RankscopeHang", "RankscopeJobStalled")
 """A watch reports it after a minute; without one it takes a quarter of an hour."""
@@ -277,6 +277,7 @@ INHIBITION: tuple[Value, ...] = (
     _inhibits(['alertname="RankscopeJobInCascade"'], [_named(OF_FAILING_JOBS)], "job_id"),
     _inhibits(['severity="page"', 'scope="job"'], ['severity="ticket"', 'scope="job"'], "job_id"),
     _inhibits([_named(OF_PODS)], [_named(AFTER_ITS_PODS)], "job_id"),
+    _inhibits(['alertname="RankscopeCrashLoop"'], ['alertname="RankscopePodFailed"'], "job_id"),
     _inhibits([_named(NOT_RUNNING)], [_named(STANDING)], "job_id"),
     _inhibits([_named(STANDING)], [_named(OF_STANDING_JOBS)], "job_id"),
     _inhibits(['alertname="RankscopeHang"'], ['alertname="RankscopeJobStalled"'], "job_id"),

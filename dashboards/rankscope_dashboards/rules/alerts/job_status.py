@@ -9,35 +9,34 @@ from rankscope_agent.contract import pod_reasons
 from rankscope_agent.contract.metrics import (
     cluster_jobs,
     job_logs,
-    job_starts,
     job_status,
-    summary,
-    training,
 )
 from rankscope_dashboards.expressions.joins import with_owner
 from rankscope_dashboards.expressions.promql import before, by, recent, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
-
-FAILED_SECONDS = 900
-"""Older failures are not news; failures with one cause occur within that time."""
+from rankscope_dashboards.rules.alerts.preemptions import (
+    AFTER_PREEMPTION,
+    FAILED_SECONDS,
+    FAILURES,
+    PREEMPTIONS,
+    REPLICA_GROUPS,
+    TAKEN_AWAY,
+    any_of,
+)
 
 LOOP_SEEN = "20m"
 """Longer than failures are news, so that the end of a crash loop does not count as a failure."""
 
 
-def _any_of(reasons: tuple[str, ...]) -> str:
-    return f'reason=~"{"|".join(reasons)}"'
-
-
 def _waiting(*reasons: str) -> str:
     """Return how many pods of each job wait for a reason, of init containers or others."""
-    chosen = _any_of(pod_reasons.with_init(reasons))
+    chosen = any_of(pod_reasons.with_init(reasons))
     return f"sum {by('job_id')} ({records.JOB_WAITING}{{{chosen}}})"
 
 
-_LOOP_REASONS = _any_of(pod_reasons.with_init((pod_reasons.CRASH_LOOP,)))
+_LOOP_REASONS = any_of(pod_reasons.with_init((pod_reasons.CRASH_LOOP,)))
 _LOOPED = (
     f"group {by('job_id')} (max_over_time({records.JOB_WAITING}{{{_LOOP_REASONS}}}[{LOOP_SEEN}]))"
 )
@@ -45,25 +44,32 @@ _NO_FAULT = "|".join(pod_reasons.STARTING)
 _FAULTS = f'({records.JOB_WAITING}{{reason!~"{_NO_FAULT}"}} > 0)'
 """Pods that wait for something with its own alert."""
 
-_FAILURES = f'{job_status.JOB_LAST_FAILURE.name}{{reason!~"{"|".join(pod_reasons.PREEMPTIONS)}"}}'
-_PREEMPTIONS = f"{job_status.JOB_LAST_FAILURE.name}{{{_any_of(pod_reasons.PREEMPTIONS)}}}"
-
 
 def _nodes_within(timestamps: str) -> str:
     """Return on how many nodes something recently happened to each job."""
-    latest = recent(worst(timestamps, "node", "job_id"), FAILED_SECONDS)
-    return f"count {by('job_id')} ({latest})"
+    return f"count {by('job_id')} ({_lately(timestamps)})"
 
 
-FAILED_NOW = _nodes_within(_FAILURES)
+def _lately(timestamps: str) -> str:
+    return recent(worst(timestamps, "node", "job_id"), FAILED_SECONDS)
+
+
+FAILED_NOW = _nodes_within(FAILURES)
 """Jobs of which containers or pods failed within 15 minutes, and on how many nodes."""
 
 _FAILING_BEFORE = recent(
-    worst(before(_FAILURES, f"{FAILED_SECONDS}s"), "node", "job_id"), 2 * FAILED_SECONDS
+    worst(before(FAILURES, f"{FAILED_SECONDS}s"), "node", "job_id"), 2 * FAILED_SECONDS
 )
 FAILED_ANEW = f"({FAILED_NOW} unless on (cluster, job_id) count {by('job_id')} ({_FAILING_BEFORE}))"
 """Those of which none failed in the 15 minutes before: what fails again and again since longer has
 no cause in common with what fails now."""
+
+
+_FAILED_OF_ITSELF = (
+    f"count {by('job_id')} ({_lately(FAILURES)}"
+    f" unless on (cluster, node, job_id) ({AFTER_PREEMPTION}))"
+)
+"""Likewise, without what follows from a preemption, which has an alert of its own."""
 
 
 def _newest(more: str) -> str:
@@ -79,7 +85,7 @@ def _newest(more: str) -> str:
 
 
 _NEWEST_FAILURE = _newest(f'reason!~"{"|".join(pod_reasons.PREEMPTIONS)}"')
-_NEWEST_PREEMPTION = _newest(_any_of(pod_reasons.PREEMPTIONS))
+_NEWEST_PREEMPTION = _newest(any_of(pod_reasons.PREEMPTIONS))
 _LOGGED = f'{job_logs.JOB_LOG_FAILURE.name}{{cluster=%q,job_id=%q,own="true"}}'
 _FIRST_RANK = texts.known(
     f"bottomk(1, max by (node, cause, rank) ({_LOGGED}) > scalar(max({_LOGGED})) - 120)",
@@ -182,9 +188,8 @@ WAITING: tuple[Alert, ...] = (
     ),
 )
 
-_REPLICA_GROUPS = worst(training.JOB_REPLICA_GROUP_RANKS.name, "job_id")
 _GOES_ON = (
-    f"({records.JOB_ALIVE} >= on (cluster, job_id) {_REPLICA_GROUPS}"
+    f"({records.JOB_ALIVE} >= on (cluster, job_id) {REPLICA_GROUPS}"
     f" and on (cluster, job_id) {records.JOB_STEPS} > 0)"
 )
 """Jobs of replica groups of which at least one exists and trains: they have not failed."""
@@ -193,46 +198,19 @@ _GROUP_LOST = (
     f"(1 - {records.JOB_ALIVE} / {records.JOB_WORLD_SIZE} > 0) and on (cluster, job_id) {_GOES_ON}"
 )
 
-AWAY_SECONDS = 2700
-"""How long a preemption explains that a job stands, unless it runs again: as long as
-RankscopeJobPreempted fires."""
-
-_TAKEN = worst(_PREEMPTIONS, "job_id")
-# On the node that runs nothing of the job any longer, the processes that ended are older.
-_STARTED = (
-    f"min {by('job_id')} ({job_starts.JOB_PROCESSES_STARTED.name}"
-    f" and on (cluster, node, job_id) {summary.JOB_RANKS_ALIVE.name} > 0)"
-)
-
-TAKEN_AWAY = Alert(
-    name="RankscopeJobTakenAway",
-    expression=f"({recent(_TAKEN, AWAY_SECONDS)})\n"
-    f"unless on (cluster, job_id) ({_STARTED} > on (cluster, job_id) {_TAKEN})\n"
-    f"unless on (cluster, job_id) ({records.JOB_ALIVE} >= on (cluster, job_id) {_REPLICA_GROUPS})",
-    hold="0s",
-    keep="1m",
-    why="It mutes alerts that a job stands, from when its pods were taken away until its"
-    " processes on all nodes have been started again, or for 45 minutes. A scrape that fails does"
-    " not end it.",
-    severity="none",
-    scope="job",
-    summary="Job {{ $labels.job_id }} has not been started again since its pods were taken away",
-    description="Pods of job {{ $labels.job_id }} were taken away"
-    " {{ $value | humanizeDuration }} ago, and its processes are older or gone.",
-)
-
 STANDING: tuple[Alert, ...] = (
     Alert(
         name="RankscopePodFailed",
         expression=with_owner(
-            f"({FAILED_NOW}) unless on (cluster, job_id) {_LOOPED}"
+            f"({_FAILED_OF_ITSELF}) unless on (cluster, job_id) {_LOOPED}"
             f"\nunless on (cluster, job_id) {_GOES_ON}"
         ),
         hold="1m",
         keep="30m",
         why="A container that fails again at once is in a crash loop within a minute, which has an"
         " alert of its own. Restarts with back-off take minutes; half an hour combines them into"
-        " one notification.",
+        " one notification. What fails within a quarter of an hour after pods were taken away, and"
+        " before the job was started again, follows from that.",
         severity="by_class",
         scope="job",
         summary=f"Pods of {texts.JOB} failed",
@@ -284,7 +262,7 @@ STANDING: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeJobPreempted",
-        expression=with_owner(f"({_nodes_within(_PREEMPTIONS)})"),
+        expression=with_owner(f"({_nodes_within(PREEMPTIONS)})"),
         hold="0s",
         keep="30m",
         why="Pods of one job are taken away within minutes of each other; half an hour combines"

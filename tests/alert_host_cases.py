@@ -7,6 +7,7 @@ from alert_series import (
     JOB_KNOWN,
     NODE,
     OTHER,
+    finding,
 )
 from alert_timelines import Case, counter, event, gauge
 
@@ -42,6 +43,7 @@ HOST_CASES: dict[str, Case] = {
         ),
         lag=30,
     ),
+    "RankscopeSharedMemoryFull": finding("shm_full"),
     "RankscopeOomRepeated": Case(
         (
             gauge(f'rankscope_pod_recent_oom_kills{{{NODE},{JOB},pod_uid="p-1"}}', 2, None, 1),

@@ -193,7 +193,13 @@ JOB_ADVICE: Mapping[str, Advice] = {
     "duplicate_rank": Advice(
         "page", "Start each rank of the job once.", "RankscopeNcclInitIncomplete", "ml"
     ),
-    "world_size_disagrees": Advice("page", SAME_NCCL, "RankscopeNcclRanksDiffer", "ml"),
+    "world_size_disagrees": Advice(
+        "page",
+        "Restart the whole job: pods of two attempts found each other, or the launcher gave them"
+        " different sizes.",
+        "RankscopeNcclInitIncomplete",
+        "ml",
+    ),
     "network_differs": Advice("ticket", SAME_NCCL, "RankscopeNcclRanksDiffer", "ml"),
     "channels_differ": Advice("ticket", SAME_NCCL, "RankscopeNcclRanksDiffer", "ml"),
     "version_differs": Advice("ticket", SAME_NCCL, "RankscopeNcclRanksDiffer", "ml"),

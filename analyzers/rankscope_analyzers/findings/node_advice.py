@@ -101,7 +101,7 @@ NODE_ADVICE: Mapping[str, Advice] = {
     "shm_full": Advice(
         "page",
         "Mount a larger emptyDir with medium Memory at /dev/shm.",
-        "RankscopeNodeResourceExhausted",
+        "RankscopeSharedMemoryFull",
         "ml",
     ),
     "oom_kill": Advice("page", causes.ACTIONS[causes.HOST_OOM], "RankscopeOomRepeated", "ml"),
@@ -120,8 +120,9 @@ NODE_ADVICE: Mapping[str, Advice] = {
         "RankscopeHostHardware",
         "platform",
     ),
+    # Jobs that stand or are slow because of it have alerts of their own.
     "storage": Advice(
-        "page",
+        "ticket",
         "Look at the disk or file server behind it; move the job's data or drain the node.",
         "RankscopeSlowStorage",
         "platform",

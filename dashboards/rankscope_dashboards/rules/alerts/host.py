@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import host, kernel_log, summary
-from rankscope_dashboards.expressions.joins import with_owner
+from rankscope_dashboards.expressions.joins import finding, with_owner
 from rankscope_dashboards.expressions.promql import by, recent, worst
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
@@ -144,6 +144,18 @@ JOB_ALERTS: tuple[Alert, ...] = (
         " were killed"
         " for lack of memory within an hour. The job's owner has to request more memory or use"
         " less.",
+    ),
+    Alert(
+        name="RankscopeSharedMemoryFull",
+        expression=with_owner(finding(("shm_full",))),
+        hold="5m",
+        keep="15m",
+        why="Loader workers fill and empty shared memory within seconds; what is full for five"
+        " minutes stays so, and the next batch that does not fit ends a worker.",
+        severity="by_class",
+        scope="job",
+        summary=f"Shared memory of {texts.JOB} is full",
+        description=texts.FOUND,
     ),
 )
 

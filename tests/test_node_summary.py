@@ -164,6 +164,16 @@ def test_a_condition_appears_when_it_is_seen_and_is_zero_when_it_has_ended(condi
     assert node.look() == {}, "nothing is said of a GPU of which nothing is known"
 
 
+def test_a_gpu_whose_links_come_up_again_is_in_order():
+    def up(own):
+        other = gpus.GPU_NVLINKS_UP.sample(18, gpu="6", uuid="GPU-b", pci="0000:3c:00")
+        return (*state(0), gpus.GPU_NVLINKS_UP.sample(own, **GPU), other)
+
+    node = Node()
+    assert of(node.look(*up(0)), metrics.GPU_CONDITION) == {(*DEVICE, "no_nvlink"): 1}
+    assert of(node.look(*up(18)), metrics.GPU_CONDITION) == {(*DEVICE, "no_nvlink"): 0}
+
+
 def hot(load, reason="hw_thermal_slowdown"):
     return (
         *state(0),

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from alert_timelines import Case, steady
+from named_alerts import BY_NAME
 from promtool_tests import follow
-from rankscope_dashboards.rules.alerts import ALERTS
+from rankscope_agent.contract.metrics import gpus, summary
 from servers import require_server
-
-ALERT = next(alert for alert in ALERTS if alert.name == "RankscopeNvlinkFault")
+from summarized_nodes import Node, of
 
 
 def links(node: str, *up: int):
-    """Return the NVLinks that are up of the GPUs of a node."""
+    """Return what the agent of a node says of GPUs with so many NVLinks that are up."""
+    found = Node().look(
+        *(
+            gpus.GPU_NVLINKS_UP.sample(
+                count, gpu=str(gpu), uuid=f"GPU-{node}-{gpu}", pci=f"0000:0{gpu}:00"
+            )
+            for gpu, count in enumerate(up)
+        )
+    )
     return tuple(
         steady(
-            f'rankscope_gpu_nvlinks_up{{node="{node}",gpu="{gpu}",uuid="GPU-{node}-{gpu}"}}', count
+            f'{summary.GPU_CONDITION.name}{{node="{node}",gpu="{gpu}",uuid="{uuid}",pci="{pci}",'
+            f'condition="{condition}"}}',
+            value,
         )
-        for gpu, count in enumerate(up)
+        for (gpu, uuid, pci, condition), value in of(found, summary.GPU_CONDITION).items()
     )
 
 
 def fires(folder, series, times):
     """Check how many alerts fire after the five minutes that it waits."""
-    done = follow(
-        folder, require_server("promtool"), ALERT, Case(series), 20, [(4, 0), (15, times)]
-    )
+    alert = BY_NAME["RankscopeNvlinkFault"]
+    case = Case((steady('rankscope_build_info{node="a"}'), *series))
+    done = follow(folder, require_server("promtool"), alert, case, 20, [(4, 0), (15, times)])
     assert done.returncode == 0, done.stdout + done.stderr
 
 

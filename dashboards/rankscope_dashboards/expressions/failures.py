@@ -6,7 +6,7 @@ would read weeks of all nodes' series.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rankscope_agent.contract.kernel.vocabulary import Cause
 from rankscope_agent.contract.kernel.xid import XIDS
@@ -32,6 +32,13 @@ GPU_HOURS = "cluster:rankscope_gpus_watched:count1h"
 NORMAL_QUANTILE = 1.96
 """Quantile of 97.5 % of the normal distribution."""
 
+GROWN: Mapping[Metric, str] = {
+    one: f"node:{one.name.removesuffix('_total')}:grown1h"
+    for one in (kernel_log.GPU_FALLEN, kernel_log.GPU_INIT_FAILURES)
+}
+"""Records of where counters grew that agents export of every GPU, as 0 where nothing happened. Four
+kinds of failures count them, and reading them for each kind would cost ten times as much."""
+
 Counted = tuple[Metric, str]
 """A counter, and matchers of its labels."""
 
@@ -47,16 +54,25 @@ PODS = f'{agent.COLLECTOR_SUCCESS.name}{{collector="pods"}}'
 
 
 def failures() -> str:
-    """Return how many nodes, or jobs, failed within the hour, by cause; 0 where none did."""
+    """Return how many nodes, or jobs, failed within the hour, by cause; 0 where none did.
+
+    It reads the records of `grown` and that of `gpu_hours`.
+    """
     counted = [
         *(_labelled(_of_gpus(kind), kind.name) for kind in GPU_KINDS),
         *(_labelled(_of_nodes(kind), kind.name) for kind in NODE_KINDS),
     ]
     read = [
-        *(_labelled(_none(kernel_log.GPU_FALLEN.name), kind.name) for kind in GPU_KINDS),
+        *(_labelled(f"0 * {GPU_HOURS}", kind.name) for kind in GPU_KINDS),
         *(_labelled(_none(_sign(kind)), kind.name) for kind in NODE_KINDS),
     ]
     return "\nor ".join((*counted, *read))
+
+
+def grown() -> Iterator[tuple[str, str]]:
+    """Yield the records that `failures` reads, and their expressions."""
+    for counter, record in GROWN.items():
+        yield record, f"count {by('node')} {happened(counter, HOURLY)}"
 
 
 def gpu_hours() -> str:
@@ -108,6 +124,8 @@ def _count(counters: Iterable[Counted], subject: str) -> str:
 
 
 def _grown(counter: Metric, chosen: str, subject: str) -> str:
+    if counter in GROWN:
+        return GROWN[counter]
     return f"count {by(*dict.fromkeys(('node', subject)))} {happened(counter, HOURLY, chosen)}"
 
 

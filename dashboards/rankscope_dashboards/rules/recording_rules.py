@@ -323,8 +323,9 @@ FAILURES = RecordGroup(
     "rankscope-failures",
     failures.HOURLY,
     (
-        Record(failures.FAILURES, failures.failures()),
         Record(failures.GPU_HOURS, failures.gpu_hours()),
+        *(Record(name, expression) for name, expression in failures.grown()),
+        Record(failures.FAILURES, failures.failures()),
     ),
 )
 

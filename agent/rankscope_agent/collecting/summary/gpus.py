@@ -35,7 +35,11 @@ THERMAL = "thermal_slowdown"
 THERMAL_REASONS = ("hw_thermal_slowdown", "sw_thermal_slowdown")
 BRAKE = "power_brake"
 BRAKE_REASONS = ("hw_power_brake",)
-CONDITIONS = (*STATES, THERMAL, BRAKE)
+NO_NVLINK = "no_nvlink"
+"""No link of the GPU is up while others of its node have some: where none has any, the fabric is
+not started, or the node is a virtual machine without NVLink."""
+
+CONDITIONS = (*STATES, THERMAL, BRAKE, NO_NVLINK)
 """All values of the label `condition`."""
 
 
@@ -89,6 +93,10 @@ class GpuSummary:
                 yield device, THERMAL
             elif on == 1 and reason in BRAKE_REASONS:
                 yield device, BRAKE
+
+        links = readings.values(gpus.GPU_NVLINKS_UP)
+        if any(links.values()):
+            yield from ((device, NO_NVLINK) for device, up in links.items() if not up)
 
     def _ratios(self, readings: Readings) -> Iterator[Sample]:
         limits = readings.values(gpus.GPU_POWER_LIMIT)

@@ -68,13 +68,7 @@ def _shown_value(query: str, text: str) -> str:
     return texts.known(query, text, "cluster", "uuid")
 
 
-_NO_NVLINK = (
-    f"({gpus.GPU_NVLINKS_UP.name} == 0 and on (cluster, node)"
-    f" {worst(gpus.GPU_NVLINKS_UP.name, 'node')} > 0)"
-)
-"""GPUs without any link while others of their node have some: where none has any, the fabric is not
-started, or the node is a virtual machine without NVLink."""
-
+_NO_NVLINK = _condition("no_nvlink") + " == 1"
 _LOWERED = f"{worst(summary.GPU_POWER_REDUCED.name, *GPU)} < {POWER_LIMIT_SHARE}"
 _LOWERED_BY_DECISION = (
     f"count {by()} (count {by('node')} ({_LOWERED}))"

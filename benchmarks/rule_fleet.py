@@ -392,6 +392,7 @@ def page_of_kubernetes() -> str:
         f'kube_pod_spec_volumes_persistentvolumeclaims_info{{namespace="team",pod="p-{node}",'
         f'persistentvolumeclaim="data"}} 1\n'
         f'kube_node_info{{node="n{node}"}} 1\n'
+        f'kube_node_status_condition{{node="n{node}",condition="Ready",status="true"}} 1\n'
         f'kube_node_spec_unschedulable{{node="n{node}"}} {int(node % FAULTY_EVERY == 7)}\n'
         f'kube_node_annotations{{node="n{node}",annotation_rankscope_io_maintenance=""}} 1\n'
         for node in range(NODES)

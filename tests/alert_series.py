@@ -11,6 +11,7 @@ FOREIGN = {
     "kube_node_status_allocatable",
     "kube_node_spec_unschedulable",
     "kube_node_annotations",
+    "kube_node_status_condition",
     "kube_pod_status_phase",
     "kube_pod_status_unschedulable",
     "kube_pod_container_resource_requests",

@@ -173,7 +173,10 @@ def test_an_agent_that_was_there_is_missed_without_kube_state_metrics(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-OF_OTHERS_TOO = {"RankscopeCheckpointStoreFilling", "RankscopeStorageClientSlow"}
+OF_OTHERS_TOO = {
+    *("RankscopeCheckpointStoreFilling", "RankscopeElasticJobDegraded"),
+    "RankscopeStorageClientSlow",
+}
 """Alerts that other exporters only add something to: their cases are without those."""
 
 

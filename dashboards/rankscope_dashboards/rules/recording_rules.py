@@ -72,6 +72,8 @@ STAGE_MEDIAN = "job_stage:rankscope_rank_busy_seconds:median"
 STAGE_WORST = "job_stage:rankscope_rank_busy_seconds:worst"
 CLIENT_OPERATION = "node_filesystem_operation:rankscope_storage_client_operation_seconds:mean10m"
 
+NODE_ELASTIC_RANKS = "node_job:rankscope_elastic_ranks_alive:max"
+NODE_ELASTIC_PODS = "node_job:rankscope_elastic_pods_running:max"
 JOB_STORE_FREE = "job:rankscope_checkpoint_store_free_bytes:min"
 JOB_VOLUME_FILLING = "job:rankscope_filling_volume_free:ratio"
 
@@ -266,6 +268,23 @@ JOB = RecordGroup(
         Record(JOB_WORLD_SIZE, f"max {by('job_id')} ({summary.JOB_WORLD_SIZE.name})"),
         Record(JOB_ALIVE, f"sum {by('job_id')} ({summary.JOB_RANKS_ALIVE.name})"),
         Record(JOB_PODS, f"sum {by('job_id', 'phase')} ({pods.JOB_PODS.name})"),
+        # Only of jobs that may go on with fewer: hours of it are looked up.
+        Record(
+            NODE_ELASTIC_RANKS,
+            worst(
+                f"{summary.JOB_RANKS_ALIVE.name} and on (cluster, job_id)"
+                f" {training.JOB_REPLICA_GROUP_RANKS.name}",
+                *("node", "job_id"),
+            ),
+        ),
+        Record(
+            NODE_ELASTIC_PODS,
+            worst(
+                f'{pods.JOB_PODS.name}{{phase="Running"}} and on (cluster, job_id)'
+                f" {job_status.JOB_ELASTIC_PODS.name}",
+                *("node", "job_id"),
+            ),
+        ),
         Record(JOB_WAITING, f"sum {by('job_id', 'reason')} ({job_status.JOB_WAITING_PODS.name})"),
         # The agent has summed its node's ranks: a stage per node would keep as many series again.
         Record(

@@ -16,12 +16,12 @@ from rankscope_dashboards.expressions.promql import before, by, recent, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
+from rankscope_dashboards.rules.alerts.elastic import DEGRADED, GOES_ON, pods_in
 from rankscope_dashboards.rules.alerts.preemptions import (
     AFTER_PREEMPTION,
     FAILED_SECONDS,
     FAILURES,
     PREEMPTIONS,
-    REPLICA_GROUPS,
     TAKEN_AWAY,
     any_of,
 )
@@ -112,21 +112,6 @@ _QUOTA = texts.known(
 )
 _FOR_QUOTA = f'{cluster_jobs.JOB_PENDING.name}{{reason="quota"}}'
 DAY_SECONDS = 86_400
-_RANGE = texts.known(
-    f"max by (bound) ({job_status.JOB_ELASTIC_PODS.name}{{cluster=%q,job_id=%q}})",
-    "Its {{ .Labels.bound }} is {{ .Value }} pods.",
-    *("cluster", "job_id"),
-)
-
-
-def _in_phase(phase: str) -> str:
-    return f'{records.JOB_PODS}{{phase="{phase}"}}'
-
-
-def _pods(phase: str) -> str:
-    return f"sum {by('job_id')} ({_in_phase(phase)})"
-
-
 # Agents see no pods that have no node; the watch does, with --cluster-jobs.
 _WITHOUT_NODES = (
     f"({worst(cluster_jobs.JOB_UNSCHEDULED_PODS.name, 'job_id')}"
@@ -142,18 +127,11 @@ _WITHOUT_ANY_NODE = (
 """Pods of jobs that have no node for any pod, although their queue has admitted them."""
 
 WAITING_FOR_NODES = (
-    f"({_WITHOUT_NODES} or {_WITHOUT_ANY_NODE} unless on (cluster, job_id) ({_pods('Running')} > 0)"
+    f"({_WITHOUT_NODES} or {_WITHOUT_ANY_NODE}"
+    f" unless on (cluster, job_id) ({pods_in('Running')} > 0)"
     f" unless on (cluster, job_id) {_FAULTS})"
 )
 """Pods without a node of jobs that have an alert about them."""
-
-# The largest number of pods that ran counts as attainable: the job's limit may be far off.
-_MOST_PODS = f"max {by('job_id')} (max_over_time({_in_phase('Running')}[6h]))"
-_FEWER_PODS = (
-    f"(1 - ({_pods('Running')} > 0) / {_MOST_PODS} > 0)"
-    f" and on (cluster, job_id) {job_status.JOB_ELASTIC_PODS.name}"
-    f" unless on (cluster, job_id) {records.JOB_WORLD_SIZE}"
-)
 
 WAITING: tuple[Alert, ...] = (
     Alert(
@@ -188,22 +166,12 @@ WAITING: tuple[Alert, ...] = (
     ),
 )
 
-_GOES_ON = (
-    f"({records.JOB_ALIVE} >= on (cluster, job_id) {REPLICA_GROUPS}"
-    f" and on (cluster, job_id) {records.JOB_STEPS} > 0)"
-)
-"""Jobs of replica groups of which at least one exists and trains: they have not failed."""
-
-_GROUP_LOST = (
-    f"(1 - {records.JOB_ALIVE} / {records.JOB_WORLD_SIZE} > 0) and on (cluster, job_id) {_GOES_ON}"
-)
-
 STANDING: tuple[Alert, ...] = (
     Alert(
         name="RankscopePodFailed",
         expression=with_owner(
             f"({_FAILED_OF_ITSELF}) unless on (cluster, job_id) {_LOOPED}"
-            f"\nunless on (cluster, job_id) {_GOES_ON}"
+            f"\nunless on (cluster, job_id) {GOES_ON}"
         ),
         hold="1m",
         keep="30m",
@@ -277,8 +245,8 @@ STANDING: tuple[Alert, ...] = (
     Alert(
         name="RankscopeJobPending",
         expression=with_owner(
-            f"(({_pods('Pending')} > 0 or {_WITHOUT_ANY_NODE})"
-            f" unless on (cluster, job_id) ({_pods('Running')} > 0)"
+            f"(({pods_in('Pending')} > 0 or {_WITHOUT_ANY_NODE})"
+            f" unless on (cluster, job_id) ({pods_in('Running')} > 0)"
             f" unless on (cluster, job_id) {_FAULTS})"
         ),
         hold="30m",
@@ -294,7 +262,7 @@ STANDING: tuple[Alert, ...] = (
     Alert(
         name="RankscopeGangPartial",
         expression=with_owner(
-            f"(({_pods('Pending')} > 0) and on (cluster, job_id) ({_pods('Running')} > 0)"
+            f"(({pods_in('Pending')} > 0) and on (cluster, job_id) ({pods_in('Running')} > 0)"
             f" unless on (cluster, job_id) {_FAULTS}\nor {_WITHOUT_NODES})"
         ),
         hold="15m",
@@ -307,27 +275,8 @@ STANDING: tuple[Alert, ...] = (
         description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('is', 'are')}"
         " pending while others run and hold their GPUs.",
     ),
-    Alert(
-        name="RankscopeElasticJobDegraded",
-        expression=with_owner(
-            f"((1 - {records.JOB_WORLD_SIZE} / max_over_time({records.JOB_WORLD_SIZE}[6h]) > 0)"
-            f" and on (cluster, job_id) ({records.JOB_ALIVE} > 0)"
-            f"\nor ({_GROUP_LOST})\nor ({_FEWER_PODS}))"
-        ),
-        hold="10m",
-        keep="30m",
-        why="A launcher that loses a node continues without it at once, and adds it again after"
-        " its reboot, within ten minutes if all goes well. If the job was made smaller on"
-        " purpose, the alert fires for six hours. Jobs without the probe are judged by their pods,"
-        " those of replica groups (TorchFT) by the ranks that live.",
-        severity="ticket",
-        scope="job",
-        summary=f"{texts.JOB} continues with {{{{ $value | humanizePercentage }}}} fewer ranks",
-        description=f"{texts.JOB} runs with {{{{ $value | humanizePercentage }}}} fewer ranks than"
-        " at its maximum within six hours: the launcher continued without the ranks that it lost."
-        + _RANGE,
-        since="6h",
-    ),
 )
 
-GROUPS: tuple[Group, ...] = (Group("rankscope-job-status", (*STANDING, TAKEN_AWAY, *WAITING)),)
+GROUPS: tuple[Group, ...] = (
+    Group("rankscope-job-status", (*STANDING, DEGRADED, TAKEN_AWAY, *WAITING)),
+)

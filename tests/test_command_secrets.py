@@ -7,7 +7,8 @@ import shlex
 
 import pytest
 
-from rankscope_analyzers.captures.command_secrets import HIDDEN, LONGEST
+from rankscope_agent.contract.command_secrets import HIDDEN, LONGEST
+from rankscope_agent.sources.pods.command_line import parse_command
 from rankscope_analyzers.captures.objects import MAX_JSON, without_secrets
 
 SECRET = "s3cr3tVALUE9"
@@ -50,6 +51,17 @@ def test_credentials_of_scripts_are_hidden_wherever_a_pod_has_a_command(script):
     assert SECRET not in json.dumps(without_secrets(found))
 
 
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_credentials_of_processes_commands_are_hidden_by_the_same_rules(script):
+    shell = ("sh", "-c", script)
+    without_shell = () if set(script) & set("|<>;&") else tuple(shlex.split(script))
+    for arguments in filter(None, (shell, without_shell)):
+        command = parse_command("\0".join((*arguments, "")).encode())
+        assert SECRET not in " ".join(command)
+        assert len(command) == len(arguments)
+        assert list(command) == without_secrets({"command": list(arguments)})["command"]
+
+
 COMMANDS = [
     "torchrun --nnodes=2 --nproc-per-node=8 --rdzv-endpoint=head:29400 train.py --lr 3e-4 -b 8",
     "mpirun -np 16 -H gpu-0:8,gpu-1:8 -x NCCL_DEBUG=INFO -x LD_LIBRARY_PATH python -u train.py",
@@ -64,6 +76,7 @@ COMMANDS = [
 def test_what_a_diagnosis_needs_of_commands_is_kept(command):
     for given in (["sh", "-c", command], shlex.split(command)):
         assert without_secrets({"command": given}) == {"command": given}
+        assert parse_command("\0".join(given).encode()) == tuple(given)
     assert without_secrets({"entrypoint": command}) == {"entrypoint": command}
 
 

@@ -68,6 +68,21 @@ def test_16_kibibytes_are_read_of_a_command_line(tmp_path):
     assert len(found.command) == (16 << 10) // 128
 
 
+def test_64_new_command_lines_are_read_in_a_scan_and_the_others_later(tmp_path):
+    for pid in range(1, 67):
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        (folder / "environ").write_bytes(b"RANK=%d\0WORLD_SIZE=80\0LOCAL_RANK=%d\0" % (pid, pid))
+        (folder / "cgroup").write_text("0::/user.slice\n")
+        (folder / "cmdline").write_bytes(b"python\0%d" % pid)
+    scanner = ProcessScanner(tmp_path, lambda placement: {})
+    for read in (64, 66):
+        ranks = scanner.scan().ranks
+        assert [one.command for one in ranks if one.command] == [
+            ("python", str(one.pid)) for one in sorted(ranks, key=lambda one: one.pid)[:read]
+        ]
+
+
 def test_locks_are_looked_at_every_five_seconds(tmp_path, clock):
     locks = tmp_path / "locks"
     locks.write_text("1: FLOCK  ADVISORY  WRITE 7 00:1b:263050 0 EOF\n")

@@ -14,16 +14,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rankscope_agent.contract import untrusted_json
+from rankscope_agent.contract.command_secrets import (
+    arguments_without_credentials,
+    without_credentials,
+)
 from rankscope_agent.contract.redaction import (
     HIDDEN,
     is_kept,
     redacted,
-    redacted_arguments,
     suggests_secret,
-)
-from rankscope_analyzers.captures.command_secrets import (
-    arguments_without_credentials,
-    without_credentials,
 )
 
 DROPPED = frozenset(
@@ -121,9 +120,7 @@ def _member(name: str, value: Any, depth: int) -> Any:
     if name == "httpHeaders" and _is_list(value):
         return [_header(one, depth) for one in value]
     if _COMMAND.search(name) and _is_list(value) and not any(map(_is_object, value)):
-        return arguments_without_credentials(
-            redacted_arguments([str(one)[:MAX_TEXT] for one in value])
-        )
+        return arguments_without_credentials([str(one)[:MAX_TEXT] for one in value])
     if _COMMAND.search(name) and isinstance(value, str) and not _is_secret(name):
         return without_credentials(_text(value, depth)[:MAX_TEXT])
     if name.lower() in ("env_vars", "runtimeenvyaml") and isinstance(value, str):

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from rankscope_agent.sources.kernel_files import read_text
@@ -39,6 +40,10 @@ START_FIELD = 19
 start of the process (starttime, field 22 in proc(5))."""
 
 _BOOT = re.compile(rb"^btime (\d+)$", re.MULTILINE)
+
+MAX_NEW_COMMANDS = 64
+"""Command lines searched for secrets in one scan: four for each of 16 ranks. One that is made to be
+slow takes 40 ms; those beyond the limit are read in later scans."""
 
 LOOKS = 2
 """A process is read twice before it counts as not being a rank: a launcher first forks and then
@@ -91,6 +96,9 @@ class ProcessScanner:
         self._procfs = procfs
         self._pod_environment = pod_environment
         self._idle: dict[tuple[int, int], int] = {}
+        self._commands: dict[bytes, tuple[str, ...]] = {}
+        self._commands_before: dict[bytes, tuple[str, ...]] = {}
+        self._new_commands = 0
 
     def scan(self) -> Scan:
         """Scan all processes.
@@ -99,6 +107,7 @@ class ProcessScanner:
             OSError: the directory of processes cannot be listed.
         """
         idle: dict[tuple[int, int], int] = {}
+        self._commands_before, self._commands, self._new_commands = self._commands, {}, 0
         found: list[tuple[int, RankProcess]] = []
         unreadable = seen = 0
         for pid, key in self._processes():
@@ -150,8 +159,27 @@ class ProcessScanner:
         started, probed = _started(folder), has_probe(raw)
         user = parse_user(read_text(folder / "status", MAX_STATUS_BYTES))
         return RankProcess(
-            identity, placement, environ, _command(folder), pid, started, probed, user
+            identity, placement, environ, self._command(folder), pid, started, probed, user
         )
+
+    def _command(self, folder: Path) -> tuple[str, ...]:
+        """Return the command line of a process; empty if it may not be read, or not yet.
+
+        The same one is searched for secrets only once.
+        """
+        try:
+            data = _read(folder / "cmdline", MAX_COMMAND_BYTES)
+        except OSError:
+            return ()
+        key = blake2b(data, digest_size=16).digest()
+        known = self._commands.get(key) or self._commands_before.get(key)
+        if known is None:
+            self._new_commands += 1
+            if self._new_commands > MAX_NEW_COMMANDS:
+                return ()
+            known = parse_command(data)
+        self._commands[key] = known
+        return known
 
     def _is_pods_own(self, environ: Mapping[str, str], placement: Placement) -> bool:
         """Return True if RANK is the one that the pod's specification sets for every process.
@@ -174,14 +202,6 @@ def _started(folder: Path) -> float | None:
     except (OSError, ValueError, IndexError):
         return None
     return int(boot[1]) + ticks / os.sysconf("SC_CLK_TCK") if boot else None
-
-
-def _command(folder: Path) -> tuple[str, ...]:
-    """Return the command line of a process; empty if it may not be read."""
-    try:
-        return parse_command(_read(folder / "cmdline", MAX_COMMAND_BYTES))
-    except OSError:
-        return ()
 
 
 def _first_of_each(found: Sequence[tuple[int, RankProcess]]) -> Iterator[RankProcess]:

@@ -1,4 +1,4 @@
-"""Hides credentials that a pod's commands and scripts hand to programs. Pure.
+"""Hides credentials that commands and scripts hand to programs: of processes and of pods. Pure.
 
 A name that suggests a secret does not stand before each: `wandb login KEY`, `mysql -pPASSWORD`,
 `echo KEY | docker login --password-stdin`. Those are found by the program or the option. References
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rankscope_agent.contract.redaction import HIDDEN, redacted
+from rankscope_agent.contract.redaction import HIDDEN, redacted, redacted_arguments
 
 BETWEEN = "\x1f"
 """Joins arguments, so that an option and its value are found together; it counts as a space."""
@@ -28,7 +28,8 @@ _FED = r"(?:\"[^\"]{0,4096}\"|'[^']{0,4096}'|[^|;&\n>\"']){1,256}"
 _RULES = (
     # All that programs which log in are given, and what is written or piped into programs.
     rf"(?<![\w./-])login(?![\w.=:/-])(?P<words>{_REST})",
-    rf"\b(?:echo|printf)\b(?P<words>{_FED})(?=[|>])",
+    # What was read is not tried again in parts, none of which is followed by these either.
+    rf"\b(?:echo|printf)\b(?=(?P<words>{_FED}))(?P=words)(?=[|>])",
     rf"<<<\s*(?P<value>{_WORD})",
     # Options without a name: of MySQL, sshpass and Redis; user:password; headers of requests, but
     # not the hosts of `mpirun -H a:8,b:8`.
@@ -62,9 +63,10 @@ def without_credentials(text: str) -> str:
 
 def arguments_without_credentials(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a command without what may be credentials, as many as before."""
-    text = BETWEEN.join(one.replace(BETWEEN, " ") for one in arguments)
+    given = redacted_arguments(arguments)
+    text = BETWEEN.join(one.replace(BETWEEN, " ") for one in given)
     if len(text) > LONGEST:
-        return [HIDDEN] * len(arguments)
+        return [HIDDEN] * len(given)
     for rule in _COMPILED:
         text = rule.sub(_hidden, text)
     return [redacted(one) for one in text.split(BETWEEN)]

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +117,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the long files to the front; the order within a file, and of the others, stays."""
     order = {name: index for index, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: order.get(Path(item.path).name, len(order)))
+
+
+TEMPORARY = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give all that tests start, and their libraries, a directory that is removed at the end.
+
+    Other users may look into it, as into /tmp. Tests' own directories stay where pytest keeps them.
+    """
+    if hasattr(config, "workerinput"):  # it has the variables of the process that started it
+        return
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    config.stash[TEMPORARY] = tempfile.mkdtemp(prefix="rankscope-tests-")
+    Path(config.stash[TEMPORARY]).chmod(0o1777)
+    os.environ["TMPDIR"] = tempfile.tempdir = config.stash[TEMPORARY]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove what they left."""
+    if TEMPORARY in config.stash:
+        shutil.rmtree(config.stash[TEMPORARY], ignore_errors=True)
 
 
 def pytest_sessionstart() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import tempfile
+import time
 
 import pytest
+from rich.console import Console
 
 from installed import skip_without
 from probe_jobs.demo_jobs import forked
@@ -63,9 +66,34 @@ def test_the_demo_names_what_was_injected_beside_the_naive_answer(
     assert f"Largest step time says: rank {said['naive']['rank']}, which is" in shown
 
 
-def test_a_rank_that_never_enters_a_collective_hangs_the_job_and_the_demo_ends(capsys):
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """Give the only directory that is there for temporary files."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_rank_that_never_enters_a_collective_hangs_the_job_and_the_demo_ends(capsys, temporary):
     assert cli.main(["demo", "--fault", "hang", "--rank", "1", "--json"]) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert outcome["injected"] == {"class": "hang", "rank": 1}
     assert outcome["verdict"]["class"] == "hang"
     assert outcome["verdict"]["summary"].startswith("no step since ")
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, demo.DemoError])
+def test_a_demo_that_is_interrupted_or_fails_leaves_no_files(ending, temporary, monkeypatch):
+    def watch(job, url, console, folder):
+        while not list(temporary.rglob("rankscope-demo-*/rankscope-demo-*")) and job.poll() is None:
+            time.sleep(0.05)
+        assert job.poll() is None, demo.last_lines(folder / "job.log")
+        if ending is demo.DemoError:
+            job.kill()
+        raise ending
+
+    monkeypatch.setattr(demo, "_watch", watch)
+    with pytest.raises(ending):
+        demo.run("none", 0, Console(quiet=True))
+    assert list(temporary.iterdir()) == []

@@ -142,14 +142,17 @@ def show(console: Console, outcome: Outcome) -> None:
 
 @contextmanager
 def process(command: list[str], log: Path, environment: Mapping[str, str]) -> Iterator[Any]:
-    """Run a command in a separate process group and end the group afterwards."""
+    """Run a command in a separate process group and end the group afterwards.
+
+    Whatever it and its libraries leave behind is left beside its log, and removed with that.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter with fixed arguments
             command,
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            env=dict(environment),
+            env={**environment, "TMPDIR": str(log.parent)},
             start_new_session=True,
         )
     try:

@@ -48,6 +48,25 @@ def test_a_pod_that_is_created_again_under_its_name_has_its_own_values_alone(nod
     assert series[job_logs.JOB_LOG_STEP, (*POD, "pytorch", "log")] == 1
 
 
+def test_a_pod_that_goes_on_logging_after_another_has_its_name_does_not_take_turns_with_it(node):
+    warning = "gpu-00:4003:4073 [3] x.cc:1 NCCL WARN Cuda failure 2 'out of memory'\n"
+    node.write(warning * 5)
+    assert node.page()[metrics.NCCL_WARNINGS, (*POD, "CUDA_FAILURE")] == 5
+    deleted, replacement = node.log, node.root / "pods/team_train-0_uid-0/main/0.log"
+    replacement.parent.mkdir(parents=True)
+    for turn, log in enumerate((replacement, deleted, replacement, deleted)):
+        node.log = log
+        node.write(warning)
+        other = replacement if log == deleted else deleted
+        os.utime(log, (NOW + turn, NOW + turn))
+        os.utime(other, (NOW - 1, NOW - 1))
+        series = node.page()
+        assert series[metrics.NCCL_WARNINGS, (*POD, "CUDA_FAILURE")] == 1 + turn // 2
+        assert [labels[2] for metric, labels in series if metric is metrics.NCCL_NET_INFO] == [
+            "uid-0"
+        ]
+
+
 def test_jobs_outside_of_pods_are_forgotten_with_their_logs_and_their_counts_are_kept(node):
     node.collector = node.make(node.root / "job-*.out")
     first = node.root / "job-1.out"

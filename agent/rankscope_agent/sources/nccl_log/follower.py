@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,7 @@ class NcclFollower:
         self._jobs: dict[PodIdentity, PodLogs] = {}
         self._resume: follower_state.Positions = {}
         self._departed: list[PodLogs] = []
+        self._replaced: Set[PodIdentity] = frozenset()
         self._turn = 0
 
     @property
@@ -130,7 +131,8 @@ class NcclFollower:
         """
         self.rejected.clear()
         locations = {location.path: location for location in self._locations()}
-        replaced = of_replaced_pods(locations.values())
+        replaced = of_replaced_pods(locations.values(), self._replaced)
+        self._replaced = {locations[path].owner for path in replaced}
         self._finish([path for path in self._followed if path in replaced], now)
         for path in replaced:
             del locations[path]

@@ -73,27 +73,42 @@ def pod_logs(root: Path) -> Iterator[LogLocation]:
                 yield LogLocation(root / pod / container / newest, owner)
 
 
-def of_replaced_pods(locations: Collection[LogLocation]) -> frozenset[Path]:
+def of_replaced_pods(
+    locations: Collection[LogLocation], known: Collection[PodIdentity]
+) -> frozenset[Path]:
     """Return the logs of pods that another one of the same name has replaced, as in a StatefulSet.
 
-    The kubelet removes them some time after the new pod has begun; the newer one's logs are those
-    that were written last.
+    The kubelet removes them some time after the new pod has begun, or never: a pod that was deleted
+    by force may go on logging on a node that did not hear of it.
+
+    Args:
+        locations: of all logs.
+        known: pods that had been replaced before, and remain so while there are others.
     """
-    by_name: dict[tuple[str, str], dict[str, list[Path]]] = defaultdict(dict)
+    by_name: dict[tuple[str, str], dict[PodIdentity, list[Path]]] = defaultdict(dict)
     for one in locations:
         if one.owner != NO_POD:
             pods = by_name[one.owner.namespace, one.owner.name]
-            pods.setdefault(one.owner.uid, []).append(one.path)
+            pods.setdefault(one.owner, []).append(one.path)
     replaced: list[Path] = []
     for pods in by_name.values():
         if len(pods) > 1:
-            newest = max(pods, key=lambda uid: (max(map(_written_ns, pods[uid])), uid))
-            replaced += [path for uid, paths in pods.items() if uid != newest for path in paths]
+            candidates = [owner for owner in pods if owner not in known] or list(pods)
+            newest = max(candidates, key=lambda owner: (*max(map(_begun, pods[owner])), owner.uid))
+            replaced += [path for owner, paths in pods.items() if owner != newest for path in paths]
     return frozenset(replaced)
 
 
+def _begun(log: Path) -> tuple[int, int]:
+    """Return when the pod of a log got its containers, then when the log was written last, in ns.
+
+    Both pods may go on writing.
+    """
+    return _written_ns(log.parent.parent), _written_ns(log)
+
+
 def _written_ns(path: Path) -> int:
-    """Return when a file was written last in nanoseconds, 0 if it is gone."""
+    """Return when a file or directory was written last in nanoseconds, 0 if it is gone."""
     try:
         return path.stat(follow_symlinks=False).st_mtime_ns
     except OSError:

@@ -7,7 +7,9 @@ from rankscope_agent.contract.job_labels import DEFAULT_LABELS, parse_job_labels
 from rankscope_agent.contract.metrics import pods as metrics
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.pods import directory
 from rankscope_agent.sources.pods.kubelet import KubeletError
+from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.pods.server_url import in_cluster_url
 
 GPUS = [f"GPU-{n:08d}-0000-0000-0000-000000000000" for n in range(4)]
@@ -134,6 +136,20 @@ def test_a_rank_without_a_probe_is_known_by_its_process(tmp_path):
         "launcher": "torchrun", "timing_source": "none",
     }  # fmt: skip
     assert len(node.samples(metrics.RANK_ENVIRONMENT_INFO)) == 1
+
+
+def test_a_process_of_a_pod_that_was_deleted_by_force_takes_no_rank_from_the_next_pod(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(directory, "PENDING_SECONDS", 0.0)
+    node = Node(tmp_path, Kubelet())
+    node.directory.fall_back_on(lambda of: PodIdentity("ml", "w0", of))
+    launch = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "RANKSCOPE_JOB_ID": "llm"}
+    node.process(10, 1, **launch)
+    (tmp_path / "proc/10/cgroup").write_text(f"0::/kubepods/pod{uid(1)}/{'cd' * 32}")
+    node.process(11, 2, **launch)
+    node.pods(pod("w0", number=2, container_id=CID, **LAUNCH))
+    assert [row["pod_uid"] for row in node.samples(training.RANK_INFO)] == [uid(2)]
 
 
 def test_a_rank_with_a_probe_is_left_to_its_ring(tmp_path):

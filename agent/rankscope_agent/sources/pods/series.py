@@ -40,7 +40,7 @@ def placement_samples(
     yield from _devices(view, directory, node, ranks)
     yield from _unhealthy(directory, node)
     probed, bare = directory.probed_ranks(), directory.without_probe()
-    for rank in _unique(ranks):
+    for rank in _unique(ranks, directory):
         known = (rank.job_id, rank.process.identity.rank) in probed
         yield from _rank(rank, node, probed=known, loaded=rank.pod_uid not in bare)
     seen = {(rank.job_id, rank.process.identity.rank) for rank in ranks}
@@ -176,14 +176,21 @@ def _unhealthy(directory: PodDirectory, node: str) -> Iterator[Sample]:
             )
 
 
-def _unique(ranks: Sequence[PlacedRank]) -> Iterator[PlacedRank]:
-    """Yield each rank of a job once: while a pod is being replaced, its rank exists twice."""
+def _unique(ranks: Sequence[PlacedRank], directory: PodDirectory) -> Iterator[PlacedRank]:
+    """Yield each rank of a job once: while a pod is being replaced, its rank exists twice.
+
+    Processes of a pod that Kubernetes no longer knows, as one that was deleted by force, come last.
+    """
     seen: set[tuple[str, int]] = set()
-    for rank in ranks:
+    for rank in sorted(ranks, key=lambda one: _is_unknown(one, directory)):
         key = (rank.job_id, rank.process.identity.rank)
         if key not in seen:
             seen.add(key)
             yield rank
+
+
+def _is_unknown(rank: PlacedRank, directory: PodDirectory) -> bool:
+    return bool(rank.pod_uid) and directory.find(rank.pod_uid) is None
 
 
 def _rank(rank: PlacedRank, node: str, *, probed: bool, loaded: bool) -> Iterator[Sample]:

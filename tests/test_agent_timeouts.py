@@ -53,14 +53,20 @@ def test_who_took_longer_than_a_second_and_a_half_is_late(took, late):
     assert (following.seconds, following.connect_seconds) == ((6.0, 1.5) if late else (20.0, 3.0))
 
 
-@pytest.mark.parametrize(("late", "seconds"), [(64, 6.0), (65, 3.0), (192, 2.0), (300, 1.5)])
-def test_all_late_agents_together_add_six_seconds_to_a_look(late, seconds):
+def all_late(count, path):
+    """Return what is known of as many agents that were late with a path, and their URLs."""
     clock, timeouts = Clock(), AgentTimeouts()
     given = Deadline(20.0, 10.0, clock=clock)
     clock.now = 5.0
-    urls = [f"http://a:{number}" for number in range(late)]
+    urls = [f"http://a:{number}" for number in range(count)]
     for url in urls:
-        timeouts.failed(url, "/", given)
+        timeouts.failed(url, path, given)
+    return timeouts, urls
+
+
+@pytest.mark.parametrize(("late", "seconds"), [(64, 6.0), (65, 3.0), (192, 2.0), (300, 1.5)])
+def test_all_late_agents_together_add_six_seconds_to_a_look(late, seconds):
+    timeouts, urls = all_late(late, "/")
     timeouts.keep(urls)
     assert timeouts.deadline(urls[0], "/", 20.0, 10.0).seconds == seconds
     assert timeouts.deadline(urls[0], "/", 3.0, 1.0).seconds == pytest.approx(
@@ -70,12 +76,7 @@ def test_all_late_agents_together_add_six_seconds_to_a_look(late, seconds):
 
 @pytest.mark.parametrize(("late", "seconds"), [(32, 6.0), (33, 3.0), (300, 1.5)])
 def test_where_fewer_are_asked_at_a_time_each_late_agent_has_less_time(late, seconds):
-    clock, timeouts = Clock(), AgentTimeouts()
-    given = Deadline(20.0, 10.0, clock=clock)
-    clock.now = 5.0
-    urls = [f"http://a:{number}" for number in range(late)]
-    for url in urls:
-        timeouts.failed(url, "/api/v1/stalls", given)
+    timeouts, urls = all_late(late, "/api/v1/stalls")
     timeouts.keep([*urls, *(f"http://b:{number}" for number in range(2048))])
     assert timeouts.deadline(urls[0], "/api/v1/stalls", 20.0, 10.0).seconds == seconds
 

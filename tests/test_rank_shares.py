@@ -18,7 +18,7 @@ from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.shares import forget_ranks
 from rankscope_agent.sources.training.totals import JobTotals
-from ring_volumes import volume
+from ring_volumes import rings_of_three_pods
 from ring_writer import RingWriter
 from served_agents import RANK
 
@@ -79,13 +79,10 @@ def test_of_one_job_the_rank_that_ended_first_is_forgotten_first():
 
 def test_worker_servers_of_one_namespace_leave_others_theirs(tmp_path, monkeypatch):
     monkeypatch.setattr(flight_recorder, "MAX_SOCKETS", 4)
-    writers = []
-    for uid in ("greedy-0", "greedy-1", "team-late"):
-        directory = volume(tmp_path, uid)
-        for number in range(4):
-            writers.append(RingWriter(directory, f"{number}.ring", rank=number, job_id=uid))
-            writers[-1].step(flags=0)
-            (directory / f"{number}.sock").touch()
+    writers = rings_of_three_pods(tmp_path, 4)
+    for writer in writers:
+        writer.step(flags=0)
+        writer.path.with_suffix(".sock").touch()
     names = pods_named_after_their_namespace()
     collector_of_calls = FlightRecorderCollector(
         tmp_path, tmp_path / "kubelet", FlightWindows(), names, Clock()
@@ -99,12 +96,7 @@ def test_worker_servers_of_one_namespace_leave_others_theirs(tmp_path, monkeypat
 
 def test_ranks_that_stand_still_share_out_who_is_looked_at(tmp_path, monkeypatch):
     monkeypatch.setattr(stall_source, "MAX_RANKS", 8)
-    writers = [
-        RingWriter(directory, f"{n}.ring", rank=n, job_id=uid.partition("-")[2])
-        for uid in ("greedy-0", "greedy-1", "team-late")
-        for directory in [volume(tmp_path, uid)]
-        for n in range(6)
-    ]
+    writers = rings_of_three_pods(tmp_path, 6)
     for writer in writers:
         writer.step()
     names = pods_named_after_their_namespace()

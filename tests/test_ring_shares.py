@@ -17,7 +17,7 @@ from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import RECORD_SIZE
 from rankscope_agent.sources.training.reader import RingStepSource
-from ring_volumes import held, volume
+from ring_volumes import held, rings_of_three_pods, volume
 from ring_writer import RingWriter
 
 PODS_RESCAN_SECONDS = 5.0
@@ -149,12 +149,7 @@ def test_a_users_own_directory_holds_rings_of_that_user_alone(tmp_path):
 
 def test_readers_share_out_rings_as_the_collector_does(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "MAX_RINGS", 8)
-    writers = [
-        RingWriter(directory, f"{n}.ring", rank=n, job_id=uid.partition("-")[2])
-        for uid in ("greedy-0", "greedy-1", "team-late")
-        for directory in [volume(tmp_path, uid)]
-        for n in range(6)
-    ]
+    writers = rings_of_three_pods(tmp_path, 6)
     names = pods_named_after_their_namespace()
     steps = RingStepSource(tmp_path, tmp_path / "kubelet", "gpu-01", lambda: NOW, names)
     held_by = Counter(rank.job_id for rank in steps.ranks())

@@ -94,6 +94,13 @@ class Continuation:
         self._restore(store.read() if store else {})
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        if state and state.get("version") != VERSION:
+            log.warning(
+                "cannot continue the totals of steps (version %r, this agent reads %d): those of"
+                " jobs whose rings have lost their first records begin anew",
+                state.get("version"),
+                VERSION,
+            )
         if state.get("version") != VERSION or state.get("rings") != self._rings:
             return
         try:

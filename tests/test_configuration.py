@@ -180,7 +180,7 @@ def test_the_command_checks_renders_and_shows(tmp_path, capsys):
     assert cli.main(["config", "example"]) == 0
     file.write_text(capsys.readouterr().out)
     assert cli.main(["config", "check", str(file)]) == 0
-    assert capsys.readouterr().out == f"{file}: no mistakes\n"
+    assert capsys.readouterr().out == f"{file}: no errors\n"
     assert cli.main(["config", "render", str(file)]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["version"] == 1
     assert cli.main(["config", "schema"]) == 0

@@ -162,11 +162,11 @@ def test_every_collector_has_a_remedy_that_names_its_component():
 
 
 def test_what_a_collector_sees_in_part_is_a_check_of_its_own():
-    part = "the node's TCP counters: no hostPID (takes hostPID: component tier-1)"
+    part = "the node's TCP counters: no hostPID (needs hostPID: component tier-1)"
     told = {"collectors": {"netdev": {}}, "unobserved": {}}
     expected = Check(
         *("netdev, in part", "not seen", "the node's TCP counters: no hostPID"),
-        "it takes hostPID: component tier-1",
+        "it needs hostPID: component tier-1",
     )
     for parts, more in (({"netdev": [part]}, [expected]), ({"netdev": 3}, []), (None, [])):
         facts = AgentFacts("http://a", told | {"unobserved_parts": parts}, {}, (), "")

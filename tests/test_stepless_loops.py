@@ -79,7 +79,7 @@ def test_a_running_loop_without_an_optimizer_is_said_to_be_seen(
     ]
     said = json.loads(capsys.readouterr().out)["team/own"]
     assert (
-        "ranks 0, 1 are seen, without steps: no torch.optim optimizer has ended one so far"
+        "ranks 0, 1 are seen, without steps: no step of a torch.optim optimizer has finished yet"
         in said["unobserved"]
     )
     assert read_rings(rings)[0].records == ()

@@ -35,13 +35,13 @@ def _network(procfs: Path, sysfs: Path) -> list[str]:
     lines = []
     if node_net(procfs) is None:
         lines.append(
-            f"the node's TCP counters: {procfs} shows a PID namespace other than the node's (takes"
+            f"the node's TCP counters: {procfs} shows a PID namespace other than the node's (needs"
             " hostPID: component tier-1)"
         )
     if not in_node_network(procfs, sysfs):
         lines.append(
             "drivers' statistics, PFC pauses and link events: the agent is in its own network"
-            " (takes hostNetwork: component host-network)"
+            " (needs hostNetwork: component host-network)"
         )
     return lines
 
@@ -51,7 +51,7 @@ def _processes(procfs: Path) -> list[str]:
         return []
     return [
         f"limits of training processes and the node's NFS mounts: {procfs} shows a PID namespace"
-        " other than the node's (takes hostPID: component tier-1)"
+        " other than the node's (needs hostPID: component tier-1)"
     ]
 
 
@@ -60,6 +60,6 @@ def _pod_networks(procfs: Path, sysfs: Path) -> list[str]:
         return []
     return [
         "kind, MTU, state and speed of interfaces inside pods: the agent may not enter their"
-        " network namespaces (takes the node's network, CAP_SYS_ADMIN and CAP_SYS_PTRACE, which no"
+        " network namespaces (needs the node's network, CAP_SYS_ADMIN and CAP_SYS_PTRACE, which no"
         " component gives)"
     ]

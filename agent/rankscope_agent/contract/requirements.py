@@ -48,7 +48,7 @@ def remedy_text(collector: str, failure: str = "", agent: Identity | None = None
     if seen is None:
         return ""
     denied = _lets_read(agent or identity()) if "ermission denied" in failure else ""
-    return f" (takes {seen.needs}{denied})"
+    return f" (needs {seen.needs}{denied})"
 
 
 def _lets_read(agent: Identity) -> str:

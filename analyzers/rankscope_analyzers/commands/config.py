@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
             sys.stderr.writelines(f"{visible(line)}\n" for line in str(error).splitlines())
             return 1
         if options.action == "check":
-            sys.stdout.write(f"{visible(str(options.file))}: no mistakes\n")
+            sys.stdout.write(f"{visible(str(options.file))}: no errors\n")
         elif options.action == "agent-flags":
             sys.stdout.write(f"{known.agent_flags()}\n")
         else:

@@ -16,6 +16,7 @@ from rankscope_analyzers.command import InputError, print_json
 from rankscope_analyzers.runs.record import SLOWER, RecordFormatError, differences, speed
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.sanitize import visible
+from rankscope_analyzers.text.wording import duration
 
 FAILURES: tuple[type[Exception], ...] = (InputError,)
 
@@ -60,9 +61,11 @@ def _headline(before: Mapping[str, Any], after: Mapping[str, Any], ratio: float 
     if ratio is None:
         return "One of the runs has no step records, so it is unknown which is faster."
     steps = (float(before["median_step_seconds"]), float(after["median_step_seconds"]))
-    verb = "slower" if ratio >= SLOWER else "faster" if ratio <= 1 / SLOWER else "as fast"
-    sentence = f"A step took {steps[0]:.4g} s and takes {steps[1]:.4g} s: "
-    return sentence + (f"{verb}." if verb == "as fast" else f"{verb}, {ratio:.2f} times as long.")
+    sentence = f"Median step {duration(steps[0])} before, {duration(steps[1])} now: "
+    if 1 / SLOWER < ratio < SLOWER:
+        return sentence + "no change."
+    verb = "slower" if ratio >= SLOWER else "faster"
+    return sentence + f"{verb}, {ratio:.2f} times as long."
 
 
 def _read(path: Path) -> Mapping[str, Any]:

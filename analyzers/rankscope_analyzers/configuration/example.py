@@ -5,7 +5,7 @@ from __future__ import annotations
 EXAMPLE = """\
 # yaml-language-server: $schema=./rankscope.schema.json
 version: 1
-# Least time without a step after which a job is called hung.
+# Minimum time without a step before a job counts as hung.
 hang_after: 90s
 # What is expected of a class's jobs: the share that succeeds, the share of their GPU time that no
 # fault takes, the time within which a job completes, and that within which it makes steps again

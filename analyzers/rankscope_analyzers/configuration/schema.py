@@ -92,7 +92,7 @@ SCHEMA: Schema = {
         "version": {"type": "integer", "enum": [1], "description": "Version of this format."},
         "hang_after": {
             **AGE,
-            "description": "Least time without a step after which the watch calls a job hung;"
+            "description": "Minimum time without a step before the watch counts a job as hung;"
             " --hang-after wins.",
         },
         "objectives": _objects(

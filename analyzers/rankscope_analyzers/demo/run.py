@@ -131,7 +131,7 @@ def show(console: Console, outcome: Outcome) -> None:
     console.print(f"\nInjected:       {injected}")
     console.print(f"Rankscope says: {answer}")
     if naive is not None:
-        right = "which is luck" if naive == expected else "which is wrong"
+        right = "which is right by chance" if naive == expected else "which is wrong"
         console.print(f"Largest step time says: rank {naive}, {right}")
     if outcome.rank is not None and outcome.rank not in ranks:
         console.print(

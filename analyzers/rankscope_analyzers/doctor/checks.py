@@ -86,9 +86,9 @@ def _parts(facts: AgentFacts) -> Iterator[Check]:
     """Yield what working collectors do not see; older agents do not report it."""
     for name, parts in sorted(_mapping(facts.health.get("unobserved_parts")).items()):
         for part in parts if isinstance(parts, list) else ():
-            detail, _, needs = str(part).partition(" (takes ")
-            takes = f"it takes {needs.removesuffix(')')}" if needs else ""
-            yield Check(f"{name}, in part", "not seen", detail, takes)
+            detail, _, needs = str(part).partition(" (needs ")
+            need = f"it needs {needs.removesuffix(')')}" if needs else ""
+            yield Check(f"{name}, in part", "not seen", detail, need)
 
 
 def _amount(name: str, facts: AgentFacts) -> str:

@@ -339,7 +339,7 @@ def _no_steps(blank: JobReport, observed: Observed) -> tuple[str, ...]:
     living = [rank for rank, series in alive.items() if series.last]
     if living:
         seen = f"{ranks_named(sorted(living))} {'is' if len(living) == 1 else 'are'} seen"
-        return (f"{seen}, without steps: no torch.optim optimizer has ended one so far",)
+        return (f"{seen}, without steps: no step of a torch.optim optimizer has finished yet",)
     unloaded = "no sign that the probe is loaded (rankscope doctor says more): "
     why = "" if alive else unloaded
     return (f"no step records: {why}without the probe it is unknown which rank waits for which",)

@@ -79,8 +79,8 @@ def test_slow_storage_takes_twice_as_long_as_it_did(seconds, slow):
 def test_a_writer_that_needs_two_thirds_more_than_the_median_node_is_slow_alone(factor, ranks):
     written = np.where(NODES == 2, factor * uneven(3.0)[0, 8, 0], uneven(3.0))
     history = CheckpointHistory()
-    history.add(0, written, JOB, 1.0)
-    _, found = history.add(25, written, JOB, 1.0)
+    for step, seconds in enumerate((uneven(3.0), written, written)):
+        _, found = history.add(25 * step, seconds, JOB, 1.0)
     assert (found and set(found.ranks)) == ranks
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 
 import numpy as np
@@ -54,8 +55,18 @@ IN_A_ROW = 2
 IN_A_ROW_ALONE = 3
 """On one node evaluations look like checkpoints, and two may follow each other."""
 
+ENOUGH_IN_A_ROW = 6
+"""Of several nodes, not even one of two is the slowest so often in a row by chance."""
+
 REMEMBERED = 12
 """Checkpoints whose median is the normal time."""
+
+LEADERS = 24
+"""Checkpoints of which it is remembered which node was slow alone."""
+
+FEWEST_ALONE = 3
+"""Checkpoints that show what is normal on one node, where rollouts look like checkpoints as well:
+the first one may be short by chance."""
 
 MINIMUM_COST = 0.015
 """Share of the time between checkpoints; the contract counts from 2 %."""
@@ -133,12 +144,13 @@ class _Checkpoint:
 class CheckpointHistory:
     """Compares checkpoints with each other, across restarts; bounded memory."""
 
-    __slots__ = ("_checkpoints", "_levels", "_normal")
+    __slots__ = ("_checkpoints", "_leaders", "_levels", "_normal")
 
     def __init__(self) -> None:
         self._levels: deque[float] = deque(maxlen=IN_A_ROW_ALONE)
         self._normal: deque[float] = deque(maxlen=REMEMBERED)
         self._checkpoints: deque[_Checkpoint] = deque(maxlen=IN_A_ROW_ALONE)
+        self._leaders: deque[int] = deque(maxlen=LEADERS)
 
     def add(
         self, step: int, written: Floats, shape: Shape, step_seconds: float
@@ -157,9 +169,10 @@ class CheckpointHistory:
             return False, None
         self._checkpoints.append(checkpoint)
         self._levels.append(checkpoint.median)
+        alone = checkpoint.worst > NODE_RATIO * checkpoint.median
+        self._leaders.append(checkpoint.node if alone else -1)
         candidate = self._slow(shape, step_seconds)
-        slow = bool(self._normal) and checkpoint.median > SLOWER * median(self._normal)
-        if not slow:
+        if not checkpoint.median > self._slow_level(shape.node_count):
             self._normal.append(checkpoint.median)
         return True, candidate
 
@@ -178,14 +191,14 @@ class CheckpointHistory:
         if len(last) < needed:
             return None
         between = abs(last[-1].step - last[-2].step) * step_seconds
-        if all(w.worst > NODE_RATIO * w.median for w in last) and len({w.node for w in last}) == 1:
+        if self._is_slow_writer(shape.node_count):
             ranks = tuple(int(rank) for rank in shape.positions_on(last[-1].node))
             observed, usual = last[-1].worst, last[-1].median
         else:
-            usual = median(self._normal) if self._normal else np.inf
-            if not all(level > SLOWER * usual for level in list(self._levels)[-needed:]):
+            slow = self._slow_level(shape.node_count)
+            if not all(level > slow for level in list(self._levels)[-needed:]):
                 return None
-            ranks, observed = (), last[-1].worst
+            ranks, observed, usual = (), last[-1].worst, median(self._normal)
         cost = (observed - usual) / (between + observed)
         if cost < MINIMUM_COST:
             return None
@@ -193,6 +206,28 @@ class CheckpointHistory:
             "storage_checkpoint", cost, ranks, -1, observed, usual,
             lasted_seconds=needed * (between + observed),
         )  # fmt: skip
+
+    def _slow_level(self, of_nodes: int) -> float:
+        """Return the time of the median node beyond which a checkpoint is slow, at all nodes."""
+        enough = len(self._normal) >= (FEWEST_ALONE if of_nodes == 1 else 1)
+        return SLOWER * median(self._normal) if enough else np.inf
+
+    def _is_slow_writer(self, of_nodes: int) -> bool:
+        """Return True if one node has been slow alone in too many checkpoints for it to be chance.
+
+        If others were so now and then before, nodes take unequally long in that job: each time
+        requires one more checkpoint, and so does it if no checkpoint was of another kind. One of
+        two nodes is the slowest in half of them, so that its own times count as well.
+        """
+        runs = [(node, len(list(several))) for node, several in groupby(self._leaders)]
+        newest, count = runs[-1]
+        own = IN_A_ROW if of_nodes == 2 else 0
+        now_and_then = sum(
+            node >= 0 and length < (own if node == newest else IN_A_ROW + 1)
+            for node, length in runs[:-1]
+        )
+        always = all(node >= 0 for node, _ in runs)
+        return newest >= 0 and count >= min(IN_A_ROW + now_and_then + always, ENOUGH_IN_A_ROW)
 
 
 def _checkpoint_of(step: int, written: Floats, shape: Shape) -> _Checkpoint | None:

@@ -41,7 +41,8 @@ def run(rank: int, console: Console) -> JobReport:
     """
     demo.require(rank)
     console.print(f"Training on this machine: {demo.RANKS} gloo ranks, of which rank {rank} never")
-    console.print("enters a collective after some steps. Nothing is downloaded; it only listens on loopback.")
+    console.print("enters a collective after some steps.")
+    console.print("Nothing is downloaded; it only listens on loopback.")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankscope-demo-")))
         url = stack.enter_context(demo.agent(folder))

@@ -47,6 +47,6 @@ GOODPUT_CASES: dict[str, Case] = {
         again=20,
     ),
     "RankscopeRecoverySlow": Case(
-        recoveries({"bad": 4, "good": 0, "below": 1}, 40), lag=12, linger=60, gap=3, again=12
+        recoveries({"bad": 4, "good": 0, "below": 1}, 40), lag=20, linger=60, gap=3, again=12
     ),
 }

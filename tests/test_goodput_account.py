@@ -205,13 +205,6 @@ def test_a_restart_is_lost_up_to_its_first_step_and_so_are_the_steps_made_again(
     assert sum(found.seconds.values()) == pytest.approx(RANKS * (end(again) - 1000.0))
 
 
-@pytest.mark.parametrize(("pause", "several"), [(1799.0, 1), (1802.0, 0)])
-def test_a_pause_of_more_than_half_an_hour_is_no_recovery(pause, several):
-    before = run(1000.0, range(1, 101))
-    again = run(end(before) + pause, range(1, 101), attempt=1)
-    assert len(recoveries(table(before, again), found=Account())) == several
-
-
 def test_a_hang_that_ends_in_a_restart_is_one_recovery_however_long():
     before = run(1000.0, range(1, 101))
     again = run(end(before) + 3600.0, range(1, 101), attempt=1)

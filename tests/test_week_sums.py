@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from alert_timelines import Case, Series
 from named_alerts import BY_NAME
 from promtool_tests import follow
@@ -62,5 +64,27 @@ def test_recoveries_count_from_the_moment_on_that_another_pod_counts_them(tmp_pa
     done = follow(
         *(tmp_path, require_server("promtool"), BY_NAME["RankscopeRecoverySlow"]),
         *(Case(series, step=5), 15 * DAY, checks),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("late", "several", "fires"),
+    [(1, 1, 0), (1, 10, 0), (2, 2, 0), (3, 30, 0), (3, 3, 1), (3, 10, 1), (8, 80, 1), (40, 900, 0)],
+)
+def test_recoveries_are_slow_if_more_than_a_few_and_more_than_by_chance_were_late(
+    tmp_path, late, several, fires
+):
+    def since_minute_thirty(selector: str, number: int) -> Series:
+        return counted(f"{selector}{{{RECOVERED}}}", lambda at: number if at >= 30 else None)
+
+    series = (
+        since_minute_thirty("rankscope_recovery_duration_seconds_count", several),
+        since_minute_thirty("rankscope_recoveries_late_total", late),
+    )
+    checks = [(20, 0), (60, fires), (240, fires)]
+    done = follow(
+        *(tmp_path, require_server("promtool"), BY_NAME["RankscopeRecoverySlow"]),
+        *(Case(series), 240, checks),
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -28,9 +28,8 @@ TIMES_TO_COMPLETE: Mapping[str, str] = {"": "90d"}
 that long."""
 
 TIMES_TO_RECOVER: Mapping[str, str] = {"": "2h"}
-"""Time within which 19 of 20 jobs of a class should make steps again after a restart or hang;
-longer ones are not counted (the account's longest pause is half an hour, a hang comes before
-it)."""
+"""Time within which 19 of 20 jobs of a class should make steps again after a restart or hang:
+a job that was not seen for that long is another one of the same name."""
 
 SUCCESS, GOODPUT, TIME_TO_COMPLETE = "success_ratio", "goodput", "time_to_complete"
 TIME_TO_RECOVER = "time_to_recover"

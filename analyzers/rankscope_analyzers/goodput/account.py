@@ -37,8 +37,9 @@ FIRST_STEP_SECONDS = 600.0
 start."""
 
 LONGEST_PAUSE_SECONDS = 1800.0
-"""Longest gap between two attempts of a job; after a longer one it is another job of the same name,
-as it is unknown who had the GPUs in the meantime."""
+"""Longest gap between two attempts of a job that is counted as the job's time: after a longer one
+it is unknown who had the GPUs in the meantime. Nor is it a recovery, unless something tells that it
+is the same job: another one of that name may have begun."""
 
 OWN_COUNTER = 2
 """If the first record of a run has at most this number, steps are counted per process, as the probe
@@ -122,6 +123,9 @@ class Account:
         seconds: GPU-seconds by part.
         recoveries: that ended at the newest look.
         awaited_start: True if the previous look had steps, but not the start of their processes.
+        looked: Unix time of the newest look, NaN before the first one.
+        away: True if a look since the newest step saw nothing of the job, or none was made for
+            long.
     """
 
     until: float = math.nan
@@ -139,10 +143,13 @@ class Account:
     reference: Reference = field(default_factory=Reference)
     recoveries: list[Recovery] = field(default_factory=list)
     awaited_start: bool = False
+    looked: float = math.nan
+    away: bool = False
 
     def look(self, look: Look) -> Mapping[str, float]:
         """Account for a look; return what it adds in GPU-seconds by part."""
         before, self.recoveries = dict(self.seconds), []
+        self._note_presence(look)
         steps = self._new_steps(look)
         if math.isnan(self.last_end) and not any(before.values()):
             # The start of processes may become known later than their existence.
@@ -155,14 +162,21 @@ class Account:
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        moments = {"until": self.until, "last_end": self.last_end}
+        moments = {"until": self.until, "last_end": self.last_end, "looked": self.looked}
         return {
             **{name: one if math.isfinite(one) else None for name, one in moments.items()},
             **{name: getattr(self, name) for name in _COUNTS},
             "hung": self.hung,
+            "away": self.away,
             "seconds": {part: total for part, total in self.seconds.items() if total},
             "reference": self.reference.kept(),
         }
+
+    def _note_presence(self, look: Look) -> None:
+        """Record whether the job is there, or waits for nodes, at each look of a pause."""
+        unwatched = look.now - self.looked > LONGEST_PAUSE_SECONDS
+        self.away |= unwatched or not (look.alive or look.held)
+        self.looked = look.now
 
     def _new_steps(self, look: Look) -> Executed | None:
         """Return the complete steps that are not yet accounted for; None without any."""
@@ -231,7 +245,7 @@ class Account:
         self.replay = max(self.replay - 1, 0)
         self.highest = max(self.highest, number)
         self.last_end, self.last_number, self.attempt = end, number, attempt
-        self.until, self.hung = max(self.until, end), False
+        self.until, self.hung, self.away = max(self.until, end), False, False
 
     def _begin_run(
         self, number: int, attempt: int, start: float, end: float, usual: Times, look: Look
@@ -242,7 +256,8 @@ class Account:
             self._pass(begins, parts.STARTUP, look)
             return
         self.restarts += 1
-        if self.hung or begins - self.last_end <= LONGEST_PAUSE_SECONDS:
+        short = begins - self.last_end <= LONGEST_PAUSE_SECONDS
+        if short or self.hung or self._is_the_same_job(number, attempt):
             self.recoveries.append(Recovery(parts.RESTART, max(begins - self.last_end, 0.0)))
         if number <= OWN_COUNTER:
             # The first of them is in no record: it ends the start of the processes.
@@ -253,6 +268,13 @@ class Account:
         if unseen:
             self._pass(started, parts.UNOBSERVED, look)
         self._pass(begins, parts.RESTART, look)
+
+    def _is_the_same_job(self, number: int, attempt: int) -> bool:
+        """Return True if a run after a long pause is not of another job of that name.
+
+        Its launcher counts on, its own counter does, or it was there all the time.
+        """
+        return attempt > self.attempt >= 0 or number > OWN_COUNTER or not self.away
 
     def _replays(self, number: int) -> bool:
         return self.replay > 0 or number <= self.highest
@@ -351,6 +373,8 @@ def restored(kept: Any) -> Account:
         until=_moment(kept["until"]),
         last_end=_moment(kept["last_end"]),
         hung=bool(kept["hung"]),
+        looked=_moment(kept.get("looked")),
+        away=bool(kept.get("away", True)),
         seconds=seconds,
         reference=Reference.of(kept["reference"]),
     )

@@ -87,6 +87,11 @@ def late(window: str) -> str:
     return f"{slow} / ({every} > 0)"
 
 
+def recovered(counter: str, window: str) -> str:
+    """Return how many recoveries a counter has within a window, by class."""
+    return f"sum {by('job_class')} ({since(counter, window, 'job_class', 'interruption')})"
+
+
 def objective(
     objectives: Mapping[str, float], series: str = cluster_jobs.JOB_COMPLETIONS.name
 ) -> str:

@@ -30,6 +30,7 @@ from rankscope_dashboards.expressions.job_ends import (
     judged,
     late,
     objective,
+    recovered,
     succeeded,
 )
 from rankscope_dashboards.expressions.joins import OWNER, join, one_of, stated
@@ -91,6 +92,8 @@ CLASS_LOST = "job_class:rankscope_gpu_seconds_lost:rate5m"
 CLASS_OBSERVED = "job_class:rankscope_gpu_seconds_observed:rate5m"
 CLASS_GOODPUT = "job_class:rankscope_goodput:ratio1d"
 GOODPUT_OBJECTIVE = "job_class:rankscope_goodput:objective"
+CLASS_RECOVERIES = "job_class:rankscope_recoveries:sum7d"
+CLASS_RECOVERIES_LATE = "job_class:rankscope_recoveries_late:sum7d"
 CLASS_LATE = "job_class:rankscope_jobs_late:ratio7d"
 SUCCESS_OBJECTIVE = "job_class:rankscope_job_completions_success:objective"
 CLASS_JUDGED = "job_class:rankscope_job_completions_judged:sum7d"
@@ -379,6 +382,8 @@ def groups(known: Configuration | None = None) -> tuple[RecordGroup, ...]:
             Record(CLASS_JUDGED, judged("7d")),
             Record(SUCCESS_OBJECTIVE, objective(known.objectives)),
             Record(CLASS_LATE, late("7d")),
+            Record(CLASS_RECOVERIES, recovered(f"{goodput.RECOVERIES.name}_count", "7d")),
+            Record(CLASS_RECOVERIES_LATE, recovered(goodput.RECOVERIES_LATE.name, "7d")),
         ),
     )
     return NODE, JOB, BURN, COST, SPENDING, FAILURES, _classes(known), ends

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import goodput
-from rankscope_dashboards.expressions.job_ends import since
-from rankscope_dashboards.expressions.promql import by
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
@@ -41,18 +38,21 @@ MOST_LATE = 0.05
 _LATE_JOBS = records.CLASS_LATE
 _TIME = f"1 - (1 - {_LATE_JOBS}) / {1 - MOST_LATE:g} and {_LATE_JOBS} > {MOST_LATE:g}"
 
-_LATE, _RECOVERED = (
-    f"sum {by('job_class')} ({since(counted, '7d', 'job_class', 'interruption')})"
-    for counted in (goodput.RECOVERIES_LATE.name, f"{goodput.RECOVERIES.name}_count")
+_LATE, _RECOVERED = records.CLASS_RECOVERIES_LATE, records.CLASS_RECOVERIES
+_SLOW = (
+    f"{_LATE} / ({_RECOVERED} > 0) > {MOST_LATE:g} and {_LATE} > {LEAST_FAILURES - 0.5:g}"
+    f" and {_LATE} - {MOST_LATE:g} * {_RECOVERED}"
+    f" > {BEYOND_CHANCE} * sqrt({MOST_LATE * (1 - MOST_LATE):g} * {_RECOVERED})"
 )
 
 SLOW_RECOVERY = Alert(
     name="RankscopeRecoverySlow",
-    expression=f"{_LATE} / ({_RECOVERED} > 0) > {MOST_LATE:g}",
+    expression=_SLOW,
     hold="10m",
     keep="1h",
     why="What is counted of a week changes with each interruption only; ten minutes bridge a watch"
-    " that takes over from another.",
+    " that takes over from another. Of few recoveries one is late by chance: three must have been,"
+    " and more than two standard deviations beyond what is allowed.",
     severity="ticket",
     scope="cluster",
     summary=f"{_JOBS} recover too slowly: {{{{ $value | humanizePercentage }}}} of their"

@@ -16,7 +16,13 @@ from rankscope_agent.contract.model import Sample
 from rankscope_agent.web.memory_arenas import limit_arenas
 from rankscope_analyzers.captures.kept import captures_of
 from rankscope_analyzers.command import InputError, age_seconds
-from rankscope_analyzers.commands import connection, watch_setup, watch_shards, watch_streaming
+from rankscope_analyzers.commands import (
+    connection,
+    watch_files,
+    watch_setup,
+    watch_shards,
+    watch_streaming,
+)
 from rankscope_analyzers.commands.config_option import configured
 from rankscope_analyzers.commands.job_source import READS, Exported, JobSource
 from rankscope_analyzers.commands.job_source import log as _log
@@ -65,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.intake.cluster.ClusterError: there is no cluster to query at the start.
     """
     interval = age_seconds(options.interval)
+    watch_files.check(options)
     listen, guard = watch_server.listen_settings(options)
     source, leadership = _source(options, interval)
     exporter = FindingsExporter(leadership, partial(_sums, source), source.shard)

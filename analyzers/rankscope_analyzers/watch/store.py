@@ -256,6 +256,8 @@ class FileStore:
         Raises:
             StoreError: it cannot be written.
         """
+        if self._path.exists() and not self._path.is_file():  # it would be moved away
+            raise StoreError(f"{visible(str(self._path))} is no regular file")
         given = list(parts)
         written = -2  # the first line and the last one are not parts
         temporary = self._path.with_name(f"{self._path.name}.new")

@@ -133,7 +133,6 @@ def test_the_job_below_the_stack_makes_more_steps_than_anybody_watches(monkeypat
         owner = demo if name == "require" else stack
         value = (None, None) if name == "find_programs" else None
         monkeypatch.setattr(owner, name, lambda *_, value=value: value)
-    monkeypatch.setattr(stack.signal, "signal", lambda *_: None)
     monkeypatch.setattr(demo, "agent", lambda *_: nullcontext("http://a"))
     monkeypatch.setattr(demo, "training", lambda *given: made.append(given) or 1 / 0)
     with pytest.raises(ZeroDivisionError):

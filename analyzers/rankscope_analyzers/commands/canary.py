@@ -16,6 +16,7 @@ from rankscope_analyzers.canary import seen, trial
 from rankscope_analyzers.command import InputError, age_seconds, print_json
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo.probe_folder import ProbeMissingError
+from rankscope_analyzers.demo.termination import interrupting
 from rankscope_analyzers.intake.credentials import CredentialsError, entry_of
 from rankscope_analyzers.text.sanitize import visible
 
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         look = seen.on_pages(options.watch, entry)
     began = time.time()
-    with _training(options.train, job_id) as check:
+    with interrupting(), _training(options.train, job_id) as check:
         outcome = trial.wait(job_id, look, began, patience, check)
     if options.json:
         print_json(outcome.as_object(job_id))

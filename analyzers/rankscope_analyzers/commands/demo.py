@@ -10,6 +10,7 @@ from rankscope_analyzers.demo import hang
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo import stack as demo_stack
 from rankscope_analyzers.demo.probe_folder import ProbeMissingError
+from rankscope_analyzers.demo.termination import interrupting
 from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.text.console import open_console
@@ -32,6 +33,11 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.tour and options.json:
         raise InputError("--tour only prints text: leave out --json, or choose one --fault")
+    with interrupting():
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     console = open_console(no_color=options.no_color, stderr=options.json)
     if options.tour:
         demo_tour.run(options.rank, console)

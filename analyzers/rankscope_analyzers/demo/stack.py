@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import sys
 import tempfile
@@ -117,7 +116,6 @@ def run(fault: str, rank: int, seconds: float | None, console: Console) -> None:
     """
     demo.require(rank)
     programs, generated = find_programs(), generated_folder()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that all it started ends, too
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankscope-demo-")))
         broken = GPU_FAULTS.get(fault, "").format(rank=rank)

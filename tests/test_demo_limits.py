@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from large_bytes import Large
 from rankscope_analyzers.canary import seen, trial
 from rankscope_analyzers.canary.seen import Seen
 from rankscope_analyzers.commands import canary, demo_tour
@@ -17,6 +16,7 @@ from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo.run import DemoError
 from rankscope_analyzers.fabric import judge
 from rankscope_analyzers.fabric.measured import Measured
+from rankscope_analyzers.intake.credentials import NONE
 
 
 class Clock:
@@ -247,24 +247,11 @@ def test_whom_the_canary_named_is_looked_for_every_two_seconds(clock):
     assert clock.pauses == [2.0] * 5
 
 
-class Page:
-    """Answers with a page of some length, and notes how long it had."""
-
-    def __init__(self, length):
-        self.length, self.seconds = length, []
-
-    def open(self, request, deadline):
-        self.seconds.append(deadline.seconds)
-        read = SimpleNamespace(read=lambda most: Large(min(self.length, most)), length=0)
-        return nullcontext(read)
-
-
-def test_a_watchs_page_is_there_within_ten_seconds_and_has_256_mib():
-    page = Page(256 << 20)
-    assert seen._page("http://w", page) == ""
-    assert page.seconds == [10.0]
-    with pytest.raises(ValueError, match="268,435,456 bytes"):
-        seen._page("http://w", Page((256 << 20) + 1))
+def test_a_watchs_page_is_there_within_ten_seconds_and_has_256_mib(monkeypatch):
+    asked = []
+    monkeypatch.setattr(seen.Agent, "body", lambda _, *given: asked.append(given) or b"")
+    assert seen._answer("http://w", NONE) == []
+    assert asked == [("/metrics", 256 << 20, 10.0)]
 
 
 def fabric(rates):

@@ -10,6 +10,7 @@ the output was closed before its end, as `| head` does.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -74,6 +75,8 @@ LASTING = "watch"
 """Commands that run for months and read no Parquet files: pyarrow, which pandas imports if it is
 installed, would take 34 MiB for nothing."""
 
+INTERRUPTED = 128 + signal.SIGINT
+"""The code that shells give a program which Ctrl-C ended."""
 
 LISTING = ("-h", "--help", "--version")
 """Options of `rankscope` itself that need no command's arguments."""
@@ -82,7 +85,10 @@ LISTING = ("-h", "--help", "--version")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return closed_output.run(lambda: _run(given))
+    try:
+        return closed_output.run(lambda: _run(given))
+    except KeyboardInterrupt:  # also while modules are imported, which takes seconds
+        return INTERRUPTED
 
 
 def _run(given: Sequence[str]) -> int:
@@ -103,8 +109,6 @@ def _run(given: Sequence[str]) -> int:
     except command.FAILURES as error:
         sys.stderr.write(visible(f"{PROGRAM} {options.command}: {error}") + "\n")
         return 1
-    except KeyboardInterrupt:
-        return 130
 
 
 def _needed(first: str) -> Iterable[str]:

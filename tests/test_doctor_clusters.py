@@ -71,9 +71,9 @@ def test_a_token_that_was_shown_and_refused_is_said_to_be_refused(tmp_path):
             Agent(url).text("/healthz")
 
 
-def test_an_agent_that_has_no_credentials_to_compare_says_where_to_read_on():
+def test_an_agent_that_has_no_credentials_to_compare_is_said_with_the_flags_that_help():
     routes = {"/healthz": Route(lambda request: sentence(403, "no"), "open")}
-    said = r"403: it was started without credentials .*md"
+    said = r"403: this agent gives .* to clients with a token, .*--web\.token-file FILE"
     with answering(routes) as url, pytest.raises(StatusError, match=said):
         Agent(url).text("/healthz")
 

@@ -58,6 +58,13 @@ KEPT_OUT = (
 """Printed to the log of the pod's init container, where it applies."""
 
 
+CLOSED = (
+    "no client can read step records: there is no token to check clients by, and other machines"
+    " reach this address; give --web.token-file FILE, or --web.listen-address=localhost:9877 for"
+    " clients on this node only"
+)
+
+
 def main(
     argv: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
@@ -195,6 +202,8 @@ def _serve(
         thread.start()
         recording.start()
         log.info("listening on %s as node %s", server.url, config.node_name)
+        if server.refuses_api:
+            log.warning("%s", CLOSED)
         with health:
             while (caught := _stop_signal()) is None:
                 registry.log_overdue()

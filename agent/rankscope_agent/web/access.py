@@ -132,6 +132,11 @@ class Guard:
             return replace(sentence(429, TOO_MANY_GUESSES), headers=(("Retry-After", "1"),))
         return _refused(bool(users)) if demanded else sentence(403, NO_CREDENTIALS)
 
+    def closes_api(self, *, loopback: bool) -> bool:
+        """Return True if no client is admitted to the API: there is nothing to check it by."""
+        demanded = bool(self._users()) or self._tokens is not None or self._checks_certificates()
+        return not demanded and self._needs_login("api", False, False, loopback)
+
     def shows_pages(self, requester: Requester) -> bool:
         """Return True if a reader of an open path may see the contents of pages.
 

@@ -64,6 +64,11 @@ class WebServer(HTTPServer):
         """The actual address of the server."""
         return url_of(self.server_address, "https" if self.guard.secure else "http")
 
+    @property
+    def refuses_api(self) -> bool:
+        """Return True if no client can be admitted to the API."""
+        return self.guard.closes_api(loopback=self._site.loopback)
+
     def server_bind(self) -> None:
         """Bind without the reverse name lookup of http.server, which can take seconds."""
         if self.address_family == socket.AF_INET6:

@@ -44,24 +44,27 @@ def run(options: argparse.Namespace) -> int:
     reader = EvidenceReader(agents, options.job)
     if not options.kept:
         reader.first()
-    read = None if options.kept else _of_now(options, targets)
+    read = () if options.kept else _of_now(options, targets)
     kept = agent_evidence.kept(agents, options.job)
     parts = () if options.kept else reader.rest()
     objects = None
     if options.cluster and "/" in options.job:
         objects = job_objects.read(options.job, connection.cluster_access(options))
-    found = read or of_kept.diagnosis(kept, options.job, age_seconds(options.hang_after))
+    if isinstance(read, CapturedDiagnosis):
+        _write(options.file, read, CaptureEvidence(parts, kept, objects))
+        return 0
+    found = of_kept.diagnosis(kept, options.job, age_seconds(options.hang_after))
     if found is None:
-        raise InputError(
-            f"there is no job {options.job!r} in what was read, and no agent has kept anything"
-            " about it"
-        )
+        none = f"there is no job {options.job!r} in what was read, and no agent has kept anything"
+        raise InputError("; ".join((f"{none} about it", *read)))
     _write(options.file, found, CaptureEvidence(parts, kept, objects))
     return 0
 
 
-def _of_now(options: argparse.Namespace, targets: connection.Targets) -> CapturedDiagnosis | None:
-    """Return the diagnosis of the job in its present state, None if it is no longer known."""
+def _of_now(
+    options: argparse.Namespace, targets: connection.Targets
+) -> CapturedDiagnosis | tuple[str, ...]:
+    """Return the diagnosis of the job in its present state; what was not read if it is unknown."""
     since = time.time() - age_seconds(options.since)
     hang_after = age_seconds(options.hang_after)
     try:
@@ -76,13 +79,13 @@ def _of_now(options: argparse.Namespace, targets: connection.Targets) -> Capture
     except job_records.SourceError as error:
         if error.failed:
             raise
-        return None
+        return ()
     timing = diagnose_each(job for job in found.jobs if job.job_id == options.job)
     now = time.time()
     made = job_reports.reports(timing, found.evidence, now, options.job, hang_after)
     report = next((one for one in made if one.job_id == options.job), None)
     if report is None:
-        return None
+        return tuple(found.evidence.missing)
     first = found.poll.pages if found.poll else ()
     again, _ = agent_pages.pages(list(found.poll.agents.values()) if found.poll else [])
     return CapturedDiagnosis(found, report, (*first, *again), now)

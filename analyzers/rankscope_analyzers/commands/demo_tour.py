@@ -23,6 +23,16 @@ HOT_NODE = "h100x8:thermal"
 GPU_SECONDS = 6.0
 """Seconds for which the GPUs are watched: clocks differ from the first look on."""
 
+NEXT = """
+Next, for jobs on this machine:
+  rankscope-agent --web.listen-address=localhost:9877
+  rankscope diagnose --agent localhost:9877
+For other machines, both need a token: --web.token-file FILE for the agent,
+--token-file FILE for rankscope.\
+"""
+"""The last lines: an agent that other machines reach gives step records to no one without a
+token."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:
@@ -88,6 +98,4 @@ def run(rank: int, console: Console) -> None:
     for number, stop in enumerate(STOPS, 1):
         console.print(f"\n[bold]{number} of {len(STOPS)}. {stop.sentence}[/bold]\n")
         stop.show(console, rank)
-    console.print(
-        "\nNext: `rankscope-agent` on your nodes, and `rankscope diagnose --agent HOST:9877`."
-    )
+    console.print(NEXT)

@@ -17,7 +17,7 @@ from rankscope_analyzers.commands import connection
 from rankscope_analyzers.doctor import agent_startup
 from rankscope_analyzers.doctor.checks import AgentFacts, Check, find_pod, node_checks, pod_checks
 from rankscope_analyzers.doctor.python_paths import python_path_checks
-from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_client import REFUSALS, Agent, AgentError, StatusError
 from rankscope_analyzers.intake.cluster import (
     ClusterAccess,
     agent_pods,
@@ -64,6 +64,9 @@ def run(options: argparse.Namespace) -> int:
     if not facts:
         raise AgentError("; ".join(_few(silent)))
     sections = list(_sections(facts, options.pod, python_path_checks(pod or {})))
+    refused = [one.refused for one in facts if one.refused]
+    if options.pod and not sections and refused:
+        raise AgentError("; ".join(_few(refused)))
     if options.pod and not sections:
         nodes = ", ".join(item.node for item in facts)
         raise InputError(
@@ -123,19 +126,31 @@ def _ask(agents: Sequence[Agent]) -> Sequence[AgentFacts | AgentError]:
 
 def _facts(agent: Agent) -> AgentFacts | AgentError:
     try:
-        ranks = agent.json("/api/v1/ranks").get("ranks")
+        ranks, pods, refused = _protected(agent)
         return AgentFacts(
             url=agent.url,
             health=agent.json("/healthz"),
-            pods=agent.json("/api/v1/pods"),
-            ranks=[rank for rank in ranks if isinstance(rank, dict)]
-            if isinstance(ranks, list)
-            else [],
+            pods=pods,
+            ranks=ranks,
             page=agent.text("/metrics"),
             placed=agent.node,
+            refused=refused,
         )
     except AgentError as error:
         return error
+
+
+def _protected(agent: Agent) -> tuple[list[dict[str, Any]], Mapping[str, Any], str]:
+    """Return ranks, pods, and why the agent gives neither: its health and page are open to all."""
+    try:
+        ranks = agent.json("/api/v1/ranks").get("ranks")
+        pods = agent.json("/api/v1/pods")
+    except StatusError as error:
+        if error.status not in REFUSALS:
+            raise
+        return [], {}, str(error)
+    rows = ranks if isinstance(ranks, list) else []
+    return [rank for rank in rows if isinstance(rank, dict)], pods, ""
 
 
 Section = tuple[str, Sequence[Check]]

@@ -34,10 +34,15 @@ READS: tuple[Metric, ...] = (*process_starts.READS, *model_work.READS)
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What the last evaluation of all jobs exported: reports, and series about itself."""
+    """What the last evaluation of all jobs exported: reports, and series about itself.
+
+    Args:
+        unread: step records that could not be read, as sentences.
+    """
 
     reports: Sequence[JobReport] = ()
     extra: Sequence[Sample] = ()
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -84,25 +84,26 @@ def _verified(options: argparse.Namespace, logs: Logs, deadline: float) -> Verif
     errors = ErrorLog(print_remark)
     while True:
         try:
-            one: Verification | None = _look(options, logs, earlier, errors)
+            found = _look(options, logs, earlier, errors)
         except SourceError:
             if time.monotonic() >= deadline:
                 raise
-            one = None  # agents that start, or a job that does not exist yet
-        if one is not None and not one.may_change:
-            return one
-        if time.monotonic() >= deadline:
-            if one is None:
-                none = f"there is no job {options.job!r} in what was read"
-                raise InputError(f"{none}; rankscope doctor shows what agents do not see")
-            return one
+            found = ()  # agents that start, or a job that does not exist yet
+        is_late = time.monotonic() >= deadline
+        if isinstance(found, Verification):
+            if is_late or not found.may_change:
+                return found
+        elif is_late:
+            none = f"there is no job {options.job!r} in what was read"
+            doctor = "rankscope doctor shows what agents do not see"
+            raise InputError("; ".join((none, doctor, *found)))
         time.sleep(PAUSE_SECONDS)
 
 
 def _look(
     options: argparse.Namespace, logs: Logs, earlier: gather.EarlierPolls, errors: ErrorLog
-) -> Verification | None:
-    """Return the present results of the criteria, None if the job is not seen."""
+) -> Verification | tuple[str, ...]:
+    """Return the present results of the criteria; what could not be read if no job is seen."""
     targets = connection.chosen_targets(options)
     since = time.time() - age_seconds(options.since)
     read = gather.of_agents(
@@ -113,7 +114,7 @@ def _look(
     job = next((one for one in made if one.job_id == options.job), None)
     errors.note([*read.errors, *(job.errors if job else ())])
     if job is None:
-        return None
+        return tuple(read.evidence.missing)
     settings = job_evidence.Settings(
         options.world_size,
         options.step_seconds,

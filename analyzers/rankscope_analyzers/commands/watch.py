@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         source.memory.save(exporter, source.followed)
         source.close_exporters()
         sys.stdout.write(exporter.text())
-        return 1 if exporter.failed else 0
+        return 1 if exporter.failed or _is_blind(source.exported) else 0
     server = watch_server.start(exporter, listen, guard)
     _log(f"listening on {server.url}/metrics")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a container's first process, too
@@ -101,6 +101,14 @@ def run(options: argparse.Namespace) -> int:
         source.close_exporters()
         leadership.close()
         return 0
+
+
+def _is_blind(exported: Exported) -> bool:
+    """Return True, and say why, if there is no verdict and step records could not be read."""
+    if not exported.unread or any(one.verdict is not None for one in exported.reports):
+        return False
+    _log(f"nothing could be judged: {'; '.join(exported.unread)}")
+    return True
 
 
 def _source(options: argparse.Namespace, interval: float) -> tuple[JobSource, Leadership]:
@@ -283,7 +291,8 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
         metrics.WATCH_AGENTS.sample(gathered.silent, state="silent"),
         metrics.WATCH_AGENTS.sample(_answering(gathered), state="answering"),
     ]
-    source.exported = Exported(tuple(report.without_steps() for report in reports), extra)
+    kept = tuple(report.without_steps() for report in reports)
+    source.exported = Exported(kept, extra, tuple(gathered.evidence.missing))
     unusable = sum(not is_canary(job) for job in timing.unusable)
     answered = gathered.poll.agents if gathered.poll else ()
     unexported = exporter.update(source.exported.reports, now, unusable, extra, answered)

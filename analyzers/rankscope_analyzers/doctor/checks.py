@@ -49,6 +49,7 @@ class AgentFacts:
         ranks: the ranks of /api/v1/ranks.
         page: /metrics as text.
         placed: the node that it is on according to an API server, empty if none was queried.
+        refused: why it gives neither pods nor ranks, empty if it does.
     """
 
     url: str
@@ -57,6 +58,7 @@ class AgentFacts:
     ranks: Sequence[Mapping[str, Any]]
     page: str
     placed: str = ""
+    refused: str = ""
 
     @property
     def node(self) -> str:
@@ -66,7 +68,12 @@ class AgentFacts:
 
 def node_checks(facts: AgentFacts) -> Sequence[Check]:
     """Return one check for each collector of an agent, those of pods by source."""
-    return [*_collectors(facts), *_parts(facts), *_pod_sources(facts)]
+    return [*_access(facts), *_collectors(facts), *_parts(facts), *_pod_sources(facts)]
+
+
+def _access(facts: AgentFacts) -> Iterator[Check]:
+    if facts.refused:
+        yield Check("pods and step records", "not seen", facts.refused)
 
 
 def _collectors(facts: AgentFacts) -> Iterator[Check]:
@@ -92,10 +99,10 @@ def _parts(facts: AgentFacts) -> Iterator[Check]:
 
 
 def _amount(name: str, facts: AgentFacts) -> str:
-    if name == "training":
+    if name == "training" and not facts.refused:
         alive = sum(bool(rank.get("alive")) for rank in facts.ranks)
         return f"{len(facts.ranks)} ranks with a probe, {alive} of them alive"
-    if name == "pods":
+    if name == "pods" and not facts.refused:
         return f"{len(_rows(facts.pods, 'pods'))} pods"
     return "its last run succeeded"
 

@@ -32,11 +32,15 @@ PIECE_BYTES = 1 << 16
 HEALTH = ("/healthz", "/readyz")
 """Pages whose text says with status 503 what is not as it should be."""
 
-UNAUTHORIZED = 401
+UNAUTHORIZED, FORBIDDEN = 401, 403
 
 REFUSALS = {
     UNAUTHORIZED: ": give --token-file, or --cert-file and --key-file",
-    403: ": it was started without credentials to authenticate clients; see docs/security.md",
+    FORBIDDEN: (
+        ": this agent gives step records only to clients with a token, and was started without any:"
+        " start it with --web.token-file FILE, or with --web.listen-address=localhost:9877 for this"
+        " node only"
+    ),
 }
 """What to do about an agent that refuses access."""
 

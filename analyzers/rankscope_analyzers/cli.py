@@ -10,6 +10,7 @@ the output was closed before its end, as `| head` does.
 from __future__ import annotations
 
 import argparse
+import io
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,6 +86,7 @@ LISTING = ("-h", "--help", "--version")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _accept_any_text()
     try:
         return closed_output.run(lambda: _run(given))
     except KeyboardInterrupt:  # also while modules are imported, which takes seconds
@@ -109,6 +111,13 @@ def _run(given: Sequence[str]) -> int:
     except command.FAILURES as error:
         sys.stderr.write(visible(f"{PROGRAM} {options.command}: {error}") + "\n")
         return 1
+
+
+def _accept_any_text() -> None:
+    """Print "?" for characters that the encoding of the terminal lacks, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace")
 
 
 def _needed(first: str) -> Iterable[str]:

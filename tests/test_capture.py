@@ -195,3 +195,16 @@ def test_other_files_are_no_captures(tmp_path, capsys):
     for body in (b"", b"text", gzip.compress(b"text")):
         (tmp_path / "c").write_bytes(body)
         assert diagnosed(capsys, "--capture", tmp_path / "c")[0] == 1
+
+
+def test_a_directory_that_cannot_be_looked_into_is_one_sentence(tmp_path, capsys, monkeypatch):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = tmp_path / "c.tgz"
+    monkeypatch.setattr("pathlib.Path.exists", refused)  # root is refused nothing
+    assert cli.main(["capture", "--agent", "localhost:1", "--job", "j", str(path)]) == 1
+    said = (
+        f"rankscope capture: the capture cannot be written: [Errno 13] Permission denied: '{path}'"
+    )
+    assert capsys.readouterr().err == said + "\n"

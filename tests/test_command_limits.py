@@ -33,7 +33,7 @@ from test_watch import watch_command_options
     ("age", "seconds"), [("1s", 1.0), ("1m", 60.0), ("1.5h", 5400.0), ("1d", 86_400.0)]
 )
 def test_ages_are_in_seconds_minutes_hours_and_days(age, seconds):
-    assert age_seconds(age) == seconds
+    assert age_seconds(age, "--since") == seconds
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo.run import DemoError
 from rankscope_analyzers.fabric import judge
 from rankscope_analyzers.fabric.measured import Measured
-from rankscope_analyzers.intake.credentials import NONE
+from recording_entry import Entry
 
 
 class Clock:
@@ -249,8 +249,13 @@ def test_whom_the_canary_named_is_looked_for_every_two_seconds(clock):
 
 def test_a_watchs_page_is_there_within_ten_seconds_and_has_256_mib(monkeypatch):
     asked = []
-    monkeypatch.setattr(seen.Agent, "body", lambda _, *given: asked.append(given) or b"")
-    assert seen._answer("http://w", NONE) == []
+
+    def body(agent, path, most, seconds):
+        asked.append((path, most, seconds))
+        return b""
+
+    monkeypatch.setattr(seen.Agent, "body", body)
+    assert seen._answer("http://w", Entry()) == []
     assert asked == [("/metrics", 256 << 20, 10.0)]
 
 

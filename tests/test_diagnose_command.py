@@ -46,6 +46,8 @@ def test_a_job_can_be_chosen_and_an_unknown_one_is_an_error(trace, capsys):
             ["diagnose", "--trace", "x", "--frobnicate"],
             "rankscope diagnose: unrecognized arguments: --frobnicate",
         ),
+        (["diagnose", "--agnet", "x"], "arguments: --agnet (did you mean --agent?)"),
+        (["explain", "job-log", "--jsn", "x"], "arguments: --jsn (did you mean --json?)"),
         (["demo", "--fault", "slow-moon"], "invalid choice: 'slow-moon'"),
     ],
 )
@@ -64,6 +66,8 @@ def test_a_usage_error_is_one_sentence_and_exit_code_1(arguments, complaint, cap
         (["diagnose", "--trace", "/nowhere/at/all"], "/nowhere/at/all is not a directory"),
         (["diagnose", "--agent", "127.0.0.1:1"], "agent 127.0.0.1:1 cannot be reached"),
         (["diagnose", "--agent", "127.0.0.1:1", "--since", "soon"], "an age such as 30m"),
+        (["diagnose", "--agent", "127.0.0.1:1", "--hang-after", "0"], "--hang-after takes an age"),
+        (["watch", "--agent", "127.0.0.1:1", "--interval", "0"], "--interval takes an age"),
         (["demo", "--rank", "9"], "the demo job has the ranks 0 to 3"),
     ],
 )

@@ -57,7 +57,7 @@ def test_a_lease_runs_out_after_one_evaluation_and_not_for_one_bad_answer():
     # A lease that nobody renews is free after one evaluation is missed, and not after two.
     parser = argparse.ArgumentParser()
     watch_options.add_arguments(parser)
-    interval = age_seconds(parser.get_default("interval"))
+    interval = age_seconds(parser.get_default("interval"), "--interval")
     assert interval <= election.LEASE_SECONDS < 2 * interval
 
 

@@ -95,7 +95,9 @@ def test_logs_without_errors_say_so(tmp_path, capsys):
     ("arguments", "complaint"),
     [
         ((), "give the JOB of a cluster, or files with --from PATH"),
-        (("ml/llm", "--from", "x"), "give the JOB of a cluster, or files"),
+        (("ml/llm", "--from", "x"), "or files with --from PATH, not both"),
+        (("llm",), "give files with --from PATH for a job outside Kubernetes"),
+        (("ml/llm", "--kubeconfig", "/none"), "; give files with --from PATH"),
         (("--from", "absent.log"), "cannot read absent.log"),
         (("--json", "--from", "x"), "--json needs --errors"),
     ],

@@ -12,7 +12,7 @@ from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from rankscope_analyzers.verification import evidence as job_evidence
 from rankscope_analyzers.verification.evidence import Settings
-from rankscope_analyzers.verification.rank_criteria import world_size
+from rankscope_analyzers.verification.rank_criteria import _logs_command, world_size
 
 NOW = 1_760_000_300.0
 LAST = NOW - 20.0
@@ -58,6 +58,8 @@ def test_a_rank_has_ended_where_the_job_moved_to(nodes):
     found = seen(lost, page(new, [1, 0, 1, 1], "4"))
     assert (found.sizes(), found.ended) == ({4}, {1})
     assert world_size(found).status == "broken"
+    assert world_size(found).remedy == "rankscope logs --from DIR --errors says why"
+    assert _logs_command("ml/llm") == "rankscope logs ml/llm --errors"
 
 
 @ORDERS

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -44,11 +46,35 @@ class Command(Protocol):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with one sentence and exit code 1 for a usage error."""
+    """argparse with one sentence and exit code 1 for a usage error.
+
+    A misspelt option is named as such. argparse would first complain about the one that is missing
+    as it was misspelt.
+    """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments, none of which may look like an option that does not exist."""
+        if args is not None and self._subparsers is None:
+            for name in _named_options(args):
+                if not any(one.startswith(name) for one in self._option_string_actions):
+                    self.error(f"unrecognized arguments: {name}{self._alike(name)}")
+        return super().parse_known_args(args, namespace)
+
+    def _alike(self, name: str) -> str:
+        difflib = import_module("difflib")  # for mistakes alone
+        found = difflib.get_close_matches(name, self._option_string_actions, 1)
+        return f" (did you mean {found[0]}?)" if found else ""
 
     def error(self, message: str) -> NoReturn:
         """Exit with the sentence."""
         self.exit(1, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _named_options(args: Sequence[str]) -> Iterator[str]:
+    """Yield the long options that were given, without their values."""
+    for argument in takewhile(lambda one: one != "--", args):
+        if argument.startswith("--"):
+            yield argument.partition("=")[0]
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +137,7 @@ def write_text(path: Path, text: str) -> None:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
-def age_seconds(age: str, option: str = "--since") -> float:
+def age_seconds(age: str, option: str) -> float:
     """Return the seconds of an age such as `30m`.
 
     Args:

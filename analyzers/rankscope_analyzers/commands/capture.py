@@ -37,8 +37,7 @@ def run(options: argparse.Namespace) -> int:
             agents.
         rankscope_analyzers.steps.job_records.SourceError: nothing can be read.
     """
-    if options.file.exists() or options.file.is_symlink():
-        raise InputError(f"{options.file} already exists: a capture needs a new file")
+    _check_is_new(options.file)
     targets = connection.chosen_targets(options)
     agents = targets.agents()
     reader = EvidenceReader(agents, options.job)
@@ -53,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(read, CapturedDiagnosis):
         _write(options.file, read, CaptureEvidence(parts, kept, objects))
         return 0
-    found = of_kept.diagnosis(kept, options.job, age_seconds(options.hang_after))
+    found = of_kept.diagnosis(kept, options.job, age_seconds(options.hang_after, "--hang-after"))
     if found is None:
         none = f"there is no job {options.job!r} in what was read, and no agent has kept anything"
         raise InputError("; ".join((f"{none} about it", *read)))
@@ -61,12 +60,26 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check_is_new(path: Path) -> None:
+    """Refuse a file that exists, or of which that cannot be known.
+
+    Raises:
+        InputError: that is so.
+    """
+    try:
+        exists = path.exists() or path.is_symlink()
+    except OSError as error:
+        raise InputError(f"the capture cannot be written: {error}") from None
+    if exists:
+        raise InputError(f"{path} already exists: a capture needs a new file")
+
+
 def _of_now(
     options: argparse.Namespace, targets: connection.Targets
 ) -> CapturedDiagnosis | tuple[str, ...]:
     """Return the diagnosis of the job in its present state; what was not read if it is unknown."""
-    since = time.time() - age_seconds(options.since)
-    hang_after = age_seconds(options.hang_after)
+    since = time.time() - age_seconds(options.since, "--since")
+    hang_after = age_seconds(options.hang_after, "--hang-after")
     try:
         found = gather.of_agents(
             targets.urls,

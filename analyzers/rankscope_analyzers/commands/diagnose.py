@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     timing = diagnose_each(job for job in gathered.jobs if options.job in {None, job.job_id})
     if timing.unusable and not (timing.diagnoses or timing.errors):
         raise RecordError("; ".join(f"job {job}: {why}" for job, why in timing.unusable.items()))
-    hang_after = age_seconds(options.hang_after)
+    hang_after = age_seconds(options.hang_after, "--hang-after")
     made = job_reports.reports(timing, gathered.evidence, now, options.job, hang_after)
     records = {job.job_id: job for job in gathered.jobs}
     reports = [
@@ -144,7 +144,7 @@ def _read(options: argparse.Namespace) -> Gathered:
     if options.kineto:
         return gather.of_files(kineto_files.from_kineto, options.kineto)
     now = time.time()
-    since = now - age_seconds(options.since)
+    since = now - age_seconds(options.since, "--since")
     if options.prometheus:
         server = Prometheus(options.prometheus, entry_of(options))
         return gather.of_prometheus(server, options.job, since, now)
@@ -155,7 +155,7 @@ def _read(options: argparse.Namespace) -> Gathered:
         since,
         entry=targets.entry,
         cluster=targets.cluster,
-        hang_after_seconds=age_seconds(options.hang_after),
+        hang_after_seconds=age_seconds(options.hang_after, "--hang-after"),
     )
     if targets.cluster is None:
         return found

@@ -97,7 +97,7 @@ def _jobs(
 
 def _gathered(options: argparse.Namespace, earlier: gather.EarlierPolls) -> Gathered:
     now = time.time()
-    since = now - age_seconds(options.since)
+    since = now - age_seconds(options.since, "--since")
     if options.prometheus:
         server = Prometheus(options.prometheus, entry_of(options))
         return gather.of_prometheus(server, None, since, now)

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from rankscope_analyzers.command import InputError, age_seconds, print_json
 from rankscope_analyzers.commands import connection
@@ -29,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
         ClusterError: the API server does not answer, or knows no such job.
         LogError: a file cannot be read.
     """
-    if bool(options.job) == bool(options.paths):
+    if options.job and options.paths:
+        raise InputError("give the JOB of a cluster, or files with --from PATH, not both")
+    if not (options.job or options.paths):
         raise InputError("give the JOB of a cluster, or files with --from PATH")
     if options.json and not options.errors:
         raise InputError("--json needs --errors: merged logs have no end")
@@ -46,8 +49,8 @@ def _opened(options: argparse.Namespace) -> Iterator[Mapping[str, Iterable[bytes
     if options.paths:
         yield log_sources.opened(options.paths)
         return
-    access = connection.cluster_access(options)
-    since = None if options.since is None else int(age_seconds(options.since))
+    access = replace(connection.cluster_access(options), instead="give files with --from PATH")
+    since = None if options.since is None else int(age_seconds(options.since, "--since"))
     found = job_pods.logs_of(options.job, access)
     with job_pods.copied(found, access, since, options.tail) as copied:
         for failure in copied.failures:

@@ -165,7 +165,7 @@ def _pool(options: argparse.Namespace, of_jobs: Collection[str]) -> pool.Pool:
         from_pages(wanted, pool.READS),
         [*missing, *silent],
         now,
-        now - age_seconds(options.since),
+        now - age_seconds(options.since, "--since"),
     )
 
 

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         RecordError: the job's records are invalid.
         OSError: the file cannot be written.
     """
-    since = time.time() - age_seconds(options.since)
+    since = time.time() - age_seconds(options.since, "--since")
     targets = connection.chosen_targets(options)
     found = gather.of_agents(
         targets.urls, options.job, since, entry=targets.entry, cluster=targets.cluster

@@ -105,7 +105,7 @@ def _look(
 ) -> Verification | tuple[str, ...]:
     """Return the present results of the criteria; what could not be read if no job is seen."""
     targets = connection.chosen_targets(options)
-    since = time.time() - age_seconds(options.since)
+    since = time.time() - age_seconds(options.since, "--since")
     read = gather.of_agents(
         targets.urls, options.job, since, targets.entry, earlier, cluster=targets.cluster
     )

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         InputError: an option cannot be used, or the address is taken.
         rankscope_analyzers.intake.cluster.ClusterError: there is no cluster to query at the start.
     """
-    interval = age_seconds(options.interval)
+    interval = age_seconds(options.interval, "--interval")
     watch_files.check(options)
     listen, guard = watch_server.listen_settings(options)
     source, leadership = _source(options, interval)
@@ -179,7 +179,7 @@ def reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathere
     Raises:
         InputError: an option cannot be used.
     """
-    length = age_seconds(options.since)
+    length = age_seconds(options.since, "--since")
     entry = entry_of(options)
     if options.prometheus:
         server = Prometheus(options.prometheus, entry)

@@ -51,7 +51,8 @@ def hang_after_seconds(options: argparse.Namespace, known: Configuration) -> flo
         InputError: it is not an age.
     """
     is_default = options.hang_after == HANG_AFTER
-    return age_seconds(known.hang_after if known.hang_after and is_default else options.hang_after)
+    age = known.hang_after if known.hang_after and is_default else options.hang_after
+    return age_seconds(age, "--hang-after")
 
 
 def api(options: argparse.Namespace) -> Api | None:

@@ -321,8 +321,9 @@ def cycle_of(
     step_interval = age_seconds(options.step_interval, "--step-interval")
     if options.prometheus or not step_interval:
         return None
-    step_interval = min(step_interval, age_seconds(options.interval))
-    interval, seconds = age_seconds(options.interval), age_seconds(options.since)
+    interval = age_seconds(options.interval, "--interval")
+    seconds = age_seconds(options.since, "--since")
+    step_interval = min(step_interval, interval)
     entry = entry_of(options)
     pages = AgentPages(_agents(options, entry), entry, seconds, interval)
     followed = source.followed or FollowedJobs()

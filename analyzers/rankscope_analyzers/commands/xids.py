@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         PrometheusError: the server cannot be queried.
     """
     now = time.time()
-    since = now - age_seconds(options.since)
+    since = now - age_seconds(options.since, "--since")
     silent: list[str] = []
     if options.prometheus:
         server = Prometheus(options.prometheus, entry_of(options))

@@ -63,8 +63,8 @@ JOB_ADVICE: Mapping[str, Advice] = {
     ),
     "replica_group_lost": Advice(
         "ticket",
-        "Nothing needs to be restarted: look why the group ended (rankscope logs JOB --errors) and"
-        " whether its pods have nodes.",
+        "Nothing needs to be restarted: look why the group ended (rankscope logs JOB --errors;"
+        " outside Kubernetes --from DIR instead of JOB) and whether its pods have nodes.",
         "RankscopeElasticJobDegraded",
         "ml",
     ),
@@ -110,7 +110,8 @@ JOB_ADVICE: Mapping[str, Advice] = {
     ),
     "attempt_failed": Advice(
         "ticket",
-        "Read the end of that rank's log: rankscope logs JOB --errors.",
+        "Read the end of that rank's log: rankscope logs JOB --errors (outside Kubernetes --from"
+        " DIR instead of JOB).",
         "RankscopePodFailed",
         "ml",
     ),

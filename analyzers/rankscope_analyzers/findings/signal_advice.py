@@ -10,8 +10,9 @@ SIGNAL_ADVICE: Mapping[str, Advice] = {
     # Checkpoints.
     "checkpoint_failed": Advice(
         "page",
-        "Read what writing raised (rankscope logs JOB --errors), make room or restore access, and"
-        " do not restart the job before one is written.",
+        "Read what writing raised (rankscope logs JOB --errors; outside Kubernetes --from DIR"
+        " instead of JOB), make room or restore access, and do not restart the job before one is"
+        " written.",
         "RankscopeCheckpointFailing",
         "ml",
     ),
@@ -86,7 +87,7 @@ SIGNAL_ADVICE: Mapping[str, Advice] = {
     "loader_worker_died": Advice(
         "ticket",
         "Look for what ended them: memory of the pod, shared memory, an exception in the dataset"
-        " (rankscope logs JOB --errors).",
+        " (rankscope logs JOB --errors; outside Kubernetes --from DIR instead of JOB).",
         "RankscopeStragglerData",
         "ml",
     ),

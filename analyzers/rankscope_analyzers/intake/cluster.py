@@ -38,10 +38,12 @@ class ClusterAccess:
     Args:
         context: of the kubeconfig; empty for the current one.
         kubeconfig: the file; empty for the one that kubectl uses.
+        instead: what the user can do without a cluster.
     """
 
     context: str = ""
     kubeconfig: str = ""
+    instead: str = "give --agent URL"
 
     @property
     def chosen(self) -> bool:
@@ -300,7 +302,7 @@ def core_api(access: ClusterAccess = CURRENT) -> Any:
     Raises:
         ClusterError: the client is not installed, or finds no cluster.
     """
-    client = configured_client("asking a cluster takes", "to ask", access, "give --agent URL")
+    client = configured_client("asking a cluster takes", "to ask", access, access.instead)
     return client.CoreV1Api(impatient(client))
 
 

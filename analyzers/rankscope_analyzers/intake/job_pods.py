@@ -85,7 +85,10 @@ def pods_of_job(job_id: str, access: ClusterAccess) -> Sequence[Mapping[str, Any
     """
     namespace, slash, name = job_id.partition("/")
     if not slash:
-        raise ClusterError(f"a job in a cluster is called namespace/name, not {job_id!r}")
+        raise ClusterError(
+            f"a job in a cluster is called namespace/name, not {job_id!r}; {access.instead}"
+            " for a job outside Kubernetes"
+        )
     pods = [pod for pod in pods_of(namespace, access) if _is_of(pod, namespace, name)]
     if not pods:
         raise ClusterError(f"no pod of job {job_id} in namespace {namespace}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rankscope_agent.contract.metrics import gpus
 from rankscope_analyzers.fusion.job_report import Incident
 from rankscope_analyzers.reports.verdict_remarks import cost_of_differences
@@ -38,7 +40,7 @@ def world_size(evidence: Evidence) -> Judgement:
         return broken(f"ranks report a world size of {claimed}", expected, remedy)
     if ended := evidence.ended:
         seen = f"the {'process' if len(ended) == 1 else 'processes'} of {ranks_named(ended)} ended"
-        return broken(seen, "live processes", "rankscope logs JOB --errors says why")
+        return broken(seen, "live processes", f"{_logs_command(evidence.report.job_id)} says why")
     if not sizes:
         return _absent(evidence, "no rank of the job is seen", "a rank in every process")
     (size,) = sizes
@@ -54,6 +56,11 @@ def world_size(evidence: Evidence) -> Judgement:
             "two jobs share one name, or an earlier attempt is still running: rankscope jobs",
         )
     return met(f"{size} ranks, all of them seen")
+
+
+def _logs_command(job_id: str) -> str:
+    """Return the command for errors in a job's logs; those of Kubernetes have a namespace."""
+    return f"rankscope logs {shlex.quote(job_id) if '/' in job_id else '--from DIR'} --errors"
 
 
 def steps(evidence: Evidence) -> Judgement:

@@ -204,7 +204,7 @@ class Completions:
         """
         self.durations.setdefault(job_class, Histogram(DURATION_BOUNDS)).add(seconds)
         objective = self.objectives.get(own_class, self.objectives[""])
-        self.late[job_class] += seconds > age_seconds(objective)
+        self.late[job_class] += seconds > age_seconds(objective, "a time to complete")
 
     def _count(self, key: Key) -> None:
         self.totals[key] = self.totals.get(key, 0) + 1

@@ -26,7 +26,9 @@ class Recoveries:
     """
 
     def __init__(self, objectives: Mapping[str, str] = TIMES_TO_RECOVER) -> None:
-        self._objectives = {name: age_seconds(age) for name, age in objectives.items()}
+        self._objectives = {
+            name: age_seconds(age, "a time to recover") for name, age in objectives.items()
+        }
         self._durations: dict[tuple[str, str], Histogram] = {}
         self._late: Counter[tuple[str, str]] = Counter()
         self._newest: dict[str, Recovery] = {}

@@ -45,7 +45,7 @@ def ranks(alive, **more):
 
 def reported(*pages, judged=False):
     """Return the report; `judged` adds steps in which nobody is slow."""
-    timing = TimingResults((diagnosed(records(Job())),) if judged else (), {}, ())
+    timing = TimingResults((diagnosed(records(Job(ranks=4))),) if judged else (), {}, ())
     (report,) = job_reports.reports(timing, JobEvidence(from_pages(pages, job_reports.READS)), NOW)
     return report
 
@@ -126,7 +126,11 @@ def test_of_ranks_on_several_nodes_clocks_do_not_tell_the_order():
 
 
 def test_where_nobody_saw_a_rank_end_nothing_is_said_of_the_order():
-    assert observed(ranks([0] * 3, **ended(0.4, None, 0.9))) == []
+    page_of_newer_agent = ranks([0] * 4, **ended(0.4, None, 0.9, None))
+    assert observed(page_of_newer_agent) == [("job_over", ())]
+    assert job_summary.headline(reported(page_of_newer_agent, judged=True)).startswith(
+        "The job is over: all its processes have ended, its last step ended at 2025-10-09 08:57:"
+    )
 
 
 def test_between_nodes_whose_clocks_differ_a_first_rank_must_be_further_ahead():

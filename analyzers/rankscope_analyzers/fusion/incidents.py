@@ -21,6 +21,7 @@ from rankscope_analyzers.findings.location import (
 from rankscope_analyzers.fusion.agreement import agreed
 from rankscope_analyzers.fusion.causality import STUCK, kind_of
 from rankscope_analyzers.fusion.job_report import Incident
+from rankscope_analyzers.layers.endings import ENDS
 from rankscope_analyzers.layers.hang import HANG, ends_steps
 from rankscope_analyzers.layers.hang_evidence import BEFORE_SECONDS
 
@@ -271,7 +272,10 @@ def _incident(case: _Case, locations: Locations, observed: frozenset[Layer]) -> 
         confidence=_confidence(case, symptom, observed),
         cost=case.timing.cost if case.timing else None,
         since_unix_seconds=min(starts, default=None),
-        until_unix_seconds=symptom.until_unix_seconds,
+        # What ended the job did not end with it.
+        until_unix_seconds=None
+        if any(one.kind in ENDS for one in both)
+        else symptom.until_unix_seconds,
         timing=case.timing,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from rankscope_analyzers.findings.finding import Cost, Finding, Layer, RankLocation, Severity, Where
 from rankscope_analyzers.isolation.boundary import AnalysisError
+from rankscope_analyzers.layers.endings import ENDS
 from rankscope_analyzers.layers.hang import HANG
 from rankscope_analyzers.profiles.stacks import GroupedStacks
 from rankscope_analyzers.steps.frames import StepFrame
@@ -25,6 +26,7 @@ class Incident:
         confidence: 0 to 1; raised by layers that agree, lowered by layers that were not observed.
         cost: None if unknown, without step times.
         timing: the finding of step times, None if there is none.
+        ended_with_job: True if it is over only because the job is.
     """
 
     cause: Finding
@@ -39,6 +41,7 @@ class Incident:
     since_unix_seconds: float | None
     until_unix_seconds: float | None
     timing: Finding | None = None
+    ended_with_job: bool = False
 
     @property
     def stands(self) -> bool:
@@ -87,6 +90,11 @@ class JobReport:
     stacks: GroupedStacks | None = None
     spent: Mapping[str, float] | None = None
     convergence: str | None = None
+
+    @property
+    def over(self) -> Finding | None:
+        """Return how the job ended, None while it is active or if its end was not seen."""
+        return next((one for one in self.observations if one.kind in ENDS), None)
 
     def without_steps(self) -> JobReport:
         """Return the report with only the newest of the steps that it was made of.

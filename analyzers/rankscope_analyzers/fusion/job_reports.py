@@ -12,6 +12,7 @@ from rankscope_agent.contract.shards import WHOLE, Shard
 from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers import layers
 from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, RankLocation
+from rankscope_analyzers.fusion.ended_jobs import marked, with_end
 from rankscope_analyzers.fusion.incidents import fuse
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
@@ -163,6 +164,7 @@ class _Reporter:
         )
         view = replace(
             view,
+            ended_step_unix_seconds=frame.ended_unix_seconds if frame else None,
             now_unix_seconds=self.made_unix_seconds,
             pace=pace_of_frame(frame) if frame else None,
             first_step_seconds=self.timing.first_steps.get(name),
@@ -259,7 +261,10 @@ def _report(
     # A hang costs all of the time, slow steps only a part.
     hung = [finding for finding in findings if finding.kind == HANG]
     rest = [finding for finding in findings if finding.kind != HANG]
+    active = [one for one in _findings(diagnosis) if one.until_unix_seconds is None]
+    diagnosis = with_end(diagnosis, rest) if diagnosis else None
     judged = fuse((*hung, *_findings(diagnosis)), rest, view.locations, seen)
+    judged = replace(judged, incidents=marked(judged.incidents, active))
     verdict = _aligned(diagnosis.verdict, judged.incidents) if diagnosis else None
     unobserved = (
         *blank.unobserved,

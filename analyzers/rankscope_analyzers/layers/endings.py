@@ -10,20 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from rankscope_agent.contract.metrics import pods, starvation, training
+from rankscope_agent.contract.metrics import agent, pods, starvation, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers import replica_groups
 from rankscope_analyzers.layers.earlier_ranks import earlier_ranks
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.rank_locations import by_rank
-from rankscope_analyzers.layers.rank_progress import is_another
+from rankscope_analyzers.layers.rank_holders import TOGETHER_SECONDS as PAGES_SECONDS
+from rankscope_analyzers.layers.rank_locations import by_rank, rank_number
+from rankscope_analyzers.layers.rank_progress import FRESH_SECONDS, NOTICED_SECONDS, is_another
 from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.text.name_lists import named, ranks_named
 from rankscope_analyzers.text.wording import clock, duration
 
+OF_AGENTS: tuple[Metric, ...] = (
+    training.RINGS,
+    training.RINGS_REJECTED,
+    agent.PAGE_SERIES_DROPPED,
+)
+"""Whether a page shows all ranks of its node."""
+
 READS: tuple[Metric, ...] = (
+    *OF_AGENTS,
     training.RANK_INFO,
     training.RANK_ALIVE,
     training.RANK_ENDED,
@@ -37,6 +46,9 @@ READS: tuple[Metric, ...] = (
 
 MISSING, ENDED, OVER = "missing_rank", "rank_ended", "job_over"
 STOPPED, PAUSED = "rank_stopped", "rank_was_stopped"
+ENDS = frozenset((ENDED, OVER))
+"""Kinds of findings that mean that a whole job has ended."""
+
 KINDS = frozenset((MISSING, ENDED, OVER, STOPPED, PAUSED, replica_groups.LOST))
 
 APART_SECONDS, APART_ON_NODES_SECONDS = 0.05, 1.0
@@ -60,6 +72,9 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     if gone and len(gone) == len(alive):
         if not _restarted(observed, job, alive):
             yield from _over(observed, job, alive)
+        return
+    if _forgotten(observed, job):
+        yield _unseen_end(job, "no process of it is left")
         return
     if gone:
         alive = _without_earlier(observed, job, alive)
@@ -124,8 +139,11 @@ def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iter
     """Report how a job ended: with one rank before the others, or all at once."""
     ended = by_rank(observed, training.RANK_ENDED, job.job_id)
     times = {rank: ended[rank].last for rank in alive if rank in ended}
+    if not _all_seen(observed, job, alive) or _steps_after(job, alive, times):
+        return
     if len(times) < len(alive):
-        return  # the end of some ranks was not observed
+        yield _unseen_end(job, "all its processes have ended")
+        return
     first = _first(times, alive)
     begin, end = min(times.values()), max(times.values())
     if not first:
@@ -144,6 +162,66 @@ def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iter
     evidence = Evidence(training.RANK_ENDED.name, begin, later, "unix seconds", sentence)
     where = Where(nodes=nodes, ranks=tuple(first))
     yield series_finding(ENDED, "training", job.job_id, where, sentence, (evidence,), begin)
+
+
+def _all_seen(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> bool:
+    """Return False if ranks of the job may live on nodes whose agents do not answer."""
+    infos = by_rank(observed, training.RANK_INFO, job.job_id)
+    last = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
+    ended = by_rank(observed, training.RANK_ENDED, job.job_id)
+    sizes = [
+        (max(_newest(last, rank) or 0.0, _newest(ended, rank) or 0.0), size)
+        for rank, one in infos.items()
+        if (size := rank_number(one.labels.get("world_size", "")))
+    ]
+    size = max(sizes)[1] if sizes else None  # an earlier attempt may have been larger
+    if size is not None and sum(rank < size for rank in alive) < size:
+        return False
+    return all(rank in alive for rank in job.locations if size is None or rank < size)
+
+
+def _steps_after(job: JobView, alive: Mapping[int, Series], times: Mapping[int, float]) -> bool:
+    """Return True if steps were read that ended after the processes: the job was started again."""
+    stepped = job.ended_step_unix_seconds
+    known = times if len(times) == len(alive) else {r: one.times[-1] for r, one in alive.items()}
+    return stepped is not None and stepped > float(max(known.values())) + NOTICED_SECONDS
+
+
+def _forgotten(observed: Observed, job: JobView) -> bool:
+    """Return True if all agents of a job answer, and have no rank of it any longer.
+
+    Agents drop jobs ten minutes after their end, and those of deleted pods at once. The end of the
+    last step has to be some time ago and two pages have to agree: an agent that was just started
+    may have read no ring.
+    """
+    stepped, rings = job.ended_step_unix_seconds, {s.node: s for s in observed.of(training.RINGS)}
+    if stepped is None or not job.nodes or not job.nodes <= rings.keys():
+        return False
+    newest = float(max(one.times[-1] for one in rings.values()))
+    if job.now_unix_seconds is not None and job.now_unix_seconds - newest > FRESH_SECONDS:
+        return False
+    shown = (training.RANK_INFO, training.RANK_ALIVE, pods.RANK_STARTED)
+    seen = [one for metric in shown for one in observed.of(metric, job_id=job.job_id)]
+    incomplete = (training.RINGS_REJECTED, agent.PAGE_SERIES_DROPPED)
+    seen += [one for metric in incomplete for one in observed.of(metric) if one.last]
+    latest = dict.fromkeys(job.nodes, -1.0)
+    for one in seen:
+        latest[one.node] = max(latest.get(one.node, -1.0), float(one.times[-1]))
+    return all(
+        len(rings[node].values) > 1
+        and newest - rings[node].times[-1] <= PAGES_SECONDS
+        and rings[node].times[-1] - max(stepped, latest[node]) > FRESH_SECONDS
+        for node in job.nodes
+    )
+
+
+def _unseen_end(job: JobView, why: str) -> Finding:
+    """Return that a job is over of which nobody saw the end."""
+    stepped = job.ended_step_unix_seconds
+    last = "" if stepped is None else f", its last step ended at {clock(stepped)}"
+    sentence = f"the job is over: {why}{last}; when it ended was not observed"
+    evidence = Evidence(training.RANK_ALIVE.name, 0.0, 1.0, "state", sentence)
+    return series_finding(OVER, "training", job.job_id, Where(), sentence, (evidence,), None)
 
 
 def _restarted(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> bool:

@@ -22,6 +22,7 @@ class JobView:
         on_node: the same by node.
         nodes: the nodes that it runs on.
         began_unix_seconds: start of the first step that was read, None without any.
+        ended_step_unix_seconds: end of the last step that was read.
         now_unix_seconds: when the report is made, None if the newest series are as of now.
         pace: how long its steps take by their records, None without any.
         first_step_seconds: how long its earlier first steps took, None if unknown.
@@ -35,6 +36,7 @@ class JobView:
     on_node: Mapping[str, Sequence[RankLocation]]
     nodes: frozenset[str]
     began_unix_seconds: float | None = None
+    ended_step_unix_seconds: float | None = None
     now_unix_seconds: float | None = None
     pace: Pace | None = None
     first_step_seconds: float | None = None

@@ -79,13 +79,13 @@ def _without_steps(missing: Sequence[str]) -> dict[str, Any]:
 def _answer(job: JobReport) -> Mapping[str, Any]:
     """Return the first incident's information beyond step times."""
     if not job.incidents:
-        has_answer = job_summary.end(job) or (job.verdict is not None and job_summary.doubt(job))
+        has_answer = job.over or (job.verdict is not None and job_summary.doubt(job))
         return {"cause": None, **({"summary": job_summary.headline(job)} if has_answer else {})}
     first = job.incidents[0]
     return {
         **(_hung(first.timing) if job.verdict is None and first.stands else {}),
         "cause": _finding(first.cause),
-        "summary": first.summary,
+        "summary": job_summary.headline(job) if job.over else first.summary,
         "action": first.action,
         "runbook": runbooks.path(first.runbook),
         "severity": first.severity,

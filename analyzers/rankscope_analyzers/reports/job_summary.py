@@ -13,9 +13,6 @@ from rankscope_analyzers.text.wording import clock, period
 STEP_TIMES_SOURCE = "step records"
 """The source of the timing, if a finding names no series."""
 
-ENDS = frozenset(("rank_ended", "job_over"))
-"""Kinds of findings that mean that a whole job has ended."""
-
 
 @dataclass(frozen=True, slots=True)
 class EvidenceLine:
@@ -29,16 +26,16 @@ class EvidenceLine:
 
 def headline(report: JobReport) -> str:
     """Return the answer in one sentence."""
-    if report.incidents:
-        return sentence(report.incidents[0])
-    if over := end(report):
-        return f"{_capital(over.summary)}. Until then: {_slowness(report)}"
-    return _capital(_slowness(report))
+    first = report.incidents[0] if report.incidents else None
+    if over := report.over:
+        earlier = _slowness(report) if first is None else _before_end(first)
+        return f"{_capital(over.summary)}. Until then: {earlier}"
+    return _capital(_slowness(report)) if first is None else sentence(first)
 
 
-def end(report: JobReport) -> Finding | None:
-    """Return how the job ended, None while it is active or if its end was not seen."""
-    return next((one for one in report.observations if one.kind in ENDS), None)
+def harmless(report: JobReport) -> tuple[Finding, ...]:
+    """Return what was seen without any effect; the answer already says that a job is over."""
+    return tuple(one for one in report.observations if one is not report.over)
 
 
 UNSEEN_DELAY = "no rank that was seen delays the others"
@@ -76,6 +73,8 @@ def doubt(report: JobReport) -> str:
 
 def sentence(incident: Incident) -> str:
     """Return who, what, why and since when; if it is over, that comes first."""
+    if incident.ended_with_job:
+        return f"until the job ended: {_before_end(incident)}"
     sentences = incident.summary.rstrip(". ")
     since, until = incident.since_unix_seconds, incident.until_unix_seconds
     if until is None:
@@ -83,6 +82,15 @@ def sentence(incident: Incident) -> str:
         return f"{sentences}, {when}." if when and when not in sentences else f"{sentences}."
     began = "" if since is None else f", since {clock(since)}"
     return f"over, recovered at {clock(until)}: {sentences}{began}."
+
+
+def _before_end(incident: Incident) -> str:
+    """Return the same of an incident of a job that is over."""
+    if not incident.ended_with_job:
+        return sentence(incident)
+    since, sentences = incident.since_unix_seconds, incident.summary.rstrip(". ")
+    began = "" if since is None else f", since {clock(since)}"
+    return f"{sentences}{began}."
 
 
 def cost(incident: Incident) -> str:

@@ -94,7 +94,7 @@ def _state(report: JobReport, first: Incident | None) -> str:
     for kind, state in STATES.items():
         if kind in found:
             return state
-    if job_summary.end(report) is not None:
+    if report.over is not None:
         return OVER
     if first is not None:
         return SLOW if first.cost and first.cost.lost_fraction > 0 else IMPAIRED

@@ -130,7 +130,7 @@ def _ruled_out(report: JobReport) -> Iterator[str]:
         f"{finding.seen_by}: {markdown(finding.summary)}"
         f" {period(finding.since_unix_seconds, finding.until_unix_seconds)}".rstrip()
         + " (without an effect on the job)"
-        for finding in report.observations
+        for finding in job_summary.harmless(report)
     ]
     if report.verdict is not None:
         sentences += [markdown(sentence) for sentence in remarks(report.verdict)]

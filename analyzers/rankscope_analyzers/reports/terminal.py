@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from rankscope_analyzers.findings.finding import LAYER_NAMES, Evidence
+from rankscope_analyzers.findings.finding import LAYER_NAMES, Evidence, Finding
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.reports import job_summary, rank_series, stack_table, verdict_text
@@ -167,17 +167,18 @@ def _others(report: JobReport) -> list[RenderableType]:
 
 
 def _observations(report: JobReport) -> list[RenderableType]:
+    seen = job_summary.harmless(report)
     lines: list[RenderableType] = [
-        Text(
-            f"Also seen, harmless so far: {visible(finding.summary)}"
-            + (
-                f", since {clock(finding.since_unix_seconds)}" if finding.since_unix_seconds else ""
-            ),
-            style="dim",
-        )
-        for finding in report.observations[:MOST_LINES]
+        Text(f"Also seen, harmless so far: {visible(one.summary)}{_since(one)}", style="dim")
+        for one in seen[:MOST_LINES]
     ]
-    return [*lines, *_more(len(report.observations), "observations")]
+    return [*lines, *_more(len(seen), "observations")]
+
+
+def _since(finding: Finding) -> str:
+    """Return when it began, unless its sentence says so."""
+    began = clock(finding.since_unix_seconds) if finding.since_unix_seconds else ""
+    return f", since {began}" if began and began not in finding.summary else ""
 
 
 def _more(count: int, what: str) -> list[RenderableType]:

@@ -126,6 +126,13 @@ class StepFrame:
         known = self.starts[np.isfinite(self.starts)]
         return float(known.min()) if known.size else None
 
+    @property
+    def ended_unix_seconds(self) -> float | None:
+        """Return when the last step ended, None if no step has a time."""
+        ends = self.starts + self.step
+        known = ends[np.isfinite(ends)]
+        return float(known.max()) if known.size else None
+
     def working(self) -> Floats:
         """Return (S, R) seconds that a rank spent on what its peers wait for: input and compute."""
         return np.nan_to_num(self.data) + self.compute

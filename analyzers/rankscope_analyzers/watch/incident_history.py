@@ -197,6 +197,11 @@ def running(report: JobReport) -> list[Incident]:
     return [one for one in report.incidents if one.until_unix_seconds is None]
 
 
+def ended_with_job(report: JobReport) -> list[Incident]:
+    """Return the incidents that are over because the job is."""
+    return [one for one in report.incidents if one.ended_with_job]
+
+
 def could_see_ends(report: JobReport) -> bool:
     """Return True if an incident that is missing from a report is over."""
     return not report.missing and report.verdict is not None and report.verdict.confidence > 0
@@ -236,17 +241,19 @@ def _ended_events(
     states: dict[str, IncidentState], report: JobReport, now: float
 ) -> Iterator[Event]:
     """Yield the incidents that are over, if they could have been seen."""
-    if not could_see_ends(report):
-        return
     active = {key_of(one) for one in running(report)}
+    # That a job is over was seen, whatever else was not.
+    over = {key_of(one) for one in ended_with_job(report)}
+    all_seen = could_see_ends(report)
     for key, state in list(states.items()):
-        if state.ended_at is None and key not in active:
+        if state.ended_at is None and key not in active and (all_seen or key in over):
             seen = [one for one in report.incidents if key_of(one) == key]
             ends = [one.until_unix_seconds for one in seen]
             ended_at = max((end for end in ends if end is not None), default=now)
             states[key] = replace(state, ended_at=ended_at)
-            sentence = f"over, recovered at {clock(ended_at)}: {state.summary}"
             last = seen[-1] if seen else None
+            why = "the job ended" if key in over else "recovered"
+            sentence = f"over, {why} at {clock(ended_at)}: {state.summary}"
             yield Event(report.job_id, state.kind, "over", sentence, key, state.ranks, last)
 
 

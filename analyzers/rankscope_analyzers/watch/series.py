@@ -100,7 +100,7 @@ class WatchSeries:
         present = {report.job_id for report in reports if seconds <= LONGEST_GAP_SECONDS}
         for report in self._exported:
             judged = report.verdict is not None and report.verdict.confidence
-            if report.job_id in present and (judged or _hung(report)):
+            if report.job_id in present and not report.over and (judged or _hung(report)):
                 self._sums.add(report.job_id, _gpus(report) * seconds, running(report), now)
         # If there are too many jobs, it is not the worst ones that are dropped.
         self._sums.keep(report.job_id for report in reversed(reports))

@@ -160,13 +160,14 @@ def _observed(one: Evidence | None) -> str:
 
 def observations(report: JobReport) -> Html | None:
     """Return observations without an effect."""
-    if not report.observations:
+    seen = job_summary.harmless(report)
+    if not seen:
         return None
-    rows = [_observation(finding) for finding in report.observations[:MOST_LISTED]]
+    rows = [_observation(finding) for finding in seen[:MOST_LISTED]]
     return section(
         "Also seen, harmless so far",
         _table(("layer", "where", "what", "when"), rows, "observations"),
-        _more(len(report.observations) - len(rows)),
+        _more(len(seen) - len(rows)),
     )
 
 

@@ -26,11 +26,23 @@ class EvidenceLine:
 
 def headline(report: JobReport) -> str:
     """Return the answer in one sentence."""
-    first = report.incidents[0] if report.incidents else None
-    if over := report.over:
-        earlier = _slowness(report) if first is None else _before_end(first)
-        return f"{_capital(over.summary)}. Until then: {earlier}"
-    return _capital(_slowness(report)) if first is None else sentence(first)
+    began, found = ending(report), answer(report)
+    if began or report.incidents:
+        return f"{began}{found}"
+    return _capital(found)
+
+
+def ending(report: JobReport) -> str:
+    """Return how the job ended, to be followed by the answer; empty if it is not known to be."""
+    return f"{_capital(report.over.summary)}. Until then: " if report.over else ""
+
+
+def answer(report: JobReport) -> str:
+    """Return the first incident, or what is known of slow ranks without one."""
+    if not report.incidents:
+        return _slowness(report)
+    first = report.incidents[0]
+    return _before_end(first) if report.over else sentence(first)
 
 
 def harmless(report: JobReport) -> tuple[Finding, ...]:

@@ -63,17 +63,19 @@ def _headline(report: JobReport) -> RenderableType:
     body = Text(style="not bold")
     if report.verdict is not None:
         body.append(f"{verdict_text.size(report.verdict)}\n")
-    answer = visible(job_summary.headline(report))
     title = verdict_text.title(report.job_id)
     if not report.incidents:
         sure = job_summary.confidence(report)
         clean = sure and not job_summary.doubt(report)
-        body.append(answer, style="bold green" if clean else "bold yellow")
+        body.append(
+            visible(job_summary.headline(report)), style="bold green" if clean else "bold yellow"
+        )
         return Panel(body.append(f" Confidence {sure:.2f}." if sure else ""), title=title)
     first = report.incidents[0]
     colour = "red" if first.until_unix_seconds is None else "yellow"
+    body.append(visible(job_summary.ending(report)), style="bold")
     body.append(f"{visible(first.cause.kind)}: ", style=f"bold {colour}")
-    body.append(f"{answer}\n", style="bold")
+    body.append(f"{visible(job_summary.answer(report))}\n", style="bold")
     seen = " and ".join(LAYER_NAMES[layer] for layer in first.layers)
     body.append(
         f"It {job_summary.costs(first)} {_lower(job_summary.cost(first))}."

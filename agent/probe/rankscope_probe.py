@@ -1853,7 +1853,7 @@ class _Backwards:
             first = tensors[0] if tensors else None
         if isinstance(first, self.torch.Tensor) and first.requires_grad:
             self.armed = True
-            first.register_hook(self.on_begin)
+            self.handle = first.register_hook(self.on_begin)
 
     def begun(self, gradient: Any) -> None:
         """Queue our callback; a second backward pass through one tensor calls this twice."""
@@ -1870,9 +1870,16 @@ class _Backwards:
         clock.cpu.look(self.wait_begin, clock.sync_ns)
 
     def ended(self) -> None:
-        """Record the time at which a backward pass returns, with all buckets reduced."""
+        """Record the time at which a backward pass returns, with all buckets reduced.
+
+        A hook that stayed would be the program's to save, and one more for each further pass.
+        """
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            handle.remove()
         if self.wait_begin:
             now, clock = time.perf_counter_ns(), self.clock
+        self.handle: Any = None  # of our hook in the current backward pass
             clock.sync_ns = self.wait_before + now - self.wait_begin
             clock.cpu.look(now, clock.sync_ns, False)
             if self.device_waits is not None:

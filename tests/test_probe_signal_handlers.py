@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import functools
 import inspect
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,8 +32,26 @@ class Handler:
         raise Death
 
 
+class Heir(Handler):
+    """One that inherits what handles signals."""
+
+
 def function(number: int, frame: Any) -> None:
     deeper()
+
+
+def once(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_IGN)  # what follows it must not interrupt the last save
+    raise Death
+
+
+def once_by_any_arguments(*arguments: Any) -> None:
+    once(*arguments)
+
+
+def too_late(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise TimeoutError
 
 
 def deeper() -> None:
@@ -56,8 +76,16 @@ def interrupted() -> None:
 
 @pytest.mark.parametrize(
     "handler",
-    [function, Handler(), Handler().method, functools.partial(of_three, "why")],
-    ids=["function", "object", "method", "partial"],
+    [
+        function,
+        Handler(),
+        Heir(),
+        Handler().method,
+        functools.partial(of_three, "why"),
+        once,
+        once_by_any_arguments,
+    ],
+    ids=["function", "object", "heir", "method", "partial", "once", "any arguments"],
 )
 def test_what_a_handler_raises_goes_to_the_program(
     guard: Any, handler: Callable[..., None], capsys: pytest.CaptureFixture[str]
@@ -69,13 +97,77 @@ def test_what_a_handler_raises_goes_to_the_program(
     assert capsys.readouterr().err == ""
 
 
+def test_what_a_handler_raised_that_took_no_arguments_and_is_registered_no_more(
+    guard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its frame shows nothing of a signal; the probe saw it being registered."""
+    monkeypatch.setattr(signal, "signal", signal.signal)
+    monkeypatch.setattr(signal, "getsignal", signal.getsignal)
+    spans = object.__new__(rankscope_probe._Spans)
+    spans.guard = guard
+    spans.hook_termination()
+
+    def forgetful(number: int, frame: Any) -> None:
+        del frame
+        once(number, None)
+
+    signal.signal(signal.SIGUSR1, forgetful)
+    with pytest.raises(Death):
+        guard.guarded(interrupted)()
+
+
+def test_a_time_limit_of_the_program_is_no_error_of_our_file(
+    guard: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TimeoutError is an OSError, as are those of a descriptor that the program closed."""
+    slots = rankscope_probe._Slots(str(tmp_path / "slots"), b"header", 4)
+
+    def seek(*where: int) -> int:
+        interrupted()
+        raise AssertionError
+
+    slots.seek = seek
+    signal.signal(signal.SIGUSR1, too_late)
+    with pytest.raises(TimeoutError):
+        guard.guarded(slots.write)(0, b"slot")
+    slots.held.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_what_another_thread_raises_here_goes_to_the_program(
+    guard: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As libraries for time limits do; it is raised as soon as this call returns to our code."""
+    raises, here = ctypes.pythonapi.PyThreadState_SetAsyncExc, ctypes.c_ulong(threading.get_ident())
+    slots = rankscope_probe._Slots(str(tmp_path / "slots"), b"header", 4)
+    slots.handler_of = functools.partial(raises, here, ctypes.py_object(Death))
+    with pytest.raises(Death):
+        guard.guarded(slots.write)(0, b"slot")
+    slots.held.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_handlers_from_before_the_probe_are_not_registered_again(
+    guard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That would replace what faulthandler has put over them."""
+    registered: list[Any] = []
+    monkeypatch.setattr(signal, "signal", lambda *what: registered.append(what))
+    monkeypatch.setattr(signal, "getsignal", lambda signalnum: function)
+    spans = object.__new__(rankscope_probe._Spans)
+    spans.guard = guard
+    spans.hook_termination()
+    assert not registered
+
+
 def test_handlers_are_registered_with_the_keywords_of_the_standard_library(
-    monkeypatch: pytest.MonkeyPatch,
+    guard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signal, "signal", signal.signal)
     monkeypatch.setattr(signal, "getsignal", signal.getsignal)
     before = signal.getsignal(signal.SIGTERM)
     spans = object.__new__(rankscope_probe._Spans)
+    spans.guard = guard
     spans.hook_termination()
     try:
         for registered in (signal.signal, signal.getsignal):

@@ -87,16 +87,16 @@ by slots "<QqqqqIIHBBIII" =
   (4 * seq + outcome, & 0xFFFFFFFF).
 kind: 1 checkpoint saved, 2 loaded, 3 staged (the part of `async_save` that delays training), 4
 evaluation, 5 compiling, 6 joining others (`init_process_group`). outcome: 0 open, 1 done, 2 failed.
-flags: 1 in a thread other than the training thread, 2 after a handler of the program received
-SIGTERM, 4 into memory, 8 one file that no other rank should write, 16 there was no file to load. A
-slot is written when a span begins, again when it ends, and once more when a background thread knows
-its bytes: an open span whose writer is gone was cut off. Spans from before the ring, which is
-created with the first steps, are written when it is created, the newest 64. A span within another
-is part of it. Marked are: `torch.save` and `torch.load`, except for reading samples, `save`, `load`
-and `async_save` of torch.distributed.checkpoint, the savers in `_SAVERS`, loops over a DataLoader
-without gradients, what torch.compile compiles, and `init_process_group`. Not marked: checkpoints
-written by another process (`AsyncCheckpointerType.PROCESS`), and those that use none of these
-functions, such as safetensors'.
+flags: 1 in a thread other than the training thread, 2 after a handler that the program registered
+after `import torch` received SIGTERM, 4 into memory, 8 one file that no other rank should write, 16
+there was no file to load. A slot is written when a span begins, again when it ends, and once more
+when a background thread knows its bytes: an open span whose writer is gone was cut off. Spans from
+before the ring, which is created with the first steps, are written when it is created, the newest
+64. A span within another is part of it. Marked are: `torch.save` and `torch.load`, except for
+reading samples, `save`, `load` and `async_save` of torch.distributed.checkpoint, the savers in
+`_SAVERS`, loops over a DataLoader without gradients, what torch.compile compiles, and
+`init_process_group`. Not marked: checkpoints written by another process
+(`AsyncCheckpointerType.PROCESS`), and those that use none of these functions, such as safetensors'.
 
 Signals, version 1, are in a fourth file, `.sig` instead of `.ring`: the current values that
 training reports about itself. The header is that of the extension, except for magic "RKSCSIGN" and
@@ -142,9 +142,10 @@ import sys
 import threading
 import time
 import traceback
+import types
 import weakref
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable
 
 __version__ = "0.1.0"
@@ -166,6 +167,7 @@ _CLOSURE, _SKIPPED, _EVALUATION, _FIRST, _CPU_WAIT = 1 << 2, 1 << 3, 1 << 4, 1 <
 _SAMPLED, _UNTIMED = 1 << 7, 8  # the flag, and the first of the four bits for the reason
 _UNKNOWN_SAMPLES = 0xFFFFFFFF
 _SIZE_UNKNOWN = -(1 << 40)  # keeps a step's sum negative whatever the other batches add
+_MAX_HANDLERS = 256  # of signals, whose code is remembered
 _MAX_ERRORS = 100  # of one hook, which will then always fail: stop trying
 _SUBJECTS = {  # what may go unseen if something fails, by its class or its own name
     "_Backwards": "ends of backward passes",
@@ -454,7 +456,9 @@ class _Held:
         """Return device and inode of what the number refers to now, zeros for nothing."""
         try:
             status = os.fstat(self.number)
-        except OSError:
+        except OSError as error:
+            if error.errno is None:  # not the kernel's: raised by a signal's handler
+                raise
             return 0, 0
         return status.st_dev, status.st_ino
 
@@ -510,11 +514,13 @@ class _Slots:
             _check_limit(place + len(packed))
         descriptor = self.descriptor
         try:
-            if self.seek(descriptor, 0, 1) != self.mark:  # 1: from the current offset
-                raise OSError
+            ours = self.seek(descriptor, 0, 1) == self.mark  # 1: from the current offset
         except OSError as error:  # closed, or a pipe or socket by now
-            lost = "the program closed descriptor {}, {}".format(descriptor, self.path)
-            raise _LostError(lost) from error
+            if error.errno is None:  # not the kernel's: raised by a signal's handler
+                raise
+            ours = False
+        if not ours:
+            raise _LostError("the program closed descriptor {}, {}".format(descriptor, self.path))
         self.put(descriptor, packed, place)
 
 
@@ -710,11 +716,24 @@ def _batch_size(batch: Any, tensor_type: Any) -> int:
         if isinstance(item, tensor_type) and item.dim():
             return int(item.shape[0])
         if len(items) < _LOOKS:
-            if isinstance(item, Mapping):
-                items.extend(itertools.islice(item.values(), _LOOKS))
-            elif isinstance(item, (tuple, list)):
-                items.extend(item[:_LOOKS])
+            items.extend(itertools.islice(_parts(item), _LOOKS))
     return _SIZE_UNKNOWN
+
+
+def _parts(item: Any) -> Iterable[Any]:
+    """Return what a collection holds already, without calling what its class may have overridden.
+
+    Other mappings may read or decode what they are asked for.
+    """
+    kind = type(item)
+    if issubclass(kind, collections.UserDict):
+        item = vars(item).get("data")
+        kind = type(item)
+    if issubclass(kind, dict):
+        return dict.values(item)
+    if issubclass(kind, tuple):
+        return tuple.__iter__(item)
+    return list.__iter__(item) if issubclass(kind, list) else ()
 
 
 class _Guard:
@@ -725,13 +744,15 @@ class _Guard:
         # Errors that each hook may still have, by what it observes: it is wrapped anew by some.
         self.left: dict[str, list[None]] = {}
         self.told: set[str] = set()  # what standard error says may go unseen
+        # Code of the program's signal handlers: a handler may register another one, and then raise.
+        self.handlers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def guarded(self, observe: Callable[..., Any]) -> Callable[..., Any]:
         """Return `observe` as a hook that never raises: the only place where our errors are caught.
 
         If it fails, the hook returns None, and at once after `_MAX_ERRORS` times; other hooks go
-        on. Exceptions raised meanwhile by one of the program's signal handlers are not ours and
-        propagate as they would without us: torch's own handler reports how a loader worker died.
+        on. Exceptions of the program that arrive meanwhile propagate as they would without us:
+        torch's own signal handler reports how a loader worker died.
         """
         name = _name_of(observe)
         if name not in self.left:
@@ -744,13 +765,33 @@ class _Guard:
             try:
                 return observe(*arguments)
             except Exception as error:
-                if _of_signal_handler(error):
+                if self.of_program(error):
                     raise
                 del left[-1:]
                 self.report(error, name)
                 return None
 
         return hook
+
+    def note_handler(self, handler: Any) -> None:
+        """Remember one of the program's signal handlers, or what else a signal may have."""
+        if callable(handler) and len(self.handlers) < _MAX_HANDLERS:
+            code = _code_of(handler)
+            if code is not None:
+                self.handlers.add(code)
+
+    def of_program(self, error: Exception) -> bool:
+        """Return True if the program raised it while our code ran.
+
+        One of its signal handlers did, wherever its thread was, or another thread had it raised.
+        """
+        ask = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
+        for number in range(1, signal.NSIG):
+            self.note_handler(ask(number))
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if any(frame.f_code in self.handlers or _interrupts(frame) for frame in frames):
+            return True
+        return bool(frames) and _of_another_thread(error, frames[-1])
 
     def untraced(self, hook: Callable[..., Any]) -> Callable[..., Any]:
         """Return `hook` so that compilers neither inline it, trace what it calls, nor lose it.
@@ -796,21 +837,40 @@ def _name_of(observe: Callable[..., Any]) -> str:
     return name
 
 
-def _of_signal_handler(error: Exception) -> bool:
-    """Return True if one of the program's signal handlers raised it, wherever its thread was."""
-    ask = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
-    handlers = {number: ask(number) for number in range(1, signal.NSIG)}
-    codes = {_code_of(handler) for handler in handlers.values() if callable(handler)}
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_code in codes for frame, _ in frames)
-
-
 def _code_of(handler: Any) -> Any:
     """Return the code of a function, a method, a partial or another callable; None if none."""
-    handler = getattr(handler, "func", handler)
-    if not hasattr(handler, "__code__"):
-        handler = vars(type(handler)).get("__call__")
-    return getattr(handler, "__code__", None)
+    with contextlib.suppress(Exception):  # objects answer for their attributes as they like
+        handler = getattr(handler, "func", handler)
+        if not hasattr(handler, "__code__"):
+            handler = type(handler).__call__
+        code = getattr(handler, "__code__", None)
+        return code if isinstance(code, types.CodeType) else None
+    return None
+
+
+def _interrupts(frame: Any) -> bool:
+    """Return True if this frame was given the one that it interrupts, as signal handlers are."""
+    before = frame.f_back
+    for value in list(frame.f_locals.values()) if before is not None else ():
+        if value is before or (type(value) is tuple and any(one is before for one in value)):
+            return True
+    return False
+
+
+def _of_another_thread(error: Exception, innermost: Any) -> bool:
+    """Return True if PyThreadState_SetAsyncExc raised it, as libraries for time limits do.
+
+    That is given a class, and interrupts any code: a class of the program's, without arguments, in
+    code that is not the program's.
+    """
+    known = _is_known(type(error).__module__)
+    return not known and not error.args and _is_known(innermost.f_globals.get("__name__"))
+
+
+def _is_known(module: Any) -> bool:
+    """Return True for a module of Python's or torch's, and for this one."""
+    package = str(module).partition(".")[0]
+    return package in ("torch", __name__) or package in sys.stdlib_module_names
 
 
 class _CpuWaits:
@@ -826,6 +886,7 @@ class _CpuWaits:
     """
 
     def __init__(self, guard: "_Guard | None" = None) -> None:
+        self.guard = guard if guard is not None else _Guard(None)
         self.look = guard.guarded(self.count) if guard is not None else self.count
         self.schedule: _Held | None = None
         self.restart()
@@ -897,7 +958,9 @@ class _CpuWaits:
         """Read schedstat, and count the waits since the last reading up to a limit."""
         try:
             total = self.read()[1]
-        except (OSError, ValueError):  # the program closed it, or reused its number
+        except (OSError, ValueError) as error:  # the program closed it, or reused its number
+            if self.guard.of_program(error):
+                raise
             self.schedule, self.looked_ns = None, _NEVER_NS
             return
         waited = max(min(total - self.seen_ns, now - self.read_ns), 0)
@@ -1382,7 +1445,9 @@ class _StreamWaits(_DeviceWaits):
         try:
             groups = list(getattr(world, "pg_map", {}))
             return sum(int(group._get_sequence_number_for_group()) for group in groups)
-        except Exception:  # noqa: BLE001 - backends that do not count raise what they like
+        except Exception as error:  # backends that do not count raise what they like
+            if self.guard.of_program(error):
+                raise
             return None
 
     def unseen(self) -> bool:
@@ -1808,6 +1873,7 @@ class _Backwards:
         self.device_waits = None
         self.timed = self.armed = False  # armed: the next backward pass is to be observed
         self.wait_begin = self.wait_before = 0
+        self.handle: Any = None  # of our hook in the current backward pass
 
     def hook(self) -> None:
         """Observe the ends of all backward passes from now on, including `Tensor.backward()`."""
@@ -1879,7 +1945,6 @@ class _Backwards:
             handle.remove()
         if self.wait_begin:
             now, clock = time.perf_counter_ns(), self.clock
-        self.handle: Any = None  # of our hook in the current backward pass
             clock.sync_ns = self.wait_before + now - self.wait_begin
             clock.cpu.look(now, clock.sync_ns, False)
             if self.device_waits is not None:
@@ -2113,18 +2178,23 @@ class _Spans:
             setattr(owner, name, self.marked(kind, call))
 
     def hook_termination(self) -> None:
-        """Record when a handler of the program receives SIGTERM; it only sees its own handler."""
+        """Record when a handler of the program receives SIGTERM; it only sees its own handler.
+
+        One that was registered before us is left alone: registering it again would replace what has
+        been put over it without Python's knowledge, as faulthandler does.
+        """
         handlers: Any = signal
         register, ask = handlers.signal, handlers.getsignal
-        current = ask(signal.SIGTERM)
-        if callable(current) and threading.current_thread() is threading.main_thread():
-            register(signal.SIGTERM, self.noting(current))
+        note = self.guard.note_handler
+        for number in range(1, signal.NSIG):
+            note(ask(number))
 
         def own(handler: Any) -> Any:
             return getattr(handler, "rankscope_noted", handler)
 
         @functools.wraps(register)
         def registering(signalnum: Any, handler: Any) -> Any:
+            note(handler)
             if signalnum == signal.SIGTERM and callable(handler):
                 handler = self.noting(handler)
             return own(register(signalnum, handler))

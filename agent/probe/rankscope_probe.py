@@ -1264,7 +1264,8 @@ class _DeviceWaits:
         """
         while self.pending:
             step, pairs, fetches, complete, fetched = self.pending[0]
-            passed = self.ask(fetches + pairs)
+            # A query would end the capture of a graph with an error.
+            passed = False if capturing else self.ask(fetches + pairs)
             if passed is False and len(self.pending) <= kept:
                 return
             del self.pending[0]
@@ -1312,6 +1313,7 @@ class _StreamWaits(_DeviceWaits):
         self.torch, self.distributed, self.guard = torch, distributed, guard
         self.replicated = replicated  # by DistributedDataParallel, whose waits end backward passes
         # Owner, name, what its dictionary contains without us, ours, and what creates ours from
+        capturing = bool(self.pending) and self.cuda.is_current_stream_capturing()
         # that.
         self.hooks: list[tuple[Any, str, Any, Any, Callable[..., Any]]] = []
         self.libraries: list[Any] = []
@@ -2522,7 +2524,13 @@ class _Signals:
         return [(part, torch.cuda.Event()) for part in whole.unbind()]
 
     def read_losses(self) -> None:
-        """Read the losses that have been copied by now, from our own memory."""
+        """Read the losses that have been copied by now, from our own memory.
+
+        While a graph is under capture none are read, because a query would end it with an error.
+        """
+        on_device = bool(self.pending) and self.pending[0][1] is not None
+        if on_device and self.torch.cuda.is_current_stream_capturing():
+            return
         while self.pending:
             buffer, event, step, shards = self.pending[0]
             if event is not None and not event.query():

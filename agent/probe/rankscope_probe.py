@@ -1554,10 +1554,11 @@ class _StreamWaits(_DeviceWaits):
             began, thread = now(), thread_id()
             if thread in inside or not self.noting:
                 return blocking(*arguments, **options)
-            inside.add(thread)
-            opened, result = entered(arguments, options), self
-            self.sample_ns += now() - began
-            try:
+            opened, result = None, self
+            try:  # an interrupt may come at any point
+                inside.add(thread)
+                opened = entered(arguments, options)
+                self.sample_ns += now() - began
                 result = blocking(*arguments, **options)
                 return result
             finally:
@@ -1895,11 +1896,11 @@ class _Backwards:
                 if not clock.thread:
                     stepless()
                 return backward(tensors, *arguments, **options)
-            clock.in_backward = True
-            clock.backwards += 1
-            if self.timed:
-                arm(tensors)
-            try:
+            try:  # an interrupt may come at any point
+                clock.in_backward = True
+                clock.backwards += 1
+                if self.timed:
+                    arm(tensors)
                 return backward(tensors, *arguments, **options)
             finally:
                 clock.in_backward = False
@@ -2038,7 +2039,7 @@ class _Spans:
             self.early.append((span.number, packed))
 
     def made(self, kind: int, begin_ns: int = 0, flags: int = 0, target: int = 0) -> _Span:
-        """Return a span that began now or shortly before, and show it to readers."""
+        """Return a span that began now or shortly before, which `put` shows to readers."""
         clock, thread, now = self.clock, threading.get_ident(), time.perf_counter_ns()
         span = _Span(next(self.numbers), kind, begin_ns or now, self.step & 0xFFFFFFFF)
         beside = _BESIDE if clock.thread not in (0, thread) else 0
@@ -2048,7 +2049,6 @@ class _Spans:
             clock.cpu.look(now, clock.sync_ns)
             span.own_ns, span.sync_ns = clock.own(span.begin_ns), clock.sync_ns
             span.of_step = clock.begin_ns
-        self.put(span, _OPEN)
         return span
 
     def close(self, span: _Span, outcome: int, size: int, now: int, own_ns: int) -> None:
@@ -2096,7 +2096,16 @@ class _Spans:
         if path is None:
             flags = _IN_MEMORY if hasattr(target, "getbuffer") else 0
         span = self.made(kind, 0, flags, checksum)
-        span.path, self.here.inside, self.here.span = path, True, span
+        span.path, self.here.span = path, span
+        self.here.inside = True  # before readers see it: an interrupt finds what it has to end
+        self.put(span, _OPEN)
+        return span
+
+    def broken_off(self, was_inside: bool) -> _Span | None:
+        """Return the span of a call of `begin` that an interrupt ended; None if it began none."""
+        if was_inside or not getattr(self.here, "inside", False):
+            return None
+        span: _Span | None = self.here.span
         return span
 
     def ended(self, span: _Span | None, outcome: int, target: Any) -> None:
@@ -2130,7 +2139,7 @@ class _Spans:
                 outcome = _DONE
                 return result
             finally:
-                end(span, outcome, target)
+                end(span if begun else self.broken_off(was_inside), outcome, target)
 
         return self.guard.untraced(marked)
 
@@ -2184,6 +2193,8 @@ class _Spans:
 
         One that was registered before us is left alone: registering it again would replace what has
         been put over it without Python's knowledge, as faulthandler does.
+                span = begin(kind, target, flags)
+                begun = True
         """
         handlers: Any = signal
         register, ask = handlers.signal, handlers.getsignal
@@ -2224,7 +2235,12 @@ class _Spans:
             return
         here, target = self.here, message.get("checkpoint_id")
         if message["event"] == "start":
-            span = self.begun(kind, target)
+            was_inside = getattr(here, "inside", False)
+            try:
+                span = self.begun(kind, target)
+            except BaseException:  # an interrupt, after which DCP says no more
+                self.ended(self.broken_off(was_inside), _FAILED, None)
+                raise
             if span is not None:
                 here.dcp, here.dcp_kind = span, kind
                 self.written_by_dcp += kind == _SAVE
@@ -2302,6 +2318,7 @@ def _versions(path: str) -> int:
     if not _OF_STEP.search(name) and _OF_STEP.search(os.path.basename(parent)):
         parent, name = os.path.split(parent)
     shape = _shape(name)
+            self.put(self.evaluation, _OPEN)
     if shape == name:
         return 1
     with os.scandir(parent) as entries:
@@ -2324,6 +2341,7 @@ class _CheckpointStore:
     def __init__(self, guard: _Guard) -> None:
         self.guard = guard
         self.tell: Callable[[_Span, int], None] = lambda span, size: None
+        self.put(self.compiling[-1], _OPEN)
         self.note: Callable[[Mapping[int, float]], None] = lambda values: None
         self.restart()
 
@@ -2405,6 +2423,9 @@ class _Signals:
     def restart(self) -> None:
         """Reset after a fork."""
         self.slots: _Slots | None = None
+                except BaseException:  # an interrupt: the next request starts another one
+                    self.thread = None
+                    raise
         self.lock = threading.Lock()
         self.values: dict[int, tuple[float, int, int]] = {}  # value, Unix time, step
         self.seq = self.due_ns = self.step = 0
@@ -3524,7 +3545,13 @@ class phase:  # noqa: N801 - it is called in a `with` statement, as a function i
     def __enter__(self) -> "phase":
         self.probe = _probe
         if self.probe is not None and self.kind is not None:
-            self.span = self.probe.spans.begin(self.kind, self.path)
+            spans = self.probe.spans
+            was_inside = getattr(spans.here, "inside", False)
+            try:
+                self.span = spans.begin(self.kind, self.path)
+            except BaseException:  # an interrupt, after which `__exit__` is not called
+                spans.end(spans.broken_off(was_inside), _FAILED, self.path)
+                raise
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,10 +17,21 @@ torch = pytest.importorskip("torch")
 skip_without("torch", "these tests train with PyTorch")
 
 
-@pytest.mark.parametrize("way", ["loss"])
+@pytest.mark.parametrize("way", ["loss", "named", "groups", "inherited", "sampled", "compiled"])
 def test_torch_is_as_ever_after_some_steps(nursery: Nursery, tmp_path: Path, way: str) -> None:
     outcomes = nursery.run(tmp_path, "untouched.py", way, ranks=2)
     assert [(ended.code, ended.errors) for ended in outcomes] == [(0, "")] * 2
+
+
+@pytest.mark.parametrize("framework", ["transformers", "lightning"])
+def test_a_frameworks_callback_is_pickled_with_its_trainer(framework: str) -> None:
+    """As spawning ranks from a notebook does."""
+    skip_without(framework, "this test makes its callback")
+    callback = getattr(rankscope_probe, f"{framework}_callback")()
+    callback.before = 7
+    again = pickle.loads(pickle.dumps(callback))
+    assert type(again).__mro__[1] is type(callback).__mro__[1]
+    assert again.before == 7
 
 
 class Lazy(Mapping[str, object]):

@@ -146,9 +146,11 @@ import types
 import weakref
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 __version__ = "0.1.0"
+
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 _CAPACITY = 65536  # 1.8 hours at ten steps a second, the fastest loop worth a post-mortem; 4 MiB
 _STEPLESS_CAPACITY = 64  # of a ring that gets no records
@@ -828,6 +830,22 @@ class _Guard:
                 sys.stderr.write("rankscope probe: {}; {} may go unseen\n".format(seen, unseen))
 
 
+def _wraps(wrapped: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """Return what makes a function look like the one that it wraps.
+
+    Unlike `functools.wraps`, also to `inspect.getfullargspec`, which asks for no wrapped function.
+    """
+    import inspect
+
+    def wrap(wrapper: _Function) -> _Function:
+        functools.update_wrapper(wrapper, wrapped)
+        with contextlib.suppress(TypeError, ValueError):  # functions in C may have none
+            wrapper.__signature__ = inspect.signature(wrapped)  # type: ignore[attr-defined]
+        return wrapper
+
+    return wrap
+
+
 def _name_of(observe: Callable[..., Any]) -> str:
     """Return the name of a function or method, also of one with some arguments given."""
     try:
@@ -1094,6 +1112,7 @@ class _GlooWaits:
         self.torch, self.distributed = torch, distributed
         self.guard, self.clock = guard, clock
         self.libraries: list[Any] = []  # torch withdraws the kernels when these are collected
+        self.launched: dict[str, int] = {}  # collectives of each group by the last pause
 
     def hook(self) -> None:
         """Time from now on what blocks in collectives."""
@@ -1103,9 +1122,15 @@ class _GlooWaits:
         c10d, torch = self.distributed, self.torch
         for owner in (torch._C._distributed_c10d.Work, torch._C.Future):
             owner.wait = self.guard.untraced(self.timed(owner.wait))
-        buffers = self.timed(c10d._broadcast_coalesced)  # sent by DDP in the forward pass
+        send = self.timed(c10d._broadcast_coalesced)  # by DDP, of buffers in the forward pass
+
+        @_wraps(send)
+        def buffers(process_group: Any, *arguments: Any, **options: Any) -> Any:
+            return send(process_group, *arguments, **options)
+
         c10d._broadcast_coalesced = self.guard.untraced(buffers)
-        c10d.destroy_process_group = self.settled(c10d.destroy_process_group)
+        destroy = self.settled(c10d.destroy_process_group)
+        c10d.destroy_process_group = c10d.distributed_c10d.destroy_process_group = destroy
         for operator in _BLOCKING:
             namespace, _, name = operator.partition("::")
             packet = getattr(getattr(torch.ops, namespace), name, None)
@@ -1117,29 +1142,54 @@ class _GlooWaits:
 
     def settled(self, end: Callable[..., Any]) -> Callable[..., Any]:
         """Return `end` with a pause before it, in which gloo's threads release what they hold."""
+        quiet = self.guard.guarded(self.quiet)
 
-        @functools.wraps(end)
+        @_wraps(end)
         def destroy(*arguments: Any, **options: Any) -> Any:
-            time.sleep(_SETTLE_SECONDS)
+            if not quiet():
+                time.sleep(_SETTLE_SECONDS)
             return end(*arguments, **options)
 
         return destroy
 
+    def quiet(self) -> bool:
+        """Return True if no collective has begun since the last pause, as groups count them.
+
+        Programs with many groups destroy them one after the other.
+        """
+        before, self.launched = self.launched, {}
+        names = getattr(getattr(self.distributed.distributed_c10d, "_world", None), "pg_names", {})
+        try:
+            for group, name in list(names.items()):
+                self.launched[name] = int(group._get_sequence_number_for_group())
+        except Exception as error:  # backends that do not count raise what they like
+            if self.guard.of_program(error):
+                raise
+            self.launched = {}
+            return False
+        counts = self.launched.items()
+        return bool(counts) and all(before.get(name, 0) == count for name, count in counts)
+
     def timed(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `blocking` with its time counted as sync; nested calls count once."""
+        """Return `blocking` with its time counted as sync; nested calls count once.
+
+        From a call of a method that a subclass of torch's has inherited, pybind11 looks whether the
+        subclass overrides it, and finds ours. It takes a function of the method's own name that was
+        called with the object as its first parameter for the end of the search.
+        """
         now, thread_id = time.perf_counter_ns, threading.get_ident
         clock, cpu = self.clock, self.clock.cpu
         look = cpu.look
 
-        @functools.wraps(blocking)
-        def wait(*arguments: Any, **options: Any) -> Any:
+        @_wraps(blocking)
+        def wait(work: Any, /, *arguments: Any, **options: Any) -> Any:
             if thread_id() != clock.thread:
-                return blocking(*arguments, **options)
+                return blocking(work, *arguments, **options)
             before, begin = clock.sync_ns, now()
             if begin - cpu.looked_ns > _LOOK_NS:
                 look(begin, before)
             try:
-                return blocking(*arguments, **options)
+                return blocking(work, *arguments, **options)
             finally:
                 end = now()
                 clock.sync_ns = before + end - begin
@@ -1262,6 +1312,7 @@ class _DeviceWaits:
         Yields:
             Nanoseconds of its waits, -1 where they are not known, and what `add` was given.
         """
+        capturing = bool(self.pending) and self.cuda.is_current_stream_capturing()
         while self.pending:
             step, pairs, fetches, complete, fetched = self.pending[0]
             # A query would end the capture of a graph with an error.
@@ -1281,10 +1332,10 @@ class _DeviceWaits:
     def spoiling(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
         """Return `blocking` as a wait of unknown length, which leaves its step unmeasured."""
 
-        @functools.wraps(blocking)
-        def wait(*arguments: Any, **options: Any) -> Any:
+        @_wraps(blocking)
+        def wait(work: Any, /, *arguments: Any, **options: Any) -> Any:  # see `_GlooWaits.timed`
             self.spoiled = 1
-            return blocking(*arguments, **options)
+            return blocking(work, *arguments, **options)
 
         return wait
 
@@ -1313,7 +1364,6 @@ class _StreamWaits(_DeviceWaits):
         self.torch, self.distributed, self.guard = torch, distributed, guard
         self.replicated = replicated  # by DistributedDataParallel, whose waits end backward passes
         # Owner, name, what its dictionary contains without us, ours, and what creates ours from
-        capturing = bool(self.pending) and self.cuda.is_current_stream_capturing()
         # that.
         self.hooks: list[tuple[Any, str, Any, Any, Callable[..., Any]]] = []
         self.libraries: list[Any] = []
@@ -1413,7 +1463,7 @@ class _StreamWaits(_DeviceWaits):
             return
         begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
 
-        @functools.wraps(begin)
+        @_wraps(begin)
         def beginning(captured: Any, *arguments: Any, **options: Any) -> Any:
             self.captures += 1
             self.spoiled = self.spoiled or _CAPTURE
@@ -1424,7 +1474,7 @@ class _StreamWaits(_DeviceWaits):
                 self.captures -= 1
                 raise
 
-        @functools.wraps(end)
+        @_wraps(end)
         def ending(captured: Any, *arguments: Any, **options: Any) -> Any:
             try:
                 return end(captured, *arguments, **options)
@@ -1433,7 +1483,7 @@ class _StreamWaits(_DeviceWaits):
                 before, now = captured._rankscope_launched, self.launched()
                 captured._rankscope_waits = None in (before, now) or now > before
 
-        @functools.wraps(replay)
+        @_wraps(replay)
         def replaying(captured: Any, *arguments: Any, **options: Any) -> Any:
             if self.sampling and getattr(captured, "_rankscope_waits", True):
                 self.spoiled = self.spoiled or _UNSEEN_PATH
@@ -1549,8 +1599,10 @@ class _StreamWaits(_DeviceWaits):
         now, thread_id, inside = time.perf_counter_ns, threading.get_ident, self.inside
         entered, left = self.guard.guarded(enter), self.guard.guarded(self.leave)
 
-        @functools.wraps(blocking)
-        def wait(*arguments: Any, **options: Any) -> Any:
+        @_wraps(blocking)
+        def wait(owner: Any = self, /, *arguments: Any, **options: Any) -> Any:
+            if owner is not self:  # only a function without an owner may be called without any
+                arguments = (owner, *arguments)
             began, thread = now(), thread_id()
             if thread in inside or not self.noting:
                 return blocking(*arguments, **options)
@@ -1568,6 +1620,8 @@ class _StreamWaits(_DeviceWaits):
                 inside.discard(thread)
                 self.sample_ns += now() - began
 
+        # By which pybind11 finds it, see `_GlooWaits.timed`.
+        wait.__code__ = wait.__code__.replace(co_name=getattr(blocking, "__name__", "wait"))
         return self.guard.untraced(wait)
 
     def enter_functional(self, arguments: Any, options: Any) -> tuple[Any, ...]:
@@ -1654,7 +1708,7 @@ class _StreamWaits(_DeviceWaits):
         """Return `Event.record` that also records the stream, and what it has carried so far."""
         now, note = time.perf_counter_ns, self.guard.guarded(self.note)
 
-        @functools.wraps(record)
+        @_wraps(record)
         def recorded(event: Any, *arguments: Any, **options: Any) -> Any:
             result = record(event, *arguments, **options)
             began = now()
@@ -1889,7 +1943,7 @@ class _Backwards:
         arm, ended = guarded(self.arm), guarded(self.ended)
         self.on_begin, self.on_computed = guarded(self.begun), guarded(self.computed)
 
-        @functools.wraps(backward)
+        @_wraps(backward)
         def running(tensors: Any, *arguments: Any, **options: Any) -> Any:
             # One that begins within another recomputes what activation checkpointing dropped.
             if clock.in_backward or thread_id() != clock.thread:
@@ -1917,6 +1971,9 @@ class _Backwards:
         the very beginning, so that it runs before that of the reducer, which waits for all buckets.
         """
         self.wait_begin = 0
+        compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+        if getattr(compiled, "compiled_autograd_enabled", False):
+            return  # it compiles hooks, and fails at those that queue a callback
         first = tensors
         if isinstance(tensors, (list, tuple)):  # an iterator would lose what we took from it
             first = tensors[0] if tensors else None
@@ -2130,11 +2187,14 @@ class _Spans:
         """Return a function marked as a span; its target is an argument by position or name."""
         begin, end = self.begin, self.end
 
-        @functools.wraps(call)
+        @_wraps(call)
         def marked(*arguments: Any, **options: Any) -> Any:
             target = arguments[place] if 0 <= place < len(arguments) else options.get(name)
-            span, outcome = begin(kind, target, flags), _FAILED
+            span, outcome, begun = None, _FAILED, False
+            was_inside = getattr(self.here, "inside", False)
             try:
+                span = begin(kind, target, flags)
+                begun = True
                 result = call(*arguments, **options)
                 outcome = _DONE
                 return result
@@ -2163,7 +2223,7 @@ class _Spans:
             return
         watch = self.guard.guarded(self.watch_compiling)
 
-        @functools.wraps(compiled)
+        @_wraps(compiled)
         def compiling(*arguments: Any, **options: Any) -> Any:
             made = compiled(*arguments, **options)
             if not self.compiling_watched:
@@ -2193,8 +2253,6 @@ class _Spans:
 
         One that was registered before us is left alone: registering it again would replace what has
         been put over it without Python's knowledge, as faulthandler does.
-                span = begin(kind, target, flags)
-                begun = True
         """
         handlers: Any = signal
         register, ask = handlers.signal, handlers.getsignal
@@ -2205,14 +2263,14 @@ class _Spans:
         def own(handler: Any) -> Any:
             return getattr(handler, "rankscope_noted", handler)
 
-        @functools.wraps(register)
+        @_wraps(register)
         def registering(signalnum: Any, handler: Any) -> Any:
             note(handler)
             if signalnum == signal.SIGTERM and callable(handler):
                 handler = self.noting(handler)
             return own(register(signalnum, handler))
 
-        @functools.wraps(ask)
+        @_wraps(ask)
         def asking(signalnum: Any) -> Any:
             return own(ask(signalnum))
 
@@ -2260,6 +2318,7 @@ class _Spans:
         """Record a batch that was fetched without gradients, or the end of such batches."""
         if self.evaluation is None and not over and not getattr(self.here, "inside", False):
             self.evaluation = self.made(_EVALUATE, begin)
+            self.put(self.evaluation, _OPEN)
         now = time.perf_counter_ns()
         self.evaluated = now, self.clock.own(now)
         if over and self.evaluation is not None:
@@ -2282,6 +2341,7 @@ class _Spans:
     def compile_begins(self, *about: Any) -> None:
         """Record the beginning of compiling, the outermost one, which torch 2.6 does not report."""
         self.compiling.append(self.made(_COMPILE))
+        self.put(self.compiling[-1], _OPEN)
 
     def compile_ends(self, *about: Any) -> None:
         """Record the end of compiling."""
@@ -2318,7 +2378,6 @@ def _versions(path: str) -> int:
     if not _OF_STEP.search(name) and _OF_STEP.search(os.path.basename(parent)):
         parent, name = os.path.split(parent)
     shape = _shape(name)
-            self.put(self.evaluation, _OPEN)
     if shape == name:
         return 1
     with os.scandir(parent) as entries:
@@ -2341,7 +2400,6 @@ class _CheckpointStore:
     def __init__(self, guard: _Guard) -> None:
         self.guard = guard
         self.tell: Callable[[_Span, int], None] = lambda span, size: None
-        self.put(self.compiling[-1], _OPEN)
         self.note: Callable[[Mapping[int, float]], None] = lambda values: None
         self.restart()
 
@@ -2365,6 +2423,9 @@ class _CheckpointStore:
                     self.thread.start()
                 except RuntimeError:  # the interpreter exits, or a limit
                     self.thread = None
+                except BaseException:  # an interrupt: the next request starts another one
+                    self.thread = None
+                    raise
 
     def look(self) -> None:
         """Handle requests until there are none left."""
@@ -2423,9 +2484,6 @@ class _Signals:
     def restart(self) -> None:
         """Reset after a fork."""
         self.slots: _Slots | None = None
-                except BaseException:  # an interrupt: the next request starts another one
-                    self.thread = None
-                    raise
         self.lock = threading.Lock()
         self.values: dict[int, tuple[float, int, int]] = {}  # value, Unix time, step
         self.seq = self.due_ns = self.step = 0
@@ -2643,7 +2701,7 @@ class _Signals:
         """Return a function that raises when loader workers have died, with them counted."""
         died = self.guard.guarded(self.worker_died)
 
-        @functools.wraps(call)
+        @_wraps(call)
         def noting(*arguments: Any, **options: Any) -> Any:
             try:
                 return call(*arguments, **options)
@@ -2660,7 +2718,7 @@ class _Signals:
         """
         ended = self.guard.guarded(self.workers_ended)
 
-        @functools.wraps(shutdown)
+        @_wraps(shutdown)
         def noting(loader: Any, *arguments: Any, **options: Any) -> Any:
             try:
                 return shutdown(loader, *arguments, **options)
@@ -2748,7 +2806,7 @@ class _LoaderWorkers:
         """Return a function that starts a loader's workers, with slots for them."""
         reserve, leave = self.guard.guarded(self.reserve), self.guard.guarded(self.leave)
 
-        @functools.wraps(start)
+        @_wraps(start)
         def started(iterator: Any, loader: Any, *arguments: Any, **options: Any) -> None:
             reserve(iterator, loader.num_workers)
             start(iterator, loader, *arguments, **options)
@@ -2780,7 +2838,7 @@ class _LoaderWorkers:
         worker, now = self.torch.utils.data.get_worker_info, time.perf_counter_ns
         note = self.guard.guarded(self.note)
 
-        @functools.wraps(fetch)
+        @_wraps(fetch)
         def fetched(*arguments: Any, **options: Any) -> Any:
             info = worker()
             if info is None or self.table is None:
@@ -2852,7 +2910,7 @@ class _Loader:
         note, look = guarded(functools.partial(self.fetched, counted)), cpu.look
         begins, ends = guarded(self.device_begins), guarded(self.device_ends)
 
-        @functools.wraps(fetch)
+        @_wraps(fetch)
         def method(loader: Any) -> Any:
             if clock.thread and thread_id() != clock.thread:
                 return fetch(loader)
@@ -3473,7 +3531,7 @@ class _Probe:
         update, guard = scaler_type.update, self.guard
         note = guard.untraced(guard.guarded(self.scaler_updated))
 
-        @functools.wraps(update)
+        @_wraps(update)
         def updating(scaler: Any, *arguments: Any, **options: Any) -> None:
             update(scaler, *arguments, **options)
             note(scaler)
@@ -3485,7 +3543,7 @@ class _Probe:
         parallel = self.torch.nn.parallel.DistributedDataParallel
         make, note = parallel.__init__, self.guard.guarded(self.replicated)
 
-        @functools.wraps(make)
+        @_wraps(make)
         def making(*arguments: Any, **options: Any) -> None:
             make(*arguments, **options)  # its own parameter is called `module` as well
             note(arguments[0])
@@ -3499,7 +3557,7 @@ class _Probe:
         c10d, note = self.distributed.distributed_c10d, self.guard.guarded(self.joined)
         join = self.spans.marked(_JOIN, c10d.init_process_group)
 
-        @functools.wraps(join)
+        @_wraps(join)
         def joining(*arguments: Any, **options: Any) -> None:
             join(*arguments, **options)
             note()
@@ -3649,6 +3707,15 @@ def model(
         _probe.take_model(active_parameters, flops_per_token, flops_per_sample, dtype)
 
 
+def _made_again_by(make: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a `__reduce__` for callbacks whose class pickle does not find: it has no module."""
+
+    def reduced(callback: Any) -> "tuple[Any, ...]":
+        return make, (), dict(vars(callback))
+
+    return reduced
+
+
 def transformers_callback() -> Any:
     """Return a callback for transformers' Trainer: loss, epoch, and tokens if it counts them.
 
@@ -3668,6 +3735,7 @@ def transformers_callback() -> Any:
             _probe.take_tokens(tokens / args.world_size)
 
     hooks = {"before": 0, "on_train_begin": begins, "on_log": logs}
+    hooks["__reduce__"] = _made_again_by(transformers_callback)
     return type("RankscopeCallback", (transformers.TrainerCallback,), hooks)()
 
 
@@ -3687,6 +3755,7 @@ def lightning_callback() -> Any:
         epoch(trainer.current_epoch + 1)
 
     hooks = {"on_train_batch_end": ended, "on_train_epoch_end": passed}
+    hooks["__reduce__"] = _made_again_by(lightning_callback)
     return type("RankscopeCallback", (lightning.Callback,), hooks)()
 
 

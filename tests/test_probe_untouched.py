@@ -17,7 +17,9 @@ torch = pytest.importorskip("torch")
 skip_without("torch", "these tests train with PyTorch")
 
 
-@pytest.mark.parametrize("way", ["loss", "named", "groups", "inherited", "sampled", "compiled"])
+@pytest.mark.parametrize(
+    "way", ["loss", "named", "groups", "inherited", "sampled", "compiled", "traced"]
+)
 def test_torch_is_as_ever_after_some_steps(nursery: Nursery, tmp_path: Path, way: str) -> None:
     outcomes = nursery.run(tmp_path, "untouched.py", way, ranks=2)
     assert [(ended.code, ended.errors) for ended in outcomes] == [(0, "")] * 2

@@ -795,11 +795,16 @@ class _Guard:
             return True
         return bool(frames) and _of_another_thread(error, frames[-1])
 
-    def untraced(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+    def untraced(self, hook: Callable[..., Any], around: bool = False) -> Callable[..., Any]:
         """Return `hook` so that compilers neither inline it, trace what it calls, nor lose it.
 
         Its code is marked, which costs nothing per call. `_disable_dynamo`, which is all that older
         torch has, takes 1.2 us with warm caches, and several times that with cold ones.
+
+        Args:
+            hook: ours.
+            around: it calls what may call the program's own code (a data set, the backward of a
+                function), which compilers trace as without us.
         """
         frames: Any = getattr(getattr(self.torch._C, "_dynamo", None), "eval_frame", None)
         mark = getattr(frames, "set_code_exec_strategy", None)
@@ -807,9 +812,10 @@ class _Guard:
             wrapped: Callable[..., Any] = self.torch._disable_dynamo(hook)
             return wrapped
         skip = frames._FrameAction.SKIP
-        mark(hook.__code__, frames._FrameExecStrategy(skip, skip))  # and what it calls
-        for name in ("_torchdynamo_disable", "_torchdynamo_disable_recursive"):
-            setattr(hook, name, True)
+        called = frames._FrameAction.DEFAULT if around else skip
+        mark(hook.__code__, frames._FrameExecStrategy(skip, called))
+        for name, value in (("disable", True), ("disable_recursive", not around)):
+            setattr(hook, "_torchdynamo_" + name, value)
         return hook
 
     def report(self, error: Exception, name: str) -> None:
@@ -1962,7 +1968,7 @@ class _Backwards:
                     ended()
                 clock.backward_ended(now())
 
-        autograd.backward = self.guard.untraced(running)
+        autograd.backward = self.guard.untraced(running, around=True)
 
     def arm(self, tensors: Any) -> None:
         """Prepare to observe the end of a backward pass that begins with the first tensor.
@@ -2201,7 +2207,7 @@ class _Spans:
             finally:
                 end(span if begun else self.broken_off(was_inside), outcome, target)
 
-        return self.guard.untraced(marked)
+        return self.guard.untraced(marked, around=True)
 
     def hook(self) -> None:
         """Mark torch's own saving, loading and compiling."""
@@ -2686,7 +2692,8 @@ class _Signals:
             (data._utils.signal_handling, "_error_if_any_worker_fails"),
             (data.dataloader._MultiProcessingDataLoaderIter, "_try_get_data"),
         ):
-            setattr(owner, name, self.guard.untraced(self.noting_deaths(getattr(owner, name))))
+            noting = self.noting_deaths(getattr(owner, name))
+            setattr(owner, name, self.guard.untraced(noting, around=True))
         loader = data.dataloader._MultiProcessingDataLoaderIter
         shutdown = getattr(loader, "_shutdown_workers", None)
         if shutdown is not None:
@@ -3507,6 +3514,9 @@ class _Probe:
         guarded, untraced = self.guard.guarded, self.guard.untraced
         # First, because a child's hooks must not write to its parent's ring if a later line raises.
         os.register_at_fork(after_in_child=guarded(self.restart))
+        # What is called by hooks around the program's code; all guarded ones have the same code.
+        for own in (guarded(self.restart), _StepClock.backward_ended, _Spans.broken_off):
+            untraced(own)
         self.backwards.hook()
         guarded(self.spans.hook)()
         guarded(self.spans.hook_termination)()
@@ -3521,8 +3531,11 @@ class _Probe:
         """Time what waits for batches."""
         loading, untraced = self.torch.utils.data.dataloader, self.guard.untraced
         iterator, loader = loading._BaseDataLoaderIter, loading.DataLoader
-        iterator.__next__ = untraced(self.loader.fetching(iterator.__next__, counted=True))
-        loader.__iter__ = untraced(self.loader.fetching(loader.__iter__, counted=False))
+        following = self.loader.fetching(iterator.__next__, counted=True)
+        iterator.__next__ = untraced(following, around=True)
+        loader.__iter__ = untraced(
+            self.loader.fetching(loader.__iter__, counted=False), around=True
+        )
 
     def hook_scaler(self) -> None:
         """Have GradScalers report their updates."""

@@ -1,5 +1,5 @@
 """Ranks that look, after some steps, at what the probe has left in torch; usage: untouched.py
-loss | named | groups | inherited | sampled | compiled."""
+loss | named | groups | inherited | sampled | compiled | traced."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
 
 STEPS = 3
 
@@ -145,7 +146,52 @@ def compiled() -> None:
     assert layer.weight.grad.tolist() == [[9.0, 9.0]]
 
 
-WAYS = {way.__name__: way for way in (loss, named, groups, inherited, sampled, compiled)}
+class Doubled(torch.autograd.Function):
+    """A function whose backward is the program's."""
+
+    @staticmethod
+    def forward(context: Any, value: torch.Tensor) -> torch.Tensor:
+        return value * 2
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return doubled(gradient)
+
+
+def doubled(gradient: torch.Tensor) -> torch.Tensor:
+    return torch.sinh(gradient) * 0 + 2 * gradient
+
+
+class Rows(Dataset[torch.Tensor]):
+    """A data set that computes."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return torch.cos(torch.ones(2) * number)
+
+
+def traced() -> None:
+    """Compile a loop, with what torch calls back in it: data sets and backward passes."""
+    parameter = train()
+    calls: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., Any]:
+        calls.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    def loop(loader: DataLoader[torch.Tensor]) -> None:
+        for batch in loader:
+            torch._dynamo.graph_break()
+            Doubled.apply(parameter * batch).sum().backward()
+
+    torch.compile(loop, backend=backend)(DataLoader(Rows(), batch_size=2))
+    for name in ("cos", "sinh"):
+        assert any(f"built-in method {name} " in call for call in calls), (name, calls)
+
+
+WAYS = {way.__name__: way for way in (loss, named, groups, inherited, sampled, compiled, traced)}
 
 if __name__ == "__main__":
     places = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}

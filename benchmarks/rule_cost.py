@@ -35,6 +35,7 @@ from benchmarks.rule_fleet import (
 )
 
 from rankscope_analyzers.demo.free_ports import free_port
+from rankscope_dashboards.expressions.failures import HOURLY
 from rankscope_dashboards.rules import alerts, recording_rules
 
 NODES_OF_A_PAGE = 64
@@ -60,10 +61,14 @@ COSTLIEST = 12
 
 @dataclass(frozen=True, slots=True)
 class RuleCost:
-    """CPU seconds of each rule in each round, and the server's series and memory."""
+    """CPU seconds of each rule in each round, and the server's series and memory.
+
+    `hourly` are the recording rules that are evaluated once an hour; `records` are the others.
+    """
 
     records: tuple[Mapping[str, float], ...]
     alerts: tuple[Mapping[str, float], ...]
+    hourly: tuple[Mapping[str, float], ...]
     series: int
     memory_mib: float
 
@@ -73,21 +78,26 @@ class RuleCost:
         return statistics.median(sum(one.values()) for one in self.records)
 
     @property
+    def hourly_seconds(self) -> float:
+        """Return the cost of one evaluation of the rules that are evaluated once an hour."""
+        return statistics.median(sum(one.values()) for one in self.hourly)
+
+    @property
     def rounds(self) -> tuple[float, ...]:
-        """Return the cost of one evaluation of everything, in each round."""
+        """Return the cost of one evaluation of all other rules, in each round."""
         pairs = zip(self.records, self.alerts, strict=True)
         return tuple(sum(one.values()) + sum(other.values()) for one, other in pairs)
 
     @property
     def all_seconds(self) -> float:
-        """Return the cost of one evaluation of everything."""
+        """Return the cost of one evaluation of all rules but those."""
         return statistics.median(self.rounds)
 
     def by_rule(self) -> Mapping[str, float]:
         """Return what each rule takes, the median of the rounds."""
         return {
             name: statistics.median(one[name] for one in rounds)
-            for rounds in (self.records, self.alerts)
+            for rounds in (self.records, self.alerts, self.hourly)
             for name in rounds[0]
         }
 
@@ -111,17 +121,27 @@ def measure() -> RuleCost:
             os.kill(pid, signal.SIGHUP)
             _await_rest(pid)
             series = _series(port)
-            records = {r.name: r.expression for g in recording_rules.GROUPS for r in g.records}
+            records, hourly = _recording(hourly=False), _recording(hourly=True)
             alerting = {alert.name: alert.expression for alert in alerts.ALERTS}
             spent = [
                 [
                     {name: _cpu_of(pid, port, text, now) for name, text in rules.items()}
-                    for rules in (records, alerting)
+                    for rules in (records, alerting, hourly)
                 ]
                 for _ in range(ROUNDS)
             ]
-            of_records, of_alerts = zip(*spent, strict=True)
-            return RuleCost(of_records, of_alerts, series, memory_mib(pid, "VmRSS"))
+            of_records, of_alerts, of_hours = zip(*spent, strict=True)
+            return RuleCost(of_records, of_alerts, of_hours, series, memory_mib(pid, "VmRSS"))
+
+
+def _recording(*, hourly: bool) -> Mapping[str, str]:
+    """Return the expressions of recording rules: of those once an hour, or of all others."""
+    return {
+        record.name: record.expression
+        for group in recording_rules.GROUPS
+        for record in group.records
+        if (group.interval == HOURLY) == hourly
+    }
 
 
 def report(cost: RuleCost) -> str:
@@ -133,8 +153,9 @@ def report(cost: RuleCost) -> str:
             f"{NODES * RANKS_OF_A_NODE} ranks, {cost.series} series,"
             f" {cost.memory_mib:.0f} MiB in Prometheus",
             f"one evaluation of the recording rules: {cost.recording_seconds:.2f} CPU-s",
-            "one evaluation of recording rules and all alerts:"
+            "one evaluation of these and all alerts:"
             f" {cost.all_seconds:.2f} CPU-s ({low:.2f} to {high:.2f}; bar {BAR})",
+            f"one evaluation of the rules once an hour: {cost.hourly_seconds:.2f} CPU-s",
             *(f"  {seconds * 1000:4.0f} ms {name}" for name, seconds in every[:COSTLIEST]),
         )
     )

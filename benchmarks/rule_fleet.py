@@ -158,6 +158,9 @@ def _rank(node: int, index: int, on: str, job: str) -> Iterator[str]:
     }
     for metric, value in newest.items():
         yield _line(metric, rank, value + 0.001 * (number % 7))
+    yield _line(training.CHECKPOINT_WRITE_FAILURES, rank, 0)
+    yield _line(reported.CHECKPOINT_LOAD_FAILURES, rank, 0)
+    yield _line(reported.NONFINITE_LOSSES, rank, 0)
 
 
 def _gpu(node: int, index: int, on: str, job: str) -> Iterator[str]:
@@ -208,7 +211,6 @@ def _checkpoints(on: str, job: str, rank: str) -> Iterator[str]:
     yield _line(reported.CHECKPOINT_OBJECTIVE, on, 3600)
     yield _line(reported.CHECKPOINT_SHARED, f"{on},{job}", 0)
     for metric, value in (
-        *((reported.CHECKPOINT_LOAD_FAILURES, 0), (reported.NONFINITE_LOSSES, 0)),
         *((reported.STORE_FREE, 4e11), (reported.STORE_SIZE, 1e12)),
         *((reported.LOSS_LEVEL, 2.1), (reported.LOSS_BEFORE_RESTART, 2.0)),
         (reported.LOSS_LOWEST, 2.0),
@@ -235,7 +237,6 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     yield _line(job_logs.JOB_LOG_FAILURE, logged, 1.7e9)
     yield _line(job_status.JOB_WAITING_PODS, f'{on},{job},reason="CrashLoopBackOff"', 1)
     rank = f'{on},{job},rank="0"'
-    yield _line(training.CHECKPOINT_WRITE_FAILURES, rank, 0)
     yield _line(training.SPAN_BEGAN, f'{rank},kind="checkpoint_save"', 1.7e9)
     yield from _checkpoints(on, job, rank)
     port = f'{on},device="mlx5_3",port="1"'

@@ -3,9 +3,11 @@
 import re
 from collections import Counter
 
+import pytest
 from benchmarks import rule_fleet
 
 from rankscope_agent.contract.catalogue import CATALOGUE
+from rankscope_agent.contract.metrics import kernel_log, reported, training
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS
 
@@ -26,6 +28,24 @@ def test_every_series_that_a_rule_reads_is_in_the_fleet():
     }
     assert len(read) > 50
     assert not read - set(names(page))
+
+
+@pytest.mark.parametrize(
+    "counter",
+    [
+        *(kernel_log.GPU_FALLEN, kernel_log.GPU_INIT_FAILURES),
+        *(training.CHECKPOINT_WRITE_FAILURES, reported.CHECKPOINT_LOAD_FAILURES),
+        reported.NONFINITE_LOSSES,
+    ],
+    ids=lambda one: one.name,
+)
+def test_counters_that_each_rank_or_gpu_has_are_read_as_rarely_as_can_be(counter):
+    """Reading one of all ranks costs more than most rules together."""
+    texts = [alert.expression for alert in ALERTS]
+    texts += [one.expression for group in recording_rules.GROUPS for one in group.records]
+    reads = sum(len(re.findall(rf"{counter.name}\b", text)) for text in texts)
+    # Now, its increase, and three moments before; how many GPUs there are is counted by one.
+    assert reads == 5 + (counter is kernel_log.GPU_FALLEN)
 
 
 def test_labels_are_those_of_the_catalogue():

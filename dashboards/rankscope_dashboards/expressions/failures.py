@@ -22,6 +22,7 @@ from rankscope_analyzers.gpus.failure_kinds import (
     NodeKind,
     published_rate,
 )
+from rankscope_dashboards.expressions.events import recorded
 from rankscope_dashboards.expressions.promql import before, by, happened
 
 HOURLY = "1h"
@@ -72,7 +73,9 @@ def failures() -> str:
 def grown() -> Iterator[tuple[str, str]]:
     """Yield the records that `failures` reads, and their expressions."""
     for counter, record in GROWN.items():
-        yield record, f"count {by('node')} {happened(counter, HOURLY)}"
+        needed, grown_of_gpus = recorded(counter, HOURLY, "gpu")
+        yield needed
+        yield record, f"count {by('node')} {grown_of_gpus}"
 
 
 def gpu_hours() -> str:

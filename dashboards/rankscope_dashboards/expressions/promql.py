@@ -40,7 +40,7 @@ failed for ten minutes, or for an hour and a half, were between two of these mom
 _MINUTES = {"m": 1, "h": 60}
 
 
-def happened(counter: Metric, window: str, matchers: str = "") -> str:
+def happened(counter: Metric, window: str, matchers: str = "", now: str = "") -> str:
     """Return what grew within a window, including series that appeared within it.
 
     increase() of a counter whose first value is 1 is 0, so that the first event of an agent's life
@@ -51,12 +51,13 @@ def happened(counter: Metric, window: str, matchers: str = "") -> str:
         counter: an agent's.
         window: such as "15m".
         matchers: of the counter's labels.
+        now: record of where the counter is above 0, if there is one.
     """
     selector = f"{counter.name}{{{matchers}}}" if matchers else counter.name
     # Without the labels of the scrape: an agent that is replaced has another pod and address, and
     # tells again what its predecessor told.
     labels = ("node", *counter.labels)
-    now = worst(f"{selector} > 0", *labels)
+    now = now or worst(f"{selector} > 0", *labels)
     known = "".join(
         f" unless {worst(before(selector, _earlier(window, minutes)), *labels)} >= {now}"
         for minutes in _EARLIER_MINUTES

@@ -23,7 +23,7 @@ from rankscope_agent.contract.metrics import (
 )
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.goodput import parts
-from rankscope_dashboards.expressions import failures, volumes
+from rankscope_dashboards.expressions import events, failures, volumes
 from rankscope_dashboards.expressions.free_space import full_within_a_day
 from rankscope_dashboards.expressions.job_ends import (
     SUCCESS_WINDOWS,
@@ -341,6 +341,12 @@ SPENDING = RecordGroup(
     ),
 )
 
+EVENTS = RecordGroup(
+    "rankscope-events",
+    "1m",
+    tuple(Record(name, expression) for name, expression in events.records()),
+)
+
 FAILURES = RecordGroup(
     "rankscope-failures",
     failures.HOURLY,
@@ -386,7 +392,7 @@ def groups(known: Configuration | None = None) -> tuple[RecordGroup, ...]:
             Record(CLASS_RECOVERIES_LATE, recovered(goodput.RECOVERIES_LATE.name, "7d")),
         ),
     )
-    return NODE, JOB, BURN, COST, SPENDING, FAILURES, _classes(known), ends
+    return NODE, JOB, EVENTS, BURN, COST, SPENDING, FAILURES, _classes(known), ends
 
 
 GROUPS: tuple[RecordGroup, ...] = groups()

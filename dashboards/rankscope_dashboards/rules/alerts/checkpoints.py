@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.metrics import job_logs, reported, training
+from rankscope_dashboards.expressions import events
 from rankscope_dashboards.expressions.free_space import full_within_a_day
 from rankscope_dashboards.expressions.joins import with_owner
 from rankscope_dashboards.expressions.promql import by, happened, worst
@@ -21,15 +22,11 @@ flood."""
 NEWS_SECONDS = 900
 """Older lines of a log are not news."""
 
-_FAILING = worst(happened(training.CHECKPOINT_WRITE_FAILURES, "30m"), "job_id", "rank")
-_UNLOADED = worst(happened(reported.CHECKPOINT_LOAD_FAILURES, "30m"), "job_id", "rank")
 _LOGGED = (
     f"(time() - {job_logs.JOB_LOG_FAILURE.name}"
     f'{{cause="{causes.CHECKPOINT_CORRUPT}"}} < {NEWS_SECONDS})'
 )
-_CORRUPT = (
-    f"(count {by('job_id')} ({_UNLOADED}) or on (cluster, job_id) count {by('job_id')} ({_LOGGED}))"
-)
+_CORRUPT = f"({events.FAILED_LOADS} or on (cluster, job_id) count {by('job_id')} ({_LOGGED}))"
 _AGE = f"(time() - {worst(training.CHECKPOINT_LAST_SUCCESS.name, 'job_id')})"
 _OLD = (
     f"({_AGE} > on (cluster) group_left ()"
@@ -50,7 +47,7 @@ _FILLING = (
 CHECKPOINTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeCheckpointFailing",
-        expression=with_owner(f"count {by('job_id')} ({_FAILING})"),
+        expression=with_owner(f"({events.FAILED_WRITES})"),
         hold="0s",
         keep="30m",
         why="Checkpoints come every ten minutes to an hour: half an hour combines those that fail"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import job_logs, reported, training, watch
+from rankscope_dashboards.expressions import events
 from rankscope_dashboards.expressions.joins import slow, with_job_of_pod, with_owner
 from rankscope_dashboards.expressions.promql import LOG_POD, by, happened, worst
 from rankscope_dashboards.rules import recording_rules as records
@@ -51,7 +52,6 @@ _DIVERGED = worst(f"({_LEVEL} > {DIVERGED} * ({reported.LOSS_LOWEST.name} > 0))"
 _LOSS_GREW = worst(f"{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)", *LOG_POD)
 _DIVERGED_IN_LOGS = f"({with_job_of_pod(_LOSS_GREW)} unless on (cluster, job_id) {_LEVEL})"
 _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES, "15m"), *LOG_POD)
-_NONFINITE_BY_PROBE = worst(happened(reported.NONFINITE_LOSSES, "15m"), "job_id")
 _STEPS = f"max {by('job_id')} ({records.JOB_LATENCY})"
 _LATE = f"on (cluster, job_id) group_left () (0.95 * {_STEPS})"
 # With all counts that reach a share set to one, the bucket that reaches it holds everything.
@@ -268,7 +268,7 @@ QUALITY: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNonFiniteLoss",
         expression=with_owner(
-            f"({_NONFINITE_BY_PROBE}\nor on (cluster, job_id) {with_job_of_pod(_NONFINITE)})"
+            f"({events.NONFINITE_LOSSES}\nor on (cluster, job_id) {with_job_of_pod(_NONFINITE)})"
         ),
         hold="0s",
         keep="30m",

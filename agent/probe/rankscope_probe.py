@@ -548,6 +548,8 @@ class _Ring:
             number += 1
         name = "{}-{}.ring".format(os.getpid(), number)
         self.path = os.path.join(directory, name)
+        # Rank and world size, as in the header.
+        self.place = _identity(distributed)[::2]
         self.attempt, self.written, created = attempt, 0, time.time_ns()
         self.pack, self.pack_slot = _RECORD.pack, _EXTENSION.pack
         self.waiting: list[bytes] = []  # slots of the extension
@@ -3077,6 +3079,7 @@ class _Probe:
         self.take_tokens = guarded(functools.partial(self.signals.put, _TOKENS))
         self.ring: _Ring | None = None
         self.shown: _Ring | None = None  # before the first step, without records
+        self.writes_rest = False  # at the end of the process
         self.replicas: list[Any] = []  # weak references to DistributedDataParallel modules
         self.restart()
 
@@ -3306,9 +3309,27 @@ class _Probe:
 
     def joined(self) -> None:
         """Make a rank visible that has joined the others, and able to report its state."""
+        ring = self.ring or self.shown
+        if ring is not None and ring.place != _identity(self.distributed)[::2]:
+            self.leave_ring()
         unseen = self.ring is None and self.shown is None and not self.rings
         if unseen and self.distributed.get_world_size() > 1:
             self.show()
+
+    def leave_ring(self) -> None:
+        """End the ring of a process that has become another rank, and count steps anew.
+
+        A restart within the process may give it another rank, or a world of another size: what the
+        ring's header says remains true of its records. Other ranks may be processes that have just
+        started, so that, as in those, the first step only begins with the next optimizer's step.
+        """
+        self.guard.guarded(self.write_rest)()
+        self.guard.guarded(self.end_shown)()
+        if self.ring is not None:
+            self.ring.close()
+        self.ring, self.rings, self.layout, self.connected = None, 0, _NO_LAYOUT, None
+        self.spans.slots = self.signals.slots = None
+        self.step = self.spans.step = self.signals.step = self.clock.thread = 0
 
     def show(self) -> None:
         """Create a ring without records, which the first step's ring replaces."""
@@ -3328,8 +3349,10 @@ class _Probe:
         self.rings = again + 1
         self.guard.guarded(self.spans.attach)(self.ring.spans)
         self.signals.slots = self.ring.signals
-        if not again:
+        if not self.writes_rest:
+            self.writes_rest = True
             atexit.register(self.guard.guarded(self.write_rest))
+        if not again:
             self.serve_flight(self.ring)
             if self.flight.socket:
                 self.guard.guarded(self.flight.time_collectives)()

@@ -15,12 +15,13 @@ RANKSCOPE_PROBE_DEBUG=1 prints each of the probe's errors with its traceback; ot
 takes one line.
 
 A step ends when `step()` of the primary optimizer returns, and the next one begins. The primary
-optimizer is the one that steps first. If it is called again with other parameters (DeepSpeed's
-sub-groups), the step continues until the first parameters come round again. The first call (step 0)
-leaves no record, because its beginning was not seen. A GradScaler update without a preceding step
-also ends a step: SKIPPED. A program that joins others, or computes gradients for ten seconds,
-without taking a step gets a small ring without records so that it is visible; its first step
-creates another one.
+optimizer is the one that steps first, and after it is gone, the one that steps next. If it is
+called again with other parameters (DeepSpeed's sub-groups), the step continues until the first
+parameters come round again. The first call (step 0) leaves no record, because its beginning was not
+seen. If a GradScaler, or the program before the scaler's update, leaves out its step, that also
+ends a step: SKIPPED. A program that joins others, or computes gradients for ten seconds, without
+taking a step gets a small ring without records so that it is visible; its first step creates
+another one.
 
 * data: blocked in torch's DataLoader with gradients enabled; -1 while none has been used. In steps
   whose sync is measured by CUDA events, only while the training stream had nothing left to do: what
@@ -182,6 +183,7 @@ _SUBJECTS = {  # what may go unseen if something fails, by its class or its own 
     "_Probe": "steps",
     "_Probe.find_layout": "groups of ranks",
     "_Probe.hook_input": "waits for input",
+    "_Probe.hook_optimizers": "steps of which some are counted twice",
     "_Probe.hook_joining": "joining others",
     "_Probe.hook_replicas": "models of DistributedDataParallel",
     "_Probe.hook_scaler": "updates that a GradScaler skips",
@@ -196,7 +198,8 @@ _SUBJECTS = {  # what may go unseen if something fails, by its class or its own 
     "_StreamWaits": "waits of the device",
     "_batch_size": "numbers of samples",
 }
-_ADOPT_AFTER = 8  # more calls than a GAN's usual 5 critic steps: then the old primary is gone
+_ADOPT_AFTER = 8  # more calls than a GAN's usual 5 critic steps: then the old one is unused
+_MAX_OTHERS = 1 << 14  # that step between two steps of the primary one: one for each parameter
 _LOOKS = 8  # items checked for a batch's first tensor; collated batches have it in the first two
 _STALE_SECONDS = 24 * 3600  # long enough to read a ring the morning after a crash
 _LOADED = ".loaded"  # created in the directory of rings once a rank of a job has loaded the probe
@@ -852,6 +855,22 @@ def _wraps(wrapped: Callable[..., Any]) -> Callable[[_Function], _Function]:
         return wrapper
 
     return wrap
+
+
+def _within_step(optimizer: Any) -> bool:
+    """Return True if a `step()` that has ended was called by its own optimizer's `step()`.
+
+    That of a subclass which extends it will end as well. Torch reports both. Each is within a frame
+    of torch's that has the same code, of which the innermost belongs to the one that has ended.
+    """
+    wrapper = getattr(type(optimizer).step, "__code__", None)
+    frame: Any = sys._getframe(1)
+    found = 0
+    while frame is not None:
+        if frame.f_code is wrapper and frame.f_locals.get("args", (None,))[0] is optimizer:
+            found += 1
+        frame = frame.f_back
+    return found > 1
 
 
 def _name_of(observe: Callable[..., Any]) -> str:
@@ -3081,6 +3100,8 @@ class _Probe:
         self.shown: _Ring | None = None  # before the first step, without records
         self.writes_rest = False  # at the end of the process
         self.replicas: list[Any] = []  # weak references to DistributedDataParallel modules
+        self.optimizers: Any = weakref.WeakSet()  # classes
+        self.nested = False  # a class and one that it inherits from both report their steps
         self.restart()
 
     def restart(self) -> None:
@@ -3097,10 +3118,14 @@ class _Probe:
         self.loader.workers.restart()
         self.flight.socket = ""
         self.step = self.rings = self.stepless = self.stepless_ns = 0
-        self.stepped = self.watches_step_begins = False  # stepped: since the scaler
+        # stepped: the primary optimizer did, or its scaler has skipped that, since the scaler's
+        # update.
+        self.stepped = self.watches_step_begins = False
         self.by_program = self.counted = False  # the program says where steps end; their samples
         self.primary: tuple[int, int] | None = None
+        self.alive: Any = None  # a weak reference to the primary optimizer
         self.others: dict[tuple[int, int], int] = {}
+        self.scaled = (0, 0)  # the scaler that steps the primary optimizer, and what it was given
         self.connected: bool | None = None
         self.device, self.timing = "", _TIMING_NONE
         self.mesh: Any = None  # over which the primary optimizer's parameters are distributed
@@ -3108,19 +3133,24 @@ class _Probe:
 
     def step_finished(self, optimizer: Any, arguments: Any, options: Any) -> None:
         """Process the end of an optimizer's `step()`, of any optimizer in this process."""
-        self.stepped = True
+        if self.nested and _within_step(optimizer):
+            return
         groups = optimizer.param_groups
         first = groups[0]["params"] or next(g["params"] for g in groups if g["params"])
         parameter = first[0]
         key = (id(optimizer), id(parameter))
         if key != self.primary:
             if not self.adopts(key):
+                self.stepped = self.stepped or self.is_primary(key[0])
                 self.other_stepped()
                 return
             self.primary, self.device = key, parameter.device.type
+            self.alive = weakref.ref(optimizer, self.primary_gone)
             once = self.guard.guarded(self.parameters_once)(optimizer)
             self.guard.guarded(self.signals.begins)(optimizer, once)
-        self.others.clear()
+        if self.others:
+            self.others.clear()
+        self.stepped = True
         if self.by_program:
             self.other_stepped()
             return
@@ -3176,11 +3206,24 @@ class _Probe:
             shown.remove()
 
     def adopts(self, key: tuple[int, int]) -> bool:
-        """Decide whether an optimizer becomes the primary one: there is none, or it is gone."""
+        """Decide whether an optimizer becomes the primary one: there is none, or it is unused."""
         if self.primary is None:
             return True
-        self.others[key] = self.others.get(key, 0) + 1
-        return self.others[key] >= _ADOPT_AFTER
+        others = self.others
+        others[key] = count = others.get(key, 0) + 1
+        if len(others) > _MAX_OTHERS:
+            others.clear()
+        return count >= _ADOPT_AFTER
+
+    def is_primary(self, identity: int) -> bool:
+        """Return True if the primary optimizer has this `id`."""
+        primary = self.primary
+        return primary is not None and primary[0] == identity
+
+    def primary_gone(self, reference: Any) -> None:
+        """Have the next optimizer that steps become the primary one."""
+        if reference is self.alive:
+            self.primary = None
 
     def other_stepped(self) -> None:
         """Process the end of a further optimizer's `step()`."""
@@ -3192,13 +3235,36 @@ class _Probe:
         if threading.get_ident() == self.clock.thread:
             self.clock.optimizer_begins(time.perf_counter_ns())
 
+    def scaler_stepped(self, scaler: Any, optimizer: Any, before: bool) -> None:
+        """Process a `GradScaler.step()`: if gradients overflowed, there was no optimizer's step.
+
+        Args:
+            scaler: one that may step several optimizers, or one of several.
+            optimizer: what it was given: the optimizer, or what calls it.
+            before: whether the primary optimizer had stepped since the scaler's update.
+        """
+        place = (id(scaler), id(optimizer))
+        if self.stepped:
+            self.scaled = place
+        elif place == self.scaled or self.is_primary(place[1]):
+            self.scaled = place
+            self.skipped(scaler)
+            self.stepped = True
+        self.stepped = self.stepped or before
+
     def scaler_updated(self, scaler: Any) -> None:
-        """Process a `GradScaler.update()`: without a preceding step, gradients overflowed."""
-        if scaler.is_enabled() and not self.stepped and self.primary is not None:
+        """Process a `GradScaler.update()`: without a preceding step, the program has skipped it."""
+        if self.scaled[0] in (0, id(scaler)):
+            if not self.stepped:
+                self.skipped(scaler)
+            self.stepped = False
+
+    def skipped(self, scaler: Any) -> None:
+        """Process an update of the primary optimizer that is left out."""
+        if scaler.is_enabled() and self.primary is not None:
             self.signals.add(_SKIPS)
             if not self.by_program:
                 self.end_step(_SKIPPED)
-        self.stepped = False
 
     def ended_by_program(self, samples: Any, tokens: Any) -> None:
         """Process the end of a step by the program; from the first one on only these count."""
@@ -3547,7 +3613,10 @@ class _Probe:
         guarded(self.loader.workers.hook)()
         # Untraced: compiled code must neither inline a hook, which it cannot, nor lose it.
         register_optimizer_step_post_hook(untraced(guarded(self.step_finished)))
-        for hook in (self.hook_input, self.hook_scaler, self.hook_joining, self.hook_replicas):
+        for hook in (
+            *(self.hook_input, self.hook_scaler, self.hook_optimizers),
+            *(self.hook_joining, self.hook_replicas),
+        ):
             guarded(hook)()
 
     def hook_input(self) -> None:
@@ -3561,18 +3630,58 @@ class _Probe:
         )
 
     def hook_scaler(self) -> None:
-        """Have GradScalers report their updates."""
+        """Have GradScalers report what they step, and their updates."""
         # Before torch 2.3 CUDA's is the only one; since then it inherits from the other.
         scaler_type = getattr(self.torch.amp, "GradScaler", self.torch.cuda.amp.GradScaler)
-        update, guard = scaler_type.update, self.guard
+        step, update, guard = scaler_type.step, scaler_type.update, self.guard
+        note_step = guard.untraced(guard.guarded(self.scaler_stepped))
         note = guard.untraced(guard.guarded(self.scaler_updated))
+
+        @_wraps(step)
+        def stepping(scaler: Any, optimizer: Any, *arguments: Any, **options: Any) -> Any:
+            before, self.stepped = self.stepped, False
+            try:
+                result = step(scaler, optimizer, *arguments, **options)
+            except BaseException:
+                self.stepped = before
+                raise
+            note_step(scaler, optimizer, before)
+            return result
 
         @_wraps(update)
         def updating(scaler: Any, *arguments: Any, **options: Any) -> None:
             update(scaler, *arguments, **options)
             note(scaler)
 
-        scaler_type.update = updating
+        scaler_type.step, scaler_type.update = stepping, updating
+
+    def hook_optimizers(self) -> None:
+        """Have optimizers report when they make their class report its steps."""
+        from torch.optim.optimizer import Optimizer
+
+        patch: Any = getattr(Optimizer, "_patch_step_function", None)
+        if patch is None:
+            return
+        note = self.guard.guarded(self.find_nested)
+
+        @_wraps(patch)
+        def patching(optimizer: Any) -> None:
+            patch(optimizer)
+            note(type(optimizer))
+
+        kind: Any = Optimizer
+        kind._patch_step_function = patching
+
+    def find_nested(self, kind: type) -> None:
+        """Notice a class that reports its steps as well as one that it inherits from.
+
+        The latter reports them from its own first instance on, which may come later.
+        """
+        self.optimizers.add(kind)
+        self.nested = self.nested or any(
+            sum(hasattr(vars(one).get("step"), "hooked") for one in known.__mro__) > 1
+            for known in self.optimizers
+        )
 
     def hook_replicas(self) -> None:
         """Have DistributedDataParallel report the models that it wraps."""

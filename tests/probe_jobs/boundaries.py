@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -106,12 +107,81 @@ def evaluation() -> None:
 
 
 def new_optimizer() -> None:
-    """Leave one optimizer for another, as a second training phase does."""
-    for _ in range(2):
-        optimizer = torch.optim.SGD(MODEL.parameters(), lr=0.1)
+    """Leave one optimizer for another and keep it, as a second training phase may do."""
+    for optimizer in [torch.optim.SGD(MODEL.parameters(), lr=0.1) for _ in range(2)]:
         for _ in range(20):
             backward()
             optimizer.step()
+
+
+class Clipped(torch.optim.SGD):
+    """An optimizer that extends the step of another one."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            torch.nn.utils.clip_grad_norm_(group["params"], 1.0)
+        return super().step(closure)
+
+
+def extended(before: bool = True) -> None:
+    """Step with an optimizer whose step and the one within are both reported by torch."""
+    if before:
+        torch.optim.SGD([torch.zeros(1)])
+    optimizer = Clipped(MODEL.parameters(), lr=0.1)
+    for number in range(STEPS):
+        backward()
+        optimizer.step()
+        if number == 3:
+            torch.optim.SGD([torch.zeros(1)])
+
+
+def extended_later() -> None:
+    """The same, of which torch reports the step within from step 4 on."""
+    extended(before=False)
+
+
+def short_trials() -> None:
+    """Train with one optimizer after the other, for a few steps each."""
+    for _ in range(STEPS // 2):
+        optimizer = torch.optim.SGD(MODEL.parameters(), lr=0.1)
+        for _ in range(2):
+            backward()
+            optimizer.step()
+
+
+def two_scaled(scalers: int = 1) -> None:
+    """Train two models; gradients overflow for the first in step 3, for the second in step 6."""
+    models = MODEL[0], torch.nn.Linear(4, 2)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    scaling = [torch.amp.GradScaler("cpu") for _ in range(scalers)]
+    for number in range(STEPS):
+        for place, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+            optimizer.zero_grad()
+            scaler = scaling[place % scalers]
+            scaler.scale(model(torch.randn(8, 4)).square().mean()).backward()
+            if number == 3 * (place + 1):
+                model.weight.grad.fill_(float("inf"))  # type: ignore[union-attr]
+            scaler.step(optimizer)
+            if place or scalers > 1:
+                scaler.update()
+
+
+def two_scalers() -> None:
+    """Do so with a scaler for each of them."""
+    two_scaled(2)
+
+
+def left_out() -> None:
+    """Leave out updates 3 and 6 oneself, as programs that clip by hand do."""
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=0.1)
+    scaling = torch.amp.GradScaler("cpu")
+    for number in range(STEPS):
+        optimizer.zero_grad()
+        scaling.scale(MODEL(torch.randn(8, 4)).square().mean()).backward()
+        scaling.unscale_(optimizer)
+        if number not in (3, 6):
+            scaling.step(optimizer)
+        scaling.update()
 
 
 def odd_batches() -> None:

@@ -1,5 +1,6 @@
 """Short jobs of two or four ranks; usage: distributed.py torchrun | tidy | exit | killed |
-compiled | stages | tensor | busy | stepless | late-step | stepless-for-long | few-backwards."""
+compiled | stages | tensor | busy | stepless | late-step | stepless-for-long | few-backwards |
+renumbered | sharded-scaler."""
 
 from __future__ import annotations
 
@@ -170,7 +171,37 @@ def busy() -> None:
     del group
 
 
+def renumbered() -> None:
+    """Start again within the processes, which have each other's rank then."""
+    for turn in range(2):
+        rank = (int(os.environ["RANK"]) + turn) % 2
+        if turn:
+            dist.destroy_process_group()
+            meeting = os.environ["MEETING"] + "-again"
+            dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+        train(DistributedDataParallel(torch.nn.Linear(4, 2)), STEPS + turn)
+        dist.barrier()
+
+
+def sharded_scaler() -> None:
+    """Overflow in step 3 on one rank; FSDP's scaler has an `update` of its own."""
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaling = ShardedGradScaler(device="cpu")
+    for number in range(STEPS):
+        optimizer.zero_grad()
+        scaling.scale(model(torch.randn(8, 4)).square().mean()).backward()
+        if number == 3 and dist.get_rank() == 1:
+            model.weight.grad.fill_(float("inf"))  # type: ignore[union-attr]
+        scaling.step(optimizer)
+        scaling.update()
+
+
 JOBS = {
+    "renumbered": renumbered,
+    "sharded-scaler": sharded_scaler,
     "torchrun": torchrun,
     "tidy": tidy,
     "exit": exit_during_collective,

@@ -209,6 +209,30 @@ def test_loading_samples_is_no_checkpoint(nursery: Nursery, tmp_path: Path) -> N
     assert len(told.steps) == 11
 
 
+def test_loading_samples_after_a_loader_within_is_none(nursery: Nursery, tmp_path: Path) -> None:
+    told = job(nursery, tmp_path, "samples_of_nested")
+    assert [(ended.code, ended.errors) for ended in told.outcomes] == [(0, "")]
+    assert [span["kind"] for span in told.spans] == ["checkpoint_save"]
+
+
+def test_a_checkpoint_is_told_from_samples_that_a_thread_loads(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    told = job(nursery, tmp_path, "samples_beside")
+    assert [(ended.code, ended.errors) for ended in told.outcomes] == [(0, "")]
+    agree(told.of("checkpoint_load"), told.written("checkpoint_load"))
+
+
+def test_loads_in_each_step_are_samples_after_the_first_ones(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    told = job(nursery, tmp_path, "samples_in_loop")
+    assert [(ended.code, ended.errors) for ended in told.outcomes] == [(0, "")]
+    *first, last = told.of("checkpoint_load")
+    assert len(first) == rankscope_probe._RECURRING
+    agree([last], told.written("checkpoint_load"))
+
+
 def test_neither_is_loading_samples_in_workers(nursery: Nursery, tmp_path: Path) -> None:
     told = job(nursery, tmp_path, "samples_of_workers")
     assert [(ended.code, ended.errors) for ended in told.outcomes] == [(0, "")]

@@ -226,6 +226,7 @@ _SIGXFSZ, _IGNORED = int(getattr(signal, "SIGXFSZ", 0)), int(signal.SIG_IGN)
 _STEPLESS_NS, _STEPLESS_BACKWARDS = 10_000_000_000, 16  # so many, so long: then no step will come
 _SIGNALS, _SIGNAL_NS = 32, 1_000_000_000
 _SPANS = 1024  # a day of checkpoints every two minutes, with some evaluations; 64 KiB
+_RECURRING = 3  # steps in turn with a `torch.load`: no program resumes as often
 _EARLY_SPANS = 64  # kept until there is a ring
 _MAX_SHARDS = 64  # files of one rank in one checkpoint whose sizes are read
 _SAVE, _LOAD, _STAGE, _EVALUATE, _COMPILE, _JOIN = 1, 2, 3, 4, 5, 6
@@ -2081,11 +2082,14 @@ class _Spans:
         self.passing = False  # the file gives way to another one, which should contain these, too
         self.early: list[tuple[int, bytes]] = []
         self.numbers = itertools.count()
-        self.here = threading.local()  # of each thread: `inside` something marked, `dcp`
+        # Of each thread: `inside` something marked, `dcp`, and `loads`: the last step with a
+        # `torch.load`, and how many steps in turn had one.
+        self.here = threading.local()
         self.evaluation: _Span | None = None
         self.evaluated = (0, 0)  # until when, by the clock and by the step's own
         self.compiling: list[_Span] = []
         self.fetching = False  # samples, in the training thread
+        self.fetching_beside: set[int] = set()  # threads, all as long as none is known as that one
         self.written_by_dcp = 0  # checkpoints that DCP is writing now, in any thread
         self.terminating = False
         self.step = 0
@@ -2169,10 +2173,8 @@ class _Spans:
             if around is not None and kind == _SAVE and not around.path:
                 around.path = path  # of a saver that does not say where it saves
             return None
-        if self.fetching and self.clock.thread in (0, thread):
+        if self.reads_samples(thread):
             return None
-        if self.torch.utils.data.get_worker_info() is not None:
-            return None  # a loader's worker, which reads samples
         if self.written_by_dcp and self.clock.thread != thread:
             return None  # a thread of DCP's writes tensors through torch.save
         path = None if path is None else os.path.abspath(path)
@@ -2191,6 +2193,24 @@ class _Spans:
             return None
         span: _Span | None = self.here.span
         return span
+
+    def reads_samples(self, thread: int) -> bool:
+        """Return True if a loader, in this thread or process, is fetching a batch."""
+        if thread in self.fetching_beside or (self.fetching and thread == self.clock.thread):
+            return True
+        return self.torch.utils.data.get_worker_info() is not None
+
+    def load_begun(self, kind: int, target: Any, flags: int) -> _Span | None:
+        """Begin a span of `torch.load`, unless it recurs in each step: then it reads samples."""
+        inside, thread = getattr(self.here, "inside", False), threading.get_ident()
+        if self.clock.thread and not inside and not self.reads_samples(thread):
+            step, steps = getattr(self.here, "loads", (-2, 0))
+            if self.step != step:
+                steps = steps + 1 if self.step == step + 1 else 1
+                self.here.loads = self.step, steps
+            if steps >= _RECURRING:
+                return None
+        return self.begun(kind, target, flags)
 
     def ended(self, span: _Span | None, outcome: int, target: Any) -> None:
         """End a span from `begun`; the file system is queried elsewhere, because it may hang."""
@@ -2213,6 +2233,8 @@ class _Spans:
     ) -> Callable[..., Any]:
         """Return a function marked as a span; its target is an argument by position or name."""
         begin, end = self.begin, self.end
+        if call is self.torch.serialization.load:
+            begin = self.guard.guarded(self.load_begun)
 
         @_wraps(call)
         def marked(*arguments: Any, **options: Any) -> Any:
@@ -2940,21 +2962,32 @@ class _Loader:
 
         @_wraps(fetch)
         def method(loader: Any) -> Any:
-            if clock.thread and thread_id() != clock.thread:
-                return fetch(loader)
+            thread = thread_id()
+            if thread != clock.thread:
+                beside, begin, batch = spans.fetching_beside, now(), None
+                nested = thread in beside
+                try:
+                    beside.add(thread)
+                    batch = fetch(loader)
+                    return batch
+                finally:
+                    if not nested:
+                        beside.discard(thread)
+                    if not clock.thread:
+                        note(loader, batch, begin, 0, 0, 0, 0, 0)
             waits = backwards.device_waits and begins()
             begin = now()
             if begin - cpu.looked_ns > _LOOK_NS:
                 look(begin, clock.sync_ns)
             data, sync, samples = clock.data_ns, clock.sync_ns, clock.samples
             waited, in_data = cpu.total_ns, cpu.in_data_ns
-            batch = None
+            batch, nested = None, spans.fetching
             try:
                 spans.fetching = True
                 batch = fetch(loader)
                 return batch
             finally:
-                spans.fetching = False
+                spans.fetching = nested
                 if waits is not None and ends(waits) is None:
                     waits.fetch_lost()
                 note(loader, batch, begin, data, sync, samples, waited, in_data)

@@ -9,8 +9,10 @@ import contextlib
 import io
 import json
 import os
+import queue
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,10 +80,13 @@ class Job:
     def train(self, rows: Dataset[Any] | None = None, workers: int = 0) -> None:
         loader = DataLoader(rows or self.rows, batch_size=8, num_workers=workers)
         for step, (batch,) in enumerate(loader):
-            self.optimizer.zero_grad()
-            self.model(batch).square().mean().backward()
-            self.optimizer.step()
+            self.update(batch)
             self.between(step)
+
+    def update(self, batch: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        self.model(batch).square().mean().backward()
+        self.optimizer.step()
 
 
 def plain(job: Job) -> None:
@@ -182,6 +187,51 @@ def samples_of_workers(job: Job) -> None:
     job.train(FilesOfWorkers(job.directory), workers=2)
 
 
+class FilesAndMore(Files):
+    """Samples for which something is looked up through another loader before they are read."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor]:
+        next(iter(DataLoader(self.rows)))
+        return super().__getitem__(index)
+
+    rows = TensorDataset(torch.zeros(1))
+
+
+def samples_of_nested(job: Job) -> None:
+    """Load samples by torch.load after the end of a loader within."""
+    torch.save(torch.randn(64), job.directory / "sample.pt")
+    job.train(FilesAndMore(job.directory))
+
+
+def samples_beside(job: Job) -> None:
+    """Load samples in a thread, and a checkpoint while it does so."""
+    torch.save(torch.randn(64), job.directory / "sample.pt")
+    ready: queue.Queue[torch.Tensor] = queue.Queue(1)
+
+    def load() -> None:
+        for (batch,) in DataLoader(Files(job.directory), batch_size=8):
+            ready.put(batch)
+
+    job.update(torch.randn(8, 64))
+    threading.Thread(target=load, daemon=True).start()
+    for step in range(STEPS):
+        job.update(ready.get())
+        if step == 4:
+            with job.told("checkpoint_load"):
+                torch.load(job.directory / "sample.pt")
+
+
+def samples_in_loop(job: Job) -> None:
+    """Load a sample in each step, without a loader, and then a checkpoint."""
+    path = job.directory / "sample.pt"
+    torch.save(torch.randn(64), path)
+    for step in range(2 * STEPS):
+        job.update(torch.load(path) if step < STEPS else torch.randn(64))
+    with job.told("checkpoint_load"):
+        torch.load(path)
+    job.update(torch.randn(64))
+
+
 def distributed(job: Job) -> None:
     """Save by DCP, in the foreground and beside training, and load."""
     import torch.distributed.checkpoint as dcp
@@ -270,6 +320,7 @@ JOBS = {
     job.__name__: job
     for job in (
         *(plain, by_hand, evaluate, samples, samples_of_workers),
+        *(samples_of_nested, samples_beside, samples_in_loop),
         *(distributed, killed, terminated, waiting, compiled),
     )
 }

@@ -73,6 +73,14 @@ def test_losses_in_memory_of_the_cpu_are_taken_as_they_are_now(
     assert Signal.NOT_FINITE not in signals
 
 
+def test_numbers_of_numpy_are_losses(nursery: Nursery, tmp_path: Path) -> None:
+    skip_without("numpy", "this test hands its numbers over")
+    ended, said, signals = job(nursery, tmp_path, "numbers")
+    assert ended.errors == ""
+    assert signals[Signal.LOSSES].value == STEPS
+    assert signals[Signal.LOSS].value == said["losses"][-1]
+
+
 def test_what_the_first_loss_came_from_that_was_not_finite_is_told(
     nursery: Nursery, tmp_path: Path
 ) -> None:

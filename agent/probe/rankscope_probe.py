@@ -2611,6 +2611,8 @@ class _Signals:
             self.note_loss(float(value), self.step, self.shards)
         elif value is None:
             return
+        elif _is_number(value):
+            self.note_loss(float(value), self.step, self.shards)
         elif self.read_failures < _MAX_FAILURES:
             try:
                 self.read_losses()
@@ -2818,6 +2820,16 @@ class _Signals:
                 self.put(kind, float(flops))
         if numbers is not None:
             self.put(_NUMBERS, float(_TYPES[str(numbers).rsplit(".", 1)[-1].lower()]))
+
+
+def _is_number(value: Any) -> bool:
+    """Return True for what is a number in the host's memory, as NumPy's scalars are.
+
+    Reading one that is on a device would wait for it. NumPy's arrays say that they are on "cpu".
+    """
+    kind = type(value)
+    single = getattr(value, "size", 1) == 1  # a NumPy array may have more
+    return hasattr(kind, "__float__") and single and getattr(value, "device", "cpu") == "cpu"
 
 
 class _LoaderWorkers:
@@ -3177,7 +3189,9 @@ class _Probe:
                 self.stepped = self.stepped or self.is_primary(key[0])
                 self.other_stepped()
                 return
-            self.primary, self.device = key, parameter.device.type
+            self.primary, kind = key, parameter.device.type
+            if kind != self.device:
+                self.device, self.connected = kind, None
             self.alive = weakref.ref(optimizer, self.primary_gone)
             once = self.guard.guarded(self.parameters_once)(optimizer)
             self.guard.guarded(self.signals.begins)(optimizer, once)
@@ -3575,6 +3589,8 @@ class _Probe:
             return _TIMING_NONE
         if self.distributed.get_world_size() == 1:
             return _TIMING_WALL
+        if self.device == "cpu":
+            self.device = self.computing_device()
         if self.device == "cuda":
             self.backwards.timed = self.time_device_waits()
             return _TIMING_NONE if self.backwards.device_waits is None else _TIMING_WALL
@@ -3585,6 +3601,37 @@ class _Probe:
         self.backwards.timed = True
         self.guard.guarded(self.clock.cpu.watch)()
         return _TIMING_WALL
+
+    def computing_device(self) -> str:
+        """Return the type of device that computes if the optimizer's parameters are on the CPU.
+
+        They are there alone where the optimizer is offloaded: the mesh of FSDP's parameters and
+        modules of DistributedDataParallel show where the model is. "" is unknown: something, which
+        may be the model, has run collectives on CUDA by another backend than gloo.
+        """
+        live = [module for module in (replica() for replica in self.replicas) if module]
+        kinds = {one.device.type for module in live for one in module.parameters()}
+        mesh = getattr(self.mesh, "device_type", None)
+        kinds.update([mesh] if mesh else [])
+        others = kinds - {"cpu"}
+        if others:
+            return str(min(others))
+        return "cpu" if kinds or not self.used_cuda() else ""
+
+    def used_cuda(self) -> bool:
+        """Return True unless it is known that CUDA ran no collective, or that gloo ran them all."""
+        cuda, config = self.torch.cuda, str(self.distributed.get_backend_config())
+        other = "cuda:" in config and "cuda:gloo" not in config
+        if not (other and cuda.is_available() and cuda.is_initialized()):
+            return False
+        device = self.torch.device("cuda")
+        world = getattr(self.distributed.distributed_c10d, "_world", None)
+        groups = list(getattr(world, "pg_map", {}))
+        try:
+            backends = [group._get_backend(device) for group in groups]
+            return any(int(one._get_sequence_number_for_group()) for one in backends)
+        except Exception:  # noqa: BLE001 - backends that do not count raise what they like
+            return True
 
     def time_device_waits(self) -> bool:
         """Time the device's waits, if all of them are at the ends of backward passes.
@@ -3600,15 +3647,20 @@ class _Probe:
             ranks for ranks in getattr(world, "pg_group_ranks", {}).values() if len(ranks) > 1
         ]
         alone = bool(modules) and self.mesh is None and len(groups) == 1
+        waits = self.backwards.device_waits
         if self.times_streams(alone):
-            if self.backwards.device_waits is not None:
-                self.backwards.device_waits.close()
-            self.backwards.device_waits = _StreamWaits(
-                self.torch, self.distributed, self.guard, bool(modules)
-            )
+            if isinstance(waits, _StreamWaits):  # it is in place already, around torch's graphs
+                waits.close()
+                waits.replicated = bool(modules)
+            else:
+                self.backwards.device_waits = _StreamWaits(
+                    self.torch, self.distributed, self.guard, bool(modules)
+                )
             return bool(modules)
         if not alone:
             return False
+        if type(waits) is _DeviceWaits:
+            return True
         waits = self.backwards.device_waits = _DeviceWaits(self.torch.cuda, self.guard)
         work = self.torch._C._distributed_c10d.Work
         work.wait = self.guard.untraced(waits.spoiling(work.wait))

@@ -1,6 +1,6 @@
 """Short jobs of two or four ranks; usage: distributed.py torchrun | tidy | exit | killed |
 compiled | stages | tensor | busy | stepless | late-step | stepless-for-long | few-backwards |
-renumbered | sharded-scaler."""
+renumbered | sharded-scaler | with-cuda."""
 
 from __future__ import annotations
 
@@ -199,7 +199,20 @@ def sharded_scaler() -> None:
         scaling.update()
 
 
+def with_cuda() -> None:
+    """Train on the CPU while CUDA is in use, by a library for images perhaps."""
+    torch.cuda.is_available = torch.cuda.is_initialized = lambda: True
+    train(DistributedDataParallel(torch.nn.Linear(4, 2)))
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    for _ in range(STEPS):
+        parameter.square().sum().backward()
+        dist.all_reduce(parameter.grad)
+        optimizer.step()
+
+
 JOBS = {
+    "with-cuda": with_cuda,
     "renumbered": renumbered,
     "sharded-scaler": sharded_scaler,
     "torchrun": torchrun,

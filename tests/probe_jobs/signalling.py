@@ -86,6 +86,23 @@ def plain(said: Said) -> None:
         rankscope_probe.loss(torch.zeros(2))  # no loss
 
 
+def numbers(said: Said) -> None:
+    """Hand losses over as NumPy has them, and arrays of it that are none."""
+    import numpy
+
+    module, optimizer = model()
+    made = (numpy.float32, numpy.float64, numpy.array, numpy.float16)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = module(torch.randn(4, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        handed = made[step % 4](loss.item())
+        said.losses.append(float(handed))
+        rankscope_probe.loss(handed)
+        rankscope_probe.loss(numpy.zeros(2))
+
+
 def silent(said: Said) -> None:
     """Train as `tensors` does, and hand nothing over."""
     rankscope_probe.loss = lambda value: None
@@ -244,6 +261,7 @@ JOBS = {
     for job in (
         tensors,
         plain,
+        numbers,
         silent,
         sharded,
         marked,

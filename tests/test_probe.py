@@ -152,6 +152,13 @@ def test_batches_without_a_tensor_have_unknown_size(boundaries: Callable[[str], 
     assert [record.samples for record in ring.records].count(0) == 1
 
 
+@pytest.mark.parametrize(("case", "samples"), [("images", UNKNOWN), ("nested_tensors", 8)])
+def test_tensors_of_one_sample_each_are_not_taken_for_a_batch(
+    boundaries: Callable[[str], Ring], case: str, samples: int
+) -> None:
+    assert {record.samples for record in boundaries(case).records} == {samples}
+
+
 def test_overflow_is_a_skipped_step(boundaries: Callable[[str], Ring]) -> None:
     ring = boundaries("scaler")
     assert [record.step for record in ring.records if record.flags & SKIPPED] == [3, 6]

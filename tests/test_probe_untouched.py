@@ -70,7 +70,7 @@ def test_a_batch_that_decodes_what_it_is_asked_for_is_asked_for_nothing(batch: o
         {"ids": torch.zeros(4, 2)},
         collections.OrderedDict(ids=torch.zeros(4, 2)),
         collections.UserDict(ids=torch.zeros(4, 2)),
-        ("names", [torch.zeros(4, 2)]),
+        ("names", {"ids": torch.zeros(4, 2)}),
     ],
     ids=["dict", "ordered", "user's", "nested"],
 )

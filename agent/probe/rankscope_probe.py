@@ -714,17 +714,27 @@ def _remove_stale(directory: str) -> None:
 
 
 def _batch_size(batch: Any, tensor_type: Any) -> int:
-    """Return the first dimension of the first tensor in a batch, or `_SIZE_UNKNOWN`."""
+    """Return the first dimension of the first tensor in a batch, or `_SIZE_UNKNOWN`.
+
+    A sequence within a sequence has each sample by itself, where samples differ in size.
+    """
     if (type(batch) is list or type(batch) is tuple) and batch and type(batch[0]) is tensor_type:
         shape = batch[0].shape  # the usual result of collating, four times as fast as below
         if shape:
             return int(shape[0])
-    items = [batch]
+    items: list[Any] = [batch]
+    within: list[Any] = []  # a sequence
     for item in items:  # it grows during iteration
         if isinstance(item, tensor_type) and item.dim():
             return int(item.shape[0])
         if len(items) < _LOOKS:
-            items.extend(itertools.islice(_parts(item), _LOOKS))
+            parts = itertools.islice(_parts(item), _LOOKS)
+            (within if isinstance(item, (tuple, list)) else items).extend(parts)
+    for item in within:
+        if isinstance(item, tensor_type) and item.dim():
+            return int(item.shape[0])
+        if len(within) < _LOOKS and not isinstance(item, (tuple, list)):
+            within.extend(itertools.islice(_parts(item), _LOOKS))
     return _SIZE_UNKNOWN
 
 
@@ -3056,9 +3066,8 @@ class _Loader:
 class _FlightRecorder:
     """Torch's own server, from which the agent fetches which collectives ran."""
 
-    def __init__(self, torch: Any, distributed: Any, guarded: Callable[..., Any]) -> None:
+    def __init__(self, torch: Any, distributed: Any) -> None:
         self.torch, self.distributed, self.socket = torch, distributed, ""
-        self.guarded = guarded
 
     def serve(self, ring: str) -> None:
         """Let the agent fetch the Flight Recorder over a socket, without this interpreter.
@@ -3129,7 +3138,7 @@ class _Probe:
         self.backwards = _Backwards(torch, self.guard, clock, self.backward_without_step)
         self.loader = _Loader(torch, self.guard, clock, self.spans, self.backwards)
         self.gloo = _GlooWaits(torch, self.distributed, self.guard, clock)
-        self.flight = _FlightRecorder(torch, self.distributed, self.guard.guarded)
+        self.flight = _FlightRecorder(torch, self.distributed)
         self.flush_signals = self.guard.guarded(self.signals.flush)
         self.take_amounts = self.guard.guarded(self.note_amounts)
         # Functions that a program calls: compilers skip them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -189,6 +190,25 @@ def odd_batches() -> None:
     optimizer = torch.optim.SGD(MODEL.parameters(), lr=0.1)
     strange = [object(), {"values": 3}, None, "text", [], (), {1: {2: [3]}}, 7.5, torch.tensor(1.0)]
     for _ in DataLoader([*strange, b"x"], batch_size=None, collate_fn=lambda item: item):  # type: ignore[arg-type]
+        backward()
+        optimizer.step()
+
+
+def images() -> None:
+    """Batches whose samples differ in size, with what is in them, as for detection."""
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=0.1)
+    samples = [(torch.ones(3, 5), {"boxes": torch.ones(number % 3, 4)}) for number in range(80)]
+    kept = functools.partial(zip, strict=True)
+    for _ in DataLoader(samples, batch_size=8, collate_fn=lambda batch: tuple(kept(*batch))):  # type: ignore[arg-type]
+        backward()
+        optimizer.step()
+
+
+def nested_tensors() -> None:
+    """Batches as torch makes them of samples of several parts."""
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=0.1)
+    samples = [({"first": (torch.ones(3), torch.ones(4))}, number) for number in range(80)]
+    for _ in DataLoader(samples, batch_size=8):  # type: ignore[arg-type]
         backward()
         optimizer.step()
 

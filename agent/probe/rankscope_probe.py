@@ -834,6 +834,14 @@ class _Guard:
             setattr(hook, "_torchdynamo_" + name, value)
         return hook
 
+    def scripted(self, replaced: Any, ours: Any) -> None:
+        """Have TorchScript compile calls of `ours` to its own operator, as those of torch's."""
+        builtins = getattr(getattr(self.torch, "jit", None), "_builtins", None)
+        find = getattr(builtins, "_find_builtin", None)
+        operator = find(replaced) if find is not None else None
+        if builtins is not None and operator is not None:
+            builtins._register_builtin(ours, operator)
+
     def report(self, error: Exception, name: str) -> None:
         """Report an error on standard error: one line for each thing unseen, or all to debug.
 
@@ -2001,6 +2009,7 @@ class _Backwards:
                 clock.backward_ended(now())
 
         autograd.backward = self.guard.untraced(running, around=True)
+        self.guard.scripted(backward, autograd.backward)
 
     def arm(self, tensors: Any) -> None:
         """Prepare to observe the end of a backward pass that begins with the first tensor.
@@ -2240,11 +2249,10 @@ class _Spans:
         place: int = -1,
         name: str = "",
         flags: int = 0,
+        begin: "Callable[..., Any] | None" = None,
     ) -> Callable[..., Any]:
         """Return a function marked as a span; its target is an argument by position or name."""
-        begin, end = self.begin, self.end
-        if call is self.torch.serialization.load:
-            begin = self.guard.guarded(self.load_begun)
+        begin, end = begin or self.begin, self.end
 
         @_wraps(call)
         def marked(*arguments: Any, **options: Any) -> Any:
@@ -2267,9 +2275,11 @@ class _Spans:
         import logging
 
         torch, note = self.torch, self.guard.guarded(self.dcp_said)
-        serialization = torch.serialization
-        torch.save = serialization.save = self.marked(_SAVE, serialization.save, 1, "f", _ONE_FILE)
-        torch.load = serialization.load = self.marked(_LOAD, serialization.load, 0, "f")
+        serialization, load_begins = torch.serialization, self.guard.guarded(self.load_begun)
+        save, load = serialization.save, serialization.load
+        torch.save = serialization.save = self.marked(_SAVE, save, 1, "f", _ONE_FILE)
+        torch.load = serialization.load = self.marked(_LOAD, load, 0, "f", 0, load_begins)
+        self.guard.scripted(save, torch.save)
 
         def passing(record: logging.LogRecord) -> bool:
             note(record.msg)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
 
-from rankscope_agent.collecting.series_budget import IMPORTANCE, within_budget
+from rankscope_agent.collecting.series_budget import IMPORTANCE, series_of, within_budget
 from rankscope_agent.contract.catalogue import CATALOGUE, declared
 from rankscope_agent.contract.metrics import (
     agent,
@@ -98,15 +99,19 @@ def test_a_flood_of_one_collector_does_not_displace_what_matters_more():
     assert found.dropped == {"topology": 100_000 - 1980, "training": 0}
 
 
-def of_job(job: str, ranks: int) -> tuple[Sample, ...]:
-    """Return what a job has on the page: a histogram, and fifteen series of each rank."""
+def of_job(job: str, ranks: int, *, alive: bool = True) -> tuple[Sample, ...]:
+    """Return what a job has on the page: a histogram, and the series of each rank."""
     value = HistogramValue(tuple((float(n), n) for n in range(10)), 3, 1.5)
     families = [
         one
         for one in vars(training).values()
         if isinstance(one, Metric) and one.labels == training.RANK
     ]
-    series = [Sample(metric, (job, str(rank)), 1.0) for rank in range(ranks) for metric in families]
+    series = [
+        Sample(metric, (job, str(rank)), float(alive or metric is not training.RANK_ALIVE))
+        for rank in range(ranks)
+        for metric in families
+    ]
     return (Sample(training.STEP_LATENCY, (job,), value), *series)
 
 
@@ -163,6 +168,42 @@ def test_a_newcomers_namespace_waits_behind_one_job_of_each_other_and_not_behind
     late = of_job("z/late", 1)
     found = within_budget([scrape("training", *flood, late)], 2000)
     assert {*late} <= {*found.samples}
+
+
+def test_jobs_that_have_ended_displace_none_that_runs_nor_a_pod_that_logs():
+    """Short jobs one after the other, as of a search for hyperparameters, stay for ten minutes."""
+    ended = [of_job(f"team/{number:02}", 8, alive=False) for number in range(12)]
+    runs = of_job("team/now", 8)
+    logs = [of_pod("team", f"pod-{number:02}") for number in range(10)]
+    found = within_budget(
+        [scrape("training", *ended, runs), scrape("nccl_log", *logs)],
+        sum(map(within, (runs, *logs))) + 100,
+    )
+    assert {*runs, *(one for pod in logs for one in pod)} <= {*found.samples}
+    assert {one.labels[0] for one in found.samples} > {"team/00"}  # as far as there is room
+
+
+def test_a_job_has_ended_only_when_all_of_its_ranks_have():
+    half = tuple(
+        replace(one, value=0.0)
+        if one.metric is training.RANK_ALIVE and one.labels == ("team/half", "1")
+        else one
+        for one in of_job("team/half", 2)
+    )
+    ended = [of_job(f"team/{number}", 2, alive=False) for number in range(FAIR_JOBS)]
+    found = within_budget([scrape("training", *ended, half)], within(half))
+    assert {*found.samples} == {*half}
+
+
+def test_made_up_ranks_of_another_namespace_displace_what_an_ended_job_left_only_for_two_turns():
+    over = of_job("team/over", 1, alive=False)
+    flood = [of_job(f"a/{number}", 1) for number in range(60)]
+    found = within_budget([scrape("training", over, *flood)], within(over) * 30)
+    assert {*over} <= {*found.samples}
+
+
+def within(samples: tuple[Sample, ...]) -> int:
+    return sum(series_of(one) for one in samples)
 
 
 def test_whoever_holds_a_gpu_is_said_however_many_jobs_there_are():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rankscope_agent.contract.catalogue import declared
@@ -20,6 +20,10 @@ every GPU or one on all. Together with the node's own series they fit on a page 
 that no pod, whatever ranks it makes up, displaces GPUs, errors or earlier jobs. Each namespace gets
 one job before any gets a second one, so that a namespace of many jobs, or of many pods that log,
 only displaces its own later ones, and no other's job, however late that one arrives."""
+
+ENDED_WAIT = 2
+"""Turns that a job has to wait in addition once all of its ranks have ended: what still runs is
+more urgent. Not more turns, or whoever makes up ranks would displace others' last values sooner."""
 
 RESOURCE = "resource"
 """Label of what the kubelet gave a container, which is limited to what a node has: such series
@@ -58,8 +62,9 @@ def within_budget(scrapes: Sequence[Scrape], most: int | None) -> Budgeted:
     """Choose what fits, by family.
 
     Of one family, the later samples are left off; of less important families, all. So the selection
-    does not change from page to page as values do. What a namespace has of more jobs than others,
-    or of more pods or ranks than a node runs, comes last.
+    does not change from page to page as values do, except when a job ends. What a namespace has of
+    more jobs than others, or of more pods or ranks than a node runs, and jobs that have ended, come
+    last.
 
     Args:
         scrapes: of all collectors.
@@ -118,9 +123,14 @@ class _Owner:
 
 
 class _Places:
-    """Numbers owners in the order in which they are seen: jobs with their ranks, and pods."""
+    """Numbers owners in the order in which they are seen: jobs with their ranks, and pods.
 
-    def __init__(self) -> None:
+    Args:
+        ended: namespaces and names of the jobs that have ended.
+    """
+
+    def __init__(self, ended: Set[tuple[str, str]]) -> None:
+        self._ended = ended
         self._jobs: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
         self._pods: dict[str, dict[str, int]] = defaultdict(dict)
 
@@ -140,8 +150,10 @@ class _Places:
         def turn(owner: _Owner) -> int:
             if not owner.job:
                 return pods[owner.namespace, owner.pod] // FAIR_PODS
+            job = owner.namespace, owner.job
             rank = self._jobs[owner.namespace][owner.job].get(owner.rank, 0)
-            return max(jobs[owner.namespace, owner.job] // FAIR_JOBS, rank // FAIR_RANKS)
+            wait = ENDED_WAIT if job in self._ended else 0
+            return wait + max(jobs[job] // FAIR_JOBS, rank // FAIR_RANKS)
 
         return turn
 
@@ -163,18 +175,32 @@ NODE = _Owner()
 def _turns(samples: Sequence[Sample]) -> list[int]:
     """Return how many turns each sample has to wait; the node's own wait for none.
 
-    Jobs are in the order in which the training collector first saw them; the order of others
-    follows from names, which the owner of a job chooses.
+    Jobs are in the order in which the training collector first saw them, those that have ended
+    last; the order of others follows from names, which the owner of a job chooses.
     """
     owners = [_owner(sample) for sample in samples]
-    places = _Places()
-    for number in sorted(
-        range(len(samples)), key=lambda n: samples[n].metric is not training.STEP_LATENCY
-    ):
+    ended = _ended_jobs(samples, owners)
+    places = _Places(ended)
+
+    def place(number: int) -> tuple[bool, bool]:
+        owner = owners[number]
+        over = (owner.namespace, owner.job) in ended
+        return over, samples[number].metric is not training.STEP_LATENCY
+
+    for number in sorted(range(len(samples)), key=place):
         if owners[number] != NODE:
             places.see(owners[number])
     turn = places.turns()
     return [0 if owner == NODE else turn(owner) for owner in owners]
+
+
+def _ended_jobs(samples: Sequence[Sample], owners: Sequence[_Owner]) -> Set[tuple[str, str]]:
+    """Return the namespaces and names of the jobs of which every rank that is known has ended."""
+    alive: dict[tuple[str, str], bool] = defaultdict(bool)
+    for sample, owner in zip(samples, owners, strict=True):
+        if sample.metric is training.RANK_ALIVE:
+            alive[owner.namespace, owner.job] |= sample.value != 0
+    return {job for job, lives in alive.items() if not lives}
 
 
 def _owner(sample: Sample) -> _Owner:

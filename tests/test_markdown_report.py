@@ -62,6 +62,13 @@ def test_it_says_what_it_cost_why_and_what_to_do(slow):
     assert "Confidence 0.93 of 1" in written
 
 
+def test_what_the_whole_run_lost_is_impact_and_only_a_wrong_answer_is_ruled_out(slow):
+    parts = dict(part.split("\n", 1) for part in markdown_report.write([slow]).split("\n## "))
+    assert "- Over all steps judged the job ran " in parts["Impact"]
+    assert "Over all steps judged" not in parts["Ruled out"]
+    assert "- Step times alone would blame rank " in parts["Ruled out"]
+
+
 def test_the_timeline_is_in_order_and_in_utc(slow):
     found = rows(markdown_report.write([slow]), "Timeline")
     times = [row[0] for row in found]

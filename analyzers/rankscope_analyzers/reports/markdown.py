@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
-from rankscope_analyzers.reports import job_summary
+from rankscope_analyzers.reports import job_summary, verdict_remarks
 from rankscope_analyzers.reports.job_summary import EvidenceLine
-from rankscope_analyzers.reports.verdict_remarks import remarks
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.sanitize import markdown
 from rankscope_analyzers.text.wording import clock, period, value
@@ -56,6 +55,9 @@ def _impact(report: JobReport) -> Iterator[str]:
         yield f"- {_kind(incident.cause)}: {_costs(incident)}"
     if not report.incidents:
         yield "- no incident, no cost known"
+    if verdict is not None:
+        whole_run = (*verdict.asides, *verdict_remarks.what_if(verdict))
+        yield from (f"- {markdown(sentence)}" for sentence in whole_run)
     if where := job_summary.spent(report):
         yield f"- {where}"
     yield ""
@@ -80,6 +82,9 @@ def _timeline(report: JobReport) -> Iterator[str]:
     ]
     yield from ("## Timeline", "")
     yield from _table(("time", "seen by", "what"), rows)
+    if report.verdict is not None:
+        for sentence in verdict_remarks.clocks(report.verdict):
+            yield from (markdown(sentence), "")
 
 
 def _events(report: JobReport) -> Iterator[tuple[float | None, str, str]]:
@@ -133,7 +138,7 @@ def _ruled_out(report: JobReport) -> Iterator[str]:
         for finding in job_summary.harmless(report)
     ]
     if report.verdict is not None:
-        sentences += [markdown(sentence) for sentence in remarks(report.verdict)]
+        sentences += [markdown(one) for one in verdict_remarks.naive(report.verdict)]
     yield from (f"- {one}" for one in sentences[:MOST_ROWS] or ["nothing else was seen"])
     yield from ("", "## Not observed", "")
     unseen = [markdown(one) for one in report.unobserved[:MOST_ROWS]]

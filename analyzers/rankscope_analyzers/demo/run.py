@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -90,7 +90,9 @@ def run(fault: str, rank: int, console: Console) -> Outcome:
         job = stack.enter_context(training(folder, fault, rank))
         _watch(job, url, console, folder)
         (records,) = agent_steps.from_agents([url], None, 0.0).jobs
-    (verdict,) = diagnose([records])
+    # The job computes on CPUs, whatever else the machine has.
+    on_cpus = replace(records, without_gpus=frozenset(map(str, records.records["node"])))
+    (verdict,) = diagnose([on_cpus])
     return Outcome(fault, injected, verdict)
 
 

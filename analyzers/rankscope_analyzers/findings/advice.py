@@ -46,6 +46,15 @@ FROZEN_HOST = Advice(
 )
 """Advice for a rank that stood still once, and for long."""
 
+SLOW_CPU = Advice(
+    "ticket",
+    "Compare load, clocks and CPU limits of that node with those of its peers; cordon it if they"
+    " differ, profile the rank if they do not.",
+    "RankscopeStraggler",
+    "platform",
+)
+"""Advice for a rank that computes longer than its peers where no GPU is known."""
+
 MOST_SLOWER = Advice(
     "ticket",
     "Compare the compute time of the ranks, and look for what the slower ones share and the others"

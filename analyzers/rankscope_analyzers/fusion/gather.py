@@ -12,6 +12,7 @@ from typing import TypeVar
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.fusion.job_reports import READS, JobEvidence
+from rankscope_analyzers.fusion.known_gpus import without_gpus
 from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.intake import (
     agent_pages,
@@ -349,7 +350,10 @@ def _with_corrected_clocks(
 ) -> Gathered:
     if problem is not None and not evidence.observed.by_node:
         raise problem
-    moved = tuple(clock_skew.of_records(job, evidence.clocks_ahead) for job in read.jobs)
+    moved = tuple(
+        without_gpus(clock_skew.of_records(job, evidence.clocks_ahead), evidence.observed)
+        for job in read.jobs
+    )
     missing = (*(f"step records: {failure}" for failure in read.failures), *absent)
     return Gathered(moved, replace(evidence, missing=missing), errors=read.errors)
 

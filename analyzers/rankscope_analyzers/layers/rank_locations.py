@@ -43,12 +43,13 @@ class RankLocations:
         """Return the locations of a job's ranks, completed by its records."""
         found = dict(self.jobs.get(job_id, {}))
         if frame is not None:
-            for rank, node, index in zip(
-                frame.ranks.tolist(), frame.nodes, frame.gpus.tolist(), strict=True
+            for column, (rank, node) in enumerate(
+                zip(frame.ranks.tolist(), frame.nodes, strict=True)
             ):
                 location = found.get(rank, RankLocation(rank, node))
-                if not location.gpu and not location.uuid and index >= 0:
-                    location = replace(location, gpu=str(index), by_local_rank=True)
+                gpu = "" if location.gpu or location.uuid else frame.gpu(column)
+                if gpu:
+                    location = replace(location, gpu=gpu, by_local_rank=True)
                 found[rank] = replace(location, node=location.node or node)
         return found
 

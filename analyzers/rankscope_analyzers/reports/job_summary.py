@@ -157,10 +157,8 @@ def locations(report: JobReport) -> Mapping[int, RankLocation]:
     frame = report.frame
     known: dict[int, RankLocation] = {}
     if frame is not None:
-        for rank, node, gpu in zip(
-            frame.ranks.tolist(), frame.nodes, frame.gpus.tolist(), strict=True
-        ):
-            known[rank] = RankLocation(rank, node, gpu=str(gpu) if gpu >= 0 else "")
+        for column, (rank, node) in enumerate(zip(frame.ranks.tolist(), frame.nodes, strict=True)):
+            known[rank] = RankLocation(rank, node, gpu=frame.gpu(column))
     known.update(report.locations)
     return dict(sorted(known.items()))
 

@@ -80,6 +80,7 @@ class StepFrame:
             for a CPU; NaN likewise.
         work: (S, R) tokens, or else samples, that a rank got for the step; NaN likewise.
         dropped: records that were left out.
+        without_gpus: nodes on which no GPU is known: what `gpus` has are local ranks alone.
     """
 
     job_id: str
@@ -100,6 +101,12 @@ class StepFrame:
     cpu_wait: Floats
     work: Floats
     dropped: tuple[Dropped, ...]
+    without_gpus: frozenset[str] = frozenset()
+
+    def gpu(self, column: int) -> str:
+        """Return the GPU of a rank by its position, empty if none is known."""
+        index = int(self.gpus[column])
+        return "" if index < 0 or self.nodes[column] in self.without_gpus else str(index)
 
     @property
     def unobserved(self) -> tuple[int, ...]:

@@ -63,6 +63,7 @@ class JobRecords:
         start: first records of the job, earlier than those that were asked for; None if none are
             known or an earlier look returned them.
         beside: what its ranks did outside of steps, as far as probes mark it.
+        without_gpus: nodes on which no GPU is known.
     """
 
     job_id: str
@@ -75,6 +76,7 @@ class JobRecords:
     windows: tuple[Mapping[str, Any], ...] = ()
     start: pd.DataFrame | None = None
     beside: tuple[BesideSteps, ...] = ()
+    without_gpus: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from rankscope_analyzers.findings.advice import (
     FROZEN_HOST,
     FROZEN_INPUT,
     MOST_SLOWER,
+    SLOW_CPU,
 )
 from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import (
@@ -202,7 +203,7 @@ def _finding(frame: StepFrame, fault: Fault) -> Finding:
         until_unix_seconds=fault.until,
         source="step records",
         severity="page" if lost >= PAGE_COST else None,
-        instead=_advice(template, incident),
+        instead=_advice(template, incident, culprits),
         cost=Cost(lost, hours),
         confidence=incident.confidence,
     )  # fmt: skip
@@ -225,21 +226,22 @@ def _episodes(fault: Fault) -> str:
 
 def _culprits(frame: StepFrame, incident: Incident) -> tuple[RankLocation, ...]:
     return tuple(
-        RankLocation(rank, node, gpu=_gpu(frame, rank, node))
+        _culprit(frame, rank, node)
         for rank, node in zip(incident.ranks, incident.nodes, strict=True)
     )
 
 
-def _gpu(frame: StepFrame, rank: int, node: str) -> str:
-    """Return the GPU of a rank on its node, empty if the rank has moved or none is known.
+def _culprit(frame: StepFrame, rank: int, node: str) -> RankLocation:
+    """Return where a rank is, without its GPU if the rank has moved or none is known.
 
     Ranks are renumbered when a job shrinks; incidents keep their original numbers.
     """
     column = int(np.searchsorted(frame.ranks, rank))
     there = column < len(frame.ranks) and frame.ranks[column] == rank
     if not there or frame.nodes[column] != node or frame.gpus[column] < 0:
-        return ""
-    return str(int(frame.gpus[column]))
+        return RankLocation(rank, node)
+    gpu = frame.gpu(column)
+    return RankLocation(rank, node, None if gpu else int(frame.gpus[column]), gpu=gpu)
 
 
 def _summary(template: Template, incident: Incident, culprits: Sequence[RankLocation]) -> str:
@@ -276,8 +278,9 @@ def _who(culprits: Sequence[RankLocation]) -> str:
         return "all ranks"
     first, more = culprits[0], len(culprits) - 1
     company = f" and {more} more rank{'s' if more > 1 else ''}" if more else ""
-    gpu = f", GPU {first.gpu}" if first.gpu else ""
-    return f"rank {first.rank} (node {first.node}{gpu}){company}"
+    which = "" if first.local_rank is None else f", local rank {first.local_rank}"
+    which = f", GPU {first.gpu}" if first.gpu else which
+    return f"rank {first.rank} (node {first.node}{which}){company}"
 
 
 def _uneven(incident: Incident) -> str:
@@ -297,8 +300,16 @@ def _uneven_samples(samples: SampleImbalance) -> str:
     )
 
 
-def _advice(template: Template, incident: Incident) -> Advice | None:
+def _on_cpus(culprit: RankLocation) -> bool:
+    return not culprit.gpu and culprit.local_rank is not None
+
+
+def _advice(
+    template: Template, incident: Incident, culprits: Sequence[RankLocation]
+) -> Advice | None:
     """Return advice that replaces the table's; for uneven work, how much of it to move."""
+    if incident.kind == "gpu_compute" and culprits and _on_cpus(culprits[0]):
+        return SLOW_CPU
     if incident.kind != "partition_imbalance":
         return template.instead
     return replace(ADVICE[incident.kind], action=_rebalance(incident))

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(console: Console, jobs: Sequence[job_table.JobRow], missing: Sequence[str]) -> None:
     console.print(f"{len(jobs)} job{'s' * (len(jobs) != 1)} at {clock(time.time())}")
-    console.print(job_table.table(jobs))
+    console.print(job_table.table(jobs), crop=False)
     for sentence in missing:
         console.print(f"Not seen: {sentence}.", markup=False, highlight=False)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
@@ -30,6 +32,12 @@ STATES: Mapping[str, str] = {
 
 TRAINING, SLOW, IMPAIRED, OVER, UNKNOWN = "training", "slow", "impaired", "ended", "unknown"
 FINE = frozenset((TRAINING, OVER))
+
+HEADS = ("job", "state", "step", "lost", "to", "why")
+
+WIDEST = 128
+"""Characters of a cell that is not folded, such as a UUID or most namespace/name: no job of a very
+long name makes all rows too wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +69,26 @@ def rows(reports: Iterable[JobReport]) -> tuple[JobRow, ...]:
 
 
 def table(jobs: Sequence[JobRow]) -> Table:
-    """Return the rows as a table; what is unknown is a dash."""
+    """Return the rows as a table; what is unknown is a dash.
+
+    It is as wide as it needs to be, whatever the terminal: names are there to be copied.
+    """
     drawn = Table(box=None, pad_edge=False)
-    for name in ("job", "state", "step", "lost", "to", "why"):
-        drawn.add_column(name, justify="right" if name in {"step", "lost"} else "left")
-    for job in jobs:
-        step = "-" if job.step_seconds is None else duration(job.step_seconds)
-        lost = "-" if job.lost_fraction is None else f"{job.lost_fraction:.0%}"
-        cells = (job.job_id, job.state, step, lost, job.culprit or "-", job.kind or "-")
-        drawn.add_row(*map(escape, cells), style="" if job.state in FINE else "bold")
+    cells = [_cells(job) for job in jobs]
+    for name, *column in zip(HEADS, *cells, strict=True):
+        width = min(max(map(cell_len, column), default=0), WIDEST)
+        is_number = name in {"step", "lost"}
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        drawn.add_column(name, justify=justify, overflow="fold", min_width=width)
+    for job, row in zip(jobs, cells, strict=True):
+        drawn.add_row(*map(escape, row), style="" if job.state in FINE else "bold")
     return drawn
+
+
+def _cells(job: JobRow) -> tuple[str, ...]:
+    step = "-" if job.step_seconds is None else duration(job.step_seconds)
+    lost = "-" if job.lost_fraction is None else f"{job.lost_fraction:.0%}"
+    return job.job_id, job.state, step, lost, job.culprit or "-", job.kind or "-"
 
 
 def _row(report: JobReport) -> JobRow:

@@ -17,6 +17,7 @@ from rankscope_analyzers.reports import job_summary, rank_series, stack_table, v
 from rankscope_analyzers.reports.verdict_remarks import remarks
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.sanitize import visible
+from rankscope_analyzers.text.shrinking_table import Column, ShrinkingTable
 from rankscope_analyzers.text.wording import clock, value
 
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -27,6 +28,9 @@ SPARK_BINS = 48
 SHORT_NAME, LONG_NAME = 28, 52
 """Characters of a measured name that leaves room for its meaning beside it in 80 columns; and of
 the longest that stays whole, with its meaning below it: names of metrics are there to be copied."""
+
+LEAST_MEANING = 12
+"""Characters below which the meaning of a value is left out."""
 
 MOST_LINES = 8
 """Further incidents, observations or unseen things that are listed; --json has all."""
@@ -131,20 +135,26 @@ def _evidence_table(incident: Incident) -> Table:
     lines = job_summary.evidence(incident)
     names = [line.measured.source if line.measured else line.source for line in lines]
     longest = max((len(word) for name in names for word in visible(name).split()), default=0)
-    table = Table(title="Evidence of all layers", title_justify="left", box=None)
-    table.add_column("layer")
     apart = longest <= SHORT_NAME
-    table.add_column("measured", overflow="fold", width=min(longest, LONG_NAME) or None)
-    for column in ("culprit", "expected"):
-        table.add_column(column, justify="right")
-    if apart:
-        table.add_column("what it is")
+    cells: list[tuple[str, ...]] = []
     for line, name in zip(lines, names, strict=True):
         about = [visible(name), visible(line.meaning)]
         first, *after = about if apart else ["\n".join(filter(None, about))]
-        cells = (visible(line.layer), first, *_numbers(line.measured), *after)
-        table.add_row(*map(Text, cells))
-    return table
+        cells.append((visible(line.layer), first, *_numbers(line.measured), *after))
+    layers, measured, culprits, expected, *meanings = (
+        [Text(cell) for cell in column] for column in zip(*cells, strict=True)
+    )
+    width = min(longest, LONG_NAME)
+    columns = (
+        Column("layer", layers),
+        Column("measured", measured, least=max(width, 1), fixed=width or None),
+        Column("culprit", culprits, is_number=True),
+        Column("expected", expected, is_number=True),
+        *(Column("what it is", column, least=LEAST_MEANING) for column in meanings),
+    )
+    optional = (frozenset(("what it is",)), frozenset(("layer",)))
+    title = "Evidence of all layers"
+    return ShrinkingTable(columns, optional, [""] * len(cells), title)
 
 
 def _numbers(measured: Evidence | None) -> tuple[str, str]:

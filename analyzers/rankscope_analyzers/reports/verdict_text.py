@@ -15,10 +15,14 @@ from rankscope_analyzers.reports.verdict_remarks import remarks
 from rankscope_analyzers.stragglers.verdict import RankTimes, Verdict
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.sanitize import name, visible
+from rankscope_analyzers.text.shrinking_table import Column, ShrinkingTable
 from rankscope_analyzers.text.wording import clock, duration, period, value
 
 TABLE_RANKS = 16
 """Ranks in the text report; a bigger job shows its slowest ones, --json has all."""
+
+LEAST_NODE = 4
+"""Characters below which a node's name is not folded: other columns are left out instead."""
 
 BAR_WIDTH = 24
 """Characters of the bar that represents one step."""
@@ -114,20 +118,23 @@ def rank_table(ranks: Sequence[RankTimes], culprits: Sequence[int]) -> Table:
     # A legend that is longer than the bars would leave too little of 80 columns for the numbers.
     if starved:
         sentences += ": data ▒ compute █ CPU wait ▓ sync ░"
-    table = Table(title=sentences, title_justify="left", box=None)
-    for column in ("rank", "node", "step", "data", "compute", "sync"):
-        if column == "node":
-            table.add_column(column, overflow="fold")
-        else:
-            table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("" if starved else "data ▒ compute █ sync ░", no_wrap=True)
+    listed = sorted(shown[:TABLE_RANKS], key=lambda times: times.rank)
     longest = max((times.step or 0.0 for times in ranks), default=0.0)
-    for times in sorted(shown[:TABLE_RANKS], key=lambda times: times.rank):
-        numbers = [_duration(v) for v in (times.step, times.data, times.compute, times.sync)]
-        style = "bold" if times.rank in culprits else ""
-        bar = _bar(times, longest)
-        table.add_row(str(times.rank), Text(name(times.node)), *numbers, bar, style=style)
-    return table
+    bars = "" if starved else "data ▒ compute █ sync ░"
+    columns = (
+        Column("rank", [Text(str(times.rank)) for times in listed], is_number=True),
+        Column("node", [Text(name(times.node)) for times in listed], least=LEAST_NODE),
+        *(_durations(column, listed) for column in ("step", "data", "compute", "sync")),
+        Column(bars, [_bar(times, longest) for times in listed]),
+    )
+    optional = (frozenset((bars,)), frozenset(("data", "sync")), frozenset(("compute",)))
+    styles = ["bold" if times.rank in culprits else "" for times in listed]
+    return ShrinkingTable(columns, optional, styles, sentences)
+
+
+def _durations(column: str, ranks: Sequence[RankTimes]) -> Column:
+    cells = [Text(_duration(getattr(times, column))) for times in ranks]
+    return Column(column, cells, is_number=True)
 
 
 def _busy(times: RankTimes) -> float:

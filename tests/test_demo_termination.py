@@ -22,7 +22,8 @@ def run(fault, rank, console):
         [sys.executable, "-c", "import time; time.sleep(600)"], Path(sys.argv[1]), {}
     ) as process:
         print(process.pid, flush=True)
-        time.sleep(600)
+        while True:  # as the demo does: Python may sleep through a signal that comes just before
+            time.sleep(0.1)
 
 demo.run = run
 raise SystemExit(cli.main(["demo"]))

@@ -33,5 +33,10 @@ def interrupting() -> Iterator[None]:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     for number in STOPPING:  # `timeout` sends two: the second must not interrupt cleaning up
-        signal.signal(number, signal.SIG_IGN)
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, _pass)
     raise KeyboardInterrupt
+
+
+def _pass(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing. Python complains about SIG_IGN if the signal has just arrived."""

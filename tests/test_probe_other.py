@@ -271,7 +271,7 @@ def test_sync_and_data_behind_the_backward_are_not_counted_twice(loop: Loop) -> 
     loop.batch()
     loop.forward()
     loop.backward()
-    loop.probe.gloo.timed(lambda: loop.spend(9))()  # a norm over all ranks
+    loop.probe.gloo.timed(lambda work: loop.spend(9))(None)  # a norm over all ranks
     loop.batch()
     loop.step(4)
     assert loop.only() == (4, 30, 9, 4)

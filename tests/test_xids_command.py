@@ -117,7 +117,8 @@ def test_a_lost_gpu_is_one_incident_of_its_job_though_its_node_is_gone(prometheu
     assert by_name["disk"]["expected"] == pytest.approx(3 / 21_233_664 * answer["gpu_hours"])
     assert by_name["preemption"]["count"] == 0
     assert everything["per_thousand_gpu_hours"] == pytest.approx(1000 / answer["gpu_hours"])
-    assert said(capsys, "--prometheus", prometheus, "--job", "ml/other")["incidents"] == []
+    assert cli.main(["xids", "--prometheus", prometheus, "--job", "ml/other"]) == 1
+    assert "there is no job 'ml/other' in what was read" in capsys.readouterr().err
 
 
 def test_the_text_says_who_what_and_what_to_do(prometheus, capsys):

@@ -18,7 +18,7 @@ from rankscope_analyzers.command import (
     print_json,
 )
 from rankscope_analyzers.commands import connection
-from rankscope_analyzers.gpus.error_sources import ErrorLog, from_pages, from_prometheus
+from rankscope_analyzers.gpus.error_sources import ErrorLog, from_pages, from_prometheus, has_job
 from rankscope_analyzers.gpus.failure_kinds import OTHER_CLUSTERS, PUBLISHED
 from rankscope_analyzers.gpus.failure_rates import Rate, rates
 from rankscope_analyzers.gpus.xid_incidents import XidIncident, analyze
@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
     now = time.time()
     since = now - age_seconds(options.since, "--since")
     silent: list[str] = []
-    if options.prometheus:
-        server = Prometheus(options.prometheus, entry_of(options))
+    server = Prometheus(options.prometheus, entry_of(options)) if options.prometheus else None
+    if server:
         log = from_prometheus(server, since, now)
     else:
         pages, silent = agent_pages.pages(connection.chosen_targets(options).agents())
@@ -58,11 +58,23 @@ def run(options: argparse.Namespace) -> int:
     compared = rates(found, log.nodes, log.gpu_hours)
     if options.job:
         found = tuple(one for one in found if options.job in one.job_ids)
+        if not found and not _knows(log, server, options.job):
+            raise InputError(
+                f"there is no job {options.job!a} in what was read: whether its GPUs reported"
+                " errors is unknown"
+            )
     if options.json:
         print_json(as_object(log, found, compared, silent))
     else:
         _show(open_console(no_color=options.no_color), log, found, compared, silent)
     return 0
+
+
+def _knows(log: ErrorLog, server: Prometheus | None, job_id: str) -> bool:
+    """Return True if anything is known of a job."""
+    if server is None:
+        return job_id in (log.jobs or ())
+    return has_job(server, job_id, log.since_unix_seconds, log.until_unix_seconds)
 
 
 def as_object(

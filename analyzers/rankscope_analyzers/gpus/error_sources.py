@@ -48,6 +48,7 @@ class ErrorLog:
             unknown.
         nodes: counters of failures of nodes, and for each node a series that shows since when it is
             known; None if only single pages were read, which do not show it.
+        jobs: whose ranks were seen; None if that was not read.
     """
 
     errors: tuple[GpuError, ...]
@@ -55,6 +56,7 @@ class ErrorLog:
     until_unix_seconds: float
     gpu_hours: float | None
     nodes: tuple[Series, ...] | None = None
+    jobs: frozenset[str] | None = None
 
 
 def from_pages(pages: Sequence[Page], since_unix_seconds: float) -> ErrorLog:
@@ -62,7 +64,23 @@ def from_pages(pages: Sequence[Page], since_unix_seconds: float) -> ErrorLog:
     shown = page_history.from_pages(pages, (*READS, *driver_xids.READS))
     series = driver_xids.merge(shown.all())
     until = max((page.time for page in pages), default=since_unix_seconds)
-    return ErrorLog(errors(series, since_unix_seconds), since_unix_seconds, until, None)
+    jobs = {one.labels.get("job_id", "") for one in series if one.name in HOLDERS}
+    found = errors(series, since_unix_seconds)
+    return ErrorLog(found, since_unix_seconds, until, None, jobs=frozenset(jobs))
+
+
+def has_job(
+    server: Prometheus, job_id: str, since_unix_seconds: float, now_unix_seconds: float
+) -> bool:
+    """Return True if ranks or GPUs of a job were scraped.
+
+    Raises:
+        PrometheusError: the server cannot be queried.
+    """
+    seconds = max(1, math.ceil(now_unix_seconds - since_unix_seconds))
+    own = f"{{job_id={json.dumps(job_id)}}}[{seconds}s]"
+    at = (now_unix_seconds, now_unix_seconds, 1.0)
+    return any(len(server.range(f"last_over_time({name}{own})", *at).values) for name in HOLDERS)
 
 
 def from_prometheus(

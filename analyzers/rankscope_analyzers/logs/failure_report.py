@@ -16,7 +16,8 @@ from rankscope_agent.contract.failures.log import FailureLog
 from rankscope_agent.contract.failures.signs import FailureSigns, Quote
 from rankscope_agent.contract.failures.verdict import FROM_OUTSIDE, Attempt, Failure, Victim, decide
 from rankscope_agent.contract.log_text.framing import Unframer
-from rankscope_analyzers.intake.log_files import chunks
+from rankscope_analyzers.intake.log_files import LogError, chunks
+from rankscope_analyzers.logs.recognised import is_text
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.name_lists import ranks_named, runs_named
 from rankscope_analyzers.text.sanitize import visible
@@ -57,17 +58,18 @@ class JobLogExplanation:
         files: logs of one job; `-` is standard input.
 
     Raises:
-        LogError: one cannot be read.
+        LogError: one cannot be read, or none has any text.
     """
 
     def __init__(self, files: Sequence[str]) -> None:
         signs = FailureSigns()
-        for name in files:
-            _read(name, signs)
+        texts = [_read(name, signs) for name in files]
         self._attempts = decide(signs)
         self._quotes = tuple(signs.quotes.values())
         self._restarts = signs.attempts
         self._beyond_limits = signs.beyond_limits
+        if not (any(texts) or self._attempts or self._quotes):
+            raise LogError(f"no line of text, so nothing is known: {visible(', '.join(files))}")
 
     @property
     def _last(self) -> Attempt | None:
@@ -127,12 +129,15 @@ def runbook(cause: str) -> str:
     return runbooks.path(RUNBOOKS.get(cause, OTHER_RUNBOOK))
 
 
-def _read(name: str, signs: FailureSigns) -> None:
-    framing, log = Unframer(), FailureLog(name, signs)
+def _read(name: str, signs: FailureSigns) -> bool:
+    """Read a log; return True if it has any text."""
+    framing, log, text = Unframer(), FailureLog(name, signs), False
     for chunk in chunks(name):
+        text = text or is_text(chunk)
         log.feed(framing.feed(chunk))
     log.feed(framing.finish())
     log.finish()
+    return text
 
 
 def sentence(attempt: Attempt | None, quotes: Sequence[Quote] = ()) -> str:

@@ -10,7 +10,9 @@ from rankscope_agent.contract.failures.log import FailureLog
 from rankscope_agent.contract.failures.signs import FailureSign, FailureSigns
 from rankscope_agent.contract.failures.verdict import Attempt, decide
 from rankscope_agent.contract.log_text.framing import Unframer
+from rankscope_analyzers.intake.log_files import LogError
 from rankscope_analyzers.logs.failure_report import sentence
+from rankscope_analyzers.logs.recognised import is_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,20 @@ def read(logs: Mapping[str, Iterable[bytes]]) -> tuple[AttemptErrors, ...]:
 
     Args:
         logs: chunks of bytes of each, by name.
+
+    Raises:
+        LogError: none has any text.
     """
-    signs = FailureSigns()
+    signs, text = FailureSigns(), False
     for name, chunks in logs.items():
         framing, log = Unframer(), FailureLog(name, signs)
         for chunk in chunks:
+            text = text or is_text(chunk)
             log.feed(framing.feed(chunk))
         log.feed(framing.finish())
         log.finish()
+    if not text and not signs.signs:
+        raise LogError("there is no line of text in these logs, so nothing is known")
     return tuple(
         AttemptErrors(attempt, sentence(attempt), tuple(_ordered(signs.signs, attempt)))
         for attempt in reversed(decide(signs))

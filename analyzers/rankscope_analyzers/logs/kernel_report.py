@@ -13,7 +13,8 @@ from rankscope_agent.contract.kernel.log import KernelLog, Seen, counted
 from rankscope_agent.contract.kernel.verdict import Verdict, judge
 from rankscope_agent.contract.kernel.xid_actions import CATALOGUE, PUBLISHED
 from rankscope_agent.contract.log_text.framing import Unframer
-from rankscope_analyzers.intake.log_files import chunks
+from rankscope_analyzers.intake.log_files import LogError, chunks
+from rankscope_analyzers.logs.recognised import is_of_kernel
 from rankscope_analyzers.text.sanitize import visible
 
 
@@ -26,11 +27,17 @@ class KernelLogExplanation:
 
     def __init__(self, files: Sequence[str]) -> None:
         self._log = KernelLog()
+        self._recognised = False
         for name in files:
             framing = Unframer()
             for chunk in chunks(name):
-                self._log.feed(framing.feed(chunk))
-            self._log.feed(framing.finish())
+                self._feed(framing.feed(chunk))
+            self._feed(framing.finish())
+        self._names = ", ".join(files)
+
+    def _feed(self, lines: bytes) -> None:
+        self._recognised = self._recognised or is_of_kernel(lines)
+        self._log.feed(lines)
 
     @property
     def log(self) -> KernelLog:
@@ -38,12 +45,28 @@ class KernelLogExplanation:
         return self._log
 
     def as_object(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
+        """Return JSON-ready values.
+
+        Raises:
+            LogError: no line is of a kernel log.
+        """
+        self._require_lines()
         return as_object(self._log)
 
     def lines(self) -> Iterator[str]:
-        """Yield lines for people."""
+        """Yield lines for people.
+
+        Raises:
+            LogError: no line is of a kernel log.
+        """
+        self._require_lines()
         return lines(self._log)
+
+    def _require_lines(self) -> None:
+        if not self._recognised and not self._log.seen:
+            raise LogError(
+                f"no line is of a kernel log, so nothing is known: {visible(self._names)}"
+            )
 
 
 TEXT_INCIDENTS = 20

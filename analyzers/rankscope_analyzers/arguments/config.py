@@ -8,6 +8,8 @@ from typing import Any
 
 import shtab
 
+DEFAULT_FILE = Path("rankscope.yaml")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what to do, and with which file."""
@@ -21,8 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         nargs="?",
         type=Path,
-        default=Path("rankscope.yaml"),
         metavar="FILE",
-        help="default: %(default)s",
+        help=f"default: {DEFAULT_FILE}; example and schema take none",
     )
     file.complete = shtab.FILE

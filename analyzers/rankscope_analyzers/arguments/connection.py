@@ -7,8 +7,11 @@ all commands.
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
+
+from rankscope_agent.contract.address import AGENT_PORT
 
 
 def add_arguments(
@@ -35,7 +38,11 @@ def add_arguments(
     where = group.add_mutually_exclusive_group(required=required and not default)
     default_text = f", repeatable (default: {default})" if default else "; repeatable"
     where.add_argument(
-        "--agent", action="append", metavar="URL", help=f"address of an agent{default_text}"
+        "--agent",
+        action="append",
+        type=_agent_address,
+        metavar="URL",
+        help=f"address of an agent, port {AGENT_PORT} unless it names one{default_text}",
     )
     where.add_argument(
         "--cluster",
@@ -55,6 +62,12 @@ def add_arguments(
     add_cluster_arguments(group)
     add_entry(parser, "agents or Prometheus" if prometheus else "agents")
     return where
+
+
+def _agent_address(text: str) -> str:
+    """Return the address of an agent; a host alone has the port that agents listen on."""
+    is_host = re.fullmatch(r"[^:/\s]+|\[[^\]/\s]+\]", text)
+    return f"{text}:{AGENT_PORT}" if is_host else text
 
 
 def add_cluster_arguments(parser: argparse._ActionsContainer) -> None:

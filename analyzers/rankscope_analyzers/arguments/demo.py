@@ -7,14 +7,15 @@ import argparse
 from rankscope_analyzers.command import add_output
 from rankscope_analyzers.demo.faults import FAULTS
 
+DEFAULT_FAULT = "slow-compute"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the demo injects."""
     parser.add_argument(
         "--fault",
         choices=sorted(FAULTS),
-        default="slow-compute",
-        help="what is wrong with the rank (default %(default)s)",
+        help=f"what is wrong with the rank (default {DEFAULT_FAULT})",
     )
     parser.add_argument(
         "--rank", type=int, default=2, help="the rank at fault (default %(default)s)"

@@ -13,6 +13,8 @@ from rankscope_analyzers.arguments import connection, hang_age
 from rankscope_analyzers.command import STANDARD_OUTPUT, add_output
 from rankscope_analyzers.steps.trace_directories import directory
 
+CORES = os.cpu_count() or 1
+
 
 def _add_reports(parser: argparse.ArgumentParser) -> None:
     """Declare which files are written."""
@@ -42,9 +44,8 @@ def _add_verdicts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         type=int,
-        default=os.cpu_count() or 1,
         metavar="N",
-        help="worker processes for --verdicts (default: one per core, here %(default)s)",
+        help=f"worker processes for --verdicts (default: one per core, here {CORES})",
     )
     parser.add_argument(
         "--scheduler",
@@ -90,7 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--since",
         default="1h",
         metavar="AGE",
-        help="how far back to look (default %(default)s)",
+        help="how far back to ask agents and Prometheus (default %(default)s); traces and captures"
+        " are read whole",
     )
     hang_age.add_argument(parser)
     _add_reports(parser)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from rankscope_analyzers.arguments.demo import DEFAULT_FAULT
 from rankscope_analyzers.command import InputError, print_json
 from rankscope_analyzers.commands import demo_tour, gpus
 from rankscope_analyzers.demo import hang
@@ -29,8 +30,13 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         rankscope_analyzers.demo.run.DemoError: the training run did not complete.
-        InputError: a tour is requested as JSON.
+        InputError: options exclude each other.
     """
+    if options.tour and options.fault is not None:
+        raise InputError("--tour shows all faults: leave out --fault, or leave out --tour")
+    if options.seconds is not None and not options.stack:
+        raise InputError("--seconds needs --stack: other demos end by themselves")
+    options.fault = options.fault or DEFAULT_FAULT
     if options.tour and options.json:
         raise InputError("--tour only prints text: leave out --json, or choose one --fault")
     with interrupting():

@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from rankscope_analyzers.arguments.diagnose import CORES
 from rankscope_analyzers.captures import archive, contents
 from rankscope_analyzers.command import (
     InputError,
@@ -55,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.verdicts:
         return _write(options)
+    if options.workers is not None:
+        raise InputError("--workers needs --verdicts: one job takes one process")
     if options.scheduler:
         raise InputError("--scheduler needs --verdicts: it is for many traces")
     report_files.check(options)
@@ -98,7 +101,7 @@ def _write(options: argparse.Namespace) -> int:
         raise InputError("--verdicts writes no report: leave out --html and --markdown")
     console = open_console(no_color=options.no_color, stderr=True)
     return verdict_file.run(
-        options.trace, options.verdicts, options.workers, console, options.scheduler
+        options.trace, options.verdicts, options.workers or CORES, console, options.scheduler
     )
 
 

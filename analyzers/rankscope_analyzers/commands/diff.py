@@ -73,8 +73,10 @@ def _read(path: Path) -> Mapping[str, Any]:
         with path.open("rb") as file:
             data = file.read(MAXIMUM_BYTES + 1)
         document = untrusted_json.read(data) if len(data) <= MAXIMUM_BYTES else None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValueError:
+        document = None
     if not isinstance(document, dict):
         raise InputError(f"{path} is not a run record: rankscope record writes them")
     return document

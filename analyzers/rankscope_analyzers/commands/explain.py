@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(explanation.as_object())
     else:
         write_lines(explanation.lines())
-    return 0
+    return 1 if options.kind == CHECKPOINT and not explanation.as_object()["checkpoints"] else 0
 
 
 def _of_logs(options: argparse.Namespace) -> Explanation:

@@ -34,6 +34,8 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("give the JOB of a cluster, or files with --from PATH, not both")
     if not (options.job or options.paths):
         raise InputError("give the JOB of a cluster, or files with --from PATH")
+    if options.paths and (options.since is not None or options.tail is not None):
+        raise InputError("--since and --tail are for logs of a cluster, not for files with --from")
     if options.json and not options.errors:
         raise InputError("--json needs --errors: merged logs have no end")
     with _opened(options) as logs:

@@ -226,4 +226,4 @@ def _reason(error: HTTPError) -> str:
         document: Any = untrusted_json.read(body)
         return str(document["error"])[:300]
     except (ValueError, KeyError, TypeError):
-        return body[:200].decode("utf-8", "replace")
+        return body[:200].decode("utf-8", "replace").strip()

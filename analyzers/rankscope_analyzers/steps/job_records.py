@@ -145,7 +145,7 @@ def job_directories(directory: Path) -> list[Path]:
     jobs = sorted(path for path in entries if path.is_dir() and _record_file(path))
     if not jobs:
         raise SourceError(
-            f"{directory} holds no trace: expected one of {list(record_files.READERS)}"
+            f"{directory} holds no trace: expected one of {', '.join(record_files.READERS)}"
         )
     return jobs
 
@@ -226,7 +226,7 @@ def _trace_files(directory: Path) -> tuple[dict[str, Any], Path]:
     path = _record_file(directory)
     if path is None:
         raise SourceError(
-            f"{directory} holds no trace: expected one of {list(record_files.READERS)}"
+            f"{directory} holds no trace: expected one of {', '.join(record_files.READERS)}"
         )
     return meta, path
 

@@ -156,7 +156,7 @@ def _jobs_in(where: StoredDirectory) -> Sequence[Directory]:
     folders = sorted(name for name, kind in names.items() if kind == "directory")
     jobs = [name for name in folders if _record_file(_listing(files, f"{path}/{name}").kinds)]
     if not jobs:
-        known = list(record_files.READERS)
+        known = ", ".join(record_files.READERS)
         raise SourceError(f"{where} holds no trace: expected one of {known}")
     return [StoredDirectory(f"{where}/{name}") for name in jobs]
 

@@ -17,12 +17,13 @@ from torch.nn.parallel import DistributedDataParallel
 STEPS = 10
 
 
-def train(model: torch.nn.Module, steps: int = STEPS) -> None:
+def train(model: torch.nn.Module, steps: int = STEPS) -> torch.optim.Optimizer:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(steps):
         optimizer.zero_grad()
         model(torch.randn(8, 4)).square().mean().backward()
         optimizer.step()
+    return optimizer
 
 
 def torchrun() -> None:
@@ -101,7 +102,9 @@ def compiled() -> None:
         dist.all_reduce(value)
         return value * 2
 
-    train(torch.nn.Linear(4, 2))  # from here on collectives are hooked
+    # From here on collectives are hooked, and this optimizer ends steps. One below, which steps
+    # without a backward pass, would have the probe register a further hook of torch's.
+    first = train(torch.nn.Linear(4, 2))
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
     train(torch.compile(DistributedDataParallel(layers), backend="eager"), 2)
     counted("wrapped")
@@ -126,6 +129,7 @@ def compiled() -> None:
     for _ in range(3):
         whole()
     counted("step")
+    del first
     dist.destroy_process_group()
 
 

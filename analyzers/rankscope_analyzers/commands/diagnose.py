@@ -100,9 +100,8 @@ def _write(options: argparse.Namespace) -> int:
     if options.html or options.markdown:
         raise InputError("--verdicts writes no report: leave out --html and --markdown")
     console = open_console(no_color=options.no_color, stderr=True)
-    return verdict_file.run(
-        options.trace, options.verdicts, options.workers or CORES, console, options.scheduler
-    )
+    workers = CORES if options.workers is None else options.workers
+    return verdict_file.run(options.trace, options.verdicts, workers, console, options.scheduler)
 
 
 def _saved(options: argparse.Namespace) -> list[Path]:

@@ -65,7 +65,7 @@ def arguments_without_credentials(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a command without what may be credentials, as many as before."""
     given = redacted_arguments(arguments)
     text = BETWEEN.join(one.replace(BETWEEN, " ") for one in given)
-    if len(text) > LONGEST:
+    if not given or len(text) > LONGEST:
         return [HIDDEN] * len(given)
     for rule in _COMPILED:
         text = rule.sub(_hidden, text)

@@ -124,6 +124,7 @@ def test_a_look_for_rings_that_lasts_ten_seconds_is_a_failure(tmp_path, late, fa
         close_renamed=lambda: (),
         rescan=lambda _: None,
         close_finished=lambda: None,
+        take_lost=lambda: (),
         rings=(),
         late_seconds=late,
         late_at="x",

@@ -38,7 +38,7 @@ def test_ages_are_in_seconds_minutes_hours_and_days(age, seconds):
 
 @pytest.mark.parametrize(
     ("after", "word"),
-    [(1.049, "as fast."), (1.051, "slower"), (0.96, "as fast."), (0.95, "faster")],
+    [(1.049, "no change."), (1.051, "slower"), (0.96, "no change."), (0.95, "faster")],
 )
 def test_a_run_is_slower_from_five_percent_on(after, word):
     found = diff._headline({"median_step_seconds": 1.0}, {"median_step_seconds": after}, after)

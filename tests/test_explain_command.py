@@ -178,7 +178,7 @@ def peak_kib(kind: str, path: Path) -> int:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
+    assert process.returncode in {0, 1}  # 1: nothing in it is of such a log
     return used.ru_maxrss
 
 

@@ -84,7 +84,7 @@ ASSIGNED: Mapping[str, frozenset[str]] = {
     f"{CONTRACT}failures/verdict.py": frozenset(("SIGNAL_NAMES",)),
     f"{CONTRACT}nccl/warnings.py": frozenset(("WORK_COMPLETION",)),
     f"{INTAKE}object_watch.py": frozenset(("(OK, FORBIDDEN, NOT_FOUND, GONE)",)),
-    f"{INTAKE}agent_client.py": frozenset(("UNAUTHORIZED", "REFUSALS")),
+    f"{INTAKE}agent_client.py": frozenset(("UNAUTHORIZED", "FORBIDDEN")),
     f"{INTAKE}agent_connections.py": frozenset(("BUSY", "OK")),
     f"{INTAKE}cluster.py": frozenset(("FORBIDDEN",)),
     f"{INTAKE}kubernetes_api.py": frozenset(("OK",)),

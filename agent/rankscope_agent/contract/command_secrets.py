@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 
 from rankscope_agent.contract.redaction import HIDDEN, redacted, redacted_arguments
 
@@ -16,7 +17,8 @@ BETWEEN = "\x1f"
 """Joins arguments, so that an option and its value are found together; it counts as a space."""
 
 LONGEST = 1 << 15
-"""Characters of all arguments of a command; longer ones, which no diagnosis needs, are hidden."""
+"""Characters of a command's arguments that are looked through; those beyond, which no diagnosis
+needs, are hidden."""
 
 _REST = r"[^|;&\n]{0,256}"
 """What follows in the same command."""
@@ -64,12 +66,15 @@ def without_credentials(text: str) -> str:
 def arguments_without_credentials(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a command without what may be credentials, as many as before."""
     given = redacted_arguments(arguments)
-    text = BETWEEN.join(one.replace(BETWEEN, " ") for one in given)
-    if not given or len(text) > LONGEST:
-        return [HIDDEN] * len(given)
+    ends = accumulate(len(one) + len(BETWEEN) for one in given)
+    read = [
+        one.replace(BETWEEN, " ") for one, end in zip(given, ends, strict=True) if end <= LONGEST
+    ]
+    text = BETWEEN.join(read)
     for rule in _COMPILED:
         text = rule.sub(_hidden, text)
-    return [redacted(one) for one in text.split(BETWEEN)]
+    shown = [redacted(one) for one in text.split(BETWEEN)] if read else []
+    return shown + [HIDDEN] * (len(given) - len(read))
 
 
 def _hidden(found: re.Match[str]) -> str:

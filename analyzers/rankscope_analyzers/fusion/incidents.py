@@ -121,7 +121,7 @@ def fuse(
     cases, rest = _cases(everything, roots, timed)
     cases = _merge_echoes(cases, timed, affected)
     incidents = [_incident(case, locations, observed) for case in cases]
-    return FusionResult(tuple(sorted(incidents, key=_sort_key)), tuple(rest))
+    return FusionResult(tuple(sorted(incidents, key=by_urgency)), tuple(rest))
 
 
 def _causes(
@@ -300,12 +300,15 @@ def _confidence(case: _Case, symptom: Finding, observed: frozenset[Layer]) -> fl
     return min(HIGHEST_CONFIDENCE, confidence)
 
 
-def _sort_key(incident: Incident) -> tuple[object, ...]:
-    """Sort key of incidents: a hang, then active ones, then by severity, cost and time."""
+def by_urgency(incident: Incident) -> tuple[object, ...]:
+    """Sort key of incidents: a hang, then active ones, then by severity, cost and time.
+
+    Those that lasted until the job ended count as active: none of them recovered.
+    """
     lost = incident.cost.gpu_hours if incident.cost else 0.0
     return (
         not incident.stands,
-        incident.until_unix_seconds is not None,
+        incident.until_unix_seconds is not None and not incident.ended_with_job,
         incident.severity != "page",
         -lost,
         incident.since_unix_seconds or 0.0,

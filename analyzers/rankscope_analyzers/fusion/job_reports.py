@@ -13,7 +13,7 @@ from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers import layers
 from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, RankLocation
 from rankscope_analyzers.fusion.ended_jobs import marked, with_end
-from rankscope_analyzers.fusion.incidents import fuse
+from rankscope_analyzers.fusion.incidents import by_urgency, fuse
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.intake import garbage_collection, readable_values
@@ -264,7 +264,8 @@ def _report(
     active = [one for one in _findings(diagnosis) if one.until_unix_seconds is None]
     diagnosis = with_end(diagnosis, rest) if diagnosis else None
     judged = fuse((*hung, *_findings(diagnosis)), rest, view.locations, seen)
-    judged = replace(judged, incidents=marked(judged.incidents, active))
+    incidents = sorted(marked(judged.incidents, active), key=by_urgency)
+    judged = replace(judged, incidents=tuple(incidents))
     verdict = _aligned(diagnosis.verdict, judged.incidents) if diagnosis else None
     unobserved = (
         *blank.unobserved,

@@ -32,7 +32,8 @@ PIECE_BYTES = 1 << 16
 HEALTH = ("/healthz", "/readyz")
 """Pages whose text says with status 503 what is not as it should be."""
 
-UNAUTHORIZED, FORBIDDEN = 401, 403
+UNAUTHORIZED = 401
+FORBIDDEN = 403
 
 REFUSALS = {
     UNAUTHORIZED: ": give --token-file, or --cert-file and --key-file",

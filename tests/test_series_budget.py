@@ -172,15 +172,15 @@ def test_a_newcomers_namespace_waits_behind_one_job_of_each_other_and_not_behind
 
 def test_jobs_that_have_ended_displace_none_that_runs_nor_a_pod_that_logs():
     """Short jobs one after the other, as of a search for hyperparameters, stay for ten minutes."""
-    ended = [of_job(f"team/{number:02}", 8, alive=False) for number in range(12)]
-    runs = of_job("team/now", 8)
+    ended = [of_job(f"team/{number:02}", 2, alive=False) for number in range(20)]
+    runs = of_job("team/now", 2)
     logs = [of_pod("team", f"pod-{number:02}") for number in range(10)]
     found = within_budget(
         [scrape("training", *ended, runs), scrape("nccl_log", *logs)],
-        sum(map(within, (runs, *logs))) + 100,
+        sum(map(within, (runs, *ended[: FAIR_JOBS - 1], *logs))),
     )
     assert {*runs, *(one for pod in logs for one in pod)} <= {*found.samples}
-    assert {one.labels[0] for one in found.samples} > {"team/00"}  # as far as there is room
+    assert "team/06" in {one.labels[0] for one in found.samples}  # as far as there is room
 
 
 def test_a_job_has_ended_only_when_all_of_its_ranks_have():
@@ -191,15 +191,15 @@ def test_a_job_has_ended_only_when_all_of_its_ranks_have():
         for one in of_job("team/half", 2)
     )
     ended = [of_job(f"team/{number}", 2, alive=False) for number in range(FAIR_JOBS)]
-    found = within_budget([scrape("training", *ended, half)], within(half))
-    assert {*found.samples} == {*half}
+    found = within_budget([scrape("training", *ended, half)], within(half) * FAIR_JOBS)
+    assert {*half} <= {*found.samples}
 
 
-def test_made_up_ranks_of_another_namespace_displace_what_an_ended_job_left_only_for_two_turns():
-    over = of_job("team/over", 1, alive=False)
+def test_made_up_ranks_of_another_namespace_do_not_displace_what_ended_jobs_left():
+    over = [of_job(f"team/over-{number}", 1, alive=False) for number in range(2)]
     flood = [of_job(f"a/{number}", 1) for number in range(60)]
-    found = within_budget([scrape("training", over, *flood)], within(over) * 30)
-    assert {*over} <= {*found.samples}
+    found = within_budget([scrape("training", *over, *flood)], within(over[0]) * FAIR_JOBS)
+    assert {*over[0], *over[1]} <= {*found.samples}
 
 
 def within(samples: tuple[Sample, ...]) -> int:

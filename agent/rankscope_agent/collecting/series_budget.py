@@ -22,8 +22,9 @@ one job before any gets a second one, so that a namespace of many jobs, or of ma
 only displaces its own later ones, and no other's job, however late that one arrives."""
 
 ENDED_WAIT = 2
-"""Turns that a job has to wait in addition once all of its ranks have ended: what still runs is
-more urgent. Not more turns, or whoever makes up ranks would displace others' last values sooner."""
+"""Turns that a job which has to wait waits in addition once all of its ranks have ended: what still
+runs is more urgent. One that need not wait never has to, or whoever makes up ranks would displace
+the last values of others' jobs."""
 
 RESOURCE = "resource"
 """Label of what the kubelet gave a container, which is limited to what a node has: such series
@@ -63,8 +64,8 @@ def within_budget(scrapes: Sequence[Scrape], most: int | None) -> Budgeted:
 
     Of one family, the later samples are left off; of less important families, all. So the selection
     does not change from page to page as values do, except when a job ends. What a namespace has of
-    more jobs than others, or of more pods or ranks than a node runs, and jobs that have ended, come
-    last.
+    more jobs than others, or of more pods or ranks than a node runs, comes last, and of the jobs
+    those that have ended.
 
     Args:
         scrapes: of all collectors.
@@ -152,8 +153,8 @@ class _Places:
                 return pods[owner.namespace, owner.pod] // FAIR_PODS
             job = owner.namespace, owner.job
             rank = self._jobs[owner.namespace][owner.job].get(owner.rank, 0)
-            wait = ENDED_WAIT if job in self._ended else 0
-            return wait + max(jobs[job] // FAIR_JOBS, rank // FAIR_RANKS)
+            waits = max(jobs[job] // FAIR_JOBS, rank // FAIR_RANKS)
+            return waits + (ENDED_WAIT if waits and job in self._ended else 0)
 
         return turn
 

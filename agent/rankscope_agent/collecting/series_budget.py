@@ -22,9 +22,9 @@ one job before any gets a second one, so that a namespace of many jobs, or of ma
 only displaces its own later ones, and no other's job, however late that one arrives."""
 
 ENDED_WAIT = 2
-"""Turns that a job which has to wait waits in addition once all of its ranks have ended: what still
-runs is more urgent. One that need not wait never has to, or whoever makes up ranks would displace
-the last values of others' jobs."""
+"""Turns that a job beyond the first eight of its namespace waits in addition once all of its ranks
+have ended: what still runs is more urgent. Jobs of other namespaces do not count, or whoever makes
+up ranks would displace the last values of others' jobs."""
 
 RESOURCE = "resource"
 """Label of what the kubelet gave a container, which is limited to what a node has: such series
@@ -64,8 +64,8 @@ def within_budget(scrapes: Sequence[Scrape], most: int | None) -> Budgeted:
 
     Of one family, the later samples are left off; of less important families, all. So the selection
     does not change from page to page as values do, except when a job ends. What a namespace has of
-    more jobs than others, or of more pods or ranks than a node runs, comes last, and of the jobs
-    those that have ended.
+    more jobs than others, or of more pods or ranks than a node runs, comes last, and of many jobs
+    of one namespace those that have ended.
 
     Args:
         scrapes: of all collectors.
@@ -147,14 +147,20 @@ class _Places:
     def turns(self) -> Callable[[_Owner], int]:
         """Return a function that returns how many turns an owner has to wait."""
         jobs, pods = _numbered(self._jobs), _numbered(self._pods)
+        ended = {
+            (namespace, job)
+            for namespace, several in self._jobs.items()
+            for job in list(several)[FAIR_JOBS:]
+            if (namespace, job) in self._ended
+        }
 
         def turn(owner: _Owner) -> int:
             if not owner.job:
                 return pods[owner.namespace, owner.pod] // FAIR_PODS
             job = owner.namespace, owner.job
             rank = self._jobs[owner.namespace][owner.job].get(owner.rank, 0)
-            waits = max(jobs[job] // FAIR_JOBS, rank // FAIR_RANKS)
-            return waits + (ENDED_WAIT if waits and job in self._ended else 0)
+            wait = ENDED_WAIT if job in ended else 0
+            return wait + max(jobs[job] // FAIR_JOBS, rank // FAIR_RANKS)
 
         return turn
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
+from node_with_agent import eventually, ready
 from rankscope_agent.contract.address import parse_listen_address
 from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_analyzers import cli
@@ -57,11 +57,8 @@ def test_it_warns_only_if_there_is_no_way_in(settings, loopback, closed, tmp_pat
 
 
 def test_doctor_shows_what_the_open_pages_show_and_what_to_do(agent, capsys):
-    until = time.monotonic() + 60  # collectors of an agent that has just started have not run
-    while True:
-        code, said = printed(capsys, "doctor", "--no-color", "--agent", agent.url)
-        if "seen host its last run succeeded" in said or time.monotonic() > until:
-            break
+    assert eventually(lambda: ready(agent))
+    code, said = printed(capsys, "doctor", "--no-color", "--agent", agent.url)
     assert code == 0
     assert REMEDY in said
     assert "node test-node" in said

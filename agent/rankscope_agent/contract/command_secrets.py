@@ -58,9 +58,7 @@ _VARIABLE = re.compile(r"[\"']?\$(?:\w+|\{\w+\}|\(\w+\))[\"']?")
 
 def without_credentials(text: str) -> str:
     """Return a command or script without what may be credentials."""
-    for rule in _COMPILED:
-        text = rule.sub(_hidden, text)
-    return redacted(text)
+    return redacted(_ruled(text))
 
 
 def arguments_without_credentials(arguments: Sequence[str]) -> list[str]:
@@ -70,11 +68,16 @@ def arguments_without_credentials(arguments: Sequence[str]) -> list[str]:
     read = [
         one.replace(BETWEEN, " ") for one, end in zip(given, ends, strict=True) if end <= LONGEST
     ]
-    text = BETWEEN.join(read)
-    for rule in _COMPILED:
-        text = rule.sub(_hidden, text)
+    text = _ruled(BETWEEN.join(read))
     shown = [redacted(one) for one in text.split(BETWEEN)] if read else []
     return shown + [HIDDEN] * (len(given) - len(read))
+
+
+def _ruled(text: str) -> str:
+    """Apply all rules to a text."""
+    for rule in _COMPILED:
+        text = rule.sub(_hidden, text)
+    return text
 
 
 def _hidden(found: re.Match[str]) -> str:

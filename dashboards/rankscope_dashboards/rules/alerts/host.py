@@ -58,6 +58,7 @@ _WHICH_EVENTS = texts.known(
     f" < {HARDWARE_SECONDS}",
     "It logged {{ .Labels.kind }} {{ .Value | humanizeDuration }} ago.",
     *("cluster", "node"),
+    by="kind",
 )
 _UNCORRECTED_ERRORS = texts.known(
     f"max({_UNCORRECTED.replace('{', '{' + _OF_NODE, 1)}) > 0",

@@ -30,16 +30,18 @@ def by_number(one: str, several: str) -> str:
     return f"{{{{ if eq $value 1.0 }}}}{one}{{{{ else }}}}{several}{{{{ end }}}}"
 
 
-def known(query: str, text: str, *labels: str) -> str:
+def known(query: str, text: str, *labels: str, by: str = "") -> str:
     """Return a text for each result of a query, and nothing without results.
 
     Args:
         query: PromQL with %q for the value of each of the labels; it is put in backquotes.
         text: a template, in which `.Labels` and `.Value` are those of the result.
         labels: the alert's, in the order of the query.
+        by: the label that results are sorted by; Prometheus gives them in any order.
     """
     values = " ".join(f"$labels.{label}" for label in labels)
-    return f"{{{{ range printf `{query}` {values} | query }}}} {text}{{{{ end }}}}"
+    order = f" | sortByLabel `{by}`" if by else ""
+    return f"{{{{ range printf `{query}` {values} | query{order} }}}} {text}{{{{ end }}}}"
 
 
 HOLDERS = known(

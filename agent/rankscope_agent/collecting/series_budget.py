@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from rankscope_agent.contract.catalogue import declared
 from rankscope_agent.contract.job_names import namespace_of
@@ -124,14 +125,9 @@ class _Owner:
 
 
 class _Places:
-    """Numbers owners in the order in which they are seen: jobs with their ranks, and pods.
+    """Numbers owners in the order in which they are seen: jobs with their ranks, and pods."""
 
-    Args:
-        ended: namespaces and names of the jobs that have ended.
-    """
-
-    def __init__(self, ended: Set[tuple[str, str]]) -> None:
-        self._ended = ended
+    def __init__(self) -> None:
         self._jobs: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
         self._pods: dict[str, dict[str, int]] = defaultdict(dict)
 
@@ -144,22 +140,26 @@ class _Places:
         else:
             self._pods[owner.namespace].setdefault(owner.pod, 0)
 
-    def turns(self) -> Callable[[_Owner], int]:
-        """Return a function that returns how many turns an owner has to wait."""
+    def turns(self, ended: frozenset[tuple[str, str]]) -> Callable[[_Owner], int]:
+        """Return a function that returns how many turns an owner has to wait.
+
+        Args:
+            ended: namespaces and names of the jobs that have ended.
+        """
         jobs, pods = _numbered(self._jobs), _numbered(self._pods)
-        ended = {
+        further = (
             (namespace, job)
             for namespace, several in self._jobs.items()
-            for job in list(several)[FAIR_JOBS:]
-            if (namespace, job) in self._ended
-        }
+            for job in islice(several, FAIR_JOBS, None)
+        )
+        waiting = ended.intersection(further)
 
         def turn(owner: _Owner) -> int:
             if not owner.job:
                 return pods[owner.namespace, owner.pod] // FAIR_PODS
             job = owner.namespace, owner.job
             rank = self._jobs[owner.namespace][owner.job].get(owner.rank, 0)
-            wait = ENDED_WAIT if job in ended else 0
+            wait = ENDED_WAIT if job in waiting else 0
             return wait + max(jobs[job] // FAIR_JOBS, rank // FAIR_RANKS)
 
         return turn
@@ -187,7 +187,7 @@ def _turns(samples: Sequence[Sample]) -> list[int]:
     """
     owners = [_owner(sample) for sample in samples]
     ended = _ended_jobs(samples, owners)
-    places = _Places(ended)
+    places = _Places()
 
     def place(number: int) -> tuple[bool, bool]:
         owner = owners[number]
@@ -197,17 +197,17 @@ def _turns(samples: Sequence[Sample]) -> list[int]:
     for number in sorted(range(len(samples)), key=place):
         if owners[number] != NODE:
             places.see(owners[number])
-    turn = places.turns()
+    turn = places.turns(ended)
     return [0 if owner == NODE else turn(owner) for owner in owners]
 
 
-def _ended_jobs(samples: Sequence[Sample], owners: Sequence[_Owner]) -> Set[tuple[str, str]]:
+def _ended_jobs(samples: Sequence[Sample], owners: Sequence[_Owner]) -> frozenset[tuple[str, str]]:
     """Return the namespaces and names of the jobs of which every rank that is known has ended."""
     alive: dict[tuple[str, str], bool] = defaultdict(bool)
     for sample, owner in zip(samples, owners, strict=True):
         if sample.metric is training.RANK_ALIVE:
             alive[owner.namespace, owner.job] |= sample.value != 0
-    return {job for job, lives in alive.items() if not lives}
+    return frozenset(job for job, lives in alive.items() if not lives)
 
 
 def _owner(sample: Sample) -> _Owner:

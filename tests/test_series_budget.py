@@ -176,7 +176,7 @@ def test_jobs_that_have_ended_displace_none_that_runs_nor_a_pod_that_logs():
     runs = of_job("team/now", 2)
     logs = [of_pod("team", f"pod-{number:02}") for number in range(10)]
     found = within_budget(
-        [scrape("training", *ended, runs), scrape("nccl_log", *logs)],
+        [scrape("training", runs, *ended), scrape("nccl_log", *logs)],
         sum(map(within, (runs, *ended[: FAIR_JOBS - 1], *logs))),
     )
     assert {*runs, *(one for pod in logs for one in pod)} <= {*found.samples}
@@ -190,8 +190,10 @@ def test_a_job_has_ended_only_when_all_of_its_ranks_have():
         else one
         for one in of_job("team/half", 2)
     )
-    ended = [of_job(f"team/{number}", 2, alive=False) for number in range(FAIR_JOBS)]
-    found = within_budget([scrape("training", *ended, half)], within(half) * FAIR_JOBS)
+    run = [of_job(f"team/{number}", 2) for number in range(FAIR_JOBS)]
+    ended = [of_job(f"team/over-{number}", 2, alive=False) for number in range(FAIR_JOBS)]
+    scrapes = [scrape("training", *run, half, *ended)]
+    found = within_budget(scrapes, within(half) * (FAIR_JOBS + 1))
     assert {*half} <= {*found.samples}
 
 

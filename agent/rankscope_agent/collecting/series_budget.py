@@ -182,22 +182,17 @@ NODE = _Owner()
 def _turns(samples: Sequence[Sample]) -> list[int]:
     """Return how many turns each sample has to wait; the node's own wait for none.
 
-    Jobs are in the order in which the training collector first saw them, those that have ended
-    last; the order of others follows from names, which the owner of a job chooses.
+    Jobs are in the training collector's order: those that run as they were first seen, then those
+    that have ended. The order of others follows from names, which the owner of a job chooses.
     """
     owners = [_owner(sample) for sample in samples]
-    ended = _ended_jobs(samples, owners)
     places = _Places()
-
-    def place(number: int) -> tuple[bool, bool]:
-        owner = owners[number]
-        over = (owner.namespace, owner.job) in ended
-        return over, samples[number].metric is not training.STEP_LATENCY
-
-    for number in sorted(range(len(samples)), key=place):
+    for number in sorted(
+        range(len(samples)), key=lambda n: samples[n].metric is not training.STEP_LATENCY
+    ):
         if owners[number] != NODE:
             places.see(owners[number])
-    turn = places.turns(ended)
+    turn = places.turns(_ended_jobs(samples, owners))
     return [0 if owner == NODE else turn(owner) for owner in owners]
 
 

@@ -44,6 +44,14 @@ class RunningAgent:
         with urllib.request.urlopen(self.url + path, timeout=PATIENCE_SECONDS) as answer:
             return answer.read().decode()
 
+    def logged(self, text: str) -> str:
+        """Return the log once it has a text, which may be later than on the page."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while text not in (log := self.log.read_text()):
+            assert time.monotonic() < deadline, f"not logged: {text}\n{log}"
+            time.sleep(0.05)
+        return log
+
     def liveness(self) -> int:
         """Ask as the kubelet does whether it lives, and return the status."""
         connection = http.client.HTTPConnection(

@@ -27,7 +27,7 @@ def test_a_missing_mount_is_named_with_the_component_that_brings_it(tmp_path):
         assert "hostPath /sys" in unseen["rdma"]
         assert "pod-resources" in unseen["kubelet"]
         assert unseen["api"].endswith("(needs a role that lists and watches pods: base).")
-        log = agent.log.read_text()
+        log = agent.logged("collector rdma: no data: ")
         assert log.count("collector rdma: no data: ") == 1
         assert BY_COLLECTOR_OR_PART["rdma"].needs in log
 

@@ -87,14 +87,6 @@ def test_the_agent_runs_without_any_capability_and_says_what_it_cannot_see(tmp_p
         assert "Traceback" not in agent.log.read_text()
 
 
-def await_line(agent, text):
-    """Wait until an agent has logged a text: it logs what is missing after it shows it."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while text not in agent.log.read_text():
-        assert time.monotonic() < deadline, f"not logged: {text}"
-        time.sleep(0.05)
-
-
 def test_what_may_not_be_read_is_named_without_a_traceback(tmp_path):
     """As with wrong modes, and as SELinux denies: of another user, so that root may not either."""
     places = {
@@ -115,7 +107,7 @@ def test_what_may_not_be_read_is_named_without_a_traceback(tmp_path):
             assert str(place) in unseen[name]
             assert "permission denied" in unseen[name]
             assert "component tier-2" in unseen[name]
-            await_line(agent, unseen[name].removeprefix(f"Not seen: {name}: ").rstrip("."))
+            agent.logged(unseen[name].removeprefix(f"Not seen: {name}: ").rstrip("."))
         assert "Traceback" not in agent.log.read_text()
 
 

@@ -176,7 +176,7 @@ def test_no_quote_line_or_escape_of_a_pod_reaches_metrics_or_the_log(node):
         await_line(agent, r'^rankscope_rank_info\{.*job_id="mallory/own-0"')
         page = await_line(agent, r'^rankscope_job_names_rejected\{reason="form"\} 3')
         pods = json.loads(agent.get("/api/v1/pods"))
-        log = agent.log.read_text()
+        log = agent.logged("pod mallory/env-0: ")
     assert "\\" not in page
     assert not re.search(r"rankscope_up|x{300}", page)
     assert [one["job_id"] for one in pods["pods"]] == [

@@ -56,9 +56,11 @@ def loader(what: str) -> DataLoader[torch.Tensor]:
     if what == "alone":
         return DataLoader(Samples(), batch_size=None)
     if what == "spawned":
+        # A spawned worker that still sends a batch while it ends can abort in torch's own code.
         return DataLoader(
-            Samples(), batch_size=None, num_workers=1, multiprocessing_context="spawn"
-        )
+            Samples(), batch_size=None, sampler=range(STEPS), num_workers=1,
+            multiprocessing_context="spawn",
+        )  # fmt: skip
     data = Stream() if what == "streamed" else Samples()
     return DataLoader(data, batch_size=None, num_workers=2)
 

@@ -75,6 +75,43 @@ def test_what_made_a_job_slow_is_over_when_the_job_is():
     assert not is_over(reported(both(ENDED + 20.0, state=1)))
 
 
+SOCKETS = (
+    'rankscope_nccl_socket_fallback_state{pod_namespace="",pod_name="",reason="no_ib_device"} 1\n'
+)
+
+
+def test_how_its_processes_ran_is_over_too_though_their_log_is_still_there():
+    """NCCL's lines of a pod stay for as long as the pod."""
+    watch = WatchSeries()
+
+    def sockets(at, **of_ranks):
+        report = reported(both(at, more=SOCKETS, **of_ranks), missing=("an agent",))
+        watch.update([report], at)
+        (found,) = [one for one in report.incidents if one.cause.kind == "socket_fallback"]
+        return found
+
+    assert not sockets(ENDED - 20.0, state=1).ended_with_job
+    found = sockets(ENDED + 20.0, ended=ENDED)
+    assert (found.ended_with_job, found.until_unix_seconds) == (True, ENDED)
+    (said,) = [one.sentence for one in watch.events if one.kind == "socket_fallback"]
+    assert said.startswith("over, the job ended at 2025-10-09 09:00:00 UTC: NCCL carries data ")
+
+
+OBJECTIVE = """rankscope_checkpoint_objective_seconds 60
+rankscope_checkpoint_last_success_timestamp_seconds{{job_id="job",rank="0"}} {}
+"""
+
+
+def test_what_only_running_jobs_have_ends_with_the_job_whatever_else_is_not_known():
+    watch = WatchSeries()
+    more = OBJECTIVE.format(ENDED - 300.0)
+    for at, of_ranks in ((ENDED - 20.0, {"state": 1}), (ENDED + 20.0, {"ended": ENDED})):
+        report = reported(both(at, more=more, **of_ranks), missing=("an agent",))
+        watch.update([report], at)
+    said = {one.kind: one.sentence for one in watch.events}
+    assert said["checkpoint_overdue"].startswith("over, the job ended at ")
+
+
 def test_the_series_of_the_incident_end_and_the_event_says_why():
     watch = WatchSeries()
     watch.update([reported(both(ENDED - 20.0, state=1))], ENDED - 20.0)

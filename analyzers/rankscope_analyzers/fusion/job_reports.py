@@ -12,7 +12,7 @@ from rankscope_agent.contract.shards import WHOLE, Shard
 from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers import layers
 from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, RankLocation
-from rankscope_analyzers.fusion.ended_jobs import marked, with_end
+from rankscope_analyzers.fusion.ended_jobs import end_of, marked, of_processes_ended, with_end
 from rankscope_analyzers.fusion.incidents import by_urgency, fuse
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
@@ -262,10 +262,14 @@ def _report(
     hung = [finding for finding in findings if finding.kind == HANG]
     rest = [finding for finding in findings if finding.kind != HANG]
     active = [one for one in _findings(diagnosis) if one.until_unix_seconds is None]
-    diagnosis = with_end(diagnosis, rest) if diagnosis else None
+    at = end_of(diagnosis, rest)
+    if at is not None:
+        diagnosis = with_end(diagnosis, at) if diagnosis else None
+        rest = of_processes_ended(rest, at)
     judged = fuse((*hung, *_findings(diagnosis)), rest, view.locations, seen)
-    incidents = sorted(marked(judged.incidents, active), key=by_urgency)
-    judged = replace(judged, incidents=tuple(incidents))
+    if at is not None:
+        incidents = sorted(marked(judged.incidents, active, at), key=by_urgency)
+        judged = replace(judged, incidents=tuple(incidents))
     verdict = _aligned(diagnosis.verdict, judged.incidents) if diagnosis else None
     unobserved = (
         *blank.unobserved,

@@ -242,17 +242,17 @@ def _ended_events(
 ) -> Iterator[Event]:
     """Yield the incidents that are over, if they could have been seen."""
     active = {key_of(one) for one in running(report)}
-    # That a job is over was seen, whatever else was not.
     over = {key_of(one) for one in ended_with_job(report)}
-    all_seen = could_see_ends(report)
+    # That a job is over was seen, whatever else was not.
+    certain = could_see_ends(report) or report.over is not None
     for key, state in list(states.items()):
-        if state.ended_at is None and key not in active and (all_seen or key in over):
+        if state.ended_at is None and key not in active and (certain or key in over):
             seen = [one for one in report.incidents if key_of(one) == key]
             ends = [one.until_unix_seconds for one in seen]
             ended_at = max((end for end in ends if end is not None), default=now)
             states[key] = replace(state, ended_at=ended_at)
             last = seen[-1] if seen else None
-            why = "the job ended" if key in over else "recovered"
+            why = "the job ended" if key in over or (report.over and not seen) else "recovered"
             sentence = f"over, {why} at {clock(ended_at)}: {state.summary}"
             yield Event(report.job_id, state.kind, "over", sentence, key, state.ranks, last)
 

@@ -40,6 +40,8 @@ def test_a_job_can_be_chosen_and_an_unknown_one_is_an_error(trace, capsys):
     ("arguments", "complaint"),
     [
         (["--frobnicate"], "COMMAND"),
+        (["diagnos", "--agent", "x"], "no command 'diagnos' (did you mean diagnose?)"),
+        (["frobnicate"], "there is no command 'frobnicate'; see rankscope --help"),
         (["diagnose"], "--agent --cluster --prometheus --trace --kineto --capture is required"),
         (["diagnose", "--trace", "x", "--agent", "y"], "not allowed with"),
         (

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import cast
 
 from rankscope_analyzers.arguments import examples
-from rankscope_analyzers.command import Arguments, Command, Parser
+from rankscope_analyzers.command import Arguments, Command, Parser, alike
 from rankscope_analyzers.isolation import closed_output
 from rankscope_analyzers.isolation.absent_package import absent
 from rankscope_analyzers.text.sanitize import visible
@@ -98,6 +98,8 @@ def _run(given: Sequence[str]) -> int:
         sys.stdout.write(FIRST_STEPS)
         return 0
     chosen = given[0] if given[0] in COMMANDS else None
+    if chosen is None and not given[0].startswith("-"):
+        Parser(PROGRAM).error(f"there is no command {given[0]!r}{alike(given[0], COMMANDS)}")
     declared = {name: _arguments(name) for name in _needed(given[0])}
     options, unknown = _parser(declared, chosen).parse_known_args(given)
     if unknown:

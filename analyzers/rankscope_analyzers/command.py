@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -57,17 +57,20 @@ class Parser(argparse.ArgumentParser):
         if args is not None and self._subparsers is None:
             for name in _named_options(args):
                 if not any(one.startswith(name) for one in self._option_string_actions):
-                    self.error(f"unrecognized arguments: {name}{self._alike(name)}")
+                    meant = alike(name, self._option_string_actions)
+                    self.error(f"unrecognized arguments: {name}{meant}")
         return super().parse_known_args(args, namespace)
-
-    def _alike(self, name: str) -> str:
-        difflib = import_module("difflib")  # for mistakes alone
-        found = difflib.get_close_matches(name, self._option_string_actions, 1)
-        return f" (did you mean {found[0]}?)" if found else ""
 
     def error(self, message: str) -> NoReturn:
         """Exit with the sentence."""
         self.exit(1, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def alike(name: str, known: Iterable[str]) -> str:
+    """Return a question for the known name that looks like a misspelt one, empty if none does."""
+    difflib = import_module("difflib")  # for mistakes alone
+    found = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {found[0]}?)" if found else ""
 
 
 def _named_options(args: Sequence[str]) -> Iterator[str]:

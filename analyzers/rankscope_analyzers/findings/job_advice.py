@@ -96,8 +96,8 @@ JOB_ADVICE: Mapping[str, Advice] = {
     ),
     "hang": Advice(
         "page",
-        "Keep the evidence before anyone kills the job (rankscope diagnose --save DIR), look at"
-        " what the ranks that the others wait for are doing (py-spy dump), then restart.",
+        "Keep the evidence before anyone kills the job (rankscope capture --job JOB FILE.tar.gz),"
+        " look at what the ranks that the others wait for are doing (py-spy dump), then restart.",
         "RankscopeHang",
         "ml",
     ),

@@ -205,6 +205,47 @@ def test_values_of_a_gpu_whose_energy_stands_still_are_old_and_left_off(endpoint
     assert Page(collector.collect()).value(metrics.GPU_TEMPERATURE, "core") == 50
 
 
+BLANK = 9223372036854775794
+
+
+def test_a_gpu_of_which_the_exporter_knows_nothing_does_not_answer(endpoint):
+    server, clock = endpoint([]), Clock()
+    collector = DcgmCollector(server.url, PATIENCE, clock)
+    xid = f"DCGM_FI_DEV_XID_ERRORS{OTHER} 79\n"
+    server.pieces = response(page_of() + page_of(BLANK, BLANK, gpu=OTHER) + xid)
+    states = {}
+    for seconds in (0, 30, 60):
+        clock.now += 30 if seconds else 0
+        page = Page(collector.collect())
+        states[seconds] = [page.value(metrics.GPU_UNRESPONSIVE, gpu=gpu) for gpu in (0, 1)]
+    assert states == {0: [0, 0], 30: [0, 0], 60: [0, 1]}
+    server.pieces = response(page_of(1001) + page_of(1001, gpu=OTHER))
+    clock.now += 30
+    assert Page(collector.collect()).value(metrics.GPU_UNRESPONSIVE, gpu=1) == 0
+
+
+def test_an_xid_that_is_new_is_an_event_of_the_driver(endpoint):
+    server, clock = endpoint([]), Clock()
+    collector = DcgmCollector(server.url, PATIENCE, clock)
+
+    def xids(*codes):
+        lines = (f"DCGM_FI_DEV_XID_ERRORS{GPU} {code}\n" for code in codes)
+        server.pieces = response(page_of(clock.now) + "".join(lines))
+        clock.now += FETCH_SECONDS
+        page = Page(collector.collect())
+        found = {code: page.value(metrics.GPU_XIDS, code) for code in ("31", "79")}
+        times = {code: page.value(metrics.GPU_XID_TIMESTAMP, code) for code in found}
+        assert {code for code in times if times[code]} == {code for code in found if found[code]}
+        return found
+
+    assert xids(31) == {"31": None, "79": None}, "of any age"
+    assert xids(31) == {"31": None, "79": None}
+    assert xids(79) == {"31": None, "79": 1}
+    assert xids() == {"31": None, "79": 1}, "the GPU is gone, or the field is blank"
+    assert xids(0) == {"31": None, "79": 1}, "the exporter was restarted"
+    assert xids(79) == {"31": None, "79": 2}
+
+
 def test_without_an_energy_counter_nobody_can_say_that_values_are_old(endpoint):
     server, clock = endpoint(response(f"DCGM_FI_DEV_GPU_TEMP{GPU} 50\n")), Clock()
     collector = DcgmCollector(server.url, PATIENCE, clock)

@@ -20,6 +20,8 @@ from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus.dcgm import DcgmPage
+from rankscope_agent.sources.gpus.events import EventCounts
+from rankscope_agent.sources.gpus.nvml import EVENT_XID, Event
 
 FETCH_SECONDS = 5.0
 """Time between two fetches: dcgm-exporter itself reads the GPUs every 30 s unless configured
@@ -38,6 +40,9 @@ STALE_SECONDS = 150.0
 30 s between dcgm-exporter's own readings. A GPU that answers uses energy every second. Exporters
 keep showing the last values of a GPU whose driver hangs."""
 
+BLANK_SECONDS = 60.0
+"""Time without any value after which a GPU counts as unresponsive: twice the 30 s between
+dcgm-exporter's own readings, the first of which it has not made when it starts."""
 
 GpuLabels = tuple[str, ...]
 """Index, uuid and PCI address of a GPU."""
@@ -77,6 +82,9 @@ class DcgmCollector:
         self._due = clock()
         self._samples: tuple[Sample, ...] = ()
         self._energy: dict[GpuLabels, tuple[object, float]] = {}
+        self._blank: dict[GpuLabels, float] = {}
+        self._xids: dict[GpuLabels, int] = {}
+        self._events = EventCounts()
 
     def collect(self) -> Sequence[Sample]:
         """Return the endpoint's latest answer.
@@ -98,13 +106,40 @@ class DcgmCollector:
         if not page.gpus:
             raise NoData(f"{self._url} answers, but shows no GPU")
         samples = tuple(page.samples())
-        old = self._old(samples)
+        old = self._old(samples) | self._without_values(page)
         known = tuple(
             Sample(metrics.GPU_UNRESPONSIVE, identity.labels, int(identity.labels in old))
             for identity in page.gpus
         )
         current = (s for s in samples if s.metric is metrics.GPU_INFO or s.labels[:3] not in old)
-        return (*known, *current)
+        self._note_xids(page, samples)
+        return (*known, *current, *self._events.samples())
+
+    def _note_xids(self, page: DcgmPage, samples: Iterable[Sample]) -> None:
+        """Count the Xids that are new: the exporter shows a GPU's newest one, without its time.
+
+        One that is there when the GPU is first seen may be of any age, and the same one again
+        cannot be told from the first.
+        """
+        newest = {
+            sample.labels: int(sample.value)
+            for sample in samples
+            if sample.metric is metrics.GPU_LAST_XID and isinstance(sample.value, int | float)
+        }
+        for identity in page.gpus:
+            code = newest.get(identity.labels)
+            if code is None:
+                continue
+            if code and self._xids.get(identity.labels, code) != code:
+                self._events.add(identity, Event(int(identity.gpu), EVENT_XID, code))
+            self._xids[identity.labels] = code
+
+    def _without_values(self, page: DcgmPage) -> frozenset[GpuLabels]:
+        """Return the GPUs about which the exporter has known nothing for some time."""
+        now = self._clock()
+        blank = {gpu.labels for gpu in page.blank_gpus}
+        self._blank = {gpu: self._blank.get(gpu, now) for gpu in blank}
+        return frozenset(gpu for gpu, since in self._blank.items() if now - since >= BLANK_SECONDS)
 
     def _old(self, samples: Iterable[Sample]) -> frozenset[GpuLabels]:
         """Return the GPUs whose energy counter has stopped."""

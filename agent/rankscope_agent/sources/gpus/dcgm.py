@@ -202,6 +202,7 @@ class DcgmPage:
         self._identities: dict[str, Identity] = {}
         self._found: dict[tuple[str, str, tuple[str, ...]], Sample] = {}
         self._instances: set[tuple[str, str]] = set()
+        self._blank: set[str] = set()
         for sample in parse_page(text):
             if sample is None:
                 self.ignored["bad_line"] += 1
@@ -214,6 +215,12 @@ class DcgmPage:
     def gpus(self) -> tuple[Identity, ...]:
         """The GPUs on the page."""
         return tuple(self._identities.values())
+
+    @property
+    def blank_gpus(self) -> frozenset[Identity]:
+        """The GPUs about which the exporter knows nothing but their newest Xid."""
+        known = {key for name, key, _ in self._found if name != metrics.GPU_LAST_XID.name}
+        return frozenset(self._identities[key] for key in self._blank - known)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the converted samples, and the number of the others."""
@@ -229,10 +236,11 @@ class DcgmPage:
         """Convert a sample; return why it was rejected, or an empty text."""
         if not sample.name.startswith((DEV, PROF)):
             return "not_dcgm"
-        if _is_blank(sample.value):
-            return "blank"
         if "nvlink" in sample.labels or "nvswitch" in sample.labels:
-            return "not_a_gpu"
+            return "blank" if _is_blank(sample.value) else "not_a_gpu"
+        if _is_blank(sample.value):
+            self._blank.update(filter(None, [self._identify(sample.labels)]))
+            return "blank"
         values = tuple(_values(sample))
         if not values:
             return "unknown_field"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hanging_jobs import NOW, hung, reported, steps, training_page
+from hanging_jobs import NOW, hung, page, reported, steps, training_page
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.page_history import PageHistory
@@ -124,3 +124,13 @@ def test_pages_of_a_node_that_answers_no_more_do_not_hide_a_hang():
     evidence = JobEvidence(history.observed())
     (report,) = job_reports.reports(TimingResults((), {}, ()), evidence, NOW)
     assert [one.stands for one in report.incidents] == [True]
+
+
+@pytest.mark.parametrize("size", [4, 6])
+def test_a_job_that_goes_on_with_fewer_ranks_waits_for_none_that_ended_with_its_last_attempt(size):
+    gone = {"alive": [0] * (size - 2), "ended": [320.0] * (size - 2), "last": [325.0] * (size - 2)}
+    pages = page("n2", first=2, size=size, **gone), training_page(90.0, ranks=2, size=2)
+    assert hung(*pages) == ()
+    assert hung(pages[0], training_page(90.0, ranks=2, size=size)) == (
+        (2, 3) if size == 4 else None
+    )

@@ -17,6 +17,7 @@ from rankscope_analyzers.hangs.suspects import blame, newest_call, since_newest_
 from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers import hang_evidence, pauses
+from rankscope_analyzers.layers.earlier_ranks import earlier_ranks
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.pace import LONG_PAUSES, Pace, pace_of_pages
 from rankscope_analyzers.layers.rank_locations import by_rank
@@ -66,7 +67,9 @@ set."""
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield the hang of a job, if there is one."""
-    ranks = read(observed, job.job_id, job.now_unix_seconds)
+    earlier = earlier_ranks(observed, job.job_id)
+    known = read(observed, job.job_id, job.now_unix_seconds)
+    ranks = [rank for rank in known if rank.rank not in earlier]
     living = [rank for rank in ranks if rank.alive]
     if living and len(living) * 2 < sum(rank.known for rank in ranks):
         return  # most ranks are done: the rest is cleaning up, or is reported as what ended the job

@@ -107,3 +107,43 @@ def test_a_job_whose_pods_run_has_a_report_without_a_fault():
 def test_a_failure_of_more_than_an_hour_ago_explains_nothing_of_now(ago, told):
     (one,) = report(n1=failed("Evicted", "", ago) + in_phase("Running"))
     assert kinds(one) == ({"pod_failed": ("n1",)} if told else {})
+
+
+LISTED = 'rankscope_pod_source_up{source="api"} 1\nrankscope_page_series_dropped 0\n'
+STUCK = waiting("ImagePullBackOff") + in_phase("Pending") + LISTED
+
+
+def kinds_after(*pages):
+    """Return the kinds of the job's findings, None without a report, by a node's pages in turn."""
+    read = [Page("n1", NOW + 30 * at, text) for at, text in enumerate(pages)]
+    evidence = job_reports.JobEvidence(from_pages(read, job_reports.READS))
+    found = job_reports.reports(TimingResults(), evidence, NOW + 30 * len(pages))
+    return [*kinds(found[0])] if found else None
+
+
+def test_pods_that_run_or_are_deleted_no_longer_wait():
+    assert kinds_after(STUCK, STUCK) == ["image_not_pulled"]
+    assert kinds_after(STUCK, in_phase("Running")) == []
+    assert kinds_after(in_phase("Pending") + LISTED, in_phase("Running") + LISTED) == []
+    assert kinds_after(STUCK, LISTED) is None
+    assert kinds_after(STUCK, LISTED, LISTED.replace("} 1", "} 0")) is None
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        LISTED.replace("} 1", "} 0"),  # an agent that was just started
+        LISTED.replace("dropped 0", "dropped 3") + in_phase("Running"),
+        "rankscope_page_series_dropped 0\n",  # the collector did not end in time
+    ],
+)
+def test_pods_that_a_newer_page_may_lack_for_another_reason_still_wait(newer):
+    assert kinds_after(STUCK, newer) == ["image_not_pulled"]
+
+
+def test_a_device_that_is_healthy_again_is_not_called_unhealthy():
+    pod = 'pod_namespace="team",pod_name="llm-0"'
+    runs = f'rankscope_rank_info{{{JOB},rank="0",{pod}}} 1\n' + in_phase("Running")
+    ill = f'rankscope_device_unhealthy{{device_id="GPU-0",{pod}}} 1\n'
+    assert kinds_after(runs, runs + ill) == ["device_unhealthy"]
+    assert kinds_after(runs + ill, runs) == []

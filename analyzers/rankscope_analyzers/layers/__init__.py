@@ -81,7 +81,8 @@ SUBJECTS: tuple[Subject, ...] = (
 
 SHARED = frozenset(
     (
-        *(pods.GPU_ALLOCATION_INFO, training.RANK_INFO, training.CPU_WAIT_SECONDS),
+        *(pods.GPU_ALLOCATION_INFO, pods.POD_SOURCE_UP),
+        *(training.RANK_INFO, training.CPU_WAIT_SECONDS),
         *endings.OF_AGENTS,
         *process_deaths.READS,
         *node_notices.READS,

@@ -8,17 +8,18 @@ from rankscope_agent.contract.metrics import pods
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding
 from rankscope_analyzers.intake.observed import Observed
+from rankscope_analyzers.layers import listed_pods
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.series_findings import series_finding
 
-READS: tuple[Metric, ...] = (pods.DEVICE_UNHEALTHY,)
+READS: tuple[Metric, ...] = (pods.DEVICE_UNHEALTHY, *listed_pods.READS)
 
 KINDS = frozenset(("device_unhealthy",))
 
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield the job's devices that are unhealthy."""
-    for series in observed.of(pods.DEVICE_UNHEALTHY):
+    for series in listed_pods.shown(observed, pods.DEVICE_UNHEALTHY):
         where = job.of_pod(series)
         if where and series.last >= 1:
             device = series.labels.get("device_id", "")

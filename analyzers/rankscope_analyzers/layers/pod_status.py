@@ -9,14 +9,15 @@ from rankscope_agent.contract.metrics import job_status, pods
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.layers import listed_pods
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.text.wording import clock
 
 READS: tuple[Metric, ...] = (
-    pods.JOB_PODS,
     job_status.JOB_WAITING_PODS,
     job_status.JOB_LAST_FAILURE,
+    *listed_pods.READS,
 )
 
 FAILED, PENDING, PREEMPTED = "pod_failed", "pod_pending", "pod_preempted"
@@ -43,7 +44,7 @@ _PHRASES = {
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what keeps the job's pods from running, by node."""
     reported: set[tuple[str, str]] = set()
-    for series in observed.of(job_status.JOB_WAITING_PODS, job_id=job.job_id):
+    for series in listed_pods.shown(observed, job_status.JOB_WAITING_PODS, job_id=job.job_id):
         if series.last > 0:
             kind = _WAITS.get(series.labels.get("reason", ""), PENDING)
             reported.add((series.node, kind))
@@ -52,7 +53,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
         looping = (node, LOOP) in reported
         yield from _happened(observed.on((node,)), job, reported, looping=looping)
     for phase, kind in (("Failed", FAILED), ("Pending", PENDING)):
-        for series in observed.of(pods.JOB_PODS, job_id=job.job_id, phase=phase):
+        for series in listed_pods.shown(observed, pods.JOB_PODS, job_id=job.job_id, phase=phase):
             waits = any((series.node, other) in reported for other in _PHRASES)
             if (
                 series.last > 0
@@ -71,7 +72,7 @@ def jobs_with_pods(observed: Observed) -> frozenset[str]:
     """
     present = {
         series.labels.get("job_id", "")
-        for series in observed.of(pods.JOB_PODS)
+        for series in listed_pods.shown(observed, pods.JOB_PODS)
         if series.last > 0 and series.labels.get("phase") not in {"Succeeded", "Failed"}
     }
     failed = {

@@ -30,12 +30,13 @@ def slow():
     return diagnosed(records(Job(ranks=RANKS, ranks_per_node=2, faults=(fault,))))
 
 
-def page(node, at, ranks, *, state=0, ended=None, size=RANKS, more=""):
+def page(node, at, ranks, *, state=0, ended=None, size=RANKS, pod="", more=""):
     """Return an agent's page about these ranks: a state of None is that of no process at all."""
     lines = [f"rankscope_training_rings {len(ranks)}\nrankscope_snapshot_timestamp_seconds {at}\n"]
     for rank in ranks if state is not None else ():
         labels = f'job_id="job",rank="{rank}"'
-        lines.append(f'rankscope_rank_info{{{labels},node="{node}",world_size="{size}"}} 1\n')
+        where = f'node="{node}",pod_uid="{pod}"'
+        lines.append(f'rankscope_rank_info{{{labels},{where},world_size="{size}"}} 1\n')
         lines.append(f"rankscope_rank_alive{{{labels}}} {state}\n")
         if ended is not None:
             lines.append(f"rankscope_rank_ended_timestamp_seconds{{{labels}}} {ended}\n")
@@ -66,6 +67,30 @@ def is_over(report):
     assert (incident.cause.kind, incident.where.ranks) == ("gpu_compute", (2,))
     assert (report.over is not None) == incident.ended_with_job
     return incident.ended_with_job
+
+
+KILLED = f"""rankscope_kernel_log_info{{source="kmsg"}} 1
+rankscope_kernel_pod_last_event_timestamp_seconds{{kind="oom_kill",scope="cgroup",pod_uid="u"}} \
+{ENDED - 1.0}
+"""
+
+
+def killed(at):
+    """Return pages of the job after one of its processes was killed for its memory."""
+    first = page(NODES[0], at, (0, 1), ended=ENDED, pod="u", more=KILLED)
+    return [first, page(NODES[1], at, (2, 3), ended=ENDED)]
+
+
+def test_what_ended_a_job_is_the_answer_and_not_what_made_it_slow_until_then():
+    report = reported(killed(ENDED + 20.0))
+    assert [one.cause.kind for one in report.incidents] == ["oom_kill", "gpu_compute"]
+    assert is_over(report)
+    said = job_summary.headline(report)
+    assert said.startswith("The job is over: its ranks ended within ")
+    assert " UTC. Cause: on node node-00000 a process was killed at its memory limit" in said
+    assert job_json.as_object(report)["verdict"]["summary"] == said
+    (row,) = job_table.rows([report])
+    assert (row.state, row.kind) == ("failed", "oom_kill")
 
 
 def test_what_made_a_job_slow_is_over_when_the_job_is():

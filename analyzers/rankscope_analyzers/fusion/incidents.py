@@ -301,13 +301,14 @@ def _confidence(case: _Case, symptom: Finding, observed: frozenset[Layer]) -> fl
 
 
 def by_urgency(incident: Incident) -> tuple[object, ...]:
-    """Sort key of incidents: a hang, then active ones, then by severity, cost and time.
+    """Sort key of incidents: a hang, what ended the job, active ones; by severity, cost and time.
 
     Those that lasted until the job ended count as active: none of them recovered.
     """
     lost = incident.cost.gpu_hours if incident.cost else 0.0
     return (
         not incident.stands,
+        not incident.ended_job,
         incident.until_unix_seconds is not None and not incident.ended_with_job,
         incident.severity != "page",
         -lost,

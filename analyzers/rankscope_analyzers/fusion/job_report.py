@@ -49,6 +49,11 @@ class Incident:
         return self.timing is not None and self.timing.kind == HANG
 
     @property
+    def ended_job(self) -> bool:
+        """Return True if the end of the job is part of it: it is what ended the job."""
+        return any(one.kind in ENDS for one in (self.cause, *self.findings))
+
+    @property
     def layers(self) -> tuple[Layer, ...]:
         """Return the layers that found it, that of the cause first."""
         findings = (self.cause, *self.findings)
@@ -93,8 +98,12 @@ class JobReport:
 
     @property
     def over(self) -> Finding | None:
-        """Return how the job ended, None while it is active or if its end was not seen."""
-        return next((one for one in self.observations if one.kind in ENDS), None)
+        """Return how the job ended, None while it is active or if its end was not seen.
+
+        If its cause is known, the end is part of an incident.
+        """
+        of_incidents = (finding for one in self.incidents for finding in (one.cause, *one.findings))
+        return next((one for one in (*self.observations, *of_incidents) if one.kind in ENDS), None)
 
     def without_steps(self) -> JobReport:
         """Return the report with only the newest of the steps that it was made of.

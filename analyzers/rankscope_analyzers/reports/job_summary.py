@@ -34,7 +34,10 @@ def headline(report: JobReport) -> str:
 
 def ending(report: JobReport) -> str:
     """Return how the job ended, to be followed by the answer; empty if it is not known to be."""
-    return f"{_capital(report.over.summary)}. Until then: " if report.over else ""
+    if report.over is None:
+        return ""
+    explained = bool(report.incidents) and report.incidents[0].ended_job
+    return f"{_capital(report.over.summary)}. {'Cause' if explained else 'Until then'}: "
 
 
 def answer(report: JobReport) -> str:

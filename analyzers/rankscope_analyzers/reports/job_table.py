@@ -16,14 +16,16 @@ from rankscope_analyzers.reports import job_summary
 from rankscope_analyzers.text.name_lists import listed, ranks_named
 from rankscope_analyzers.text.wording import duration
 
+FAILED = "failed"
+
 STATES: Mapping[str, str] = {
     "crash_loop": "crash loop",
     "image_not_pulled": "not started",
     "container_not_created": "not started",
     "pod_pending": "waiting",
     "pod_preempted": "preempted",
-    "pod_failed": "failed",
-    "attempt_failed": "failed",
+    "pod_failed": FAILED,
+    "attempt_failed": FAILED,
     "missing_rank": "lost ranks",
     "rank_stopped": "stopped",
     "job_stalled": "stalled",
@@ -113,7 +115,7 @@ def _state(report: JobReport, first: Incident | None) -> str:
         if kind in found:
             return state
     if report.over is not None:
-        return OVER
+        return FAILED if any(one.ended_job for one in report.incidents) else OVER
     if first is not None:
         return SLOW if first.cost and first.cost.lost_fraction > 0 else IMPAIRED
     if report.verdict is None or not report.verdict.confidence:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.metrics import nccl_log as metrics
-from rankscope_agent.contract.metrics import nccl_ras
+from rankscope_agent.contract.metrics import nccl_ras, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.log_failures import NEWS_SECONDS, WENT_ON_SECONDS
+from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.logs.nccl_findings import REASON_TEXTS
 from rankscope_analyzers.text.name_lists import listed
 
 Placed = tuple[Series, Where]
 """A series of a pod and the ranks of that pod."""
+
+Pod = tuple[str, str, str]
+"""Node, namespace and name; the latter two are empty outside of pods."""
 
 EXPECTED = "expected"
 """Reason of a job on sockets where neither pod nor node has an RDMA port that is up."""
@@ -29,6 +34,8 @@ NORMAL_LAG = 1.0
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What a series of NCCL's logs means if it is not zero.
+
+    Gauges are about the processes that run now; counters keep what earlier attempts met.
 
     Args:
         phrase: about the job, with {value} and labels of the series filled in.
@@ -75,6 +82,7 @@ READS: tuple[Metric, ...] = (
     nccl_ras.RAS_LAG,
     nccl_ras.RAS_LAGGING_RANK,
 )
+"""Without the series of ranks, which `endings` reads: they do not show that NCCL was observed."""
 
 INIT_TIMEOUT_SECONDS = 60.0
 """Communicators of thousands of ranks take some 20 s to initialize; an initialization that has not
@@ -118,14 +126,53 @@ def _problem_findings(observed: Observed, job: JobView, problem: Problem) -> Ite
         # A rank that gives up on a collective waited in it, so that is no evidence against its
         # ranks.
         where = Where() if problem.kind == TIMEOUT else finding.where
-        yield replace(finding, where=where, since_unix_seconds=_warned(observed, several))
+        happened = _happened(observed, several)
+        newest = max(happened.values(), default=None)
+        finding = replace(finding, where=where, since_unix_seconds=newest)
+        if problem.metric.kind != "counter" or not _went_on(observed, job, several, happened):
+            yield finding
+        elif newest is not None and _read_at(several) - newest < NEWS_SECONDS:
+            yield replace(finding, until_unix_seconds=newest)
 
 
-def _warned(observed: Observed, several: Sequence[Placed]) -> float | None:
-    """Return when the pods' newest warning was read: the latest time at which NCCL gave up."""
-    pods = {_pod(series) for series, _ in several}
-    times = [s.last for s in observed.of(metrics.NCCL_LAST_WARNING) if _pod(s) in pods]
-    return max(times, default=None)
+def _read_at(several: Sequence[Placed]) -> float:
+    return max(float(series.times[-1]) for series, _ in several)
+
+
+def _happened(observed: Observed, several: Sequence[Placed]) -> Mapping[Pod, float]:
+    """Return the latest time at which the counter of each pod may have grown, in Unix seconds.
+
+    That is when its newest warning of any kind was read, or the first of the pages that show the
+    counter as it is now.
+    """
+    warned = {_pod(series): series.last for series in observed.of(metrics.NCCL_LAST_WARNING)}
+    return {
+        pod: min(warned[pod], series.held_since() or float(series.times[0]))
+        for series, _ in several
+        if (pod := _pod(series)) in warned
+    }
+
+
+def _went_on(
+    observed: Observed, job: JobView, several: Sequence[Placed], happened: Mapping[Pod, float]
+) -> bool:
+    """Return True if every pod has ended a step that began clearly after what happened.
+
+    Ranks that do not depend on the broken communicator end the step that they are in.
+    """
+    ended = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
+    took = by_rank(observed, training.LAST_STEP_SECONDS, job.job_id)
+    began = {
+        rank: series.last - (took[rank].last if rank in took else 0.0)
+        for rank, series in ended.items()
+    }
+
+    def goes_on(series: Series, where: Where) -> bool:
+        ranks = where.ranks or [one.rank for one in job.on_node.get(series.node, ())]
+        newest = max((began[rank] for rank in ranks if rank in began), default=0.0)
+        return newest > happened.get(_pod(series), newest) + WENT_ON_SECONDS
+
+    return all(goes_on(series, where) for series, where in several)
 
 
 def _init(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -172,7 +219,7 @@ def _ras(observed: Observed, job: JobView) -> Iterator[Finding]:
             yield _together(LAG, job, [(series, Where())], sentence)
 
 
-def _pod(series: Series) -> tuple[str, str, str]:
+def _pod(series: Series) -> Pod:
     labels = series.labels
     return series.node, labels.get("pod_namespace", ""), labels.get("pod_name", "")
 

@@ -53,11 +53,11 @@ class Node:
     def pods(self, *data) -> None:
         self.directory.replace([parse_pod(item) for item in data], self.now)
 
-    def gpu_order(self, uuids: Sequence[str]) -> None:
-        for number, uuid in enumerate(uuids):
+    def gpu_order(self, uuids: Sequence[str], minors: Sequence[int] = range(16)) -> None:
+        for number, (uuid, minor) in enumerate(zip(uuids, minors, strict=False)):
             folder = self.path / f"proc/driver/nvidia/gpus/0000:{0x10 + number:02x}:00.0"
             folder.mkdir(parents=True)
-            text = f"Model: \t H100\nGPU UUID: \t {uuid}\nDevice Minor: \t {number}\n"
+            text = f"Model: \t H100\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n"
             (folder / "information").write_text(text)
 
     def process(self, pid: int, number: int, **environ: str) -> None:

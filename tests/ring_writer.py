@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIIII")
+HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIIII16s")
 RECORD = struct.Struct("<QqqqqqIIHHI")
 PAGE = 4096
 NS = 10**9
@@ -38,6 +38,7 @@ HEADER_FIELDS: dict[str, Any] = {
     "tp_group": 0,
     "pp_stage": 0,
     "replica_groups": 0,
+    "gpu": b"",
 }
 
 

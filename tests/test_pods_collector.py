@@ -6,6 +6,7 @@ from pod_json import pod, uid
 from rankscope_agent.contract.job_labels import DEFAULT_LABELS, parse_job_labels
 from rankscope_agent.contract.metrics import pods as metrics
 from rankscope_agent.contract.metrics import training
+from rankscope_agent.contract.model import RankIdentity
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.pods import directory
 from rankscope_agent.sources.pods.kubelet import KubeletError
@@ -71,6 +72,42 @@ def test_gke_numbers_become_uuids_by_the_drivers_files(tmp_path):
     node.gpu_order(GPUS)
     (row,) = node.samples(metrics.GPU_ALLOCATION_INFO)
     assert (row["uuid"], row["gpu"], row["job_id"]) == (GPUS[2], "2", "")
+
+
+def test_gpus_are_numbered_by_address_whatever_their_device_files_are_called(tmp_path):
+    node = Node(tmp_path, Kubelet(gpus_of("a", GPUS[0]) + gpus_of("b", "nvidia1")))
+    node.gpu_order(GPUS, minors=(2, 3, 0, 1))
+    rows = node.samples(metrics.GPU_ALLOCATION_INFO)
+    assert [(row["uuid"], row["gpu"]) for row in rows] == [(GPUS[0], "0"), (GPUS[3], "3")]
+
+
+def identity(pod_uid, stated, local_world_size=2):
+    return RankIdentity(
+        "ml/llm", 0, "n1", 0, 2, local_world_size, 0, "wall", "torchrun", pod_uid, 1, True,
+        gpu_uuid=stated.removeprefix("GPU-"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stated", "used"),
+    [("", GPUS[1]), (GPUS[3], GPUS[3]), (GPUS[1], GPUS[1]), (GPUS[0], GPUS[1])],
+    ids=["nothing", "another than of its number", "that of its number", "one of another pod"],
+)
+def test_a_rank_is_on_the_gpu_that_its_process_states_if_its_pod_holds_that(tmp_path, stated, used):
+    """CUDA_VISIBLE_DEVICES may name GPUs in another order."""
+    node = Node(tmp_path, Kubelet(gpus_of("w0", GPUS[3], GPUS[1])))
+    node.gpu_order(GPUS)
+    node.pods(pod("w0", number=1, container_id=CID, **LAUNCH))
+    node.samples(metrics.GPU_ALLOCATION_INFO)
+    assert node.directory.rank_location(identity(uid(1), stated)).uuid == used
+
+
+@pytest.mark.parametrize("stated", ["", GPUS[3]])
+def test_ranks_on_some_gpus_of_a_node_outside_of_pods_state_which(tmp_path, stated):
+    node = Node(tmp_path, Kubelet())
+    node.gpu_order(GPUS)
+    node.samples(metrics.GPU_ALLOCATION_INFO)
+    assert node.directory.rank_location(identity("", stated)).uuid == stated
 
 
 def test_claims_and_mig_slices_are_gpus_too(tmp_path):

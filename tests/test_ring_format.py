@@ -51,6 +51,12 @@ def test_unknown_places_in_the_job_are_none_not_minus_one():
     assert (header.local_rank, header.world_size, header.local_world_size) == (None, None, None)
 
 
+def test_a_gpu_is_named_by_the_bytes_of_its_uuid_and_zeros_name_none():
+    assert parse_header(header_page()).gpu_uuid == ""
+    found = parse_header(header_page(gpu=bytes(range(16)))).gpu_uuid
+    assert found == "00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
 def test_groups_are_written_plus_one_as_zero_stands_for_unknown():
     header = parse_header(header_page(dp_group=4, tp_group=1, pp_stage=2))
     assert (header.dp_group, header.tp_group, header.pp_stage) == (3, 0, 1)

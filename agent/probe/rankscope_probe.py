@@ -52,8 +52,9 @@ Little-endian. A header of 4096 bytes, zero padded: "<8sHHIIIqIIQiiii" =
   local_world_size (-1 unknown),
 then NUL-padded UTF-8: job_id 320 bytes, node 256, launcher 32, pod_uid 64, probe_version 16,
 torch_version 32, then "<IIII": dp_group, tp_group and pp_stage, each plus 1, or three zeros if no
-process group shows them (readers then treat all ranks as data-parallel), see `_layout`; and the
-number of TorchFT's replica groups, over all of which ranks are numbered, see `_replica_group`.
+process group shows them (readers then treat all ranks as data-parallel), see `_layout`; the
+number of TorchFT's replica groups, over all of which ranks are numbered, see `_replica_group`; and
+the 16 bytes of the UUID of the GPU that holds the primary optimizer's parameters, zeros if unknown.
 After the header, `capacity` records of 64 bytes, "<QqqqqqIIHHI" =
   seq (from 1; in slot (seq - 1) % capacity), start_unix_ns, step_ns, data_ns, compute_ns, sync_ns
   (-1 not measured), step, samples (0xFFFFFFFF unknown), flags, attempt, check (seq & 0xFFFFFFFF).
@@ -155,7 +156,7 @@ _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 _CAPACITY = 65536  # 1.8 hours at ten steps a second, the fastest loop worth a post-mortem; 4 MiB
 _STEPLESS_CAPACITY = 64  # of a ring that gets no records
-_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIIII3296x")  # one page
+_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIIII16s3280x")  # one page
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 _EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
 _EXTENSION = struct.Struct("<Qqq32sII")  # unmeasured fields in one piece: it is faster
@@ -421,6 +422,7 @@ def _header(
     attempt: int,
     start_ticks: int,
     layout: tuple[int, ...],
+    gpu: bytes,
     created_unix_ns: int,
     capacity: int,
 ) -> bytes:
@@ -433,7 +435,8 @@ def _header(
     job, pod = _label(_job_id(identity[2]), 320), _label(environ.get("POD_UID", ""), 64)
     labels = (job, _label(node, 256), _label(launcher, 32), pod, _label(__version__, 16))
     texts = (*labels, torch_version.encode()[:31])
-    return _HEADER.pack(*geometry, *process, *identity, *texts, *layout, _replica_group()[1])
+    groups = _replica_group()[1]
+    return _HEADER.pack(*geometry, *process, *identity, *texts, *layout, groups, gpu)
 
 
 class _LostError(OSError):
@@ -541,6 +544,7 @@ class _Ring:
         attempt: int,
         layout: tuple[int, ...] = _NO_LAYOUT,
         capacity: int = _CAPACITY,
+        gpu: bytes = b"",
     ) -> None:
         import fcntl
 
@@ -558,7 +562,8 @@ class _Ring:
         self.pack, self.pack_slot = _RECORD.pack, _EXTENSION.pack
         self.waiting: list[bytes] = []  # slots of the extension
         self.waited_ns = 0  # durations of their steps
-        page = _header(torch_version, distributed, attempt, start_ticks, layout, created, capacity)
+        known = (torch_version, distributed, attempt, start_ticks, layout, gpu)
+        page = _header(*known, created, capacity)
         self.slots = _Slots(os.path.join(directory, "." + name), page, capacity)
         self.extension: _Slots | None = None
         self.spans: _Slots | None = None
@@ -3194,6 +3199,7 @@ class _Probe:
         self.device, self.timing = "", _TIMING_NONE
         self.mesh: Any = None  # over which the primary optimizer's parameters are distributed
         self.layout: tuple[int, ...] = _NO_LAYOUT
+        self.gpu = b""  # the UUID of the one that holds the primary optimizer's parameters
 
     def step_finished(self, optimizer: Any, arguments: Any, options: Any) -> None:
         """Process the end of an optimizer's `step()`, of any optimizer in this process."""
@@ -3212,6 +3218,7 @@ class _Probe:
             if kind != self.device:
                 self.device, self.connected = kind, None
             self.alive = weakref.ref(optimizer, self.primary_gone)
+            self.gpu = self.guard.guarded(self.gpu_of)(parameter.device) or b""
             once = self.guard.guarded(self.parameters_once)(optimizer)
             self.guard.guarded(self.signals.begins)(optimizer, once)
         if self.others:
@@ -3228,6 +3235,18 @@ class _Probe:
             closure = options.get("closure", next(iter(arguments[1:]), None))  # after the optimizer
             flags = _CLOSURE if closure is not None else 0
         self.end_step(flags)
+
+    def gpu_of(self, device: Any) -> bytes:
+        """Return the UUID of a GPU, empty if it is unknown: torch before 2.6 does not tell.
+
+        Variables such as CUDA_VISIBLE_DEVICES and the limits of a container number GPUs anew, so
+        that a process knows its GPU's number on the node only by that.
+        """
+        cuda = self.torch.cuda
+        if device.type != "cuda" or device.index is None or cuda.is_current_stream_capturing():
+            return b""
+        uuid = getattr(cuda.get_device_properties(device.index), "uuid", None)
+        return bytes(getattr(uuid, "bytes", b""))
 
     def parameters_once(self, optimizer: Any) -> "float | None":
         """Return this rank's share of the model, such that the shares of all ranks add up to it.
@@ -3496,7 +3515,7 @@ class _Probe:
         joined = self.distributed if self.initialized() else None
         attempt = min(max(_first_number(("TORCHELASTIC_RESTART_COUNT",)), 0), 0xFFFF)
         version = self.torch.__version__
-        return _Ring(_ring_directory(), version, joined, attempt, self.layout, capacity)
+        return _Ring(_ring_directory(), version, joined, attempt, self.layout, capacity, self.gpu)
 
     def serve_flight(self, ring: _Ring) -> None:
         """Start the server for the agent next to a ring, if other ranks may wait for this one."""

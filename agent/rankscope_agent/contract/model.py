@@ -112,6 +112,7 @@ class RankIdentity:
         pp_stage: pipeline stage.
         torch_version: of the process, empty if unknown; likewise the probe's.
         pod_namespace: of the rank's pod, according to Kubernetes; empty outside of pods.
+        gpu_uuid: of the GPU that it trains on, as its process says, without a prefix such as GPU-.
     """
 
     job_id: str
@@ -133,6 +134,7 @@ class RankIdentity:
     probe_version: str = ""
     pod_namespace: str = ""
     clock_ahead_seconds: float | None = None
+    gpu_uuid: str = ""
 
     def left(self, world_size: int | None) -> bool:
         """Return True if the rank has left for good, given the job's current number of ranks."""

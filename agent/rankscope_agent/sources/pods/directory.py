@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rankscope_agent.contract.job_names import JobNameError, PodJob, namespace_of, within
+from rankscope_agent.contract.model import RankIdentity
 from rankscope_agent.sources.pods.gpu_order import gpu_of_rank
 from rankscope_agent.sources.pods.job_naming import job_of_pod
 from rankscope_agent.sources.pods.job_owners import JobOwners, OwnedFile
@@ -369,30 +370,28 @@ class PodDirectory:
         with self._lock:
             return self._probed_attempts
 
-    def rank_location(
-        self, pod_uid: str, local_rank: int | None, local_world_size: int | None
-    ) -> RankLocation:
+    def rank_location(self, rank: RankIdentity) -> RankLocation:
         """Return in which pod and on which GPU a probed rank runs; unknown parts are empty."""
-        view = self.view
-        pod = self.find(pod_uid) if pod_uid else None
+        pod = self.find(rank.pod_uid) if rank.pod_uid else None
         if pod is None:
-            held = () if pod_uid else tuple(gpu.uuid for gpu in view.gpus)
-            name = (self._fallback(pod_uid) if pod_uid else None) or PodIdentity("", "")
-            return RankLocation(
-                pod_namespace=name.namespace,
-                pod_name=name.name,
-                uuid=gpu_of_rank(local_rank, local_world_size, held, view.gpus),
-            )
+            held = () if rank.pod_uid else tuple(gpu.uuid for gpu in self.view.gpus)
+            name = (self._fallback(rank.pod_uid) if rank.pod_uid else None) or PodIdentity("", "")
+            uuid = self._gpu(rank, held)
+            return RankLocation(pod_namespace=name.namespace, pod_name=name.name, uuid=uuid)
         container = only_container(pod)
-        held = tuple(view.gpus_of(pod.uid, container or None))
+        held = tuple(self.view.gpus_of(pod.uid, container or None))
         return RankLocation(
             pod_namespace=pod.namespace,
             pod_name=pod.name,
             container_name=container,
-            uuid=gpu_of_rank(local_rank, local_world_size, held, view.gpus),
+            uuid=self._gpu(rank, held),
             pod_created=pod.created_unix_seconds or None,
             container_started=started(pod, container),
         )
+
+    def _gpu(self, rank: RankIdentity, held: Sequence[str]) -> str:
+        size, gpus = rank.local_world_size, self.view.gpus
+        return gpu_of_rank(rank.local_rank, size, held, gpus, rank.gpu_uuid)
 
 
 def _config_hash(pod: Pod) -> str:

@@ -56,18 +56,24 @@ def gpu_of_rank(
     local_world_size: int | None,
     held: Sequence[str],
     gpus: Sequence[NodeGpu],
+    stated: str = "",
 ) -> str:
     """Return the UUID of the GPU that a rank uses; empty if it cannot be determined.
 
-    If each rank has a device, a rank uses that of its local rank, as in every launcher's template;
-    a container's only GPU is used by its processes.
+    What its process states counts if it may use that GPU. Otherwise, if each rank has a device, a
+    rank uses that of its local rank, as in every launcher's template; a container's only GPU is
+    used by its processes.
 
     Args:
         local_rank: among the processes of its container, or of the node outside of pods.
         local_world_size: the number of these processes.
         held: UUIDs of the container's GPUs, in any order; of all the node's outside of pods.
         gpus: the node's GPUs, which determine the order.
+        stated: the UUID by its process, without a prefix; empty if that does not say.
     """
+    for uuid in (f"GPU-{stated}", f"MIG-{stated}"):
+        if uuid in held:
+            return uuid
     if len(held) == 1 and local_world_size in {None, 1}:
         return held[0]
     if local_rank is None or local_world_size != len(held) or local_rank >= len(held):

@@ -104,7 +104,8 @@ def _devices(
     view: PlacementView, directory: PodDirectory, node: str, ranks: Sequence[PlacedRank]
 ) -> Iterator[Sample]:
     by_gpu = {rank.uuid: rank for rank in ranks if rank.uuid}
-    order = {gpu.uuid: str(gpu.minor) for gpu in view.gpus if gpu.minor is not None}
+    # As NVML counts them: by PCI address. Minor numbers follow another order on some boards.
+    order = {gpu.uuid: str(index) for index, gpu in enumerate(view.gpus)}
     seen: set[tuple[str, ...]] = set()
     for held in view.devices:
         sample = (
@@ -130,11 +131,11 @@ def _gpu(
     # A shared GPU keeps its replica's number: a join by uuid then has no match, whereas two would
     # make the whole query fail.
     uuid = held.allocation.device if held.device.shared or not held.uuid else held.uuid
-    minor = order.get(held.uuid, "")
+    minor = "" if held.device.gpu is None else str(held.device.gpu)
     return metrics.GPU_ALLOCATION_INFO.sample(
         1,
         uuid=uuid,
-        gpu=minor if held.device.gpu is None else str(held.device.gpu),
+        gpu=order.get(held.uuid, minor),
         resource=held.allocation.resource,
         node=node,
         job_id=directory.job_of(held.pod_uid) or "",

@@ -19,7 +19,6 @@ from rankscope_agent.contract.model import RankIdentity, Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import Incomplete, NoData
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.pods.rank_location import RankLocation
 from rankscope_agent.sources.training import starts
 from rankscope_agent.sources.training.background_follower import BackgroundFollower
 from rankscope_agent.sources.training.continuation import Continuation, nothing_before
@@ -369,18 +368,13 @@ class TrainingCollector:
         yield from job_work(job_id, ever, [rank.signals for _, rank in present])
         for number, rank in present:
             labels = (job_id, str(number))
-            yield info_sample(rank.identity, self._location(rank.identity))
+            yield info_sample(rank.identity, self._pods.rank_location(rank.identity))
             yield from rank_samples(labels, rank, counted=number in job.counted)
 
     def _start(self, rank: RankTotals) -> tuple[RankIdentity, RankStart, Surroundings]:
-        location = self._location(rank.identity)
+        location = self._pods.rank_location(rank.identity)
         around = Surroundings(location.pod_created, location.container_started)
         return rank.identity, rank.start, around
-
-    def _location(self, identity: RankIdentity) -> RankLocation:
-        return self._pods.rank_location(
-            identity.pod_uid, identity.local_rank, identity.local_world_size
-        )
 
 
 def _turn(job: JobTotals) -> tuple[bool, float]:

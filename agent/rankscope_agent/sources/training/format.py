@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import starmap
@@ -73,7 +74,7 @@ TIMING_SOURCES = ("none", "kernel", "wall", "host")
 TIMING_MASK = 0b11
 SAMPLED = "sampled"
 
-_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIIII")
+_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIIII16s")
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 _SEQ_AND_CHECK = struct.Struct("<Q52xI")
 CHECK_MASK = 0xFFFFFFFF
@@ -105,7 +106,8 @@ class RingHeader:
 
     `dp_group`, `tp_group` and `pp_stage` are numbered as in the trace contract, and known all or
     none: rings of older probes have zeros there. A job of several replica groups numbers ranks, and
-    counts `world_size`, over all of them.
+    counts `world_size`, over all of them. `gpu_uuid` is that of the GPU that trains, without the
+    prefix that tells whole GPUs from MIG devices.
     """
 
     capacity: int
@@ -127,6 +129,7 @@ class RingHeader:
     tp_group: int | None
     pp_stage: int | None
     replica_groups: int
+    gpu_uuid: str
 
     @property
     def file_size(self) -> int:
@@ -245,7 +248,7 @@ def _identify(
     _check_range("creation time", created_unix_ns, 1, MAX_UNIX_NS)
     _check_range("pid", pid, 1, MAX_PID)
     _check_range("rank", rank, 0, MAX_RANK)
-    job_id, node, launcher, pod_uid, probe_version, torch_version, *layout, groups = rest
+    job_id, node, launcher, pod_uid, probe_version, torch_version, *layout, groups, gpu = rest
     _check_range("number of replica groups", groups, 0, MAX_RANK + 1)
     dp_group, tp_group, pp_stage = _layout(layout)
     return RingHeader(
@@ -268,6 +271,7 @@ def _identify(
         tp_group=tp_group,
         pp_stage=pp_stage,
         replica_groups=max(1, groups),
+        gpu_uuid=str(uuid.UUID(bytes=gpu)) if any(gpu) else "",
     )
 
 

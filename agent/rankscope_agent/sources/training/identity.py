@@ -35,6 +35,7 @@ def rank_identity(
         pp_stage=header.pp_stage,
         torch_version=header.torch_version,
         probe_version=header.probe_version,
+        gpu_uuid=header.gpu_uuid,
     )
 
 

@@ -1,0 +1,43 @@
+"""Which GPU a rank trains on, as the probe states it in the ring, on a fake of torch.cuda."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fake_device import Job
+from probe_jobs.running import HEADER
+
+GPU = slice(HEADER.size + 4, HEADER.size + 20)
+"""Where a ring's first page has the UUID: after the number of replica groups."""
+
+
+class Optimizer:
+    """An optimizer of one parameter on a device."""
+
+    def __init__(self, index: int | None) -> None:
+        device = SimpleNamespace(type="cuda", index=index)
+        parameter = SimpleNamespace(device=device, numel=lambda: 1)
+        self.param_groups = [{"params": [parameter], "lr": 0.1}]
+
+
+@pytest.mark.parametrize(
+    ("index", "capturing", "stated"),
+    [(5, False, bytes(range(5, 21))), (5, True, bytes(16)), (None, False, bytes(16))],
+    ids=["known", "while a graph is captured", "no device of its own"],
+)
+def test_the_ring_names_the_gpu_that_holds_the_parameters(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    index: int | None,
+    capturing: bool,
+    stated: bytes,
+) -> None:
+    job, optimizer = Job(tmp_path, monkeypatch), Optimizer(index)
+    job.cuda.capturing = capturing
+    for _ in range(3):
+        job.probe.step_finished(optimizer, (), {})
+    (ring,) = tmp_path.glob("*.ring")
+    assert ring.read_bytes()[GPU] == stated

@@ -29,6 +29,9 @@ Layer = Literal[
     "training", "signals", "gpu", "kernel", "link", "nccl", "environment", "host", "pod", "log"
 ]
 
+GpuUnknown = Literal["", "contested"]
+"""Why the GPU of a rank is unknown: others of its node may use the one of its local rank."""
+
 LAYER_NAMES: dict[Layer, str] = {
     "training": "step times",
     "signals": "checkpoints and training signals",
@@ -84,6 +87,7 @@ class RankLocation:
         pod: namespace/name.
         pod_uid: the pod's UID.
         by_local_rank: the GPU is only inferred from the local rank.
+        gpu_unknown: why not even the local rank tells which GPU it is.
     """
 
     rank: int
@@ -95,6 +99,7 @@ class RankLocation:
     pod: str = ""
     pod_uid: str = ""
     by_local_rank: bool = False
+    gpu_unknown: GpuUnknown = ""
 
 
 @dataclass(frozen=True, slots=True)

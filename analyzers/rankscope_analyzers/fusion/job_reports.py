@@ -368,6 +368,10 @@ def _not_observed(evidence: JobEvidence, view: JobView) -> Iterator[str]:
 def _guessed_gpus(locations: Mapping[int, RankLocation]) -> Iterator[str]:
     if any(location.by_local_rank and location.uuid for location in locations.values()):
         yield "which rank uses which GPU: local rank n is assumed to use GPU n"
+    unknown = [rank for rank, location in locations.items() if location.gpu_unknown]
+    if unknown:
+        which = f"which of the GPUs of their nodes {ranks_named(unknown)} use"
+        yield f"{which}: others there use GPUs, too, so that local ranks do not tell"
 
 
 def _clocks(evidence: JobEvidence, view: JobView) -> Iterator[str]:

@@ -10,14 +10,13 @@ from rankscope_agent.contract.metrics import gpus, pods, topology, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.intake.observed import Observed, Series
-from rankscope_analyzers.layers import rank_holders
+from rankscope_analyzers.layers import assumed_gpus, rank_holders
 from rankscope_analyzers.steps.frames import StepFrame
 
 READS: tuple[Metric, ...] = (
     training.RANK_INFO,
     *rank_holders.READS,
-    gpus.GPU_INFO,
-    pods.GPU_ALLOCATION_INFO,
+    *assumed_gpus.READS,
     pods.JOB_INFO,
     topology.GPU_NIC_INFO,
 )
@@ -27,6 +26,10 @@ DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 MAXIMUM_RANKS = 200_000
 """Ten times the largest existing jobs; a larger rank is invalid."""
+
+
+_Nics = Mapping[tuple[str, str], tuple[str, ...]]
+"""Adapters of GPUs, the nearest first, by node and UUID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class RankLocations:
                 zip(frame.ranks.tolist(), frame.nodes, strict=True)
             ):
                 location = found.get(rank, RankLocation(rank, node))
-                gpu = "" if location.gpu or location.uuid else frame.gpu(column)
+                known = location.gpu or location.uuid or location.gpu_unknown
+                gpu = "" if known else frame.gpu(column)
                 if gpu:
                     location = replace(location, gpu=gpu, by_local_rank=True)
                 found[rank] = replace(location, node=location.node or node)
@@ -56,7 +60,6 @@ class RankLocations:
 
 def rank_locations(observed: Observed) -> RankLocations:
     """Combine series about ranks with those about their GPUs and adapters."""
-    gpus = _gpus(observed)
     nics = _nics(observed)
     jobs: dict[str, dict[int, RankLocation]] = defaultdict(dict)
     infos: dict[str, list[Series]] = defaultdict(list)
@@ -64,7 +67,8 @@ def rank_locations(observed: Observed) -> RankLocations:
         infos[series.labels.get("job_id", "")].append(series)
     for job, several in infos.items():
         held = of_ranks(observed, job, several)
-        jobs[job] = {rank: _location(rank, one, gpus, nics) for rank, one in held.items()}
+        jobs[job] = {rank: _location(rank, one) for rank, one in held.items()}
+    _add_devices(observed, jobs, nics)
     for series in observed.of(pods.GPU_ALLOCATION_INFO):
         rank = rank_number(series.labels.get("rank", ""))
         members = jobs[series.labels.get("job_id", "")]
@@ -73,52 +77,49 @@ def rank_locations(observed: Observed) -> RankLocations:
     return RankLocations({job: dict(sorted(ranks.items())) for job, ranks in jobs.items() if job})
 
 
-def _location(
-    rank: int,
-    series: Series,
-    gpus: _Gpus,
-    nics: Mapping[tuple[str, str], tuple[str, ...]],
-) -> RankLocation:
+def _location(rank: int, series: Series) -> RankLocation:
     labels = series.labels
-    # The agent's node name: outside of pods a ring may name the host differently.
-    node, local = series.node or labels.get("node", ""), rank_number(labels.get("local_rank", ""))
-    uuid = labels.get("uuid", "").partition("::")[0]
-    guessed = not uuid and local is not None
-    if guessed:  # without devices of its own, rank n of a node uses GPU n
-        uuid = gpus.uuids.get((node, str(local)), "")
     pod = f"{labels.get('pod_namespace', '')}/{labels.get('pod_name', '')}"
     return RankLocation(
         rank=rank,
-        node=node,
-        local_rank=local,
-        gpu=gpus.indices.get((node, uuid), ""),
-        uuid=uuid,
-        nics=nics.get((node, uuid), ()),
+        # The agent's node name: outside of pods a ring may name the host differently.
+        node=series.node or labels.get("node", ""),
+        local_rank=rank_number(labels.get("local_rank", "")),
+        uuid=labels.get("uuid", "").partition("::")[0],
         pod="" if pod == "/" else pod,
         pod_uid=labels.get("pod_uid", ""),
-        by_local_rank=guessed and bool(uuid),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Gpus:
-    """The GPUs of nodes: their indices by UUID, and the other way round."""
+def _add_devices(
+    observed: Observed, jobs: Mapping[str, dict[int, RankLocation]], nics: _Nics
+) -> None:
+    """Add to the ranks of jobs the GPUs that no agent names, and what belongs to GPUs."""
+    assumed = assumed_gpus.assumed_gpus(observed, jobs)
+    indices = _indices(observed)
+    for job, ranks in jobs.items():
+        for rank, one in ranks.items():
+            guess = assumed.get((job, rank))
+            uuid = one.uuid or guess or ""
+            ranks[rank] = replace(
+                one,
+                gpu=indices.get((one.node, uuid), ""),
+                uuid=uuid,
+                nics=nics.get((one.node, uuid), ()),
+                by_local_rank=bool(guess),
+                gpu_unknown="contested" if guess == "" else "",
+            )
 
-    indices: Mapping[tuple[str, str], str]
-    uuids: Mapping[tuple[str, str], str]
 
-
-def _gpus(observed: Observed) -> _Gpus:
-    indices = {
+def _indices(observed: Observed) -> Mapping[tuple[str, str], str]:
+    """Return the indices of GPUs by node and UUID."""
+    return {
         (series.node, series.labels.get("uuid", "")): series.labels.get("gpu", "")
         for series in observed.of(gpus.GPU_INFO)
     }
-    return _Gpus(indices, {(node, index): uuid for (node, uuid), index in indices.items()})
 
 
-def _allocated(
-    rank: int, series: Series, nics: Mapping[tuple[str, str], tuple[str, ...]]
-) -> RankLocation:
+def _allocated(rank: int, series: Series, nics: _Nics) -> RankLocation:
     labels = series.labels
     node, uuid = series.node or labels.get("node", ""), labels.get("uuid", "").partition("::")[0]
     return RankLocation(
@@ -152,7 +153,7 @@ def of_ranks(observed: Observed, job_id: str, found: Iterable[Series]) -> Mappin
     return rank_holders.of_holders(observed, job_id, numbered)
 
 
-def _nics(observed: Observed) -> Mapping[tuple[str, str], tuple[str, ...]]:
+def _nics(observed: Observed) -> _Nics:
     found: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for series in observed.of(topology.GPU_NIC_INFO):
         distance = series.labels.get("distance", "")

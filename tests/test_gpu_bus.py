@@ -16,7 +16,7 @@ from rankscope_agent.sources.gpus.bus import gpus_on_bus
 from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary
 from rankscope_agent.sources.gpus.session import SILENT_SECONDS
 
-H100S = ("0000:3b:00.0", "0000:5e:00.0")
+H100S = ("0000:3b:00.0", "10000:5e:00.0")
 
 
 def listed_by_the_driver(procfs: Path) -> None:
@@ -40,13 +40,13 @@ def on_the_bus(sysfs: Path) -> None:
 
 def test_gpus_that_the_driver_has_are_those_of_its_directory(tmp_path):
     listed_by_the_driver(tmp_path)
-    assert NvidiaLibrary(pynvml, tmp_path, tmp_path).bound() == {"0000:3b:00", "0000:5e:00"}
+    assert NvidiaLibrary(pynvml, tmp_path, tmp_path).bound() == {"0000:3b:00", "10000:5e:00"}
     assert NvidiaLibrary(pynvml, tmp_path / "none", tmp_path).bound() is None
 
 
 def test_gpus_on_the_bus_are_nvidias_display_controllers(tmp_path):
     on_the_bus(tmp_path)
-    assert gpus_on_bus(tmp_path) == {"0000:3b:00", "0000:5e:00"}
+    assert gpus_on_bus(tmp_path) == {"0000:3b:00", "10000:5e:00"}
     assert gpus_on_bus(tmp_path / "none") == frozenset()
 
 
@@ -63,7 +63,7 @@ def test_while_nvmlinit_hangs_each_gpu_that_the_kernel_shows_is_unresponsive(sho
         unresponsive = [one for one in page.samples if one.metric == metrics.GPU_UNRESPONSIVE]
         assert {one.labels[2]: one.value for one in unresponsive} == {
             "0000:3b:00": 1,
-            "0000:5e:00": 1,
+            "10000:5e:00": 1,
         }
         stuck.set()
         until_responsive(session, 0)

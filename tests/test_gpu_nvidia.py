@@ -26,12 +26,12 @@ from nvml_library import (
     number,
     point,
 )
+from rankscope_agent.contract.kernel.events import pci_address
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.settings.simulation import parse_simulation
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus import collector_dcgm as dcgm
 from rankscope_agent.sources.gpus import collector_nvml as nvml
-from rankscope_agent.sources.gpus.bus import short_pci
 from rankscope_agent.sources.gpus.collector_nvml import NvmlCollector
 from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary
 from rankscope_agent.sources.gpus.nvml import NvmlError
@@ -92,16 +92,12 @@ def test_every_reading_comes_in_our_unit(tmp_path):
     assert {s.labels[2] for s in page.samples if s.labels} == {"0000:3b:00"}
 
 
-@pytest.mark.parametrize(
-    ("bus_id", "expected"),
-    [
-        ("00000000:3B:00.0", "0000:3b:00"),
-        ("0000:C1:1f.0", "0000:c1:1f"),
-        ("10000:0A:00.0", "0000:0a:00"),
-    ],
-)
-def test_addresses_are_written_as_the_kernel_writes_them(bus_id, expected):
-    assert short_pci(bus_id) == expected
+@pytest.mark.parametrize("bus_id", ["00000000:3B:00.0", "0000:C1:1f.0", "00010000:0A:00.0"])
+def test_addresses_are_those_of_the_kernel_log_also_in_large_domains(tmp_path, bus_id):
+    library = node(1)
+    library.gpus[0]["nvmlDeviceGetPciInfo_v3"] = {"busId": bus_id.encode()}
+    (info,) = (s for s in pages(library, tmp_path)[1].samples if s.metric == metrics.GPU_INFO)
+    assert info.labels[2] == pci_address(bus_id)
 
 
 @pytest.mark.parametrize(

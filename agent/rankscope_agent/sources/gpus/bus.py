@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from rankscope_agent.contract.kernel.events import pci_address
 from rankscope_agent.sources.kernel_files import read_text
 
 NVIDIA_PROC = "driver/nvidia/gpus"
@@ -18,19 +20,13 @@ DISPLAY_CLASS = "0x03"
 center GPUs. A GPU's audio and USB functions have other classes."""
 
 
-def short_pci(bus_id: str) -> str:
-    """Convert `00000000:3B:00.0` to the kernel's notation without the function: `0000:3b:00`."""
-    domain, bus, rest = bus_id.lower().split(":")
-    return f"{domain[-4:]:0>4}:{bus}:{rest.split('.')[0]}"
-
-
 def gpus_of_driver(procfs: Path) -> frozenset[str] | None:
     """Return the PCI addresses in the driver's list; None if there is no list."""
     try:
         names = [entry.name for entry in (procfs / NVIDIA_PROC).iterdir()]
     except OSError:
         return None
-    return frozenset(short_pci(name) for name in names if name.count(":") == 2)
+    return _addresses(names)
 
 
 def gpus_on_bus(sysfs: Path) -> frozenset[str]:
@@ -39,7 +35,12 @@ def gpus_on_bus(sysfs: Path) -> frozenset[str]:
         devices = list((sysfs / PCI_DEVICES).iterdir())
     except OSError:
         return frozenset()
-    return frozenset(short_pci(device.name) for device in devices if _is_gpu(device))
+    return _addresses(device.name for device in devices if _is_gpu(device))
+
+
+def _addresses(names: Iterable[str]) -> frozenset[str]:
+    """Return those of names that are PCI addresses, as the kernel log's events have them, too."""
+    return frozenset(filter(None, map(pci_address, names)))
 
 
 def _is_gpu(device: Path) -> bool:

@@ -12,7 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rankscope_agent.sources.gpus.bus import gpus_of_driver, gpus_on_bus, short_pci
+from rankscope_agent.contract.kernel.events import pci_address
+from rankscope_agent.sources.gpus.bus import gpus_of_driver, gpus_on_bus
+from rankscope_agent.sources.gpus.gpm import GpmSamples
 from rankscope_agent.sources.gpus.nvml import (
     EVENT_NAMES,
     EVENT_XID,
@@ -172,18 +174,18 @@ class NvidiaDevice:
         self._handle = handle
         self._index = index
         self._driver = driver
-        self._activity: dict[int | None, _Activity] = {}
+        self._activity: dict[int | None, GpmSamples] = {}
 
     def identity(self) -> Identity:
         """Return its identity; serial and VBIOS are empty if the GPU does not report them."""
         module, handle = self._pynvml, self._handle
         with errors_of(module, "identity"):
             uuid = _text(module.nvmlDeviceGetUUID(handle))
-            pci = short_pci(_text(module.nvmlDeviceGetPciInfo(handle).busId))
+            pci = pci_address(_text(module.nvmlDeviceGetPciInfo(handle).busId))
         return Identity(
             gpu=str(self._index),
             uuid=uuid,
-            pci=pci,
+            pci=pci or "unknown",
             model=self._optional(lambda: module.nvmlDeviceGetName(handle)),
             serial=self._optional(lambda: module.nvmlDeviceGetSerial(handle)),
             driver=self._driver,
@@ -334,51 +336,13 @@ class NvidiaDevice:
             if gpu_instance not in self._activity:
                 if not self._pynvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
                     raise NvmlError(NOT_SUPPORTED, "activity")
-                self._activity[gpu_instance] = _Activity(self._pynvml, metrics)
+                self._activity[gpu_instance] = GpmSamples(self._pynvml, metrics)
             return self._activity[gpu_instance].read(self._handle, gpu_instance)
 
     def free(self) -> None:
         """Free what the library has allocated for this GPU, which is not read any more."""
         while self._activity:
             self._activity.popitem()[1].free()
-
-
-class _Activity:
-    """Two GPM samples used alternately, and the request that compares them."""
-
-    def __init__(self, pynvml: Any, metrics: Sequence[int]) -> None:
-        self._pynvml = pynvml
-        self._request = pynvml.c_nvmlGpmMetricsGet_t()
-        self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        self._request.numMetrics = len(metrics)
-        for index, metric in enumerate(metrics):
-            self._request.metrics[index].metricId = metric
-        self._count = len(metrics)
-        self._spare = pynvml.nvmlGpmSampleAlloc()
-        self._newest = pynvml.nvmlGpmSampleAlloc()
-        self._primed = False
-
-    def read(self, handle: Any, gpu_instance: int | None) -> Mapping[int, float]:
-        """Take a sample and compare it with the previous one."""
-        if gpu_instance is None:
-            self._pynvml.nvmlGpmSampleGet(handle, self._spare)
-        else:
-            self._pynvml.nvmlGpmMigSampleGet(handle, gpu_instance, self._spare)
-        self._spare, self._newest = self._newest, self._spare
-        if not self._primed:
-            self._primed = True
-            return {}
-        self._request.sample1 = self._spare
-        self._request.sample2 = self._newest
-        self._pynvml.nvmlGpmMetricsGet(self._request)
-        answers = [self._request.metrics[index] for index in range(self._count)]
-        return {int(at.metricId): float(at.value) for at in answers if at.nvmlReturn == SUCCESS}
-
-    def free(self) -> None:
-        """Free both samples."""
-        for sample in (self._spare, self._newest):
-            with suppress(self._pynvml.NVMLError):
-                self._pynvml.nvmlGpmSampleFree(sample)
 
 
 def _field(answer: Any) -> FieldValue:

@@ -17,7 +17,7 @@ from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Scrape
 from rankscope_agent.sources.collector import scrape
 from rankscope_agent.sources.gpus.collector_nvml import NvmlCollector
-from rankscope_agent.sources.gpus.nvml import NvmlError
+from rankscope_agent.sources.gpus.nvml import UNSUPPORTED_CODES, Device, NvmlError
 
 MAX_CLOSED_SECONDS = 60.0
 MAX_REOPEN_SECONDS = 600.0
@@ -321,13 +321,33 @@ def test_a_driver_whose_list_of_gpus_is_hidden_is_found_within_a_minute():
     assert read(session).value(metrics.GPU_CLOCK, "sm") == 1980e6
 
 
+EVERY = tuple(name for name in vars(Device) if not name.startswith("_"))
 CALLS = ("fields", "identity", "temperature", "mig_enabled", "activity", "nvlink_active", "fabric")
+
+
+@pytest.mark.parametrize("code", [10, 17, 27, 29, 999])
+def test_a_gpu_whose_every_call_fails_is_unresponsive_until_one_answers(code):
+    clock, devices = Clock(), gpus(2)
+    session = session_of(Library(devices), clock)
+    read(session)
+    devices[1].codes |= dict.fromkeys(EVERY, code)
+    clock.now += 60
+    page = read(session)
+    assert page.value(metrics.GPU_UNRESPONSIVE, gpu=1) == 1
+    assert page.number(1) == 2, "nothing but who it is and that it does not answer"
+    assert page.value(metrics.GPU_UNRESPONSIVE) == 0
+    del devices[1].codes["power"]
+    page = read(session)
+    assert page.value(metrics.GPU_UNRESPONSIVE, gpu=1) == 0
+    assert page.value(metrics.GPU_POWER, gpu=1)
+
+
 CODES = (0, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 25, 27, 28, 999, 4242)
 
 TROUBLE = st.tuples(
     st.integers(0, 2),
-    st.sampled_from(CALLS),
-    st.sampled_from(CODES),
+    st.tuples(st.sampled_from(CALLS).map(lambda call: (call,)), st.sampled_from(CODES))
+    | st.tuples(st.just(EVERY), st.sampled_from(sorted({*CODES} - {*UNSUPPORTED_CODES}))),
     st.sampled_from([0, 1, 7, 70]),
 )
 
@@ -338,8 +358,8 @@ def test_whatever_calls_answer_each_gpu_is_read_or_said_not_to_be(troubles):
     clock, devices = Clock(), gpus(3)
     session = session_of(Library(devices), clock)
     names = {labels[1] for name, labels in read(session).series if name == metrics.GPU_INFO.name}
-    for gpu, call, code, seconds in troubles:
-        devices[gpu].codes[call] = code
+    for gpu, (calls, code), seconds in troubles:
+        devices[gpu].codes |= dict.fromkeys(calls, code)
         if not code:
             devices[gpu].codes.clear()
         clock.now += seconds
@@ -349,12 +369,12 @@ def test_whatever_calls_answer_each_gpu_is_read_or_said_not_to_be(troubles):
             .validate([Scrape("nvml", True, 0.0, tuple(page.samples), "", None)])[0]
             .success
         )
-        told = {
-            labels[1]
-            for name, labels in page.series
-            if name in {metrics.GPU_LOST.name, metrics.GPU_UNRESPONSIVE.name}
-        }
-        assert names <= told
+        states = {metrics.GPU_LOST, metrics.GPU_UNRESPONSIVE}
+        told = {s.labels[1] for s in page.samples if s.metric in states}
+        wrong = {s.labels[1] for s in page.samples if s.metric in states and s.value == 1}
+        silent = {*states, metrics.GPU_INFO}
+        known = {s.labels[1] for s in page.samples if s.labels and s.metric not in silent}
+        assert names <= told & (known | wrong)
     for one in devices:
         one.codes.clear()
     for _ in range(3):

@@ -26,8 +26,8 @@ GPU_LOST = Metric(
 GPU_UNRESPONSIVE = Metric(
     "rankscope_gpu_unresponsive",
     "gauge",
-    "1 if the state of the GPU is unknown: a call hangs, the driver is not loaded, or the"
-    " readings are stale.",
+    "1 if the state of the GPU is unknown: a call hangs, every call fails, the driver is not"
+    " loaded, or the readings are stale.",
     GPU,
 )
 GPU_UTILIZATION = Metric(

@@ -73,6 +73,7 @@ class GpuReader:
         )
         self._mig = ""
         self._mig_due = 0.0
+        self._failure: NvmlError | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -90,9 +91,10 @@ class GpuReader:
         """Return the GPU's samples.
 
         Raises:
-            NvmlError: the GPU is lost, or the session is over; other failures only cost their own
-                samples.
+            NvmlError: the GPU is lost, the session is over, or calls fail and none answers; other
+                failures only cost their own samples.
         """
+        self._failure = None
         self._look_at_mig()
         found: dict[tuple[str, tuple[str, ...]], tuple[Metric, float]] = {}
         # Fields first: they show whether links have errors, and contain every counter.
@@ -100,6 +102,8 @@ class GpuReader:
             key = metric.name, extra
             if value not in BLANKS and key not in found:
                 found[key] = metric, value
+        if self._failure is not None and not found:
+            raise NvmlError(self._failure.code, "read")
         if metrics.GPU_DRAM_ACTIVE.name in self._answered:
             found.pop((metrics.GPU_MEMORY_ACTIVITY.name, ()), None)
         self._answered |= {name for name, _ in found}
@@ -140,8 +144,10 @@ class GpuReader:
         if error.code in UNSUPPORTED_CODES and reading is not None:
             self._readings.remove(reading)
             self._refuse(reading.metrics, error.code)
-        elif error.code not in UNSUPPORTED_CODES and error.code not in PASSING_CODES:
-            self._errors.add(error)
+        elif error.code not in UNSUPPORTED_CODES:
+            self._failure = error
+            if error.code not in PASSING_CODES:
+                self._errors.add(error)
 
     def _refuse(self, refused: Iterable[Metric], code: int) -> None:
         for metric in refused:

@@ -6,6 +6,7 @@ when a test says so, long after the host has gone on.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,8 +61,7 @@ class Cuda:
 
     def get_device_properties(self, index: int) -> SimpleNamespace:
         assert not self.capturing, "a driver is asked nothing while a graph is captured"
-        # As pybind11 gives std::vector<uint8_t>, in torch/csrc/cuda/Module.cpp.
-        return SimpleNamespace(uuid=SimpleNamespace(bytes=[*range(index, index + 16)]))
+        return SimpleNamespace(uuid=uuid.UUID(bytes=bytes(range(index, index + 16))))
 
     def work_off(self) -> None:
         for item in self.queue:

@@ -3237,7 +3237,7 @@ class _Probe:
         self.end_step(flags)
 
     def gpu_of(self, device: Any) -> bytes:
-        """Return the UUID of a GPU, empty if it is unknown: torch before 2.6 does not tell.
+        """Return the UUID of a GPU, empty if it is unknown: older versions of torch do not tell.
 
         Variables such as CUDA_VISIBLE_DEVICES and the limits of a container number GPUs anew, so
         that a process knows its GPU's number on the node only by that.
@@ -3245,8 +3245,11 @@ class _Probe:
         cuda = self.torch.cuda
         if device.type != "cuda" or device.index is None or cuda.is_current_stream_capturing():
             return b""
-        uuid = getattr(cuda.get_device_properties(device.index), "uuid", None)
-        return bytes(getattr(uuid, "bytes", b""))
+        text = str(getattr(cuda.get_device_properties(device.index), "uuid", ""))
+        try:
+            return bytes.fromhex(text.replace("-", ""))
+        except ValueError:  # of a device that is not NVIDIA's
+            return b""
 
     def parameters_once(self, optimizer: Any) -> "float | None":
         """Return this rank's share of the model, such that the shares of all ranks add up to it.

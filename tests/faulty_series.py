@@ -305,6 +305,10 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
     "cpu_starved": starved(starvation.RANK_STARVED),
     "workers_starved": starved(starvation.LOADER_STARVED),
     # Ranks, pods, environment.
+    "job_ending": [
+        *of_ranks(training.RANK_ALIVE, lambda rank: float(rank == ODD)),
+        *of_ranks(training.RANK_ENDED, lambda rank: NOW - 60),
+    ],
     "rank_ended": ended(NOW - 9),
     "job_over": ended(NOW),
     "rank_stopped": of_ranks(starvation.RANK_STOPPED, lambda rank: float(rank == ODD)),

@@ -108,11 +108,12 @@ EFFECTS = {
     "link_down": f"{LOSS} {FALLBACK} {STUCK} errors flapping attempt_failed",
     "network_nic": f"{FALLBACK} {STUCK} link_down flapping attempt_failed",
     "pod_preempted": f"{STUCK} {GONE} pod_pending",
-    "crash_loop": f"{STUCK} pod_failed",
+    "pod_failed": "job_ending",
+    "crash_loop": f"{STUCK} pod_failed job_ending",
     "image_not_pulled": "init_incomplete pod_pending",
     "container_not_created": "init_incomplete pod_pending",
     "oom_kill": f"{STUCK} {GONE}",
-    "app": f"{STUCK} {GONE}",
+    "app": f"{STUCK} {GONE} job_ending",
     "socket_fallback": "gdr_missing",
 }
 """What a fault that is reported alone causes besides, on the ranks that it affects."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from hanging_jobs import standing
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
@@ -69,6 +70,79 @@ def test_ranks_that_ended_while_others_live_are_missing_since_their_end():
     (incident,) = report.incidents
     assert (incident.cause.kind, incident.where.ranks) == ("missing_rank", (1,))
     assert incident.since_unix_seconds == NOW - 16.5
+
+
+def sized(page, size):
+    """Return a page whose ranks name a world size."""
+    return replace(page, body=page.text.replace(',node="', f',world_size="{size}",node="'))
+
+
+DONE = [1, *[0] * 7]
+"""The states of ranks of which only rank 0 goes on."""
+
+
+def done(*, after=(), stood=20.0, stepped=0.0):
+    """Return a page of such ranks that ended so long ago; rank 0 made its last step later."""
+    later = [*after, *[0.1] * (7 - len(after))]
+    times = [None, *(NOW - stood + one for one in later)]
+    steps = {"last_step_timestamp_seconds": [NOW - stood + stepped, *[NOW - stood] * 7]}
+    return ranks(DONE, rank_ended_timestamp_seconds=times, **steps)
+
+
+def test_ranks_that_are_done_while_one_saves_are_no_incident():
+    report = reported(done(after=(0.2, 0.4)))
+    (ending,) = report.observations
+    assert (report.incidents, ending.kind) == ((), "job_ending")
+    assert ending.where.ranks == (*range(1, 8),)
+    assert ending.summary.endswith(
+        "ranks 1-7 (node n1) ended together at 2025-10-09 08:58:00 UTC, rank 0 goes on and may"
+        " save or evaluate"
+    )
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        done(after=(0.1, 60.0), stood=90.0),
+        done(stood=1799.0),
+        done(stood=90.0, stepped=60.0),
+        sized(done(), 8),
+    ],
+)
+def test_ranks_that_are_done_end_within_a_minute_and_the_rest_has_half_an_hour(page):
+    assert observed(page) == [("job_ending", (*range(1, 8),))]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        ranks([0, *[1] * 7], **ended(0.1)),
+        ranks([0] * 4 + [1] * 4, **ended(*[0.1] * 4)),
+        done(after=(0.1, 61.0), stood=90.0),
+        done(stood=1801.0),
+        done(stood=90.0, stepped=61.0),
+        sized(done(), 16),
+        ranks(DONE),
+    ],
+    ids=[
+        "one of them",
+        "half of them",
+        "first one, then the rest",
+        "half an hour ago",
+        "rank 0 trains on",
+        "the others are unseen",
+        "nobody saw when",
+    ],
+)
+def test_ranks_whose_end_is_not_that_of_the_job_are_missing(page):
+    assert [kind for kind, _ in incidents(page)] == ["missing_rank"]
+
+
+def test_a_rank_that_waits_in_a_collective_of_all_misses_those_that_are_done():
+    (waits,) = [one for one in standing(3)["job"] if one.rank == 0]
+    evidence = JobEvidence(from_pages([done()], job_reports.READS), stalls={"job": (waits,)})
+    (report,) = job_reports.reports(TimingResults((), {}, ()), evidence, NOW)
+    assert [one.cause.kind for one in report.incidents] == ["missing_rank"]
 
 
 def test_of_a_job_that_is_over_the_rank_that_ended_first_is_told_and_when_and_no_incident_is_made():
@@ -194,11 +268,6 @@ def test_ranks_that_go_on_elsewhere_are_not_lost(nodes):
     before = ranks([None, None, 0, 0], last_step_timestamp_seconds=[LAST - 200.0] * 4)
     pages = [replace(before, node=old), replace(ranks([1, 1, 1, 1]), node=new)]
     assert incidents(*sorted(pages, key=lambda one: one.node)) == []
-
-
-def sized(page, size):
-    """Return a page whose ranks name a world size."""
-    return replace(page, body=page.text.replace(',node="', f',world_size="{size}",node="'))
 
 
 @pytest.mark.parametrize("nodes", [("n1", "n2"), ("n2", "n1")])

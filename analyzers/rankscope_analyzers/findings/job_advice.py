@@ -61,6 +61,13 @@ JOB_ADVICE: Mapping[str, Advice] = {
         "RankscopeMissingRank",
         "ml",
     ),
+    "job_ending": Advice(
+        "ticket",
+        "If the job was not to end: look at the end of these ranks' logs (rankscope explain"
+        " job-log LOG...).",
+        "RankscopeMissingRank",
+        "ml",
+    ),
     "replica_group_lost": Advice(
         "ticket",
         "Nothing needs to be restarted: look why the group ended (rankscope logs JOB --errors;"

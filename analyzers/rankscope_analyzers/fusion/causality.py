@@ -14,7 +14,8 @@ from dataclasses import dataclass
 SLOW_RANK = frozenset(("gpu_compute", "host_transient"))
 SLOW_INPUT = frozenset(("data_loader", "storage_checkpoint"))
 SLOW_NETWORK = frozenset(("network_link", "global_slowdown"))
-NO_RANK = frozenset(("missing_rank", "rank_ended", "job_over", "pod_failed", "crash_loop"))
+ENDS = frozenset(("missing_rank", "job_ending", "rank_ended", "job_over"))
+NO_RANK = ENDS | {"pod_failed", "crash_loop"}
 LOGGED = frozenset(("attempt_failed",))
 STUCK = frozenset(("collective_timeout", "init_incomplete", "ras_missing", "ras_lag", "hang"))
 HANG = frozenset(("hang",))
@@ -70,6 +71,7 @@ KINDS: Mapping[str, Kind] = {
     "replica_group_lost": Kind(
         7, frozenset(("pod_failed", "attempt_failed", "crash_loop")), reported_alone=True
     ),
+    "job_ending": Kind(3, STUCK),
     "rank_ended": Kind(),
     "job_over": Kind(),
     "rank_stopped": Kind(4, STUCK | SLOW_RANK, reported_alone=True),
@@ -104,10 +106,8 @@ KINDS: Mapping[str, Kind] = {
     "cuda_out_of_memory": Kind(7, NO_RANK | STUCK | LOGGED, reported_alone=True),
     # Pods and environment.
     "pod_pending": Kind(4, frozenset(("missing_rank", "init_incomplete")), reported_alone=True),
-    "pod_failed": Kind(4, STUCK | {"missing_rank", "rank_ended", "job_over"}, reported_alone=True),
-    "crash_loop": Kind(
-        5, STUCK | {"missing_rank", "rank_ended", "job_over", "pod_failed"}, reported_alone=True
-    ),
+    "pod_failed": Kind(4, STUCK | ENDS, reported_alone=True),
+    "crash_loop": Kind(5, STUCK | ENDS | {"pod_failed"}, reported_alone=True),
     "image_not_pulled": Kind(
         5, frozenset(("missing_rank", "init_incomplete", "pod_pending")), reported_alone=True
     ),

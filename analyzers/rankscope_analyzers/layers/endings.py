@@ -16,6 +16,7 @@ from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers import replica_groups
 from rankscope_analyzers.layers.earlier_ranks import earlier_ranks
+from rankscope_analyzers.layers.job_ending import ENDING, most_are_done
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_holders import TOGETHER_SECONDS as PAGES_SECONDS
 from rankscope_analyzers.layers.rank_locations import by_rank, rank_number
@@ -49,7 +50,7 @@ STOPPED, PAUSED = "rank_stopped", "rank_was_stopped"
 ENDS = frozenset((ENDED, OVER))
 """Kinds of findings that mean that a whole job has ended."""
 
-KINDS = frozenset((MISSING, ENDED, OVER, STOPPED, PAUSED, replica_groups.LOST))
+KINDS = frozenset((MISSING, ENDING, ENDED, OVER, STOPPED, PAUSED, replica_groups.LOST))
 
 APART_SECONDS, APART_ON_NODES_SECONDS = 0.05, 1.0
 """How long before the others a rank must end to be called the first: longer than an agent takes to
@@ -82,6 +83,8 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     lost = replica_groups.recovering(observed, job.job_id, alive, gone) if gone else {}
     if lost:
         yield _degraded(observed, job, alive, lost)
+    elif gone and _all_seen(observed, job, alive) and most_are_done(observed, job, alive, gone):
+        yield _ending(observed, job, alive, gone)
     elif gone:
         yield _missing(observed, job, alive, gone)
     yield from _stopped(observed, job)
@@ -106,6 +109,22 @@ def _missing(
     evidence = Evidence(training.RANK_ALIVE.name, 0.0, 1.0, "state", sentence)
     where = Where(nodes=nodes, ranks=tuple(gone))
     return series_finding(MISSING, "training", job.job_id, where, sentence, (evidence,), since)
+
+
+def _ending(
+    observed: Observed, job: JobView, alive: Mapping[int, Series], gone: list[int]
+) -> Finding:
+    """Return that most ranks are done."""
+    since, nodes = _ended_since(observed, job, gone), _nodes(alive, gone)
+    rest = sorted(alive.keys() - set(gone))
+    go = "goes" if len(rest) == 1 else "go"
+    sentence = (
+        f"the job is ending, as far as its ranks show: {ranks_named(gone)} ({named(nodes, 'node')})"
+        f" ended together at {clock(since)}, {ranks_named(rest)} {go} on and may save or evaluate"
+    )
+    evidence = Evidence(training.RANK_ALIVE.name, float(len(rest)), 0.0, "ranks", sentence)
+    where = Where(nodes=nodes, ranks=tuple(gone))
+    return series_finding(ENDING, "training", job.job_id, where, sentence, (evidence,), since)
 
 
 def _degraded(

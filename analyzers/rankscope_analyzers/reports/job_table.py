@@ -29,11 +29,12 @@ STATES: Mapping[str, str] = {
     "missing_rank": "lost ranks",
     "rank_stopped": "stopped",
     "job_stalled": "stalled",
+    "job_ending": "ending",
 }
 """States of a job that findings determine, the one that explains most of its others first."""
 
 TRAINING, SLOW, IMPAIRED, OVER, UNKNOWN = "training", "slow", "impaired", "ended", "unknown"
-FINE = frozenset((TRAINING, OVER))
+FINE = frozenset((TRAINING, "ending", OVER))
 
 HEADS = ("job", "state", "step", "lost", "to", "why")
 

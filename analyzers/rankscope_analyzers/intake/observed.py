@@ -63,6 +63,20 @@ class Series:
         return float(self.times[other[-1] + 1]) if len(other) else None
 
 
+def in_force(series: Iterable[Series], *states: str) -> Iterator[Series]:
+    """Yield the newest of the series that differ only in these labels, which hold a state.
+
+    Each state of an object is a series of its own: the former one ends with the value that it had.
+    """
+    found: dict[tuple[str, frozenset[tuple[str, str]]], list[Series]] = defaultdict(list)
+    for one in series:
+        rest = frozenset(item for item in one.labels.items() if item[0] not in states)
+        found[one.node, rest].append(one)
+    for several in found.values():
+        newest = max(float(one.times[-1]) for one in several)
+        yield from (one for one in several if one.times[-1] == newest)
+
+
 BySeriesName = Mapping[str, Sequence[Series]]
 """Series of one node by the name of their metric."""
 

@@ -10,7 +10,7 @@ from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.advice import FEWER_NVLINKS, NO_NVLINK, NVLINK_ERRORS
 from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Where
-from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.intake.observed import Observed, Series, in_force
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.text.name_lists import named
@@ -35,6 +35,7 @@ class State:
         wrong: returns whether a series shows it.
         phrase: about the GPU; {label} stands for a label of the series.
         labels: that select the series.
+        state: label that holds the state, of which a GPU has one at a time.
         counted: True for a counter, whose increase is judged.
         instead: advice that replaces the table's.
     """
@@ -44,6 +45,7 @@ class State:
     phrase: str
     kind: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    state: str = ""
     counted: bool = False
     instead: Advice | None = None
 
@@ -77,7 +79,7 @@ STATES: Sequence[State] = (
     ),
     State(
         metrics.GPU_RECOVERY_ACTION, _is_asked, "the driver asks for the action {action}",
-        "gpu_recovery_needed",
+        "gpu_recovery_needed", state="action",
     ),
     State(
         metrics.GPU_ECC_ERRORS, _grew, "memory errors that could not be corrected",
@@ -126,7 +128,8 @@ READS: tuple[Metric, ...] = (
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what is wrong with the job's GPUs."""
     for state in STATES:
-        for series in observed.of(state.metric, **state.labels):
+        found = observed.of(state.metric, **state.labels)
+        for series in in_force(found, state.state) if state.state else found:
             where = job.of_gpu(series)
             if where and state.wrong(series):
                 yield _finding(state, series, where, job)

@@ -10,7 +10,7 @@ from rankscope_agent.contract.metrics import nccl_log as metrics
 from rankscope_agent.contract.metrics import nccl_ras, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
-from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.intake.observed import Observed, Series, in_force
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.log_failures import NEWS_SECONDS, WENT_ON_SECONDS
 from rankscope_analyzers.layers.rank_locations import by_rank
@@ -101,7 +101,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 def _socket(observed: Observed, job: JobView) -> Iterator[Finding]:
     found: dict[str, list[Placed]] = defaultdict(list)
-    for series in observed.of(metrics.NCCL_SOCKET_FALLBACK):
+    for series in in_force(observed.of(metrics.NCCL_SOCKET_FALLBACK), "reason"):
         where, reason = job.of_pod(series), series.labels.get("reason", "")
         if where and series.last == 1 and reason != EXPECTED:
             found[reason].append((series, where))

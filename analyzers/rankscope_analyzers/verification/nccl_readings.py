@@ -9,7 +9,7 @@ from rankscope_agent.contract.metrics import nccl_log
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.contract.nccl.verdict import judge
-from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.intake.observed import Observed, Series, in_force
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.nccl_transport import EXPECTED
 
@@ -51,7 +51,7 @@ class NcclReading:
 
 def of_series(observed: Observed, view: JobView) -> Iterator[NcclReading]:
     """Yield NCCL's start in each pod of a job from its agent's page."""
-    for series in observed.of(nccl_log.NCCL_SOCKET_FALLBACK):
+    for series in in_force(observed.of(nccl_log.NCCL_SOCKET_FALLBACK), "reason"):
         where = view.of_pod(series)
         if where is None:
             continue
@@ -104,7 +104,8 @@ def of_logs(facts: Facts, names: Sequence[str], *, rdma: bool) -> NcclReading:
 
 
 def _network(found: Iterator[Series]) -> str:
-    name = next((series.labels.get("net", "") for series in found), "")
+    newest = in_force(found, "net", "plugin", "version", "pod_uid")
+    name = next((series.labels.get("net", "") for series in newest), "")
     return "" if name == "unknown" else name
 
 

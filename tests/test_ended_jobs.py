@@ -47,19 +47,23 @@ def both(at, **of_ranks):
     return [page(NODES[0], at, (0, 1), **of_ranks), page(NODES[1], at, (2, 3), **of_ranks)]
 
 
-def reported(*looks, missing=()):
+def reported(*looks):
     """Return the report after some looks at pages."""
     history = PageHistory(job_reports.READS, polls=9)
     for pages in looks:
         history.add(pages)
-    evidence = JobEvidence(history.observed(), missing=missing, notes=missing)
-    now = looks[-1][0].time
+    evidence, now = JobEvidence(history.observed()), looks[-1][0].time
     (report,) = job_reports.reports(TimingResults((slow(),), {}, ()), evidence, now)
     return report
 
 
-def over(**changes):
-    return reported(both(ENDED + 20.0, ended=ENDED), **changes)
+def blind(report):
+    """Return a report that lacks records, so that what it does not show is not over for that."""
+    return replace(report, missing=("step records of another node",))
+
+
+def over():
+    return reported(both(ENDED + 20.0, ended=ENDED))
 
 
 def is_over(report):
@@ -69,16 +73,15 @@ def is_over(report):
     return incident.ended_with_job
 
 
-KILLED = f"""rankscope_kernel_log_info{{source="kmsg"}} 1
-rankscope_kernel_pod_last_event_timestamp_seconds{{kind="oom_kill",scope="cgroup",pod_uid="u"}} \
-{ENDED - 1.0}
+KILLED = """rankscope_kernel_log_info{{source="kmsg"}} 1
+rankscope_kernel_pod_last_event_timestamp_seconds{{kind="oom_kill",scope="cgroup",pod_uid="u"}} {}
 """
 
 
-def killed(at):
+def killed(at, ended=ENDED):
     """Return pages of the job after one of its processes was killed for its memory."""
-    first = page(NODES[0], at, (0, 1), ended=ENDED, pod="u", more=KILLED)
-    return [first, page(NODES[1], at, (2, 3), ended=ENDED)]
+    first = page(NODES[0], at, (0, 1), ended=ended, pod="u", more=KILLED.format(ended - 1.0))
+    return [first, page(NODES[1], at, (2, 3), ended=ended)]
 
 
 def test_what_ended_a_job_is_the_answer_and_not_what_made_it_slow_until_then():
@@ -110,7 +113,7 @@ def test_how_its_processes_ran_is_over_too_though_their_log_is_still_there():
     watch = WatchSeries()
 
     def sockets(at, **of_ranks):
-        report = reported(both(at, more=SOCKETS, **of_ranks), missing=("an agent",))
+        report = blind(reported(both(at, more=SOCKETS, **of_ranks)))
         watch.update([report], at)
         (found,) = [one for one in report.incidents if one.cause.kind == "socket_fallback"]
         return found
@@ -131,10 +134,10 @@ def test_what_only_running_jobs_have_ends_with_the_job_whatever_else_is_not_know
     watch = WatchSeries()
     more = OBJECTIVE.format(ENDED - 300.0)
     for at, of_ranks in ((ENDED - 20.0, {"state": 1}), (ENDED + 20.0, {"ended": ENDED})):
-        report = reported(both(at, more=more, **of_ranks), missing=("an agent",))
-        watch.update([report], at)
+        watch.update([blind(reported(both(at, more=more, **of_ranks)))], at)
     said = {one.kind: one.sentence for one in watch.events}
     assert said["checkpoint_overdue"].startswith("over, the job ended at ")
+    assert metrics.FINDING_ACTIVE not in {one.metric for one in watch.samples()}
 
 
 def test_the_series_of_the_incident_end_and_the_event_says_why():
@@ -156,8 +159,7 @@ def test_the_series_of_the_incident_end_and_the_event_says_why():
 def test_it_ends_too_where_something_else_could_not_be_read():
     watch = WatchSeries()
     watch.update([reported(both(ENDED - 20.0, state=1))], ENDED - 20.0)
-    blind = replace(over(), missing=("step records of another node",))
-    watch.update([blind], ENDED + 20.0)
+    watch.update([blind(over())], ENDED + 20.0)
     assert [event.change for event in watch.events] == ["over"]
     assert metrics.FINDING_ACTIVE not in {one.metric for one in watch.samples()}
 

@@ -17,7 +17,7 @@ from rankscope_analyzers.findings.location import breadth
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.sanitize import name as inert
-from rankscope_analyzers.watch.incident_history import ended_with_job, key_of, running
+from rankscope_analyzers.watch.incident_history import key_of, running
 
 KINDS_OF_A_JOB = 16
 """Kinds of incidents of one job that are exported, the worst first."""
@@ -61,8 +61,8 @@ def of_report(report: JobReport, before: SeenIncidents, now: float) -> dict[str,
         timed = incident.timing is not None and not incident.stands
         one = Seen(key_of(incident), tuple(_samples(report, incident)), now, timed)
         found.setdefault(incident.cause.kind, one)
-    if report.missing:
-        shown = {key_of(one) for one in (*running(report), *ended_with_job(report))}
+    if report.missing and report.over is None:
+        shown = {key_of(one) for one in running(report)}
         for kind, one in still_held(before, now).items():
             if one.incident not in shown:
                 found.setdefault(kind, one)

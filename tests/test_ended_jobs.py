@@ -47,13 +47,14 @@ def both(at, **of_ranks):
     return [page(NODES[0], at, (0, 1), **of_ranks), page(NODES[1], at, (2, 3), **of_ranks)]
 
 
-def reported(*looks):
-    """Return the report after some looks at pages."""
+def reported(*looks, judged=True):
+    """Return the report after some looks at pages; `judged` adds the steps of the slow job."""
     history = PageHistory(job_reports.READS, polls=9)
     for pages in looks:
         history.add(pages)
     evidence, now = JobEvidence(history.observed()), looks[-1][0].time
-    (report,) = job_reports.reports(TimingResults((slow(),), {}, ()), evidence, now)
+    timing = TimingResults((slow(),) if judged else (), {}, ())
+    (report,) = job_reports.reports(timing, evidence, now)
     return report
 
 
@@ -136,8 +137,24 @@ def test_what_only_running_jobs_have_ends_with_the_job_whatever_else_is_not_know
     for at, of_ranks in ((ENDED - 20.0, {"state": 1}), (ENDED + 20.0, {"ended": ENDED})):
         watch.update([blind(reported(both(at, more=more, **of_ranks)))], at)
     said = {one.kind: one.sentence for one in watch.events}
-    assert said["checkpoint_overdue"].startswith("over, the job ended at ")
+    assert said["checkpoint_overdue"].startswith("over, the job ended at 2025-10-09 09:00:00 UTC")
     assert metrics.FINDING_ACTIVE not in {one.metric for one in watch.samples()}
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_hang_that_ended_in_a_kill_did_not_recover(judged):
+    """The end of the job is then part of the incident of the kill."""
+    watch = WatchSeries()
+    stood = "".join(
+        f'rankscope_last_step_timestamp_seconds{{job_id="job",rank="{rank}"}} {ENDED - 50.0}\n'
+        for rank in range(RANKS)
+    )
+    standing = reported(both(ENDED + 60.0, state=1, more=stood), judged=judged)
+    watch.update([standing], ENDED + 60.0)
+    assert "hang" in {one.kind for one in watch.events}
+    watch.update([reported(killed(ENDED + 120.0, ENDED + 90.0), judged=judged)], ENDED + 120.0)
+    (said,) = [one.sentence for one in watch.events if one.kind == "hang"]
+    assert said.startswith("over, the job ended at 2025-10-09 09:01:30 UTC: no step since ")
 
 
 def test_the_series_of_the_incident_end_and_the_event_says_why():

@@ -197,11 +197,6 @@ def running(report: JobReport) -> list[Incident]:
     return [one for one in report.incidents if one.until_unix_seconds is None]
 
 
-def ended_with_job(report: JobReport) -> list[Incident]:
-    """Return the incidents that are over because the job is."""
-    return [one for one in report.incidents if one.ended_with_job]
-
-
 def could_see_ends(report: JobReport) -> bool:
     """Return True if an incident that is missing from a report is over."""
     return not report.missing and report.verdict is not None and report.verdict.confidence > 0
@@ -242,17 +237,20 @@ def _ended_events(
 ) -> Iterator[Event]:
     """Yield the incidents that are over, if they could have been seen."""
     active = {key_of(one) for one in running(report)}
-    over = {key_of(one) for one in ended_with_job(report)}
+    with_job = {key_of(one) for one in report.incidents if one.ended_with_job}
+    over = report.over
     # That a job is over was seen, whatever else was not.
-    certain = could_see_ends(report) or report.over is not None
+    if over is None and not could_see_ends(report):
+        return
+    known_end = None if over is None else over.since_unix_seconds
     for key, state in list(states.items()):
-        if state.ended_at is None and key not in active and (certain or key in over):
+        if state.ended_at is None and key not in active:
             seen = [one for one in report.incidents if key_of(one) == key]
             ends = [one.until_unix_seconds for one in seen]
-            ended_at = max((end for end in ends if end is not None), default=now)
+            ended_at = max((end for end in ends if end is not None), default=known_end or now)
             states[key] = replace(state, ended_at=ended_at)
             last = seen[-1] if seen else None
-            why = "the job ended" if key in over or (report.over and not seen) else "recovered"
+            why = "the job ended" if key in with_job or (over and not seen) else "recovered"
             sentence = f"over, {why} at {clock(ended_at)}: {state.summary}"
             yield Event(report.job_id, state.kind, "over", sentence, key, state.ranks, last)
 

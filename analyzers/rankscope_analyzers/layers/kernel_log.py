@@ -1,4 +1,7 @@
-"""What the kernels of a job's nodes reported: GPU errors as incidents, and other events."""
+"""What the kernels of a job's nodes reported: GPU errors as incidents, and other events.
+
+What passed before a job began, or ended the program of another job, is not reported about it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rankscope_agent.contract.kernel.xid import XIDS
-from rankscope_agent.contract.metrics import kernel_log
+from rankscope_agent.contract.metrics import kernel_log, pods, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.advice import CABLE_REPORTED
 from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Where
@@ -21,7 +24,7 @@ from rankscope_analyzers.layers.series_findings import query_of, series_finding
 WINDOW_SECONDS = 3600.0
 """How long ago an event may be: PyTorch's watchdogs give up after half an hour at most."""
 
-REBOOT = "node_reboot"
+REBOOT, CLEAN = "node_reboot", "clean"
 
 EVENTS: Mapping[str, tuple[str, str]] = {
     "pcie_unrecovered": ("pcie", "a driver could not recover from PCIe errors"),
@@ -56,6 +59,18 @@ EVENTS: Mapping[str, tuple[str, str]] = {
 """Kinds of events that can affect any job of the node. Harmless or corrected ones are left out, and
 those that affect the processes of one pod are the subject of `process_deaths`."""
 
+LASTING = frozenset(
+    (
+        *("pcie_unrecovered", "pcie_link_down", "gpu_probe_failure"),
+        *("gpu_firmware_crash", "gpu_firmware_no_start", "gpu_firmware_missing"),
+        *("nic_firmware_fault", "nic_probe_failure", "nic_low_power", "nic_module_error"),
+        *("kernel_fault", "memory_uncorrected", "machine_check"),
+        *("disk_error", "filesystem_error", "nvme_lost"),
+    )
+)
+"""Kinds of events that last until something is reset, replaced or repaired. Others are over, or are
+reported again: those before a job began are not its own."""
+
 COUNTED_TOO: Mapping[str, str] = {"memory_uncorrected": host_pressure.UNCORRECTED}
 """Faults that counters of the host show, too, by kind of event. A machine check may be corrected,
 or be one of a CPU's own caches."""
@@ -80,12 +95,52 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what the kernel reports about the job's GPUs and nodes."""
     now = max(observed.newest().values(), default=0.0)
     since = now - WINDOW_SECONDS
+    reported = [
+        *_gpu_faults(observed, job, since),
+        *_events(observed, job, since),
+        *_reboots(observed, job, since),
+    ]
+    began = _began(observed, job) if reported else None
+    for finding, passed in reported:
+        if began is None or passed is None or passed >= began:
+            yield finding
+
+
+_Reported = tuple[Finding, float | None]
+"""A finding, and when it was over for jobs that begin later, None if it lasts."""
+
+
+def _began(observed: Observed, job: JobView) -> float | None:
+    """Return when a job's first process was started, made a step or was seen, None if unknown.
+
+    What is known of a job without steps may be a further attempt, which failed as the one before.
+    """
+    stepped = any(True for _ in observed.of(training.LAST_STEP_TIMESTAMP, job_id=job.job_id))
+    started = [float(one.values.min()) for one in observed.of(pods.RANK_STARTED, job_id=job.job_id)]
+    began = [*(started if stepped else ())]
+    if job.began_unix_seconds is not None:
+        began.append(job.began_unix_seconds)
+    if not began:
+        return None
+    seen = (float(one.times[0]) for one in observed.of(training.RANK_INFO, job_id=job.job_id))
+    return min([*began, *seen])
+
+
+def _gpu_faults(observed: Observed, job: JobView, since: float) -> Iterator[_Reported]:
     errors = gpu_errors.errors(driver_xids.merge(_gpu_series(observed, job)), since)
     for found in xid_incidents.analyze(errors):
         where = _where(found, job)
-        if where is not None:
-            yield _of_xids(found, where, job)
-    yield from _events(observed, job, since)
+        if where is None:
+            continue
+        if not _of_program(found):
+            yield _of_xids(found, where, job), None
+        elif not found.job_ids or job.job_id in found.job_ids:
+            yield _of_xids(found, where, job), found.ended
+
+
+def _of_program(found: XidIncident) -> bool:
+    """Return True if a fault was over with the program that it hit."""
+    return found.cause == "app" or found.action == "restart_app"
 
 
 def _gpu_series(observed: Observed, job: JobView) -> Iterator[Series]:
@@ -113,31 +168,44 @@ def _of_xids(found: XidIncident, where: Where, job: JobView) -> Finding:
     )
 
 
-def _events(observed: Observed, job: JobView, since: float) -> Iterator[Finding]:
+def _events(observed: Observed, job: JobView, since: float) -> Iterator[_Reported]:
     for series in observed.of(kernel_log.KERNEL_LAST_EVENT):
-        where = job.of_node(series)
-        known = EVENTS.get(series.labels.get("kind", ""))
-        if where and known and series.last >= since:
-            kind, what = known
-            sentence = f"the kernel of node {series.node} reports: {what}"
-            evidence = Evidence(series.name, series.last, 0.0, "unix seconds", what)
-            finding = series_finding(
-                kind,
-                "kernel",
-                job.job_id,
-                where,
-                sentence,
-                (evidence,),
-                series.last,
-                instead=INSTEAD.get(kind),
-            )
-            yield replace(finding, fault=COUNTED_TOO.get(series.labels["kind"], ""))
+        where, event = job.of_node(series), series.labels.get("kind", "")
+        if not where or event not in EVENTS or series.last < since:
+            continue
+        kind, what = EVENTS[event]
+        sentence = f"the kernel of node {series.node} reports: {what}"
+        evidence = Evidence(series.name, series.last, 0.0, "unix seconds", what)
+        finding = series_finding(
+            kind,
+            "kernel",
+            job.job_id,
+            where,
+            sentence,
+            (evidence,),
+            series.last,
+            instead=INSTEAD.get(kind),
+        )
+        passed = None if event in LASTING else series.last
+        yield replace(finding, fault=COUNTED_TOO.get(event, "")), passed
+
+
+def _reboots(observed: Observed, job: JobView, since: float) -> Iterator[_Reported]:
+    """Yield reboots; one that somebody meant is no reason to page, but jobs that it ended are."""
     for series in observed.of(kernel_log.BOOT_TIME):
         where = job.of_node(series)
         if where and series.last >= since:
             reason = series.labels.get("reason", "unknown")
             sentence = f"node {series.node} was rebooted (how it went down: {reason})"
             evidence = Evidence(series.name, series.last, 0.0, "unix seconds", sentence)
-            yield series_finding(
-                REBOOT, "kernel", job.job_id, where, sentence, (evidence,), series.last
+            finding = series_finding(
+                REBOOT,
+                "kernel",
+                job.job_id,
+                where,
+                sentence,
+                (evidence,),
+                series.last,
+                severity="ticket" if reason == CLEAN else None,
             )
+            yield finding, series.last

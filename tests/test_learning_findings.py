@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from faulty_series import JOB, NOW, ODD, VIEW, Reading, befell, observed, of_odd_rank, restarted
+from faulty_series import (
+    JOB,
+    NODES,
+    NOW,
+    ODD,
+    VIEW,
+    Reading,
+    befell,
+    observed,
+    of_odd_rank,
+    restarted,
+)
 from rankscope_agent.contract.metrics import reported, training
 from rankscope_analyzers.findings.finding import Finding
+from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers import learning
 
 
@@ -27,6 +39,20 @@ def test_a_loss_that_is_not_finite_now_is_active_and_one_that_is_again_is_over()
     over = said(NOT_FINITE, of_odd_rank(reported.LOSS, 2.5))["loss_not_finite"]
     assert over.until_unix_seconds == NOW - 300
     assert over.summary.endswith(", and is finite again")
+
+
+def test_a_loss_that_only_older_pages_show_is_not_finite_again():
+    labels = f'job_id="{JOB}",rank="{ODD}"'
+    event = f'{reported.TRAINING_EVENT.name}{{{labels},event="loss_not_finite"}}'
+    finite, not_finite = f"{reported.LOSS.name}{{{labels}}} 2.5\n", f"{event} {NOW - 40}\n"
+
+    def said_after(*pages: str) -> Finding:
+        read = [Page(NODES[1], NOW - 60 + 30 * at, text) for at, text in enumerate(pages)]
+        (found,) = learning.findings(from_pages(read, learning.READS), VIEW)
+        return found
+
+    assert said_after(finite, not_finite).until_unix_seconds is None
+    assert said_after(finite, not_finite, not_finite + finite).until_unix_seconds == NOW - 40
 
 
 def of_rank(metric, rank: int, value: float, **labels: str) -> Reading:

@@ -5,13 +5,13 @@ All of this comes from the ranks' probes, most of it only if the program reports
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 from rankscope_agent.contract.metrics import reported
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
-from rankscope_analyzers.intake.observed import Observed
+from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers import loss_input, training_events
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
@@ -71,12 +71,18 @@ def _not_finite(observed: Observed, job: JobView) -> Iterator[Finding]:
     if seen is None:
         return
     finite = by_rank(observed, reported.LOSS, job.job_id)
-    over = all(rank in finite for rank in seen.ranks)
+    over = all(_is_finite_again(finite, event) for event in seen.series)
     sentence = f"the loss of {seen.who} was infinite or NaN at {seen.at}"
     sentence += ", and is finite again" if over else " and is not finite now"
     began = loss_input.began(observed, job.job_id, seen.ranks)
     sentence += "" if began is None else f"; {began}"
     yield event_finding(NOT_FINITE, job.job_id, seen, sentence, seen.newest if over else None)
+
+
+def _is_finite_again(finite: Mapping[int, Series], event: Series) -> bool:
+    """Return True if a rank has a loss on the page with the event: pages show finite ones only."""
+    loss = finite.get(int(event.labels["rank"]))
+    return loss is not None and bool(loss.times[-1] >= event.times[-1])
 
 
 def _diverging(observed: Observed, job: JobView) -> Iterator[Finding]:

@@ -78,6 +78,45 @@ def test_every_kind_of_change_is_named(fast, slow):
     assert differences(before, before) == ()
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "gone", "come"),
+    [
+        ("--tp 8 --pp 4", "--tp 4 --pp 8", "--tp 8 --pp 4", "--tp 4 --pp 8"),
+        ("--tp 8 --workers 2", "--tp 8 --workers 8", "--workers 2", "--workers 8"),
+        ("--tp=8 --seed 1", "--seed 1 --tp=8", None, None),
+        ("--tp=8 data --twice 1 --twice 1", "--tp=8 data --twice 1", "--twice 1", ""),
+    ],
+)
+def test_an_option_is_compared_with_its_value(fast, before, after, gone, come):
+    old, new = (
+        record(fast, [facts(rank, command=("train.py", *words.split())) for rank in range(4)])
+        for words in (before, after)
+    )
+    found = [(one.subject, one.before, one.after) for one in differences(old, new)]
+    assert found == ([] if gone is None else [("command", gone, come)])
+
+
+def test_ranks_that_change_places_on_the_same_nodes_are_listed_and_so_are_other_adapters(fast):
+    before = record(fast, [])
+    after = json.loads(json.dumps(before))
+    after["ranks"][0]["node"], after["ranks"][15]["node"] = "gpu-1", "gpu-0"
+    after["ranks"][3]["nics"] = ["mlx5_7"]
+    places = before["ranks"]
+    found = {one.name: (one.before, one.after) for one in differences(before, after)}
+    uuids = [places[rank]["gpu_uuid"] for rank in (0, 15)]
+    assert found == {
+        "ranks": (
+            f"rank 0: gpu-0 {uuids[0]}, rank 15: gpu-1 {uuids[1]}",
+            f"rank 0: gpu-1 {uuids[0]}, rank 15: gpu-0 {uuids[1]}",
+        ),
+        "NICs": (f"rank 3: {' '.join(places[3]['nics'])}", "rank 3: mlx5_7"),
+    }
+    turned = {**before, "ranks": [{**one, "rank": 15 - one["rank"]} for one in places]}
+    (found,) = [one for one in differences(before, turned) if one.name == "ranks"]
+    assert found.before.startswith("rank 0: gpu-0 ")
+    assert found.after.endswith(" and 8 more")
+
+
 def test_values_that_differ_between_ranks_come_with_them(fast):
     before = record(fast, [facts(rank) for rank in range(4)])
     odd = [
@@ -94,6 +133,21 @@ def test_values_that_differ_between_ranks_come_with_them(fast):
 def test_what_is_no_record_is_refused(broken, fast):
     with pytest.raises(RecordFormatError):
         differences(record(fast, []), broken)
+
+
+def test_what_was_not_read_is_in_the_record_and_no_run_is_called_the_same(tmp_path, capsys):
+    (tmp_path / "rings").mkdir()
+    RingWriter(tmp_path / "rings", node="test-node", world_size=2, local_world_size=1).step(12)
+    file = str(tmp_path / "a.json")
+    with running_agent(tmp_path, "--simulate=h100x2") as agent:
+        given = ["record", "--agent", agent.url, "--agent", "127.0.0.1:1", "--since", "9000d"]
+        assert cli.main([*given, file]) == 0
+    assert "Not read: agent 127.0.0.1:1 cannot be reached" in capsys.readouterr().err
+    assert cli.main(["diff", "--no-color", file, file]) == 0
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "Nothing differs in what both records have." in said
+    assert f"Not read for {file}: agent 127.0.0.1:1 cannot be reached" in said
+    assert "are the same" not in said
 
 
 def test_a_real_agent_is_recorded_and_compared(tmp_path, capsys):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,14 @@ from rich.table import Table
 
 from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.command import InputError, print_json
-from rankscope_analyzers.runs.record import SLOWER, RecordFormatError, differences, speed
+from rankscope_analyzers.runs.record import (
+    SLOWER,
+    Difference,
+    RecordFormatError,
+    differences,
+    speed,
+    unread,
+)
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.text.wording import duration
@@ -38,14 +45,27 @@ def run(options: argparse.Namespace) -> int:
             f"{options.before} or {options.after} is not a run record: {error}"
         ) from None
     ratio = speed(before, after)
+    runs = ((options.before, before), (options.after, after))
+    gaps = {str(path): unread(run) for path, run in runs}
     if options.json:
-        print_json({"step_time_ratio": ratio, "differences": [asdict(one) for one in found]})
+        differing = [asdict(one) for one in found]
+        print_json({"step_time_ratio": ratio, "differences": differing, "unread": gaps})
         return 0
     console = open_console(no_color=options.no_color)
     console.print(_headline(before, after, ratio), markup=False)
-    if not found:
+    if found:
+        console.print(_table(options, found))
+    elif any(gaps.values()):
+        console.print("Nothing differs in what both records have.")
+    else:
         console.print("Images, command, versions, variables and placement are the same.")
-        return 0
+    for path, sentences in gaps.items():
+        for sentence in sentences:
+            console.print(visible(f"Not read for {path}: {sentence}"), markup=False)
+    return 0
+
+
+def _table(options: argparse.Namespace, found: Sequence[Difference]) -> Table:
     table = Table(box=None)
     for name in ("what", "name", str(options.before), str(options.after)):
         table.add_column(escape(name))
@@ -53,8 +73,7 @@ def run(options: argparse.Namespace) -> int:
         table.add_row(
             *(escape(visible(text)) for text in (one.subject, one.name, one.before, one.after))
         )
-    console.print(table)
-    return 0
+    return table
 
 
 def _headline(before: Mapping[str, Any], after: Mapping[str, Any], ratio: float | None) -> str:

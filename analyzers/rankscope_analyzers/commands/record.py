@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rankscope_analyzers.command import InputError, age_seconds
+from rankscope_analyzers.command import InputError, age_seconds, print_remark
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.intake.agent_pages import AgentPoll
@@ -55,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     if not facts_of_ranks and chosen[0].verdict is None:
         why = "; ".join(chosen[0].unobserved) or "agents report nothing about its ranks"
         raise InputError(f"there is nothing to record about job {chosen[0].job_id}: {why}")
+    for sentence in chosen[0].missing:
+        print_remark(f"Not read: {sentence}")
     text = finite_json.text(record(chosen[0], facts_of_ranks), indent=1) + "\n"
     if str(options.file) == "-":
         sys.stdout.write(text)

@@ -7,7 +7,7 @@ since. Pure; `commands.record` fetches and writes, `commands.diff` reads and com
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,10 @@ FORMAT = 1
 SLOWER = 1.05
 """Ratio of median steps above which a run counts as slower; runs on different nodes differ by
 less."""
+
+
+MOST_PLACES = 8
+"""Ranks whose places are listed: a run on other nodes has thousands that moved."""
 
 
 class RecordFormatError(ValueError):
@@ -62,6 +66,7 @@ def record(job: JobReport, ranks: Sequence[RankFacts]) -> dict[str, Any]:
         "world_size": job.frame.world_size if job.frame else len(job.locations) or None,
         "median_step_seconds": verdict.median_step_seconds if verdict else None,
         "incidents": [incident.summary for incident in job.incidents],
+        "unread": list(job.missing),
         "images": _by_value((rank.rank, rank.image) for rank in ranks),
         "command": _by_value((rank.rank, _joined(rank.command)) for rank in ranks),
         "environment": _by_name((rank.rank, rank.environment) for rank in ranks),
@@ -172,11 +177,25 @@ def _of_command(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
         yield from _of_values("command", before, after)
         return
     (first,), (second,) = before, after
-    old, new = first.split(), second.split()
-    gone = [part for part in old if part not in new]
-    come = [part for part in new if part not in old]
+    old, new = _arguments(first), _arguments(second)
+    gone, come = (Counter(one) - Counter(other) for one, other in ((old, new), (new, old)))
     if gone or come:
-        yield Difference("command", "", " ".join(gone), " ".join(come))
+        yield Difference("command", "", " ".join(gone.elements()), " ".join(come.elements()))
+
+
+def _arguments(command: str) -> Sequence[str]:
+    """Return the words of a command, options together with the words that follow them.
+
+    A value says nothing without its option: two options may exchange theirs.
+    """
+    found: list[str] = []
+    for word in command.split():
+        last = found[-1] if found else ""
+        if last.startswith("-") and "=" not in last and not word.startswith("-"):
+            found[-1] += f" {word}"
+        else:
+            found.append(word)
+    return found
 
 
 def _of_names(
@@ -212,13 +231,56 @@ def _moved_ranks(before: Sequence[Any], after: Sequence[Any]) -> Iterator[Differ
     left, come = sorted(old - new), sorted(new - old)
     if left or come:
         yield Difference("place", "nodes", ", ".join(left), ", ".join(come))
-    gpus = [
-        {str(p.get("gpu_uuid")) for p in locations if isinstance(p, dict)}
-        for locations in (before, after)
-    ]
-    if not (left or come) and gpus[0] != gpus[1]:
+        return
+    gpus = [{one["gpu_uuid"] for one in _places(locations)} for locations in (before, after)]
+    if gpus[0] != gpus[1]:
         lost, got = sorted(gpus[0] - gpus[1]), sorted(gpus[1] - gpus[0])
         yield Difference("place", "GPUs", ", ".join(lost), ", ".join(got))
+    else:
+        yield from _of_places("ranks", ("node", "gpu_uuid"), before, after)
+    yield from _of_places("NICs", ("nics",), before, after)
+
+
+def _of_places(
+    name: str, parts: Sequence[str], before: Sequence[Any], after: Sequence[Any]
+) -> Iterator[Difference]:
+    """Yield the ranks of both runs that have changed a part of their place, the first few."""
+    old, new = (
+        {one["rank"]: tuple(one[part] for part in parts) for one in _places(locations)}
+        for locations in (before, after)
+    )
+    moved = [rank for rank in sorted(old.keys() & new.keys()) if old[rank] != new[rank]]
+    if moved:
+        yield Difference("place", name, _listed(moved, old), _listed(moved, new))
+
+
+def _listed(ranks: Sequence[int], places: Mapping[int, Sequence[str]]) -> str:
+    """Return where some ranks were, such as "rank 0: gpu-1 GPU-5"."""
+    shown = [
+        f"rank {rank}: {' '.join(filter(None, places[rank])) or 'unknown'}"
+        for rank in ranks[:MOST_PLACES]
+    ]
+    more = len(ranks) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _places(locations: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the locations of ranks with texts for all parts; a record may hold anything."""
+    for one in locations:
+        if isinstance(one, dict) and isinstance(one.get("rank"), int):
+            nics = one.get("nics")
+            yield {
+                "rank": one["rank"],
+                "node": str(one.get("node") or ""),
+                "gpu_uuid": str(one.get("gpu_uuid") or ""),
+                "nics": " ".join(map(str, nics)) if isinstance(nics, list) else "",
+            }
+
+
+def unread(found: Mapping[str, Any]) -> Sequence[str]:
+    """Return what could not be read when a record was made; older records do not say."""
+    stated = found.get("unread")
+    return [str(one) for one in stated] if isinstance(stated, list) else []
 
 
 def _nodes(locations: Sequence[Any]) -> set[str]:

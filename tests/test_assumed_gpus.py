@@ -120,4 +120,4 @@ def test_a_lost_gpu_of_a_shared_node_blames_no_rank_and_the_report_says_why():
         (incident,) = report.incidents
         assert (incident.where.ranks, incident.where.gpus) == ((0, 1, 2, 3), ("2",))
         assert assumed not in report.unobserved
-        assert any("which of the GPUs of their nodes ranks 0-3 use" in s for s in report.unobserved)
+        assert any("which GPU belongs to ranks 0-3: others" in s for s in report.unobserved)

@@ -29,8 +29,9 @@ Layer = Literal[
     "training", "signals", "gpu", "kernel", "link", "nccl", "environment", "host", "pod", "log"
 ]
 
-GpuUnknown = Literal["", "contested"]
-"""Why the GPU of a rank is unknown: others of its node may use the one of its local rank."""
+GpuUnknown = Literal["", "contested", "partition"]
+"""Why it is unknown which GPU a rank uses: others of its node may use the one of its local rank, or
+it is a part of any."""
 
 LAYER_NAMES: dict[Layer, str] = {
     "training": "step times",
@@ -82,12 +83,12 @@ class RankLocation:
 
     Args:
         gpu: the driver's index of its GPU on the node.
-        uuid: the GPU's UUID.
+        uuid: the GPU's UUID, or that of a part of an unknown GPU.
         nics: RDMA devices or interfaces that serve this GPU, the nearest first.
         pod: namespace/name.
         pod_uid: the pod's UID.
         by_local_rank: the GPU is only inferred from the local rank.
-        gpu_unknown: why not even the local rank tells which GPU it is.
+        gpu_unknown: why neither UUID nor local rank tells which GPU it is.
     """
 
     rank: int
@@ -100,6 +101,11 @@ class RankLocation:
     pod_uid: str = ""
     by_local_rank: bool = False
     gpu_unknown: GpuUnknown = ""
+
+    @property
+    def gpu_known(self) -> bool:
+        """Return True if it is known which GPU the rank uses."""
+        return bool(self.uuid or self.gpu) and not self.gpu_unknown
 
 
 @dataclass(frozen=True, slots=True)

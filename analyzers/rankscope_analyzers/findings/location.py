@@ -26,7 +26,7 @@ def affected_ranks(where: Where, locations: Locations) -> frozenset[int]:
     ]
     if where.uuids or where.gpus:
         exact = [location.rank for location in here if _holds(location, where)]
-        unknown = [location.rank for location in here if not (location.uuid or location.gpu)]
+        unknown = [location.rank for location in here if not location.gpu_known]
         return frozenset(exact or (unknown if where.nodes else ()))
     if where.devices:
         served = [location.rank for location in here if set(location.nics) & set(where.devices)]

@@ -11,7 +11,13 @@ from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.shards import WHOLE, Shard
 from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers import layers
-from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, RankLocation
+from rankscope_analyzers.findings.finding import (
+    LAYER_NAMES,
+    Finding,
+    GpuUnknown,
+    Layer,
+    RankLocation,
+)
 from rankscope_analyzers.fusion.ended_jobs import end_of, marked, of_processes_ended, with_end
 from rankscope_analyzers.fusion.incidents import by_urgency, fuse
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
@@ -42,6 +48,11 @@ PROBE_FILE = "/rankscope_probe.py"
 """Wrappers between a program and the collectives that it waits in."""
 
 NO_SERIES = Observed({})
+
+UNKNOWN_GPUS: Mapping[GpuUnknown, str] = {
+    "contested": "others on their nodes use GPUs, too, so that local ranks do not tell",
+    "partition": "a MIG device does not say which GPU it is a part of",
+}
 
 EXPECTED_LAYERS: tuple[Layer, ...] = ("gpu", "link", "host", "kernel", "pod")
 """Layers that every node of a cluster should have; NCCL's logs depend on the job's settings."""
@@ -368,10 +379,10 @@ def _not_observed(evidence: JobEvidence, view: JobView) -> Iterator[str]:
 def _guessed_gpus(locations: Mapping[int, RankLocation]) -> Iterator[str]:
     if any(location.by_local_rank and location.uuid for location in locations.values()):
         yield "which rank uses which GPU: local rank n is assumed to use GPU n"
-    unknown = [rank for rank, location in locations.items() if location.gpu_unknown]
-    if unknown:
-        which = f"which of the GPUs of their nodes {ranks_named(unknown)} use"
-        yield f"{which}: others there use GPUs, too, so that local ranks do not tell"
+    for reason, sentence in UNKNOWN_GPUS.items():
+        ranks = [rank for rank, location in locations.items() if location.gpu_unknown == reason]
+        if ranks:
+            yield f"which GPU belongs to {ranks_named(ranks)}: {sentence}"
 
 
 def _clocks(evidence: JobEvidence, view: JobView) -> Iterator[str]:

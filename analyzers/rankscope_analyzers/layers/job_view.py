@@ -61,7 +61,7 @@ class JobView:
                 else location.gpu and location.gpu in gpus
             )
         ]
-        if not ranks and not any(not (location.uuid or location.gpu) for location in here):
+        if not ranks and all(location.gpu_known for location in here):
             return None
         return Where(
             nodes=(node,),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.metrics import gpus, pods, topology, training
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.finding import RankLocation
+from rankscope_analyzers.findings.finding import GpuUnknown, RankLocation
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers import assumed_gpus, rank_holders
 from rankscope_analyzers.steps.frames import StepFrame
@@ -23,6 +23,9 @@ READS: tuple[Metric, ...] = (
 
 DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Distances of an adapter from a GPU, the nearest first (nvidia-smi topo -m)."""
+
+PARTITION = "MIG-"
+"""Prefix of the UUIDs of parts of GPUs, which faults of GPUs do not name."""
 
 MAXIMUM_RANKS = 200_000
 """Ten times the largest existing jobs; a larger rank is invalid."""
@@ -107,8 +110,14 @@ def _add_devices(
                 uuid=uuid,
                 nics=nics.get((one.node, uuid), ()),
                 by_local_rank=bool(guess),
-                gpu_unknown="contested" if guess == "" else "",
+                gpu_unknown=_gpu_unknown(uuid, guess),
             )
+
+
+def _gpu_unknown(uuid: str, assumed: str | None) -> GpuUnknown:
+    if uuid.startswith(PARTITION):
+        return "partition"
+    return "contested" if assumed == "" else ""
 
 
 def _indices(observed: Observed) -> Mapping[tuple[str, str], str]:

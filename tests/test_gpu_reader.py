@@ -28,10 +28,13 @@ def test_units_are_ours():
     assert page.value(metrics.GPU_PCIE_WIDTH) == 16
 
 
-def test_activity_needs_two_looks_and_is_a_share():
+def test_activity_needs_two_looks_and_is_a_share_that_replaces_a_coarser_one():
     one = reader(device("h100x8"))
-    assert page_of(one).value(metrics.GPU_SM_ACTIVE) is None
-    assert page_of(one).value(metrics.GPU_SM_ACTIVE) == pytest.approx(0.88)
+    first, second = page_of(one), page_of(one)
+    assert first.value(metrics.GPU_SM_ACTIVE) is None
+    assert second.value(metrics.GPU_SM_ACTIVE) == pytest.approx(0.88)
+    assert first.value(metrics.GPU_MEMORY_ACTIVITY) == second.value(metrics.GPU_DRAM_ACTIVE)
+    assert second.value(metrics.GPU_MEMORY_ACTIVITY) is None
 
 
 def page_of(gpu_reader):

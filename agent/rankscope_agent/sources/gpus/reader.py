@@ -104,9 +104,9 @@ class GpuReader:
                 found[key] = metric, value
         if self._failure is not None and not found:
             raise NvmlError(self._failure.code, "read")
+        self._answered |= {name for name, _ in found}
         if metrics.GPU_DRAM_ACTIVE.name in self._answered:
             found.pop((metrics.GPU_MEMORY_ACTIVITY.name, ()), None)
-        self._answered |= {name for name, _ in found}
         labels = self.identity.labels
         samples = [
             Sample(metric, (*labels, *extra), value)

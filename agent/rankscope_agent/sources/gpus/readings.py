@@ -61,7 +61,7 @@ FIELDS: tuple[Field, ...] = (
     Field(5, metrics.GPU_ECC_ERRORS, ("corrected", "aggregate")),
     Field(6, metrics.GPU_ECC_ERRORS, ("uncorrected", "aggregate")),
     Field(3, metrics.GPU_ECC_ERRORS, ("corrected", "volatile"), if_nonzero=True),
-    Field(4, metrics.GPU_ECC_ERRORS, ("uncorrected", "volatile"), if_nonzero=True),
+    Field(4, metrics.GPU_ECC_ERRORS, ("uncorrected", "volatile")),
     Field(142, metrics.GPU_REMAPPED_ROWS, ("corrected",), if_nonzero=True),
     Field(143, metrics.GPU_REMAPPED_ROWS, ("uncorrected",)),
     Field(144, metrics.GPU_REMAP_PENDING),

@@ -195,6 +195,24 @@ def test_heat_counts_under_load_only():
     assert not of(Node().look(*hot(0.9, "sw_power_cap")), metrics.GPU_CONDITION)
 
 
+@pytest.mark.parametrize("active", [0.3, 0.9])
+def test_a_partitioned_gpu_is_as_busy_as_its_busiest_instance(active):
+    *slow, _ = (*hot(0.0), *pcie(8, 5, 0.0))
+    known = [one for one in slow if one.metric is not gpus.GPU_UTILIZATION]
+    parts = [
+        gpus.MIG_SM_ACTIVE.sample(
+            share, **GPU, gpu_instance=str(part), compute_instance="0", mig_profile="1g.10gb"
+        )
+        for part, share in enumerate((0.0, active, 0.1))
+    ]
+    found = Node().look(*known, *parts)
+    assert bool(of(found, metrics.GPU_CONDITION)) is (active > 0.5)
+    assert bool(of(found, metrics.GPU_PCIE_REDUCED)) is (active > 0.5)
+    unknown = Node().look(*known)
+    assert of(unknown, metrics.GPU_CONDITION) == {(*DEVICE, "thermal_slowdown"): 1}
+    assert not of(unknown, metrics.GPU_PCIE_REDUCED), "it may be idle"
+
+
 @pytest.mark.parametrize(("load", "told"), [(0.45, False), (0.55, True)])
 def test_a_gpu_that_runs_kernels_half_of_the_time_is_at_work(load, told):
     assert bool(of(Node().look(*hot(load)), metrics.GPU_CONDITION)) is told

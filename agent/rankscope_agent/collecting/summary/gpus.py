@@ -71,7 +71,7 @@ class GpuSummary:
                 yield Sample(metrics.GPU_RECENT_UNCORRECTED, device, errors)
 
     def _look(self, readings: Readings, now: float) -> None:
-        for device, value in readings.of(gpus.GPU_UTILIZATION):
+        for device, value in _loads(readings).items():
             self._load.add(device, value, now)
         for labels, errors in readings.of(gpus.GPU_ECC_ERRORS):
             *of_gpu, kind, scope = labels
@@ -80,16 +80,16 @@ class GpuSummary:
         self._load.forget(now)
         self._uncorrected.forget(now)
 
-    def _loaded(self, device: Gpu) -> bool:
+    def _loaded(self, device: Gpu, *, if_unknown: bool) -> bool:
         load = self._load.mean(device)
-        return load is not None and load > LOADED
+        return if_unknown if load is None else load > LOADED
 
     def _active(self, readings: Readings) -> Iterator[tuple[Gpu, str]]:
         for condition, metric in STATES.items():
             yield from ((device, condition) for device, on in readings.of(metric) if on == 1)
         for labels, on in readings.of(gpus.GPU_CLOCK_EVENT):
             device, reason = labels[:-1], labels[-1]
-            if on == 1 and reason in THERMAL_REASONS and self._loaded(device):
+            if on == 1 and reason in THERMAL_REASONS and self._loaded(device, if_unknown=True):
                 yield device, THERMAL
             elif on == 1 and reason in BRAKE_REASONS:
                 yield device, BRAKE
@@ -109,8 +109,17 @@ class GpuSummary:
         generations = _parts(readings, gpus.GPU_PCIE_GENERATION, gpus.GPU_PCIE_GENERATION_MAX)
         for device in lanes.keys() | generations.keys():
             part = min(lanes.get(device, 1.0), generations.get(device, 1.0))
-            if part < 1 and self._loaded(device):
+            if part < 1 and self._loaded(device, if_unknown=False):
                 yield Sample(metrics.GPU_PCIE_REDUCED, device, part)
+
+
+def _loads(readings: Readings) -> Mapping[Gpu, float]:
+    """Return how busy GPUs are; of a partitioned one, whose use drivers hide, its busiest part."""
+    busiest: dict[Gpu, float] = {}
+    for labels, active in readings.of(gpus.MIG_SM_ACTIVE):
+        device = labels[: len(gpus.GPU)]
+        busiest[device] = max(active, busiest.get(device, 0.0))
+    return busiest | dict(readings.of(gpus.GPU_UTILIZATION))
 
 
 def _parts(readings: Readings, now: Metric, best: Metric) -> Mapping[Gpu, float]:

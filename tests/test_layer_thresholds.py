@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -56,9 +55,8 @@ def test_pages_of_one_moment_are_45_seconds_apart(apart, known):
     [(1, 0.04, []), (1, 0.06, [0]), (2, 0.9, []), (2, 1.1, [0])],
 )
 def test_the_first_rank_ended_clearly_before_the_others(nodes, ahead, first):
-    locations = {rank: SimpleNamespace(node=f"n{rank % nodes}") for rank in range(3)}
     times = {0: LAST, 1: LAST + ahead, 2: LAST + ahead}
-    assert endings._first(times, locations) == first
+    assert endings._first(times, {f"n{number}" for number in range(nodes)}, 0.0) == first
 
 
 def sentences(one):

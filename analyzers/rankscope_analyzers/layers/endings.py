@@ -7,14 +7,14 @@ names the rank that ended first, when, and how long before the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from rankscope_agent.contract.metrics import agent, pods, starvation, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
-from rankscope_analyzers.layers import replica_groups
+from rankscope_analyzers.layers import node_clocks, replica_groups
 from rankscope_analyzers.layers.earlier_ranks import earlier_ranks
 from rankscope_analyzers.layers.job_ending import ENDING, most_are_done
 from rankscope_analyzers.layers.job_view import JobView
@@ -43,6 +43,7 @@ READS: tuple[Metric, ...] = (
     starvation.RANK_STOPPED,
     starvation.RANK_LAST_STOPPED,
     *replica_groups.READS,
+    *node_clocks.READS,
 )
 
 MISSING, ENDED, OVER = "missing_rank", "rank_ended", "job_over"
@@ -54,8 +55,8 @@ KINDS = frozenset((MISSING, ENDING, ENDED, OVER, STOPPED, PAUSED, replica_groups
 
 APART_SECONDS, APART_ON_NODES_SECONDS = 0.05, 1.0
 """How long before the others a rank must end to be called the first: longer than an agent takes to
-notice an end, and across nodes longer than clocks differ. Peers of a rank that is gone notice it by
-their connections and take 0.1 s and more to give up."""
+notice an end, and across nodes longer than clocks differ unnoticed. Peers of a rank that is gone
+notice it by their connections and take 0.1 s and more to give up."""
 
 TOGETHER_SECONDS = 0.5
 """All ranks end within this time if one takes the others down; otherwise one of them was cleaning
@@ -163,7 +164,10 @@ def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iter
     if len(times) < len(alive):
         yield _unseen_end(job, "all its processes have ended")
         return
-    first = _first(times, alive)
+    nodes = {series.node for series in alive.values()}
+    clocks = node_clocks.node_clocks(observed, job.job_id, nodes)
+    times = {rank: clocks.corrected(alive[rank].node, at) for rank, at in times.items()}
+    first = _first(times, nodes, clocks.unsure_seconds)
     begin, end = min(times.values()), max(times.values())
     if not first:
         within = f" within {duration(end - begin)}" if len(times) > 1 else ""
@@ -172,14 +176,13 @@ def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iter
         evidence = Evidence(training.RANK_ENDED.name, end, begin, "unix seconds", sentence)
         yield series_finding(OVER, "training", job.job_id, Where(), sentence, (evidence,), begin)
         return
-    nodes = _nodes(alive, first)
+    where = Where(nodes=_nodes(alive, first), ranks=tuple(first))
     later = min(at for rank, at in times.items() if rank not in first)
     sentence = (
-        f"the job is over: {ranks_named(first)} ({named(nodes, 'node')}) ended first, at"
+        f"the job is over: {ranks_named(first)} ({named(where.nodes, 'node')}) ended first, at"
         f" {clock(begin)}, {duration(later - max(times[rank] for rank in first))} before the others"
     )
     evidence = Evidence(training.RANK_ENDED.name, begin, later, "unix seconds", sentence)
-    where = Where(nodes=nodes, ranks=tuple(first))
     yield series_finding(ENDED, "training", job.job_id, where, sentence, (evidence,), begin)
 
 
@@ -260,10 +263,15 @@ def _newest(series: Mapping[int, Series], rank: int) -> float | None:
     return series[rank].last if rank in series else None
 
 
-def _first(times: Mapping[int, float], alive: Mapping[int, Series]) -> list[int]:
-    """Return the ranks that ended clearly before the others, at most half of them, or none."""
-    nodes = {series.node for series in alive.values()}
-    apart = APART_SECONDS if len(nodes) == 1 else APART_ON_NODES_SECONDS
+def _first(times: Mapping[int, float], nodes: Collection[str], unsure: float) -> list[int]:
+    """Return the ranks that ended clearly before the others, at most half of them, or none.
+
+    Args:
+        times: when each ended, in Unix seconds.
+        nodes: that they ran on.
+        unsure: seconds by which times of different nodes may be apart.
+    """
+    apart = APART_SECONDS if len(nodes) == 1 else APART_ON_NODES_SECONDS + unsure
     order = sorted(times, key=lambda rank: (times[rank], rank))
     for count in range(1, len(order) // 2 + 1):
         if times[order[count]] - times[order[count - 1]] >= apart:

@@ -16,12 +16,14 @@ from rankscope_analyzers.findings.advice import OWNERS_OF_CAUSES
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.node_clocks import READS as CLOCK_READS
+from rankscope_analyzers.layers.node_clocks import node_clocks
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.text.name_lists import named
 from rankscope_analyzers.text.wording import clock
 
-READS: tuple[Metric, ...] = (job_logs.JOB_LOG_FAILURE, training.LAST_STEP_TIMESTAMP)
+READS: tuple[Metric, ...] = (job_logs.JOB_LOG_FAILURE, *CLOCK_READS)
 
 FAILED = "attempt_failed"
 KINDS = frozenset((FAILED,))
@@ -47,11 +49,14 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     ]
     if not news:
         return
+    steps = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id).values()
+    clocks = node_clocks(observed, job.job_id, {one.node for one in (*news, *steps)})
+    news = [replace(one, values=one.values - clocks.ahead.get(one.node, 0.0)) for one in news]
     newest = max(series.last for series in news)
     attempt = [series for series in news if newest - series.last < ATTEMPT_SECONDS]
     first = min(attempt, key=_order)
     others = tuple(sorted({series.node for series in attempt} - {first.node}))
-    went_on = _went_on(observed, job, newest)
+    went_on = any(clocks.corrected(one.node, one.last) > newest + WENT_ON_SECONDS for one in steps)
     sentence = _sentence(first, others, went_on=went_on)
     rank = first.labels.get("rank", "")
     where = Where(nodes=(first.node,), ranks=(int(rank),) if rank.isdecimal() else ())
@@ -84,8 +89,3 @@ def _sentence(first: Series, others: tuple[str, ...], *, went_on: bool) -> str:
     if others:
         sentence += f"; {named(others, 'node')} followed"
     return sentence + (", and the job has gone on since" if went_on else "")
-
-
-def _went_on(observed: Observed, job: JobView, failed_at: float) -> bool:
-    steps = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
-    return any(series.last > failed_at + WENT_ON_SECONDS for series in steps.values())

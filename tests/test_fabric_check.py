@@ -182,6 +182,40 @@ def test_the_answer_and_its_exit_code(given, minimum, code, says):
     assert json.loads(json.dumps(report.as_object(found)))["below_minimum"] == found.below
 
 
+def slow_among(ranks, slow, *, trunk=False):
+    """Return ranks of which some are slow, or only what they exchange with the others."""
+    rates = {
+        (a, b): 0.1 * GBIT
+        for a, b in itertools.permutations(range(ranks), 2)
+        if (a in slow) != (b in slow) or (not trunk and a in slow)
+    }
+    return measured(ranks, rates)
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        (slow_among(4, {1, 2}), (10, 2)),
+        (slow_among(8, {0, 1, 2, 3}), (44, 12)),
+        (slow_among(8, {0, 1, 2, 3}, trunk=True), (32, 24)),
+        (measured(rates=sends(1, 0.6 * GBIT) | receives(2, 0.6 * GBIT)), None),
+        (replace(slow_among(4, {0, 1}, trunk=True), hosts=["a", "a", "b", "b"]), None),
+    ],
+)
+def test_where_half_of_the_links_are_slow_nothing_is_called_well(given, parts):
+    found = report.conclude(given, None)
+    assert found.faults == ()
+    said = "\n".join(report.lines(found))
+    if parts is None:
+        assert found.split is None
+        return
+    assert (found.split.slow, found.split.fast, found.exit_code) == (*parts, 3)
+    assert f"{parts[0]} links between hosts carry 0.1 Gbit/s and {parts[1]} carry 1 Gbit/s" in said
+    assert "No rank or link is slow." not in said
+    assert report.as_object(found)["split"]["slow"] == parts[0]
+    assert report.conclude(given, 0.05 * GBIT).exit_code == 0, "all carry what is due"
+
+
 def test_a_host_that_writes_to_the_terminal_is_shown_as_text():
     given = replace(measured(rates=sends(2, 0.1 * GBIT)), hosts=["a", "b", "c\x1b[2J", "d"])
     (line,) = (one for one in report.lines(report.conclude(given, None)) if "Slow" in one)

@@ -58,7 +58,9 @@ def test_it_is_bounded_and_admits_its_own_pods_alone(kind, capsys):
     *_, policy, job = printed(capsys, kind, "--seconds", "5", "--timeout", "60")
     spec = template(job)
     assert spec["activeDeadlineSeconds"] == 600 + 2 * 60 + 3 * 5
-    assert spec["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"] == [2, 3]
+    (rule,) = spec["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    assert (rule["onExitCodes"]["operator"], rule["onExitCodes"]["values"]) == ("NotIn", [0])
     pod = spec["template"]
     labels = policy["spec"]["podSelector"]["matchLabels"]
     assert labels.items() <= pod["metadata"]["labels"].items()

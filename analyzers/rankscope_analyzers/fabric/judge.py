@@ -52,6 +52,9 @@ COMPARABLE = 3
 """Ranks from which on one can be distinguished from the others; of two, each is the other's only
 peer."""
 
+SPLIT_LINKS = 2
+"""Links from which on some that are slower than all others, or faster, are a part of their own."""
+
 MOST_IN_TURN = 64
 """Slow ranks that are searched for one after the other; if there are more, all at once."""
 
@@ -120,6 +123,36 @@ def faults(found: Measured, limits: Limits = NAMED) -> tuple[Fault, ...]:
         if not one.correct
     ]
     return (*wrong, *ends, *links, *echoes, *_devices(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Links between hosts that fall into a slow and a fast part, of which neither is the exception.
+
+    Args:
+        slow: number of links in the slow part; likewise the fast one.
+        slow_rate: median rate of the slow part in bytes per second; likewise of the fast one.
+    """
+
+    slow: int
+    fast: int
+    slow_rate: float
+    fast_rate: float
+
+
+def split(found: Measured) -> Split | None:
+    """Return how links between hosts fall into two parts, None if they do not.
+
+    Ranks are compared with the median, which is that of the slow ones if half of the ranks, or the
+    trunk between two racks, are slow. Links within a host take another path and are left out.
+    """
+    rates = sorted(rate for (a, b), rate in found.rates.items() if found.hosts[a] != found.hosts[b])
+    places = range(SPLIT_LINKS, len(rates) - SPLIT_LINKS + 1)
+    place = max(places, key=lambda at: rates[at] / max(rates[at - 1], 1e-9), default=0)
+    if not place or rates[place - 1] > NAMED.usual * rates[place]:
+        return None
+    slow, fast = rates[:place], rates[place:]
+    return Split(len(slow), len(fast), median(slow), median(fast))
 
 
 def comparable(found: Measured) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.table import Table
 
 from rankscope_analyzers.fabric import judge
-from rankscope_analyzers.fabric.judge import Fault
+from rankscope_analyzers.fabric.judge import Fault, Split
 from rankscope_analyzers.fabric.measured import Measured
 from rankscope_analyzers.text.name_lists import ranks_named
 from rankscope_analyzers.text.sanitize import visible
@@ -44,10 +44,19 @@ class Conclusion:
     minimum: float | None
 
     @property
+    def split(self) -> Split | None:
+        """The parts into which links fall, the slow one below `minimum`; None with faults."""
+        found = None if self.faults else judge.split(self.measured)
+        due = self.minimum is None or (found is not None and found.slow_rate < self.minimum)
+        return found if due else None
+
+    @property
     def exit_code(self) -> int:
-        """Return 0 if nothing is slow, 2 if something is, 3 without others to compare with."""
+        """Return 0 if nothing is slow, 2 if something is, 3 if that cannot be decided."""
         if self.faults or self.below:
             return SLOW
+        if self.split is not None:
+            return UNDECIDED
         return 0 if judge.comparable(self.measured) or self.minimum is not None else UNDECIDED
 
 
@@ -109,6 +118,7 @@ def as_object(found: Conclusion) -> Mapping[str, Any]:
             for one in found.faults
         ],
         "below_minimum": found.below,
+        "split": None if found.split is None else asdict(found.split),
         "comparable": judge.comparable(measured),
     }
 
@@ -150,6 +160,13 @@ def lines(found: Conclusion) -> Iterator[str]:
         yield (
             f"{len(measured.hosts)} ranks cannot be distinguished: start {judge.COMPARABLE} or"
             " more, or say by --minimum what a link must carry."
+        )
+    elif found.split is not None:
+        parts = found.split
+        yield (
+            f"Undecided: {parts.slow} links between hosts carry {_rate(parts.slow_rate)} and"
+            f" {parts.fast} carry {_rate(parts.fast_rate)}. That is no single rank or link: look at"
+            " what the slow ones have in common (--json lists all links)."
         )
     elif not found.faults and not found.below:
         yield "No rank or link is slow."

@@ -25,7 +25,7 @@ from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.intake import garbage_collection, readable_values
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
-from rankscope_analyzers.layers import convergence, pod_status
+from rankscope_analyzers.layers import convergence, other_jobs, pod_status
 from rankscope_analyzers.layers.hang import HANG
 from rankscope_analyzers.layers.job_view import JobView, job_view
 from rankscope_analyzers.layers.pace import pace_of_frame
@@ -173,6 +173,8 @@ class _Reporter:
         view = job_view(
             name, self.known.of(name, frame), frame.began_unix_seconds if frame else None
         )
+        # Only the job's own nodes, a few of thousands, are evaluated.
+        seen = self.evidence.observed.on(view.nodes | self.nodes.get(name, set()))
         view = replace(
             view,
             ended_step_unix_seconds=frame.ended_unix_seconds if frame else None,
@@ -181,9 +183,8 @@ class _Reporter:
             first_step_seconds=self.timing.first_steps.get(name),
             hang_after_seconds=self.hang_after_seconds,
             stalls={stall.rank: stall for stall in self.evidence.stalls.get(name, ())},
+            shared_nodes=other_jobs.beside(seen, name),
         )
-        # Only the job's own nodes, a few of thousands, are evaluated.
-        seen = self.evidence.observed.on(view.nodes | self.nodes.get(name, set()))
         return _report(blank, view, diagnosis, replace(self.evidence, observed=seen))
 
     def _step_report(self, blank: JobReport) -> JobReport:
@@ -374,6 +375,7 @@ def _not_observed(evidence: JobEvidence, view: JobView) -> Iterator[str]:
         blind = sorted(view.nodes - nodes)
         if blind and layer in EXPECTED_LAYERS:
             yield f"{LAYER_NAMES[layer]} of {named(blind, 'node')}"
+    yield from other_jobs.unattributed(evidence.observed, view)
 
 
 def _guessed_gpus(locations: Mapping[int, RankLocation]) -> Iterator[str]:

@@ -29,6 +29,7 @@ class JobView:
         hang_after_seconds: least time without a step after which it is called hung.
         open_spans: checkpoints and the like that its ranks are in, if probes mark them.
         stalls: the stacks and collectives of ranks that end no steps, by rank.
+        shared_nodes: nodes on which other jobs run outside of pods as well.
     """
 
     job_id: str
@@ -43,6 +44,7 @@ class JobView:
     hang_after_seconds: float = HANG_AFTER_SECONDS
     open_spans: Sequence[OpenSpan] = ()
     stalls: Mapping[int, RankStall] = field(default_factory=dict)
+    shared_nodes: frozenset[str] = frozenset()
 
     def of_gpu(self, series: Series) -> Where | None:
         """Return the ranks whose GPU a series is about, None if no rank of the job can hold it."""
@@ -84,8 +86,9 @@ class JobView:
         named = (
             bool(uid) or name != "/" or any(location.pod or location.pod_uid for location in here)
         )
-        # Outside of pods neither ranks nor logs carry names: only the node links them.
-        if not ranks and (named or not here):
+        # Outside of pods neither ranks nor logs carry names: only the node links them, if the job
+        # is alone there.
+        if not ranks and (named or not here or series.node in self.shared_nodes):
             return None
         return Where(nodes=(series.node,), ranks=tuple(sorted(ranks)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from rankscope_agent.contract.metrics import nccl_ras, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series, in_force
+from rankscope_analyzers.layers import other_jobs
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.log_failures import NEWS_SECONDS, WENT_ON_SECONDS
 from rankscope_analyzers.layers.rank_locations import by_rank
@@ -112,27 +114,38 @@ def _socket(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _problem_findings(observed: Observed, job: JobView, problem: Problem) -> Iterator[Finding]:
-    found: dict[tuple[str, ...], list[Placed]] = defaultdict(list)
     extra = [name for name in problem.metric.labels if name not in metrics.LOG_POD]
-    for series in observed.of(problem.metric):
-        where = job.of_pod(series)
-        if where and series.last > 0:
-            key = tuple(series.labels.get(name, "") for name in extra)
-            found[key].append((series, where))
-    for key, several in found.items():
+    counts = problem.metric.kind == "counter"
+    began = other_jobs.first_starts(observed, job.job_id) if counts else {}
+    for key, placed in _problems(observed, job, problem.metric, extra).items():
+        happened = _happened(observed, placed)
+        several = [one for one in placed if not _of_earlier_job(one, happened, began)]
+        if not several:
+            continue
         named = dict(zip(extra, key, strict=True))
         sentence = problem.phrase.format(value=_total(several), **named)
         finding = _together(problem.kind, job, several, sentence, named.get("device", ""))
         # A rank that gives up on a collective waited in it, so that is no evidence against its
         # ranks.
         where = Where() if problem.kind == TIMEOUT else finding.where
-        happened = _happened(observed, several)
         newest = max(happened.values(), default=None)
         finding = replace(finding, where=where, since_unix_seconds=newest)
-        if problem.metric.kind != "counter" or not _went_on(observed, job, several, happened):
+        if not counts or not _went_on(observed, job, several, happened):
             yield finding
         elif newest is not None and _read_at(several) - newest < NEWS_SECONDS:
             yield replace(finding, until_unix_seconds=newest)
+
+
+def _problems(
+    observed: Observed, job: JobView, metric: Metric, extra: Sequence[str]
+) -> Mapping[tuple[str, ...], list[Placed]]:
+    """Return the job's series of a metric that are not zero, by these labels."""
+    found: dict[tuple[str, ...], list[Placed]] = defaultdict(list)
+    for series in observed.of(metric):
+        where = job.of_pod(series)
+        if where and series.last > 0:
+            found[tuple(series.labels.get(name, "") for name in extra)].append((series, where))
+    return found
 
 
 def _read_at(several: Sequence[Placed]) -> float:
@@ -151,6 +164,14 @@ def _happened(observed: Observed, several: Sequence[Placed]) -> Mapping[Pod, flo
         for series, _ in several
         if (pod := _pod(series)) in warned
     }
+
+
+def _of_earlier_job(
+    placed: Placed, happened: Mapping[Pod, float], began: Mapping[str, float]
+) -> bool:
+    """Return True if what happened outside of pods did so before the job began on the node."""
+    series, where = placed
+    return not where.ranks and happened.get(_pod(series), math.inf) < began.get(series.node, 0.0)
 
 
 def _went_on(

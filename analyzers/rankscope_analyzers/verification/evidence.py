@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rankscope_agent.contract.metrics import rdma, training
@@ -12,7 +12,7 @@ from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake.observed import Observed, Series
-from rankscope_analyzers.layers import earlier_ranks
+from rankscope_analyzers.layers import earlier_ranks, other_jobs
 from rankscope_analyzers.layers.job_view import JobView, job_view
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.verification import nccl_readings
@@ -124,6 +124,7 @@ def evidence(
     view = job_view(report.job_id, report.locations)
     nodes = view.nodes | {one.node for one in earlier_ranks.processes(observed, report.job_id)}
     here = observed.on(nodes) if nodes else observed
+    view = replace(view, shared_nodes=other_jobs.beside(here, report.job_id))
     return Evidence(report, here, tuple(_nccl(here, view, logs)), settings, unread)
 
 

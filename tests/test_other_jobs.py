@@ -1,0 +1,98 @@
+"""Jobs that share a node: what the node alone is known to have logged is nobody's for certain."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope_agent.contract.metrics import agent, nccl_log, pods, training
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.fusion.job_reports import JobEvidence
+from rankscope_analyzers.intake.observed import Observed
+from rankscope_analyzers.intake.page_history import Page, from_pages
+from rankscope_analyzers.stragglers.diagnosis import TimingResults
+from rankscope_analyzers.verification.evidence import Settings, evidence
+
+NOW = 1_800_000_000.0
+OUTSIDE = 'pod_namespace="",pod_name=""'
+
+
+def rank(job: str, *, began: float, ended: float | None = None, pod: str = "") -> str:
+    """Return the series of a job's only rank: when it was started, and when it ended."""
+    labels = f'job_id="{job}",rank="0"'
+    namespace = job.partition("/")[0] if pod else ""
+    place = f'pod_namespace="{namespace}",pod_name="{pod}"'
+    lines = [
+        f'{training.RANK_INFO.name}{{{labels},{place},local_rank="0"}} 1',
+        f"{training.RANK_ALIVE.name}{{{labels}}} {int(ended is None)}",
+    ]
+    if ended is None:
+        lines.append(f"{pods.RANK_STARTED.name}{{{labels}}} {NOW - began}")
+    else:
+        lines.append(f"{training.RANK_ENDED.name}{{{labels}}} {NOW - ended}")
+    return "\n".join(lines) + "\n"
+
+
+def gave_up(ago: float, pod: str = OUTSIDE) -> str:
+    return (
+        f'{nccl_log.NCCL_TIMEOUTS.name}{{{pod},op="ALLREDUCE"}} 4\n'
+        f'{nccl_log.NCCL_SOCKET_FALLBACK.name}{{{pod},reason=""}} 0\n'
+        f"{nccl_log.NCCL_LAST_WARNING.name}{{{pod}}} {NOW - ago}\n"
+    )
+
+
+def seen(*parts: str) -> Observed:
+    page = Page("n1", NOW, f"{agent.SNAPSHOT_TIMESTAMP.name} {NOW}\n" + "".join(parts))
+    return from_pages([page], job_reports.READS)
+
+
+def reports(*parts: str) -> dict[str, JobReport]:
+    found = job_reports.reports(TimingResults((), {}, ()), JobEvidence(seen(*parts)), NOW)
+    return {one.job_id: one for one in found}
+
+
+def blamed(*parts: str) -> list[str]:
+    """Return the jobs with an incident."""
+    return sorted(job for job, report in reports(*parts).items() if report.incidents)
+
+
+def test_the_logs_outside_of_pods_are_those_of_the_only_job_there():
+    assert blamed(rank("101", began=900.0), gave_up(100.0)) == ["101"]
+    others = rank("ml/b", began=900.0, pod="b-0")
+    assert blamed(rank("101", began=900.0), others, gave_up(100.0)) == ["101"]
+
+
+@pytest.mark.parametrize("ended", [None, 100.0])
+def test_of_two_jobs_outside_of_pods_neither_has_the_logs(ended):
+    parts = rank("101", began=800.0, ended=ended), rank("102", began=900.0), gave_up(101.0)
+    assert blamed(*parts) == []
+    assert any(
+        one.startswith("NCCL's logs on node n1: other jobs")
+        for one in reports(*parts)["102"].unobserved
+    )
+
+
+@pytest.mark.parametrize(("others", "read"), [((), ["node n1"]), (("102",), [])])
+def test_a_job_is_verified_by_logs_that_are_its_own(others, read):
+    parts = [rank(job, began=900.0) for job in ("101", *others)]
+    settings = Settings(None, None, 0.0, "auto", frozenset())
+    job = reports(*parts, gave_up(9.0))["101"]
+    found = evidence(job, seen(*parts, gave_up(9.0)), settings, None, ())
+    assert [one.source for one in found.nccl] == read
+
+
+def test_a_job_in_a_pod_keeps_its_logs_beside_one_outside():
+    own = 'pod_namespace="ml",pod_name="b-0"'
+    parts = rank("101", began=900.0), rank("ml/b", began=900.0, pod="b-0"), gave_up(9.0, own)
+    assert blamed(*parts) == ["ml/b"]
+    assert not any("NCCL's logs on" in one for one in reports(*parts)["ml/b"].unobserved)
+
+
+def test_a_job_is_alone_with_what_is_logged_after_the_earlier_one_ended():
+    earlier, later = rank("101", began=900.0, ended=400.0), rank("102", began=300.0)
+    assert blamed(earlier, later, gave_up(100.0)) == ["102"]
+
+
+def test_what_was_counted_before_a_job_began_outside_of_pods_is_not_its_own():
+    assert blamed(rank("102", began=300.0), gave_up(401.0)) == []
+    assert blamed(rank("102", began=300.0), gave_up(299.0)) == ["102"]

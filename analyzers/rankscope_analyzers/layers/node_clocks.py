@@ -8,7 +8,7 @@ is a collection interval old at most. Clocks that are a minute off are known (`i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from statistics import median, median_low
@@ -45,7 +45,7 @@ class NodeClocks:
         return unix_seconds - self.ahead.get(node, 0.0)
 
 
-def node_clocks(observed: Observed, job_id: str, nodes: Collection[str]) -> NodeClocks:
+def node_clocks(observed: Observed, job_id: str, nodes: Set[str]) -> NodeClocks:
     """Return what is known of the clocks of some nodes of a job."""
     if len(nodes) < 2:
         return NodeClocks({}, 0.0)

@@ -115,6 +115,7 @@ def test_ranks_that_are_not_seen_are_waited_for_or_unknown(capsys):
 
 
 LABELS = 'job_id="t/j",rank="0"'
+STARTED = "rankscope_rank_started_timestamp_seconds{{" + LABELS + "}} {}\n"
 
 
 @pytest.mark.parametrize(
@@ -174,6 +175,20 @@ def test_the_newest_checkpoint_is_verified(server, tmp_path, capsys, kept, statu
         os.utime(path, (time.time() - DAY,) * 2)
     with Agent() as one, Agent("n1", range(4, 8)) as two:
         named = ("--checkpoint-dir", str(folder))
+        _, found = verified(capsys, one.url, "--agent", two.url, *named, job="t/j")
+    assert found["checkpoint"] == status
+
+
+@pytest.mark.parametrize(("ago", "status"), [(2 * DAY, "met"), (60.0, "not yet")])
+def test_a_checkpoint_of_an_earlier_run_is_not_the_first_of_this_one(
+    server, tmp_path, capsys, ago, status
+):
+    path = tmp_path / "step_100.pt"
+    saved_by(server, path)
+    os.utime(path, (time.time() - DAY,) * 2)
+    page = STARTED.format(time.time() - ago)
+    with Agent(page=page) as one, Agent("n1", range(4, 8)) as two:
+        named = ("--require", "checkpoint", "--checkpoint-dir", str(tmp_path))
         _, found = verified(capsys, one.url, "--agent", two.url, *named, job="t/j")
     assert found["checkpoint"] == status
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import training
+from rankscope_agent.contract.metrics import pods, training
 from rankscope_analyzers.checkpoints.checkpoint import MEANINGS
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
 from rankscope_analyzers.text.name_lists import ranks_named
@@ -35,7 +35,7 @@ def checkpoint(evidence: Evidence) -> Judgement:
     if isinstance(evidence.checkpoints, str):
         return unknown(evidence.checkpoints, EXPECTED, "name a directory that can be read here")
     if evidence.checkpoints is not None:
-        return _verified(evidence.checkpoints)
+        return _verified(evidence.checkpoints, _began(evidence))
     written = evidence.of_ranks(training.CHECKPOINT_LAST_SUCCESS)
     if written:
         last = clock(max(series.last for series in written.values()))
@@ -46,13 +46,29 @@ def checkpoint(evidence: Evidence) -> Judgement:
     return not_yet("none has been written yet", EXPECTED)
 
 
-def _verified(found: DirectoryReport) -> Judgement:
-    """Judge the newest checkpoint of a directory, or the previous one while it is being written."""
+def _began(evidence: Evidence) -> float | None:
+    """Return when the job's processes began, if it has not been seen to write a checkpoint."""
+    if evidence.of_ranks(training.CHECKPOINT_LAST_SUCCESS):
+        return None
+    started = evidence.of_ranks(pods.RANK_STARTED)
+    return min((series.last for series in started.values()), default=None)
+
+
+def _verified(found: DirectoryReport, began: float | None) -> Judgement:
+    """Judge the newest checkpoint of a directory, or the previous one while it is being written.
+
+    Args:
+        found: what the directory has.
+        began: Unix time before which a checkpoint is of an earlier run, None if that is unknown.
+    """
     done = [one for one in found.checkpoints if one.state != "being_written"]
     if not done:
         being = "the first is being written" if found.checkpoints else "none has been written yet"
         return not_yet(being, EXPECTED)
     newest = done[0]
+    if began is not None and newest.group.modified < began:
+        at = clock(newest.group.modified)
+        return not_yet(f"{newest.name} of {at} is from before the job's processes began", EXPECTED)
     why = "; ".join(f"{one.file} {one.detail}" for one in newest.problems[:SHOWN_PROBLEMS])
     seen = f"{newest.name} is {MEANINGS[newest.state]}{f': {why}' if why else ''}"
     if newest.state == "complete":

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from rankscope_agent.contract.metrics import rdma, training
+from rankscope_agent.contract.metrics import pods, rdma, training
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
@@ -23,6 +23,7 @@ READS: tuple[Metric, ...] = (
     training.CHECKPOINT_WRITES,
     training.CHECKPOINT_WRITE_FAILURES,
     training.CHECKPOINT_LAST_SUCCESS,
+    pods.RANK_STARTED,
 )
 """Series that criteria need in addition to those of reports."""
 

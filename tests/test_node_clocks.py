@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rankscope_analyzers import layers
 from rankscope_analyzers.fusion.job_reports import READS
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers import endings, log_failures
@@ -85,3 +86,8 @@ def test_which_rank_failed_first_is_told_by_one_clock(off):
     (found,) = log_failures.findings(seen, job_view("job", {}, None))
     assert (found.where.ranks, found.until_unix_seconds) == ((0,), None)
     assert "; node n2 followed" in found.summary
+
+
+def test_the_time_of_a_page_does_not_show_that_pods_were_seen():
+    bare = from_pages([Page("n1", NOW, f"rankscope_snapshot_timestamp_seconds {NOW}\n")], READS)
+    assert set().union(*layers.nodes_seen(bare).values()) == set()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from rankscope_agent.contract.metrics import pods, training
+from rankscope_agent.contract.metrics import agent, pods, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Finding, Layer
 from rankscope_analyzers.intake.observed import Observed
@@ -83,7 +83,7 @@ SHARED = frozenset(
     (
         *(pods.GPU_ALLOCATION_INFO, pods.POD_SOURCE_UP),
         *(training.RANK_INFO, training.CPU_WAIT_SECONDS),
-        *endings.OF_AGENTS,
+        *(agent.SNAPSHOT_TIMESTAMP, *endings.OF_AGENTS),
         *process_deaths.READS,
         *node_notices.READS,
     )

@@ -9,7 +9,7 @@ from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.settings.simulation import parse_simulation
 from rankscope_agent.sources.gpus.nvml import Device, Event, FieldRequest, FieldValue, NvmlError
 from rankscope_agent.sources.gpus.session import Session
-from rankscope_agent.sources.gpus.simulation.nvml import SimulatedNvml
+from rankscope_agent.sources.gpus.simulation.nvml import SimulatedNvml, pci_address
 
 PATIENCE = 5.0  # of tests in which nothing hangs, on a busy machine
 
@@ -97,8 +97,11 @@ class Library:
     def bound(self) -> frozenset[str] | None:
         return self.present
 
+    def given(self) -> frozenset[str]:
+        return self.present or frozenset()
+
     def on_bus(self) -> frozenset[str]:
-        return frozenset(f"0000:{0x3B + index:02x}:00" for index in range(len(self.devices)))
+        return frozenset(pci_address(index) for index in range(len(self.devices)))
 
 
 class Page:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gpu_nodes import Clock, read, session_of
-from gpu_sessions import SHORT, until_responsive
+from gpu_nodes import Clock, Library, read, session_of
+from gpu_sessions import SHORT, gpus, until_responsive
 from nvml_library import loaded, node
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.sources.gpus.bus import gpus_on_bus
 from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary
-from rankscope_agent.sources.gpus.session import SILENT_SECONDS
+from rankscope_agent.sources.gpus.nvml import Identity
+from rankscope_agent.sources.gpus.session import BOUND_SECONDS, MAX_REOPEN_SECONDS, SILENT_SECONDS
 
 H100S = ("0000:3b:00.0", "10000:5e:00.0")
 
@@ -67,3 +68,70 @@ def test_while_nvmlinit_hangs_each_gpu_that_the_kernel_shows_is_unresponsive(sho
         }
         stuck.set()
         until_responsive(session, 0)
+
+
+INFORMATION = "Model: \t\t H100\nDevice Minor: \t 1\nGPU Excluded:\t %s\n"
+
+
+@pytest.mark.parametrize(
+    ("information", "file", "named"),
+    [
+        (INFORMATION % "No", "nvidia1", {"10000:5e:00"}),
+        (INFORMATION % "Yes", "nvidia1", set()),
+        (INFORMATION % "No", "nvidia0", set()),
+        ("", "nvidia", set()),
+    ],
+    ids=["missing", "excluded by the driver", "not given to the container", "not described"],
+)
+def test_a_gpu_that_the_driver_has_and_the_library_lacks_is_unresponsive_if_the_agent_may_use_it(
+    information, file, named, tmp_path
+):
+    listed_by_the_driver(tmp_path)
+    folders = sorted((tmp_path / "driver/nvidia/gpus").iterdir())
+    for folder, text in zip(folders, ("Device Minor: 0\n", information), strict=True):
+        (folder / "information").write_text(text)
+    (tmp_path / file).touch()
+    clock = Clock()
+    with loaded(node(1)) as module:
+        session = session_of(NvidiaLibrary(module, tmp_path, tmp_path, tmp_path), clock)
+        pages = [read(session)]
+        clock.now += MAX_REOPEN_SECONDS
+        pages.append(read(session))
+    for number, page in enumerate(pages, 1):
+        unresponsive = [one for one in page.samples if one.metric == metrics.GPU_UNRESPONSIVE]
+        assert {one.labels[2] for one in unresponsive if one.value == 1} == named
+        assert page.value(metrics.GPU_CLOCK, "sm") == 1755e6
+        assert page.series[metrics.NVML_OPENED.name, ()] == (number if named else 1)
+
+
+def test_a_gpu_that_has_not_said_who_it_is_is_not_missing_as_well():
+    nvml = Library([*gpus(1), 999])
+    nvml.present = frozenset({"0000:1b:00", "0000:2b:00"})
+    page = read(session_of(nvml, Clock()))
+    unresponsive = [one for one in page.samples if one.metric == metrics.GPU_UNRESPONSIVE]
+    assert [one.labels[0] for one in unresponsive if one.value == 1] == ["1"]
+
+
+def test_a_lost_gpu_stays_lost_when_its_slot_removes_it_until_it_or_another_is_there():
+    clock, devices = Clock(), gpus(3)
+    nvml = Library(devices[:2])
+    addresses = [one.identity().pci for one in devices]
+    nvml.present = frozenset(addresses[:2])
+    session = session_of(nvml, clock)
+
+    def lost(*present):
+        nvml.devices = [devices[at] for at in present]
+        nvml.present = frozenset(one.identity().pci for one in nvml.devices)
+        clock.now += BOUND_SECONDS
+        found = [one for one in read(session).samples if one.metric == metrics.GPU_LOST]
+        return [one.labels[2] for one in found if one.value == 1]
+
+    read(session)
+    devices[1].codes["fields"] = 15
+    assert lost(0, 1) == lost(0) == lost(0) == [addresses[1]]
+    devices[1].codes.clear()
+    assert lost(0, 1) == []
+    devices[1].codes["fields"] = 15
+    assert lost(0, 1) == lost(0) == [addresses[1]]
+    devices[2].identity = lambda: Identity("1", "GPU-of-another", addresses[1])
+    assert lost(0, 2) == []

@@ -27,7 +27,7 @@ GPU_UNRESPONSIVE = Metric(
     "rankscope_gpu_unresponsive",
     "gauge",
     "1 if the state of the GPU is unknown: a call hangs, every call fails, the driver is not"
-    " loaded, or the readings are stale.",
+    " loaded or does not name it, or the readings are stale.",
     GPU,
 )
 GPU_UTILIZATION = Metric(

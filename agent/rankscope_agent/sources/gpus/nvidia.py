@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope_agent.contract.kernel.events import pci_address
-from rankscope_agent.sources.gpus.bus import gpus_of_driver, gpus_on_bus
+from rankscope_agent.sources.gpus.bus import gpus_given, gpus_of_driver, gpus_on_bus
 from rankscope_agent.sources.gpus.gpm import GpmSamples
 from rankscope_agent.sources.gpus.nvml import (
     EVENT_NAMES,
@@ -52,12 +52,16 @@ class NvidiaLibrary:
         pynvml: the module nvidia-ml-py.
         procfs: the node's /proc.
         sysfs: the node's /sys.
+        device_files: the folder of /dev/nvidia0 and its like.
     """
 
-    def __init__(self, pynvml: Any, procfs: Path, sysfs: Path) -> None:
+    def __init__(
+        self, pynvml: Any, procfs: Path, sysfs: Path, device_files: Path = Path("/dev")
+    ) -> None:
         self._pynvml = pynvml
         self._procfs = procfs
         self._sysfs = sysfs
+        self._device_files = device_files
         self._driver = ""
         self._handles: list[Any] = []
         self._devices: list[NvidiaDevice] = []
@@ -102,6 +106,10 @@ class NvidiaLibrary:
     def bound(self) -> frozenset[str] | None:
         """Return the PCI addresses in the driver's list; None if there is no list."""
         return gpus_of_driver(self._procfs)
+
+    def given(self) -> frozenset[str]:
+        """Return those in the driver's list that this process may use."""
+        return gpus_given(self._procfs, self._device_files)
 
     def on_bus(self) -> frozenset[str]:
         """Return the PCI addresses of NVIDIA's GPUs in sysfs."""

@@ -291,6 +291,13 @@ class Nvml(Protocol):
         """
         ...
 
+    def given(self) -> frozenset[str]:
+        """Return those of the driver's GPUs that the agent may use, so that a session has them.
+
+        Others may be excluded, or denied to the agent's container or job. May not return.
+        """
+        ...
+
     def on_bus(self) -> frozenset[str]:
         """Return the PCI addresses of the GPUs on the node's bus, with or without a driver."""
         ...

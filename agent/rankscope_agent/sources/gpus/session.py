@@ -61,6 +61,8 @@ keeps the driver's state, and the largest machines have 16."""
 MAX_GPUS = 64
 """GPUs read from one driver; the largest machines have 16. Further ones are not read."""
 
+UNKNOWN_PCI = "unknown"
+
 
 @dataclass(slots=True)
 class Gpu:
@@ -112,6 +114,7 @@ class Session:
         self._lost: set[tuple[str, str]] = set()
         self._bound = nvml.bound()
         self._bound_due = 0.0
+        self._given: frozenset[str] = frozenset()
         self._opened = 0
         self._failure: NvmlError | None = None
         self._open = False
@@ -148,12 +151,21 @@ class Session:
         return None if self._opening_since is None else self._clock() - self._opening_since
 
     def _never_seen(self) -> Iterator[Sample]:
-        """Describe GPUs that the kernel lists but a hung library has never named."""
-        if (self.silent_seconds or 0.0) < SILENT_SECONDS:
-            return
-        named = {identity.pci for identity in self._known.values()}
-        for pci in sorted((self._bound or self._nvml.on_bus()) - named)[:MAX_GPUS]:
+        """Describe GPUs that the kernel lists but the library has never named."""
+        for pci in sorted(self._unnamed())[:MAX_GPUS]:
             yield Sample(metrics.GPU_UNRESPONSIVE, Identity("unknown", "unknown", pci).labels, 1)
+
+    def _unnamed(self) -> frozenset[str]:
+        """Return the addresses of such GPUs; none while the library may only be slow to open."""
+        here = [gpu.identity.pci for gpu in self._gpus]
+        named = {*here, *(identity.pci for identity in self._known.values())}
+        seconds = self.silent_seconds
+        if seconds is not None:
+            listed = self._bound or self._nvml.on_bus()
+            return listed - named if seconds >= SILENT_SECONDS else frozenset()
+        missing = (self._given & (self._bound or frozenset())) - named
+        # GPUs of the session that have not said who they are have as many of these addresses.
+        return missing if len(missing) > here.count(UNKNOWN_PCI) else frozenset()
 
     def _absent(self, identity: Identity) -> Iterator[Sample]:
         """Describe a GPU that is not part of the session, or whose session could not be opened."""
@@ -267,6 +279,7 @@ class Session:
                 self._errors.add(error)
         self._nvml.open()
         self._open = True
+        self._given = self._nvml.given()
         return min(self._nvml.count(), MAX_GPUS)
 
     def _look(self, gpu: Gpu) -> tuple[Sample, ...]:
@@ -354,20 +367,26 @@ class Session:
     def _report_missing(self) -> None:
         """Record the known GPUs that are missing from this session."""
         present = {_key(gpu.identity) for gpu in self._gpus}
-        self._lost |= self._known.keys() - present
-        for key, identity in tuple(self._known.items()):
-            if self._bound is not None and identity.pci not in self._bound:
-                # Deliberately removed from the driver: a GPU off the bus stays in its list.
+        taken = {identity.pci for identity in self._identities.values()}
+        for key in self._known.keys() - present:
+            pci = self._known[key].pci
+            # Deliberately removed from the driver, or replaced. A GPU off the bus stays in the
+            # driver's list, unless its slot removes it later: one that was lost stays lost.
+            removed = self._bound is not None and pci not in self._bound
+            if pci in taken or (removed and key not in self._lost):
                 del self._known[key]
                 self._lost.discard(key)
+            else:
+                self._lost.add(key)
         # A GPU that identified itself in an earlier session will do so again.
         refusing = [gpu for gpu in self._gpus if gpu.refusal and _key(gpu.identity) in self._known]
-        if self._lost or refusing or any(gpu.lost for gpu in self._gpus):
+        lost = self._lost or any(gpu.lost for gpu in self._gpus)
+        if lost or refusing or self._unnamed():
             self._plan_reopening()
 
 
 def _placeholder(index: int) -> Gpu:
-    return Gpu(index, Identity(str(index), "unknown", "unknown"), Worker(f"gpu-{index}"))
+    return Gpu(index, Identity(str(index), "unknown", UNKNOWN_PCI), Worker(f"gpu-{index}"))
 
 
 def _key(identity: Identity) -> tuple[str, str]:

@@ -111,6 +111,10 @@ class SimulatedNvml:
         """Return the GPUs of the driver: all of them."""
         return frozenset(pci_address(index) for index in range(self.simulation.count))
 
+    def given(self) -> frozenset[str]:
+        """Return the GPUs that the agent may use: all of them."""
+        return self.bound() or frozenset()
+
     def on_bus(self) -> frozenset[str]:
         """Return the GPUs on the bus: all of them."""
         return self.bound() or frozenset()

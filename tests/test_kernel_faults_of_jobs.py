@@ -126,3 +126,30 @@ def test_a_reboot_that_somebody_meant_does_not_page():
         for reason in ("clean", "unexpected")
     }
     assert severities == {"clean": "ticket", "unexpected": "page"}
+
+
+LOST = {"code": 79, "action": "reboot_node", "severity": "fatal"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "stepped", "over"),
+    [
+        ({"code": 31}, 0.5, True),
+        (LOST, 0.5, True),
+        ({"code": 31}, 1190.0, False),
+        ({"code": 48, "action": "reset_gpu", "severity": "fatal"}, 0.5, False),
+    ],
+)
+def test_a_fault_that_stops_its_rank_is_over_once_that_makes_steps(fault, stepped, over):
+    (found,) = incidents(job(stepped=stepped) + xid(ago=1200.0, **fault))
+    assert (found.until_unix_seconds is not None) == over
+
+
+@pytest.mark.parametrize(("stepped", "cause"), [(40.0, "missing_rank"), (1190.0, "app")])
+def test_a_rank_that_ends_long_after_a_fault_ended_by_it_only_if_it_made_no_step_since(
+    stepped, cause
+):
+    ended = f'{training.RANK_ENDED.name}{{job_id="ml/b",rank="2"}} {NOW - 35}\n'
+    gone = rank(2, alive=0, stepped=stepped) + ended
+    others = "".join(rank(number) for number in (0, 1, 3))
+    assert causes(others + gone + xid(31, 1200.0))[0] == cause

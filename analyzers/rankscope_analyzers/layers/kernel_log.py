@@ -19,10 +19,14 @@ from rankscope_analyzers.gpus.xid_incidents import XidIncident
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers import host_pressure
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import query_of, series_finding
 
 WINDOW_SECONDS = 3600.0
 """How long ago an event may be: PyTorch's watchdogs give up after half an hour at most."""
+
+WENT_ON_SECONDS = 120.0
+"""Steps that end this long after a fault are not those that were under way or launched ahead."""
 
 REBOOT, CLEAN = "node_reboot", "clean"
 
@@ -115,15 +119,16 @@ def _began(observed: Observed, job: JobView) -> float | None:
 
     What is known of a job without steps may be a further attempt, which failed as the one before.
     """
-    stepped = any(True for _ in observed.of(training.LAST_STEP_TIMESTAMP, job_id=job.job_id))
-    started = [float(one.values.min()) for one in observed.of(pods.RANK_STARTED, job_id=job.job_id)]
-    began = [*(started if stepped else ())]
+    began: list[float] = []
     if job.began_unix_seconds is not None:
         began.append(job.began_unix_seconds)
+    if any(True for _ in observed.of(training.LAST_STEP_TIMESTAMP, job_id=job.job_id)):
+        started = observed.of(pods.RANK_STARTED, job_id=job.job_id)
+        began.extend(float(one.values.min()) for one in started)
     if not began:
         return None
-    seen = (float(one.times[0]) for one in observed.of(training.RANK_INFO, job_id=job.job_id))
-    return min([*began, *seen])
+    seen = observed.of(training.RANK_INFO, job_id=job.job_id)
+    return min([*began, *(float(one.times[0]) for one in seen)])
 
 
 def _gpu_faults(observed: Observed, job: JobView, since: float) -> Iterator[_Reported]:
@@ -132,15 +137,31 @@ def _gpu_faults(observed: Observed, job: JobView, since: float) -> Iterator[_Rep
         where = _where(found, job)
         if where is None:
             continue
+        finding = _of_xids(found, where, job)
+        if _stops_its_rank(found) and _went_on(observed, job, where, found.ended):
+            finding = replace(finding, until_unix_seconds=found.ended)
         if not _of_program(found):
-            yield _of_xids(found, where, job), None
+            yield finding, None
         elif not found.job_ids or job.job_id in found.job_ids:
-            yield _of_xids(found, where, job), found.ended
+            yield finding, found.ended
 
 
 def _of_program(found: XidIncident) -> bool:
     """Return True if a fault was over with the program that it hit."""
     return found.cause == "app" or found.action == "restart_app"
+
+
+def _stops_its_rank(found: XidIncident) -> bool:
+    """Return True if no rank makes steps on the GPU until a fault is over."""
+    return _of_program(found) or (found.cause == "pcie" and found.fatality == "fatal")
+
+
+def _went_on(observed: Observed, job: JobView, where: Where, at: float) -> bool:
+    """Return True if all ranks that a fault hit have made steps long after it."""
+    if not where.ranks:
+        return False
+    steps = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
+    return all(rank in steps and steps[rank].last > at + WENT_ON_SECONDS for rank in where.ranks)
 
 
 def _gpu_series(observed: Observed, job: JobView) -> Iterator[Series]:

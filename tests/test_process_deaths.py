@@ -150,6 +150,27 @@ def test_outside_of_pods_a_kill_is_of_the_node_and_a_crash_of_a_job_that_lost_a_
     assert reported(BARE + LOG + line) == {"1234": found}
 
 
+OTHER = BARE.replace("1234", "1235") + ALIVE.replace("1234", "1235").format(1)
+
+
+def ended(ago):
+    when = f'rankscope_rank_ended_timestamp_seconds{{job_id="1234",rank="0"}} {NOW - ago}\n'
+    return BARE + ALIVE.format(0) + when
+
+
+@pytest.mark.parametrize(
+    ("states", "owners"),
+    [(ended(ago=299.0), ["1234"]), (ended(ago=500.0), []), (BARE + ALIVE.format(1), [])],
+    ids=["lost a rank then", "was over before", "lives"],
+)
+def test_of_two_jobs_outside_of_pods_a_kill_is_that_of_the_one_that_lost_a_rank(states, owners):
+    found = reported(states + OTHER + LOG + hit(""))
+    assert [job for job, (causes, _) in found.items() if "oom_kill" in causes] == owners
+    assert "unattributed_kill" in found["1235"][1]
+    counts = [states + OTHER + f"rankscope_oom_kills_total {count}\n" for count in (0, 3)]
+    assert "unattributed_kill" in reported(*counts)["1235"][1]
+
+
 def test_a_pod_without_a_probe_is_known_by_the_name_that_its_uid_has():
     held = (
         'rankscope_gpu_allocation_info{job_id="ml/a",rank="0",uuid="g",gpu="0",'

@@ -1,13 +1,14 @@
 """Processes that the kernel ended: killed for lack of memory, or crashed.
 
 Each belongs to one pod: it concerns a job only if the pod is the job's, and only since the first of
-the job's steps that were read. A process of unknown origin is only mentioned. What both the
-kernel's log and a pod's own counter show is reported once.
+the job's steps that were read. A process of unknown origin is only mentioned; so is one killed
+outside of pods, where other jobs run and none of the job's ranks ended. What both the kernel's log
+and a pod's own counter show is reported once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import host, kernel_log, summary, training
@@ -20,6 +21,9 @@ from rankscope_analyzers.layers.series_findings import series_finding
 
 WINDOW_SECONDS = 3600.0
 """Maximum age of a death: PyTorch's watchdogs give up after half an hour at most."""
+
+NOTICED_SECONDS = 60.0
+"""Counters, which show a death this much later than it was, are read every 15 to 60 seconds."""
 
 KILL, CRASH, STRAY = "oom_kill", "app", "unattributed_kill"
 KINDS = frozenset((KILL, CRASH, STRAY))
@@ -86,9 +90,7 @@ class _Deaths:
             if sentence is None:
                 continue
             kind, what = sentence
-            where = self._where(series)
-            if where and not where.ranks and kind == CRASH and not self._lost_a_rank(series.node):
-                where = None  # outside of pods it may belong to any program
+            where = self._where(kind, series, series.last)
             values = (series.last, 0.0, "unix seconds")
             yield from self._findings(kind, "kernel", where, series, what, values, series.last)
 
@@ -122,13 +124,15 @@ class _Deaths:
         some = "a process was" if killed <= 1 else f"{killed:.0f} processes were"
         what = f"{some} killed for lack of memory"
         values = (killed, 0.0, "count")
-        where = self._where(series)
-        yield from self._findings(KILL, "host", where, series, what, values, series.first_change())
+        at = series.first_change()
+        where = self._where(KILL, series, at)
+        yield from self._findings(KILL, "host", where, series, what, values, at)
 
-    def _where(self, series: Series) -> Where | None:
+    def _where(self, kind: str, series: Series, at: float | None) -> Where | None:
         """Return the ranks of the pod, or the node if none is in a pod; None if not the job's.
 
-        Outside of pods a process and the ranks have only the node in common.
+        Outside of pods a process and the ranks have only the node in common: it may belong to any
+        program if it crashed, and to any of the node's jobs if it was killed.
         """
         uid = series.labels.get("pod_uid", "")
         here = self.job.on_node.get(series.node, ())
@@ -139,14 +143,28 @@ class _Deaths:
             if uid and (location.pod_uid == uid or (name and location.pod == name))
         ]
         outside = not uid and not any(location.pod or location.pod_uid for location in here)
-        if not ranks and not outside:
+        if not ranks and not (outside and self._may_be_ours(kind, series.node, at)):
             return None
         return Where(nodes=(series.node,), ranks=tuple(sorted(ranks)))
 
-    def _lost_a_rank(self, node: str) -> bool:
+    def _may_be_ours(self, kind: str, node: str, at: float | None) -> bool:
+        if self._lost_a_rank(node, at):
+            return True
+        infos = self.observed.of(training.RANK_INFO)
+        others = {one.labels.get("job_id", "") for one in infos if one.node == node}
+        return kind == KILL and not others - {self.job.job_id}
+
+    def _lost_a_rank(self, node: str, at: float | None) -> bool:
+        """Return True if a rank of the node has ended, and not long before a time."""
         alive = by_rank(self.observed, training.RANK_ALIVE, self.job.job_id)
-        ended: Collection[int] = [rank for rank, series in alive.items() if series.last == 0]
-        return any(location.rank in ended for location in self.job.on_node.get(node, ()))
+        ended = by_rank(self.observed, training.RANK_ENDED, self.job.job_id)
+        earlier = {
+            rank
+            for rank, one in ended.items()
+            if at is not None and one.last < at - NOTICED_SECONDS
+        }
+        gone = {rank for rank, one in alive.items() if one.last == 0} - earlier
+        return any(location.rank in gone for location in self.job.on_node.get(node, ()))
 
     def _findings(
         self,

@@ -306,6 +306,11 @@ def partitioned():
     def instance(handle):
         return (address_of(handle) - FIRST_MIG_HANDLE) // FIRST_HANDLE
 
+    def uuid(handle, text, _):
+        part = address_of(handle) >= FIRST_MIG_HANDLE
+        text.value = f"MIG-{instance(handle)}".encode() if part else b"GPU-0"
+        return pynvml.NVML_SUCCESS
+
     answers |= {
         "nvmlDeviceGetMigMode": (1, 1),
         "nvmlDeviceGetMigDeviceHandleByIndex": device,
@@ -313,6 +318,7 @@ def partitioned():
         "nvmlDeviceGetGpuInstanceId": by_handle(lambda handle: 7 + instance(handle)),
         "nvmlDeviceGetComputeInstanceId": (0,),
         "nvmlDeviceGetName": b"NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "nvmlDeviceGetUUID": uuid,
         "nvmlDeviceGetUtilizationRates": Code(pynvml.NVML_ERROR_NOT_SUPPORTED),
         "nvmlGpmSampleGet": Code(pynvml.NVML_ERROR_NOT_SUPPORTED),
         "nvmlGpmMigSampleGet": lambda *_: pynvml.NVML_SUCCESS,
@@ -333,6 +339,8 @@ def test_mig_devices_have_their_profile_memory_and_activity(tmp_path):
         library.gpus[0].pop(name)
     page = pages(library, tmp_path)[1]
     devices = {("7", "0", "1g.10gb"), ("8", "0", "1g.10gb")}
+    named = {(*labels[:2], uuid) for *labels, uuid in page.of(metrics.MIG_INFO)}
+    assert named == {("7", "0", "MIG-0"), ("8", "0", "MIG-1")}
     assert page.of(metrics.MIG_MEMORY_TOTAL) == dict.fromkeys(devices, 10 * MEBI)
     assert page.of(metrics.MIG_MEMORY_USED) == dict.fromkeys(devices, 7 * MEBI)
     assert page.of(metrics.MIG_SM_ACTIVE) == dict.fromkeys(devices, 0.88)

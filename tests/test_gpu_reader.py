@@ -209,6 +209,9 @@ def test_a_partitioned_gpu_says_what_it_hides_and_shows_its_instances():
     }
     instances = page.of(metrics.MIG_MEMORY_USED)
     assert len(instances) == 7
+    named = {labels[:3]: labels[3] for labels in page.of(metrics.MIG_INFO)}
+    assert named.keys() == instances.keys()
+    assert len({uuid for uuid in named.values() if uuid.startswith("MIG-")}) == 7
     assert {profile for _, _, profile in instances} == {"1g.10gb"}
     assert len(page.of(metrics.MIG_SM_ACTIVE)) == 7
     assert len(page.of(metrics.GPU_ENERGY)) == 1, "the GPU's own values come once"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_nodes import Clock, Library, library, read, session_of
+from gpu_nodes import Clock, FaultyDevice, Library, device, library, read, session_of
 from gpu_sessions import SHORT, gpus, until_responsive
 from rankscope_agent.collecting.validation import Validator
 from rankscope_agent.contract.metrics import gpus as metrics
@@ -39,6 +39,21 @@ def test_a_lost_gpu_is_lost_under_its_name_and_the_others_go_on():
     for other in (0, 2):
         assert page.value(metrics.GPU_LOST, gpu=other) == 0
         assert page.value(metrics.GPU_TEMPERATURE, "core", gpu=other) is not None
+
+
+def test_a_lost_gpu_keeps_the_names_of_its_parts():
+    clock = Clock()
+    one = FaultyDevice(device("h100x1-mig", 0, clock))
+    nvml = Library([one])
+    session = session_of(nvml, clock)
+    parts = read(session).of(metrics.MIG_INFO)
+    assert len(parts) == 7
+    one.codes["fields"] = 15
+    assert read(session).of(metrics.MIG_INFO) == parts
+    nvml.devices = []
+    clock.now += REOPEN_SECONDS
+    page = read(session)
+    assert (page.value(metrics.GPU_LOST), page.of(metrics.MIG_INFO)) == (1, parts)
 
 
 def test_the_library_is_opened_again_after_a_loss_ever_more_rarely():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rankscope_analyzers.findings.finding import Where
+from rankscope_analyzers.findings.location import affected_ranks
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import READS, JobEvidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
@@ -32,6 +34,20 @@ def test_a_lost_gpu_may_be_the_one_whose_part_a_rank_uses():
     unknown = "which GPU belongs to rank 0: a MIG device does not say which GPU it is a part of"
     assert unknown in report.unobserved
     assert report.locations[0].uuid == MIG
+
+
+def test_a_lost_gpu_is_that_of_the_ranks_on_its_parts():
+    part = f'rankscope_gpu_instance_info{{gpu="%d",uuid="GPU-%d",mig_uuid="{MIG}"}} 1\n'
+    assert reported(rank(0, MIG), part % (1, 1)).incidents == ()
+    report = reported(
+        rank(0, MIG), rank(1, "MIG-0"), part % (0, 0), part.replace(MIG, "MIG-0") % (1, 1)
+    )
+    (incident,) = report.incidents
+    assert (incident.where.ranks, incident.where.uuids) == ((0,), ("GPU-0",))
+    assert not any("which GPU belongs" in sentence for sentence in report.unobserved)
+    assert affected_ranks(Where(("n1",), uuids=("GPU-0",)), report.locations) == {0}
+    held = [(one.gpu, one.uuid, one.parent_uuid) for one in report.locations.values()]
+    assert held == [("0", MIG, "GPU-0"), ("1", "MIG-0", "GPU-1")]
 
 
 def test_a_lost_gpu_is_none_of_ranks_on_whole_gpus():

@@ -83,11 +83,12 @@ class RankLocation:
 
     Args:
         gpu: the driver's index of its GPU on the node.
-        uuid: the GPU's UUID, or that of a part of an unknown GPU.
+        uuid: the GPU's UUID, or that of the part of a GPU that it uses.
         nics: RDMA devices or interfaces that serve this GPU, the nearest first.
         pod: namespace/name.
         pod_uid: the pod's UID.
         by_local_rank: the GPU is only inferred from the local rank.
+        parent_uuid: of the GPU that it uses a part of (MIG).
         gpu_unknown: why neither UUID nor local rank tells which GPU it is.
     """
 
@@ -100,7 +101,13 @@ class RankLocation:
     pod: str = ""
     pod_uid: str = ""
     by_local_rank: bool = False
+    parent_uuid: str = ""
     gpu_unknown: GpuUnknown = ""
+
+    @property
+    def whole_uuid(self) -> str:
+        """Return the UUID that faults of its GPU name, also if it uses only a part of it."""
+        return self.parent_uuid or self.uuid
 
     @property
     def gpu_known(self) -> bool:

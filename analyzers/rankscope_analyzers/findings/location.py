@@ -37,7 +37,7 @@ def affected_ranks(where: Where, locations: Locations) -> frozenset[int]:
 
 def _holds(location: RankLocation, where: Where) -> bool:
     if where.uuids and location.uuid:
-        return location.uuid in where.uuids
+        return location.whole_uuid in where.uuids
     return bool(where.nodes) and bool(location.gpu) and location.gpu in where.gpus
 
 
@@ -54,7 +54,7 @@ def complete_location(ranks: Iterable[int], locations: Locations, extra: Where) 
     return Where(
         nodes=_unique([*(p.node for p in known), *extra.nodes]),
         ranks=tuple(dict.fromkeys(ranks)),
-        uuids=_unique([*(p.uuid for p in known), *extra.uuids]),
+        uuids=_unique([*(p.whole_uuid for p in known), *extra.uuids]),
         gpus=_unique([*(p.gpu for p in known), *extra.gpus]),
         devices=_unique([*extra.devices]),
     )

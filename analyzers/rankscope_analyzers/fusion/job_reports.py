@@ -50,7 +50,7 @@ PROBE_FILE = "/rankscope_probe.py"
 NO_SERIES = Observed({})
 
 UNKNOWN_GPUS: Mapping[GpuUnknown, str] = {
-    "contested": "others on their nodes use GPUs, too, so that local ranks do not tell",
+    "contested": "others on their nodes, or pods, have GPUs, too, so that local ranks do not tell",
     "partition": "a MIG device does not say which GPU it is a part of",
 }
 

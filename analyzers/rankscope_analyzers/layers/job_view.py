@@ -58,7 +58,7 @@ class JobView:
             location.rank
             for location in here
             if (
-                location.uuid in uuids
+                location.whole_uuid in uuids
                 if location.uuid and any(uuids)
                 else location.gpu and location.gpu in gpus
             )

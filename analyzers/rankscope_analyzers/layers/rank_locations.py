@@ -18,6 +18,7 @@ READS: tuple[Metric, ...] = (
     *rank_holders.READS,
     *assumed_gpus.READS,
     pods.JOB_INFO,
+    gpus.MIG_INFO,
     topology.GPU_NIC_INFO,
 )
 
@@ -99,25 +100,35 @@ def _add_devices(
 ) -> None:
     """Add to the ranks of jobs the GPUs that no agent names, and what belongs to GPUs."""
     assumed = assumed_gpus.assumed_gpus(observed, jobs)
-    indices = _indices(observed)
+    indices, parents = _indices(observed), _parents(observed)
     for job, ranks in jobs.items():
         for rank, one in ranks.items():
             guess = assumed.get((job, rank))
             uuid = one.uuid or guess or ""
+            parent = parents.get((one.node, uuid), "")
             ranks[rank] = replace(
                 one,
-                gpu=indices.get((one.node, uuid), ""),
+                gpu=indices.get((one.node, parent or uuid), ""),
                 uuid=uuid,
-                nics=nics.get((one.node, uuid), ()),
+                nics=nics.get((one.node, parent or uuid), ()),
                 by_local_rank=bool(guess),
-                gpu_unknown=_gpu_unknown(uuid, guess),
+                parent_uuid=parent,
+                gpu_unknown=_gpu_unknown(uuid, parent, guess),
             )
 
 
-def _gpu_unknown(uuid: str, assumed: str | None) -> GpuUnknown:
-    if uuid.startswith(PARTITION):
+def _gpu_unknown(uuid: str, parent: str, assumed: str | None) -> GpuUnknown:
+    if uuid.startswith(PARTITION) and not parent:
         return "partition"
     return "contested" if assumed == "" else ""
+
+
+def _parents(observed: Observed) -> Mapping[tuple[str, str], str]:
+    """Return the UUIDs of the GPUs that MIG devices are parts of, by node and the device's UUID."""
+    return {
+        (series.node, series.labels.get("mig_uuid", "")): series.labels.get("uuid", "")
+        for series in observed.of(gpus.MIG_INFO)
+    }
 
 
 def _indices(observed: Observed) -> Mapping[tuple[str, str], str]:

@@ -259,6 +259,12 @@ GPU_TENSOR_ACTIVE = Metric(
 GPU_DRAM_ACTIVE = Metric(
     "rankscope_gpu_dram_active_ratio", "gauge", "Share of the memory bandwidth in use.", GPU
 )
+MIG_INFO = Metric(
+    "rankscope_gpu_instance_info",
+    "gauge",
+    "Always 1; the UUID of a MIG device, by which pods hold it; it stays when the GPU is lost.",
+    (*MIG, "mig_uuid"),
+)
 MIG_MEMORY_TOTAL = Metric(
     "rankscope_gpu_instance_memory_total_bytes", "gauge", "Memory of a MIG device.", MIG
 )

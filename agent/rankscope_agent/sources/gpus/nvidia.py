@@ -336,6 +336,7 @@ class NvidiaDevice:
             profile=name.rpartition(" MIG ")[2] if " MIG " in name else "",
             memory_total=int(memory.total),
             memory_used=int(memory.used),
+            uuid=self._optional(lambda: module.nvmlDeviceGetUUID(handle)),
         )
 
     def activity(self, metrics: Sequence[int], gpu_instance: int | None) -> Mapping[int, float]:

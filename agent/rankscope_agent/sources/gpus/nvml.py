@@ -155,13 +155,18 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """A MIG device: its instances' ids, its profile such as `1g.10gb`, its memory in bytes."""
+    """A MIG device: its instances' ids, its profile such as `1g.10gb`, its memory in bytes.
+
+    Args:
+        uuid: empty if the driver does not tell.
+    """
 
     gpu_instance: int
     compute_instance: int
     profile: str
     memory_total: int
     memory_used: int
+    uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,6 +255,8 @@ class GpuReader:
             return
         for instance in instances:
             extra = _mig_labels(instance)
+            if instance.uuid:
+                yield metrics.MIG_INFO, (*extra, instance.uuid), 1
             yield metrics.MIG_MEMORY_TOTAL, extra, instance.memory_total
             yield metrics.MIG_MEMORY_USED, extra, instance.memory_used
         for number in sorted({instance.gpu_instance for instance in instances}):

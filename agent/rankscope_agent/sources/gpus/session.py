@@ -111,6 +111,7 @@ class Session:
         self._gpus: tuple[Gpu, ...] = ()
         self._identities: dict[int, Identity] = {}
         self._known: dict[tuple[str, str], Identity] = {}
+        self._parts: dict[tuple[str, str], tuple[Sample, ...]] = {}
         self._lost: set[tuple[str, str]] = set()
         self._bound = nvml.bound()
         self._bound_due = 0.0
@@ -169,11 +170,15 @@ class Session:
 
     def _absent(self, identity: Identity) -> Iterator[Sample]:
         """Describe a GPU that is not part of the session, or whose session could not be opened."""
-        yield from info_samples(identity, "")
+        yield from self._who(identity)
         if _key(identity) in self._lost:
             yield Sample(metrics.GPU_LOST, identity.labels, 1)
         else:
             yield Sample(metrics.GPU_UNRESPONSIVE, identity.labels, 1)
+
+    def _who(self, identity: Identity) -> tuple[Sample, ...]:
+        """Return what a GPU that cannot be read is, and of which parts it consisted."""
+        return (*info_samples(identity, ""), *self._parts.get(_key(identity), ()))
 
     def _read_all(self) -> Iterator[tuple[Gpu, tuple[Sample, ...]]]:
         for gpu in self._gpus:
@@ -185,7 +190,7 @@ class Session:
 
     def _outcome(self, gpu: Gpu, end: float) -> tuple[Sample, ...]:
         labels = gpu.identity.labels
-        who = tuple(info_samples(gpu.identity, ""))
+        who = self._who(gpu.identity)
         if gpu.lost:
             return (*who, Sample(metrics.GPU_LOST, labels, 1))
         if gpu.refusal:
@@ -200,6 +205,7 @@ class Session:
             return (*who, Sample(metrics.GPU_UNRESPONSIVE, labels, 1))
         except NvmlError as error:
             return (*who, *self._failed(gpu, error))
+        self._parts[_key(gpu.identity)] = tuple(s for s in samples if s.metric is metrics.MIG_INFO)
         state = (Sample(metrics.GPU_LOST, labels, 0), Sample(metrics.GPU_UNRESPONSIVE, labels, 0))
         return (*state, *samples)
 

@@ -151,6 +151,11 @@ def gpu_uuid(node: str, index: int) -> str:
     return f"GPU-{uuid.uuid5(NAMESPACE, f'{node}/{index}')}"
 
 
+def mig_uuid(node: str, index: int, number: int) -> str:
+    """Return the UUID of a part of a simulated node's GPU."""
+    return f"MIG-{uuid.uuid5(NAMESPACE, f'{node}/{index}/{number}')}"
+
+
 def simulated_gpus(simulation: Simulation, node: str) -> Mapping[str, str]:
     """Return the UUIDs of a simulated node's GPUs by PCI function."""
     return {f"{pci_address(i)}.0": gpu_uuid(node, i) for i in range(simulation.count)}
@@ -360,7 +365,14 @@ class SimulatedDevice:
         memory = self._model.memory_mib // 8
         profile = f"1g.{round(self._model.memory_mib / 8192)}gb"
         return [
-            MigInstance(7 + number, 0, profile, memory * MEBI, int(memory * 0.7) * MEBI)
+            MigInstance(
+                gpu_instance=7 + number,
+                compute_instance=0,
+                profile=profile,
+                memory_total=memory * MEBI,
+                memory_used=int(memory * 0.7) * MEBI,
+                uuid=mig_uuid(self._node, self._index, number),
+            )
             for number in range(MIG_DEVICES)
         ]
 

@@ -42,9 +42,9 @@ def test_4096_bytes_of_a_line_are_looked_at_whatever_its_prefix_says():
 @pytest.mark.parametrize(("known", "opened"), [(19_999, True), (20_000, False)])
 def test_20_000_writers_of_tracebacks_are_told_apart(known, opened):
     one, _ = log()
-    one._readers = dict.fromkeys(range(known))
+    one._tracebacks._readers = dict.fromkeys(range(known))
     one.feed(f"[rank7]: {START}\n".encode())
-    assert (len(one._readers) > known) == opened
+    assert (len(one._tracebacks._readers) > known) == opened
 
 
 @pytest.mark.parametrize(("lines", "opened"), [(20_000, True), (20_001, False)])
@@ -53,7 +53,7 @@ def test_a_traceback_ends_after_20_000_lines_of_silence(lines, opened):
     one.feed(f'[rank7]: {START}\n[rank7]:   File "a.py", line 1, in f\n'.encode())
     one._line = 1 + lines
     one.feed(b"step\n")
-    assert bool(one._open) == opened
+    assert one._tracebacks.is_open == opened
 
 
 def test_400_characters_of_a_message_are_kept():

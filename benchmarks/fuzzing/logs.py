@@ -22,6 +22,7 @@ from rankscope_agent.contract.kernel.log import KernelLog
 from rankscope_agent.contract.kernel.vocabulary import ACTIONS, CAUSES
 from rankscope_agent.contract.log_text import prefixes
 from rankscope_agent.contract.log_text.framing import Unframer
+from rankscope_agent.contract.log_text.learned_prefixes import LearnedPrefixes
 from rankscope_agent.contract.nccl.facts import Limits
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import judge
@@ -146,7 +147,8 @@ def _job_log(data: bytes) -> None:
 
 
 def _job_log_seeds() -> Sequence[bytes]:
-    return _texts(TRACEBACK + TORCHRUN, json.dumps(ERROR_FILE), "\n".join(ONE_LINE))
+    prefixed = "".join(f"gpu-01: {line}\n" for line in (TRACEBACK + TORCHRUN).splitlines())
+    return _texts(TRACEBACK + TORCHRUN, prefixed, json.dumps(ERROR_FILE), "\n".join(ONE_LINE))
 
 
 def _step_lines(data: bytes) -> None:
@@ -249,6 +251,12 @@ def _prefixes(data: bytes) -> None:
         promise(len(rest) <= len(line), "a prefix made a line longer")
         written = prefixes.unix_seconds(line)
         promise(written is None or math.isfinite(written), "no time")
+    learnt = LearnedPrefixes()
+    learnt.read_json()
+    for line in data.splitlines():
+        learnt.learn(line[: len(line) // 2])
+        learned, _, own = learnt.split(line)
+        promise(learned == b"{" or len(own) <= len(line), "a learnt prefix made a line longer")
 
 
 def _prefix_seeds() -> Sequence[bytes]:
@@ -257,6 +265,9 @@ def _prefix_seeds() -> Sequence[bytes]:
         "[default3]:hello",
         "\x1b[36m(RayTrainWorker pid=4711, ip=10.0.0.3)\x1b[0m hello",
         "3: hello",
+        " 3: hello",
+        "gpu-01: [rank9]: hello",
+        '{"textPayload": "2026-11-29 02:11:04.113 hello"}',
         "[1,3]<stderr>:hello",
         "Feb 15 17:37:45 gpu-07 python[4711]: hello",
     )

@@ -17,6 +17,7 @@ from rankscope_agent.contract.failures.messages import (
     Meaning,
     classify_exit,
 )
+from rankscope_agent.contract.failures.open_tracebacks import OpenTracebacks
 from rankscope_agent.contract.failures.platform_messages import classify_line
 from rankscope_agent.contract.failures.signs import (
     MAX_TEXT,
@@ -28,8 +29,8 @@ from rankscope_agent.contract.failures.signs import (
 )
 from rankscope_agent.contract.failures.summaries import TableReader, read_end
 from rankscope_agent.contract.failures.tracebacks import (
+    CUT_OFF,
     ParsedError,
-    TracebackReader,
     is_escaped,
     read,
     unescaped,
@@ -61,9 +62,6 @@ MAX_LINE = 4096
 MAX_ESCAPED = 256 << 10
 """Bytes examined of a line that contains a whole traceback, as written by loggers that emit
 JSON."""
-
-MAX_SILENCE = 20_000
-"""Lines after which an unfinished traceback is ended: those of 64 ranks with 300 lines each."""
 
 MARKS = (
     b"Traceback (most",
@@ -156,8 +154,6 @@ class FailureLog:
         self._source = source
         self._signs = signs
         self._line = lines
-        self._readers: dict[bytes, tuple[TracebackReader, SignLocation]] = {}
-        self._open: set[bytes] = set()
         self._table = TableReader(source)
         self._whole = b""
         by_attempt = _FILE_ATTEMPT.search(source)
@@ -165,6 +161,8 @@ class FailureLog:
         self._attempt = int(by_attempt[1]) if by_attempt else 0
         self._rank = _rank(by_attempt[2] if by_attempt else by_rank[1] if by_rank else None)
         self._rank_is_local = by_attempt is not None
+        tagged = self._rank is not None
+        self._tracebacks = OpenTracebacks(self._add, limits.writers, tagged=tagged)
         self._spawned: int | None = None
         self._agent_ends: list[int] = []
         self._first = (len(signs.signs), len(signs.ends))
@@ -180,7 +178,7 @@ class FailureLog:
             self._whole = text[: error_files.MAX_FILE_BYTES + 1]
         elif self._whole and len(self._whole) <= error_files.MAX_FILE_BYTES:
             self._whole += text
-        self._close_old()
+        self._tracebacks.close_old(self._line)
         if not self._is_open() and not any(mark in text for mark in MARKS):
             self._line += text.count(b"\n")
             return
@@ -192,9 +190,7 @@ class FailureLog:
 
     def finish(self) -> None:
         """Process the end of the log."""
-        for reader, location in self._readers.values():
-            self._add(reader.finish(), location)
-        self._readers.clear()
+        self._tracebacks.finish()
         self._end(self._table.finish())
         whole = error_files.parse(self._whole)
         if whole is not None:
@@ -219,23 +215,15 @@ class FailureLog:
             end.attempt = self._attempt + len(limits)
         self._signs.attempts = max(self._signs.attempts, self._attempt + len(limits))
 
-    def _close_old(self) -> None:
-        """End the tracebacks of writers that have long been silent."""
-        for writer in list(self._open):
-            reader, location = self._readers[writer]
-            if location.line < self._line - MAX_SILENCE:
-                self._add(reader.finish(), location)
-                self._open.discard(writer)
-
     def _is_open(self) -> bool:
-        return self._table.is_open or bool(self._open)
+        return self._table.is_open or self._tracebacks.is_open
 
     def _read(self, line: bytes) -> None:
         prefix, words = split(line)
         location = self._location(prefix)
         if not is_escaped(words):  # but perhaps its prefix
             words = words[:MAX_LINE]
-        text = words.decode(errors="replace").rstrip()
+        text = _text(words)
         spawned = _SPAWNED.search(words)
         if spawned is not None:
             self._spawned = _rank(spawned[1])
@@ -243,31 +231,15 @@ class FailureLog:
         if is_escaped(words):
             self._add(read(unescaped(text)), location)
             return
+        own = self._tracebacks.line(prefix, words)
         was_open = self._table.is_open
-        self._end(self._table.feed(text, self._attempt))
+        self._end(self._table.feed(_text(own.words), self._attempt))
         if was_open or self._table.is_open:
             return
-        reading = self._readers.get(prefix.writer)
-        if self._read_traceback(prefix, location, text) or (reading and reading[0].is_open):
-            return
-        self._read_line(words, location, text)
-
-    def _read_traceback(self, prefix: Prefix, location: SignLocation, text: str) -> bool:
-        """Process a line; return True if it belongs to its writer's traceback."""
-        known = self._readers.get(prefix.writer)
-        starts = "Traceback (most recent call last):" in text
-        if known is None:
-            if not starts or len(self._readers) >= self._limits.writers:
-                return False
-            tagged = bool(prefix.writer) or self._rank is not None
-            known = self._readers[prefix.writer] = (TracebackReader(tagged=tagged), location)
-        reader, began = known
-        was_open = reader.is_open
-        self._add(reader.feed(text), began)
-        if starts and reader.is_fresh:
-            self._readers[prefix.writer] = (reader, location)
-        (self._open.add if reader.is_open else self._open.discard)(prefix.writer)
-        return starts or (was_open and reader.is_open)
+        if own.learned:
+            location = self._location(own.prefix)
+        if not self._tracebacks.feed(own, location):
+            self._read_line(words, location, text)
 
     def _read_line(self, words: bytes, location: SignLocation, text: str) -> None:
         """Read a line outside of tracebacks."""
@@ -314,6 +286,9 @@ class FailureLog:
 
     def _add(self, found: ParsedError | None, location: SignLocation) -> None:
         if found is None:
+            return
+        if found.text == CUT_OFF and not found.frame:
+            self._signs.quote(self._source, location.line, CUT_OFF)
             return
         end = read_end(found.text.encode()) if found.meaning == LAUNCHER else None
         if end is not None:
@@ -363,6 +338,10 @@ class FailureLog:
         if found is not None:
             location = SignLocation(self._source, self._line, end.attempt, end.rank, False, None)
             self._add(found, location)
+
+
+def _text(words: bytes) -> str:
+    return words.decode(errors="replace").rstrip()
 
 
 def _rank(digits: str | bytes | None) -> int | None:

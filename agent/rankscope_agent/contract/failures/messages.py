@@ -51,6 +51,8 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     (r"SignalException: Process \d+ got signal: (?:2|1)\b", Meaning(causes.CANCELLED)),
     (r"SignalException: Process \d+ got signal: ", Meaning(causes.PREEMPTED, certain=False)),
     (r"^KeyboardInterrupt\b", Meaning(causes.CANCELLED)),
+    # Its own exceptions follow and say why.
+    (r"^(?:[\w.]*\.)?(?:Base)?ExceptionGroup\b", Meaning(causes.UNKNOWN, certain=False)),
     # --- checkpoints that cannot be read: torch/serialization.py, caffe2/serialize, safetensors,
     # transformers, DeepSpeed, orbax, TensorFlow
     (

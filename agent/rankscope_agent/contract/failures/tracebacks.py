@@ -104,7 +104,7 @@ class TracebackReader:
     def finish(self) -> ParsedError | None:
         """Return the open traceback, even if it was cut off after some frames."""
         chain, self._chain = self._chain, []
-        cut_off = self._in_frames and not chain and bool(self._frame)
+        cut_off = self._in_frames and not chain
         self._in_frames, self._linked = False, None
         if cut_off:
             return ParsedError(Meaning(causes.UNKNOWN, certain=False), CUT_OFF, self._frame)
@@ -162,6 +162,11 @@ def _found(chain: list[Raised]) -> ParsedError:
         if earlier.cause != causes.USER_EXCEPTION and meaning.cause == causes.USER_EXCEPTION:
             meaning = earlier
     return ParsedError(meaning, last.line, last.frame)
+
+
+def is_frame(line: str) -> bool:
+    """Return True for the line of a traceback that names a file."""
+    return _FRAME.match(line) is not None
 
 
 _ESCAPED_FRAME = b"\\n  File "

@@ -37,8 +37,13 @@ SERVICE, SERVICE_END = rb"[a-z][\w.-]{1,100}", rb" {1,20}\| "
 RAY = rb"\([A-Za-z_]\w{0,60} pid=\d{1,10}[^)\n]{0,80}\)"
 """Ray: the name of the actor or task, its process and possibly its node's address."""
 
-MPI_JOB, MPI_STREAM = rb"\[\d{1,10},", rb"\]<" + STREAM + rb">:"
-"""Open MPI's --tag-output: job and stream, with the rank between them."""
+MPI_JOB = rb"\[(?:[\w.-]{1,255}@)?\d{1,10},(?:mpirank:)?"
+MPI_STREAM = rb"(?:,[\w.-]{1,255})?\]<" + STREAM + rb">:"
+"""Open MPI's --tag-output: job and stream, with the rank between them. Open MPI 5 names its prterun
+before the job; SageMaker adds a word before the rank and the host after it."""
+
+CTIME = rb"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+"""`Sun Nov 29 02:11:04 2026`, which Open MPI's --timestamp-output puts before its tag."""
 
 PYTORCH, TAG_END = rb"\[rank", rb"\]:"
 """PyTorch's exception hook since 2.2, and torchrun: a global rank follows, then `TAG_END`."""
@@ -48,6 +53,10 @@ TORCHRUN_ROLE = rb"[a-zA-Z_]{1,40}"
 
 RANK = rb"\d{1,7}"
 """A rank in a prefix."""
+
+TASK_PADDING = rb"(?:P\d{1,4} )? {0,6}"
+"""srun --label, src/api/step_io.c: `%*d: `, and `P%u %*d: ` with components. The width is that of
+the highest task, so from eleven tasks on, those below 10 follow blanks."""
 
 HOST = rb"[\w.-]{1,255}"
 """A host name."""
@@ -68,14 +77,14 @@ WRITER = HOST + rb" " + PROGRAM
 """What follows the time in syslog files and in journalctl's formats `short` and `short-iso`."""
 
 _PREFIX = re.compile(
-    rb"(?P<stamp>" + RFC3339 + rb") (?:" + CRI_STREAM + rb"|" + WRITER + rb")?"
+    rb"(?P<stamp>" + RFC3339 + rb")[ \t](?:" + CRI_STREAM + rb"|" + WRITER + rb")?"
     + rb"|(?P<pod>" + KUBECTL + rb") "
     + rb"|(?P<service>" + SERVICE + rb")" + SERVICE_END
     + rb"|(?P<actor>" + RAY + rb") "
-    + rb"|" + MPI_JOB + rb"(?P<mpi>" + RANK + rb")" + MPI_STREAM + rb" ?"
+    + rb"|(?:" + CTIME + rb")?" + MPI_JOB + rb"(?P<mpi>" + RANK + rb")" + MPI_STREAM + rb" ?"
     + rb"|" + PYTORCH + rb"(?P<rank>" + RANK + rb")" + TAG_END + rb" ?"
     + rb"|\[(?P<role>" + TORCHRUN_ROLE + rb")(?P<local>" + RANK + rb")" + TAG_END + rb" ?"
-    + rb"|(?P<task>" + RANK + rb"): "  # srun --label
+    + rb"|" + TASK_PADDING + rb"(?P<task>" + RANK + rb"): "
     + rb"|" + SYSLOG_TIME + rb" " + WRITER
     + rb"|" + QUOTED
 )  # fmt: skip

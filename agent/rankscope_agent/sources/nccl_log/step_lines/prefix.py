@@ -11,6 +11,7 @@ import re
 
 from rankscope_agent.contract.log_text.prefixes import (
     CRI_STREAM,
+    CTIME,
     ISO_TIME,
     RANK,
     RAY,
@@ -18,6 +19,7 @@ from rankscope_agent.contract.log_text.prefixes import (
     SERVICE_END,
     STREAM,
     SYSLOG_TIME,
+    TASK_PADDING,
     WRITER,
 )
 
@@ -33,9 +35,10 @@ _LEVEL = rb"(?:INFO|WARNING|DEBUG)(?::[\w.]{1,80}:| ?[:|-]? )|[-|] "
 
 _PREFIXES = re.compile(
     rb"(?:" + ISO_TIME + rb"\s{1,4}(?:" + CRI_STREAM + rb"|" + WRITER + rb")?"
+    + rb"|" + CTIME + rb"(?=\[)"
     + rb"|" + _BRACKETS
     + rb"|" + RAY
-    + rb"|" + RANK + rb": ?(?=\D)"  # srun --label
+    + rb"|" + TASK_PADDING + RANK + rb": ?(?=\D)"
     + rb"|" + SYSLOG_TIME + rb" " + WRITER
     + rb"|" + SERVICE + SERVICE_END
     + rb"|" + _LEVEL

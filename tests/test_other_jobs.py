@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope_agent.contract.metrics import agent, nccl_log, pods, training
+from rankscope_agent.contract.metrics import agent, nccl_log, nccl_ras, pods, training
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
+from rankscope_analyzers.verification import nccl_criteria
 from rankscope_analyzers.verification.evidence import Settings, evidence
 
 NOW = 1_800_000_000.0
@@ -96,3 +97,47 @@ def test_a_job_is_alone_with_what_is_logged_after_the_earlier_one_ended():
 def test_what_was_counted_before_a_job_began_outside_of_pods_is_not_its_own():
     assert blamed(rank("102", began=300.0), gave_up(401.0)) == []
     assert blamed(rank("102", began=300.0), gave_up(299.0)) == ["102"]
+
+
+def ras() -> str:
+    return (
+        f"{nccl_ras.RAS_RANKS.name} 2\n{nccl_ras.RAS_MISSING_RANKS.name} 1\n"
+        f'{nccl_ras.RAS_LAG.name}{{op="AllReduce"}} 5\n{nccl_ras.RAS_LAGGING_RANK.name} 1\n'
+        f"{nccl_ras.RAS_LAGGING_RANKS.name} 1\n{nccl_ras.RAS_LAST_QUERY.name} {NOW}\n"
+    )
+
+
+def hanging(job: str) -> str:
+    """Return the series of two ranks that made no step for five minutes."""
+    series = ""
+    for number in (0, 1):
+        labels = f'job_id="{job}",rank="{number}"'
+        series += (
+            f'{training.RANK_INFO.name}{{{labels},local_rank="{number}"}} 1\n'
+            f"{training.RANK_ALIVE.name}{{{labels}}} 1\n"
+            f"{training.LAST_STEP_TIMESTAMP.name}{{{labels}}} {NOW - 300}\n"
+            f"{training.LAST_STEP_SECONDS.name}{{{labels}}} 1\n"
+        )
+    return series
+
+
+@pytest.mark.parametrize("ended", [None, 400.0])
+def test_ras_of_a_node_is_about_the_only_job_that_lives_there(ended):
+    """Its numbers are of one of the jobs there, and ranks of several have the same numbers."""
+    parts = hanging("101"), rank("102", began=900.0, ended=ended), ras()
+    found = reports(*parts)
+    (hang,) = [one for one in found["101"].incidents if one.stands]
+    assert hang.where.ranks == ((1,) if ended else ())
+    assert ("RAS" in hang.summary) is (ended is not None)
+    unsure = [one for one in found["101"].unobserved if one.startswith("NCCL's RAS on node n1")]
+    assert bool(unsure) is (ended is None)
+    of_other = [one.kind for one in found["102"].observations]
+    assert not {"ras_missing", "ras_lag"} & {*of_other}
+
+
+@pytest.mark.parametrize(("others", "status"), [((), "broken"), (("102",), "not applicable")])
+def test_ranks_that_ras_misses_break_only_a_job_that_is_alone(others, status):
+    parts = ras(), *(rank(job, began=900.0) for job in ("101", *others))
+    settings = Settings(None, None, 0.0, "auto", frozenset())
+    found = evidence(reports(*parts)["101"], seen(*parts), settings, None, ())
+    assert nccl_criteria.initialization(found).status == status

@@ -14,7 +14,7 @@ from rankscope_agent.contract.metrics import nccl_log, nccl_ras
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.intake.observed import Observed, Series
-from rankscope_analyzers.layers import kernel_log, process_deaths
+from rankscope_analyzers.layers import kernel_log, other_jobs, process_deaths
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.text.name_lists import named, ranks_named
 from rankscope_analyzers.text.wording import clock
@@ -112,11 +112,12 @@ def by_ras(observed: Observed, job: JobView, size: int) -> Suspects:
         job: the job.
         size: ranks of the job: in a communicator of all of them numbers are those of the job.
     """
-    for node, rank in _single(observed, nccl_ras.RAS_LAGGING_RANK).items():
-        lags = [one for one in observed.of(nccl_ras.RAS_LAG) if one.node == node]
+    own = other_jobs.alone(observed, job.job_id)
+    for node, rank in _single(own, nccl_ras.RAS_LAGGING_RANK).items():
+        lags = [one for one in own.of(nccl_ras.RAS_LAG) if one.node == node]
         worst = max(lags, key=lambda one: one.last, default=None)
-        alone = _single(observed, nccl_ras.RAS_LAGGING_RANKS).get(node) == 1
-        whole = _single(observed, nccl_ras.RAS_RANKS).get(node) == size
+        alone = _single(own, nccl_ras.RAS_LAGGING_RANKS).get(node) == 1
+        whole = _single(own, nccl_ras.RAS_RANKS).get(node) == size
         if node not in job.on_node or not alone or not whole or worst is None:
             continue
         if worst.last > NORMAL_LAG:

@@ -229,11 +229,12 @@ def _channels(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _ras(observed: Observed, job: JobView) -> Iterator[Finding]:
-    for series in observed.of(nccl_ras.RAS_MISSING_RANKS):
+    own = other_jobs.alone(observed, job.job_id)
+    for series in own.of(nccl_ras.RAS_MISSING_RANKS):
         if series.node in job.on_node and series.last > 0:
             sentence = f"NCCL's RAS misses {series.last:.0f} ranks"
             yield _together(MISSING, job, [(series, Where())], sentence)
-    for series in observed.of(nccl_ras.RAS_LAG):
+    for series in own.of(nccl_ras.RAS_LAG):
         if series.node in job.on_node and series.last > NORMAL_LAG:
             op = series.labels.get("op", "")
             sentence = f"a rank is {series.last:.0f} {op} operations behind by NCCL's RAS"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rankscope_agent.contract.metrics import nccl_log, pods, training
+from rankscope_agent.contract.metrics import nccl_log, nccl_ras, pods, training
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.text.name_lists import named
@@ -30,6 +30,21 @@ def beside(observed: Observed, job_id: str) -> frozenset[str]:
     )
 
 
+def alone(observed: Observed, job_id: str) -> Observed:
+    """Return what was read of the nodes on which no rank of another job lives.
+
+    NCCL's RAS has one port on a node, and does not say for which job it answers.
+    """
+    return observed.on(observed.nodes - _of_others(observed, job_id))
+
+
+def _of_others(observed: Observed, job_id: str) -> frozenset[str]:
+    alive = observed.of(training.RANK_ALIVE)
+    return frozenset(
+        one.node for one in alive if one.last == 1 and one.labels.get("job_id") != job_id
+    )
+
+
 def first_starts(observed: Observed, job_id: str) -> Mapping[str, float]:
     """Return when the oldest living process of a job on each node was started, in Unix seconds."""
     found: dict[str, float] = {}
@@ -50,6 +65,12 @@ def unattributed(observed: Observed, job: JobView) -> Iterator[str]:
         yield (
             f"NCCL's logs on {named(sorted(logs), 'node')}: other jobs run there outside of pods,"
             " and may have written them"
+        )
+    asked = {one.node for one in observed.of(nccl_ras.RAS_LAST_QUERY) if one.node in job.nodes}
+    if unsure := asked & _of_others(observed, job.job_id):
+        yield (
+            f"NCCL's RAS on {named(sorted(unsure), 'node')}: other jobs run there, and it does not"
+            " say for which it answers"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankscope_agent.contract.metrics import nccl_ras
+from rankscope_analyzers.layers import other_jobs
 from rankscope_analyzers.layers.nccl_transport import EXPECTED
 from rankscope_analyzers.logs.nccl_findings import REASON_TEXTS
 from rankscope_analyzers.text.name_lists import listed, named, ranks_named
@@ -25,7 +26,8 @@ LOG = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, or give logs by -
 def initialization(evidence: Evidence) -> Judgement:
     """Judge whether NCCL has come up on all ranks."""
     expected = "an initialisation that finished on every rank"
-    missing = [one for one in evidence.observed.of(nccl_ras.RAS_MISSING_RANKS) if one.last > 0]
+    own = other_jobs.alone(evidence.observed, evidence.report.job_id)
+    missing = [one for one in own.of(nccl_ras.RAS_MISSING_RANKS) if one.last > 0]
     if missing:
         lost = max(one.last for one in missing)
         return broken(f"NCCL's RAS misses {lost:.0f} ranks", expected, "check their pods' logs")

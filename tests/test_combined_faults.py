@@ -1,9 +1,11 @@
 """Faults that show in two layers or more: one incident, with the physical cause first."""
 
 import pytest
+from rich.console import Console
 
 from faulty_clusters import GPUS, Cluster, Line, on, ports, pressure, starved
 from rankscope_analyzers.fusion import causality
+from rankscope_analyzers.reports import html, job_json, markdown, terminal
 from simulated_jobs import START_UNIX_SECONDS, Fault, Job
 
 HEALTHY = {"gpu-0": "healthy", "gpu-1": "healthy"}
@@ -176,6 +178,26 @@ def test_what_is_wrong_elsewhere_explains_nothing():
     assert [incident.cause.kind for incident in said.incidents] == ["gpu_compute"]
     assert said.incidents[0].where.ranks == (13,)
     assert [finding.kind for finding in said.observations] == ["thermal_slowdown"]
+
+
+def test_two_hot_gpus_slow_two_ranks_and_none_of_them_is_called_harmless():
+    slower = Fault("compute", (13,), 0.7, first_step=60)
+    gpus = {"gpu-0": "thermal@2", "gpu-1": "thermal@5"}
+    said = Cluster(gpus, job(slow("compute", 2), slower)).report()
+    (incident,) = said.incidents
+    assert incident.where.ranks == (13, 2)
+    assert incident.cause.where.nodes == ("gpu-1",)
+    assert [one.where.nodes for one in incident.other_causes] == [("gpu-0",)]
+    shown = Console(no_color=True, width=200)
+    with shown.capture() as text:
+        terminal.show(shown, [said])
+    found = job_json.as_object(said)["incidents"][0]
+    assert [one["nodes"] for one in found["other_causes"]] == [["gpu-0"]]
+    for page in (text.get(), markdown.write([said]), html.write([said])):
+        assert "GPU 2 of node gpu-0: " in page
+        assert "harmless" not in page
+        assert "without an effect" not in page
+    assert "Also a possible cause: GPU 2 of node gpu-0: " in text.get()
 
 
 def test_compute_that_holds_no_waits_for_cpus_is_not_explained_by_them():

@@ -209,6 +209,22 @@ def test_of_two_causes_one_is_the_root(narrow, wide):
         assert main.cause.kind == narrow.kind
 
 
+@pytest.mark.parametrize("second", ["thermal_slowdown", "pcie"])
+def test_of_two_slow_ranks_the_cause_of_the_worse_one_is_named_and_the_other_is_not_harmless(
+    second,
+):
+    other = Where(nodes=("gpu-1",), uuids=("GPU-5",), gpus=("1",))
+    first = seen(summary="b")
+    of_second = seen(second, where=other, summary="a", severity="page")
+    found = judged([slow(ranks=(3, 5))], [of_second, first])
+    incident = next(one for one in found.incidents if one.timing)
+    assert (incident.cause, found.observations) == (first, ())
+    if second == "pcie":  # an incident of its own
+        assert (len(found.incidents), incident.other_causes) == (2, ())
+    else:
+        assert (incident.other_causes, incident.severity) == ((of_second,), "page")
+
+
 def test_what_goes_on_comes_before_what_is_over_then_pages_then_what_costs_more():
     found = judged(
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,8 @@ def test_causes_and_what_they_explain_count_while_an_incident_lasts():
     assert problems([now])["gpu-07"].keys() == {GPU}
     assert problems([report(incidents=(incident(finding(), until=NOW),))]) == {}
     assert problems([report(finding(until_unix_seconds=NOW))]) == {}
+    beside = replace(incident(slow, until=NOW), other_causes=(finding(),))
+    assert problems([report(incidents=(beside,))])["gpu-07"].keys() == {GPU}
 
 
 def test_what_pods_could_have_written_accuses_no_node():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rankscope_analyzers.findings.finding import Finding, Layer
 from rankscope_analyzers.findings.location import (
@@ -19,7 +19,7 @@ from rankscope_analyzers.findings.location import (
     complete_location,
 )
 from rankscope_analyzers.fusion.agreement import agreed
-from rankscope_analyzers.fusion.causality import STUCK, kind_of
+from rankscope_analyzers.fusion.causality import SLOW_INPUT, SLOW_RANK, STUCK, kind_of
 from rankscope_analyzers.fusion.job_report import Incident
 from rankscope_analyzers.layers.endings import ENDS
 from rankscope_analyzers.layers.hang import HANG, ends_steps
@@ -43,6 +43,9 @@ was lost."""
 OF_PROCESSES = frozenset(("oom_kill", "app"))
 """Ends of processes. A job that started long after one does not necessarily run without what ended,
 unlike a job that started after a GPU was lost."""
+
+OF_RANKS = SLOW_RANK | SLOW_INPUT
+"""Symptoms whose ranks are listed from the worst one down; it is the one that sentences name."""
 
 MAXIMUM_ECHO_COST = 0.5
 """Fraction of the first finding's cost below which a second one on other ranks may be its echo."""
@@ -91,11 +94,13 @@ class _Case:
 
     Args:
         timing: the finding of step times, None if there is none.
+        rivals: what explains a member too, and nothing that is an incident of its own.
     """
 
     root: Finding
     timing: Finding | None
     members: list[Finding]
+    rivals: list[Finding] = field(default_factory=list)
 
 
 def fuse(
@@ -117,8 +122,9 @@ def fuse(
     causes = {
         finding: _causes(finding, everything, affected, len(locations)) for finding in everything
     }
-    roots = _roots(everything, causes)
+    roots = _roots(everything, causes, affected)
     cases, rest = _cases(everything, roots, timed)
+    rest = _without_rivals(cases, rest, roots, causes)
     cases = _merge_echoes(cases, timed, affected)
     incidents = [_incident(case, locations, observed) for case in cases]
     return FusionResult(tuple(sorted(incidents, key=by_urgency)), tuple(rest))
@@ -173,15 +179,29 @@ def _survived(cause: Finding, symptom: Finding) -> bool:
 
 
 def _roots(
-    everything: Sequence[Finding], causes: Mapping[Finding, Sequence[Finding]]
+    everything: Sequence[Finding],
+    causes: Mapping[Finding, Sequence[Finding]],
+    affected: Mapping[Finding, frozenset[int]],
 ) -> Mapping[Finding, Finding]:
     """Return the best root of each finding; a root is its own."""
     roots: dict[Finding, Finding] = {}
     # Causes are deeper than what they explain, so their roots are known already.
     for finding in sorted(everything, key=lambda one: -kind_of(one.kind).depth):
         candidates = [roots[cause] for cause in causes[finding]]
-        roots[finding] = min(candidates, key=_rank_of_cause) if candidates else finding
+        roots[finding] = _best(candidates, finding, affected) if candidates else finding
     return roots
+
+
+def _best(
+    candidates: Iterable[Finding], symptom: Finding, affected: Mapping[Finding, frozenset[int]]
+) -> Finding:
+    """Return the root that explains a symptom: that of its worst rank before those of others."""
+    worst = symptom.where.ranks[:1] if symptom.kind in OF_RANKS else ()
+
+    def order(root: Finding) -> tuple[object, ...]:
+        return not affected[root].issuperset(worst), *_rank_of_cause(root)
+
+    return min(candidates, key=order)
 
 
 def _rank_of_cause(cause: Finding) -> tuple[object, ...]:
@@ -221,6 +241,27 @@ def _cases(
     return cases, rest
 
 
+def _without_rivals(
+    cases: Sequence[_Case],
+    rest: Sequence[Finding],
+    roots: Mapping[Finding, Finding],
+    causes: Mapping[Finding, Sequence[Finding]],
+) -> list[Finding]:
+    """Return the rest without what explains a member of a case too, which joins that case."""
+    homes = {case.root: case for case in cases}
+    found = {
+        roots[cause]: homes[roots[symptom]]
+        for symptom, known in causes.items()
+        for cause in known
+        if roots[symptom] in homes
+    }
+    kept = []
+    for finding in rest:
+        home = found.get(roots[finding])
+        (home.rivals if home else kept).append(finding)
+    return kept
+
+
 def _merge_echoes(
     cases: Sequence[_Case],
     timed: Sequence[Finding],
@@ -256,6 +297,7 @@ def _incident(case: _Case, locations: Locations, observed: frozenset[Layer]) -> 
     ranks = symptom.where.ranks or tuple(sorted(affected_ranks(case.root.where, locations)))
     wide = symptom.where.whole_job and case.root.where.whole_job
     both = (case.root, *findings)
+    every = (*both, *case.rivals)
     starts = [
         s.since_unix_seconds for s in (case.root, symptom) if s.since_unix_seconds is not None
     ]
@@ -265,7 +307,7 @@ def _incident(case: _Case, locations: Locations, observed: frozenset[Layer]) -> 
         where=replace(case.root.where)
         if wide
         else complete_location(ranks, locations, case.root.where),
-        severity="page" if any(one.severity == "page" for one in both) else "ticket",
+        severity="page" if any(one.severity == "page" for one in every) else "ticket",
         summary=_summary(case.root, symptom),
         action=case.root.action,
         runbook=case.root.runbook,
@@ -277,6 +319,7 @@ def _incident(case: _Case, locations: Locations, observed: frozenset[Layer]) -> 
         if any(one.kind in ENDS for one in both)
         else symptom.until_unix_seconds,
         timing=case.timing,
+        other_causes=tuple(case.rivals),
     )
 
 

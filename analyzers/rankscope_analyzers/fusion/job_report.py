@@ -27,6 +27,7 @@ class Incident:
         cost: None if unknown, without step times.
         timing: the finding of step times, None if there is none.
         ended_with_job: True if it is over only because the job is.
+        other_causes: what may add to it, such as faults of ranks that are not the worst one.
     """
 
     cause: Finding
@@ -42,6 +43,7 @@ class Incident:
     until_unix_seconds: float | None
     timing: Finding | None = None
     ended_with_job: bool = False
+    other_causes: tuple[Finding, ...] = ()
 
     @property
     def stands(self) -> bool:

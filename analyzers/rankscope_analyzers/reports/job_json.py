@@ -122,6 +122,7 @@ def _incident(incident: Incident) -> dict[str, Any]:
         "runbook": runbooks.path(incident.runbook),
         "cause": _finding(incident.cause),
         "signals": [_finding(finding) for finding in incident.findings],
+        "other_causes": [_finding(finding) for finding in incident.other_causes],
     }
 
 

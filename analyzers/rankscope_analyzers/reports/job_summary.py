@@ -147,8 +147,8 @@ def evidence(incident: Incident) -> tuple[EvidenceLine, ...]:
 
 def explained(incident: Incident) -> tuple[Finding, ...]:
     """Return what an incident combines and its sentence does not mention."""
-    both = (incident.cause, *incident.findings)
-    return tuple(finding for finding in both if finding.summary not in incident.summary)
+    every = (incident.cause, *incident.findings, *incident.other_causes)
+    return tuple(finding for finding in every if finding.summary not in incident.summary)
 
 
 def _source(finding: Finding) -> str:

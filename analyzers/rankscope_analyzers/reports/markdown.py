@@ -89,7 +89,11 @@ def _timeline(report: JobReport) -> Iterator[str]:
 
 def _events(report: JobReport) -> Iterator[tuple[float | None, str, str]]:
     """Return when what began and ended; each finding once, though incidents may share one."""
-    own = (one for incident in report.incidents for one in (incident.cause, *incident.findings))
+    own = (
+        one
+        for incident in report.incidents
+        for one in (incident.cause, *incident.findings, *incident.other_causes)
+    )
     seen: list[Finding] = []
     for finding in (*own, *report.observations):
         if finding in seen:

@@ -49,6 +49,7 @@ def render(report: JobReport) -> RenderableType:
         parts.extend(_sparklines(report))
         parts.append(_evidence_table(report.incidents[0]))
         parts.extend(_others(report))
+        parts.extend(_other_causes(report))
     if report.stacks is not None:
         parts.append(stack_table.table(report.stacks))
     parts.extend(_observations(report))
@@ -176,6 +177,15 @@ def _others(report: JobReport) -> list[RenderableType]:
         for one in others[:MOST_LINES]
     ]
     return [*lines, *_more(len(others), "incidents")]
+
+
+def _other_causes(report: JobReport) -> list[RenderableType]:
+    seen = [finding for one in report.incidents for finding in one.other_causes]
+    lines: list[RenderableType] = [
+        Text(f"Also a possible cause: {visible(one.summary)}{_since(one)}")
+        for one in seen[:MOST_LINES]
+    ]
+    return [*lines, *_more(len(seen), "possible causes")]
 
 
 def _observations(report: JobReport) -> list[RenderableType]:

@@ -102,7 +102,8 @@ def _active(reports: Iterable[JobReport]) -> Iterator[Finding]:
     for report in reports:
         incidents = (one for one in report.incidents if one.until_unix_seconds is None)
         of_incidents = (f for one in incidents for f in (one.cause, *one.findings))
-        for finding in (*of_incidents, *report.observations):
+        beside = (f for one in report.incidents for f in one.other_causes)
+        for finding in (*of_incidents, *beside, *report.observations):
             if finding.kind in TYPES and finding.until_unix_seconds is None:
                 yield finding
 

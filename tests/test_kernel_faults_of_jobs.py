@@ -153,3 +153,20 @@ def test_a_rank_that_ends_long_after_a_fault_ended_by_it_only_if_it_made_no_step
     gone = rank(2, alive=0, stepped=stepped) + ended
     others = "".join(rank(number) for number in (0, 1, 3))
     assert causes(others + gone + xid(31, 1200.0))[0] == cause
+
+
+def test_a_lost_gpu_that_only_its_address_names_is_not_that_of_ranks_on_others():
+    """An agent that was restarted after the loss knows neither its index nor its UUID."""
+    known = "".join(
+        f'rankscope_gpu_info{{gpu="{gpu}",uuid="GPU-{gpu}",pci="0000:{gpu}b:00"}} 1\n'
+        for gpu in (0, 1, 3)
+    )
+    text = rank(0, job="ml/a") + job() + known + xid(ago=60.0, **LOST).replace('"GPU-2"', '""')
+    text = text.replace('gpu="2"', 'gpu=""')
+    assert causes(text, job="ml/a") == []
+    (found,) = incidents(text)
+    assert (found.cause.kind, found.where.ranks) == ("pcie", (2,))
+    labels = 'pci="0000:2b:00",sxid="20034",severity="fatal"'
+    switch = f"{kernel_log.SXID_ERRORS.name}{{{labels}}} 1\n"
+    switch += f"{kernel_log.SXID_LAST.name}{{{labels}}} {NOW - 60}\n"
+    assert causes(rank(0, job="ml/a") + known + LOG + switch, job="ml/a") == ["nvlink_fabric"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rankscope_agent.contract.kernel.xid import XIDS
-from rankscope_agent.contract.metrics import kernel_log, pods, training
+from rankscope_agent.contract.metrics import gpus, kernel_log, pods, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.advice import CABLE_REPORTED
 from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Where
@@ -27,6 +27,9 @@ WINDOW_SECONDS = 3600.0
 
 WENT_ON_SECONDS = 120.0
 """Steps that end this long after a fault are not those that were under way or launched ahead."""
+
+SWITCH = "SXid"
+"""Errors of NVSwitches, which all GPUs of a node use."""
 
 REBOOT, CLEAN = "node_reboot", "clean"
 
@@ -134,7 +137,7 @@ def _began(observed: Observed, job: JobView) -> float | None:
 def _gpu_faults(observed: Observed, job: JobView, since: float) -> Iterator[_Reported]:
     errors = gpu_errors.errors(driver_xids.merge(_gpu_series(observed, job)), since)
     for found in xid_incidents.analyze(errors):
-        where = _where(found, job)
+        where = _where(found, observed, job)
         if where is None:
             continue
         finding = _of_xids(found, where, job)
@@ -172,11 +175,27 @@ def _gpu_series(observed: Observed, job: JobView) -> Iterator[Series]:
                 yield series
 
 
-def _where(found: XidIncident, job: JobView) -> Where | None:
+def _where(found: XidIncident, observed: Observed, job: JobView) -> Where | None:
     location = found.where
     if location.gpu or location.uuid:
         return job.of_gpus(location.node, (location.uuid,), (location.gpu,))
-    return Where(nodes=(location.node,)) if location.node in job.on_node else None
+    here = job.on_node.get(location.node, ())
+    if not location.pci or any(name.startswith(SWITCH) for name in found.codes):
+        return Where(nodes=(location.node,)) if here else None
+    addresses = {
+        one.labels.get("uuid", ""): one.labels.get("pci", "")
+        for one in observed.of(gpus.GPU_INFO)
+        if one.node == location.node
+    }
+    # Whose GPU is elsewhere is out of it; what is inferred from local ranks shows nothing.
+    ranks = [
+        one.rank
+        for one in here
+        if one.by_local_rank or (addresses.get(one.uuid) or location.pci) == location.pci
+    ]
+    if not ranks:
+        return None
+    return Where(nodes=(location.node,), ranks=tuple(ranks) if len(ranks) < len(here) else ())
 
 
 def _of_xids(found: XidIncident, where: Where, job: JobView) -> Finding:

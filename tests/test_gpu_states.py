@@ -95,6 +95,21 @@ def test_the_command_shows_them_first_and_calls_no_node_healthy_for_the_others(m
     ]
 
 
+def test_gpus_with_too_few_peers_to_compare_are_not_called_normal(monkeypatch, capsys):
+    slow = LOADED.format(0).replace("1.9e9", "0.6e9")
+    pages = [node(0, 1, more=slow + LOADED.format(1), at=at) for at in (1000.0, 1002.0)]
+    _, said = told(monkeypatch, capsys, pages)
+    assert "Not seen: whether GPUs 0, 1 of node n0 deviate: fewer than 2 others" in said.out
+    assert "deviates from its peers" not in said.out
+    idle = LOADED.format(3).replace("0.97", "0.6")
+    text = "".join(map(LOADED.format, (0, 1, 2))) + idle
+    _, said = told(monkeypatch, capsys, [node(*range(4), more=text)])
+    assert "Of the others no GPU deviates" in said.out
+    assert "Not seen: whether GPU 3 of node n0 deviates: " in said.out
+    _, said = told(monkeypatch, capsys, [node(*range(4), more=text)], "--json")
+    assert json.loads(said.out)["unobserved"][0].startswith("whether GPU 3 ")
+
+
 def test_a_node_with_nothing_but_lost_gpus_is_no_node_without_gpus(monkeypatch, capsys):
     code, said = told(monkeypatch, capsys, [node(0, more=flagged("lost", 0))])
     assert code == 0

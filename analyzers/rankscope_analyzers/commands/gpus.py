@@ -19,12 +19,14 @@ from rankscope_analyzers.commands import connection
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.gpus import states, throttle
 from rankscope_analyzers.gpus.frames import of_pages
+from rankscope_analyzers.gpus.peers import MINIMUM_PEERS
 from rankscope_analyzers.gpus.states import AbsentGpu
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.console import open_console
+from rankscope_analyzers.text.name_lists import named
 from rankscope_analyzers.text.sanitize import visible
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
@@ -59,13 +61,13 @@ def run(options: argparse.Namespace) -> int:
     if samples.empty and not absent:
         whose = f" of job {options.job}" if options.job else ""
         raise InputError(f"there is no GPU{whose} at {', '.join(targets.urls)}")
-    findings = throttle.analyze(samples)
+    findings, gpus = throttle.analyze(samples), throttle.summarize(samples)
+    silent += _not_compared(gpus)
     if options.json:
         found = [_object(at) for at in findings]
         print_json({"absent": list(map(asdict, absent)), "findings": found, "unobserved": silent})
     else:
-        console = open_console(no_color=options.no_color)
-        _show(console, absent, throttle.summarize(samples), findings, silent)
+        _show(open_console(no_color=options.no_color), absent, gpus, findings, silent)
     return 0
 
 
@@ -85,6 +87,16 @@ def watch(agents: Sequence[Agent], seconds: float) -> tuple[list[Page], list[str
     if not pages:
         raise AgentError("; ".join(silent))
     return pages, silent
+
+
+def _not_compared(gpus: pd.DataFrame) -> Iterator[str]:
+    """Say which GPUs had too few peers: that they do not deviate means nothing."""
+    for node, names in throttle.without_peers(gpus).items():
+        deviate = "deviate" if len(names) > 1 else "deviates"
+        yield (
+            f"whether {named(names, 'GPU')} of node {visible(node)} {deviate}: fewer than"
+            f" {MINIMUM_PEERS} others of the same model and job are as busy"
+        )
 
 
 def _object(deviation: Finding) -> dict[str, Any]:
@@ -116,8 +128,9 @@ def _show(
     for finding in findings:
         console.print(f"[bold]{finding.kind}[/bold]: {escape(finding.summary)}.")
         console.print(f"  See {runbooks.path(finding.runbook)}.")
-    if not findings:
-        among = "Of the others no GPU" if absent else "No GPU"
+    alone = sum(map(len, throttle.without_peers(gpus).values()))
+    if not findings and (alone < len(gpus) or gpus.empty):
+        among = "Of the others no GPU" if absent or alone else "No GPU"
         console.print(f"{among} deviates from its peers.")
     for sentence in silent:
         console.print(f"Not seen: {escape(sentence)}")

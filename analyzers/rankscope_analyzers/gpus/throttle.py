@@ -135,6 +135,22 @@ def summarize(samples: pd.DataFrame) -> pd.DataFrame:
     return gpus.assign(order=order).sort_values(["node", "order"]).drop(columns="order")
 
 
+def without_peers(gpus: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the GPUs that cannot be compared, by node: nothing is known of what is normal there.
+
+    Args:
+        gpus: from `summarize`.
+    """
+    if gpus.empty:
+        return {}
+    compared = {tuple(row[name] for name in KEY) for row, normal in with_peers(gpus) if normal}
+    found: dict[str, list[str]] = {}
+    for name in gpus[KEY].itertuples(index=False, name=None):
+        if name not in compared:
+            found.setdefault(str(name[0]), []).append(str(name[-1]))
+    return found
+
+
 KEY = ["node", "uuid", "pci", "gpu"]
 MEDIANS = (
     "utilization_ratio",

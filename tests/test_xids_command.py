@@ -16,6 +16,8 @@ import pytest
 
 from rankscope_analyzers import cli
 from rankscope_analyzers.demo.free_ports import free_port
+from rankscope_analyzers.intake import agent_pages
+from rankscope_analyzers.intake.page_history import Page
 from servers import require_server
 
 SCRAPE = 15
@@ -189,6 +191,19 @@ def test_agents_say_what_happened_and_not_how_often_per_hour(agent, capsys):
     assert [rate["per_thousand_gpu_hours"] for rate in answer["rates"]] == [None] * 8
     assert "no rates" in answer["unobserved"][0]
     assert "cannot be reached" in answer["unobserved"][1]
+
+
+def test_agents_that_read_no_kernel_log_do_not_say_that_nothing_happened(monkeypatch, capsys):
+    logged = 'rankscope_kernel_events_total{kind="disk_error"} 0.0\n'
+    pages = [Page("n0", 1000.0, "rankscope_build_info 1\n"), Page("n1", 1000.0, logged)]
+    monkeypatch.setattr(agent_pages, "pages", lambda _: (pages[:1], []))
+    assert cli.main(["xids", "--agent", "x"]) == 0
+    assert "unknown: no kernel log was read." in capsys.readouterr().out
+    monkeypatch.setattr(agent_pages, "pages", lambda _: (pages, []))
+    assert cli.main(["xids", "--agent", "x"]) == 0
+    text = capsys.readouterr().out
+    assert "No GPU reported an error" in text
+    assert "Not seen: the kernel log of node n0, so that" in text
 
 
 def test_names_that_a_terminal_would_obey_are_shown_as_text(agent, capsys):

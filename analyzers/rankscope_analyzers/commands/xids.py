@@ -29,6 +29,7 @@ from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusErro
 from rankscope_analyzers.logs.kernel_report import ACTION_TEXTS
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.console import open_console
+from rankscope_analyzers.text.name_lists import named
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.text.wording import UNKNOWN, clock
 
@@ -119,6 +120,11 @@ def _unobserved(log: ErrorLog) -> Iterator[str]:
             "GPU-hours are unknown (Prometheus has them for nodes whose kernel log is read),"
             " so there are no rates"
         )
+    if log.unread:
+        yield (
+            f"the kernel log of {named(log.unread, 'node')}, so that at most the Xids that the"
+            " driver reported to an agent are known"
+        )
 
 
 def _show(
@@ -134,11 +140,18 @@ def _show(
         console.print(f"  {_when(one)}. First action: {ACTION_TEXTS[one.action]}.")
         console.print(f"  See {runbooks.path(one.finding.runbook)}.")
     if not findings:
-        console.print("No GPU reported an error that requires an action.")
+        console.print(_nothing(log))
     for sentence in (*_unobserved(log), *silent):
         console.print(f"Not seen: {_text(sentence)}.")
     if log.gpu_hours is not None:
         console.print(_rate_table(compared, log.gpu_hours))
+
+
+def _nothing(log: ErrorLog) -> str:
+    """Say what no incident means: it means nothing if no kernel log was read."""
+    if log.errors or log.any_read:
+        return "No GPU reported an error that requires an action."
+    return "Whether GPUs reported errors is unknown: no kernel log was read."
 
 
 def _text(text: str) -> str:

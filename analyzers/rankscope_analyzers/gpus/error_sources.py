@@ -36,6 +36,11 @@ STAMPS = tuple(dict.fromkeys(metric.name for metric, _ in COUNTERS.values()))
 WATCHED = kernel_log.GPU_FALLEN.name
 """Has a series for each GPU whose node's kernel log is read, with or without events."""
 
+LOGGED = (kernel_log.KERNEL_EVENTS, kernel_log.XID_ERRORS, kernel_log.SXID_ERRORS)
+"""At least the first of these is on the page of every agent that reads its node's kernel log."""
+
+_OF_LOG = frozenset(metric.name for metric in LOGGED)
+
 OF_NODES = (agent.BUILD_INFO.name, *(kind.counter.name for kind in NODE_KINDS))
 
 
@@ -49,6 +54,8 @@ class ErrorLog:
         nodes: counters of failures of nodes, and for each node a series that shows since when it is
             known; None if only single pages were read, which do not show it.
         jobs: whose ranks were seen; None if that was not read.
+        any_read: whether the kernel log of any node with GPUs was read.
+        unread: nodes whose agent reads no kernel log, as far as single pages show it.
     """
 
     errors: tuple[GpuError, ...]
@@ -57,16 +64,28 @@ class ErrorLog:
     gpu_hours: float | None
     nodes: tuple[Series, ...] | None = None
     jobs: frozenset[str] | None = None
+    any_read: bool = True
+    unread: tuple[str, ...] = ()
 
 
 def from_pages(pages: Sequence[Page], since_unix_seconds: float) -> ErrorLog:
     """Return the errors on agents' pages; a page has the time of the last one, not the first."""
-    shown = page_history.from_pages(pages, (*READS, *driver_xids.READS))
+    shown = page_history.from_pages(pages, (*READS, *LOGGED, *driver_xids.READS))
+    read = {one.node for one in shown.all() if one.name in _OF_LOG}
+    unread = sorted({page.node for page in pages} - read)
     series = driver_xids.merge(shown.all())
     until = max((page.time for page in pages), default=since_unix_seconds)
     jobs = {one.labels.get("job_id", "") for one in series if one.name in HOLDERS}
     found = errors(series, since_unix_seconds)
-    return ErrorLog(found, since_unix_seconds, until, None, jobs=frozenset(jobs))
+    return ErrorLog(
+        found,
+        since_unix_seconds,
+        until,
+        None,
+        jobs=frozenset(jobs),
+        any_read=bool(read),
+        unread=tuple(unread),
+    )
 
 
 def has_job(
@@ -113,7 +132,8 @@ def from_prometheus(
     found = errors(series, since_unix_seconds)
     nodes = tuple(one for name in OF_NODES for one in _readings(name, _newest(server, name, grid)))
     known = hours if hours > 0 else None
-    return ErrorLog(found, since_unix_seconds, now_unix_seconds, known, nodes)
+    times = since_unix_seconds, now_unix_seconds
+    return ErrorLog(found, *times, known, nodes, any_read=known is not None)
 
 
 def _newest(server: Prometheus, selector: str, grid: tuple[float, float, float]) -> Matrix:

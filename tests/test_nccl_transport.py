@@ -103,3 +103,11 @@ def test_a_hang_hours_after_it_has_another_cause(counter, kind):
     evidence = JobEvidence(from_pages([old], job_reports.READS))
     (report,) = job_reports.reports(TimingResults((), {}, ()), evidence, NOW)
     assert [incident.cause.kind for incident in report.incidents] == ["hang"]
+
+
+def test_a_timeout_after_which_steps_were_made_is_no_cause_of_the_hang_that_follows():
+    """The watchdog ended the attempt before, a quarter of an hour before this one stood still."""
+    again = page(TIMEOUT, warned=(1100.0,), stepped=(200.0,))
+    evidence = JobEvidence(from_pages([again], job_reports.READS))
+    (report,) = job_reports.reports(TimingResults((), {}, ()), evidence, NOW)
+    assert [one.cause.kind for one in report.incidents] == ["hang", "collective_timeout"]

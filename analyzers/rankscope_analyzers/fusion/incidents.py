@@ -40,7 +40,7 @@ ONCE: frozenset[Layer] = frozenset(("kernel", "gpu", "host", "pod"))
 """Layers whose faults start at one moment: if steps continue long after it, they do not need what
 was lost."""
 
-OF_PROCESSES = frozenset(("oom_kill", "app"))
+OF_PROCESSES = frozenset(("oom_kill", "app", "collective_timeout"))
 """Ends of processes. A job that started long after one does not necessarily run without what ended,
 unlike a job that started after a GPU was lost."""
 

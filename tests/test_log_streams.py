@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,22 @@ def test_earlier_files_that_match_a_pattern_are_parts_of_their_log_oldest_first(
     stream = followed(tmp_path / "job.log")
     assert read_all(stream) == b"".join(texts)
     stream.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(PermissionError, "permission"), (OSError, "unreadable"), (FileNotFoundError, None)],
+)
+def test_a_directory_of_a_pattern_that_cannot_be_read_is_counted(
+    tmp_path, monkeypatch, error, reason
+):
+    def refuse(_):
+        raise error
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    rejected = Counter()
+    assert list(pattern_logs(tmp_path / "nccl.*", rejected)) == []
+    assert rejected == ({reason: 1} if reason else {})
 
 
 def test_a_restart_after_numbered_files_were_renamed_reads_the_rest_and_nothing_twice(log):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from rankscope_agent.contract.metrics import netdev as metrics
+from rankscope_agent.sources.netdev.drivers import driver_statistics
 from rankscope_agent.sources.netdev.ethtool_names import labelled
 from rankscope_agent.sources.netdev.tables import (
     Traffic,
@@ -96,9 +99,44 @@ def test_names_that_are_not_on_the_list_are_left_out_however_many():
     assert by_series(names | odd) == {}
 
 
-def test_two_names_of_one_meaning_are_one_series():
-    both = {"rx_prio3_pause": 7, "rx_priority_3_xoff": 8}
-    assert by_series(both) == {(metrics.PFC_FRAMES, ("eth0", "3", "receive")): 7}
+@pytest.mark.parametrize("value", [7, 0])
+def test_two_names_of_one_meaning_are_one_series_which_is_that_of_the_first_at_any_time(value):
+    both = {"rx_prio3_pause": value, "rx_priority_3_xoff": 8}
+    expected = {(metrics.PFC_FRAMES, ("eth0", "3", "receive")): 7} if value else {}
+    assert by_series(both) == expected
+
+
+class Drivers:
+    """Drivers of some interfaces, of which others have none."""
+
+    def __init__(self, **statistics):
+        self.read = statistics
+
+    def statistics(self, interface):
+        if interface not in self.read:
+            raise OSError(95, "Operation not supported")
+        return self.read[interface]
+
+
+def test_pauses_that_one_port_has_counted_are_shown_of_all():
+    """A port whose peers have none can be compared only with what they show."""
+    names = ("rx_prio3_pause", "rx_prio3_pause_duration", "rx_global_pause_duration", "tx_x")
+    drivers = Drivers(
+        eth0=dict.fromkeys(names, 0), eth1=dict(zip(names, (7, 10**6, 2 * 10**6, 1), strict=True))
+    )
+    interfaces = [SimpleNamespace(name=f"eth{n}", kind="physical") for n in range(3)]
+    found = {(one.metric, one.labels): one.value for one in driver_statistics(drivers, interfaces)}
+    assert found == {
+        (metric, (device, priority, "receive")): value * (device == "eth1")
+        for device in ("eth0", "eth1")
+        for metric, priority, value in (
+            (metrics.PFC_FRAMES, "3", 7),
+            (metrics.PFC_SECONDS, "3", 1.0),
+            (metrics.PFC_SECONDS, "global", 2.0),
+        )
+    }
+    quiet = Drivers(eth0=dict.fromkeys(names, 0))
+    assert list(driver_statistics(quiet, interfaces)) == []
 
 
 @pytest.mark.parametrize(

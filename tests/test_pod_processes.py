@@ -19,6 +19,7 @@ from rankscope_agent.sources.pods.processes import (
 )
 
 LOOKS = 2
+AGAIN = 30
 
 UID = uid(1)
 LOW = UID.replace("-", "_")
@@ -198,6 +199,32 @@ def test_a_process_that_is_no_rank_is_not_read_for_ever(proc):
     (folder / "environ").unlink()
     (folder / "environ").symlink_to("/dev/zero")
     assert not scanner.scan().ranks
+
+
+def test_a_script_that_executes_its_trainer_after_minutes_is_found(proc):
+    scanner = ProcessScanner(proc.path, lambda _: {})
+    proc.add(20)
+    for _ in range(LOOKS):
+        scanner.scan()
+    proc.add(20, RANK="0", LOCAL_RANK="0", **WORKER)
+    scans = [ranks(scanner.scan()) for _ in range(AGAIN)]
+    assert [found for found in scans if found] == [[(0, 0)]] * scans.count([(0, 0)])
+    assert scans[-1] == [(0, 0)]
+    assert scans[0] == []
+
+
+def test_processes_that_may_not_be_read_are_counted_and_rarely_tried_again(proc, monkeypatch):
+    scanner, tried = ProcessScanner(proc.path, lambda _: {}), []
+
+    def denied(pid):
+        tried.append(pid)
+        raise PermissionError
+
+    monkeypatch.setattr(scanner, "_look", denied)
+    for pid in (20, 21):
+        proc.add(pid)
+    assert {scanner.scan().unreadable for _ in range(2 * AGAIN)} == {2}
+    assert len(tried) == 6
 
 
 def test_processes_that_end_or_hide_cost_nothing(proc):

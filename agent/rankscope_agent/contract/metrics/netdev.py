@@ -117,7 +117,8 @@ PFC_FRAMES = Metric(
 PFC_SECONDS = Metric(
     "rankscope_nic_pfc_pause_seconds_total",
     "counter",
-    "Time for which priority flow control paused a priority.",
+    "Time for which priority flow control paused a priority; priority `global` is the whole link"
+    " (802.3x).",
     (*NIC, "priority", "direction"),
 )
 PFC_DISCARDS = Metric(

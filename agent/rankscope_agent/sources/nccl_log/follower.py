@@ -137,7 +137,7 @@ class NcclFollower:
         for path in replaced:
             del locations[path]
         self._forget_gone(locations.values())
-        there = self._pods.is_dir() or bool(self._patterns)
+        there = self._pods.is_dir() or any(Path(one.parent).is_dir() for one in self._patterns)
         self._put_former_logs_first(locations, now)
         for path in [path for path in self._followed if path not in locations]:
             self._end(path)
@@ -170,7 +170,7 @@ class NcclFollower:
         if self._pods.is_dir():
             yield from pod_logs(self._pods)
         for pattern in self._patterns:
-            yield from pattern_logs(pattern)
+            yield from pattern_logs(pattern, self.rejected)
 
     def _forget_gone(self, locations: Collection[LogLocation]) -> None:
         """Forget the positions in logs whose container, or which themselves outside one, are gone.

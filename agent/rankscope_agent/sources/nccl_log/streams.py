@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -121,12 +121,23 @@ def _newest_restart(names: list[str]) -> str | None:
     return f"{max(stems, key=int)}.log" if stems else None
 
 
-def pattern_logs(pattern: Path) -> Iterator[LogLocation]:
+def pattern_logs(pattern: Path, rejected: Counter[str] | None = None) -> Iterator[LogLocation]:
     """Yield the files whose names match a pattern; its directory is taken literally.
 
     Earlier files of a log beside them are read as parts of that log.
+
+    Args:
+        pattern: of paths.
+        rejected: where a directory that cannot be read is counted, by reason.
     """
-    names = _names_if_there(pattern.parent)
+    try:
+        names = _names(pattern.parent)
+    except (FileNotFoundError, NotADirectoryError):  # nothing has been logged there yet
+        return
+    except OSError as error:
+        if rejected is not None:
+            rejected["permission" if isinstance(error, PermissionError) else "unreadable"] += 1
+        return
     earlier = {
         old for name in names if fnmatch(name, pattern.name) for old in _rotated(name, names)
     }

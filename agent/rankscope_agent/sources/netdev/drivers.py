@@ -11,7 +11,7 @@ from rankscope_agent.contract.metrics import netdev as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.kernel_files import names_in, resolved
 from rankscope_agent.sources.netdev.ethtool import Ethtool
-from rankscope_agent.sources.netdev.ethtool_names import labelled
+from rankscope_agent.sources.netdev.ethtool_names import labelled, pauses
 from rankscope_agent.sources.netdev.interfaces import Interface
 from rankscope_agent.sources.pci.address import PCI_FUNCTION, is_virtual_function
 from rankscope_agent.sources.pci.link import read_errors, read_link
@@ -21,11 +21,18 @@ MAX_ADAPTERS = 64
 
 
 def driver_statistics(ethtool: Ethtool, interfaces: Iterable[Interface]) -> Iterator[Sample]:
-    """Yield the statistics of the drivers of real interfaces, if they have any."""
+    """Yield the statistics of the drivers of real interfaces, if they have any.
+
+    Pauses that one of them has counted are shown of all, so that they can be compared.
+    """
+    read: dict[str, Mapping[str, int]] = {}
     for interface in interfaces:
         if interface.kind == "physical":
             with contextlib.suppress(OSError):
-                yield from labelled(interface.name, ethtool.statistics(interface.name))
+                read[interface.name] = ethtool.statistics(interface.name)
+    paused = frozenset(name for statistics in read.values() for name in pauses(statistics))
+    for name, statistics in read.items():
+        yield from labelled(name, statistics, paused)
 
 
 def find_adapters(sysfs: Path, interfaces: Iterable[Interface]) -> Mapping[str, Path]:

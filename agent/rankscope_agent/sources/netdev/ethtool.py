@@ -43,7 +43,7 @@ class Ethtool:
         self._socket.close()
 
     def statistics(self, interface: str) -> Mapping[str, int]:
-        """Return a driver's statistics by name; of equal names the first counts.
+        """Return a driver's statistics by name in its order; of equal names the first counts.
 
         There are none while their number changes, as when queues are reconfigured: nobody knows
         which value then has which name.
@@ -60,7 +60,8 @@ class Ethtool:
         values = self._read_values(interface, count)
         if len(names) != len(values):
             return {}
-        return dict(zip(reversed(names), reversed(values), strict=True))
+        last_first = dict(zip(reversed(names), reversed(values), strict=True))
+        return dict(reversed(last_first.items()))
 
     def _count(self, interface: str) -> int:
         request = array.array("B", bytes(_SET_SIZES.size))

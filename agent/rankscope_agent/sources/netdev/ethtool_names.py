@@ -7,7 +7,7 @@ bnxt_en, ice and ena: their *_ethtool.c.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import netdev as metrics
@@ -45,6 +45,9 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(rf"port\.{_RXTX}_priority_{_PRIO}_xoff", metrics.PFC_FRAMES),  # i40e
     _pattern(rf"{_RXTX}_prio{_PRIO}_pause_duration", metrics.PFC_SECONDS, MICROSECONDS),
     _pattern(rf"pfc_pri{_PRIO}_{_RXTX}_duration_us", metrics.PFC_SECONDS, MICROSECONDS),
+    _pattern(
+        rf"{_RXTX}_(?P<priority>global)_pause_duration", metrics.PFC_SECONDS, MICROSECONDS
+    ),  # mlx5, without priorities (802.3x)
     _pattern(rf"rx_prio{_PRIO}_(?:buf_)?discards?", metrics.PFC_DISCARDS),
     _pattern(rf"{_RXTX}_pause_ctrl_phy", metrics.PAUSE_FRAMES),
     _pattern(rf"{_RXTX}_pause_frames", metrics.PAUSE_FRAMES),  # bnxt_en
@@ -85,16 +88,32 @@ PHY_NAMES = frozenset(
 )
 """Statistics that become `PHY_EVENTS` under their own names."""
 
+PAUSES = (metrics.PFC_FRAMES, metrics.PFC_SECONDS)
+
 FROM_THE_START = frozenset((metrics.PAUSE_STORMS.name, metrics.LIMITED.name))
 """Series that are exported even if zero, if the driver has them."""
 
 ALWAYS_SHOWN = frozenset(("link_down_events_phy", "rx_discards_phy"))
 
 
-def labelled(device: str, statistics: Mapping[str, int]) -> Iterator[Sample]:
+def pauses(statistics: Mapping[str, int]) -> Iterator[str]:
+    """Yield the names of pauses that a driver has counted."""
+    for name, value in statistics.items():
+        if value and any(one.metric in PAUSES and one.names.fullmatch(name) for one in PATTERNS):
+            yield name
+
+
+def labelled(
+    device: str, statistics: Mapping[str, int], also: Collection[str] = ()
+) -> Iterator[Sample]:
     """Yield the series of a driver's statistics; those not in the list are left out.
 
     Two names with one meaning give one series: the first in the driver's order.
+
+    Args:
+        device: the interface.
+        statistics: by name, in the driver's order.
+        also: names that are shown even if zero.
     """
     seen: set[tuple[str, tuple[str, ...]]] = set()
     for name, value in statistics.items():
@@ -103,9 +122,9 @@ def labelled(device: str, statistics: Mapping[str, int]) -> Iterator[Sample]:
             continue
         shown = value or sample.metric.name in FROM_THE_START or name in ALWAYS_SHOWN
         key = (sample.metric.name, sample.labels)
-        if shown and key not in seen:
-            seen.add(key)
+        if key not in seen and (shown or name in also):
             yield sample
+        seen.add(key)
 
 
 def _sample(device: str, name: str, value: int) -> Sample | None:

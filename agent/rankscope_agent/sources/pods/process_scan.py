@@ -49,6 +49,10 @@ LOOKS = 2
 """A process is read twice before it counts as not being a rank: a launcher first forks and then
 executes the trainer, with its variables."""
 
+AGAIN = 30
+"""Scans after which such a process is read again: a start script may prepare for minutes before it
+executes the trainer in its place. Likewise one that may not be read."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankProcess:
@@ -82,7 +86,7 @@ class Scan:
 
 
 class ProcessScanner:
-    """Scans processes repeatedly; those that are not ranks are not read a third time.
+    """Scans processes repeatedly; those that are not ranks are read rarely after the second time.
 
     Args:
         procfs: the node's /proc, with the host's processes.
@@ -96,6 +100,7 @@ class ProcessScanner:
         self._procfs = procfs
         self._pod_environment = pod_environment
         self._idle: dict[tuple[int, int], int] = {}
+        self._denied: set[tuple[int, int]] = set()
         self._commands: dict[bytes, tuple[str, ...]] = {}
         self._commands_before: dict[bytes, tuple[str, ...]] = {}
         self._new_commands = 0
@@ -107,19 +112,22 @@ class ProcessScanner:
             OSError: the directory of processes cannot be listed.
         """
         idle: dict[tuple[int, int], int] = {}
+        denied: set[tuple[int, int]] = set()
         self._commands_before, self._commands, self._new_commands = self._commands, {}, 0
         found: list[tuple[int, RankProcess]] = []
-        unreadable = seen = 0
+        seen = 0
         for pid, key in self._processes():
             seen += 1
             looks = self._idle.get(key, 0)
-            if looks >= LOOKS:
-                idle[key] = looks
+            if looks >= LOOKS and (looks + pid) % AGAIN:  # by the PID, as not all at the same scan
+                idle[key] = looks + 1
+                denied.update({key} & self._denied)
                 continue
             try:
                 rank = self._look(pid)
             except PermissionError:
-                unreadable += 1
+                idle[key] = max(looks + 1, LOOKS)
+                denied.add(key)
                 continue
             except OSError:  # it ended between listing and reading
                 continue
@@ -127,8 +135,8 @@ class ProcessScanner:
                 idle[key] = looks + 1
             else:
                 found.append((pid, rank))
-        self._idle = idle
-        return Scan(tuple(_first_of_each(found)), unreadable, seen)
+        self._idle, self._denied = idle, denied
+        return Scan(tuple(_first_of_each(found)), len(denied), seen)
 
     def _processes(self) -> Iterator[tuple[int, tuple[int, int]]]:
         """Yield PIDs with a key that changes when a PID is reused."""

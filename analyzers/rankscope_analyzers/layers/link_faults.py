@@ -28,13 +28,17 @@ KINDS = frozenset(get_args(LinkFault))
 
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield what is wrong with the links that the job uses."""
+    """Yield what is wrong with the links of the job's nodes, except those next to others' GPUs."""
     readings = [*_readings(observed, job)]
     if not readings:
         return
     frame = _frame(readings, observed, job)
     series = {column: one.name for column, one, _ in readings}
+    of_others = _of_others(observed, job)
     for found in link_counters.analyze(frame):
+        ports = {(node, device) for node in found.where.nodes for device in found.where.devices}
+        if ports and ports <= of_others:
+            continue
         everywhere = len(job.nodes) > 1 and set(found.where.nodes) == job.nodes
         where = replace(found.where, nodes=() if everywhere else found.where.nodes)
         evidence = tuple(_with_series(item, series) for item in found.evidence)
@@ -80,6 +84,25 @@ def _frame(
     for known in (_served(job), _models(observed)):
         ports = ports.merge(known, on=["node", "device"], how="left")
     return ports
+
+
+def _of_others(observed: Observed, job: JobView) -> frozenset[tuple[str, str]]:
+    """Return the nodes and devices that are nearest to GPUs of which the job holds none.
+
+    On nodes where that is not known of all ranks there are none.
+    """
+    unknown = {
+        location.node
+        for location in job.locations.values()
+        if location.by_local_rank or not location.nics
+    }
+    near = {
+        (series.node, series.labels.get("device", ""))
+        for series in observed.of(GPU_NIC_INFO)
+        if series.node in job.nodes - unknown
+    }
+    own = {(one.node, nic) for one in job.locations.values() for nic in one.nics}
+    return frozenset(near - own)
 
 
 def _models(observed: Observed) -> pd.DataFrame:

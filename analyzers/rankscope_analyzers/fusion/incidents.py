@@ -255,7 +255,7 @@ def _without_rivals(
         for cause in known
         if roots[symptom] in homes
     }
-    kept = []
+    kept: list[Finding] = []
     for finding in rest:
         home = found.get(roots[finding])
         (home.rivals if home else kept).append(finding)

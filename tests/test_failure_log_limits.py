@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from rankscope_agent.contract.failures import causes, messages, summaries, verdict
+from rankscope_agent.contract.failures import causes, messages, summaries
 from rankscope_agent.contract.failures.log import FailureLog, FailureSigns
 from rankscope_agent.contract.failures.messages import classify
 from rankscope_agent.contract.failures.tracebacks import TracebackReader
@@ -104,7 +104,7 @@ SIGNALS = {int(getattr(signal, f"SIG{name}")): f"SIG{name}" for name in NAMES}
 
 
 def test_numbers_and_names_of_signals_are_those_of_linux():
-    assert SIGNALS == verdict.SIGNAL_NAMES
+    assert SIGNALS == messages.SIGNAL_NAMES
     assert messages.SIGNALS.keys() == SIGNALS.keys()
     words = {signal.strsignal(number): -number for number in (6, 7, 9, 11, 15)}
     words |= {SIGNALS[number]: -number for number in (6, 7, 9, 11, 15)}

@@ -88,7 +88,16 @@ def test_the_earliest_error_of_the_newest_attempt_comes_first(tmp_path, capsys):
 
 def test_logs_without_errors_say_so(tmp_path, capsys):
     (tmp_path / "a.log").write_text(cri("all is well"))
-    assert logged(capsys, "--errors", "--from", str(tmp_path)) == ["the logs report no failure"]
+    assert logged(capsys, "--errors", "--from", str(tmp_path)) == ["these logs show no failure"]
+
+
+def test_errors_that_no_attempt_ended_with_are_not_passed_over(tmp_path, capsys):
+    (tmp_path / "a.log").write_text("Traceback (most recent call last):\n")
+    (line,) = logged(capsys, "--errors", "--from", str(tmp_path))
+    assert line.startswith("whether the job failed is unknown: ")
+    assert cli.main(["logs", "--errors", "--json", "--from", str(tmp_path)]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [one["line"] for one in said["unexplained"]] == [1]
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,7 @@ ASSIGNED: Mapping[str, frozenset[str]] = {
     ),
     # Signals of Linux, work completions of InfiniBand, statuses of HTTP, wire types of protobuf.
     f"{CONTRACT}failures/summaries.py": frozenset(("_SIGNAL_NAMES",)),
-    f"{CONTRACT}failures/messages.py": frozenset(("SIGNALS",)),
-    f"{CONTRACT}failures/verdict.py": frozenset(("SIGNAL_NAMES",)),
+    f"{CONTRACT}failures/messages.py": frozenset(("SIGNALS", "SIGNAL_NAMES")),
     f"{CONTRACT}nccl/warnings.py": frozenset(("WORK_COMPLETION",)),
     f"{INTAKE}object_watch.py": frozenset(("(OK, FORBIDDEN, NOT_FOUND, GONE)",)),
     f"{INTAKE}agent_client.py": frozenset(("UNAUTHORIZED", "FORBIDDEN")),

@@ -14,6 +14,7 @@ from rankscope_analyzers.intake import job_pods, log_sources
 from rankscope_analyzers.intake.cluster import ClusterError
 from rankscope_analyzers.intake.log_files import LogError
 from rankscope_analyzers.logs import job_errors, merged_logs
+from rankscope_analyzers.logs.failure_report import sentence
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.text.wording import instant
 
@@ -67,9 +68,9 @@ def _errors(logs: Mapping[str, Iterable[bytes]], *, as_json: bool) -> int:
     if as_json:
         print_json(job_errors.as_object(found))
         return 0
-    if not found:
-        sys.stdout.write("the logs report no failure\n")
-    for one in found:
+    if not found.attempts:
+        sys.stdout.write(f"{sentence(None, found.unexplained)}\n")
+    for one in found.attempts:
         sys.stdout.write(f"attempt {one.attempt.number}: {visible(one.sentence)}\n")
         for sign in one.errors:
             at = sign.location

@@ -94,7 +94,7 @@ class JobLogExplanation:
             "action": causes.ACTIONS[self._cause],
             "runbook": runbook(self._cause) or None,
             "attempts": [_attempt(attempt) for attempt in self._attempts],
-            "unexplained": [_quote(quote) for quote in self._quotes],
+            "unexplained": [quote_object(quote) for quote in self._quotes],
             "restarts": self._restarts,
             "beyond_limits": self._beyond_limits,
         }
@@ -144,8 +144,8 @@ def sentence(attempt: Attempt | None, quotes: Sequence[Quote] = ()) -> str:
     """Return who failed first and why, or what is not understood."""
     if attempt is None and quotes:
         return (
-            "whether the job failed is unknown: these logs report errors of no known kind,"
-            f" first {visible(quotes[0].text)}"
+            "whether the job failed is unknown: these logs report errors of no known kind, or that"
+            f" it survived, first {visible(quotes[0].text)}"
         )
     if attempt is None:
         return "these logs show no failure"
@@ -196,7 +196,8 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _quote(quote: Quote) -> dict[str, Any]:
+def quote_object(quote: Quote) -> dict[str, Any]:
+    """Return an unexplained line as JSON-ready values."""
     return {
         "file": quote.source,
         "line": quote.line,

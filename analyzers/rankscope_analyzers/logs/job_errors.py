@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rankscope_agent.contract.failures.log import FailureLog
-from rankscope_agent.contract.failures.signs import FailureSign, FailureSigns
+from rankscope_agent.contract.failures.signs import FailureSign, FailureSigns, Quote
 from rankscope_agent.contract.failures.verdict import Attempt, decide
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_analyzers.intake.log_files import LogError
-from rankscope_analyzers.logs.failure_report import sentence
+from rankscope_analyzers.logs.failure_report import quote_object, sentence
 from rankscope_analyzers.logs.recognised import is_text
 
 
@@ -24,8 +24,16 @@ class AttemptErrors:
     errors: tuple[FailureSign, ...]
 
 
-def read(logs: Mapping[str, Iterable[bytes]]) -> tuple[AttemptErrors, ...]:
-    """Return the failed attempts, the newest first.
+@dataclass(frozen=True, slots=True)
+class JobErrors:
+    """The failed attempts of a job, the newest first, and errors that need not have ended any."""
+
+    attempts: tuple[AttemptErrors, ...]
+    unexplained: tuple[Quote, ...]
+
+
+def read(logs: Mapping[str, Iterable[bytes]]) -> JobErrors:
+    """Return the failed attempts, and what else the logs report as errors.
 
     Args:
         logs: chunks of bytes of each, by name.
@@ -43,10 +51,11 @@ def read(logs: Mapping[str, Iterable[bytes]]) -> tuple[AttemptErrors, ...]:
         log.finish()
     if not text and not signs.signs:
         raise LogError("there is no line of text in these logs, so nothing is known")
-    return tuple(
+    attempts = (
         AttemptErrors(attempt, sentence(attempt), tuple(_ordered(signs.signs, attempt)))
         for attempt in reversed(decide(signs))
     )
+    return JobErrors(tuple(attempts), tuple(signs.quotes.values()))
 
 
 def _ordered(signs: Sequence[FailureSign], attempt: Attempt) -> Iterator[FailureSign]:
@@ -62,8 +71,8 @@ def _ordered(signs: Sequence[FailureSign], attempt: Attempt) -> Iterator[Failure
     yield from sorted(own, key=key)
 
 
-def as_object(found: Sequence[AttemptErrors]) -> dict[str, Any]:
-    """Return the attempts as JSON-ready values, the newest first."""
+def as_object(found: JobErrors) -> dict[str, Any]:
+    """Return JSON-ready values, of the attempts the newest first."""
     return {
         "attempts": [
             {
@@ -72,8 +81,9 @@ def as_object(found: Sequence[AttemptErrors]) -> dict[str, Any]:
                 "verdict": one.sentence,
                 "errors": [_error(sign) for sign in one.errors],
             }
-            for one in found
-        ]
+            for one in found.attempts
+        ],
+        "unexplained": [quote_object(quote) for quote in found.unexplained],
     }
 
 

@@ -28,6 +28,7 @@ from rankscope_agent.contract.failures.signs import (
     SignLocation,
 )
 from rankscope_agent.contract.failures.summaries import TableReader, read_end
+from rankscope_agent.contract.failures.survival import Survival, step_of
 from rankscope_agent.contract.failures.tracebacks import (
     CUT_OFF,
     ParsedError,
@@ -46,11 +47,14 @@ class FailureLimits:
         signs: the default allows for a launcher's line and a traceback for each of 8,192 ranks.
         writers: distinguished in one log.
         error_files: whether a log may be an error file, which is kept in full and read at its end.
+        survival: whether lines about steps after an exception show that it was survived; followers
+            of a log count steps themselves.
     """
 
     signs: int = 20_000
     writers: int = 20_000
     error_files: bool = True
+    survival: bool = True
 
 
 WHOLE_JOB = FailureLimits()
@@ -62,6 +66,9 @@ MAX_LINE = 4096
 MAX_ESCAPED = 256 << 10
 """Bytes examined of a line that contains a whole traceback, as written by loggers that emit
 JSON."""
+
+ENDS: frozenset[Kind] = frozenset({"exit", "platform", "echo"})
+"""Signs that a process or the job ended."""
 
 MARKS = (
     b"Traceback (most",
@@ -162,6 +169,7 @@ class FailureLog:
         self._rank = _rank(by_attempt[2] if by_attempt else by_rank[1] if by_rank else None)
         self._rank_is_local = by_attempt is not None
         tagged = self._rank is not None
+        self._survival = Survival()
         self._tracebacks = OpenTracebacks(self._add, limits.writers, tagged=tagged)
         self._spawned: int | None = None
         self._agent_ends: list[int] = []
@@ -179,14 +187,29 @@ class FailureLog:
         elif self._whole and len(self._whole) <= error_files.MAX_FILE_BYTES:
             self._whole += text
         self._tracebacks.close_old(self._line)
-        if not self._is_open() and not any(mark in text for mark in MARKS):
+        idle = not (self._is_open() or self._survival.is_watching)
+        if idle and not any(mark in text for mark in MARKS):
             self._line += text.count(b"\n")
             return
         for line in text.replace(b"\r", b"\n").split(b"\n") if b"\r" in text else text.split(b"\n"):
             self._line += 1
             if self._is_open() or _INTEREST.search(line):
                 self._read(line[: MAX_ESCAPED if is_escaped(line) else MAX_LINE])
+            if self._survival.is_watching:
+                self._count_step(line[:MAX_LINE])
         self._line -= 1  # the empty part after the last line end is not a line
+
+    def _count_step(self, line: bytes) -> None:
+        """Turn the exceptions that its writer has survived by this line into survived ones."""
+        step = step_of(line)
+        if not step:
+            return
+        writer = self._tracebacks.line(*split(line)).prefix.writer
+        for index in self._survival.feed(writer, step):
+            sign = self._signs.signs[index]
+            meaning = replace(sign.meaning, certain=False)
+            self._signs.signs[index] = replace(sign, kind="survived", meaning=meaning)
+            self._signs.quote(self._source, sign.location.line, sign.text)
 
     def finish(self) -> None:
         """Process the end of the log."""
@@ -229,7 +252,7 @@ class FailureLog:
             self._spawned = _rank(spawned[1])
             return
         if is_escaped(words):
-            self._add(read(unescaped(text)), location)
+            self._add(read(unescaped(text)), location, prefix.writer)
             return
         own = self._tracebacks.line(prefix, words)
         was_open = self._table.is_open
@@ -284,7 +307,10 @@ class FailureLog:
             self._signs.name(rank)
         return SignLocation(self._source, self._line, self._attempt, rank, local, prefix.time)
 
-    def _add(self, found: ParsedError | None, location: SignLocation) -> None:
+    def _add(
+        self, found: ParsedError | None, location: SignLocation, writer: bytes | None = None
+    ) -> None:
+        """Add an exception; its writer is given if it can have survived it."""
         if found is None:
             return
         if found.text == CUT_OFF and not found.frame:
@@ -298,6 +324,8 @@ class FailureLog:
             if echo is not None:
                 self._add_sign(FailureSign("echo", echo, location, found.text))
         else:
+            if writer is not None and self._limits.survival:
+                self._survival.watch(writer, len(self._signs.signs), location.line)
             self._add_sign(
                 FailureSign("exception", found.meaning, location, found.text, found.frame)
             )
@@ -319,6 +347,8 @@ class FailureLog:
         self._add_sign(FailureSign(kind, meaning, at, text[:MAX_TEXT], exit_code=code))
 
     def _add_sign(self, sign: FailureSign) -> None:
+        if sign.kind in ENDS:
+            self._survival.end(self._line)
         if len(self._signs.signs) < self._limits.signs:
             self._signs.signs.append(sign)
         else:
@@ -331,6 +361,7 @@ class FailureLog:
         if len(self._signs.ends) >= self._limits.signs:
             self._signs.beyond_limits += 1
             return
+        self._survival.end(self._line)
         found = read(end.lines) if len(end.lines) > 1 else None
         end.lines = []
         self._signs.ends.append(end)

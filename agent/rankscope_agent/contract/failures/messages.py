@@ -328,3 +328,28 @@ def classify_exit(code: int) -> Meaning:
     """Return what an exit code means; below 0 it is a signal, as it is above 128 in shells."""
     number = -code if code < 0 else code - 128 if 128 < code <= 160 else 0
     return SIGNALS.get(number, Meaning(causes.EXIT_CODE))
+
+
+KILLED_TEXT = "ended by signal {number}"
+EXITED_TEXT = "ended with exit code {number}"
+
+SIGNAL_NAMES = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
+}
+
+
+def exit_text(code: int) -> str:
+    """Return how a process ended, by its exit code."""
+    number = -code if code < 0 else code - 128 if 128 < code <= 160 else 0
+    name = SIGNAL_NAMES.get(number)
+    if name is not None:
+        return f"{KILLED_TEXT.format(number=number)} ({name})"
+    return KILLED_TEXT.format(number=number) if number else EXITED_TEXT.format(number=code)

@@ -30,7 +30,7 @@ _GROUP = re.compile(rb"[+|] Exception Group (?=Traceback )")
 
 _START = START.encode()
 
-Add = Callable[[ParsedError | None, SignLocation], None]
+Add = Callable[[ParsedError | None, SignLocation, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class OpenTracebacks:
     """Reads the tracebacks of one log.
 
     Args:
-        add: receives each that is complete, and where it began.
+        add: receives each that is complete, where it began, and its writer.
         writers: that are distinguished.
         tagged: whether the log has a single writer.
     """
@@ -118,7 +118,7 @@ class OpenTracebacks:
                 return False
             reader = TracebackReader(tagged=self._tagged or bool(writer))
             self._readers[writer] = (reader, location)
-        self._add(reader.feed(text), began)
+        self._add(reader.feed(text), began, writer)
         if starts and reader.is_fresh:
             self._readers[writer] = (reader, location)
         (self._open.add if reader.is_open else self._open.discard)(writer)
@@ -147,12 +147,12 @@ class OpenTracebacks:
         for writer in list(self._open):
             reader, location = self._readers[writer]
             if location.line < line - MAX_SILENCE:
-                self._add(reader.finish(), location)
+                self._add(reader.finish(), location, writer)
                 self._open.discard(writer)
 
     def finish(self) -> None:
         """End all of them: the log ends."""
-        for reader, location in self._readers.values():
-            self._add(reader.finish(), location)
+        for writer, (reader, location) in self._readers.items():
+            self._add(reader.finish(), location, writer)
         self._readers.clear()
         self._open.clear()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.messages import Meaning, classify
 from rankscope_agent.contract.failures.signs import MAX_TEXT
+from rankscope_agent.contract.failures.survival import step_of
 
 START = "Traceback (most recent call last):"
 
@@ -145,7 +146,8 @@ class TracebackReader:
         raised = self._chain[-1]
         if not text:
             return None
-        if len(raised.context) >= self._context or _LAUNCHER_LINE.match(text):
+        full = len(raised.context) >= self._context
+        if full or _LAUNCHER_LINE.match(text) or step_of(text.encode()):
             return self.finish()
         raised.context.append(text[:MAX_TEXT])
         return None

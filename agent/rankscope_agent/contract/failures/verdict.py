@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.failures import causes
-from rankscope_agent.contract.failures.messages import Meaning, classify_exit
+from rankscope_agent.contract.failures.messages import (
+    KILLED_TEXT,
+    Meaning,
+    classify_exit,
+    exit_text,
+)
 from rankscope_agent.contract.failures.signs import (
     FailureSign,
     FailureSigns,
@@ -23,9 +28,6 @@ from rankscope_agent.contract.failures.silence import silent_ranks
 
 FROM_OUTSIDE = frozenset({causes.PREEMPTED, causes.CANCELLED, causes.DEADLINE, causes.NODE_LOST})
 """Causes that hit all ranks alike: what follows them is their consequence."""
-
-KILLED_TEXT = "ended by signal {number}"
-EXITED_TEXT = "ended with exit code {number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,10 @@ SURVIVED: frozenset[Kind] = frozenset({"exception", "platform", "complaint", "ec
 
 
 def _attempt(signs: FailureSigns, number: int) -> Attempt:
+    return _with_survived(signs, number, _by_tiers(signs, number))
+
+
+def _by_tiers(signs: FailureSigns, number: int) -> Attempt:
     """Judge by the strongest signs that name a failed rank."""
     best = _judged(signs, number, TIERS[0])
     for kinds in TIERS[1:]:
@@ -115,15 +121,28 @@ def _attempt(signs: FailureSigns, number: int) -> Attempt:
             break
         if with_more.first is not None or with_more.victims:
             best = with_more
-    return _with_survived(signs, number, best)
+    return best
 
 
 def _with_survived(signs: FailureSigns, number: int, known: Attempt) -> Attempt:
-    """Explain a failure of unknown cause by errors that the program reported to have survived."""
-    if known.first is None or known.cause != causes.UNKNOWN:
+    """Explain a failure of unknown cause by errors that the program seems to have survived.
+
+    Python prints a traceback before the steps that wait in a buffer of standard output.
+    """
+    if known.first is None:
         return known
-    with_more = _judged(signs, number, SURVIVED)
-    return known if with_more.first is None else with_more
+    if known.cause == causes.UNKNOWN:
+        with_more = _judged(signs, number, SURVIVED)
+        return known if with_more.first is None else with_more
+    if _is_exit(known.first) or (known.cause in FROM_OUTSIDE and any(map(_is_exit, known.others))):
+        raised = [replace(s, kind="exception") if s.frame else s for s in signs.signs]
+        return _judged(replace(signs, signs=raised), number, TIERS[0])
+    return known
+
+
+def _is_exit(failure: Failure) -> bool:
+    """Return True for an end with an exit code that nothing explains."""
+    return failure.weak and failure.cause == causes.EXIT_CODE
 
 
 def _adds(echoed: Attempt, known: Attempt) -> bool:
@@ -236,7 +255,7 @@ def _sort_by_exit(
     code = end.exit_code if end and end.exit_code is not None else relevant and relevant.exit_code
     if not code:
         return
-    text = _exit_text(code)
+    text = exit_text(code)
     meaning = classify_exit(code)
     if meaning.victim:
         victims.append(Victim(rank, text))
@@ -253,14 +272,6 @@ def _sign_of(end: RankEnd | None, meaning: Meaning) -> FailureSign | None:
         return None
     location = SignLocation(end.source, 0, end.attempt, end.rank, False, None)
     return FailureSign("exit", meaning, location, "", exit_code=end.exit_code)
-
-
-def _exit_text(code: int) -> str:
-    number = -code if code < 0 else code - 128 if 128 < code <= 160 else 0
-    name = SIGNAL_NAMES.get(number)
-    if name is not None:
-        return f"{KILLED_TEXT.format(number=number)} ({name})"
-    return KILLED_TEXT.format(number=number) if number else EXITED_TEXT.format(number=code)
 
 
 def _explained(failures: list[Failure]) -> list[Failure]:
@@ -345,19 +356,6 @@ KILLS = frozenset({causes.HOST_OOM, causes.KILLED})
 
 OUT_OF_MEMORY = frozenset({causes.GPU_OOM, *KILLS})
 """Causes that stop a program at any point."""
-
-SIGNAL_NAMES = {
-    1: "SIGHUP",
-    2: "SIGINT",
-    4: "SIGILL",
-    6: "SIGABRT",
-    7: "SIGBUS",
-    8: "SIGFPE",
-    9: "SIGKILL",
-    11: "SIGSEGV",
-    15: "SIGTERM",
-}
-
 
 Key = tuple[float, ...]
 

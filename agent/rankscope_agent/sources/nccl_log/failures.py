@@ -13,6 +13,7 @@ from itertools import islice
 
 from rankscope_agent.contract.failures.log import FailureLimits, FailureLog
 from rankscope_agent.contract.failures.signs import FailureSigns
+from rankscope_agent.contract.failures.survival import SURVIVED_LINES
 from rankscope_agent.contract.failures.verdict import Attempt, decide
 
 MARKS = (
@@ -36,7 +37,7 @@ ranks."""
 MAX_MARKED = 256
 """Logs with marks of which it is known when they were written: as many as are followed."""
 
-LIMITS = FailureLimits(signs=512, writers=256, error_files=False)
+LIMITS = FailureLimits(signs=512, writers=256, error_files=False, survival=False)
 """Signs kept of one pod: a traceback and its launcher's line for each of 16 ranks, sixteen
 times."""
 
@@ -55,10 +56,6 @@ after another takes a few thousandths of a core, one whose lines are made to be 
 QUIET_SECONDS = 5.0
 """Time without additions to a failure after which it is judged: launchers check their processes
 several times a second, and report all of them at once."""
-
-SURVIVED_LINES = 3
-"""Lines about steps after an exception which prove that it was survived: a step in progress when a
-rank failed may print one or two."""
 
 STALLED_SECONDS, STALLED_STEPS = 120.0, 10.0
 """Time without lines about steps, and without any other line, after which steps have stopped."""

@@ -191,6 +191,20 @@ def test_a_missing_shard_is_named(copied, tmp_path, kind):
         (tmp_path / "aside").rename(path)
 
 
+def test_the_newer_of_two_checkpoints_may_lack_ranks_that_the_earlier_one_has(copied):
+    folder = copied("ranks")
+    said = directory_report.examine(folder)
+    assert len(said.checkpoints) == 2
+    (folder / "ckpt_step20_rank3.pt").unlink()
+    newer, earlier = directory_report.examine(folder).checkpoints
+    assert (newer.state, earlier.state) == ("unverified", "complete")
+    (problem,) = newer.problems
+    assert problem.detail.startswith("has files of 3 ranks, and the checkpoint before it of 4: ")
+    (folder / "ckpt_step10_rank3.pt").unlink()
+    (folder / "ckpt_step10_rank2.pt").unlink()
+    assert problems(folder) == [], "a job that became larger"
+
+
 def test_the_last_rank_is_missed_if_other_checkpoints_have_it(copied):
     folder = copied("ranks")
     for rank in range(4):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ def judge(
         held = contents.read(root, group, effort)
         held.problems += [extra[file.path] for file in group.files.values() if file.path in extra]
         held.problems += completion.missing_shards(group, held, _usual_of(group, usual))
+        held.problems += _fewer_ranks(group, usual)
         held.problems += _several_writers(group, writers)
         judged.append(_checkpoint(group, held, pointers, now, writers))
     return sorted(judged, key=_place, reverse=True)
@@ -139,6 +141,19 @@ def _usual_of(group: Group, usual: Usual) -> Mapping[str, tuple[int, ...]]:
         if counts.count(family.counts) == 1 and counts.count(most) > 1:
             expected[completion.names_without_step(pattern)] = most
     return expected
+
+
+def _fewer_ranks(group: Group, usual: Usual) -> Iterable[Problem]:
+    """Yield that the newer of two checkpoints has fewer ranks: lost shards, or a smaller job."""
+    for pattern, family in shard_names.families(group.files).items():
+        counts = usual[_family_key(group, pattern)]
+        if len(counts) == 2 and family.counts == counts[0] < counts[1]:
+            has, before = math.prod(counts[0]), math.prod(counts[1])
+            detail = (
+                f"has files of {has} ranks, and the checkpoint before it of {before}: it is whole"
+                " only if the job has become smaller"
+            )
+            yield Problem("fewer_ranks", group.name or group.base or ".", detail)
 
 
 def _family_key(group: Group, pattern: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ Kind = Literal[
     "checksum",
     "unreadable",
     "too_large",
+    "fewer_ranks",
     "several_writers",
     "leftover",
     "stale_pointer",
@@ -25,7 +26,7 @@ PARTIAL: frozenset[Kind] = frozenset({"truncated", "missing"})
 DAMAGE: frozenset[Kind] = PARTIAL | {"wrong_size", "unparseable", "checksum"}
 """Problems that keep a checkpoint from being loaded, or load something else than was saved."""
 
-UNKNOWN: frozenset[Kind] = frozenset({"unreadable", "too_large"})
+UNKNOWN: frozenset[Kind] = frozenset({"unreadable", "too_large", "fewer_ranks"})
 """Problems that leave it open whether a file is whole."""
 
 

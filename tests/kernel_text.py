@@ -22,7 +22,8 @@ def log_of(*lines: str) -> KernelLog:
 
 
 def verdict_of(*lines: str) -> Verdict:
-    return judge(log_of(*lines).seen)
+    log = log_of(*lines)
+    return judge(log.seen, log.boot)
 
 
 def recovery(number: int, pci: str = "0000:3b:00") -> str:

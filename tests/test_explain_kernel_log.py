@@ -52,7 +52,14 @@ def test_the_json_has_the_promised_members(tmp_path, capsys):
         (154, None, 1),
     ]
     (incident,) = said["incidents"]
-    assert set(incident) == {"cause", "action", "subject", "summary", "nvidia", "events"}
+    assert set(incident) == {
+        *("cause", "action", "subject", "summary", "nvidia", "events"),
+        *("first_time", "last_time", "before_last_boot"),
+    }
+    assert (incident["first_time"], incident["last_time"]) == (
+        "10.000 s after boot",
+        "10.400 s after boot",
+    )
     assert len(incident["events"]) == 4
     assert (said["verdict"]["cause"], said["verdict"]["action"]) == ("pcie", "reboot_node")
 
@@ -64,6 +71,34 @@ def test_the_text_says_the_verdict_first(tmp_path, capsys):
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert first.startswith("verdict: GPU 0000:3b:00: Xid 79, ")
     assert second == "cause: pcie; first action: reboot the node"
+
+
+def test_what_was_before_the_last_boot_is_dated_and_comes_last(tmp_path, capsys):
+    log = tmp_path / "kern.log"
+    log.write_text(
+        f"2026-10-01T02:14:27+0000 n7 kernel: {xid(79)}\n"
+        "2026-10-01T02:24:27+0000 n7 kernel: Linux version 5.15.0-100-generic\n"
+        f"2026-11-29T02:14:27+0000 n7 kernel: {xid(94, pci='0000:5d:00')}\n"
+        f"2026-11-29T02:14:29+0000 n7 kernel: {xid(94, pci='0000:5d:00')}\n"
+    )
+    assert cli.main(["explain", "kernel-log", str(log)]) == 0
+    text = capsys.readouterr().out.splitlines()
+    assert text[0].startswith("verdict: GPU 0000:5d:00: Xid 94, ")
+    assert text[0].endswith("(and 1 more incident: GPU 0000:3b:00 before the last boot)")
+    assert text[2] == "when: 2026-11-29T02:14:27+0000 to 2026-11-29T02:14:29+0000"
+    since, before = explained(capsys, str(log))["incidents"]
+    assert before["summary"].startswith("before the last boot: GPU 0000:3b:00: Xid 79")
+    assert before["first_time"] == before["last_time"] == "2026-10-01T02:14:27+0000"
+    assert (since["before_last_boot"], before["before_last_boot"]) == (False, True)
+
+
+def test_a_log_without_times_has_none(tmp_path, capsys):
+    log = tmp_path / "kern.log"
+    log.write_text(f"{xid(79)}\n")
+    said = explained(capsys, str(log))
+    assert said["incidents"][0]["first_time"] is said["verdict"]["last_time"] is None
+    assert cli.main(["explain", "kernel-log", str(log)]) == 0
+    assert "when:" not in capsys.readouterr().out
 
 
 def test_a_blanked_out_address_is_null(tmp_path, capsys):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kernel_text import recovery, stamped, verdict_of, xid
@@ -59,6 +61,59 @@ def test_times_of_different_boots_are_not_compared():
     assert len(verdict_of(*lines).incidents) == 2
     program = f"trainer[71]: {BOOT}"
     assert len(verdict_of(lines[0], program, lines[2]).incidents) == 1
+
+
+def entry(at: str, message: str) -> str:
+    fields = {"__CURSOR": "s=1;i=2", "__REALTIME_TIMESTAMP": at, "_TRANSPORT": "kernel"}
+    return json.dumps(fields | {"MESSAGE": message})
+
+
+DATED = (
+    ("Oct  1 02:14:27 n7 kernel: ", "Oct  1 02:19:2{} n7 kernel: "),
+    ("Oct 01 02:14:27.25 n7 kernel: ", "Oct 01 02:19:2{}.25 n7 kernel: "),
+    ("2026-10-01T02:14:27+0000 n7 kernel: ", "2026-10-01T04:19:2{}+0200 n7 kernel: "),
+    ("2026-10-01T02:14:27,123456+00:00 ", "2026-10-01T02:19:2{},123456+00:00 "),
+    ("kern  :err   : 2026-10-01T02:14:27,12+00:00 ", "kern  :err   : 2026-10-01T02:19:2{},12Z "),
+    ("n7: kern: warning: [2026-10-01T02:14:27.1Z]: ", "n7: kern: err: [2026-10-01T02:19:2{}.1Z]: "),
+    ("Thu 2026-10-01 02:14:27 UTC n7 kernel: ", "Thu 2026-10-01 02:19:2{} UTC n7 kernel: "),
+    ("[Thu Oct  1 02:14:27 2026] ", "[Thu Oct  1 02:19:2{} 2026] "),
+    ("1790820867.123456 n7 kernel: ", "179082116{}.123456 n7 kernel: "),
+)
+
+
+@pytest.mark.parametrize(("first", "later"), DATED)
+def test_the_dates_of_lines_tell_incidents_apart_after_five_minutes(first, later):
+    cause = first + xid(48)
+    assert conclusion(cause, later.format(7) + xid(31))[2] == 1
+    assert conclusion(cause, later.format(8) + xid(31))[2] == 2
+
+
+def test_entries_of_the_journal_have_a_time_of_their_own():
+    cause = entry("1790820867000000", xid(48))
+    forged = xid(31, ' "__REALTIME_TIMESTAMP":"1790820867000000"')
+    assert conclusion(cause, entry("1790821167000000", forged))[2] == 1
+    assert conclusion(cause, entry("1790821168000000", forged))[2] == 2
+
+
+def test_minutes_are_enough_where_a_log_has_no_more():
+    assert conclusion("[Oct 1 02:14] " + xid(48), "[Nov29 02:14] " + xid(31))[2] == 2
+
+
+def test_times_that_cannot_be_are_none():
+    for first in (
+        "[Xyz Oct 41 02:14:27 2026] ",
+        "[Thu Okt  1 02:14:27 2026] ",
+        "99999999999.1 n7 ",
+    ):
+        assert conclusion(first + xid(48), "[Sun Nov 29 02:14:27 2026] " + xid(31))[2] == 1
+
+
+def test_a_boot_ends_incidents_without_times():
+    for cause, later in ((xid(48), xid(31)), (xid(79), xid(31))):
+        assert conclusion(cause, later)[2] == 1
+        assert conclusion(cause, BOOT, later)[2] == 2
+    in_json = [entry("1790820867000000", text) for text in (xid(48), BOOT, xid(31))]
+    assert conclusion(*in_json)[2] == 2
 
 
 def test_a_fault_in_each_of_two_boots_is_one_incident():

@@ -78,7 +78,7 @@ TEXT_EVENTS = 4
 
 def as_object(log: KernelLog) -> dict[str, Any]:
     """Return events, incidents and verdict as JSON-ready values, null for what the log lacks."""
-    verdict = judge(log.seen)
+    verdict = judge(log.seen, log.boot)
     return {
         "events": [_event(one) for one in counted(log.seen)],
         "incidents": [_incident(one) for one in verdict.incidents],
@@ -86,6 +86,7 @@ def as_object(log: KernelLog) -> dict[str, Any]:
             "cause": verdict.cause,
             "action": verdict.action,
             "summary": verdict.summary,
+            **_times(verdict.incidents[0] if verdict.incidents else None),
         },
         "xid_catalogue": CATALOGUE,
         "beyond_limits": log.beyond_limits,
@@ -112,9 +113,17 @@ def _incident(incident: Incident) -> dict[str, Any]:
         "action": incident.action,
         "subject": incident.subject,
         "summary": incident.summary,
+        **_times(incident),
+        "before_last_boot": incident.before_boot,
         "nvidia": _published(incident),
         "events": [_event(one) for one in incident.events],
     }
+
+
+def _times(incident: Incident | None) -> dict[str, str | None]:
+    if incident is None:
+        return {"first_time": None, "last_time": None}
+    return {"first_time": incident.first_time or None, "last_time": incident.last_time or None}
 
 
 def _published(incident: Incident) -> dict[str, str] | None:
@@ -128,9 +137,11 @@ def _published(incident: Incident) -> dict[str, str] | None:
 
 def lines(log: KernelLog) -> Iterator[str]:
     """Yield the report for people."""
-    verdict = judge(log.seen)
+    verdict = judge(log.seen, log.boot)
     yield f"verdict: {visible(verdict.summary)}"
     yield f"cause: {verdict.cause}; first action: {ACTION_TEXTS[verdict.action]}"
+    if verdict.incidents and (when := _when(verdict.incidents[0])):
+        yield f"when: {when}"
     for incident in verdict.incidents[:TEXT_INCIDENTS]:
         yield from _incident_lines(incident)
     if len(verdict.incidents) > TEXT_INCIDENTS:
@@ -143,6 +154,8 @@ def lines(log: KernelLog) -> Iterator[str]:
 def _incident_lines(incident: Incident) -> Iterator[str]:
     yield f"incident: {visible(incident.summary)}"
     yield f"  cause {incident.cause}, severity {incident.severity}, action {incident.action}"
+    if when := _when(incident):
+        yield f"  when: {when}"
     published = _published(incident)
     if published is not None:
         then = f", then {published['investigatory']}" if published["investigatory"] else ""
@@ -150,6 +163,12 @@ def _incident_lines(incident: Incident) -> Iterator[str]:
     yield from (_shown(one) for one in incident.events[:TEXT_EVENTS])
     if len(incident.events) > TEXT_EVENTS:
         yield f"  ... {len(incident.events) - TEXT_EVENTS} more kinds of events"
+
+
+def _when(incident: Incident) -> str:
+    """Return when an incident was, as the log has it; empty without times."""
+    first, last = incident.first_time, incident.last_time
+    return first if first == last or not last else f"{first} to {last}"
 
 
 def _shown(one: Seen) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from rankscope_agent.contract.kernel.log import Seen
+from rankscope_agent.contract.kernel.log import BOOT_SECONDS, Seen
 from rankscope_agent.contract.kernel.vocabulary import SEVERITIES, Action, Cause, Severity, stronger
 from rankscope_agent.contract.kernel.xid import (
     CLEAN_UP,
@@ -25,7 +25,7 @@ from rankscope_agent.contract.kernel.xid import (
 
 CHAIN_SECONDS = 300.0
 """Events within this time after a root on the same GPU belong to it: GSP timeouts repeat every 45
-seconds, and a trainer's peers give up after minutes. Without times, order alone decides."""
+seconds, and a trainer's peers give up after minutes. Without times, all of a boot are near."""
 
 ROOT_ORDER: tuple[Cause, ...] = (
     "pcie",
@@ -75,6 +75,7 @@ class Incident:
         summary: in one sentence.
         root: the event that explains the others.
         events: all of its events, in chronological order.
+        before_boot: whether the node has booted since.
     """
 
     cause: Cause
@@ -84,6 +85,23 @@ class Incident:
     summary: str
     root: Seen
     events: tuple[Seen, ...]
+    before_boot: bool = False
+
+    @property
+    def first_time(self) -> str:
+        """When it began, as the log has it; empty without times."""
+        texts = (one.first_time for one in sorted(self.events, key=lambda one: one.order))
+        return next((text for text in texts if text), "")
+
+    @property
+    def last_time(self) -> str:
+        """When it was last seen; likewise."""
+        return max(self.events, key=_last).last_time
+
+
+def _last(one: Seen) -> tuple[int, float]:
+    seconds = one.last_seconds
+    return one.boots[1], 0.0 if seconds is None else seconds
 
 
 def gpu_incidents(seen: Sequence[Seen]) -> Iterator[Incident]:
@@ -115,7 +133,7 @@ def _distance(one: Seen, other: Seen) -> tuple[float, int]:
     """Return the distance of two events, in seconds if they have times, and in order."""
     first, last = _span(one)
     begin, end = _span(other)
-    apart = 0.0
+    apart = 0.0 if one.shares_boot(other) else BOOT_SECONDS
     if first is not None and last is not None and begin is not None and end is not None:
         apart = max(0.0, begin - last, first - end)
     return apart, abs(one.order - other.order)
@@ -152,7 +170,11 @@ class _UnassignedEvents:
         if root not in self._unassigned:
             return ()
         named = self._followers.get(root.event.code or 0, ())
-        near = {one for one in self._near(root) if one in self._unassigned and _belongs(one, root)}
+        near = {
+            one
+            for one in self._near(root)
+            if one in self._unassigned and one.shares_boot(root) and _belongs(one, root)
+        }
         members = {root, *near, *(one for one in named if one in self._unassigned)}
         self._unassigned -= members
         return tuple(sorted(members, key=lambda one: one.order))

@@ -1,8 +1,8 @@
 """The prefixes of messages in the many formats of kernel logs, and the writer of a message.
 
-dmesg, its options, journald, syslog, /dev/kmsg and klogctl each prepend something else. These
-prefixes are not parsed (dates come in any language); they only distinguish the kernel's lines from
-those of programs, which may contain anything, and give the seconds since boot if printed.
+dmesg, its options, journald, syslog, /dev/kmsg and klogctl each prepend something else. Here,
+prefixes only distinguish the kernel's lines from those of programs, which may contain anything, and
+give the seconds since boot if printed; `line_times` reads dates.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from itertools import compress
 
 from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.kernel.events import KernelEvent, Kind
-from rankscope_agent.contract.kernel.lines import MAX_LINE, MAX_PREFIX, is_kernel, uptime_seconds
+from rankscope_agent.contract.kernel.line_times import seconds_of, text_of
+from rankscope_agent.contract.kernel.lines import MAX_LINE, is_kernel
 from rankscope_agent.contract.kernel.matcher import match, rules_for, shape
 from rankscope_agent.contract.kernel.rule import Rule
 from rankscope_agent.contract.kernel.scanner import (
@@ -45,7 +46,7 @@ _FRAME = b"+0x"
 _BOOT_LINE = re.compile(rb"([^\n]{0,200}?)\b" + BOOT + rb"\d")
 
 BOOT_SECONDS = 1e9
-"""Added to the seconds since boot for each boot that a log contains: longer than any boot lasts."""
+"""Added to the time of a line for each boot before it in the log: longer than any boot lasts."""
 
 _KERNEL_FIELDS = {"_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel"}
 
@@ -78,7 +79,7 @@ class Seen:
 
     @property
     def first_seconds(self) -> float | None:
-        """Seconds from the start of the log's first boot to the first occurrence, if printed.
+        """Seconds by the log's clock of the first occurrence, if printed: since boot, or a date's.
 
         For later boots `BOOT_SECONDS` is added for each earlier one.
         """
@@ -92,6 +93,20 @@ class Seen:
         if self.times is not None:
             return self.times[1]
         return _seconds(self.last_line, self.boots[1])
+
+    @property
+    def first_time(self) -> str:
+        """The time of the first occurrence as the log has it, empty if it has none."""
+        return text_of(self.first_line)
+
+    @property
+    def last_time(self) -> str:
+        """The same for the last occurrence."""
+        return text_of(self.last_line)
+
+    def shares_boot(self, other: Seen) -> bool:
+        """Return True if two events may have occurred in the same boot."""
+        return self.boots[0] <= other.boots[1] and other.boots[0] <= self.boots[1]
 
     def again(self, line: bytes, boot: int) -> None:
         """Record a further occurrence."""
@@ -123,6 +138,11 @@ class KernelLog:
     def seen(self) -> tuple[Seen, ...]:
         """Return the events so far, in the order of their first occurrence."""
         return tuple(self._seen.values())
+
+    @property
+    def boot(self) -> int:
+        """Return the number of the boot that the last line is of; boots before it have begun."""
+        return self._boot
 
     def feed(self, text: bytes) -> None:
         """Read complete lines."""
@@ -269,11 +289,13 @@ class _Page:
 
 
 def _seconds(line: bytes, boot: int) -> float | None:
-    seconds = uptime_seconds(line[:MAX_PREFIX].decode(errors="replace"))
+    seconds = seconds_of(line)
     return None if seconds is None else boot * BOOT_SECONDS + seconds
 
 
 def _begins_boot(line: bytes) -> bool:
+    if line.startswith(b'{"'):
+        return _journal_message(line.decode(errors="replace")).startswith(BOOT.decode())
     found = _BOOT_LINE.match(line)
     return found is not None and is_kernel(found[1].decode(errors="replace"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.kernel.host_incidents import host_incidents, settled
 from rankscope_agent.contract.kernel.incidents import Incident, gpu_incidents, on_gpus
@@ -30,6 +30,9 @@ MAX_NAMED = 8
 """Subjects of further incidents named in the summary: the GPUs of a node."""
 
 
+BEFORE_BOOT = "before the last boot"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The conclusion of a log; `benign` and `none` if nothing went wrong."""
@@ -40,26 +43,45 @@ class Verdict:
     incidents: tuple[Incident, ...]
 
 
-def judge(seen: Sequence[Seen]) -> Verdict:
-    """Return the conclusion from a log's events, with its incidents, the most important first."""
+def judge(seen: Sequence[Seen], boot: int = 0) -> Verdict:
+    """Return the conclusion from a log's events, with its incidents, the most important first.
+
+    What happened before the node's last boot comes after what happened since.
+
+    Args:
+        seen: the events.
+        boot: the number of the boot that the log ends in.
+    """
     gpu_events, others = on_gpus(counted(tuple(seen)))
     found = settled(tuple(gpu_incidents(gpu_events)), tuple(host_incidents(others)))
-    incidents = tuple(sorted(found, key=_importance))
+    incidents = tuple(sorted((_placed(one, boot) for one in found), key=_importance))
     if not incidents:
         return Verdict("benign", "none", "nothing in this log went wrong", ())
     first = incidents[0]
     return Verdict(first.cause, first.action, f"{first.summary}{_others(incidents[1:])}", incidents)
 
 
+def _placed(one: Incident, boot: int) -> Incident:
+    """Return an incident that says if the node has booted since."""
+    if any(event.boots[1] >= boot for event in one.events):
+        return one
+    return replace(one, before_boot=True, summary=f"{BEFORE_BOOT}: {one.summary}")
+
+
 def _others(rest: Sequence[Incident]) -> str:
     """Name the subjects of further incidents."""
     if not rest:
         return ""
-    subjects = list(dict.fromkeys(one.subject for one in rest))
+    subjects = list(dict.fromkeys(map(_subject, rest)))
     beyond = f" and {len(subjects) - MAX_NAMED} more" if len(subjects) > MAX_NAMED else ""
     plural = "s" if len(rest) > 1 else ""
     return f" (and {len(rest)} more incident{plural}: {', '.join(subjects[:MAX_NAMED])}{beyond})"
 
 
-def _importance(one: Incident) -> tuple[int, int, int]:
-    return -SEVERITIES.index(one.severity), CAUSE_ORDER.index(one.cause), one.root.order
+def _subject(one: Incident) -> str:
+    return f"{one.subject} {BEFORE_BOOT}" if one.before_boot else one.subject
+
+
+def _importance(one: Incident) -> tuple[bool, int, int, int]:
+    severity, cause = -SEVERITIES.index(one.severity), CAUSE_ORDER.index(one.cause)
+    return one.before_boot, severity, cause, one.root.order

@@ -101,6 +101,21 @@ def test_old_and_new_names_mean_the_same_in_our_units(old, new, raw, metric, lab
         assert ("0", UUID, "0000:3b:00") in {s.labels[:3] for s in page.samples}
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("00000000:3B:00.0", "0000:3b:00"),
+        ("00010000:01:00.0", "10000:01:00"),
+        ("0000:3b:00.0", "0000:3b:00"),
+        ("n/a", "unknown"),
+    ],
+)
+def test_addresses_are_written_as_the_kernels_log_has_them(given, shown):
+    page = read(line("DCGM_FI_DEV_GPU_TEMP", 50, pci_bus_id=given))
+    (info,) = [one for one in page.samples if one.metric is metrics.GPU_INFO]
+    assert info.labels[2] == shown
+
+
 @pytest.mark.parametrize("name", ["CLOCK_THROTTLE_REASONS", "CLOCKS_EVENT_REASONS"])
 def test_a_mask_of_reasons_becomes_one_series_a_reason(name):
     page = read(line(f"DCGM_FI_DEV_{name}", 8 | 64))

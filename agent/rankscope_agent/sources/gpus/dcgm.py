@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from rankscope_agent.contract.kernel.events import pci_address
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.sources.gpus.dcgm_page import PageSample, parse_page
@@ -182,7 +183,6 @@ RECOVERY_FIELDS = frozenset({"GET_GPU_RECOVERY_ACTION", "GPU_RECOVERY_ACTION"})
 
 _INDEX = re.compile(r"[0-9]{1,3}")
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
-_PCI = re.compile(r"(?i:(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?)")
 _NAME = re.compile(r"[ -~]{1,96}")
 _PROFILE = re.compile(r"[0-9A-Za-z.+_-]{1,32}")
 
@@ -282,13 +282,13 @@ class DcgmPage:
         known = self._identities.get(key)
         if known is None and len(self._identities) >= MAX_GPUS:
             return ""
-        pci = _PCI.fullmatch(labels.get("pci_bus_id", ""))
+        pci = pci_address(labels.get("pci_bus_id", ""))
         model = labels.get("modelName", "")
         if known is None or (known.pci == UNKNOWN and pci) or (not known.model and model):
             self._identities[key] = Identity(
                 gpu=gpu,
                 uuid=uuid or UNKNOWN,
-                pci=pci[1].lower() if pci else known.pci if known else UNKNOWN,
+                pci=pci or (known.pci if known else UNKNOWN),
                 model=model if _NAME.fullmatch(model) else known.model if known else "",
                 driver=_text(labels.get("DCGM_FI_DRIVER_VERSION", "")),
             )

@@ -22,12 +22,12 @@ def reported(text, timing="wall"):
     """Return the report on a job whose rank 5, of its second node, is slow."""
     rows = records(Job(ranks_per_node=4, faults=(Fault("compute", (5,), 0.7, first_step=60),)))
     job = JobRecords("job", rows.assign(timing_source=timing), None, (), live=True)
-    nodes = ("node-00000", NODE)
-    pages = [Page(node, 1_760_000_300.0, text) for node in nodes] if text else []
+    texts = {"node-00000": "rankscope_boot_timestamp_seconds 1759000000\n", NODE: text}
+    pages = [Page(node, 1_760_000_300.0, one) for node, one in texts.items()] if text else []
     evidence = JobEvidence(from_pages(pages, READS))
     found = gather._with_corrected_clocks(Read((job,)), evidence, None)
-    (report,) = job_reports.reports(diagnose_each(found.jobs), found.evidence, 1_760_000_300.0)
-    return report
+    reports = job_reports.reports(diagnose_each(found.jobs), found.evidence, 1_760_000_300.0)
+    return next(report for report in reports if report.job_id == "job")
 
 
 def test_a_rank_of_a_node_without_gpus_has_a_local_rank_and_advice_for_cpus():
@@ -63,3 +63,24 @@ def test_one_node_without_gpus_does_not_take_those_of_others():
     job = JobRecords("job", records(Job(ranks_per_node=4)), None, (), live=True)
     found = without_gpus(job, from_pages(pages, READS))
     assert found.without_gpus == {"node-00000"}
+
+
+HELD = "".join(f'rankscope_gpu_info{{gpu="{n}",uuid="GPU-{n}",pci="{n}"}} 1\n' for n in range(8))
+OTHER = f'rankscope_rank_info{{job_id="o",rank="0",node="{NODE}",local_rank="%d",uuid=""}} 1\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (RANK % "GPU-6", ", GPU 6"),
+        (RANK % "" + OTHER % 2, ", GPU 1"),
+        (RANK % "" + OTHER % 1, ""),
+    ],
+    ids=["named by the agent", "by its local rank", "another job may use it"],
+)
+def test_a_slow_rank_is_on_the_gpu_that_pages_show_whatever_its_local_rank(text, place):
+    report = reported(text + HELD)
+    (incident,) = report.incidents
+    assert incident.summary.startswith(f"rank 5 (node {NODE}{place}) computes ")
+    assert "of that GPU" in incident.action
+    assert place.removeprefix(", GPU ") == report.locations[5].gpu

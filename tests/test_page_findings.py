@@ -7,6 +7,7 @@ from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers.job_view import job_view
 from rankscope_analyzers.layers.page_findings import PageFindings
+from rankscope_analyzers.layers.rank_locations import RankLocations
 
 NODES = ("n1", "n2")
 
@@ -41,3 +42,18 @@ def test_the_same_series_are_compared_once_however_often_they_are_put_together()
     ]
     known.of(find, series().on(["n1"]), view("team/other"))
     assert len(asked) == 5
+
+
+def test_where_ranks_run_is_found_out_once_a_look():
+    looks, known = [], PageFindings()
+
+    def locate(observed):
+        looks.append(observed)
+        return RankLocations({})
+
+    first, second = series(), series()
+    for observed in (first, first, second):
+        known.locations(locate, observed)
+    assert len(looks) == 2
+    assert looks[0] is first
+    assert looks[1] is second

@@ -12,7 +12,7 @@ from typing import TypeVar
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.fusion.job_reports import READS, JobEvidence
-from rankscope_analyzers.fusion.known_gpus import without_gpus
+from rankscope_analyzers.fusion.known_gpus import with_gpus, without_gpus
 from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.intake import (
     agent_pages,
@@ -42,6 +42,7 @@ from rankscope_analyzers.intake.prometheus_steps import from_prometheus as steps
 from rankscope_analyzers.intake.step_history import StepHistory
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import environment
+from rankscope_analyzers.layers.rank_locations import rank_locations
 from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 
 SHOWN_FAILURES = 8
@@ -350,8 +351,16 @@ def _with_corrected_clocks(
 ) -> Gathered:
     if problem is not None and not evidence.observed.by_node:
         raise problem
+    # If it fails, the reports do as well, and state the error.
+    located = attempt(
+        "look", "", lambda: evidence.of_pages.locations(rank_locations, evidence.observed)
+    )
+    places = {} if isinstance(located, AnalysisError) else located.jobs
     moved = tuple(
-        without_gpus(clock_skew.of_records(job, evidence.clocks_ahead), evidence.observed)
+        with_gpus(
+            without_gpus(clock_skew.of_records(job, evidence.clocks_ahead), evidence.observed),
+            places.get(job.job_id, {}),
+        )
         for job in read.jobs
     )
     missing = (*(f"step records: {failure}" for failure in read.failures), *absent)

@@ -196,7 +196,7 @@ class _Reporter:
 
 
 def _reporter(timing: TimingResults, evidence: JobEvidence, made_unix_seconds: float) -> _Reporter:
-    seen = attempt("look", "", lambda: _known(evidence.observed))
+    seen = attempt("look", "", lambda: _known(evidence))
     known, nodes, with_pods = (
         (RankLocations({}), {}, frozenset[str]()) if isinstance(seen, AnalysisError) else seen
     )
@@ -206,9 +206,11 @@ def _reporter(timing: TimingResults, evidence: JobEvidence, made_unix_seconds: f
 
 
 def _known(
-    observed: Observed,
+    evidence: JobEvidence,
 ) -> tuple[RankLocations, Mapping[str, set[str]], frozenset[str]]:
-    return rank_locations(observed), _nodes_by_job(observed), pod_status.jobs_with_pods(observed)
+    observed = evidence.observed
+    located = evidence.of_pages.locations(rank_locations, observed)
+    return located, _nodes_by_job(observed), pod_status.jobs_with_pods(observed)
 
 
 def _blank(

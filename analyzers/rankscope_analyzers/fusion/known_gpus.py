@@ -1,10 +1,15 @@
-"""On which nodes of a job no GPU is known, so that its ranks may compute on CPUs. Pure."""
+"""Which GPUs a job's ranks use, and on which nodes none is known, so that they may compute on CPUs.
+
+Step records only have local ranks, which count the GPUs of a rank's pod or job. Pure.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rankscope_agent.contract.metrics import training
+from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.fusion.job_reports import READS
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.steps.job_records import JobRecords
@@ -31,3 +36,11 @@ def without_gpus(job: JobRecords, observed: Observed) -> JobRecords:
         timed = job.records.loc[job.records["timing_source"].isin(BY_DEVICE), "node"]
         bare -= {str(node) for node in timed.unique()}
     return replace(job, without_gpus=frozenset(bare)) if bare else job
+
+
+def with_gpus(job: JobRecords, locations: Mapping[int, RankLocation]) -> JobRecords:
+    """Return a job's records with the GPUs of its ranks, as far as pages tell."""
+    found = {
+        (rank, one.node): one.gpu for rank, one in locations.items() if one.gpu or one.gpu_unknown
+    }
+    return replace(job, gpus_of_ranks=found) if found else job

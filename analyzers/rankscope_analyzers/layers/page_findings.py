@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from rankscope_analyzers.findings.finding import Finding, RankLocation
 from rankscope_analyzers.intake.observed import BySeriesName, Observed
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.rank_locations import RankLocations
 
+Locate = Callable[[Observed], RankLocations]
 Find = Callable[[Observed, JobView], Iterable[Finding]]
 
 
@@ -31,6 +33,14 @@ class PageFindings:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, Find], _Known] = {}
+        self._located: tuple[Observed, Locate, RankLocations] | None = None
+
+    def locations(self, locate: Locate, observed: Observed) -> RankLocations:
+        """Return where ranks run, without looking again at what was just looked at."""
+        known = self._located
+        if known is None or known[0] is not observed or known[1] is not locate:
+            self._located = known = observed, locate, locate(observed)
+        return known[2]
 
     def of(self, find: Find, observed: Observed, job: JobView) -> Sequence[Finding]:
         """Return what a subject finds, without evaluating the same series again.

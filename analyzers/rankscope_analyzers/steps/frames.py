@@ -7,7 +7,8 @@ are seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -81,6 +82,8 @@ class StepFrame:
         work: (S, R) tokens, or else samples, that a rank got for the step; NaN likewise.
         dropped: records that were left out.
         without_gpus: nodes on which no GPU is known: what `gpus` has are local ranks alone.
+        gpus_of_ranks: the indices of the GPUs that ranks use, by rank and node, where these need
+            not be their local ranks; empty of those that may use any.
     """
 
     job_id: str
@@ -102,11 +105,15 @@ class StepFrame:
     work: Floats
     dropped: tuple[Dropped, ...]
     without_gpus: frozenset[str] = frozenset()
+    gpus_of_ranks: Mapping[tuple[int, str], str] = field(default_factory=dict)
 
     def gpu(self, column: int) -> str:
         """Return the GPU of a rank by its position, empty if none is known."""
-        index = int(self.gpus[column])
-        return "" if index < 0 or self.nodes[column] in self.without_gpus else str(index)
+        index, node = int(self.gpus[column]), self.nodes[column]
+        if node in self.without_gpus:
+            return ""
+        known = self.gpus_of_ranks.get((int(self.ranks[column]), node))
+        return known if known is not None else str(index) if index >= 0 else ""
 
     @property
     def unobserved(self) -> tuple[int, ...]:

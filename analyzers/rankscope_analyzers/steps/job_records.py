@@ -64,6 +64,8 @@ class JobRecords:
             known or an earlier look returned them.
         beside: what its ranks did outside of steps, as far as probes mark it.
         without_gpus: nodes on which no GPU is known.
+        gpus_of_ranks: the indices of the GPUs that ranks use, by rank and node, as pages show them;
+            empty of those that may use any.
     """
 
     job_id: str
@@ -77,6 +79,7 @@ class JobRecords:
     start: pd.DataFrame | None = None
     beside: tuple[BesideSteps, ...] = ()
     without_gpus: frozenset[str] = frozenset()
+    gpus_of_ranks: Mapping[tuple[int, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

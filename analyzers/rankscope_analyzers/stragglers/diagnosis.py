@@ -144,7 +144,7 @@ def _judged(job: JobRecords, followed: Follower | None) -> Diagnosis:
     frame = frames.build(job.job_id, job.records, job.world_size, newest_run=job.live)
     offsets = () if clocks.hosts_run_ahead(job.records) else clocks.offsets(frame)
     frame, records, windows = _completed(frame, job, offsets)
-    frame = replace(frame, without_gpus=job.without_gpus)
+    frame = replace(frame, without_gpus=job.without_gpus, gpus_of_ranks=job.gpus_of_ranks)
     job_layout = _layout(job, frame)
     detection = _detect(job, records, job_layout, followed)
     waiting_share = cpu_contention.cpu_wait_share(frame)

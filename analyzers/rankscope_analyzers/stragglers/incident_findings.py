@@ -238,10 +238,11 @@ def _culprit(frame: StepFrame, rank: int, node: str) -> RankLocation:
     """
     column = int(np.searchsorted(frame.ranks, rank))
     there = column < len(frame.ranks) and frame.ranks[column] == rank
-    if not there or frame.nodes[column] != node or frame.gpus[column] < 0:
+    if not there or frame.nodes[column] != node:
         return RankLocation(rank, node)
-    gpu = frame.gpu(column)
-    return RankLocation(rank, node, None if gpu else int(frame.gpus[column]), gpu=gpu)
+    local = int(frame.gpus[column])
+    on_cpu = node in frame.without_gpus and local >= 0
+    return RankLocation(rank, node, local if on_cpu else None, gpu=frame.gpu(column))
 
 
 def _summary(template: Template, incident: Incident, culprits: Sequence[RankLocation]) -> str:

@@ -56,7 +56,20 @@ ONE_LINE = {
     "Status: Failed, Reason: Evicted": causes.PREEMPTED,
     'exec: "torchrun": executable file not found in $PATH: unknown': causes.MISSING_IMPORT,
     "/usr/bin/python3: No module named torch": causes.MISSING_IMPORT,
+    "/bin/sh: 1: torchrun: not found": causes.MISSING_IMPORT,
+    "exec /usr/bin/python: exec format error": causes.MISSING_IMPORT,
+    "python: /lib/libc.so.6: version `GLIBC_2.34' not found (required by /x.so)": (
+        causes.MISSING_IMPORT
+    ),
+    "ORTE has lost communication with a remote daemon.": causes.NODE_LOST,
+    "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown": (
+        causes.CUDA_ERROR
+    ),
     "Segmentation fault (core dumped)": causes.NATIVE_CRASH,
+    "free(): invalid pointer": causes.NATIVE_CRASH,
+    "double free or corruption (!prev)": causes.NATIVE_CRASH,
+    "srun: error: gpu-12: tasks 8-15: Bus error (core dumped)": causes.NATIVE_CRASH,
+    "srun: error: gpu-12: tasks 8-12,14: Killed": causes.KILLED,
     "W1121 15:14:44.0 30205 torch/distributed/elastic/agent/server/api.py:753] Received 15 death"
     " signal, shutting down workers": causes.PREEMPTED,
 }

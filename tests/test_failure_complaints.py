@@ -61,6 +61,9 @@ LOOSE = {
         causes.USER_EXCEPTION
     ),
     "AssertionError: loss is not finite": causes.USER_EXCEPTION,
+    "../aten/src/ATen/native/cuda/Indexing.cu:1255: indexSelectSmallIndex: block: [0,0,0], thread:"
+    " [1,0,0] Assertion `srcIndex < srcSelectDimSize` failed.": causes.CUDA_ERROR,
+    "terminate called without an active exception": causes.NATIVE_CRASH,
 }
 
 
@@ -71,7 +74,30 @@ def test_an_error_without_a_traceback_is_seen_and_only_likely(line, cause):
     assert attempt.first.text == line.strip()
 
 
+UNKNOWN_ERRORS = (
+    "  Warning  FailedScheduling  10m  default-scheduler  0/10 nodes are available: 10 Insufficient"
+    " nvidia.com/gpu.",
+    "OpenBLAS blas_thread_init: pthread_create failed for thread 3 of 64: Resource temporarily"
+    " unavailable",
+    "Loss is nan, stopping training",
+)
+
+
+@pytest.mark.parametrize("line", UNKNOWN_ERRORS)
+def test_an_error_of_no_known_kind_is_quoted(line):
+    signs = signs_of(f"step 1\n{line}\n")
+    assert decide(signs) == ()
+    assert [quote.text for quote in signs.quotes.values()] == [line.strip()]
+
+
+def test_a_rank_that_aborts_an_mpi_job_is_named():
+    first = only("MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\n").first
+    assert (first.rank, first.cause) == (3, causes.EXIT_CODE)
+
+
 LAUNCHERS = {
+    "Job ml/llm failed: BackoffLimitExceeded": causes.UNKNOWN,
+    "make: *** [Makefile:3: train] Error 1": causes.UNKNOWN,
     "[default] Worker group FAILED. 3/3 attempts left; will restart worker group": causes.UNKNOWN,
     "[2026-05-01 10:00:00,100] [ERROR] [launch.py:434:sigkill_handler] ['python', '-u', 't.py',"
     " '--local_rank=7'] exits with return code = 1": causes.EXIT_CODE,

@@ -88,7 +88,9 @@ def test_the_earliest_error_of_the_newest_attempt_comes_first(tmp_path, capsys):
 
 def test_logs_without_errors_say_so(tmp_path, capsys):
     (tmp_path / "a.log").write_text(cri("all is well"))
-    assert logged(capsys, "--errors", "--from", str(tmp_path)) == ["these logs show no failure"]
+    assert logged(capsys, "--errors", "--from", str(tmp_path)) == [
+        "no sign of a failure that is known is in these logs"
+    ]
 
 
 def test_errors_that_no_attempt_ended_with_are_not_passed_over(tmp_path, capsys):

@@ -62,7 +62,7 @@ def test_a_file_without_text_does_not_show_that_a_job_did_not_fail(
 def test_a_job_log_of_ordinary_lines_shows_no_failure(tmp_path, capsys, content):
     (tmp_path / "f.log").write_bytes(content)
     assert cli.main(["explain", "job-log", str(tmp_path / "f.log")]) == 0
-    assert "these logs show no failure" in capsys.readouterr().out
+    assert "no sign of a failure that is known is in these logs" in capsys.readouterr().out
 
 
 RANK = f'{training.RANK_INFO.name}{{job_id="ns/job",rank="0"}} 1\n'

@@ -148,7 +148,7 @@ def sentence(attempt: Attempt | None, quotes: Sequence[Quote] = ()) -> str:
             f" it survived, first {visible(quotes[0].text)}"
         )
     if attempt is None:
-        return "these logs show no failure"
+        return "no sign of a failure that is known is in these logs"
     if attempt.first is None:
         return _sentence_of_victims(attempt)
     first = attempt.first

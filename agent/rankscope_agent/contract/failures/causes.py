@@ -53,7 +53,7 @@ CAUSES: Mapping[str, str] = {
     CANCELLED: "the job was cancelled",
     NODE_LOST: "the node went away",
     UNKNOWN: "the logs do not show why",
-    NONE: "the logs show no failure",
+    NONE: "the logs show no failure that is known",
 }
 """Every cause and what it means."""
 
@@ -90,6 +90,6 @@ ACTIONS: Mapping[str, str] = {
     CANCELLED: "Nothing in the program; ask who ended it.",
     NODE_LOST: "Resume without the node; look at its kernel log and health.",
     UNKNOWN: "Give the logs of all ranks together, with the launcher's.",
-    NONE: "Nothing.",
+    NONE: "If it failed nevertheless: give the logs of all ranks together, with the launcher's.",
 }
 """What to do about each cause."""

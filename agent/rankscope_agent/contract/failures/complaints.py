@@ -41,9 +41,11 @@ _LOUD = re.compile(
     r"(?:^|[\s\[(|:-])(?:ERROR|FATAL|CRITICAL|SEVERE)(?:[\]):|\s-]|$)"
     r"|^\[?[EF]\d{4} \d\d:\d\d|\[[EF](?:\d{4} [\d:.]{8,20})? ?[\w/]{1,60}\.(?:cpp|cc|cu|py):\d+\]"
     r"|(?:^|: |\] |- )(?:[Ff]atal [Ee]rror|[Ee]rror|[Ff]atal): (?![-+]?\d)"
-    r"|\blevel(?:name)?\"?[=:] ?\"?(?:error|fatal|critical)\b|NCCL WARN |^\s*what\(\): ",
+    r"|\blevel(?:name)?\"?[=:] ?\"?(?:error|fatal|critical)\b|NCCL WARN |^\s*what\(\): "
+    r"|\bFailedScheduling\b|\bpthread_create failed\b|\b[Ll]oss is (?:nan|inf)\b",
 )
-"""A level as written by loggers, glog and compilers; NCCL's warnings are all errors."""
+"""A level as written by loggers, glog and compilers; NCCL's warnings are all errors, and some
+messages have no level."""
 
 _SURVIVED = re.compile(
     r"\bWARN(?:ING)?\b|^\[?W\d{4} |\[W(?:\d{4} [\d:.]{8,20})? ?[\w/]{1,60}\.(?:cpp|cc|cu|py):\d+\]"
@@ -113,7 +115,8 @@ _CODE = re.compile(
 )
 _DIED = re.compile(rb"died with <Signals\.SIG\w{2,8}: (\d{1,2})>")
 _CORE = re.compile(
-    rb"^(?:\S{1,80}: line \d+: +\d+ )?(?:(?P<s6>Aborted)|(?P<s7>Bus error)|"
+    rb"^(?:\S{1,80}: line \d+: +\d+ |srun: error: \S{1,255}: tasks [\d,-]{1,400}: )?"
+    rb"(?:(?P<s6>Aborted)|(?P<s7>Bus error)|"
     rb"(?P<s4>Illegal instruction)|(?P<s8>Floating point exception))\b.{0,40}(?:core dumped|$)"
     rb"|(?P<s11>!!!!!!! Segfault encountered)"
 )
@@ -122,7 +125,9 @@ _ENDED = re.compile(
     rb"Back-off restarting failed container|The actor died unexpectedly|"
     rb"A worker died or was killed while executing a task|actor died unexpectedly|"
     rb"job aborted because of|mpirun (?:has exited due to|detected that one or more)|"
-    rb"Primary job +terminated normally, but"
+    rb"Primary job +terminated normally, but|"
+    rb"\bBackoffLimitExceeded\b|reached the specified backoff limit|"
+    rb"^make(?:\[\d{1,4}\])?: \*\*\* "
 )
 
 

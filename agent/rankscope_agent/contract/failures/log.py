@@ -129,6 +129,14 @@ MARKS = (
     b"timeout",
     b"Xid",
     b"cache blocks",
+    b"xec format",
+    b"MPI_ABORT",
+    b"lost communication",
+    b"(): ",
+    b"double free",
+    b"terminate called",
+    b"ackoff",
+    b"oss is ",
 )
 """Substrings of which every meaningful line contains at least one."""
 

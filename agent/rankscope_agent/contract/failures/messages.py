@@ -223,8 +223,13 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         r"No CUDA GPUs are available|"
         r"Found no NVIDIA driver|CUDA unknown error|no CUDA-capable device|"
         r"Torch not compiled with CUDA|"
-        r"Triton Error \[CUDA\]|illegal memory access|NVRM: Xid \(",
+        r"Triton Error \[CUDA\]|illegal memory access|NVRM: Xid \(|"
+        r": block: \[\d{1,9},\d{1,9},\d{1,9}\], thread: \[[\d,]{1,20}\] Assertion ",
         Meaning(causes.CUDA_ERROR),
+    ),
+    (
+        r"terminate called (?:without an active exception|recursively)",
+        Meaning(causes.NATIVE_CRASH),
     ),
     # --- rendezvous
     (

@@ -77,24 +77,32 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
         rb"\bDeletionByPodGC\b",
         Meaning(causes.NODE_LOST),
     ),
+    # Open MPI: the node went away, or the daemon on it
+    (rb"\b[OP]RTE has lost communication with", Meaning(causes.NODE_LOST, certain=False)),
     (
         rb"(?:[Rr]eason|phase)\W{1,4}Evicted\b|^Evicted\W*$|The node was low on resource",
         Meaning(causes.PREEMPTED),
     ),
     # --- failures to start
     (
-        rb"executable file not found in \$PATH|: command not found$|"
+        rb"executable file not found in \$PATH|: command not found$|[Ee]xec format error$|"
+        rb"^(?:/\S{0,200}/)?\w{0,4}sh: (?:line )?\d{1,9}: \S{1,200}: not found$|"
+        rb"version `(?:GLIBC|CXXABI)\w{0,20}_[\d.]{1,20}' not found|"
         + followed_by("can't open file ", "No such file or directory", 400).encode()
         + rb"|"
         rb"^(?:/\S{0,200}/)?python[\d.]*: No module named |error while loading shared libraries",
         Meaning(causes.MISSING_IMPORT),
     ),
+    (
+        followed_by("nvidia-container-cli: ", "error: ", 80).encode(),
+        Meaning(causes.CUDA_ERROR, certain=False),
+    ),
     # --- native crashes: CPython's faulthandler, glibc, PyTorch's terminate handler
     (
         rb"^Fatal Python error: (?:Segmentation fault|Aborted|Bus error|Illegal instruction|"
         rb"Floating)|Segmentation fault \(core dumped\)|"
-        rb"^\*\*\* (?:stack smashing|buffer overflow) detected|^(?:free|malloc|double free|"
-        rb"munmap_chunk)\(\): |"
+        rb"^\*\*\* (?:stack smashing|buffer overflow) detected|"
+        rb"^(?:free|malloc|realloc|munmap_chunk)\(\): |^double free or corruption |"
         rb"Caught signal 11 \(Segmentation fault|Signal: Segmentation fault \(11\)",
         Meaning(causes.NATIVE_CRASH),
     ),
@@ -112,7 +120,11 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
         rb"Received (?:1|2|Signals\.SIG(?:INT|HUP)) death signal, shutting down workers",
         Meaning(causes.CANCELLED),
     ),
-    (rb"^(?:\S{1,80}: line \d+: +\d+ )?Killed\b(?: |$)", Meaning(causes.KILLED, certain=False)),
+    (
+        rb"^(?:\S{1,80}: line \d+: +\d+ |srun: error: \S{1,255}: tasks [\d,-]{1,400}: )?"
+        rb"Killed\b(?: |$)",
+        Meaning(causes.KILLED, certain=False),
+    ),
 )
 LINES = tuple((re.compile(pattern), meaning) for pattern, meaning in _LINES)
 """Meaningful lines outside of tracebacks."""

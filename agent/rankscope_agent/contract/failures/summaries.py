@@ -153,6 +153,8 @@ _ENDS = (
         ),
         False,
     ),
+    # ompi/runtime/ompi_mpi_abort.c; the code is in the next line
+    (re.compile(rb"MPI_ABORT was invoked on rank (?P<rank>\d{1,7})\b"), False),
     # src/srun/libsrun/launch.c: a task
     (
         re.compile(

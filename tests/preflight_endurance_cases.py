@@ -2,7 +2,55 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from preflight_jobs import CLAIM, GONE, JOB, Case, changed, env
+
+
+def nodes(*options: str, **variables: object) -> dict[str, Any]:
+    """The job of four pods, with these options and variables for torchrun."""
+    return changed(
+        {"main command": ["torchrun", *options, "train.py"], "main +env": env(**variables)}
+    )
+
+
+def torchrun(*options: str) -> dict[str, Any]:
+    """The template of its pods."""
+    return nodes(*options)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+
+
+def job_set(*options: str) -> dict[str, Any]:
+    """Two Jobs of three pods."""
+    job = {"spec": {"parallelism": 3, "completions": 3, "template": torchrun(*options)}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "llm", "namespace": "ml"},
+        "spec": {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": job}]},
+    }
+
+
+def groups_of_four(*options: str) -> dict[str, Any]:
+    """Two trainings of four pods each."""
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "llm", "namespace": "ml"},
+        "spec": {
+            "replicas": 2,
+            "leaderWorkerTemplate": {"size": 4, "workerTemplate": torchrun(*options)},
+        },
+    }
+
+
+def pod(*options: str) -> dict[str, Any]:
+    """One of the job's pods."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        **changed({"metadata name": "llm-worker-0"}, torchrun(*options)),
+    }
+
 
 ENDURANCE_CASES: list[Case] = [
     ("checkpoint-volume", "pass", "ReadWriteMany", [JOB, CLAIM]),
@@ -72,6 +120,17 @@ ENDURANCE_CASES: list[Case] = [
             )
         ],
     ),
+    ("elastic-bounds", "pass", "4, with 4 pods", [nodes("--nnodes=4")]),
+    ("elastic-bounds", "pass", "4, with 4 pods", [nodes("--nnodes=$N", N=4)]),
+    ("elastic-bounds", "fail", "8, with 4 pods: they never start", [nodes("--nnodes", "8")]),
+    ("elastic-bounds", "fail", "1, with 4 pods: they do not train", [nodes("--nnodes=1")]),
+    ("elastic-bounds", "fail", "--standalone, with 4 pods", [nodes("--standalone")]),
+    ("elastic-bounds", "fail", "PET_NNODES is 8", [nodes(PET_NNODES=8)]),
+    ("elastic-bounds", "undecided", "--nnodes is $WORLD_SIZE", [nodes("--nnodes=$WORLD_SIZE")]),
+    ("elastic-bounds", "undecided", "1 or 4", [nodes("--nnodes=1", "--nnodes=4")]),
+    ("elastic-bounds", "fail", "8, with 6 pods", [job_set("--nnodes=8")]),
+    ("elastic-bounds", "pass", "4, with 4 pods", [groups_of_four("--nnodes=4")]),
+    ("elastic-bounds", "undecided", "may not be among those", [pod("--nnodes=4")]),
     ("termination-grace", "pass", "600", [JOB]),
     ("termination-grace", "warn", "150", [changed({"pod terminationGracePeriodSeconds": 150})]),
     ("termination-grace", "fail", "30", [changed({"pod terminationGracePeriodSeconds": GONE})]),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, UndecidedError
+from rankscope_analyzers.preflight.nodes_check import fixed_nodes
 from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
 from rankscope_analyzers.preflight.values import Object, mapping, mappings, number
 
@@ -86,12 +87,10 @@ def _restarts(role: Role) -> int:
 
 
 def elastic_bounds(job: Job) -> Outcome:
-    """Check that an elastic job's bounds hold the number of its pods."""
+    """Check that an elastic job's bounds, or a fixed number of nodes, hold its pods."""
     bounds = _policy_bounds(job) or _launcher_bounds(job)
     if not bounds:
-        for role in job.ranks:
-            role.complete()
-        raise NotApplicableError("the job is not elastic")
+        return fixed_nodes(job)
     name, least, most = bounds
     seen = f"{name} from {least} to {most}, with {job.pods} pods"
     expected = "a minimum below the maximum, and the pods between them"

@@ -39,7 +39,7 @@ def test_every_xid_has_its_code_gpu_and_process():
 
 
 def test_causes_and_actions_are_those_of_the_labels_on_nearly_all_logs():
-    cases = [(label, judge(log.seen)) for label, log in labelled()]
+    cases = [(label, judge(log.seen, log.boot)) for label, log in labelled()]
     causes = [label["root_cause_class"] == verdict.cause for label, verdict in cases]
     actions = [label["action_expected"] == verdict.action for label, verdict in cases]
     print(f"cause {sum(causes)}, action {sum(actions)} of {len(cases)}")
@@ -51,4 +51,6 @@ def test_causes_and_actions_are_those_of_the_labels_on_nearly_all_logs():
 def test_benign_logs_have_no_incident():
     benign = [log for label, log in labelled() if label["root_cause_class"] == "benign"]
     assert benign
-    assert not [judge(log.seen).incidents for log in benign if judge(log.seen).incidents]
+    assert not [
+        judge(log.seen, log.boot).incidents for log in benign if judge(log.seen, log.boot).incidents
+    ]

@@ -86,6 +86,8 @@ class KernelEvent:
         cgroup: memory cgroup that ran out of memory.
         victim: memory cgroup of the process that was killed.
         links: the NVLinks of the GPU that the line names.
+        reported: whether a report of the node's firmware, which began before it, says how grave it
+            is.
     """
 
     kind: Kind
@@ -105,6 +107,7 @@ class KernelEvent:
     cgroup: str = ""
     victim: str = ""
     links: frozenset[int] = frozenset()
+    reported: bool = False
 
 
 def clean(text: str) -> str:

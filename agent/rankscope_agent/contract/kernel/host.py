@@ -160,21 +160,11 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"mce: \[Hardware Error\]: Machine check events logged"),
         plain("machine_check", "host_memory", "investigate", "warn"),
     ),
-    # mm/memory-failure.c: a page with an uncorrectable error; and firmware reports (APEI).
+    # mm/memory-failure.c: a page with an uncorrectable error.
     Rule(
         "Memory failure: ",
         re.compile(r"Memory failure: 0x[0-9a-f]+: (?:Killing|recovery action|.{0,60}unhandlable)"),
         plain("memory_uncorrected", "host_memory", "drain", "fatal"),
-    ),
-    Rule(
-        MCE,
-        re.compile(r"\[Hardware Error\]: event severity: (?:fatal|recoverable)"),
-        plain("machine_check", "host_memory", "drain", "fatal"),
-    ),
-    Rule(
-        MCE,
-        re.compile(r"\[Hardware Error\]: Hardware error from APEI"),
-        plain("machine_check", "host_memory", "investigate", "warn"),
     ),
     Rule(
         MCE,

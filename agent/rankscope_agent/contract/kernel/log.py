@@ -10,6 +10,7 @@ from itertools import compress
 
 from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.kernel.events import KernelEvent, Kind
+from rankscope_agent.contract.kernel.firmware_reports import begins_report, of_report
 from rankscope_agent.contract.kernel.line_times import seconds_of, text_of
 from rankscope_agent.contract.kernel.lines import MAX_LINE, is_kernel
 from rankscope_agent.contract.kernel.matcher import match, rules_for, shape
@@ -132,6 +133,7 @@ class KernelLog:
         self._trace: Seen | None = None
         self._trace_left = 0
         self._named_gpu: str | None = None
+        self._report: KernelEvent | None = None
         self._boot = 0
 
     @property
@@ -234,6 +236,9 @@ class KernelLog:
             return None
         if event.kind in _NAMED_BEFORE and event.pci is None and not event.detail:
             event, self._named_gpu = replace(event, pci=self._named_gpu), None
+        if begins_report(event):
+            self._report = event
+        event = of_report(event, self._report)
         key = _key(event)
         seen = self._seen.get(key)
         if seen is not None:
@@ -315,7 +320,8 @@ def read(line: bytes, rules: tuple[Rule, ...] | None = None) -> KernelEvent | No
 def _in_context(event: KernelEvent) -> bool:
     """Return True if a line must be read each time because its meaning depends on nearby lines."""
     recovery = event.kind == "xid" and event.code == RECOVERY_CHANGED
-    return recovery or event.kind == "gpu_named" or event.kind in _NAMED_BEFORE
+    named = event.kind == "gpu_named" or event.kind in _NAMED_BEFORE
+    return recovery or named or event.reported or begins_report(event)
 
 
 def _journal_message(text: str) -> str:
@@ -366,8 +372,13 @@ def merged(first: KernelEvent, later: KernelEvent) -> KernelEvent:
 def counted(seen: tuple[Seen, ...]) -> Iterator[Seen]:
     """Yield events, leaving out details whose event is present itself."""
     whole = {_subject(one.event) for one in seen if not one.event.detail}
+    reported = [one.event for one in seen if one.event.reported]
+    if reported:
+        whole.add(("machine_check", None, None))  # it is known what the report is about
+    named = any(event.pci for event in reported)
     for one in seen:
-        if not one.event.detail or _subject(one.event) not in whole:
+        nameless = named and one.event.reported and one.event.pci is None
+        if not one.event.detail or not (nameless or _subject(one.event) in whole):
             yield one
 
 

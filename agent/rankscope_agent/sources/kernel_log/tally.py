@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from rankscope_agent.contract.kernel.events import KernelEvent, Kind
+from rankscope_agent.contract.kernel.firmware_reports import begins_report, of_report
 from rankscope_agent.contract.kernel.sxid import KNOWN
 from rankscope_agent.contract.kernel.xid import XIDS
 
@@ -96,6 +97,7 @@ class Tally:
     _victims: dict[int, str] = field(default_factory=dict)
     _limit: str = ""
     _named: str | None = None
+    _report: KernelEvent | None = None
 
     def add(self, event: KernelEvent, unix_seconds: float, pod_uid: str = "") -> None:
         """Count an event.
@@ -111,6 +113,9 @@ class Tally:
         if event.kind == "oom_scope":
             self._remember_victim(event)
             return
+        if begins_report(event):
+            self._report = event
+        event = of_report(event, self._report)
         if event.detail or event.cause == "benign":
             return
         if event.kind in {"xid", "sxid"}:

@@ -51,6 +51,18 @@ def test_a_time_that_has_no_date_in_utc_is_unknown_and_the_rest_is_explained(
     assert said["attempts"][0]["first"]["time"] is None
 
 
+def test_the_logs_below_a_directory_are_read(tmp_path, capsys):
+    for rank, text in ((0, lost(None)), (1, traceback(None, "ValueError: loss is nan"))):
+        folder = tmp_path / "logs" / "attempt_0" / str(rank)
+        folder.mkdir(parents=True)
+        (folder / "stderr.log").write_text(text)
+    said = explained(capsys, tmp_path / "logs")
+    assert (said["cause"], said["rank"]) == (causes.USER_EXCEPTION, 1)
+    (tmp_path / "none").mkdir()
+    assert cli.main(["explain", "job-log", str(tmp_path / "none")]) == 1
+    assert "no log in " in capsys.readouterr().err
+
+
 def test_the_text_is_one_verdict_one_action_and_what_speaks_for_them(tmp_path, capsys):
     log = tmp_path / "job.log"
     log.write_text(FAILED)

@@ -53,6 +53,25 @@ def test_a_log_of_some_attempts_that_names_a_rank_of_a_million_fills_no_memory()
     assert peak < 4 << 20
 
 
+WATCHDOG = (
+    "[rank5]:[E1129 02:11:03.1 ProcessGroupNCCL.cpp:632] [Rank 5] Watchdog caught collective"
+    " operation timeout: WorkNCCL(SeqNum=120, OpType=_ALLGATHER_BASE)\n"
+    "[rank0]:[E1129 02:11:04.1 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 0]"
+    " Received a dump signal due to a collective timeout from rank 5\n"
+    "[rank1]: WARNING: low memory\n"
+)
+
+
+def test_a_rank_that_reports_an_error_of_whatever_kind_is_not_silent():
+    (attempt,) = attempts(WATCHDOG)
+    assert attempt.silent == (range(1, 5),)
+    end = (
+        "E1129 02:11:09.1 7 torch] failed (exitcode: 1) local_rank: 5 (pid: 7) of binary: python\n"
+    )
+    _, second = attempts(WATCHDOG + end + WATCHDOG.splitlines(keepends=True)[0] + end)
+    assert range(5) in second.silent
+
+
 def test_so_many_silent_ranks_are_counted_in_the_text_and_the_first_ones_listed(tmp_path, capsys):
     log = tmp_path / "job.log"
     log.write_text("".join(lost(rank) for rank in (*range(1, 20, 2), LAST)))

@@ -45,7 +45,7 @@ FILES = {
     "nccl-log": "logs of one job",
     "watchdog-log": "logs of one job",
     "flight-recorder": "dumps of one job's ranks",
-    "job-log": "logs of one job",
+    "job-log": "logs of one job, or directories of them",
     "kernel-log": "logs of one node, oldest first",
 }
 """The files of each kind."""

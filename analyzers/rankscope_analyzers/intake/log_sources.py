@@ -25,6 +25,15 @@ def opened(paths: Sequence[str]) -> Mapping[str, Iterator[bytes]]:
     Raises:
         LogError: there is none, or there are too many.
     """
+    return together({name: name for name in files(paths)})
+
+
+def files(paths: Sequence[str]) -> Sequence[str]:
+    """Return the names of all logs; a directory stands for the files below it.
+
+    Raises:
+        LogError: there is none, or there are too many.
+    """
     found: list[str] = []
     for path in paths:
         found.extend(_below(path) if Path(path).is_dir() else [path])
@@ -32,22 +41,22 @@ def opened(paths: Sequence[str]) -> Mapping[str, Iterator[bytes]]:
         raise LogError(f"no log in {', '.join(paths)}")
     if len(found) > MAX_FILES:
         raise LogError(f"{len(found)} files in {', '.join(paths)}, at most {MAX_FILES} are read")
-    return together({name: name for name in found})
+    return found
 
 
-def together(files: Mapping[str, str]) -> Mapping[str, Iterator[bytes]]:
+def together(named: Mapping[str, str]) -> Mapping[str, Iterator[bytes]]:
     """Return the chunks of logs that are read at the same time.
 
     The soft limit of descriptors is raised as far as necessary and allowed. The logs beyond it are
     opened anew for each chunk.
 
     Args:
-        files: of each log, by its name.
+        named: the file of each log, by its name.
     """
-    most = allow_descriptors(len(files) + SPARE_DESCRIPTORS) - SPARE_DESCRIPTORS
+    most = allow_descriptors(len(named) + SPARE_DESCRIPTORS) - SPARE_DESCRIPTORS
     return {
         name: chunks(file, stays_open=number < most)
-        for number, (name, file) in enumerate(files.items())
+        for number, (name, file) in enumerate(named.items())
     }
 
 

@@ -16,6 +16,7 @@ from rankscope_agent.contract.failures.log import FailureLog
 from rankscope_agent.contract.failures.signs import FailureSigns, Quote
 from rankscope_agent.contract.failures.verdict import FROM_OUTSIDE, Attempt, Failure, Victim, decide
 from rankscope_agent.contract.log_text.framing import Unframer
+from rankscope_analyzers.intake import log_sources
 from rankscope_analyzers.intake.log_files import LogError, chunks
 from rankscope_analyzers.logs.recognised import is_text
 from rankscope_analyzers.text import runbooks
@@ -55,7 +56,7 @@ class JobLogExplanation:
     """What a job's logs show of its failure.
 
     Args:
-        files: logs of one job; `-` is standard input.
+        files: logs of one job, or directories of them; `-` is standard input.
 
     Raises:
         LogError: one cannot be read, or none has any text.
@@ -63,7 +64,7 @@ class JobLogExplanation:
 
     def __init__(self, files: Sequence[str]) -> None:
         signs = FailureSigns()
-        texts = [_read(name, signs) for name in files]
+        texts = [_read(name, signs) for name in log_sources.files(files)]
         self._attempts = decide(signs)
         self._quotes = tuple(signs.quotes.values())
         self._restarts = signs.attempts

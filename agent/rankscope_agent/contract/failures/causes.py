@@ -29,6 +29,15 @@ NODE_LOST = "node_lost"
 UNKNOWN = "unknown"
 NONE = "none"
 
+SIGNALLED = frozenset({NATIVE_CRASH})
+"""Causes that end a process with a signal."""
+
+KILLS = frozenset({HOST_OOM, KILLED})
+"""Possible reasons for the end of a process by SIGKILL, with the sender known and unknown."""
+
+OUT_OF_MEMORY = frozenset({GPU_OOM, *KILLS})
+"""Causes that stop a program at any point."""
+
 CAUSES: Mapping[str, str] = {
     USER_EXCEPTION: "the training program raised an exception",
     EXIT_CODE: "the training program exited with an exit code, without an exception",

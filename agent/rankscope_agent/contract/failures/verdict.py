@@ -30,6 +30,10 @@ FROM_OUTSIDE = frozenset({causes.PREEMPTED, causes.CANCELLED, causes.DEADLINE, c
 """Causes that hit all ranks alike: what follows them is their consequence."""
 
 
+SLURM_CANCELS = " CANCELLED AT "
+"""Slurm cancels the steps of a job that it ends for a reason, which it gives for the job alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A rank that failed on its own.
@@ -149,7 +153,7 @@ def _adds(echoed: Attempt, known: Attempt) -> bool:
     """Return True if a launcher's report adds information: which rank was killed first."""
     if known.first is not None or echoed.first is None:
         return False  # about a rank that ended for no known reason the launcher has nothing to add
-    return not known.victims or echoed.cause in KILLS
+    return not known.victims or echoed.cause in causes.KILLS
 
 
 def _judged(signs: FailureSigns, number: int, kinds: frozenset[Kind]) -> Attempt:
@@ -169,6 +173,8 @@ def _judged(signs: FailureSigns, number: int, kinds: frozenset[Kind]) -> Attempt
     ordered = sorted(failures, key=_order(failures))
     first = ordered[0] if ordered else None
     spoken = {v.rank for v in victims} | {f.rank for f in failures}
+    if spoken:
+        spoken |= {at.rank for at in signs.speakers.values() if at.attempt == number}
     return Attempt(
         number=number,
         cause=first.cause if first else _cause_of_victims(seen),
@@ -275,8 +281,10 @@ def _sign_of(end: RankEnd | None, meaning: Meaning) -> FailureSign | None:
 
 
 def _explained(failures: list[Failure]) -> list[Failure]:
-    """Leave out signs that only say that something failed if others say what."""
+    """Leave out signs that only say that something failed or was cancelled if others say why."""
     known = [failure for failure in failures if failure.cause != causes.UNKNOWN]
+    if any(f.cause in FROM_OUTSIDE - {causes.CANCELLED} and f.certain for f in known):
+        known = [f for f in known if f.cause != causes.CANCELLED or SLURM_CANCELS not in f.text]
     return known or failures
 
 
@@ -312,9 +320,14 @@ def _join_nameless(failures: list[Failure]) -> list[Failure]:
         joined.append(failure)
     # A shell's `Killed` repeats what the launcher has reported.
     known = {f.cause for f in joined}
+    killed = causes.HOST_OOM in known
     for failure in nameless:
-        is_known = failure.cause in known or (failure.cause == causes.KILLED and known & KILLS)
+        is_known = failure.cause in known or (
+            failure.cause == causes.KILLED and known & causes.KILLS
+        )
         again = is_known and (not failure.certain or failure.cause in FROM_OUTSIDE)
+        # The kernel's and Slurm's reports that memory was full, of a task that srun names.
+        again = again or (killed and failure.cause == causes.HOST_OOM and not failure.frame)
         if not again:
             joined.append(failure)
         known.add(failure.cause)
@@ -344,18 +357,9 @@ def _fits(nameless: Failure, ended: Failure) -> bool:
     if nameless.cause in FROM_OUTSIDE:
         return False
     by_signal = ended.cause != causes.EXIT_CODE
-    alike = nameless.cause == ended.cause or {nameless.cause, ended.cause} == KILLS
-    return alike if by_signal else nameless.cause not in SIGNALLED
+    alike = nameless.cause == ended.cause or {nameless.cause, ended.cause} == causes.KILLS
+    return alike if by_signal else nameless.cause not in causes.SIGNALLED
 
-
-SIGNALLED = frozenset({causes.NATIVE_CRASH})
-"""Causes that end a process with a signal."""
-
-KILLS = frozenset({causes.HOST_OOM, causes.KILLED})
-"""Possible reasons for the end of a process by SIGKILL, with the sender known and unknown."""
-
-OUT_OF_MEMORY = frozenset({causes.GPU_OOM, *KILLS})
-"""Causes that stop a program at any point."""
 
 Key = tuple[float, ...]
 
@@ -368,7 +372,7 @@ def _order(failures: Sequence[Failure]) -> Callable[[Failure], Key]:
         return lambda f: (f.time or 0.0, not f.root, f.line)
     if len({f.source for f in failures}) == 1:
         # Failures known only from how the process ended are reported at the end of a log.
-        full = any(f.cause in OUT_OF_MEMORY for f in failures)
+        full = any(f.cause in causes.OUT_OF_MEMORY for f in failures)
         return lambda f: (f.weak, full and _is_of_a_handler(f), f.line)
     return lambda f: (f.weak, not f.certain, f.cause in FROM_OUTSIDE, not f.root, f.line)
 

@@ -103,6 +103,17 @@ def test_nothing_is_said_of_what_was_before_the_jobs_first_step(ago, causes):
     assert found["ml/a"][0] == causes
 
 
+@pytest.mark.parametrize(("stepped", "cause"), [(40.0, "missing_rank"), (290.0, "oom_kill")])
+def test_a_rank_ended_by_an_earlier_kill_only_if_it_made_no_step_since(stepped, cause):
+    lines = []
+    for rank in range(2):
+        keys = f'job_id="ml/a",rank="{rank}"'
+        lines.append(f"rankscope_last_step_timestamp_seconds{{{keys}}} {NOW - stepped}\n")
+    lines.append(f'rankscope_rank_ended_timestamp_seconds{{job_id="ml/a",rank="0"}} {NOW - 35}\n')
+    pods = pod("ml/a", "u-a", range(1), alive=0) + pod("ml/a", "u-a", range(1, 2))
+    assert reported(pods + "".join(lines) + LOG + hit("u-a"))["ml/a"][0][0] == cause
+
+
 def test_what_the_log_and_the_pods_own_counter_tell_is_told_once():
     before, after = (TWO_JOBS + LOG + kills("u-a", n) + kills("u-b", n) for n in (0, 1))
     evidence = from_pages(

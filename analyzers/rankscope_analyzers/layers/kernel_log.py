@@ -19,14 +19,11 @@ from rankscope_analyzers.gpus.xid_incidents import XidIncident
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers import host_pressure
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.rank_locations import by_rank
+from rankscope_analyzers.layers.later_steps import went_on
 from rankscope_analyzers.layers.series_findings import query_of, series_finding
 
 WINDOW_SECONDS = 3600.0
 """How long ago an event may be: PyTorch's watchdogs give up after half an hour at most."""
-
-WENT_ON_SECONDS = 120.0
-"""Steps that end this long after a fault are not those that were under way or launched ahead."""
 
 SWITCH = "SXid"
 """Errors of NVSwitches, which all GPUs of a node use."""
@@ -141,7 +138,7 @@ def _gpu_faults(observed: Observed, job: JobView, since: float) -> Iterator[_Rep
         if where is None:
             continue
         finding = _of_xids(found, where, job)
-        if _stops_its_rank(found) and _went_on(observed, job, where, found.ended):
+        if _stops_its_rank(found) and went_on(observed, job.job_id, where.ranks, found.ended):
             finding = replace(finding, until_unix_seconds=found.ended)
         if not _of_program(found):
             yield finding, None
@@ -157,14 +154,6 @@ def _of_program(found: XidIncident) -> bool:
 def _stops_its_rank(found: XidIncident) -> bool:
     """Return True if no rank makes steps on the GPU until a fault is over."""
     return _of_program(found) or (found.cause == "pcie" and found.fatality == "fatal")
-
-
-def _went_on(observed: Observed, job: JobView, where: Where, at: float) -> bool:
-    """Return True if all ranks that a fault hit have made steps long after it."""
-    if not where.ranks:
-        return False
-    steps = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
-    return all(rank in steps and steps[rank].last > at + WENT_ON_SECONDS for rank in where.ranks)
 
 
 def _gpu_series(observed: Observed, job: JobView) -> Iterator[Series]:

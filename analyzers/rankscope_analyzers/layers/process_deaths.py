@@ -3,19 +3,20 @@
 Each belongs to one pod: it concerns a job only if the pod is the job's, and only since the first of
 the job's steps that were read. A process of unknown origin is only mentioned; so is one killed
 outside of pods, where other jobs run and none of the job's ranks ended. What both the kernel's log
-and a pod's own counter show is reported once.
+and a pod's own counter show is reported once. A death is over once the pod's ranks make steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.metrics import host, kernel_log, summary, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Layer, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.later_steps import went_on
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import series_finding
 
@@ -184,7 +185,10 @@ class _Deaths:
             kind, where = STRAY, Where(nodes=(series.node,))
             sentence += f", of which job is unknown (pod {series.labels.get('pod_uid') or 'none'})"
         evidence = (Evidence(series.name, *values, what),)
-        yield series_finding(kind, layer, self.job.job_id, where, sentence, evidence, since)
+        last = series.last if layer == "kernel" else series.held_since()
+        over = last is not None and went_on(self.observed, self.job.job_id, where.ranks, last)
+        found = series_finding(kind, layer, self.job.job_id, where, sentence, evidence, since)
+        yield replace(found, until_unix_seconds=last if over else None)
 
 
 def _pod(series: Series) -> Pod:

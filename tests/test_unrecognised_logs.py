@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope_agent.contract.metrics import training
+from rankscope_agent.contract.metrics import kernel_log, training
 from rankscope_analyzers import cli
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.page_history import Page
@@ -37,7 +37,7 @@ def test_kernel_logs_of_all_usual_forms_are_recognised(tmp_path, capsys, content
     assert is_of_kernel(content)
     (tmp_path / "f").write_bytes(content)
     assert cli.main(["explain", "kernel-log", str(tmp_path / "f")]) == 0
-    assert "nothing in this log went wrong" in capsys.readouterr().out
+    assert "no line of this log is known as a fault" in capsys.readouterr().out
 
 
 def test_what_is_understood_without_a_time_is_understood(tmp_path):
@@ -66,11 +66,12 @@ def test_a_job_log_of_ordinary_lines_shows_no_failure(tmp_path, capsys, content)
 
 
 RANK = f'{training.RANK_INFO.name}{{job_id="ns/job",rank="0"}} 1\n'
+READ_LOG = f'{kernel_log.KERNEL_EVENTS.name}{{kind="disk_error"}} 0\n'
 
 
 @pytest.mark.parametrize(("job", "code"), [("ns/job", 0), ("ns/jop", 1)])
 def test_a_job_that_nobody_knows_is_not_called_free_of_gpu_errors(monkeypatch, capsys, job, code):
-    page = Page("node-1", 1_760_000_000.0, RANK)
+    page = Page("node-1", 1_760_000_000.0, RANK + READ_LOG)
     monkeypatch.setattr(agent_pages, "pages", lambda agents: ([page], []))
     assert cli.main(["xids", "--agent", "http://localhost:1", "--job", job]) == code
     shown = capsys.readouterr()

@@ -338,6 +338,9 @@ PHRASES = {
     "gpu_firmware_missing": "the firmware of the GPU's system processor (GSP) is not installed",
     "nvlink_training_failure": "NVLinks could not be discovered",
     "pcie_error": "PCIe errors",
+    "slow_pcie_link": "a PCIe link below the GPU's own speed or width",
+    "iommu_fault": "the IOMMU refused the GPU's access to memory",
+    "device_inaccessible": "it no longer answers on the PCIe bus",
     "pcie_unrecovered": "the driver could not recover from PCIe errors",
     "sxid": "NVSwitch errors",
 }

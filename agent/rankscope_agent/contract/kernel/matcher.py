@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankscope_agent.contract.kernel import devices, firmware_reports, host, nvidia
+from rankscope_agent.contract.kernel import devices, firmware_reports, host, nvidia, slow_devices
 from rankscope_agent.contract.kernel.events import KernelEvent
 from rankscope_agent.contract.kernel.lines import is_kernel
 from rankscope_agent.contract.kernel.nvidia_start import NVRM
 from rankscope_agent.contract.kernel.rule import Rule
 
-RULES: tuple[Rule, ...] = (*nvidia.RULES, *devices.RULES, *host.RULES, *firmware_reports.RULES)
+RULES: tuple[Rule, ...] = (
+    *nvidia.RULES,
+    *devices.RULES,
+    *host.RULES,
+    *firmware_reports.RULES,
+    *slow_devices.RULES,
+)
 """All rules, in the order in which they are tried."""
 
 # Capitals, and the lower-case letters that distinguish needles and are no hexadecimal digits. They

@@ -56,7 +56,7 @@ def judge(seen: Sequence[Seen], boot: int = 0) -> Verdict:
     found = settled(tuple(gpu_incidents(gpu_events)), tuple(host_incidents(others)))
     incidents = tuple(sorted((_placed(one, boot) for one in found), key=_importance))
     if not incidents:
-        return Verdict("benign", "none", "nothing in this log went wrong", ())
+        return Verdict("benign", "none", "no line of this log is known as a fault", ())
     first = incidents[0]
     return Verdict(first.cause, first.action, f"{first.summary}{_others(incidents[1:])}", incidents)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rankscope_analyzers.preflight.job import Job, Role, UndecidedError
+from rankscope_analyzers.preflight.shell_scripts import assigned, sourced, unset
 from rankscope_analyzers.preflight.values import Object, mapping, mappings, text
 
 
@@ -59,8 +60,8 @@ def environment(job: Job, role: Role) -> Environment:
         name = text(entry.get("name"))
         if name:
             values[name] = _entry(job, entry, values)
-    values |= _of_shell(role)
-    return Environment(values, hidden)
+    unseen = _apply_shell(role, values)
+    return Environment(values, hidden or unseen)
 
 
 def _from_source(job: Job, source: Object) -> tuple[Mapping[str, str], str]:
@@ -114,24 +115,20 @@ def _config_map_value(job: Job, reference: Object) -> str | Unreadable:
     )
 
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*?);?", re.DOTALL)
-_BEFORE_ASSIGNMENTS = frozenset({"export", "env", "&&", "||", ";", "then", "do", "else", "exec"})
-
-
-def _of_shell(role: Role) -> Mapping[str, str]:
-    """Return what a shell script sets, as in `export NCCL_DEBUG=INFO` or `NCCL_DEBUG=INFO run`."""
-    found: dict[str, str] = {}
+def _apply_shell(role: Role, values: dict[str, str | Unreadable]) -> str:
+    """Change variables as a shell script does; return why it may set more, empty if it does not."""
+    hidden = ""
     for script in role.scripts:
-        for line in script.replace("\\\n", " ").splitlines():
-            found.update(_assigned(line.split()))
-    return found
+        for line in script.splitlines():
+            file = sourced(line)
+            hidden = hidden or (f"the script reads {file}" if file else "")
+            for name, value in assigned(line.split()):
+                values[name] = _by_shell(value)
+            for name in unset(line):
+                values.pop(name, None)
+    return hidden
 
 
-def _assigned(words: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the variables that a line sets: before a command, or by export."""
-    begins = True
-    for word in words:
-        match = _ASSIGNMENT.fullmatch(word) if begins else None
-        if match and "$" not in match[2]:
-            yield match[1], match[2].strip("'\"")
-        begins = bool(match) or word in _BEFORE_ASSIGNMENTS or word.endswith(";")
+def _by_shell(value: str) -> str | Unreadable:
+    filled_in = "$" in value or "`" in value
+    return Unreadable(f"is {value}, which the shell fills in") if filled_in else value

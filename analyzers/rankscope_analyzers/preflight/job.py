@@ -10,6 +10,7 @@ from itertools import zip_longest
 
 from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.configuration.values import Configuration
+from rankscope_analyzers.preflight.shell_scripts import run_lines
 from rankscope_analyzers.preflight.step_target import Target
 from rankscope_analyzers.preflight.values import (
     Object,
@@ -184,9 +185,10 @@ class Role:
         """Return the words of the container's command and arguments, shell scripts split too."""
         return [word for part in self._parts for word in part.split()]
 
-    @property
+    @cached_property
     def _parts(self) -> Sequence[str]:
-        return (*texts(self.trainer.get("command")), *texts(self.trainer.get("args")))
+        parts = (*texts(self.trainer.get("command")), *texts(self.trainer.get("args")))
+        return [run_lines(part) if len(part.split()) > 1 else part for part in parts]
 
     @property
     def scripts(self) -> Sequence[str]:

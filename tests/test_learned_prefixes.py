@@ -75,9 +75,9 @@ def test_writers_that_print_at_the_same_time_are_told_apart():
 def test_a_message_before_a_traceback_is_no_prefix_of_its_other_lines():
     assert verdict("ERROR: it failed: " + "\n".join(LINES))[0] == causes.USER_EXCEPTION
     bar = "Epoch 0: 10%|#   | 100/1000 [00:10<01:30, 10.0it/s]"
-    text = "\n".join(LINES).replace("ValueError", "torch.OutOfMemoryError")
-    (attempt,) = attempts(f"{bar}{text}\n{bar}{text}\n")
-    assert attempt.first.frame == "/app/train.py:88, in main"
+    first, second = ("\n".join((*LINES[:3], f"ValueError: {n}")) for n in (1, 2))
+    (attempt,) = attempts(f"{bar}{first}\nstep\n{bar}{second}\n")
+    assert [attempt.first.text, attempt.others[0].text] == ["ValueError: 1", "ValueError: 2"]
 
 
 def test_what_follows_a_traceback_that_goes_no_further_is_read():
@@ -125,6 +125,8 @@ def test_of_an_exception_group_the_exceptions_in_it_count():
     (attempt,) = attempts(text)
     assert (attempt.cause, attempt.others) == (causes.GPU_OOM, ())
     assert attempt.first.frame == "/app/t.py:9, in f"
+    (attempt,) = attempts("".join(text.splitlines(keepends=True)[:4]))
+    assert (attempt.cause, attempt.first.text[:15]) == (causes.UNKNOWN, "ExceptionGroup:")
 
 
 def test_a_table_behind_a_prefix_is_read():

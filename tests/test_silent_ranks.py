@@ -70,6 +70,8 @@ def test_a_rank_that_reports_an_error_of_whatever_kind_is_not_silent():
     )
     _, second = attempts(WATCHDOG + end + WATCHDOG.splitlines(keepends=True)[0] + end)
     assert range(5) in second.silent
+    _, second = attempts((WATCHDOG + end) * 2)
+    assert second.silent == (range(1, 5),)
 
 
 def test_so_many_silent_ranks_are_counted_in_the_text_and_the_first_ones_listed(tmp_path, capsys):

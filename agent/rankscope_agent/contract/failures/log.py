@@ -195,13 +195,13 @@ class FailureLog:
         elif self._whole and len(self._whole) <= error_files.MAX_FILE_BYTES:
             self._whole += text
         self._tracebacks.close_old(self._line)
-        idle = not (self._is_open() or self._survival.is_watching)
-        if idle and not any(mark in text for mark in MARKS):
+        marked = self._is_open() or any(mark in text for mark in MARKS)
+        if not marked and not self._survival.is_watching:
             self._line += text.count(b"\n")
             return
         for line in text.replace(b"\r", b"\n").split(b"\n") if b"\r" in text else text.split(b"\n"):
             self._line += 1
-            if self._is_open() or _INTEREST.search(line):
+            if marked and (self._is_open() or _INTEREST.search(line)):
                 self._read(line[: MAX_ESCAPED if is_escaped(line) else MAX_LINE])
             if self._survival.is_watching:
                 self._count_step(line[:MAX_LINE])

@@ -129,18 +129,27 @@ class OpenTracebacks:
         begun = self._begun.get(line.around)
         if begun is None:
             return
-        writer = begun.prefix.writer
+        writer, own = begun.prefix.writer, line.prefix.writer
         if line.learned:
-            if line.prefix.writer == writer:
+            if own == writer:
                 del self._begun[line.around]
-        elif is_frame(text) and line.prefix.writer not in self._open:
+        elif is_frame(text) and not (own in self._open and self._readers[own][0].in_frames):
             del self._begun[line.around]
             self._learned.forget(begun.learned)
             self._open.discard(writer)
             known = self._readers.pop(writer, None)
             if known is not None:
-                self._readers[line.prefix.writer] = known
-                self._open.add(line.prefix.writer)
+                self._restart(own, known[1])
+
+    def _restart(self, writer: bytes, began: SignLocation) -> None:
+        """Read a traceback, of which there is only the first line, as that of another writer."""
+        earlier, location = self._readers.get(writer, (None, began))
+        if earlier is not None:
+            self._add(earlier.finish(), location, writer)
+        reader = TracebackReader(tagged=self._tagged or bool(writer))
+        reader.feed(START)
+        self._readers[writer] = (reader, began)
+        self._open.add(writer)
 
     def close_old(self, line: int) -> None:
         """End the tracebacks of writers that have been silent until this line."""

@@ -86,6 +86,11 @@ class TracebackReader:
         return self._in_frames or bool(self._chain)
 
     @property
+    def in_frames(self) -> bool:
+        """Return True while frames are being read, before an exception."""
+        return self._in_frames
+
+    @property
     def is_fresh(self) -> bool:
         """Return True while the first exception of a traceback is being read."""
         return self._in_frames and not self._chain

@@ -77,6 +77,17 @@ VARIABLE_CASES: list[Case] = [
             )
         ],
     ),
+    *(
+        ("rdma-transport", verdict, seen, [mpi(f"mpirun {options} train", launcher_env)])
+        for verdict, seen, options, launcher_env in (
+            ("warn", "NCCL_IB_DISABLE=1", "-x NCCL_IB_DISABLE=1", ()),
+            ("warn", "NCCL_IB_DISABLE=1", "-genv NCCL_IB_DISABLE 1", ()),
+            ("warn", "NCCL_IB_DISABLE=1", "-x NCCL_IB_DISABLE", env(NCCL_IB_DISABLE=1)),
+            ("warn", "NCCL_NET=Socket", "--mca mca_base_env_list A;NCCL_NET=Socket", ()),
+            ("warn", "NCCL_NET=Socket", "-genvall", env(NCCL_NET="Socket")),
+            ("undecided", "the launcher's", "-x NCCL_IB_DISABLE", hidden("NCCL_IB_DISABLE")),
+        )
+    ),
     ("algorithm-tuning", "pass", "fixed", [changed({"main +env": env(NCCL_ALGO="Ring")})]),
     (
         *("algorithm-tuning", "warn", "NCCL_ALGO"),

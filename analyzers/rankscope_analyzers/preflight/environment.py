@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rankscope_analyzers.preflight.job import Job, Role, UndecidedError
+from rankscope_analyzers.preflight.mpi_options import handed_on
 from rankscope_analyzers.preflight.shell_scripts import assigned, sourced, unset
 from rankscope_analyzers.preflight.values import Object, mapping, mappings, text
 
@@ -49,7 +50,27 @@ class Environment:
 
 
 def environment(job: Job, role: Role) -> Environment:
-    """Return the environment of the container that computes."""
+    """Return the environment of the container that computes, with what mpirun passes on to it."""
+    own = _of_container(job, role)
+    if job.kind != "MPIJob" or not role.has_ranks or job.launcher is None:
+        return own
+    launcher = own if role is job.launcher else _of_container(job, job.launcher)
+    words = job.launcher.command
+    by_mpirun = dict(launcher.values) if "-genvall" in words else {}
+    for name, given in handed_on(words):
+        value = _of_launcher(launcher, name) if given is None else _by_shell(given)
+        by_mpirun |= {} if value is None else {name: value}
+    return Environment({**own.values, **by_mpirun}, own.hidden)
+
+
+def _of_launcher(launcher: Environment, name: str) -> str | Unreadable | None:
+    try:
+        return launcher.get(name)
+    except UndecidedError as reason:
+        return Unreadable(f"is the launcher's: {reason}")
+
+
+def _of_container(job: Job, role: Role) -> Environment:
     values: dict[str, str | Unreadable] = {}
     hidden = role.missing
     for source in mappings(role.trainer.get("envFrom")):

@@ -295,6 +295,11 @@ class Job:
         return [role for role in self.roles if role.has_ranks]
 
     @cached_property
+    def launcher(self) -> Role | None:
+        """Return the part that starts ranks elsewhere, None if there is none."""
+        return next((role for role in self.roles if role.launches), None)
+
+    @cached_property
     def pods(self) -> int:
         """Return how many pods compute; a part of unknown size counts as one."""
         return sum(1 if role.replicas is None else role.replicas for role in self.ranks)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from itertools import pairwise
 
 from rankscope_analyzers.preflight.environment import Environment, Unreadable, environment
 from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, UndecidedError
+from rankscope_analyzers.preflight.mpi_options import handed_on
 from rankscope_analyzers.preflight.nccl_variables import FOREIGN, KNOWN, REPLACED
 from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
 from rankscope_analyzers.preflight.placement_terms import places
@@ -101,26 +101,15 @@ def mpi_environment(job: Job) -> Outcome:
     """Check that an MPI launcher passes its variables to the ranks, which do not inherit them."""
     if job.kind != "MPIJob":
         raise NotApplicableError("no MPIJob")
-    for role in job.roles:
-        if role.launches:
-            return _handed_on(job, role)
-    raise UndecidedError("the MPIJob has no launcher")
+    if job.launcher is None:
+        raise UndecidedError("the MPIJob has no launcher")
+    return _handed_on(job, job.launcher)
 
 
 def _handed_on(job: Job, launcher: Role) -> Outcome:
     known = environment(job, launcher)
-    words = list(launcher.command)
-    handed = {
-        after.partition("=")[0].strip("'\"")
-        for word, after in pairwise(words)
-        if word in {"-x", "-genv", "--genv"}
-    }
-    listed = [
-        after for word, after in pairwise(words) if word in {"mca_base_env_list", "-genvlist"}
-    ]
-    handed |= {
-        one.partition("=")[0] for text in listed for one in re.split("[;,]", text.strip("'\""))
-    }
+    words = launcher.command
+    handed = {name for name, _ in handed_on(words)}
     if "-genvall" in words:
         return passed("-genvall passes all variables on")
     for name in known.named(*TRANSPORT):

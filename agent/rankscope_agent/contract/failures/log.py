@@ -242,10 +242,10 @@ class FailureLog:
             sign = signs[index]
             attempt = self._attempt + bisect_left(limits, sign.location.line)
             signs[index] = replace(sign, location=replace(sign.location, attempt=attempt))
-        for key, at in self._signs.speakers.items():
+        for key, at in self._signs.rank_errors.items():
             if key[0] == self._source:
                 attempt = self._attempt + bisect_left(limits, at.line)
-                self._signs.speakers[key] = replace(at, attempt=attempt)
+                self._signs.rank_errors[key] = replace(at, attempt=attempt)
         for end in ends[self._first[1] :]:
             end.attempt = self._attempt + len(limits)
         self._signs.attempts = max(self._signs.attempts, self._attempt + len(limits))
@@ -301,7 +301,7 @@ class FailureLog:
         if complaint is None:
             return
         if not complaint.survived:
-            self._signs.speak(location)
+            self._signs.report(location)
         if complaint.meaning is None or complaint.survived:
             self._signs.quote(self._source, location.line, message)
         if complaint.meaning is None:

@@ -12,7 +12,7 @@ from rankscope_agent.contract.failures.messages import Meaning
 MAX_TEXT = 400
 """Characters kept of a message."""
 
-MAX_SPEAKERS = 20_000
+MAX_RANK_ERRORS = 20_000
 """Ranks of logs of which it is known that they are not silent: twice those of the largest jobs."""
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -105,7 +105,7 @@ class FailureSigns:
         attempts: the highest attempt number.
         quotes: lines that report an error of no known kind, by their text without numbers.
         beyond_limits: number of signs left out because a limit was reached.
-        speakers: where ranks last reported an error of whatever kind, by log and rank.
+        rank_errors: where ranks last reported an error of whatever kind, by log and rank.
     """
 
     signs: list[FailureSign] = field(default_factory=list)
@@ -114,7 +114,7 @@ class FailureSigns:
     quotes: dict[str, Quote] = field(default_factory=dict)
     attempts: int = 0
     beyond_limits: int = 0
-    speakers: dict[tuple[str, int], SignLocation] = field(default_factory=dict)
+    rank_errors: dict[tuple[str, int], SignLocation] = field(default_factory=dict)
 
     def of(self, logs: Collection[str]) -> FailureSigns:
         """Return what these logs alone show."""
@@ -125,20 +125,20 @@ class FailureSigns:
             {text: one for text, one in self.quotes.items() if one.source in logs},
             self.attempts,
             self.beyond_limits,
-            {key: at for key, at in self.speakers.items() if at.source in logs},
+            {key: at for key, at in self.rank_errors.items() if at.source in logs},
         )
 
     def name(self, rank: int) -> None:
         """Remember that the job has this rank."""
         self.highest_rank = max(self.highest_rank, rank)
 
-    def speak(self, at: SignLocation) -> None:
+    def report(self, at: SignLocation) -> None:
         """Remember that a rank, if it is known, reported an error: it is not silent."""
         if at.rank is None or at.local:
             return
         key = (at.source, at.rank)
-        if key in self.speakers or len(self.speakers) < MAX_SPEAKERS:
-            self.speakers[key] = at
+        if key in self.rank_errors or len(self.rank_errors) < MAX_RANK_ERRORS:
+            self.rank_errors[key] = at
 
     def quote(self, source: str, line: int, text: str) -> None:
         """Keep an unexplained line; lines that differ only in numbers count as one."""

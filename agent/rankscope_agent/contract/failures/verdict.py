@@ -174,7 +174,7 @@ def _judged(signs: FailureSigns, number: int, kinds: frozenset[Kind]) -> Attempt
     first = ordered[0] if ordered else None
     spoken = {v.rank for v in victims} | {f.rank for f in failures}
     if spoken:
-        spoken |= {at.rank for at in signs.speakers.values() if at.attempt == number}
+        spoken |= {at.rank for at in signs.rank_errors.values() if at.attempt == number}
     return Attempt(
         number=number,
         cause=first.cause if first else _cause_of_victims(seen),

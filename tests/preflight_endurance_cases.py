@@ -52,6 +52,23 @@ def pod(*options: str) -> dict[str, Any]:
     }
 
 
+NEVER_RESTARTED = changed({"worker restartPolicy": "Never"})
+
+
+def mpi(version: str, policy: str = "", **run_policy: int) -> dict[str, Any]:
+    """An MPIJob of mpi-operator (v2beta1) or training-operator (v1)."""
+    launcher = {"template": {}, **({"restartPolicy": policy} if policy else {})}
+    return {
+        "apiVersion": f"kubeflow.org/{version}",
+        "kind": "MPIJob",
+        "metadata": {"name": "llm", "namespace": "ml"},
+        "spec": {
+            "runPolicy": run_policy,
+            "mpiReplicaSpecs": {"Launcher": launcher, "Worker": {"template": {}}},
+        },
+    }
+
+
 ENDURANCE_CASES: list[Case] = [
     ("checkpoint-volume", "pass", "ReadWriteMany", [JOB, CLAIM]),
     (
@@ -95,6 +112,14 @@ ENDURANCE_CASES: list[Case] = [
     ("restart-budget", "warn", "unlimited", [changed({"spec runPolicy": GONE})]),
     ("restart-budget", "warn", "backoffLimit: 1", [changed({"spec runPolicy backoffLimit": 1})]),
     ("restart-budget", "fail", "backoffLimit: 0", [changed({"spec runPolicy backoffLimit": 0})]),
+    ("restart-budget", "fail", "Worker.restartPolicy: Never", [NEVER_RESTARTED]),
+    (
+        *("restart-budget", "pass", "elasticPolicy.maxRestarts: 3"),
+        [changed({"spec elasticPolicy": {"maxRestarts": 3}}, NEVER_RESTARTED)],
+    ),
+    ("restart-budget", "pass", "backoffLimit: 6 by default", [mpi("v2beta1")]),
+    ("restart-budget", "fail", "Launcher.restartPolicy: Never by default", [mpi("v1")]),
+    ("restart-budget", "pass", "backoffLimit: 5", [mpi("v1", "OnFailure", backoffLimit=5)]),
     ("restart-budget", "undecided", "is not a", [changed({"spec runPolicy backoffLimit": "x"})]),
     (
         *("elastic-bounds", "pass", "from 2 to 8"),

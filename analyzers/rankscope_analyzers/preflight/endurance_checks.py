@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, UndecidedError
 from rankscope_analyzers.preflight.nodes_check import fixed_nodes
 from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
-from rankscope_analyzers.preflight.values import Object, mapping, mappings, number
+from rankscope_analyzers.preflight.values import Object, mapping, mappings, number, text
 
 ENOUGH = 2
 """Restarts: one for the fault that is sure to come, one for the next before anybody reacts."""
@@ -23,6 +23,17 @@ LIMITS: Mapping[str, tuple[tuple[str, ...], int | None]] = {
 }
 """The field with each kind's number of restarts, and its default; None is no limit."""
 
+LAUNCHER_RETRIES = 6
+"""Default of the batch Job in which mpi-operator (MPIJob v2beta1) runs the launcher."""
+
+NEVER = "Never"
+POLICIES: Mapping[str, tuple[str, str, frozenset[str]]] = {
+    "PyTorchJob": ("pytorchReplicaSpecs", "OnFailure", frozenset({"master", "worker"})),
+    "MPIJob": ("mpiReplicaSpecs", NEVER, frozenset({"launcher"})),
+}
+"""Where training-operator has the restart policy of parts, its default, and the parts whose end
+is the job's (pkg/apis/kubeflow.org/v1, pytorch_types.go and mpi_types.go)."""
+
 _NNODES = re.compile(r"(\d{1,9})(?::(\d{1,9}))?")
 
 
@@ -35,6 +46,7 @@ def restart_budget(job: Job) -> Outcome:
     if job.kind not in LIMITS:
         raise NotApplicableError(f"{job.kind} has no limit on restarts")
     path, default = LIMITS[job.kind]
+    default = LAUNCHER_RETRIES if _by_mpi_operator(job) else default
     given = mapping(job.body, *path[:-1]).get(path[-1])
     limit = default if given is None else number(given)
     name = ".".join(path)
@@ -42,8 +54,11 @@ def restart_budget(job: Job) -> Outcome:
     if given is not None and limit is None:
         raise UndecidedError(f"{name} is not a number")
     elastic = number(mapping(job.body, "spec", "elasticPolicy").get("maxRestarts"))
-    if given is None and elastic is not None:
+    final = next(_never_restarted(job), "")
+    if elastic is not None and (given is None or final):
         name, limit = "spec.elasticPolicy.maxRestarts", elastic
+    if final and elastic is None:
+        return failed(f"{final}: no restarts", expected, "set restartPolicy: OnFailure")
     if limit is None:
         return warned(f"{name} is not set: unlimited restarts", expected, remedy)
     seen = f"{name}: {limit}" + (" by default" if given is None and elastic is None else "")
@@ -55,6 +70,21 @@ def restart_budget(job: Job) -> Outcome:
     if left >= ENOUGH:
         return passed(seen)
     return (warned if left > 0 else failed)(seen, expected, remedy)
+
+
+def _by_mpi_operator(job: Job) -> bool:
+    return job.kind == "MPIJob" and text(job.body.get("apiVersion")).startswith("kubeflow.org/v2")
+
+
+def _never_restarted(job: Job) -> Iterator[str]:
+    """Yield the parts that training-operator does not start again, with what says so."""
+    if job.kind not in POLICIES or not job.body or _by_mpi_operator(job):
+        return
+    key, default, parts = POLICIES[job.kind]
+    for name, part in mapping(job.body, "spec", key).items():
+        given = text(mapping(part).get("restartPolicy"))
+        if str(name).lower() in parts and (given or default) == NEVER:
+            yield f"{name}.restartPolicy: {NEVER}" + ("" if given else " by default")
 
 
 STARTED_AGAIN: Mapping[str, tuple[str, ...]] = {

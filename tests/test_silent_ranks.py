@@ -9,6 +9,7 @@ import pytest
 
 from failed_jobs import lost, traceback
 from failure_logs import attempts
+from rankscope_agent.contract.failures.signs import FailureSigns, SignLocation
 from rankscope_agent.contract.failures.silence import silent_ranks
 from rankscope_agent.sources.nccl_log.failures import PodFailures, Progress, pieces
 from rankscope_analyzers import cli
@@ -97,3 +98,11 @@ def test_an_error_file_names_a_rank_that_a_job_can_have(rank, known):
 def test_a_files_name_names_a_rank_that_a_job_can_have(name):
     (attempt,) = attempts("Traceback (most recent call last):\nValueError: x\n", names=(name,))
     assert (attempt.first.rank, attempt.silent) == (None, ())
+
+
+@pytest.mark.parametrize(("known", "kept"), [(19_999, 20_000), (20_000, 20_000)])
+def test_20_000_ranks_that_report_errors_are_known(known, kept):
+    signs = FailureSigns()
+    for rank in range(known + 1):
+        signs.report(SignLocation("job.log", 1, 0, rank, False, None))
+    assert len(signs.rank_errors) == kept

@@ -8,7 +8,7 @@ from failure_logs import VALUE_ERROR, attempts, verdict
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.log import FailureLog
 from rankscope_agent.contract.failures.signs import FailureSigns
-from rankscope_agent.contract.failures.survival import step_of
+from rankscope_agent.contract.failures.survival import Survival, step_of
 
 WANDB = """\
 wandb: ERROR Error while calling W&B API
@@ -108,3 +108,18 @@ def test_an_exception_before_steps_that_waited_in_a_buffer_explains_an_exit_code
 )
 def test_other_lines_are_no_steps(line):
     assert step_of(line.encode()) == ()
+
+
+@pytest.mark.parametrize(("exceptions", "survived"), [(4096, 4096), (4097, 4096)])
+def test_4096_exceptions_of_a_writer_are_watched(exceptions, survived):
+    watch = Survival()
+    for number in range(exceptions):
+        watch.watch(b"", number, number)
+    found = [watch.feed(b"", (b"%d" % step,)) for step in range(3)]
+    assert [len(one) for one in found] == [0, 0, survived]
+    assert not watch.is_watching
+
+
+@pytest.mark.parametrize(("numbers", "kept"), [(8, 8), (9, 8)])
+def test_eight_numbers_identify_a_step(numbers, kept):
+    assert len(step_of(b"step 1 " * numbers + b"loss 2.0")) == kept

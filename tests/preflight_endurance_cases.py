@@ -69,6 +69,10 @@ def mpi(version: str, policy: str = "", **run_policy: int) -> dict[str, Any]:
     }
 
 
+READ_ONLY = changed(
+    {"main volumeMounts": [{"name": "ckpt", "mountPath": "/ckpt/", "readOnly": True}]}
+)
+
 ENDURANCE_CASES: list[Case] = [
     ("checkpoint-volume", "pass", "ReadWriteMany", [JOB, CLAIM]),
     (
@@ -108,6 +112,31 @@ ENDURANCE_CASES: list[Case] = [
         [changed({"main +env": env(OUTPUT_DIR="/out"), "main command": ["train"]})],
     ),
     ("checkpoint-volume", "undecided", "Claim", [JOB]),
+    (
+        "checkpoint-volume",
+        "fail",
+        "/ckpt, the volume at /ckpt/run, is mounted r",
+        [READ_ONLY, CLAIM],
+    ),
+    (
+        *("checkpoint-volume", "undecided", "where checkpoints go"),
+        [changed({"main command": ["train"]}, READ_ONLY), CLAIM],
+    ),
+    (
+        *("checkpoint-volume", "undecided", "where checkpoints go"),
+        [
+            changed(
+                {
+                    "main command": ["train"],
+                    "pod volumes": [{"name": "ckpt", "nfs": {"path": "/", "readOnly": True}}],
+                }
+            )
+        ],
+    ),
+    (
+        *("checkpoint-volume", "undecided", "where checkpoints go"),
+        [changed({"main command": ["train"], "pod volumes": [{"name": "ckpt", "emptyDir": {}}]})],
+    ),
     ("restart-budget", "pass", "5", [JOB]),
     ("restart-budget", "warn", "unlimited", [changed({"spec runPolicy": GONE})]),
     ("restart-budget", "warn", "backoffLimit: 1", [changed({"spec runPolicy backoffLimit": 1})]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rankscope_analyzers.preflight.environment import Unreadable, environment
 from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, UndecidedError
@@ -25,6 +25,8 @@ SHARED_DRIVERS = re.compile(
     r"|azurefile|blob).*"
 )
 SHARED_VOLUMES = frozenset({"nfs", "cephfs", "glusterfs", "azureFile"})
+NOT_FOR_DATA = frozenset({"configMap", "secret", "projected", "downwardAPI", "emptyDir"})
+"""Volumes that, unless checkpoints are known to go there, have another use."""
 _LOST = "checkpoints are lost when the node is replaced"
 _EXPECTED = "a volume with ReadWriteMany that all ranks mount, or an object store"
 _REMEDY = "use a claim of a shared file system: Ceph, JuiceFS, Fluid, NFS, Lustre"
@@ -34,17 +36,34 @@ def _checkpoint_volume(job: Job, role: Role) -> Outcome:
     path = _path(job, role)
     if path and _OBJECT_STORE.match(path):
         return passed(path)
-    mounts = [
-        (text(one.get("mountPath")).rstrip("/") or "/", text(one.get("name")))
-        for one in mappings(role.trainer.get("volumeMounts"))
-    ]
+    mounts = mappings(role.trainer.get("volumeMounts"))
     if path is None:
-        return _without_path(job, role, [name for where, name in mounts if where != "/dev/shm"])  # noqa: S108
-    above = [one for one in mounts if path == one[0] or path.startswith(one[0].rstrip("/") + "/")]
+        return _without_path(job, role, list(_writable(role, mounts)))
+    above = [one for one in mounts if f"{path}/".startswith(f"{_place(one)}/")]
     if not above:
         role.complete()
         return failed(f"nothing is mounted at {path}: {_LOST}", _EXPECTED, _REMEDY)
-    return _volume(job, role, max(above)[1], path)
+    nearest = max(above, key=lambda one: len(_place(one)))
+    if _read_only(role, nearest):
+        seen = f"{_place(nearest) or '/'}, the volume at {path}, is mounted read-only"
+        return failed(seen, _EXPECTED, "mount a volume there that can be written")
+    return _volume(job, role, text(nearest.get("name")), path)
+
+
+def _place(mount: Object) -> str:
+    return text(mount.get("mountPath")).rstrip("/")
+
+
+def _read_only(role: Role, mount: Object) -> bool:
+    volume = _find(role, text(mount.get("name")))
+    return any(one.get("readOnly") is True for one in (mount, *mappings(list(volume.values()))))
+
+
+def _writable(role: Role, mounts: Sequence[Object]) -> Iterator[str]:
+    """Yield the volumes that checkpoints may be on, as far as the manifest tells."""
+    for one in mounts:
+        if _place(one) != "/dev/shm" and not _read_only(role, one):  # noqa: S108
+            yield text(one.get("name"))
 
 
 def _path(job: Job, role: Role) -> str | None:
@@ -77,7 +96,7 @@ def _without_path(job: Job, role: Role, volumes: list[str]) -> Outcome:
 
 def _is_data(role: Role, name: str) -> bool:
     volume = _find(role, name)
-    return not {"configMap", "secret", "projected", "downwardAPI"} & volume.keys()
+    return not NOT_FOR_DATA & volume.keys()
 
 
 def _find(role: Role, name: str) -> Object:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from rankscope_agent.contract.metrics import watch as metrics
-from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion import ended_jobs, job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.page_history import Page, PageHistory
 from rankscope_analyzers.reports import html, job_json, job_summary, job_table, markdown, terminal
@@ -124,6 +124,29 @@ def test_how_its_processes_ran_is_over_too_though_their_log_is_still_there():
     assert (found.ended_with_job, found.until_unix_seconds) == (True, ENDED)
     (said,) = [one.sentence for one in watch.events if one.kind == "socket_fallback"]
     assert said.startswith("over, the job ended at 2025-10-09 09:00:00 UTC: NCCL carries data ")
+
+
+def test_how_processes_ran_is_over_also_if_nobody_saw_when_and_never_before_it_began():
+    now = ENDED + 20.0
+    report = reported(both(now, more=SOCKETS), judged=False)
+    (found,) = report.incidents
+    assert report.over.since_unix_seconds is None
+    assert (found.ended_with_job, found.until_unix_seconds) == (True, now)
+    later = replace(found.cause, since_unix_seconds=ENDED, until_unix_seconds=None)
+    (ended,) = ended_jobs.of_processes_ended([later], ENDED - 30.0)
+    assert ended.until_unix_seconds == ENDED
+    (marked,) = ended_jobs.marked([replace(found, cause=ended, until_unix_seconds=ENDED)], (), 0.0)
+    assert marked.ended_with_job
+
+
+def test_what_came_after_an_end_of_unknown_time_is_not_called_its_cause():
+    at = ENDED + 20.0
+    first = page(NODES[0], at, (0, 1), pod="u", more=KILLED.format(ENDED + 10.0))
+    report = reported([first, page(NODES[1], at, (2, 3))])
+    assert "oom_kill" in {one.cause.kind for one in report.incidents}
+    assert "; when it ended was not observed. Until then: " in job_summary.headline(report)
+    (row,) = job_table.rows([report])
+    assert row.state != "failed"
 
 
 OBJECTIVE = """rankscope_checkpoint_objective_seconds 60

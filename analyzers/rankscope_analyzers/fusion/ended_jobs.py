@@ -32,19 +32,20 @@ OF_PROCESSES = frozenset(
 """Kinds of findings on how processes run, which neither ended the job nor outlast it."""
 
 
-def end_of(diagnosis: Diagnosis | None, findings: Iterable[Finding]) -> float | None:
+def end_of(diagnosis: Diagnosis | None, findings: Iterable[Finding], now: float) -> float | None:
     """Return when a job ended as Unix time, None if it goes on or that is not known.
 
     Args:
         diagnosis: of its steps.
         findings: of all other layers.
+        now: Unix time, which counts if the job is over and nothing says since when.
     """
     over = next((one for one in findings if one.kind in ENDS), None)
     if over is None:
         return None
-    if over.since_unix_seconds is not None or diagnosis is None:
-        return over.since_unix_seconds
-    return diagnosis.frame.ended_unix_seconds
+    stepped = None if diagnosis is None else diagnosis.frame.ended_unix_seconds
+    known = (at for at in (over.since_unix_seconds, stepped) if at is not None)
+    return next(known, now)
 
 
 def with_end(diagnosis: Diagnosis, at: float) -> Diagnosis:
@@ -63,7 +64,13 @@ def of_processes_ended(findings: Iterable[Finding], at: float) -> list[Finding]:
 def _ended(finding: Finding, at: float) -> Finding:
     if finding.until_unix_seconds is not None:
         return finding
-    return replace(finding, until_unix_seconds=at)
+    return replace(finding, until_unix_seconds=_end(finding, at))
+
+
+def _end(finding: Finding, at: float) -> float:
+    """Return when a finding ended with its job: others may show it after the first rank's end."""
+    since = finding.since_unix_seconds
+    return at if since is None else max(since, at)
 
 
 def marked(
@@ -81,7 +88,8 @@ def marked(
         if one.until_unix_seconds is None:
             return False
         if one.timing is None:
-            return one.cause.kind in OF_PROCESSES and one.until_unix_seconds == at
+            ended = one.until_unix_seconds == _end(one.cause, at)
+            return ended and one.cause.kind in OF_PROCESSES
         return replace(one.timing, until_unix_seconds=None) in active
 
     return tuple(replace(one, ended_with_job=True) if with_job(one) else one for one in incidents)

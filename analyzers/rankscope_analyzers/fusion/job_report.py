@@ -52,8 +52,12 @@ class Incident:
 
     @property
     def ended_job(self) -> bool:
-        """Return True if the end of the job is part of it: it is what ended the job."""
-        return any(one.kind in ENDS for one in (self.cause, *self.findings))
+        """Return True if the end of the job is part of it: it is what ended the job.
+
+        Anything may have come after an end whose time is not known.
+        """
+        ends = (one for one in (self.cause, *self.findings) if one.kind in ENDS)
+        return any(one.since_unix_seconds is not None for one in ends)
 
     @property
     def layers(self) -> tuple[Layer, ...]:

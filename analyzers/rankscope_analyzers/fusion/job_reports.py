@@ -276,7 +276,7 @@ def _report(
     hung = [finding for finding in findings if finding.kind == HANG]
     rest = [finding for finding in findings if finding.kind != HANG]
     active = [one for one in _findings(diagnosis) if one.until_unix_seconds is None]
-    at = end_of(diagnosis, rest)
+    at = end_of(diagnosis, rest, blank.made_unix_seconds)
     if at is not None:
         diagnosis = with_end(diagnosis, at) if diagnosis else None
         rest = of_processes_ended(rest, at)

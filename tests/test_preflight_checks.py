@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from preflight_endurance_cases import ENDURANCE_CASES
-from preflight_jobs import CLAIM, IDS, JOB, NETWORK, outcomes, read
+from preflight_jobs import CLAIM, GONE, IDS, JOB, NETWORK, changed, outcomes, read
 from preflight_network_cases import MASTERS, NETWORK_CASES, network
 from preflight_placement_cases import PLACEMENT_CASES
 from preflight_resource_cases import RESOURCE_CASES
@@ -113,3 +113,11 @@ def test_checks_by_the_configuration_are_left_where_there_is_none_or_it_says_not
         assert (found.verdict, found.undecided) == ("skip", False)
         assert why in found.seen
     assert outcomes(JOB, settings=Settings())["job-project"].verdict == "skip"
+
+
+def test_a_job_in_which_no_pods_are_found_is_not_decided():
+    specs = JOB["spec"]["pytorchReplicaSpecs"]
+    found = outcomes(changed({"spec pytorchReplicaSpec": specs, "spec pytorchReplicaSpecs": GONE}))
+    assert "misspelt" in found["rdma-transport"].seen
+    assert found["rdma-transport"].undecided
+    assert found["shared-memory"].undecided

@@ -95,6 +95,8 @@ def of_ranks(check: Callable[[Job, Role], Outcome]) -> Callable[[Job], Outcome]:
     """Return a check of a job from a check of each of its parts that hold ranks."""
 
     def of_job(job: Job) -> Outcome:
+        if not job.roles:
+            raise UndecidedError(f"no pods of this {job.kind} are found: are its fields misspelt?")
         return worst((role.name, outcome_of(lambda r=role: check(job, r))) for role in job.ranks)  # type: ignore[misc]
 
     of_job.__doc__ = check.__doc__

@@ -14,14 +14,16 @@ def nodes(*options: str, **variables: object) -> dict[str, Any]:
     )
 
 
-def torchrun(*options: str) -> dict[str, Any]:
+def torchrun(*options: str, **variables: object) -> dict[str, Any]:
     """The template of its pods."""
-    return nodes(*options)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    return nodes(*options, **variables)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
 
 
-def job_set(*options: str) -> dict[str, Any]:
+def job_set(*options: str, **variables: object) -> dict[str, Any]:
     """Two Jobs of three pods."""
-    job = {"spec": {"parallelism": 3, "completions": 3, "template": torchrun(*options)}}
+    job = {
+        "spec": {"parallelism": 3, "completions": 3, "template": torchrun(*options, **variables)}
+    }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -179,7 +181,8 @@ ENDURANCE_CASES: list[Case] = [
     ("elastic-bounds", "fail", "8, with 4 pods: they never start", [nodes("--nnodes", "8")]),
     ("elastic-bounds", "fail", "1, with 4 pods: they do not train", [nodes("--nnodes=1")]),
     ("elastic-bounds", "fail", "--standalone, with 4 pods", [nodes("--standalone")]),
-    ("elastic-bounds", "fail", "PET_NNODES is 8", [nodes(PET_NNODES=8)]),
+    ("elastic-bounds", "warn", "PET_NNODES is 8", [nodes(PET_NNODES=8)]),
+    ("elastic-bounds", "fail", "PET_NNODES is 8", [job_set(PET_NNODES=8)]),
     ("elastic-bounds", "undecided", "--nnodes is $WORLD_SIZE", [nodes("--nnodes=$WORLD_SIZE")]),
     ("elastic-bounds", "undecided", "1 or 4", [nodes("--nnodes=1", "--nnodes=4")]),
     ("elastic-bounds", "fail", "8, with 6 pods", [job_set("--nnodes=8")]),

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from preflight_jobs import GONE, JOB, Case, changed
 
 EQUAL = {"name": "logs", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}
+
+UNSAID = {"main command": ["torchrun", "x.py"]}
+
+
+def torchrun_without_operator() -> dict[str, Any]:
+    """The same in a Job of Kubernetes, in which nothing but its options tells torchrun."""
+    template = changed(UNSAID)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    metadata = {"name": "llm", "namespace": "ml"}
+    spec = {"template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
 
 RESOURCE_CASES: list[Case] = [
     ("shared-memory", "pass", "16Gi", [JOB]),
@@ -42,7 +55,13 @@ RESOURCE_CASES: list[Case] = [
     ("numa", "warn", "1.5 CPUs", [changed({"limits cpu": "1500m"})]),
     ("numa", "fail", "above limit", [changed({"main resources requests": {"cpu": 65}})]),
     ("gpu-count", "pass", "8, and 8 GPUs", [JOB]),
-    ("gpu-count", "warn", "idle", [changed({"main command": ["torchrun", "x.py"]})]),
+    ("gpu-count", "warn", "idle", [changed({"spec nprocPerNode": 4, **UNSAID})]),
+    ("gpu-count", "pass", "nprocPerNode by default: auto, 8 GPUs", [changed(UNSAID)]),
+    (
+        *("gpu-count", "warn", "elasticPolicy.nProcPerNode: 4"),
+        [changed({"spec elasticPolicy nProcPerNode": 4, **UNSAID})],
+    ),
+    ("gpu-count", "warn", "processes by default: 1", [torchrun_without_operator()]),
     ("gpu-count", "fail", "share", [changed({"limits nvidia.com/gpu": 4})]),
     ("gpu-count", "undecided", "number of processes", [changed({"main command": ["./train.sh"]})]),
     ("gpu-count", "warn", "8, and no GPUs", [changed({"limits nvidia.com/gpu": GONE})]),

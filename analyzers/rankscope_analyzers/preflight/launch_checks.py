@@ -58,9 +58,19 @@ def _by_variable(job: Job, role: Role) -> tuple[str, str]:
     given = environment(job, role).get("PET_NPROC_PER_NODE")
     if given is not None:
         return given, "PET_NPROC_PER_NODE"
+    if job.kind == "PyTorchJob" and "torchrun" in role.command:
+        return _set_by_operator(job)
     if role.gpus == 1 or "torchrun" in role.command:
         return "1", "processes by default"
     raise UndecidedError("the number of processes per pod is unknown")
+
+
+def _set_by_operator(job: Job) -> tuple[str, str]:
+    """Return what training-operator 1.8 and later give to torchrun if there is no nprocPerNode."""
+    elastic = text(mapping(job.body, "spec", "elasticPolicy").get("nProcPerNode"))
+    if elastic:
+        return elastic, "elasticPolicy.nProcPerNode"
+    return "auto", "nprocPerNode by default"
 
 
 def _processes(job: Job, role: Role) -> tuple[str | None, str]:

@@ -7,7 +7,7 @@ from functools import partial
 
 from rankscope_analyzers.preflight.environment import Unreadable, environment
 from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, UndecidedError
-from rankscope_analyzers.preflight.outcome import Outcome, failed, outcome_of, passed, worst
+from rankscope_analyzers.preflight.outcome import Outcome, failed, outcome_of, passed, warned, worst
 from rankscope_analyzers.preflight.values import count, mapping
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|\((\w+)\)|(\w+))")
@@ -62,6 +62,8 @@ def _fits(job: Job, role: Role, stating: list[Role], name: str, values: set[str]
         raise UndecidedError(f"{seen}, and others may not be among those that are read")
     result = "they never start" if nodes > pods else "they do not train together"
     expected, remedy = f"{pods} nodes, as there are pods", f"set --nnodes to {pods}"
+    if job.kind == "PyTorchJob" and name == "PET_NNODES" and not role.is_pod:
+        return warned(f"{seen}: training-operator before 1.7 keeps it", expected, "remove it")
     return failed(f"{seen}: {result}", expected, remedy)
 
 

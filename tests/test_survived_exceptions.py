@@ -6,7 +6,7 @@ import pytest
 
 from failure_logs import VALUE_ERROR, attempts, verdict
 from rankscope_agent.contract.failures import causes
-from rankscope_agent.contract.failures.log import FailureLog
+from rankscope_agent.contract.failures.log import FailureLimits, FailureLog
 from rankscope_agent.contract.failures.signs import FailureSigns
 from rankscope_agent.contract.failures.survival import Survival, step_of
 
@@ -71,6 +71,15 @@ def test_a_survived_exception_alone_is_quoted_and_is_no_failure():
     assert attempts(WANDB + steps(3)) == ()
     (quote,) = [one for one in signs.quotes.values() if "requests" in one.text]
     assert quote.line == 2
+
+
+def test_exceptions_beyond_the_limit_of_signs_are_not_watched():
+    signs = FailureSigns()
+    log = FailureLog("job.log", signs, FailureLimits(signs=1))
+    log.feed((WANDB * 2 + steps(3)).encode())
+    log.finish()
+    assert [sign.kind for sign in signs.signs] == ["survived"]
+    assert signs.beyond_limits == 1
 
 
 def test_steps_of_other_writers_and_of_one_step_prove_nothing():

@@ -338,7 +338,8 @@ class FailureLog:
             if echo is not None:
                 self._add_sign(FailureSign("echo", echo, location, found.text))
         else:
-            if writer is not None and self._limits.survival:
+            kept = len(self._signs.signs) < self._limits.signs
+            if kept and writer is not None and self._limits.survival:
                 self._survival.watch(writer, len(self._signs.signs), location.line)
             self._add_sign(
                 FailureSign("exception", found.meaning, location, found.text, found.frame)

@@ -104,12 +104,15 @@ def test_a_gpu_that_the_driver_has_and_the_library_lacks_is_unresponsive_if_the_
         assert page.series[metrics.NVML_OPENED.name, ()] == (number if named else 1)
 
 
-def test_a_gpu_that_has_not_said_who_it_is_is_not_missing_as_well():
+@pytest.mark.parametrize(
+    ("further", "shown"), [((), ["1"]), (("0000:3b:00", "0000:4b:00"), ["1", "unknown", "unknown"])]
+)
+def test_a_gpu_that_has_not_said_who_it_is_is_not_missing_as_well(further, shown):
     nvml = Library([*gpus(1), 999])
-    nvml.present = frozenset({"0000:1b:00", "0000:2b:00"})
+    nvml.present = frozenset({"0000:1b:00", "0000:2b:00", *further})
     page = read(session_of(nvml, Clock()))
     unresponsive = [one for one in page.samples if one.metric == metrics.GPU_UNRESPONSIVE]
-    assert [one.labels[0] for one in unresponsive if one.value == 1] == ["1"]
+    assert [one.labels[0] for one in unresponsive if one.value == 1] == shown
 
 
 def test_a_lost_gpu_stays_lost_when_its_slot_removes_it_until_it_or_another_is_there():

@@ -153,20 +153,20 @@ class Session:
 
     def _never_seen(self) -> Iterator[Sample]:
         """Describe GPUs that the kernel lists but the library has never named."""
-        for pci in sorted(self._unnamed())[:MAX_GPUS]:
+        for pci in self._unnamed()[:MAX_GPUS]:
             yield Sample(metrics.GPU_UNRESPONSIVE, Identity("unknown", "unknown", pci).labels, 1)
 
-    def _unnamed(self) -> frozenset[str]:
-        """Return the addresses of such GPUs; none while the library may only be slow to open."""
+    def _unnamed(self) -> list[str]:
+        """Return addresses of such GPUs; none while the library may only be slow to open."""
         here = [gpu.identity.pci for gpu in self._gpus]
         named = {*here, *(identity.pci for identity in self._known.values())}
         seconds = self.silent_seconds
         if seconds is not None:
             listed = self._bound or self._nvml.on_bus()
-            return listed - named if seconds >= SILENT_SECONDS else frozenset()
+            return sorted(listed - named) if seconds >= SILENT_SECONDS else []
         missing = (self._given & (self._bound or frozenset())) - named
-        # GPUs of the session that have not said who they are have as many of these addresses.
-        return missing if len(missing) > here.count(UNKNOWN_PCI) else frozenset()
+        # As many of these are GPUs of the session that have not said who they are; no matter which.
+        return sorted(missing)[here.count(UNKNOWN_PCI) :]
 
     def _absent(self, identity: Identity) -> Iterator[Sample]:
         """Describe a GPU that is not part of the session, or whose session could not be opened."""

@@ -46,7 +46,7 @@ class Cuda:
     """A device with one stream; times in milliseconds."""
 
     def __init__(self) -> None:
-        self.capturing = False
+        self.capturing, self.initialized = False, True
         self.queue: list[Event | float] = []
         self.now = 0.0
         self.made: list[Event] = []
@@ -56,11 +56,18 @@ class Cuda:
         self.made.append(Event(self))
         return self.made[-1]
 
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return self.initialized
+
     def is_current_stream_capturing(self) -> bool:
         return self.capturing
 
     def get_device_properties(self, index: int) -> SimpleNamespace:
         assert not self.capturing, "a driver is asked nothing while a graph is captured"
+        assert self.initialized, "CUDA would be initialized, and forked processes could not use it"
         return SimpleNamespace(uuid=uuid.UUID(bytes=bytes(range(index, index + 16))))
 
     def work_off(self) -> None:

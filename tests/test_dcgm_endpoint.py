@@ -246,6 +246,27 @@ def test_an_xid_that_is_new_is_an_event_of_the_driver(endpoint):
     assert xids(79) == {"31": None, "79": 2}
 
 
+@pytest.mark.parametrize(("before", "events"), [(1000, 1), (BLANK, None)])
+def test_the_first_xid_of_an_exporter_that_shows_none_before_is_an_event(endpoint, before, events):
+    """Unless the exporter had only started, and may show one of any age."""
+    server, clock = endpoint([]), Clock()
+    collector = DcgmCollector(server.url, PATIENCE, clock)
+    for page in (page_of(before, before), page_of() + f"DCGM_FI_DEV_XID_ERRORS{GPU} 79\n"):
+        server.pieces = response(page)
+        clock.now += FETCH_SECONDS
+        samples = Page(collector.collect())
+    assert samples.value(metrics.GPU_XIDS, "79") == events
+
+
+def test_a_gpu_of_which_only_unknown_fields_have_values_answers(endpoint):
+    server, clock = endpoint([]), Clock()
+    collector = DcgmCollector(server.url, PATIENCE, clock)
+    server.pieces = response(f"DCGM_FI_DEV_MEMORY_TEMP{GPU} {BLANK}\nDCGM_FI_DEV_X{GPU} 5\n")
+    for _ in range(3):
+        clock.now += 60
+        assert Page(collector.collect()).value(metrics.GPU_UNRESPONSIVE) == 0
+
+
 def test_without_an_energy_counter_nobody_can_say_that_values_are_old(endpoint):
     server, clock = endpoint(response(f"DCGM_FI_DEV_GPU_TEMP{GPU} 50\n")), Clock()
     collector = DcgmCollector(server.url, PATIENCE, clock)

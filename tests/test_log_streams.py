@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rankscope_agent.sources.nccl_log.follower import NcclFollower
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError
 from rankscope_agent.sources.nccl_log.streams import (
     NO_POD,
@@ -92,6 +93,27 @@ def test_a_directory_of_a_pattern_that_cannot_be_read_is_counted(
     rejected = Counter()
     assert list(pattern_logs(tmp_path / "nccl.*", rejected)) == []
     assert rejected == ({reason: 1} if reason else {})
+
+
+def test_a_directory_that_may_not_be_entered_keeps_no_other_from_being_read(tmp_path, monkeypatch):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "nccl.1").write_text("a\n")
+    patterns = (tmp_path / "closed" / "logs" / "nccl.*", tmp_path / "open" / "nccl.*")
+    is_dir, scandir = Path.is_dir, os.scandir
+
+    def refusing(call):
+        def called(path):
+            if "closed" in str(path):
+                raise PermissionError
+            return call(path)
+
+        return called
+
+    monkeypatch.setattr(Path, "is_dir", refusing(is_dir))
+    monkeypatch.setattr(os, "scandir", refusing(scandir))
+    follower = NcclFollower(tmp_path / "pods", patterns, lambda: 0.0, 1.0, lambda: 0.0)
+    assert follower.rescan(0.0)
+    assert (follower.logs, follower.rejected["permission"]) == (1, 1)
 
 
 def test_a_restart_after_numbered_files_were_renamed_reads_the_rest_and_nothing_twice(log):

@@ -99,11 +99,10 @@ def test_names_that_are_not_on_the_list_are_left_out_however_many():
     assert by_series(names | odd) == {}
 
 
-@pytest.mark.parametrize("value", [7, 0])
-def test_two_names_of_one_meaning_are_one_series_which_is_that_of_the_first_at_any_time(value):
-    both = {"rx_prio3_pause": value, "rx_priority_3_xoff": 8}
-    expected = {(metrics.PFC_FRAMES, ("eth0", "3", "receive")): 7} if value else {}
-    assert by_series(both) == expected
+@pytest.mark.parametrize("values", [(7, 8), (8, 0), (0, 8)])
+def test_two_names_of_one_meaning_are_one_series_that_never_falls(values):
+    both = dict(zip(("rx_prio3_discards", "rx_prio3_buf_discard"), values, strict=True))
+    assert by_series(both) == {(metrics.PFC_DISCARDS, ("eth0", "3")): 8}
 
 
 class Drivers:

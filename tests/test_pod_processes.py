@@ -224,7 +224,7 @@ def test_processes_that_may_not_be_read_are_counted_and_rarely_tried_again(proc,
     for pid in (20, 21):
         proc.add(pid)
     assert {scanner.scan().unreadable for _ in range(2 * AGAIN)} == {2}
-    assert len(tried) == 6
+    assert len(tried) == 8
 
 
 def test_processes_that_end_or_hide_cost_nothing(proc):

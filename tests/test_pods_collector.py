@@ -90,7 +90,7 @@ def identity(pod_uid, stated, local_world_size=2):
 
 @pytest.mark.parametrize(
     ("stated", "used"),
-    [("", GPUS[1]), (GPUS[3], GPUS[3]), (GPUS[1], GPUS[1]), (GPUS[0], GPUS[1])],
+    [("", GPUS[1]), (GPUS[3], GPUS[3]), (GPUS[1], GPUS[1]), (GPUS[0], "")],
     ids=["nothing", "another than of its number", "that of its number", "one of another pod"],
 )
 def test_a_rank_is_on_the_gpu_that_its_process_states_if_its_pod_holds_that(tmp_path, stated, used):
@@ -108,6 +108,15 @@ def test_ranks_on_some_gpus_of_a_node_outside_of_pods_state_which(tmp_path, stat
     node.gpu_order(GPUS)
     node.samples(metrics.GPU_ALLOCATION_INFO)
     assert node.directory.rank_location(identity("", stated)).uuid == stated
+
+
+def test_a_rank_outside_of_pods_does_not_use_what_a_pod_holds(tmp_path):
+    node = Node(tmp_path, Kubelet(gpus_of("w0", GPUS[3])))
+    node.gpu_order(GPUS)
+    node.pods(pod("w0", number=1, container_id=CID, **LAUNCH))
+    node.samples(metrics.GPU_ALLOCATION_INFO)
+    assert node.directory.rank_location(identity("", GPUS[3])).uuid == ""
+    assert node.directory.rank_location(identity("", GPUS[2])).uuid == GPUS[2]
 
 
 def test_claims_and_mig_slices_are_gpus_too(tmp_path):

@@ -23,6 +23,17 @@ class Optimizer:
         self.param_groups = [{"params": [parameter], "lr": 0.1}]
 
 
+def test_a_fake_tensor_does_not_begin_the_use_of_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As optimizers have in estimates of memory, in a process that forks afterwards."""
+    job = Job(tmp_path, monkeypatch)
+    job.cuda.initialized = False
+    job.probe.step_finished(Optimizer(0), (), {})
+    assert job.probe.gpu == b""
+    assert "rankscope probe: AssertionError" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("index", "capturing", "stated"),
     [(5, False, bytes(range(5, 21))), (5, True, bytes(16)), (None, False, bytes(16))],

@@ -3243,7 +3243,10 @@ class _Probe:
         that a process knows its GPU's number on the node only by that.
         """
         cuda = self.torch.cuda
-        if device.type != "cuda" or device.index is None or cuda.is_current_stream_capturing():
+        # A fake tensor has a device in a process that has not begun to use CUDA, and must not.
+        if device.type != "cuda" or not (cuda.is_available() and cuda.is_initialized()):
+            return b""
+        if device.index is None or cuda.is_current_stream_capturing():
             return b""
         text = str(getattr(cuda.get_device_properties(device.index), "uuid", ""))
         try:

@@ -119,7 +119,8 @@ class DcgmCollector:
         """Count the Xids that are new: the exporter shows a GPU's newest one, without its time.
 
         One that is there when the GPU is first seen may be of any age, and the same one again
-        cannot be told from the first.
+        cannot be told from the first. Some exporters leave the field out until there is one
+        (dcgm-exporter issue 700).
         """
         newest = {
             sample.labels: int(sample.value)
@@ -129,6 +130,8 @@ class DcgmCollector:
         for identity in page.gpus:
             code = newest.get(identity.labels)
             if code is None:
+                if identity not in page.blank_gpus:  # as of an exporter that has just started
+                    self._xids.setdefault(identity.labels, 0)
                 continue
             if code and self._xids.get(identity.labels, code) != code:
                 self._events.add(identity, Event(int(identity.gpu), EVENT_XID, code))

@@ -179,6 +179,7 @@ ONLY_INSTANCE = frozenset(ACTIVITY_FIELDS.values())
 GPU's."""
 
 REASON_FIELDS = frozenset({"CLOCK_THROTTLE_REASONS", "CLOCKS_EVENT_REASONS"})
+XID_FIELDS = frozenset({"XID_ERRORS", "XID_ERROR"})
 RECOVERY_FIELDS = frozenset({"GET_GPU_RECOVERY_ACTION", "GPU_RECOVERY_ACTION"})
 
 _INDEX = re.compile(r"[0-9]{1,3}")
@@ -203,6 +204,7 @@ class DcgmPage:
         self._found: dict[tuple[str, str, tuple[str, ...]], Sample] = {}
         self._instances: set[tuple[str, str]] = set()
         self._blank: set[str] = set()
+        self._answering: set[str] = set()
         for sample in parse_page(text):
             if sample is None:
                 self.ignored["bad_line"] += 1
@@ -219,8 +221,7 @@ class DcgmPage:
     @property
     def blank_gpus(self) -> frozenset[Identity]:
         """The GPUs about which the exporter knows nothing but their newest Xid."""
-        known = {key for name, key, _ in self._found if name != metrics.GPU_LAST_XID.name}
-        return frozenset(self._identities[key] for key in self._blank - known)
+        return frozenset(self._identities[key] for key in self._blank - self._answering)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the converted samples, and the number of the others."""
@@ -238,13 +239,15 @@ class DcgmPage:
             return "not_dcgm"
         if "nvlink" in sample.labels or "nvswitch" in sample.labels:
             return "blank" if _is_blank(sample.value) else "not_a_gpu"
-        if _is_blank(sample.value):
-            self._blank.update(filter(None, [self._identify(sample.labels)]))
-            return "blank"
         values = tuple(_values(sample))
+        key = self._identify(sample.labels)
+        if _is_blank(sample.value):
+            self._blank.update({key} - {""})
+            return "blank"
+        if sample.name.removeprefix(DEV) not in XID_FIELDS:
+            self._answering.add(key)
         if not values:
             return "unknown_field"
-        key = self._identify(sample.labels)
         if not key:
             return "unusable_labels"
         reasons = {self._keep(key, sample.labels, *value) for value in values}

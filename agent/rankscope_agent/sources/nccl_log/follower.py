@@ -137,7 +137,11 @@ class NcclFollower:
         for path in replaced:
             del locations[path]
         self._forget_gone(locations.values())
-        there = self._pods.is_dir() or any(Path(one.parent).is_dir() for one in self._patterns)
+        there = (
+            self._pods.is_dir()
+            or bool(self.rejected)
+            or any(one.parent.is_dir() for one in self._patterns)
+        )
         self._put_former_logs_first(locations, now)
         for path in [path for path in self._followed if path not in locations]:
             self._end(path)

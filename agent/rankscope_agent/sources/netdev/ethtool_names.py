@@ -108,23 +108,23 @@ def labelled(
 ) -> Iterator[Sample]:
     """Yield the series of a driver's statistics; those not in the list are left out.
 
-    Two names with one meaning give one series: the first in the driver's order.
+    Of several names with one meaning the largest value counts, which never falls.
 
     Args:
         device: the interface.
-        statistics: by name, in the driver's order.
+        statistics: by name.
         also: names that are shown even if zero.
     """
-    seen: set[tuple[str, tuple[str, ...]]] = set()
+    found: dict[tuple[str, tuple[str, ...]], tuple[int, Sample]] = {}
     for name, value in statistics.items():
         sample = _sample(device, name, value)
         if sample is None:
             continue
         shown = value or sample.metric.name in FROM_THE_START or name in ALWAYS_SHOWN
         key = (sample.metric.name, sample.labels)
-        if key not in seen and (shown or name in also):
-            yield sample
-        seen.add(key)
+        if (shown or name in also) and (key not in found or value > found[key][0]):
+            found[key] = value, sample
+    yield from (sample for _, sample in found.values())
 
 
 def _sample(device: str, name: str, value: int) -> Sample | None:

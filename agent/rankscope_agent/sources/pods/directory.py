@@ -374,7 +374,9 @@ class PodDirectory:
         """Return in which pod and on which GPU a probed rank runs; unknown parts are empty."""
         pod = self.find(rank.pod_uid) if rank.pod_uid else None
         if pod is None:
-            held = () if rank.pod_uid else tuple(gpu.uuid for gpu in self.view.gpus)
+            taken = {device.uuid for device in self.view.devices}
+            free = (gpu.uuid for gpu in self.view.gpus if gpu.uuid not in taken)
+            held = () if rank.pod_uid else tuple(free)
             name = (self._fallback(rank.pod_uid) if rank.pod_uid else None) or PodIdentity("", "")
             uuid = self._gpu(rank, held)
             return RankLocation(pod_namespace=name.namespace, pod_name=name.name, uuid=uuid)

@@ -74,6 +74,8 @@ def gpu_of_rank(
     for uuid in (f"GPU-{stated}", f"MIG-{stated}"):
         if uuid in held:
             return uuid
+    if any(gpu.uuid == f"GPU-{stated}" for gpu in gpus):  # one that is not the rank's to use
+        return ""
     if len(held) == 1 and local_world_size in {None, 1}:
         return held[0]
     if local_rank is None or local_world_size != len(held) or local_rank >= len(held):

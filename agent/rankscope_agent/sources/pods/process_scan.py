@@ -126,7 +126,7 @@ class ProcessScanner:
             try:
                 rank = self._look(pid)
             except PermissionError:
-                idle[key] = max(looks + 1, LOOKS)
+                idle[key] = looks + 1
                 denied.add(key)
                 continue
             except OSError:  # it ended between listing and reading

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rankscope_analyzers import layers
@@ -72,6 +74,20 @@ def test_clocks_that_are_apart_by_two_steps_may_be_hosts_that_run_ahead():
     assert (clocks.ahead, clocks.unsure_seconds) == ({}, 7.0)
     assert over(*pages)[0] == ()
     assert over(page("n1", 0, lasted=4.0, ended=10.0), pages[1])[0] == (2, 3)
+
+
+def test_a_node_that_took_longer_for_the_step_has_no_wrong_clock():
+    saved = page("n1", 0, last=LAST + 20.0, lasted=21.0, ended=22.0)
+    killed = page("n2", 2, ended=10.0)
+    assert over(saved, killed)[0] == (2, 3)
+    clocks = node_clocks(from_pages([saved, killed], READS), "job", {"n1", "n2"})
+    assert (clocks.ahead, clocks.unsure_seconds) == ({}, 0.0)
+
+
+def test_a_step_in_which_others_waited_for_a_slow_one_still_tells_of_clocks():
+    pages = page("n1", 0, lasted=21.0, ended=5.0), page("n2", 2)
+    late = replace(pages[1], body=pages[1].text.replace(f"{NOW}", f"{NOW - 15.0}"))
+    assert over(pages[0], late)[0] == (2, 3)
 
 
 def test_a_step_of_another_attempt_tells_nothing_of_clocks():

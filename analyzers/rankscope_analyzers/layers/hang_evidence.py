@@ -95,9 +95,7 @@ def by_watchdogs(observed: Observed, job: JobView, last: float) -> Suspects:
     if not silent or 2 * len(gave_up) <= len(logged):
         return NOBODY
     ranks = sorted(
-        place.rank
-        for place in job.locations.values()
-        if any(place.node == node and place.pod == pod for node, pod in silent)
+        place.rank for place in job.locations.values() if (place.node, place.pod) in silent
     )
     pods = named(sorted(pod for _, pod in silent), "pod")
     why = f"PyTorch's watchdogs gave up in {len(gave_up)} of {len(logged)} pods, not in {pods}"
@@ -113,11 +111,13 @@ def by_ras(observed: Observed, job: JobView, size: int) -> Suspects:
         size: ranks of the job: in a communicator of all of them numbers are those of the job.
     """
     own = other_jobs.alone(observed, job.job_id)
+    lagging, of_ranks = (
+        _single(own, metric) for metric in (nccl_ras.RAS_LAGGING_RANKS, nccl_ras.RAS_RANKS)
+    )
     for node, rank in _single(own, nccl_ras.RAS_LAGGING_RANK).items():
-        lags = [one for one in own.of(nccl_ras.RAS_LAG) if one.node == node]
+        lags = own.by_node[node].get(nccl_ras.RAS_LAG.name, ())
         worst = max(lags, key=lambda one: one.last, default=None)
-        alone = _single(own, nccl_ras.RAS_LAGGING_RANKS).get(node) == 1
-        whole = _single(own, nccl_ras.RAS_RANKS).get(node) == size
+        alone, whole = lagging.get(node) == 1, of_ranks.get(node) == size
         if node not in job.on_node or not alone or not whole or worst is None:
             continue
         if worst.last > NORMAL_LAG:

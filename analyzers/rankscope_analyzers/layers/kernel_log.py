@@ -20,6 +20,7 @@ from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers import host_pressure
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.later_steps import went_on
+from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import query_of, series_finding
 
 WINDOW_SECONDS = 3600.0
@@ -133,12 +134,14 @@ def _began(observed: Observed, job: JobView) -> float | None:
 
 def _gpu_faults(observed: Observed, job: JobView, since: float) -> Iterator[_Reported]:
     errors = gpu_errors.errors(driver_xids.merge(_gpu_series(observed, job)), since)
-    for found in xid_incidents.analyze(errors):
+    incidents = xid_incidents.analyze(errors)
+    steps = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id) if incidents else {}
+    for found in incidents:
         where = _where(found, observed, job)
         if where is None:
             continue
         finding = _of_xids(found, where, job)
-        if _stops_its_rank(found) and went_on(observed, job.job_id, where.ranks, found.ended):
+        if _stops_its_rank(found) and went_on(steps, where.ranks, found.ended):
             finding = replace(finding, until_unix_seconds=found.ended)
         if not _of_program(found):
             yield finding, None
@@ -171,11 +174,7 @@ def _where(found: XidIncident, observed: Observed, job: JobView) -> Where | None
     here = job.on_node.get(location.node, ())
     if not location.pci or any(name.startswith(SWITCH) for name in found.codes):
         return Where(nodes=(location.node,)) if here else None
-    addresses = {
-        one.labels.get("uuid", ""): one.labels.get("pci", "")
-        for one in observed.of(gpus.GPU_INFO)
-        if one.node == location.node
-    }
+    addresses = _addresses(observed, location.node)
     # Whose GPU is elsewhere is out of it; what is inferred from local ranks shows nothing.
     ranks = [
         one.rank
@@ -185,6 +184,12 @@ def _where(found: XidIncident, observed: Observed, job: JobView) -> Where | None
     if not ranks:
         return None
     return Where(nodes=(location.node,), ranks=tuple(ranks) if len(ranks) < len(here) else ())
+
+
+def _addresses(observed: Observed, node: str) -> Mapping[str, str]:
+    """Return the PCI addresses of one node's GPUs, by UUID, without a look at other nodes."""
+    infos = observed.by_node.get(node, {}).get(gpus.GPU_INFO.name, ())
+    return {one.labels.get("uuid", ""): one.labels.get("pci", "") for one in infos}
 
 
 def _of_xids(found: XidIncident, where: Where, job: JobView) -> Finding:

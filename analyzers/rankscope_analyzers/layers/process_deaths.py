@@ -53,7 +53,8 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     since = newest - WINDOW_SECONDS
     if job.began_unix_seconds is not None:
         since = max(since, job.began_unix_seconds)
-    deaths = _Deaths(observed, job, since, _named_pods(observed))
+    steps = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
+    deaths = _Deaths(observed, job, since, _named_pods(observed), steps)
     yield from deaths.logged()
     yield from deaths.counted()
 
@@ -76,12 +77,14 @@ class _Deaths:
     Args:
         since: Unix time before which nothing counts.
         pods: names of the pods of any job.
+        steps: when the job's ranks ended their last steps.
     """
 
     observed: Observed
     job: JobView
     since: float
     pods: Mapping[Pod, str]
+    steps: Mapping[int, Series]
 
     def logged(self) -> Iterator[Finding]:
         """Yield deaths that the kernel's logs report."""
@@ -186,7 +189,7 @@ class _Deaths:
             sentence += f", of which job is unknown (pod {series.labels.get('pod_uid') or 'none'})"
         evidence = (Evidence(series.name, *values, what),)
         last = series.last if layer == "kernel" else series.held_since()
-        over = last is not None and went_on(self.observed, self.job.job_id, where.ranks, last)
+        over = last is not None and went_on(self.steps, where.ranks, last)
         found = series_finding(kind, layer, self.job.job_id, where, sentence, evidence, since)
         yield replace(found, until_unix_seconds=last if over else None)
 

@@ -19,6 +19,34 @@ ZONE, RACK = "topology.kubernetes.io/zone", "network.topology.nvidia.com/leaf"
 EVICT = "notes cluster-autoscaler.kubernetes.io/safe-to-evict"
 PROXY = {"name": "istio-proxy", "restartPolicy": "Always"}
 
+
+def four_pods(host: str, **spec: object) -> dict[str, Any]:
+    """What a Job of four pods is made from, which meet at a host."""
+    options = {"main command": ["torchrun", f"--rdzv-endpoint={host}:29500"]}
+    parts = changed({**options, "pod affinity": GONE})["spec"]["pytorchReplicaSpecs"]
+    template = parts["Worker"]["template"]
+    return {"spec": {"parallelism": 4, "completions": 4, "template": template, **spec}}
+
+
+def one_job(**spec: object) -> dict[str, Any]:
+    metadata = {"name": "llm", "namespace": "ml"}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
+    return changed(
+        {"spec template spec subdomain": "llm"}, {**job, **four_pods("llm-0.llm", **spec)}
+    )
+
+
+def job_set(host: str, **annotations: str) -> dict[str, Any]:
+    """Two Jobs of four pods."""
+    part = {"name": "workers", "replicas": 2, "template": four_pods(host)}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "llm", "namespace": "ml", "annotations": annotations},
+        "spec": {"replicatedJobs": [part]},
+    }
+
+
 PLACEMENT_CASES: list[Case] = [
     ("sidecar", "pass", "no sidecar", [JOB]),
     ("sidecar", "warn", "nothing excludes", [changed({"labels sidecar.istio.io/inject": GONE})]),
@@ -75,6 +103,15 @@ PLACEMENT_CASES: list[Case] = [
     (
         *("rendezvous-host", "undecided", "etcd"),
         [changed({"main command": ["torchrun", "--rdzv_endpoint=etcd:2379"]})],
+    ),
+    ("rendezvous-host", "pass", "llm-workers-1-3.llm", [job_set("llm-workers-1-3.llm")]),
+    ("rendezvous-host", "fail", "no pod of this name", [job_set("llm-workers-0-7.llm")]),
+    ("rendezvous-host", "fail", "no pod of this name", [job_set("llm-workers-2-0.llm")]),
+    ("rendezvous-host", "pass", "llm-0.llm", [one_job(completionMode="Indexed")]),
+    ("rendezvous-host", "fail", "no pod of this name", [one_job()]),
+    (
+        *("rendezvous-host", "fail", "without a subdomain"),
+        [changed({"spec template spec subdomain": GONE}, one_job(completionMode="Indexed"))],
     ),
     ("job-project", "pass", "project llm", [JOB]),
     ("job-project", "pass", "project vision", [changed({"labels rankscope.io/project": "vision"})]),

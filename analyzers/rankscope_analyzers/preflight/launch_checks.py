@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from rankscope_analyzers.preflight.environment import environment
-from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, UndecidedError
+from rankscope_analyzers.preflight.job import (
+    Job,
+    NotApplicableError,
+    Role,
+    UndecidedError,
+    replicas,
+)
 from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
-from rankscope_analyzers.preflight.values import count, mapping, text
+from rankscope_analyzers.preflight.values import count, mapping, mappings, text
 
 _PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_processes_per_node")
 _ENDPOINTS = ("--rdzv_endpoint", "--rdzv-endpoint", "--master_addr", "--master-addr")
@@ -107,8 +113,10 @@ def _rendezvous_host(job: Job, role: Role) -> Outcome:
             "the address of one pod",
             "name the pod of rank 0 or its service",
         )
-    if short in _hosts(job) or job.cluster.get("Service", job.namespace, short):
+    if job.cluster.get("Service", job.namespace, short):
         return passed(endpoint)
+    if short in _hosts(job):
+        return _of_pod(job, role, endpoint, short)
     if host.replace(".", "").isdecimal():
         seen = f"{endpoint} is an address, which changes with the pod"
         return warned(seen, "a name", "name the pod of rank 0 or its service")
@@ -119,6 +127,17 @@ def _rendezvous_host(job: Job, role: Role) -> Outcome:
             "name the pod of rank 0 or its service",
         )
     raise UndecidedError(f"the manifests do not show whether {host} exists")
+
+
+def _of_pod(job: Job, role: Role, endpoint: str, host: str) -> Outcome:
+    """Return whether other pods can look up the name of this one: a Job gives it no subdomain."""
+    if job.kind == "Job" and host != job.name and not role.spec.get("subdomain"):
+        return failed(
+            f"{endpoint}, and pods without a subdomain have no names that others can look up",
+            "a subdomain, and a headless Service of the same name",
+            "set subdomain in the pod template, and create the Service",
+        )
+    return passed(endpoint)
 
 
 def _hosts(job: Job) -> set[str]:
@@ -135,18 +154,29 @@ def _hosts(job: Job) -> set[str]:
 
 def _names(job: Job, role: Role, index: int) -> set[str]:
     name, part = job.name, role.name.lower()
+    jobs = _child_jobs(job, role)
+    each = max(1, (role.replicas or 0) // jobs)
+    indexed = text(mapping(job.body, "spec").get("completionMode")) == "Indexed"
     by_kind = {
         "PyTorchJob": {f"{name}-{part}-{index}"},
         "MPIJob": {f"{name}-{part}-{index}", f"{name}-launcher"},
         "TrainJob": {f"{name}-node-0-{index}"},
-        "JobSet": {f"{name}-{part}-0-{index}"},
-        "Job": {f"{name}-{index}"},
+        "JobSet": {f"{name}-{part}-{index // each}-{index % each}"},
+        "Job": {f"{name}-{index}"} if indexed else set(),
         "Volcano Job": {f"{name}-{part}-{index}"},
         "LeaderWorkerSet": {f"{name}-{index}"},
         "RayJob": {f"{name}-head-svc"},
         "RayCluster": {f"{name}-head-svc"},
     }
     return by_kind.get(job.kind, {part})
+
+
+def _child_jobs(job: Job, role: Role) -> int:
+    """Return how many Jobs a JobSet makes of a part."""
+    for one in mappings(mapping(job.body, "spec").get("replicatedJobs")):
+        if text(one.get("name")) == role.name:
+            return replicas(one.get("replicas")) or 1
+    return 1
 
 
 def _resembles(host: str, job: Job) -> bool:

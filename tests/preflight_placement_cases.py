@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from preflight_jobs import GONE, JOB, Case, changed, env
+from preflight_jobs import GONE, JOB, Case, changed, env, two_parts
 
 
 def affinity(key: str, kind: str = "podAffinity") -> dict[str, Any]:
@@ -47,6 +47,19 @@ def job_set(host: str, **annotations: str) -> dict[str, Any]:
     }
 
 
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+ONE_OF_A_SET = job_set("x", **{EXCLUSIVE: RACK})
+ONE_OF_A_SET["spec"]["replicatedJobs"][0]["replicas"] = 1
+
+
+def in_two_zones() -> dict[str, Any]:
+    job = two_parts()
+    for name, zone in (("Master", "a"), ("Worker", "b")):
+        template = job["spec"]["pytorchReplicaSpecs"][name]["template"]
+        template["spec"]["nodeSelector"] = {ZONE: zone}
+    return job
+
+
 PLACEMENT_CASES: list[Case] = [
     ("sidecar", "pass", "no sidecar", [JOB]),
     ("sidecar", "warn", "nothing excludes", [changed({"labels sidecar.istio.io/inject": GONE})]),
@@ -78,6 +91,12 @@ PLACEMENT_CASES: list[Case] = [
         [changed({"pod topologySpreadConstraints": spread(RACK, "DoNotSchedule")})],
     ),
     ("few-racks", "undecided", "how many", [changed({"worker replicas": "n"})]),
+    ("one-zone", "fail", "keeps 2 Jobs apart by", [job_set("x", **{EXCLUSIVE: ZONE})]),
+    ("one-zone", "warn", "nothing keeps", [job_set("x", **{EXCLUSIVE: RACK})]),
+    ("few-racks", "pass", "each of 2 Jobs", [job_set("x", **{EXCLUSIVE: RACK})]),
+    ("one-zone", "pass", f"share {RACK}", [ONE_OF_A_SET]),
+    ("few-racks", "pass", f"share {RACK}", [ONE_OF_A_SET]),
+    ("one-zone", "fail", "Master is bound to a, Worker is bound to b", [in_two_zones()]),
     ("eviction", "pass", "false", [JOB]),
     (
         "eviction",

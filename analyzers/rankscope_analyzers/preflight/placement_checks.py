@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role
+from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, replicas
+from rankscope_analyzers.preflight.kinds import WITHOUT_RANKS
 from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
 from rankscope_analyzers.preflight.placement_seen import described, is_shared_place, places
 from rankscope_analyzers.preflight.placement_terms import (
     apart,
+    exclusive,
     is_rack,
     is_zone,
     preferred,
     required,
     spreads,
 )
-from rankscope_analyzers.preflight.values import mapping, text
+from rankscope_analyzers.preflight.values import mapping, mappings, text
+from rankscope_analyzers.text.name_lists import listed
 
 KEPT = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
@@ -33,13 +36,27 @@ _FEW_RACKS = (
 
 def _zone(job: Job, role: Role) -> Outcome:
     job.need_several()
-    return _together(role, is_zone, "one zone", _ONE_ZONE, or_finer=is_rack)
+    jobs = _child_jobs(job)
+    if jobs > 1 and is_zone(exclusive(role)):
+        seen = f"exclusive-topology keeps {jobs} Jobs apart by {exclusive(role)}"
+        return failed(seen, "one zone", f"remove the annotation; {_ONE_ZONE}")
+    return _together(role, is_zone, "one zone", _ONE_ZONE, jobs, or_finer=is_rack)
 
 
 def _rack(job: Job, role: Role) -> Outcome:
     job.need_several()
     role.need_gpus()
-    return _together(role, is_rack, "as few racks as possible", _FEW_RACKS)
+    jobs = _child_jobs(job)
+    if jobs > 1 and is_rack(exclusive(role)):
+        return passed(f"each of {jobs} Jobs has one {exclusive(role)} to itself")
+    return _together(role, is_rack, "as few racks as possible", _FEW_RACKS, jobs)
+
+
+def _child_jobs(job: Job) -> int:
+    """Return how many Jobs with ranks a JobSet makes, 1 for any other kind."""
+    parts = mappings(mapping(job.body, "spec").get("replicatedJobs"))
+    ranks = [one for one in parts if text(one.get("name")).lower() not in WITHOUT_RANKS]
+    return sum(replicas(one.get("replicas")) or 1 for one in ranks) or 1
 
 
 def _together(
@@ -47,6 +64,7 @@ def _together(
     wanted: Callable[[str], bool],
     expected: str,
     remedy: str,
+    jobs: int,
     or_finer: Callable[[str], bool] = lambda key: False,
 ) -> Outcome:
     """Return whether pods are kept together in, and not spread over, one kind of location."""
@@ -56,7 +74,7 @@ def _together(
             return (failed if must else warned)(seen, expected, f"remove the constraint; {remedy}")
     for key in filter(wanted, apart(role)):
         return failed(f"podAntiAffinity keeps pods apart by {key}", expected, remedy)
-    bound = [key for key in sorted(required(role)) if wanted(key) or or_finer(key)]
+    bound = [key for key in sorted(required(role, jobs)) if wanted(key) or or_finer(key)]
     if bound:
         return passed(f"all pods share {bound[0]}")
     role.complete()
@@ -112,12 +130,25 @@ def _sidecar(job: Job, role: Role) -> Outcome:
     return warned("nothing excludes a mesh of the namespace", expected, remedy)
 
 
+def _bound_apart(job: Job) -> Outcome | None:
+    """Return that parts are bound to different zones, None if they are not."""
+    bound: dict[str, str] = {}
+    for role in job.ranks:
+        for key, value in mapping(role.spec, "nodeSelector").items():
+            if is_zone(str(key)):
+                bound.setdefault(text(value), role.name)
+    if len(bound) < 2:
+        return None
+    seen = listed([f"{name} is bound to {where}" for where, name in bound.items()])
+    return failed(seen, "one zone", "give all templates the same nodeSelector")
+
+
 def zone(job: Job) -> Outcome:
     """Check that ranks are in one zone, or that their templates keep them there."""
     job.need_several()
     there = places(job, is_zone)
     if there is None:
-        return of_ranks(_zone)(job)
+        return _bound_apart(job) or of_ranks(_zone)(job)
     key, values = next(iter(there.items()))
     if len(values) == 1:
         return passed(f"all pods are in {next(iter(values))}")

@@ -19,9 +19,9 @@ RACK_PREFIXES = (
 )
 """Labels of nodes for a block, rack or leaf switch."""
 
+_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _REQUIRED = (
     "kueue.x-k8s.io/podset-required-topology",
-    "alpha.jobset.sigs.k8s.io/exclusive-topology",
     "leaderworkerset.sigs.k8s.io/exclusive-topology",
 )
 _PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
@@ -37,9 +37,20 @@ def is_rack(key: str) -> bool:
     return key.startswith(RACK_PREFIXES) or key.rpartition("/")[2] in {"rack", "block", "leaf"}
 
 
-def required(role: Role) -> set[str]:
-    """Return the labels of nodes in which all pods of a role must agree."""
-    found = {text(role.annotations[name]) for name in _REQUIRED if name in role.annotations}
+def exclusive(role: Role) -> str:
+    """Return the label of nodes by which each Job of a JobSet has a place of its own, or none."""
+    return text(role.annotations.get(_EXCLUSIVE))
+
+
+def required(role: Role, jobs: int = 1) -> set[str]:
+    """Return the labels of nodes in which all pods of a role must agree.
+
+    Args:
+        role: whose pods.
+        jobs: of a JobSet; with one alone, a place of its own is one that its pods share.
+    """
+    found = {exclusive(role)} - {""} if jobs == 1 else set()
+    found |= {text(role.annotations[name]) for name in _REQUIRED if name in role.annotations}
     found |= set(_pod_terms(role, "podAffinity", required_only=True))
     found |= {str(key) for key in mapping(role.spec, "nodeSelector")}
     node = mapping(

@@ -64,6 +64,26 @@ def test_each_line_gives_its_event(line, kind, pci):
     assert (event.kind, event.pci) == (kind, pci)
 
 
+@pytest.mark.parametrize(("length", "found"), [(200, True), (202, False)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "\0NV_ERR_GPU_IS_LOST",
+        "\0NV_ERR_RESET_REQUIRED",
+        "\0uvm encountered global fatal error 0x60, requiring os reboot",
+        "\0gpuWaitForGfwBootComplete_TU102: failed",
+        "gpuWaitForGfwBootComplete_TU102: \0failed",
+        "\0knvlinkDiscoverPostRxDetLinks_GH100: failed",
+        "knvlinkDiscoverPostRxDetLinks_GH100:\0failed",
+        "\0No firmware image found",
+    ],
+)
+def test_what_a_message_says_stands_near_its_beginning(words, length, found):
+    gap = ("x " * length)[:length]
+    line = words.replace("\0", gap)
+    assert (read(f"[   84.702013] NVRM: {line}".encode()) is not None) is found
+
+
 ANSWERS = {
     "NVRM: GPU at 0000:01:00.0 has fallen off the bus.": ("pcie", "reboot_node"),
     "NVRM: uvm encountered global fatal error 0x60, requiring os reboot": ("driver", "reboot_node"),

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from rankscope_agent.contract.kernel import nvidia_start, nvlink5, sxid
 from rankscope_agent.contract.kernel.events import KernelEvent, clean, pci_address
-from rankscope_agent.contract.kernel.nvidia_start import NVRM
+from rankscope_agent.contract.kernel.nvidia_start import GAP, NVRM
 from rankscope_agent.contract.kernel.rule import Rule, plain
 from rankscope_agent.contract.kernel.vocabulary import Action, Severity
 from rankscope_agent.contract.kernel.xid import (
@@ -43,9 +43,9 @@ _SXID = re.compile(
 _SXID_TAIL = re.compile(r"Severity (?P<severity>\d)|Data \{|(?:Sub-)?[Ee]ngine instance")
 _SXID_FATAL = "1"  # NVSWITCH_ERROR_SEVERITY_FATAL, ctrl_dev_nvswitch.h
 
-_RESET = re.compile(r"NVRM: .*\bNV_ERR_RESET_REQUIRED\b")
+_RESET = re.compile(rf"NVRM: {GAP}\bNV_ERR_RESET_REQUIRED\b")
 _TRAINING = re.compile(
-    r"NVRM: .*knvlink(?:DiscoverPostRxDetLinks|UpdatePostRxDetectLinkMask)\w*:.*failed"
+    rf"NVRM: {GAP}knvlink(?:DiscoverPostRxDetLinks|UpdatePostRxDetectLinkMask)\w*:{GAP}failed"
 )
 # A GPU's memory is full; its programs cope or exit, the hardware is fine.
 _VA_SPACE = re.compile(r"NVRM: dmaAllocMapping\w*: can't alloc VA space")

@@ -14,12 +14,14 @@ from rankscope_agent.contract.kernel.events import KernelEvent
 from rankscope_agent.contract.kernel.rule import Builder, Rule, plain
 
 NVRM = "NVRM"
+GAP = ".{0,200}"
+"""Words within a message, few enough that a line which only repeats its beginning is soon read."""
 _ADDRESS = r"(?P<pci>[0-9a-fA-F:]{3,15}[0-9a-fA-F](?:\.[0-7])?)"
 _INDEX = r"NVRM: (?:GPU(?P<device>\d{1,3}) )?"
 
 _FALLEN = re.compile(rf"NVRM: GPU (?:at )?(?:PCI:)?{_ADDRESS}:? (?:GPU )?has fallen off the bus")
-_LOST_CODE = re.compile(r"NVRM: .*\bNV_ERR_GPU_IS_LOST\b")
-_UVM_DEAD = re.compile(r"NVRM: .*uvm encountered global fatal error 0x\w+, requiring os reboot")
+_LOST_CODE = re.compile(rf"NVRM: {GAP}\bNV_ERR_GPU_IS_LOST\b")
+_UVM_DEAD = re.compile(rf"NVRM: {GAP}uvm encountered global fatal error 0x\w+, requiring os reboot")
 _NAMED = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9a-fA-F:.]+)")
 _NOT_RESPONDING = re.compile(r"NVRM: fallen off the bus and is not responding to commands")
 _UNSUPPORTED = re.compile(
@@ -34,7 +36,7 @@ _PROBES = re.compile(
 
 _INIT = re.compile(rf"NVRM: (?:GPU {_ADDRESS}: )?RmInitAdapter failed!")
 _INIT_MINOR = re.compile(rf"NVRM: (?:GPU {_ADDRESS}: )?rm_init_adapter failed")
-_BOOT = re.compile(r"NVRM: .*gpuWaitForGfwBootComplete\w*: .*failed")
+_BOOT = re.compile(rf"NVRM: {GAP}gpuWaitForGfwBootComplete\w*: {GAP}failed")
 
 _HEARTBEAT = re.compile(_INDEX + r"_?kgspIsHeartbeatTimedOut")
 _NO_START = re.compile(
@@ -50,7 +52,7 @@ _CRASH = re.compile(
 _NO_FIRMWARE = re.compile(
     rf"nvidia {_ADDRESS}: Direct firmware load for \S{{0,80}}gsp\w{{0,20}}\.bin failed"
 )
-_NO_IMAGE = re.compile(r"NVRM: .*No firmware image found")
+_NO_IMAGE = re.compile(rf"NVRM: {GAP}No firmware image found")
 
 AT_PROBE = "it did not answer when the driver was loaded: cut the node's power and reseat it"
 NO_WINDOW = "the node's firmware gave it no addresses: allow 64-bit windows (Above 4G Decoding)"

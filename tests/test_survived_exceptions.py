@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from failure_logs import VALUE_ERROR, attempts, verdict
@@ -127,6 +129,17 @@ def test_4096_exceptions_of_a_writer_are_watched(exceptions, survived):
     found = [watch.feed(b"", (b"%d" % step,)) for step in range(3)]
     assert [len(one) for one in found] == [0, 0, survived]
     assert not watch.is_watching
+
+
+def test_writers_without_an_exception_are_not_kept():
+    watch = Survival()
+    watch.watch(b"rank0", 0, 0)
+    tracemalloc.start()
+    for number in range(10_000):
+        watch.feed(b"%d" % number, (b"1",))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 100_000
 
 
 @pytest.mark.parametrize(("numbers", "kept"), [(8, 8), (9, 8)])

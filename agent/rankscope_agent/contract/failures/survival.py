@@ -80,8 +80,10 @@ class Survival:
     def feed(self, writer: bytes, step: tuple[bytes, ...]) -> list[int]:
         """Record that a writer printed a step; return the exceptions that it has survived."""
         watched = self._watched.get(writer)
+        if watched is None:
+            return []
         recent = self._recent.setdefault(writer, deque(maxlen=2 * SURVIVED_LINES))
-        if watched is None or step in recent:
+        if step in recent:
             return []
         recent.append(step)
         self._steps[writer] += 1

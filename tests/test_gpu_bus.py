@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from gpu_nodes import Clock, Library, read, session_of
-from gpu_sessions import SHORT, gpus, until_responsive
+from gpu_sessions import SHORT, gpus, read_until, until_responsive
 from nvml_library import loaded, node
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.sources.gpus.bus import gpus_on_bus
@@ -113,6 +113,21 @@ def test_a_gpu_that_has_not_said_who_it_is_is_not_missing_as_well(further, shown
     page = read(session_of(nvml, Clock()))
     unresponsive = [one for one in page.samples if one.metric == metrics.GPU_UNRESPONSIVE]
     assert [one.labels[0] for one in unresponsive if one.value == 1] == shown
+
+
+def test_files_of_the_driver_that_hang_cost_no_gpu_its_values_and_make_none_missing():
+    stuck = threading.Event()
+    nvml = Library(gpus(2))
+    nvml.present = frozenset({"0000:1b:00", "0000:2b:00", "0000:3b:00"})
+    nvml.given = lambda: nvml.present if stuck.wait() else frozenset()
+    clock = Clock()
+    session = session_of(nvml, clock, SHORT)
+    for _ in range(2):
+        page = until_responsive(session, 0)
+        assert page.of(metrics.GPU_UNRESPONSIVE, "unknown") == {}
+        clock.now += SILENT_SECONDS
+    stuck.set()
+    read_until(session, lambda page: page.of(metrics.GPU_UNRESPONSIVE, "unknown") == {(): 1})
 
 
 def test_a_lost_gpu_stays_lost_when_its_slot_removes_it_until_it_or_another_is_there():

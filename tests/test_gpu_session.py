@@ -305,7 +305,7 @@ def test_a_driver_that_stays_away_costs_no_more_threads_with_each_attempt():
     mine = [one for one in threading.enumerate() if one not in before]
     for thread in mine:
         thread.join(1.0 if re.fullmatch(r"gpu-\d+", thread.name) else 0.0)
-    assert [one.name for one in mine if one.is_alive()] == ["gpu-driver"]
+    assert [one.name for one in mine if one.is_alive()] == ["gpu-driver", "gpus-given"]
 
 
 def test_a_driver_that_is_loaded_after_the_agent_started_is_found_at_once():

@@ -17,6 +17,7 @@ from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.gpus.call_errors import CallErrors
 from rankscope_agent.sources.gpus.events import EventCounts, EventThread
+from rankscope_agent.sources.gpus.given import GivenGpus
 from rankscope_agent.sources.gpus.nvml import (
     CLOSED_CODES,
     GONE_CODES,
@@ -115,7 +116,7 @@ class Session:
         self._lost: set[tuple[str, str]] = set()
         self._bound = nvml.bound()
         self._bound_due = 0.0
-        self._given: frozenset[str] = frozenset()
+        self._given = GivenGpus(nvml)
         self._opened = 0
         self._failure: NvmlError | None = None
         self._open = False
@@ -164,17 +165,15 @@ class Session:
         if seconds is not None:
             listed = self._bound or self._nvml.on_bus()
             return sorted(listed - named) if seconds >= SILENT_SECONDS else []
-        missing = (self._given & (self._bound or frozenset())) - named
+        missing = (self._given.addresses & (self._bound or frozenset())) - named
         # As many of these are GPUs of the session that have not said who they are; no matter which.
         return sorted(missing)[here.count(UNKNOWN_PCI) :]
 
     def _absent(self, identity: Identity) -> Iterator[Sample]:
         """Describe a GPU that is not part of the session, or whose session could not be opened."""
         yield from self._who(identity)
-        if _key(identity) in self._lost:
-            yield Sample(metrics.GPU_LOST, identity.labels, 1)
-        else:
-            yield Sample(metrics.GPU_UNRESPONSIVE, identity.labels, 1)
+        state = metrics.GPU_LOST if _key(identity) in self._lost else metrics.GPU_UNRESPONSIVE
+        yield Sample(state, identity.labels, 1)
 
     def _who(self, identity: Identity) -> tuple[Sample, ...]:
         """Return what a GPU that cannot be read is, and of which parts it consisted."""
@@ -285,7 +284,6 @@ class Session:
                 self._errors.add(error)
         self._nvml.open()
         self._open = True
-        self._given = self._nvml.given()
         return min(self._nvml.count(), MAX_GPUS)
 
     def _look(self, gpu: Gpu) -> tuple[Sample, ...]:
@@ -308,12 +306,14 @@ class Session:
         self._bound = self._nvml.bound()
         self._bound_due = now + BOUND_SECONDS
         self._healthy_since = now
+        self._given.ask()
         self._gpus = tuple(_placeholder(index) for index in range(count))
         for gpu in self._gpus:
             gpu.worker.ask(partial(self._look, gpu))
         end = now + self._patience
         for gpu in self._gpus:
             self._identify_gpu(gpu, end)
+        self._given.wait(end - self._clock())
         closed = [gpu.refusal for gpu in self._gpus if gpu.refusal in CLOSED_CODES]
         if closed:  # the driver has disappeared again
             self._failure = NvmlError(closed[0], "identity")

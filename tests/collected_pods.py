@@ -53,11 +53,14 @@ class Node:
     def pods(self, *data) -> None:
         self.directory.replace([parse_pod(item) for item in data], self.now)
 
-    def gpu_order(self, uuids: Sequence[str], minors: Sequence[int] = range(16)) -> None:
+    def gpu_order(
+        self, uuids: Sequence[str], minors: Sequence[int] = range(16), excluded: str = ""
+    ) -> None:
         for number, (uuid, minor) in enumerate(zip(uuids, minors, strict=False)):
             folder = self.path / f"proc/driver/nvidia/gpus/0000:{0x10 + number:02x}:00.0"
             folder.mkdir(parents=True)
             text = f"Model: \t H100\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n"
+            text += f"GPU Excluded:\t {'Yes' if uuid == excluded else 'No'}\n"
             (folder / "information").write_text(text)
 
     def process(self, pid: int, number: int, **environ: str) -> None:

@@ -81,6 +81,13 @@ def test_gpus_are_numbered_by_address_whatever_their_device_files_are_called(tmp
     assert [(row["uuid"], row["gpu"]) for row in rows] == [(GPUS[0], "0"), (GPUS[3], "3")]
 
 
+def test_a_gpu_that_the_driver_excludes_has_no_number(tmp_path):
+    node = Node(tmp_path, Kubelet(gpus_of("a", GPUS[1]) + gpus_of("b", "nvidia3")))
+    node.gpu_order(GPUS, excluded=GPUS[0])
+    rows = node.samples(metrics.GPU_ALLOCATION_INFO)
+    assert [(row["uuid"], row["gpu"]) for row in rows] == [(GPUS[1], "0"), (GPUS[3], "2")]
+
+
 def identity(pod_uid, stated, local_world_size=2):
     return RankIdentity(
         "ml/llm", 0, "n1", 0, 2, local_world_size, 0, "wall", "torchrun", pod_uid, 1, True,

@@ -14,7 +14,7 @@ from pathlib import Path
 MAX_GPUS = 64
 MAX_INFORMATION_BYTES = 8192
 
-_LINE = re.compile(r"^(GPU UUID|Device Minor):\s*(\S+)\s*$", re.MULTILINE)
+_LINE = re.compile(r"^(GPU UUID|Device Minor|GPU Excluded):\s*(\S+)\s*$", re.MULTILINE)
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -28,7 +28,10 @@ class NodeGpu:
 
 
 def read_gpus(procfs: Path) -> Sequence[NodeGpu]:
-    """Return the node's GPUs by ascending PCI address; empty if the driver is not loaded."""
+    """Return the node's GPUs by ascending PCI address; empty if the driver is not loaded.
+
+    Those that the driver excludes are left out: nobody can use them.
+    """
     folder = procfs / "driver" / "nvidia" / "gpus"
     try:
         names = sorted(entry.name.lower() for entry in folder.iterdir())
@@ -45,6 +48,8 @@ def _read(folder: Path, address: str) -> NodeGpu | None:
     except OSError:
         return None
     fields = dict(_LINE.findall(text))
+    if fields.get("GPU Excluded") == "Yes":  # the driver's numbers leave it out
+        return None
     minor = fields.get("Device Minor", "")
     uuid = fields.get("GPU UUID", "")
     number = int(minor) if minor.isascii() and minor.isdigit() else None

@@ -184,16 +184,17 @@ def kernel_lines(monkeypatch, incidents=0, events=0, harmless=0):
 
     shown = tuple(one(f"event {number}") for number in range(events))
     incident = SimpleNamespace(
-        summary="s", events=shown, severity="page", action="none", cause="gpu"
-    )
+        summary="s", events=shown, severity="page", action="none", cause="gpu",
+        first_time="", last_time="",
+    )  # fmt: skip
     verdict = SimpleNamespace(
         summary="s", cause="gpu", action="none", incidents=(incident,) * incidents
     )
-    monkeypatch.setattr(kernel_report, "judge", lambda _: verdict)
+    monkeypatch.setattr(kernel_report, "judge", lambda *_: verdict)
     monkeypatch.setattr(kernel_report, "_published", lambda _: None)
     monkeypatch.setattr(kernel_report, "counted", lambda seen: seen)
     seen = [one(f"event {number}", "benign") for number in range(harmless)]
-    log = SimpleNamespace(seen=seen, beyond_limits=0)
+    log = SimpleNamespace(seen=seen, beyond_limits=0, boot=0)
     return list(kernel_report.lines(log))
 
 

@@ -19,15 +19,15 @@ LOST = 'rankscope_gpu_lost{gpu="2",uuid="GPU-2",pci="02:00"} 1\n'
 POD, OTHER_POD, NAMELESS = ("b-0", "ub"), ("c-0", "uc"), ("", "ud")
 
 
-def ranks(job, pod=("", ""), started=None, ended=None, local=range(4), uuid=""):
-    """Return the series of a job's ranks on the node; they live unless they have ended."""
+def ranks(job, pod=("", ""), started=None, ended=None, local=range(4), uuid="", dead=False):
+    """Return the series of a job's ranks on the node; they live unless dead or ended."""
     name, uid = pod
     where = f'pod_namespace="{"ml" if name else ""}",pod_name="{name}",pod_uid="{uid}"'
     text = ""
     for n in local:
         key = f'job_id="{job}",rank="{n}"'
         text += f'rankscope_rank_info{{{key},local_rank="{n}",uuid="{uuid}",{where}}} 1\n'
-        text += f"rankscope_rank_alive{{{key}}} {int(ended is None)}\n"
+        text += f"rankscope_rank_alive{{{key}}} {int(ended is None and not dead)}\n"
         if started:
             text += f"rankscope_rank_started_timestamp_seconds{{{key}}} {started}\n"
         if ended:
@@ -98,6 +98,11 @@ def test_a_pod_without_a_name_may_be_the_one_that_holds_the_gpus():
 def test_a_job_that_began_after_another_had_ended_may_have_its_gpus(started, expected):
     texts = ranks("ml/a", ended=NOW - 100), ranks("ml/b", started=started)
     assert gpus(*texts, job="ml/a") == gpus(*texts) == expected
+
+
+@pytest.mark.parametrize("uuid", ["", "GPU-2"])
+def test_ranks_that_were_dead_when_first_seen_share_no_gpu_with_those_that_run(uuid):
+    assert gpus(ranks("ml/a", uuid=uuid, dead=True), ranks("ml/b", started=NOW - 500)) == FIRST
 
 
 def test_step_records_do_not_bring_back_a_gpu_that_is_unknown():

@@ -156,14 +156,14 @@ def _used_by_ranks(
     for job_id, ranks in jobs.items():
         for rank, one in ranks.items():
             uuid = one.uuid or assumed.get((job_id, rank), "")
-            if uuid:
-                period = periods.get((job_id, str(rank), one.node), ANY_TIME)
+            period = periods.get((job_id, str(rank), one.node), ANY_TIME)
+            if uuid and period is not None:
                 found[one.node].append(_Use(uuid, period, one.pod, rank=(job_id, rank)))
     return found
 
 
-def _periods(observed: Observed) -> Mapping[_Place, _Period]:
-    """Return when the processes of ranks were there.
+def _periods(observed: Observed) -> Mapping[_Place, _Period | None]:
+    """Return when the processes of ranks were there, None of those that may have ended long ago.
 
     One whose start is unknown counts from when it was first seen, so that those that had ended by
     then are none that it shares a GPU with.
@@ -171,11 +171,13 @@ def _periods(observed: Observed) -> Mapping[_Place, _Period]:
     started = {_place(one): one.last for one in observed.of(pods.RANK_STARTED)}
     ended = {_place(one): one.last for one in observed.of(training.RANK_ENDED)}
     dead = {_place(one) for one in observed.of(training.RANK_ALIVE) if not one.last}
-    found: dict[_Place, _Period] = {}
+    found: dict[_Place, _Period | None] = {}
     for one in observed.of(training.RANK_INFO):
         place, (first, last) = _place(one), _seen(one)
         end = ended.get(place, first) if place in dead else last
-        found[place] = min(started.get(place, first), end), end
+        # An agent that was restarted shows the rings of the dead, and not when they died.
+        unknown = place in dead and place not in started and place not in ended
+        found[place] = None if unknown else (min(started.get(place, first), end), end)
     return found
 
 

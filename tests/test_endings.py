@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hanging_jobs import standing
+from hanging_jobs import reported_with, standing
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
@@ -104,13 +104,38 @@ def test_ranks_that_are_done_while_one_saves_are_no_incident():
     "page",
     [
         done(after=(0.1, 60.0), stood=90.0),
-        done(stood=1799.0),
+        done(stood=299.0),
         done(stood=90.0, stepped=60.0),
         sized(done(), 8),
     ],
 )
-def test_ranks_that_are_done_end_within_a_minute_and_the_rest_has_half_an_hour(page):
+def test_ranks_that_are_done_end_within_a_minute_and_the_rest_has_five(page):
     assert observed(page) == [("job_ending", (*range(1, 8),))]
+
+
+SAVES = 'rankscope_span_began_timestamp_seconds{job_id="job",rank="0",kind="checkpoint_save"}'
+
+
+def resting(stood, *, span="", **stall):
+    """Return what is said of ranks done so long ago while rank 0 is in no collective."""
+    (rests,) = [replace(one, **stall) for one in standing(0)["job"] if one.rank == 0]
+    page = done(stood=stood)
+    page = replace(page, body=page.text + (span and f"{span} {NOW - stood}\n"))
+    report = reported_with({"job": [rests]}, page)
+    return [one.kind for one in (*report.observations, *(i.cause for i in report.incidents))]
+
+
+@pytest.mark.parametrize(
+    "known", [{}, {"recorder": "off", "span": SAVES}], ids=["no collective", "a save"]
+)
+def test_if_it_is_seen_what_the_rest_does_it_has_half_an_hour(known):
+    assert resting(1799.0, **known) == ["job_ending"]
+    assert resting(1801.0, **known) == ["missing_rank"]
+
+
+def test_a_rest_whose_collectives_are_unknown_may_wait_in_one():
+    assert resting(299.0, recorder="off") == ["job_ending"]
+    assert resting(301.0, recorder="off") == ["missing_rank"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +144,7 @@ def test_ranks_that_are_done_end_within_a_minute_and_the_rest_has_half_an_hour(p
         ranks([0, *[1] * 7], **ended(0.1)),
         ranks([0] * 4 + [1] * 4, **ended(*[0.1] * 4)),
         done(after=(0.1, 61.0), stood=90.0),
-        done(stood=1801.0),
+        done(stood=301.0),
         done(stood=90.0, stepped=61.0),
         sized(done(), 16),
         ranks(DONE),
@@ -128,7 +153,7 @@ def test_ranks_that_are_done_end_within_a_minute_and_the_rest_has_half_an_hour(p
         "one of them",
         "half of them",
         "first one, then the rest",
-        "half an hour ago",
+        "minutes ago",
         "rank 0 trains on",
         "the others are unseen",
         "nobody saw when",

@@ -39,6 +39,7 @@ READS: tuple[Metric, ...] = (
     training.RANK_ENDED,
     training.LAST_STEP_TIMESTAMP,
     training.LAST_STEP_SECONDS,
+    training.SPAN_BEGAN,
     pods.RANK_STARTED,
     starvation.RANK_STOPPED,
     starvation.RANK_LAST_STOPPED,

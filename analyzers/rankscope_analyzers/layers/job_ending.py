@@ -23,6 +23,10 @@ that lose one of them end at once, all together, or when a watchdog gives up aft
 REST_SECONDS = 1800.0
 """How long the rest may take: half an hour, as the first checkpoint or evaluation of a job."""
 
+UNKNOWN_SECONDS = 300.0
+"""How long it may take if nothing shows what it does: minutes are usual for a last checkpoint, and
+a watchdog ends ranks that wait only after ten."""
+
 
 def most_are_done(
     observed: Observed, job: JobView, alive: Mapping[int, Series], gone: Sequence[int]
@@ -30,7 +34,7 @@ def most_are_done(
     """Return True if the end of some ranks looks like that of a job.
 
     More than half of them ended together, not long ago, and the others make no steps and do not
-    wait in a collective.
+    wait in a collective. If it is unknown whether they wait, they have less time.
 
     Args:
         observed: series of the job's nodes.
@@ -42,12 +46,24 @@ def most_are_done(
     times = [ended[rank].last for rank in gone if rank in ended]
     if 2 * len(gone) <= len(alive) or len(times) < len(gone):
         return False
+    rest = {rank: series for rank, series in alive.items() if rank not in gone}
     stepped = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
-    steps = [stepped[rank].last for rank in alive if rank in stepped and rank not in gone]
+    steps = [stepped[rank].last for rank in rest if rank in stepped]
+    allowed = REST_SECONDS if _is_known(observed, job, rest) else UNKNOWN_SECONDS
     now = max(float(one.times[-1]) for one in alive.values())
     return (
         max(times) - min(times) <= DONE_SECONDS
         and max(steps, default=0.0) - max(times) <= DONE_SECONDS
-        and now - max(times) < REST_SECONDS
+        and now - max(times) < allowed
         and not waiting(job.stalls)
+    )
+
+
+def _is_known(observed: Observed, job: JobView, rest: Mapping[int, Series]) -> bool:
+    """Return True if it is seen what one of the others does: its collectives, or an open span."""
+    spans = by_rank(observed, training.SPAN_BEGAN, job.job_id)
+    return any(
+        (rank in spans and spans[rank].times[-1] >= alive.times[-1])
+        or (rank in job.stalls and not job.stalls[rank].recorder)
+        for rank, alive in rest.items()
     )

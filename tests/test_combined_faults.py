@@ -1,5 +1,7 @@
 """Faults that show in two layers or more: one incident, with the physical cause first."""
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
@@ -198,6 +200,11 @@ def test_two_hot_gpus_slow_two_ranks_and_none_of_them_is_called_harmless():
         assert "harmless" not in page
         assert "without an effect" not in page
     assert "Also a possible cause: GPU 2 of node gpu-0: " in text.get()
+    two = replace(said, incidents=(incident, replace(incident, other_causes=())))
+    with shown.capture() as text:
+        terminal.show(shown, [two])
+    beside = "Also a possible cause, beside thermal_slowdown of ranks 2, 13: GPU 2 of node gpu-0: "
+    assert beside in text.get()
 
 
 def test_compute_that_holds_no_waits_for_cpus_is_not_explained_by_them():

@@ -16,6 +16,7 @@ from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.reports import job_summary, rank_series, stack_table, verdict_text
 from rankscope_analyzers.reports.verdict_remarks import remarks
 from rankscope_analyzers.text import runbooks
+from rankscope_analyzers.text.name_lists import ranks_named
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.text.shrinking_table import Column, ShrinkingTable
 from rankscope_analyzers.text.wording import clock, value
@@ -180,12 +181,22 @@ def _others(report: JobReport) -> list[RenderableType]:
 
 
 def _other_causes(report: JobReport) -> list[RenderableType]:
-    seen = [finding for one in report.incidents for finding in one.other_causes]
+    several = len(report.incidents) > 1
+    seen = [(one, finding) for one in report.incidents for finding in one.other_causes]
     lines: list[RenderableType] = [
-        Text(f"Also a possible cause: {visible(one.summary)}{_since(one)}")
-        for one in seen[:MOST_LINES]
+        Text(
+            f"Also a possible cause{_beside(one) if several else ''}:"
+            f" {visible(finding.summary)}{_since(finding)}"
+        )
+        for one, finding in seen[:MOST_LINES]
     ]
     return [*lines, *_more(len(seen), "possible causes")]
+
+
+def _beside(incident: Incident) -> str:
+    """Return which incident's cause it is told beside."""
+    ranks = incident.where.ranks
+    return f", beside {visible(incident.cause.kind)}{f' of {ranks_named(ranks)}' if ranks else ''}"
 
 
 def _observations(report: JobReport) -> list[RenderableType]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rankscope_agent.contract.metrics import gpus, host, kernel_log, nccl_ras, training
-from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.findings.finding import Where
+from rankscope_analyzers.fusion import incidents, job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.intake.page_history import Page, from_pages
@@ -13,6 +14,7 @@ from rankscope_analyzers.layers import hang_evidence
 from rankscope_analyzers.layers.job_view import job_view
 from rankscope_analyzers.layers.rank_locations import rank_locations
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
+from test_incidents import judged, seen
 
 NOW = 1_800_000_000.0
 NODES = 8
@@ -100,3 +102,16 @@ def test_what_ras_counts_on_all_nodes_takes_no_more_looks_than_what_it_counts_on
         assert hang_evidence.by_ras(read, job, NODES) == hang_evidence.NOBODY
         taken.append(len(looks))
     assert taken[0] == taken[1]
+
+
+def test_what_faults_explain_is_looked_up_by_their_number_and_not_its_square(monkeypatch):
+    looked_up = []
+    kind_of = incidents.kind_of
+    monkeypatch.setattr(incidents, "kind_of", lambda kind: looked_up.append(kind) or kind_of(kind))
+    counts = []
+    for number in (20, 40):
+        looked_up.clear()
+        faults = [seen("oom_kill", "host", where=Where(nodes=(f"n{n}",))) for n in range(number)]
+        assert len(judged((), faults).incidents) == number
+        counts.append(len(looked_up))
+    assert counts[1] <= 2 * counts[0]

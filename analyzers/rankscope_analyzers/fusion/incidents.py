@@ -119,8 +119,13 @@ def fuse(
     """
     everything = list(dict.fromkeys((*timed, *agreed(others))))
     affected = {finding: affected_ranks(finding.where, locations) for finding in everything}
+    explaining = {
+        kind: [cause for cause in everything if kind in kind_of(cause.kind).explains]
+        for kind in {finding.kind for finding in everything}
+    }
     causes = {
-        finding: _causes(finding, everything, affected, len(locations)) for finding in everything
+        finding: _causes(finding, explaining[finding.kind], affected, len(locations))
+        for finding in everything
     }
     roots = _roots(everything, causes, affected)
     cases, rest = _cases(everything, roots, timed)
@@ -132,17 +137,15 @@ def fuse(
 
 def _causes(
     symptom: Finding,
-    everything: Sequence[Finding],
+    explaining: Sequence[Finding],
     affected: Mapping[Finding, frozenset[int]],
     ranks: int,
 ) -> list[Finding]:
-    """Return the findings that explain one directly."""
+    """Return the findings that explain one directly, of those whose kinds explain its kind."""
     return [
         cause
-        for cause in everything
-        if symptom.kind in kind_of(cause.kind).explains
-        and _share_ranks(cause, symptom, affected, ranks)
-        and _in_time(cause, symptom)
+        for cause in explaining
+        if _share_ranks(cause, symptom, affected, ranks) and _in_time(cause, symptom)
     ]
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 SLOW_RANK = frozenset(("gpu_compute", "host_transient"))
 SLOW_INPUT = frozenset(("data_loader", "storage_checkpoint"))
 SLOW_NETWORK = frozenset(("network_link", "global_slowdown"))
-ENDS = frozenset(("missing_rank", "job_ending", "rank_ended", "job_over"))
-NO_RANK = ENDS | {"pod_failed", "crash_loop"}
+RANKS_GONE = frozenset(("missing_rank", "job_ending", "rank_ended", "job_over"))
+NO_RANK = RANKS_GONE | {"pod_failed", "crash_loop"}
 LOGGED = frozenset(("attempt_failed",))
 STUCK = frozenset(("collective_timeout", "init_incomplete", "ras_missing", "ras_lag", "hang"))
 HANG = frozenset(("hang",))
@@ -106,8 +106,8 @@ KINDS: Mapping[str, Kind] = {
     "cuda_out_of_memory": Kind(7, NO_RANK | STUCK | LOGGED, reported_alone=True),
     # Pods and environment.
     "pod_pending": Kind(4, frozenset(("missing_rank", "init_incomplete")), reported_alone=True),
-    "pod_failed": Kind(4, STUCK | ENDS, reported_alone=True),
-    "crash_loop": Kind(5, STUCK | ENDS | {"pod_failed"}, reported_alone=True),
+    "pod_failed": Kind(4, STUCK | RANKS_GONE, reported_alone=True),
+    "crash_loop": Kind(5, STUCK | RANKS_GONE | {"pod_failed"}, reported_alone=True),
     "image_not_pulled": Kind(
         5, frozenset(("missing_rank", "init_incomplete", "pod_pending")), reported_alone=True
     ),

@@ -40,7 +40,7 @@ ONCE: frozenset[Layer] = frozenset(("kernel", "gpu", "host", "pod"))
 """Layers whose faults start at one moment: if steps continue long after it, they do not need what
 was lost."""
 
-OF_PROCESSES = frozenset(("oom_kill", "app", "collective_timeout"))
+PROCESS_ENDINGS = frozenset(("oom_kill", "app", "collective_timeout"))
 """Ends of processes. A job that started long after one does not necessarily run without what ended,
 unlike a job that started after a GPU was lost."""
 
@@ -177,7 +177,7 @@ def _survived(cause: Finding, symptom: Finding) -> bool:
 
     Faults that logs, links and NCCL show may last and stop a job later.
     """
-    at_once = cause.kind in OF_PROCESSES and symptom.kind == HANG
+    at_once = cause.kind in PROCESS_ENDINGS and symptom.kind == HANG
     return at_once or (cause.layer in ONCE and ends_steps(symptom))
 
 

@@ -20,6 +20,12 @@ Traceback (most recent call last):
 requests.exceptions.ConnectionError: HTTPSConnectionPool: Max retries exceeded
 wandb: Network error (ConnectionError), entering retry loop.
 """
+OOM = "\n".join(WANDB.splitlines()[1:4]) + "\ntorch.OutOfMemoryError: CUDA out of memory.\n"
+WATCHDOG = (
+    "[rank2]:[E1121 02:21:04.113 ProcessGroupNCCL.cpp:616] [Rank 2] Watchdog caught collective"
+    " operation timeout: WorkNCCL(SeqNum=8, OpType=ALLREDUCE, NumelIn=1, NumelOut=1,"
+    " Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
+)
 CANCELLED = "slurmstepd: error: *** JOB 12 ON gpu-03 CANCELLED AT 2026-11-21T02:14:00{} ***\n"
 LAUNCHER = (
     "E1129 10:02:01.5 34 torch/distributed/elastic/multiprocessing/api.py:870] failed"
@@ -63,6 +69,44 @@ def test_the_rank_that_failed_is_named_and_not_one_that_went_on():
     oom = WANDB.replace("requests.exceptions.ConnectionError", "torch.OutOfMemoryError")
     full = "".join(f"[rank3]: {line}\n" for line in oom.splitlines())
     assert verdict(flash + full)[:2] == (causes.GPU_OOM, 3)
+
+
+@pytest.mark.parametrize(
+    ("process", "path", "frame"),
+    [
+        (
+            "Process SpawnProcess-1:\n",
+            "/usr/lib/python3.11/multiprocessing/process.py",
+            "_bootstrap",
+        ),
+        ("", "<frozen runpy>", "_run_module_as_main"),
+        ("", "/usr/lib/python3.10/runpy.py", "_run_module_as_main"),
+    ],
+)
+def test_an_exception_that_ended_its_process_was_not_survived(process, path, frame):
+    outermost = f'  File "{path}", line 314, in {frame}\n    self.run()\n  File'
+    text = process + OOM.replace("  File", outermost, 1) + steps(60)
+    (attempt,) = attempts(text)
+    assert (attempt.cause, attempt.first.certain) == (causes.GPU_OOM, True)
+    caught = text.replace(frame, "main")
+    assert attempts(caught) == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "tag", "cause"),
+    [
+        (96, "", causes.GPU_OOM),
+        (97, "", causes.COLLECTIVE_TIMEOUT),
+        (96, "[rank0]: ", causes.COLLECTIVE_TIMEOUT),
+    ],
+)
+def test_an_exception_of_an_unknown_rank_shortly_before_a_timeout_is_its_cause(lines, tag, cause):
+    text = "".join(f"{tag}{line}\n" for line in (OOM + steps(lines)).splitlines())
+    (attempt,) = attempts(text + WATCHDOG)
+    assert attempt.cause == cause
+    if attempt.first is not None:
+        assert not attempt.first.certain
+    assert 2 in {victim.rank for victim in attempt.victims}
 
 
 def test_a_survived_exception_alone_is_quoted_and_is_no_failure():
@@ -115,6 +159,9 @@ def test_an_exception_before_steps_that_waited_in_a_buffer_explains_an_exit_code
         "Loading checkpoint shards:  33%|###  | 1/3 [00:12<00:28,  2.50s/it]",
         "failed at step 12, loss 3.0",
         "step 3 of 5: downloading",
+        "micro step 3, loss 3.0",
+        "micro_step: 3, loss 3.0",
+        "microbatch 3, loss 3.0",
     ],
 )
 def test_other_lines_are_no_steps(line):

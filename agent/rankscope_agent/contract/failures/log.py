@@ -339,7 +339,8 @@ class FailureLog:
                 self._add_sign(FailureSign("echo", echo, location, found.text))
         else:
             kept = len(self._signs.signs) < self._limits.signs
-            if kept and writer is not None and self._limits.survival:
+            counts = kept and self._limits.survival and not found.uncaught
+            if writer is not None and counts:
                 self._survival.watch(writer, len(self._signs.signs), location.line)
             self._add_sign(
                 FailureSign("exception", found.meaning, location, found.text, found.frame)

@@ -20,6 +20,10 @@ _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 MAX_QUOTED = 32
 """Unexplained lines that are quoted; further ones are counted."""
 
+MAX_WAITING_LINES = 100
+"""Lines between an exception and the message of a rank that waited in vain for the one it ended:
+others print the batches that they add up before they wait."""
+
 Kind = Literal["exception", "exit", "platform", "complaint", "survived", "echo"]
 
 
@@ -127,6 +131,24 @@ class FailureSigns:
             self.beyond_limits,
             {key: at for key, at in self.rank_errors.items() if at.source in logs},
         )
+
+    def blaming(self, attempt: int) -> FailureSigns:
+        """Return the same, with exceptions of unknown ranks near a victim's message not survived.
+
+        The steps after them may be of any rank.
+        """
+        first: dict[str, int] = {}
+        for at in (sign.location for sign in self.signs if sign.meaning.victim):
+            if at.attempt == attempt:
+                first[at.source] = min(at.line, first.get(at.source, at.line))
+
+        def is_blamed(sign: FailureSign) -> bool:
+            lines = first.get(sign.location.source, 0) - sign.location.line
+            is_nameless = sign.kind == "survived" and sign.location.rank is None
+            return is_nameless and bool(sign.frame) and 0 < lines <= MAX_WAITING_LINES
+
+        signs = [replace(s, kind="exception") if is_blamed(s) else s for s in self.signs]
+        return replace(self, signs=signs)
 
     def name(self, rank: int) -> None:
         """Remember that the job has this rank."""

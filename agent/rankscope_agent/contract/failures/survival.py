@@ -20,12 +20,13 @@ MAX_NUMBERS = 8
 """Numbers of a line that identify its step: those of epoch, batch and a few counters."""
 
 _STEP = re.compile(
-    rb"(?:step|iter(?:ation)?|epoch|batch|update)s?[^\w\n]{1,16}"
+    rb"(?<!micro)(?<!micro[ _-])(?:step|iter(?:ation)?|epoch|batch|update)s?[^\w\n]{1,16}"
     rb"(\d{1,12}(?:\.\d{1,6})?(?:\]\[ {0,6}\d{1,12})?)"
     rb"|%\|[^|\n]{0,200}\| {0,3}(\d{1,12})/",
     re.IGNORECASE,
 )
-"""The number of a step, or of a progress bar."""
+"""The number of a step, or of a progress bar; not of a micro step, for which ranks do not wait for
+one another: they go on with those of the step in which one of them failed."""
 
 _MEASURED = re.compile(
     rb"loss|\blr\b|learning|samples|tokens|tok/|im(?:g|ages?)/s|\bms\b|grad|elapsed"

@@ -26,6 +26,10 @@ UNTAGGED_CONTEXT = 3
 
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,200}(?::(?: |$)|$)")
 _FRAME = re.compile(r'\s*File "([^"\n]{1,400})", line (\d{1,9})(?:, in (\S{1,200}))?')
+_UNCAUGHT = re.compile(r"\brunpy\b.*, in _run_module_as_main$|/process\.py:\d+, in _bootstrap$")
+"""The outermost frame of an exception that nothing caught, of `python -m` and of multiprocessing,
+which prints it before the steps that wait in a buffer of standard output."""
+
 _LINKS = {
     "The above exception was the direct cause of the following exception:": True,
     "During handling of the above exception, another exception occurred:": False,
@@ -44,6 +48,7 @@ class Raised:
     frame: str
     context: list[str] = field(default_factory=list)
     explains_next: bool = False
+    uncaught: bool = False
 
     def meaning(self) -> Meaning:
         """Return its meaning; the lines after it count only if its own text has none."""
@@ -57,11 +62,16 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class ParsedError:
-    """A complete traceback: its meaning, last line and innermost frame."""
+    """A complete traceback: its meaning, last line and innermost frame.
+
+    Args:
+        uncaught: whether its frames prove that it ended its process.
+    """
 
     meaning: Meaning
     text: str
     frame: str
+    uncaught: bool = False
 
 
 class TracebackReader:
@@ -77,6 +87,7 @@ class TracebackReader:
         self._in_frames = False
         self._frames = 0
         self._frame = ""
+        self._uncaught = False
         self._indent = 0
         self._linked: bool | None = None
 
@@ -135,12 +146,15 @@ class TracebackReader:
         match = _FRAME.match(words)
         if match is not None:
             where = f", in {match[3]}" if match[3] else ""
-            self._frame = f"{match[1]}:{match[2]}{where}"
+            outermost, self._frame = not self._frame, f"{match[1]}:{match[2]}{where}"
+            if outermost:
+                self._uncaught = _UNCAUGHT.search(self._frame) is not None
             return
         own = words[self._indent :] if words[: self._indent].isspace() else words
         if own and not own[0].isspace() and _EXCEPTION.match(own):
             self._in_frames = False
-            self._chain.append(Raised(own.strip()[:MAX_TEXT], self._frame))
+            text = own.strip()[:MAX_TEXT]
+            self._chain.append(Raised(text, self._frame, uncaught=self._uncaught))
 
     def _read_after(self, words: str) -> ParsedError | None:
         text = words.strip()
@@ -168,7 +182,7 @@ def _found(chain: list[Raised]) -> ParsedError:
         earlier = raised.meaning()
         if earlier.cause != causes.USER_EXCEPTION and meaning.cause == causes.USER_EXCEPTION:
             meaning = earlier
-    return ParsedError(meaning, last.line, last.frame)
+    return ParsedError(meaning, last.line, last.frame, last.uncaught)
 
 
 def is_frame(line: str) -> bool:

@@ -134,7 +134,7 @@ def _with_survived(signs: FailureSigns, number: int, known: Attempt) -> Attempt:
     Python prints a traceback before the steps that wait in a buffer of standard output.
     """
     if known.first is None:
-        return known
+        return _by_tiers(signs.blaming(number), number) if known.victims else known
     if known.cause == causes.UNKNOWN:
         with_more = _judged(signs, number, SURVIVED)
         return known if with_more.first is None else with_more

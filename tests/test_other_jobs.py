@@ -16,6 +16,7 @@ from rankscope_analyzers.verification.evidence import Settings, evidence
 
 NOW = 1_800_000_000.0
 OUTSIDE = 'pod_namespace="",pod_name=""'
+NOBODY = TimingResults((), {}, ())
 
 
 def rank(job: str, *, began: float, ended: float | None = None, pod: str = "") -> str:
@@ -48,7 +49,7 @@ def seen(*parts: str) -> Observed:
 
 
 def reports(*parts: str) -> dict[str, JobReport]:
-    found = job_reports.reports(TimingResults((), {}, ()), JobEvidence(seen(*parts)), NOW)
+    found = job_reports.reports(NOBODY, JobEvidence(seen(*parts)), NOW)
     return {one.job_id: one for one in found}
 
 
@@ -141,3 +142,36 @@ def test_ranks_that_ras_misses_break_only_a_job_that_is_alone(others, status):
     settings = Settings(None, None, 0.0, "auto", frozenset())
     found = evidence(reports(*parts)["101"], seen(*parts), settings, None, ())
     assert nccl_criteria.initialization(found).status == status
+
+
+def test_what_a_job_logged_before_it_ended_stays_its_own_beside_the_next_job():
+    first, second = rank("101", began=900.0, ended=100.0), rank("102", began=90.0)
+    assert blamed(first, gave_up(105.0)) == ["101"]
+    assert blamed(first, second, gave_up(105.0)) == ["101"]
+    assert blamed(first, second, gave_up(20.0)) == ["102"]
+
+
+def socket_fallback() -> str:
+    return f'{nccl_log.NCCL_SOCKET_FALLBACK.name}{{{OUTSIDE},reason="plugin_missing"}} 1\n'
+
+
+@pytest.mark.parametrize("noted", ["", f" {NOW - 295}\n"], ids=["never", "late"])
+def test_an_earlier_job_takes_no_part_if_its_end_was_noted_late_or_never(noted):
+    labels = 'job_id="101",rank="0"'
+    earlier = f"{training.RANK_INFO.name}{{{labels}}} 1\n{training.RANK_ALIVE.name}{{{labels}}} 0\n"
+    if noted:
+        earlier += f"{training.RANK_ENDED.name}{{{labels}}}{noted}"
+    assert blamed(earlier, rank("102", began=300.0), socket_fallback()) == ["102"]
+    assert blamed(rank("102", began=300.0), rank("103", began=200.0), socket_fallback()) == []
+
+
+def test_ranks_that_newer_pages_do_not_show_leave_ras_to_the_job_that_they_show():
+    texts = {NOW - 200.0: rank("102", began=900.0), NOW: hanging("101") + ras()}
+    pages = [
+        Page("n1", at, f"{agent.SNAPSHOT_TIMESTAMP.name} {at}\n{text}")
+        for at, text in texts.items()
+    ]
+    evidence = JobEvidence(from_pages(pages, job_reports.READS))
+    found = {one.job_id: one for one in job_reports.reports(NOBODY, evidence, NOW)}
+    (hang,) = [one for one in found["101"].incidents if one.stands]
+    assert "RAS" in hang.summary

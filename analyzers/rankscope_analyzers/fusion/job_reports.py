@@ -183,7 +183,7 @@ class _Reporter:
             first_step_seconds=self.timing.first_steps.get(name),
             hang_after_seconds=self.hang_after_seconds,
             stalls={stall.rank: stall for stall in self.evidence.stalls.get(name, ())},
-            shared_nodes=other_jobs.beside(seen, name),
+            others=other_jobs.outside_of_pods(seen, name),
         )
         return _report(blank, view, diagnosis, replace(self.evidence, observed=seen))
 

@@ -10,6 +10,7 @@ from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers.findings.finding import RankLocation, Where
 from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_analyzers.intake.observed import Series
+from rankscope_analyzers.layers.other_periods import OtherPeriods
 from rankscope_analyzers.layers.pace import OpenSpan, Pace
 
 
@@ -29,7 +30,7 @@ class JobView:
         hang_after_seconds: least time without a step after which it is called hung.
         open_spans: checkpoints and the like that its ranks are in, if probes mark them.
         stalls: the stacks and collectives of ranks that end no steps, by rank.
-        shared_nodes: nodes on which other jobs run outside of pods as well.
+        others: when other jobs ran on its nodes outside of pods.
     """
 
     job_id: str
@@ -44,7 +45,7 @@ class JobView:
     hang_after_seconds: float = HANG_AFTER_SECONDS
     open_spans: Sequence[OpenSpan] = ()
     stalls: Mapping[int, RankStall] = field(default_factory=dict)
-    shared_nodes: frozenset[str] = frozenset()
+    others: OtherPeriods = field(default_factory=OtherPeriods)
 
     def of_gpu(self, series: Series) -> Where | None:
         """Return the ranks whose GPU a series is about, None if no rank of the job can hold it."""
@@ -72,8 +73,13 @@ class JobView:
             gpus=tuple(gpu for gpu in gpus if gpu),
         )
 
-    def of_pod(self, series: Series) -> Where | None:
-        """Return the ranks of the pod that a series is about, by its name or UID."""
+    def of_pod(self, series: Series, at: float | None = None) -> Where | None:
+        """Return the ranks of the pod that a series is about, by its name or UID.
+
+        Args:
+            series: the series.
+            at: Unix time of what it shows, None if it is unknown.
+        """
         labels = series.labels
         name = f"{labels.get('pod_namespace', '')}/{labels.get('pod_name', '')}"
         uid = labels.get("pod_uid", "")
@@ -87,8 +93,8 @@ class JobView:
             bool(uid) or name != "/" or any(location.pod or location.pod_uid for location in here)
         )
         # Outside of pods neither ranks nor logs carry names: only the node links them, if the job
-        # is alone there.
-        if not ranks and (named or not here or series.node in self.shared_nodes):
+        # was alone there.
+        if not ranks and (named or not here or self.others.may_have(series.node, at)):
             return None
         return Where(nodes=(series.node,), ranks=tuple(sorted(ranks)))
 

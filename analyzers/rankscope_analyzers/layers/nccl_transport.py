@@ -141,8 +141,9 @@ def _problems(
 ) -> Mapping[tuple[str, ...], list[Placed]]:
     """Return the job's series of a metric that are not zero, by these labels."""
     found: dict[tuple[str, ...], list[Placed]] = defaultdict(list)
+    warned = _warned(observed) if metric.kind == "counter" else {}
     for series in observed.of(metric):
-        where = job.of_pod(series)
+        where = job.of_pod(series, _grew(series, warned))
         if where and series.last > 0:
             found[tuple(series.labels.get(name, "") for name in extra)].append((series, where))
     return found
@@ -153,17 +154,24 @@ def _read_at(several: Sequence[Placed]) -> float:
 
 
 def _happened(observed: Observed, several: Sequence[Placed]) -> Mapping[Pod, float]:
-    """Return the latest time at which the counter of each pod may have grown, in Unix seconds.
+    """Return the latest time at which the counter of each pod may have grown, in Unix seconds."""
+    warned = _warned(observed)
+    times = {_pod(series): _grew(series, warned) for series, _ in several}
+    return {pod: at for pod, at in times.items() if at is not None}
 
-    That is when its newest warning of any kind was read, or the first of the pages that show the
-    counter as it is now.
+
+def _warned(observed: Observed) -> Mapping[Pod, float]:
+    return {_pod(series): series.last for series in observed.of(metrics.NCCL_LAST_WARNING)}
+
+
+def _grew(series: Series, warned: Mapping[Pod, float]) -> float | None:
+    """Return the latest time at which a counter may have grown, None if it is unknown.
+
+    That is when its pod's newest warning of any kind was read, or the first of the pages that show
+    the counter as it is now.
     """
-    warned = {_pod(series): series.last for series in observed.of(metrics.NCCL_LAST_WARNING)}
-    return {
-        pod: min(warned[pod], series.held_since() or float(series.times[0]))
-        for series, _ in several
-        if (pod := _pod(series)) in warned
-    }
+    at = warned.get(_pod(series))
+    return None if at is None else min(at, series.held_since() or float(series.times[0]))
 
 
 def _of_earlier_job(

@@ -125,7 +125,7 @@ def evidence(
     view = job_view(report.job_id, report.locations)
     nodes = view.nodes | {one.node for one in earlier_ranks.processes(observed, report.job_id)}
     here = observed.on(nodes) if nodes else observed
-    view = replace(view, shared_nodes=other_jobs.beside(here, report.job_id))
+    view = replace(view, others=other_jobs.outside_of_pods(here, report.job_id))
     return Evidence(report, here, tuple(_nccl(here, view, logs)), settings, unread)
 
 

@@ -182,6 +182,19 @@ def test_of_two_jobs_outside_of_pods_a_kill_is_that_of_the_one_that_lost_a_rank(
     assert "unattributed_kill" in reported(*counts)["1235"][1]
 
 
+@pytest.mark.parametrize(("ago", "causes"), [(900.0, ["oom_kill"]), (10.0, [])])
+def test_a_kill_is_that_of_the_only_job_that_ran_then_though_another_is_remembered(ago, causes):
+    over = ended(ago).replace(BARE, BARE.splitlines(keepends=True)[0])
+    counts = [over + OTHER + f"rankscope_oom_kills_total {count}\n" for count in (0, 1)]
+    assert reported(*counts)["1235"][0] == causes
+    assert reported(over + OTHER + LOG + hit("", ago=5.0))["1235"][0] == causes
+
+
+def test_a_rank_that_an_earlier_kill_ended_keeps_it_after_the_next_kill_of_the_node():
+    pages = [ended(ago=299.0) + OTHER + LOG + hit("", ago=ago) for ago in (300.0, 200.0)]
+    assert "oom_kill" in reported(*pages)["1234"][0]
+
+
 def test_a_pod_without_a_probe_is_known_by_the_name_that_its_uid_has():
     held = (
         'rankscope_gpu_allocation_info{job_id="ml/a",rank="0",uuid="g",gpu="0",'

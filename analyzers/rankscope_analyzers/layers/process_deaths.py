@@ -2,14 +2,17 @@
 
 Each belongs to one pod: it concerns a job only if the pod is the job's, and only since the first of
 the job's steps that were read. A process of unknown origin is only mentioned; so is one killed
-outside of pods, where other jobs run and none of the job's ranks ended. What both the kernel's log
-and a pod's own counter show is reported once. A death is over once the pod's ranks make steps.
+outside of pods, where other jobs ran then and none of the job's ranks ended. What both the kernel's
+log and a pod's own counter show is reported once. A death is over once the pod's ranks make steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from rankscope_agent.contract.metrics import host, kernel_log, summary, training
 from rankscope_agent.contract.model import Metric
@@ -54,7 +57,8 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     if job.began_unix_seconds is not None:
         since = max(since, job.began_unix_seconds)
     steps = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
-    deaths = _Deaths(observed, job, since, _named_pods(observed), steps)
+    gone = _gone(observed, job.job_id)
+    deaths = _Deaths(observed, job, since, _named_pods(observed), steps, gone)
     yield from deaths.logged()
     yield from deaths.counted()
 
@@ -70,6 +74,16 @@ def _named_pods(observed: Observed) -> Mapping[Pod, str]:
     return {pod: name for pod, name in found.items() if pod[1]}
 
 
+def _gone(observed: Observed, job_id: str) -> Mapping[int, float]:
+    """Return when the ranks of a job that live no more ended, infinite if that is unknown."""
+    ended = by_rank(observed, training.RANK_ENDED, job_id)
+    return {
+        rank: ended[rank].last if rank in ended else math.inf
+        for rank, one in by_rank(observed, training.RANK_ALIVE, job_id).items()
+        if one.last == 0
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class _Deaths:
     """Finds the deaths of one job's processes.
@@ -78,6 +92,7 @@ class _Deaths:
         since: Unix time before which nothing counts.
         pods: names of the pods of any job.
         steps: when the job's ranks ended their last steps.
+        gone: when the job's ranks that live no more ended, infinite if that is unknown.
     """
 
     observed: Observed
@@ -85,6 +100,7 @@ class _Deaths:
     since: float
     pods: Mapping[Pod, str]
     steps: Mapping[int, Series]
+    gone: Mapping[int, float]
 
     def logged(self) -> Iterator[Finding]:
         """Yield deaths that the kernel's logs report."""
@@ -94,7 +110,7 @@ class _Deaths:
             if sentence is None:
                 continue
             kind, what = sentence
-            where = self._where(kind, series, series.last)
+            where = self._where(kind, series, series.values[series.values >= self.since].tolist())
             values = (series.last, 0.0, "unix seconds")
             yield from self._findings(kind, "kernel", where, series, what, values, series.last)
 
@@ -128,11 +144,11 @@ class _Deaths:
         some = "a process was" if killed <= 1 else f"{killed:.0f} processes were"
         what = f"{some} killed for lack of memory"
         values = (killed, 0.0, "count")
-        at = series.first_change()
-        where = self._where(KILL, series, at)
-        yield from self._findings(KILL, "host", where, series, what, values, at)
+        where = self._where(KILL, series, series.times[1:][np.diff(series.values) != 0].tolist())
+        begun = series.first_change()
+        yield from self._findings(KILL, "host", where, series, what, values, begun)
 
-    def _where(self, kind: str, series: Series, at: float | None) -> Where | None:
+    def _where(self, kind: str, series: Series, times: Sequence[float]) -> Where | None:
         """Return the ranks of the pod, or the node if none is in a pod; None if not the job's.
 
         Outside of pods a process and the ranks have only the node in common: it may belong to any
@@ -147,28 +163,25 @@ class _Deaths:
             if uid and (location.pod_uid == uid or (name and location.pod == name))
         ]
         outside = not uid and not any(location.pod or location.pod_uid for location in here)
-        if not ranks and not (outside and self._may_be_ours(kind, series.node, at)):
+        if not ranks and not (outside and self._may_be_ours(kind, series.node, times)):
             return None
         return Where(nodes=(series.node,), ranks=tuple(sorted(ranks)))
 
-    def _may_be_ours(self, kind: str, node: str, at: float | None) -> bool:
-        if self._lost_a_rank(node, at):
+    def _may_be_ours(self, kind: str, node: str, times: Sequence[float]) -> bool:
+        """Return True if one of several deaths on a node may be that of a process of the job."""
+        if self._lost_a_rank(node, min(times)):
             return True
-        infos = self.observed.of(training.RANK_INFO)
-        others = {one.labels.get("job_id", "") for one in infos if one.node == node}
-        return kind == KILL and not others - {self.job.job_id}
+        others = self.job.others
+        return kind == KILL and not all(
+            others.may_have(node, at) or others.may_have(node, at - NOTICED_SECONDS) for at in times
+        )
 
-    def _lost_a_rank(self, node: str, at: float | None) -> bool:
+    def _lost_a_rank(self, node: str, at: float) -> bool:
         """Return True if a rank of the node has ended, and not long before a time."""
-        alive = by_rank(self.observed, training.RANK_ALIVE, self.job.job_id)
-        ended = by_rank(self.observed, training.RANK_ENDED, self.job.job_id)
-        earlier = {
-            rank
-            for rank, one in ended.items()
-            if at is not None and one.last < at - NOTICED_SECONDS
-        }
-        gone = {rank for rank, one in alive.items() if one.last == 0} - earlier
-        return any(location.rank in gone for location in self.job.on_node.get(node, ()))
+        return any(
+            self.gone.get(location.rank, -math.inf) >= at - NOTICED_SECONDS
+            for location in self.job.on_node.get(node, ())
+        )
 
     def _findings(
         self,

@@ -21,7 +21,7 @@ MAX_QUOTED = 32
 """Unexplained lines that are quoted; further ones are counted."""
 
 MAX_WAITING_LINES = 100
-"""Lines between an exception and the message of a rank that waited in vain for the one it ended:
+"""Lines between an exception and the timeout of a rank that waited for the one it ended:
 others print the batches that they add up before they wait."""
 
 Kind = Literal["exception", "exit", "platform", "complaint", "survived", "echo"]

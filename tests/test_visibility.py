@@ -29,18 +29,6 @@ def test_collectors_that_are_switched_off_miss_nothing(tmp_path):
     assert unseen_parts(tmp_path, tmp_path, ()) == {}
 
 
-@pytest.mark.parametrize(("version", "said"), [(1, 1), (2, 0)])
-def test_cgroups_of_version_1_are_said_where_pods_would_be_read(tmp_path, version, said):
-    root = tmp_path / "fs" / "cgroup"
-    (root / "memory").mkdir(parents=True)
-    if version == 2:
-        (root / "cgroup.controllers").write_text("cpu memory\n")
-    found = unseen_parts(tmp_path, tmp_path, ("host", "pod_netdev"))
-    for name in ("host", "pod_netdev"):
-        lines = [line for line in found.get(name, ()) if "cgroups of version 1" in line]
-        assert len(lines) == said
-
-
 IN_A_POD = """
 set -e
 {ip} link set lo up

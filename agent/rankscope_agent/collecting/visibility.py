@@ -25,8 +25,8 @@ def unseen_parts(
     """
     parts = {
         "netdev": tuple(_network(procfs, sysfs)),
-        "host": (*_processes(procfs), *_pods_groups(sysfs)),
-        "pod_netdev": (*_pod_networks(procfs, sysfs), *_pods_groups(sysfs)),
+        "host": tuple(_processes(procfs)),
+        "pod_netdev": tuple(_pod_networks(procfs, sysfs)),
     }
     return {name: lines for name, lines in parts.items() if lines and name in collectors}
 
@@ -62,15 +62,4 @@ def _pod_networks(procfs: Path, sysfs: Path) -> list[str]:
         "kind, MTU, state and speed of interfaces inside pods: the agent may not enter their"
         " network namespaces (needs the node's network, CAP_SYS_ADMIN and CAP_SYS_PTRACE, which no"
         " component gives)"
-    ]
-
-
-def _pods_groups(sysfs: Path) -> list[str]:
-    """Return what is not read of pods where cgroups are of version 1: a tree for each resource."""
-    root = sysfs / "fs" / "cgroup"
-    if (root / "cgroup.controllers").exists() or not (root / "memory").is_dir():
-        return []
-    return [
-        f"limits, throttling, memory, OOM kills, I/O and interfaces of pods: {root} has cgroups of"
-        " version 1 (needs version 2: kernel parameter systemd.unified_cgroup_hierarchy=1)"
     ]

@@ -107,11 +107,19 @@ Models = Mapping[tuple[str, str], str]
 
 
 def gpu_models(observed: Observed) -> Models:
-    """Return the models of all GPUs that are seen."""
-    return {
-        (one.node, one.labels.get("uuid", "")): one.labels.get("model", "")
-        for one in observed.of(gpus.GPU_INFO)
-    }
+    """Return the models of all GPUs that are seen.
+
+    A node whose GPUs are all of one model has it without a UUID, too, for ranks whose GPU is not
+    known.
+    """
+    found: dict[tuple[str, str], str] = {}
+    of_nodes: dict[str, set[str]] = {}
+    for one in observed.of(gpus.GPU_INFO):
+        model = one.labels.get("model", "")
+        found[one.node, one.labels.get("uuid", "")] = model
+        of_nodes.setdefault(one.node, set()).add(model)
+    alike = {(node, ""): min(models) for node, models in of_nodes.items() if len(models) == 1}
+    return alike | found
 
 
 def models_of(locations: Iterable[RankLocation], models: Models) -> list[str]:

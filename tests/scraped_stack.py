@@ -34,6 +34,7 @@ from fake_api_server import FakeApiServer, Store
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from pod_json import agents_pod, pod
 from rankscope_agent.contract.canary import NAME
+from rankscope_agent.sources.gpus.simulation.nvml import gpu_uuid
 from rankscope_agent.sources.gpus.simulation.ports import PREFIX
 from rankscope_analyzers.demo.free_ports import free_port
 from rdma_files import write
@@ -296,7 +297,7 @@ def scraped_stack(program: str, folder: Path, pace: Pace = QUICK) -> Iterator[St
         logs = Logs(folder)
         (folder / "kubelet" / "pod-resources").mkdir(parents=True)
         socket = folder / "kubelet" / "pod-resources" / "kubelet.sock"
-        held = devices("nvidia.com/gpu", "GPU-17553dc6-983d-51fd-8e3c-eeb2d9dcbefa")
+        held = devices("nvidia.com/gpu", *(gpu_uuid(NODE, index) for index in range(4)))
         kubelet = FakeKubelet(socket, pod_resources("team", "train-0", held))
         stack.callback(kubelet.close)
         flags = ("--simulate=h100x8:thermal@2+xid79@5", f"--path.kmsg={logs.kernel}")

@@ -212,8 +212,7 @@ def test_the_culprit_stands_in_the_table_of_incidents(stack):
     (row,) = slow
     assert row["metric"]["job_id"] == JOB
     assert row["metric"]["rank"] == "2"
-    # Other jobs of this node have ranks and pods of unknown GPUs: none may be named, but no other.
-    assert row["metric"].get("gpu", "2") == "2"
+    assert row["metric"]["gpu"] == "2"
     assert row["metric"]["runbook"].startswith("Rankscope")
     assert 0.2 < float(row["value"][1]) < 0.35
 

@@ -17,22 +17,33 @@ class UntimedMembers:
     """
 
     def __init__(self, members: Iterable[Member]) -> None:
-        self._waiting: dict[Slot, dict[str, Member]] = {}
+        # By pointer only where several share a slot, which few do: a dictionary for each of a
+        # log's members would weigh an eighth of what is kept of them.
+        self._waiting: dict[Slot, Member | dict[str, Member]] = {}
         for member in members:
             self.add(member)
 
     def add(self, member: Member) -> None:
         """Expect times of a member whose number of ranks may have become known."""
-        if not member.init_seconds:
-            same = self._waiting.setdefault(_slot(member), {})
-            same.pop(member.pointer, None)
-            same[member.pointer] = member
+        if member.init_seconds:
+            return
+        slot = _slot(member)
+        same = self._waiting.setdefault(slot, member)
+        if isinstance(same, Member):
+            if same.pointer == member.pointer:
+                self._waiting[slot] = member
+                return
+            same = self._waiting[slot] = {same.pointer: same}
+        same.pop(member.pointer, None)
+        same[member.pointer] = member
 
     def discard(self, member: Member) -> None:
         """Expect no times of a member that is kept no longer, or that another one replaces."""
         slot = _slot(member)
-        same = self._waiting.get(slot, {})
-        if same.get(member.pointer) is member:
+        same = self._waiting.get(slot)
+        if same is member:
+            del self._waiting[slot]
+        elif isinstance(same, dict) and same.get(member.pointer) is member:
             del same[member.pointer]
             if not same:
                 del self._waiting[slot]
@@ -40,10 +51,9 @@ class UntimedMembers:
     def take(self, process: Process, rank: int, nranks: int) -> Member | None:
         """Return the newest member of a process with this rank and size; expect no more of it."""
         same = self._waiting.get((process.host, process.pid, rank, nranks))
-        if not same:
-            return None
-        newest = same[next(reversed(same))]
-        self.discard(newest)
+        newest = same[next(reversed(same))] if isinstance(same, dict) else same
+        if newest is not None:
+            self.discard(newest)
         return newest
 
 

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -68,7 +70,7 @@ def without_processes(folder):
 
 
 @pytest.fixture(scope="module")
-def tried(tmp_path_factory):
+def tried(tmp_path_factory, nursery):
     """What a canary printed, and the pages of watch and agent after it."""
     folder = tmp_path_factory.mktemp("canary")
     (folder / "rings").mkdir()
@@ -77,22 +79,24 @@ def tried(tmp_path_factory):
         running_agent(folder, "--collector.interval=1", f"--path.procfs={procfs}") as agent,
         watching(agent.url, folder) as url,
     ):
-        program = [sys.executable, "-c", WATCH, "canary", "--json", "--watch", url]
         train = ["--train", str(folder / "rings"), "--patience=3m"]
-        done = subprocess.run([*program, *train], capture_output=True, text=True, timeout=400)
-        yield done, page(url), page(agent.url), folder
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as printed:
+            patch.setattr(run, "process", forked(nursery))
+            patch.delenv("POD_NAMESPACE", raising=False)
+            code = cli.main(["canary", "--json", "--watch", url, *train])
+        yield code, printed.getvalue(), page(url), page(agent.url), folder
 
 
 def test_the_slow_rank_of_a_real_job_is_named(tried):
-    done, *_ = tried
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcome = json.loads(done.stdout)
+    code, printed, *_ = tried
+    assert code == 0, printed
+    outcome = json.loads(printed)
     assert (outcome["job_id"], outcome["result"]) == (JOB, "named")
     assert outcome["expected"] == {"symptom": "gpu_compute", "rank": 2}
 
 
 def test_no_series_but_its_own_tells_of_it(tried):
-    _, watch, agent, folder = tried
+    *_, watch, agent, folder = tried
     own = [line for line in watch if NAME in line]
     assert {line.partition("{")[0] for line in own} == {
         "rankscope_canary_step_timestamp_seconds",
@@ -123,7 +127,7 @@ def exported(watch, minutes, lasting):
 
 
 def test_the_alert_fires_by_what_was_exported_once_two_runs_are_missed(tried, tmp_path):
-    _, watch, *_ = tried
+    *_, watch, _, _ = tried
     firing = 'count(ALERTS{alertname="RankscopeCanaryMissed",alertstate="firing"}) or vector(0)'
     (tmp_path / "rules.yaml").write_text(
         json.dumps({"groups": [{"name": "canary", "rules": [rule(MISSED, LINKS)]}]})

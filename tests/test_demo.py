@@ -74,6 +74,8 @@ def temporary(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.parametrize("begun", ["forked"], indirect=True)
+@pytest.mark.usefixtures("begun")
 def test_a_rank_that_never_enters_a_collective_hangs_the_job_and_the_demo_ends(capsys, temporary):
     assert cli.main(["demo", "--fault", "hang", "--rank", "1", "--json"]) == 0
     outcome = json.loads(capsys.readouterr().out)
@@ -83,7 +85,12 @@ def test_a_rank_that_never_enters_a_collective_hangs_the_job_and_the_demo_ends(c
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("ending", [KeyboardInterrupt, demo.DemoError])
+@pytest.mark.parametrize(
+    ("begun", "ending"),
+    [("anew", KeyboardInterrupt), ("forked", demo.DemoError)],
+    indirect=["begun"],
+)
+@pytest.mark.usefixtures("begun")
 def test_a_demo_that_is_interrupted_or_fails_leaves_no_files(ending, temporary, monkeypatch):
     def watch(job, url, console, folder):
         while not list(temporary.rglob("rankscope-demo-*/rankscope-demo-*")) and job.poll() is None:

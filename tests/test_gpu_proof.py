@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +15,9 @@ from benchmarks import gpu_check
 from benchmarks.gpu_proof import items, jobs, pairs, run
 from benchmarks.gpu_proof.outcome import NotAvailableError, TimeLeft
 from benchmarks.gpu_proof.packing import MAX_FILE_BYTES, pack, shortened
+
+from probe_jobs.fork_server import NurseryServer
+from probe_jobs.nurseries import Nurseries
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,10 +42,11 @@ sys.exit(main(["gpu-proof"]))
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_server_left() -> Iterator[None]:
-    yield
-    jobs.end_fork_server()
+@pytest.fixture
+def forked_ranks(nurseries: Nurseries, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ranks forked by what has imported torch for all tests."""
+    server = NurseryServer(nurseries)
+    monkeypatch.setattr(jobs, "fork_server", lambda: server)
 
 
 def test_every_item_says_what_is_not_available_without_a_gpu(tmp_path: Path) -> None:
@@ -68,6 +71,7 @@ def test_every_item_says_what_is_not_available_without_a_gpu(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("kind", "fault"), [("tp", "host"), ("pipeline", "healthy")])
+@pytest.mark.usefixtures("forked_ranks")
 def test_loops_train_on_gloo_and_are_judged(kind: str, fault: str, tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     short = jobs.Run(kind, fault, 1.0, device="cpu", words=("--budget", "0.05"))

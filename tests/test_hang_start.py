@@ -20,13 +20,16 @@ skip_without("torch", "the end-to-end tests train with PyTorch")
 
 SCRIPT = Path(__file__).parent / "foreign_jobs" / "hanging.py"
 SIZE, ABSENT = 4, 2
+IMPORTING = "import time; time.sleep(600)"
+"""What ranks 1 and 3 run: they have come no further than their imports, which take a second each.
+Rank 0 waits for all of them in init_process_group."""
 
 
 def started(rings, rank, port):
     """Start one rank of a job's second attempt, as a launcher on its node does."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.Popen(
-        [sys.executable, str(SCRIPT)],
+        [sys.executable, *([str(SCRIPT)] if rank == 0 else ["-c", IMPORTING])],
         env={
             **kept,
             "RANK": str(rank),

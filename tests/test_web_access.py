@@ -170,8 +170,15 @@ def test_agents_speak_tls_to_clients_that_know_their_authority(tmp_path, authori
             Agent(serving.url("https"), other).text("/metrics")
         with pytest.raises(AgentError, match="certificate"):
             Agent(serving.url("https"), Entry(token_file)).text("/metrics")
-        with pytest.raises(AgentError):
+        with pytest.raises(AgentError, match="if it serves TLS, give https:// or --ca-file"):
             Agent(serving.url("http"), Entry(token_file)).text("/metrics")
+
+
+def test_a_handshake_with_a_server_without_tls_fails_at_once_and_the_error_names_the_scheme():
+    with Serving() as serving, pytest.raises(AgentError) as failed:
+        Agent(serving.url("https")).text("/metrics")
+    assert str(failed.value).endswith(": if it serves plain http, give http://")
+    assert "in time" not in str(failed.value)
 
 
 def test_a_client_certificate_opens_the_api(tmp_path, authority):

@@ -19,7 +19,12 @@ from urllib.parse import parse_qs
 from rankscope_agent.web.access import Guard, Requester
 from rankscope_agent.web.connection_slots import MAX_ANSWERS_PER_PEER, Slot, Slots
 from rankscope_agent.web.content_coding import GZIP_LEVEL, accepts_gzip
-from rankscope_agent.web.request_head import MAX_HEAD_BYTES, HeadTooLargeError, RequestHeads
+from rankscope_agent.web.request_head import (
+    MAX_HEAD_BYTES,
+    HeadTooLargeError,
+    RequestHeads,
+    TlsHeadError,
+)
 from rankscope_agent.web.routes import TEXT_TYPE, Request, Response, Route, sentence
 from rankscope_agent.web.timed_socket import TimedSocket
 from rankscope_agent.web.tls import is_certified
@@ -99,16 +104,19 @@ class Handler(BaseHTTPRequestHandler):
         try:
             head = self._request_heads.next()
         except HeadTooLargeError:
-            self._timed.allow(ANSWER_SECONDS)
             self._unread = True
             self._refuse(431, f"The head of a request may have at most {MAX_HEAD_BYTES} bytes.")
             return
+        except TlsHeadError:  # any plain text ends the client's wait for a handshake
+            self._unread = True
+            self._refuse(400, "This address serves plain HTTP, without TLS.")
+            return
         if not head or not self._site.slots.answer(self._slot):
             return
-        self._timed.allow(ANSWER_SECONDS)
         if self._site.slots.over_answer_limit(self._slot):
             self._refuse(503, f"{MAX_ANSWERS_PER_PEER} answers are being sent to this address.")
         else:
+            self._timed.allow(ANSWER_SECONDS)
             self.rfile = io.BytesIO(head)
             super().handle_one_request()
 
@@ -128,6 +136,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, text: str) -> None:
         """Answer a request whose head was not examined."""
+        self._timed.allow(ANSWER_SECONDS)
         self.command = self.requestline = self.request_version = ""
         self._send(sentence(status, text))
 

@@ -34,6 +34,14 @@ def end_of_head(received: bytes | bytearray, start: int) -> int | None:
     return None if found is None else found.end()
 
 
+TLS_HANDSHAKE = 0x16
+"""The first byte of a TLS connection (RFC 8446, section 5.1), and of no HTTP request."""
+
+
+class TlsHeadError(Exception):
+    """A client begins TLS on a connection without it."""
+
+
 class HeadTooLargeError(Exception):
     """A head has not ended within `MAX_HEAD_BYTES`."""
 
@@ -56,10 +64,13 @@ class RequestHeads:
 
         Raises:
             HeadTooLargeError: no empty line ended it within the limit.
+            TlsHeadError: it begins with a TLS handshake.
             OSError: the connection broke; TimeoutError past its deadline.
         """
         looked_at = 0
         while True:
+            if self._received[:1] == bytes((TLS_HANDSHAKE,)):
+                raise TlsHeadError
             end = end_of_head(self._received, looked_at)
             if end is not None:
                 return self._taken(end)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gzip
 import zlib
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse, RemoteDisconnected
+from ssl import SSLError
 from typing import Any, Literal
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request
 
@@ -44,6 +45,9 @@ REFUSALS = {
     ),
 }
 """What to do about an agent that refuses access."""
+
+NO_TLS = frozenset(("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"))
+"""OpenSSL's reasons if a server answers a handshake with plain text, by version."""
 
 GZIP = 31
 """What zlib calls a gzip header around its largest window."""
@@ -153,12 +157,21 @@ class Agent:
         except (OSError, HTTPException) as error:
             if self.timeouts is not None:
                 self.timeouts.failed(self.url, _shortened_path(path), deadline)
-            reason = getattr(error, "reason", error)
-            if isinstance(reason, TimeoutError):
-                raise AgentError(f"{self.role} {self.url} {deadline.missed(reason)}") from None
-            raise AgentError(f"{self.role} {self.url} cannot be reached: {reason}") from None
+            reason = error.reason if isinstance(error, URLError) else error
+            late = isinstance(reason, TimeoutError)
+            why = deadline.missed(reason) if late else f"cannot be reached: {reason}"
+            raise AgentError(f"{self.role} {self.url} {why}{self._other_scheme(reason)}") from None
         except (EOFError, zlib.error) as error:
             raise self._stranger(repr(error)) from None
+
+    def _other_scheme(self, reason: object) -> str:
+        """Return what to do if the failure is that of a server of the other scheme."""
+        if self.base.startswith("https:"):
+            silent = isinstance(reason, TimeoutError) and "handshake" in str(reason)
+            plain = isinstance(reason, SSLError) and reason.reason in NO_TLS
+            return ": if it serves plain http, give http://" if silent or plain else ""
+        closed = isinstance(reason, RemoteDisconnected)
+        return ": if it serves TLS, give https:// or --ca-file" if closed else ""
 
     def _deadline(self, path: str, seconds: float) -> Deadline:
         # A response that takes an agent long is also slow to begin: a busy agent opens all rings

@@ -8,7 +8,6 @@ import itertools
 import json
 import re
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,7 +26,7 @@ from rankscope_analyzers.arguments import watch as watch_options
 from rankscope_analyzers.command import Parser
 from rankscope_analyzers.intake.cluster_objects import EVENTS, NODES, PODS, QUOTA_KINDS
 from rankscope_analyzers.workloads.kinds import KINDS
-from rendered_manifests import PATIENCE_SECONDS, ROOT, combined, kustomize, parsed
+from rendered_manifests import PATIENCE_SECONDS, ROOT, combined_together, kustomize, parsed
 from servers import require_server
 
 SHARED = Path(__file__).parent.parent.parent / "shared"
@@ -63,19 +62,10 @@ OVERLAYS = sorted(path.name for path in (ROOT / "overlays").iterdir())
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory):
     """Every combination, by its name."""
-    folder = tmp_path_factory.mktemp("combinations")
-
-    def render(components):
-        place = folder / ("+".join(components) or "base")
-        place.mkdir()
-        return place.name, combined(place, components)
-
-    with ThreadPoolExecutor(4) as pool:
-        made = dict(pool.map(render, COMBINATIONS))
-        made |= dict(
-            pool.map(lambda name: (name, parsed(kustomize(ROOT / "overlays" / name))), OVERLAYS)
-        )
-    return made
+    names = ["+".join(components) or "base" for components in COMBINATIONS]
+    found = combined_together(tmp_path_factory.mktemp("combinations"), COMBINATIONS)
+    overlays = {name: parsed(kustomize(ROOT / "overlays" / name)) for name in OVERLAYS}
+    return dict(zip(names, found, strict=True)) | overlays
 
 
 def test_every_component_is_in_a_combination():

@@ -316,15 +316,19 @@ def test_the_report_counts_what_only_trades_cost_apart():
     ]
 
 
-def test_numbers_that_were_assigned_elsewhere_are_drawn_like_others_and_all_exist():
-    drawn = population.population(Path(__file__).parents[1])
+@pytest.fixture(scope="module")
+def drawn():
+    """All numbers of this project."""
+    return population.population(Path(__file__).parents[1])
+
+
+def test_numbers_that_were_assigned_elsewhere_are_drawn_like_others_and_all_exist(drawn):
     names = {(one.path, one.name) for one in drawn if is_assigned(one)}
     assert names == {(path, name) for path, all_ in ASSIGNED.items() for name in all_}
     assert not is_assigned(Mutant("agent/a.py", 1, 0, 1, "FAMILIES", "1", "2"))
 
 
-def test_numbers_that_only_trade_cost_all_exist_are_few_and_have_a_reason():
-    drawn = population.population(Path(__file__).parents[1])
+def test_numbers_that_only_trade_cost_all_exist_are_few_and_have_a_reason(drawn):
     names = {(one.path, one.name) for one in drawn if is_cost(one)}
     assert names == {(path, name) for path, all_ in COSTS.items() for name in all_}
     assert len(names) <= 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -74,9 +74,9 @@ def words_of(name: str) -> set[str]:
     return set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_"))
 
 
-def defined_names(tree: ast.AST) -> Iterator[str]:
+def defined_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the names of functions, classes, arguments, variables and attributes."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.arg):
@@ -87,9 +87,9 @@ def defined_names(tree: ast.AST) -> Iterator[str]:
             yield node.attr
 
 
-def docstrings(tree: ast.AST) -> Iterator[str]:
+def docstrings(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield texts that stand alone: docstrings, and the sentences below constants."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield str(node.value.value)
 
@@ -100,9 +100,9 @@ def modules() -> Mapping[str, tuple[frozenset[str], tuple[str, ...]]]:
     found = {}
     for package in (*PACKAGES, ROOT / "benchmarks"):
         for path in sorted(package.rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            texts = tuple(docstrings(tree))
-            found[str(path.relative_to(ROOT))] = (frozenset(defined_names(tree)), texts)
+            nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+            texts = tuple(docstrings(nodes))
+            found[str(path.relative_to(ROOT))] = (frozenset(defined_names(nodes)), texts)
     return found
 
 

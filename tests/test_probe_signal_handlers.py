@@ -7,6 +7,7 @@ import faulthandler
 import functools
 import inspect
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,6 +146,31 @@ def test_what_another_thread_raises_here_goes_to_the_program(
         guard.guarded(slots.write)(0, b"slot")
     slots.held.close()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "known"),
+    [
+        *(("builtins", True), ("json.decoder", True), ("torch.cuda", True)),
+        *(("pytest", False), ("__main__", False), ("not_loaded", False)),
+    ],
+)
+def test_pythons_before_3_10_know_their_modules_by_the_files(
+    monkeypatch: pytest.MonkeyPatch, module: str, known: bool
+) -> None:
+    monkeypatch.delattr(sys, "stdlib_module_names")
+    assert rankscope_probe._is_known(module) is known
+
+
+def test_an_error_of_ours_ends_in_the_guard_of_older_pythons(
+    guard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(sys, "stdlib_module_names")
+
+    def broken() -> None:
+        raise Death
+
+    assert guard.guarded(broken)() is None
 
 
 def test_handlers_from_before_the_probe_are_not_registered_again(

@@ -939,7 +939,19 @@ def _of_another_thread(error: Exception, innermost: Any) -> bool:
 def _is_known(module: Any) -> bool:
     """Return True for a module of Python's or torch's, and for this one."""
     package = str(module).partition(".")[0]
-    return package in ("torch", __name__) or package in sys.stdlib_module_names
+    if package in ("torch", __name__) or package in sys.builtin_module_names:
+        return True
+    names = getattr(sys, "stdlib_module_names", None)
+    if names is not None:
+        return package in names
+    # Before Python 3.10: by the place of its file, within which those of others are as well.
+    own, folder = _file_of(package), os.path.dirname(_file_of("os"))
+    return own.startswith(folder + os.sep) and "-packages" not in own[len(folder) :]
+
+
+def _file_of(module: str) -> str:
+    """Return the file of a loaded module; empty if none is known."""
+    return str(getattr(sys.modules.get(module), "__file__", None) or "")
 
 
 class _CpuWaits:

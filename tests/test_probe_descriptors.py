@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -129,3 +131,29 @@ def test_watch_raises_no_more_than_loading_by_torch_does(
     assert (ended.code, ended.output) == (0, "trains\n")
     (line,) = ended.errors.splitlines()
     assert line.startswith("rankscope probe: not started")
+
+
+def test_checkpoints_are_spans_again_after_one_that_could_not_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaders = SimpleNamespace(get_worker_info=lambda: None)
+    torch: Any = SimpleNamespace(
+        autograd=SimpleNamespace(),
+        utils=SimpleNamespace(data=loaders),
+        _C=SimpleNamespace(),
+        _disable_dynamo=lambda function: function,
+    )
+    guard = rankscope_probe._Guard(torch)
+    clock, store = rankscope_probe._StepClock(torch), SimpleNamespace(ask=lambda *_: None)
+    spans = rankscope_probe._Spans(torch, guard, clock, store)
+    ring = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
+    spans.attach(ring.spans)
+    save = spans.marked(rankscope_probe._SAVE, lambda path: None, 0)
+    os.close(ring.spans.descriptor)
+    save("lost.pt")
+    ring.close()
+    assert "closed" in capsys.readouterr().err
+    begun: list[int] = []
+    spans.attach(SimpleNamespace(write=lambda number, packed: begun.append(number)))
+    save("kept.pt")
+    assert begun == [1, 1]  # as it began, and as it ended

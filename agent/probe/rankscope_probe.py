@@ -2220,7 +2220,12 @@ class _Spans:
         span = self.made(kind, 0, flags, checksum)
         span.path, self.here.span = path, span
         self.here.inside = True  # before readers see it: an interrupt finds what it has to end
-        self.put(span, _OPEN)
+        try:
+            self.put(span, _OPEN)
+        except Exception as error:
+            if not self.guard.of_program(error):  # nothing will end it
+                self.here.inside, self.here.span = False, None
+            raise
         return span
 
     def broken_off(self, was_inside: bool) -> _Span | None:

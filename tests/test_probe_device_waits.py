@@ -226,6 +226,28 @@ def test_step_with_more_batches_than_are_timed_has_the_hosts_time_for_them(
     assert (first.data_ns, first.sync_ns) == (60 * MS, 20 * MS)
 
 
+def test_steps_before_an_error_of_cuda_are_written_when_the_process_ends(
+    make: Callable[..., Job], tmp_path: Path
+) -> None:
+    """After one that is sticky, CUDA answers nothing, not even if a graph is under capture."""
+    job = make()
+    for _ in range(3):
+        job.step(2.0)
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    job.cuda.is_current_stream_capturing = failing  # type: ignore[assignment]
+    for event in job.cuda.made:
+        event.query = failing  # type: ignore[assignment]
+    job.probe.guard.guarded(job.probe.write_rest)()
+    assert [(record.step, record.sync_ns) for record in records(tmp_path)] == [
+        (1, -1),
+        (2, -1),
+        (3, -1),
+    ]
+
+
 @pytest.mark.parametrize("broken", ["query", "elapsed_time"])
 def test_events_that_always_fail_leave_steps_unmeasured(
     make: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str

@@ -1281,6 +1281,7 @@ class _DeviceWaits:
     def __init__(self, cuda: Any, guard: _Guard) -> None:
         self.cuda = cuda
         self.ask, self.measure = guard.guarded(self.passed), guard.guarded(self.read)
+        self.captures_now = guard.guarded(self.capturing)
         self.pool: list[Any] = []
         self.pending: list[tuple[Any, ...]] = []  # steps that the device may not have passed
         self.restart()
@@ -1350,6 +1351,10 @@ class _DeviceWaits:
         self.restart()
         return taken
 
+    def capturing(self) -> bool:
+        """Return True while a graph is under capture; after an error CUDA answers nothing."""
+        return bool(self.cuda.is_current_stream_capturing())
+
     def passed(self, pairs: list[tuple[Any, Any]]) -> bool:
         """Return True if the device has passed all of these waits."""
         return all(end.query() for _, end in reversed(pairs))
@@ -1375,7 +1380,7 @@ class _DeviceWaits:
         Yields:
             Nanoseconds of its waits, -1 where they are not known, and what `add` was given.
         """
-        capturing = bool(self.pending) and self.cuda.is_current_stream_capturing()
+        capturing = bool(self.pending) and self.captures_now()
         while self.pending:
             step, pairs, fetches, complete, fetched = self.pending[0]
             # A query would end the capture of a graph with an error.

@@ -34,6 +34,15 @@ def test_a_fake_tensor_does_not_begin_the_use_of_cuda(
     assert "rankscope probe: AssertionError" not in capsys.readouterr().err
 
 
+def test_a_program_that_ends_its_own_steps_does_not_begin_it_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(tmp_path, monkeypatch)
+    job.cuda.initialized, job.probe.device = False, ""
+    job.probe.ended_by_program(None, None)
+    assert job.probe.device == "cpu"
+
+
 @pytest.mark.parametrize(
     ("index", "capturing", "stated"),
     [(5, False, bytes(range(5, 21))), (5, True, bytes(16)), (None, False, bytes(16))],

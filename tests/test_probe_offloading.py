@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +48,7 @@ def probe_of(
     made: Any = object.__new__(rankscope_probe._Probe)
     world = SimpleNamespace(pg_map={Group(ran): 0}, pg_group_ranks={})
     made.torch = SimpleNamespace(
-        cuda=SimpleNamespace(is_available=lambda: True, is_initialized=lambda: initialized),
+        cuda=SimpleNamespace(is_initialized=lambda: initialized),
         device=lambda kind: kind,
     )
     made.distributed = SimpleNamespace(
@@ -55,6 +56,7 @@ def probe_of(
         get_world_size=lambda: 2,
         distributed_c10d=SimpleNamespace(_world=world),
     )
+    made.guard = rankscope_probe._Guard(made.torch)
     made.replicas = [] if model is None else [lambda: model]
     made.mesh = SimpleNamespace(device_type=mesh) if mesh else None
     made.device, made.connected = "cpu", True
@@ -101,6 +103,23 @@ def test_calls_that_block_on_gloo_are_timed_only_where_the_cpu_computes(
     probe.clock = SimpleNamespace(cpu=SimpleNamespace(watch=list))
     assert probe.choose_timing() == timing
     assert bool(hooked) == (timing == rankscope_probe._TIMING_WALL)
+
+
+def test_a_time_limit_that_ends_while_collectives_are_counted_reaches_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def too_late(number: int, frame: Any) -> None:
+        raise TimeoutError
+
+    probe = probe_of(MIXED, ran=3)
+    before = signal.signal(signal.SIGUSR1, too_late)
+    interrupted = lambda group: signal.raise_signal(signal.SIGUSR1)  # noqa: E731
+    monkeypatch.setattr(Group, "_get_sequence_number_for_group", interrupted)
+    try:
+        with pytest.raises(TimeoutError):
+            probe.computing_device()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_gloo_job_in_which_something_else_uses_cuda_is_timed_as_ever(

@@ -3265,8 +3265,9 @@ class _Probe:
         that a process knows its GPU's number on the node only by that.
         """
         cuda = self.torch.cuda
-        # A fake tensor has a device in a process that has not begun to use CUDA, and must not.
-        if device.type != "cuda" or not (cuda.is_available() and cuda.is_initialized()):
+        # A fake tensor has a device in a process that has not begun to use CUDA, and must not: not
+        # even `is_available`, after which its forks could not use CUDA.
+        if device.type != "cuda" or not cuda.is_initialized():
             return b""
         if device.index is None or cuda.is_current_stream_capturing():
             return b""
@@ -3387,8 +3388,7 @@ class _Probe:
         if not self.by_program:
             self.by_program = True
             if not self.device:
-                initialized = self.torch.cuda.is_available() and self.torch.cuda.is_initialized()
-                self.device = "cuda" if initialized else "cpu"
+                self.device = "cuda" if self.torch.cuda.is_initialized() else "cpu"
             if self.clock.thread and not self.step:  # begun by the optimizer, just before
                 self.clock.begin(now, time.time_ns())
                 return
@@ -3688,7 +3688,7 @@ class _Probe:
         """Return True unless it is known that CUDA ran no collective, or that gloo ran them all."""
         cuda, config = self.torch.cuda, str(self.distributed.get_backend_config())
         other = "cuda:" in config and "cuda:gloo" not in config
-        if not (other and cuda.is_available() and cuda.is_initialized()):
+        if not (other and cuda.is_initialized()):
             return False
         device = self.torch.device("cuda")
         world = getattr(self.distributed.distributed_c10d, "_world", None)
@@ -3696,7 +3696,9 @@ class _Probe:
         try:
             backends = [group._get_backend(device) for group in groups]
             return any(int(one._get_sequence_number_for_group()) for one in backends)
-        except Exception:  # noqa: BLE001 - backends that do not count raise what they like
+        except Exception as error:  # backends that do not count raise what they like
+            if self.guard.of_program(error):
+                raise
             return True
 
     def time_device_waits(self) -> bool:

@@ -10,7 +10,7 @@ from statistics import median as middle
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
-from rankscope_analyzers.numeric.medians import median, typical
+from rankscope_analyzers.numeric.medians import mean, median, typical
 from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.steps.records import TIMINGS
 from rankscope_analyzers.stragglers.baselines import KnownSizes, learned, with_new_pace
@@ -272,6 +272,8 @@ class Run:
         ratios = np.where(np.isfinite(ratios), ratios, np.nan)
         excess = ratios - median(ratios, 0)[0]
         noise = NORMAL_CONSISTENCY * typical(np.abs(excess))
+        if self.shape.has_few_peers:
+            noise = max(noise, _noise_around_mean(ratios))
         newest = excess[-1]
         longest, shortest = np.fmax.reduce(newest, axis=None), np.fmin.reduce(newest, axis=None)
         if -shortest > EVEN_SHARE * longest:
@@ -288,6 +290,17 @@ class Run:
         longest = np.array([spike[0] for spike in newest])
         worst = np.array([spike[2] for spike in newest], dtype=np.float64)
         return Spikes(longest, nodes, worst)
+
+
+def _noise_around_mean(ratios: Floats) -> float:
+    """Return the noise of ratios, (n, ...), by what they differ from the mean of their step.
+
+    Few members are compared with a fast one of them: its own ratio is 1 and has no noise.
+    """
+    each = ratios.reshape(len(ratios), -1)
+    around = each - mean(each, axis=1)[:, np.newaxis]
+    apart = typical(np.abs(around - median(around, 0)))
+    return NORMAL_CONSISTENCY * apart * each.shape[1] / max(each.shape[1] - 1, 1)
 
 
 def _row(now: Quantities, index: int) -> dict[str, Floats]:

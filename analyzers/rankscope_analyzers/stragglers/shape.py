@@ -9,6 +9,10 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Integers
 
+FEW_PEERS = 8
+"""Ranks of a stage below which the reference of their compute is one of the fastest: chance makes
+it the faster of two, and the second of five."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -54,6 +58,11 @@ class Shape:
     def world(self) -> int:
         """Return the number of positions."""
         return self.pipeline * self.replicas * self.tensor
+
+    @property
+    def has_few_peers(self) -> bool:
+        """Return True if so few ranks of a stage are compared that chance makes one stand out."""
+        return self.replicas * self.tensor < FEW_PEERS
 
     @property
     def node_count(self) -> int:

@@ -44,6 +44,12 @@ OUTLIER = 3.0
 REPLICA_CERTAINTY = 0.5
 """Only the replica is identified, not the rank in it."""
 
+WINDOW_SIGMAS, LONG_SIGMAS = 5.0, 4.0
+"""Standard errors by which the slowest of few replicas must exceed the next one, over a window or
+over `LONG_STEPS`. Of two replicas with independent steps, whatever they vary by, one exceeds the
+other by that much in two evaluations in a row in one of 150 jobs of 350 steps; the other
+conditions must hold as well."""
+
 
 def slow_ranks(view: View) -> Candidate | None:
     """Return the ranks whose own kernels are slow; under wall timing all look alike."""
@@ -56,6 +62,8 @@ def slow_ranks(view: View) -> Candidate | None:
     flagged, level = _slow(excess, RANK_EXCESS, RANK_SIGMAS)
     if not flagged.any() or _too_many(flagged, level):
         return None
+    if view.flat and _may_be_chance(view, flagged[0, :, 0], level[0, :, 0]):
+        return None
     return _candidate(view, flagged, level, 1.0)
 
 
@@ -67,6 +75,8 @@ def slow_replicas(view: View) -> Candidate | None:
     excess = view.replica / own - 1
     flagged, level = _slow(excess, REPLICA_EXCESS, REPLICA_SIGMAS)
     if not flagged.any() or _too_many(flagged, level):
+        return None
+    if _may_be_chance(view, flagged, level):
         return None
     sizes = view.shape.sizes
     wide = np.broadcast_to(flagged[None, :, None], sizes)
@@ -107,6 +117,36 @@ def _too_many(flagged: Booleans, level: Floats) -> bool:
     """Return True if too many are slow for it to be the fault of each."""
     slow = flagged & (level >= NEGLIGIBLE * float(level[flagged].max()))
     return bool(slow.mean() > attribution.MAXIMUM_SHARE)
+
+
+def _may_be_chance(view: View, flagged: Booleans, level: Floats) -> bool:
+    """Return True if the slowest of few replicas may exceed the next healthy one by chance.
+
+    The excess of that one is a measure of chance only if it is the largest of many. Ratios to one
+    of few are ratios to a fast one, so that their own spread is no measure either. Differences of
+    two replicas in the same steps are below zero as often as above, if neither is slow.
+
+    Args:
+        view: the newest steps.
+        flagged: (D,) true for slow replicas.
+        level: (D,) mean excess of each.
+    """
+    healthy = ~flagged & np.isfinite(level)
+    if not view.shape.has_few_peers or not healthy.any():
+        return False
+    worst = int(np.argmax(np.where(flagged, level, -np.inf)))
+    following = int(np.argmax(np.where(healthy, level, -np.inf)))
+    known = ((view.replica, WINDOW_SIGMAS), (view.replica_long, LONG_SIGMAS))
+    bounded = ((np.minimum(ratios - 1, EXTREME), sigmas) for ratios, sigmas in known)
+    return not any(
+        _is_certain(excess[:, worst] - excess[:, following], sigmas) for excess, sigmas in bounded
+    )
+
+
+def _is_certain(differences: Floats, sigmas: float) -> bool:
+    """Return True if the mean of some differences exceeds zero by so many standard errors."""
+    error = float(spread(differences)) / float(np.sqrt(len(differences)))
+    return bool(float(mean(differences)) > sigmas * error)
 
 
 def _without_outliers(excess: Floats) -> Floats:

@@ -67,6 +67,16 @@ def test_one_slow_writer_is_named_beside_evaluations():
     assert set(found.ranks) == set(range(16, 24))
 
 
+@pytest.mark.parametrize(("of_others", "named"), [((3.0, 3.0), None), ((3.0, 3.3), (0,))])
+def test_rank_zero_that_saves_after_an_evaluation_of_all_has_no_slow_storage(of_others, named):
+    """With one rank on each node, no other rank of its node shows what all of them did."""
+    job = Shape(1, 3, 1, 1, False, np.arange(3).reshape(1, 3, 1))
+    history = CheckpointHistory()
+    written = np.array([9.0, *of_others]).reshape(1, 3, 1)
+    told = [history.add(50 * number, written, job, 1.0)[1] for number in range(6)]
+    assert (told[-1] and told[-1].ranks) == named
+
+
 NORMAL = [uneven(3.0)] * 4
 
 

@@ -233,7 +233,8 @@ class CheckpointHistory:
 def _checkpoint_of(step: int, written: Floats, shape: Shape) -> _Checkpoint | None:
     """Return how long the nodes wrote, None if no node is known.
 
-    One of several nodes alone does not show that they took unequally long.
+    One of several nodes alone does not show that they took unequally long. Neither does rank 0 if
+    it has no other rank on its node and the other nodes evaluated: it saves after an evaluation.
     """
     flat, nodes = written.ravel(), shape.nodes.ravel()
     known = [
@@ -243,6 +244,14 @@ def _checkpoint_of(step: int, written: Floats, shape: Shape) -> _Checkpoint | No
         return None
     times = np.array([np.nanmin(flat[nodes == node]) for node in known])
     middle = float(np.partition(times, (len(times) - 1) // 2)[(len(times) - 1) // 2])
-    even = shape.node_count > 1 and float(times.max() - times.min()) < UNEVEN * middle
     worst = int(np.argmax(times))
+    compared = times
+    if times[worst] > NODE_RATIO * middle and _is_rank_zero_alone(shape, int(known[worst])):
+        compared = np.delete(times, worst)
+    even = shape.node_count > 1 and float(np.ptp(compared)) < UNEVEN * middle
     return _Checkpoint(step, int(known[worst]), float(times[worst]), middle, even)
+
+
+def _is_rank_zero_alone(shape: Shape, node: int) -> bool:
+    """Return True if a node has one rank, rank 0."""
+    return shape.ranks_at(shape.positions_on(node).tolist()) == (0,)

@@ -18,6 +18,7 @@ from ring_writer import HEADER_FIELDS, RingWriter
 from standing_clock import Clock
 
 NOW = HEADER_FIELDS["created_unix_ns"] / NS
+SCRAPE_SECONDS = 15.0
 BODY = dump(entry(1, HEADER_FIELDS["created_unix_ns"] + 10))
 
 
@@ -59,7 +60,7 @@ class Node:
         until = self.clock.now + hours * 3600
         while self.clock.now < until:
             list(self.collector.collect())
-            self.clock.now += 1.0
+            self.clock.now += SCRAPE_SECONDS
         for ring in self._rings:
             ring.end()
 

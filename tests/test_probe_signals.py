@@ -185,6 +185,16 @@ def test_a_mount_that_hangs_holds_nobody_up(nursery: Nursery, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("framework", ["transformers", "lightning"])
+def test_a_frameworks_callback_is_pickled_with_its_trainer(
+    trainer_nursery: Nursery, tmp_path: Path, framework: str
+) -> None:
+    """As spawning ranks from a notebook does."""
+    skip_without(framework, "this test makes its callback")
+    (ended,) = trainer_nursery.run(tmp_path, "pickled_callback.py", framework)
+    assert (ended.code, ended.errors) == (0, "")
+
+
+@pytest.mark.parametrize("framework", ["transformers", "lightning"])
 def test_a_frameworks_callback_hands_over_what_the_framework_logs(
     trainer_nursery: Nursery, tmp_path: Path, framework: str
 ) -> None:

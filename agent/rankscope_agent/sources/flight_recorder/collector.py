@@ -171,9 +171,8 @@ class FlightRecorderCollector:
             for socket in self._sockets_of(place, descriptor, files, now)
         )
         self._sockets = choose(found, lambda socket: socket.holder, MAX_SOCKETS)
-        self._states = {
-            socket: state for socket, state in self._states.items() if socket in self._sockets
-        }
+        kept = frozenset(self._sockets)
+        self._states = {socket: state for socket, state in self._states.items() if socket in kept}
         live = {(socket.job_id, socket.rank) for socket in self._sockets}
         for gone in set(self._covered_ns) - live:
             del self._covered_ns[gone]

@@ -291,14 +291,14 @@ def test_the_time_from_the_last_step_to_the_end_of_the_processes_is_idle():
 def test_a_clock_that_is_set_forward_adds_no_time():
     before = run(1000.0, range(1, 201))
     after = run(end(before) + 3600.0, range(201, 401), first=False)
-    found = account(table(before, after))
+    found = account(table(before, after), every=60.0)
     assert said(found) == {parts.PRODUCTIVE: pytest.approx(RANKS * 400 * STEP)}
 
 
 def test_a_clock_that_is_set_back_takes_no_time_away():
     before = run(1000.0, range(1, 201))
     after = run(end(before) - 3600.0, range(201, 401), first=False)
-    found = account(table(before, after))
+    found = account(table(before, after), every=60.0)
     seconds = said(found)
     assert min(seconds.values()) >= 0
     assert seconds[parts.PRODUCTIVE] == pytest.approx(RANKS * 400 * STEP)

@@ -16,6 +16,7 @@ from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import FLAG_SAMPLED, HistogramValue, RankIdentity
 from rankscope_agent.sources.training.format import StepRecord
 from rankscope_agent.sources.training.totals import RankTotals
+from rankscope_analyzers.findings.finding import Finding
 from ring_writer import RingWriter
 from simulated_jobs import Fault, Job, diagnosed, records
 
@@ -83,12 +84,19 @@ def sparse(rows: pd.DataFrame, every: int, late_rank: int = -1) -> pd.DataFrame:
     return kept
 
 
+@pytest.fixture(scope="module")
+def slow_job() -> tuple[pd.DataFrame, Finding | None]:
+    """Give the records of a job with a slow rank, and what is found in all of its steps."""
+    dense = records(Job(steps=1600, faults=(Fault("compute", (3,), 0.4, first_step=640),)))
+    return dense, diagnosed(dense.assign(timing_source="sampled")).verdict.cause
+
+
 @pytest.mark.parametrize("every", [4, 16])
 @pytest.mark.parametrize("late_rank", [-1, 3, 5])
-def test_fault_is_judged_by_samples_and_costs_over_all_steps(every: int, late_rank: int) -> None:
-    job = Job(steps=1600, faults=(Fault("compute", (3,), 0.4, first_step=640),))
-    dense = records(job)
-    whole = diagnosed(dense.assign(timing_source="sampled")).verdict.cause
+def test_fault_is_judged_by_samples_and_costs_over_all_steps(
+    every: int, late_rank: int, slow_job: tuple[pd.DataFrame, Finding | None]
+) -> None:
+    dense, whole = slow_job
     found = diagnosed(sparse(dense, every, late_rank)).verdict.cause
     assert whole is not None
     assert found is not None

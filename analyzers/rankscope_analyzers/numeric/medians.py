@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,47 +14,73 @@ FEW = 3
 """Up to this many members the lower median is taken: averaging with the culprit would halve it."""
 
 
+SORTED = 256
+"""Up to this many entries are sorted as a whole: that is faster than to find the middle ones."""
+
+SHAPES_KEPT = 1024
+"""Arrangements of axes that are kept: a job has a few dozen, and working one out takes as long as
+a median of its entries."""
+
+
 def median(values: Floats, axes: int | tuple[int, ...]) -> Floats:
     """Return the median over axes, these kept with length one; NaN where nothing is known.
 
     Of an even number of at most `FEW` entries it is the lower one.
     """
-    axes = (axes,) if isinstance(axes, int) else axes
-    kept = tuple(axis for axis in range(values.ndim) if axis not in axes)
-    result = _of_last_axis(np.ascontiguousarray(_flat(values, kept, axes)))
-    return result.reshape(_kept_shape(values, axes))
+    flat, shape = _flat(values, (axes,) if isinstance(axes, int) else axes)
+    return _of_last_axis(flat).reshape(shape)
 
 
-def _kept_shape(values: Floats, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of values with some axes reduced to length one."""
-    return tuple(1 if axis in axes else size for axis, size in enumerate(values.shape))
+def _flat(values: Floats, axes: tuple[int, ...]) -> tuple[Floats, tuple[int, ...]]:
+    """Return values with the other axes first and these merged into one, and the shape without."""
+    order, flat, reduced = _arranged(values.shape, axes)
+    return values.transpose(order).reshape(flat), reduced
 
 
-def _flat(values: Floats, kept: tuple[int, ...], axes: tuple[int, ...]) -> Floats:
-    """Return values with the kept axes first and the others merged into one; any may be empty."""
-    shape = (values.shape[axis] for axis in kept)
-    size = math.prod(values.shape[axis] for axis in axes)
-    return values.transpose(*kept, *axes).reshape(*shape, size)
+@lru_cache(SHAPES_KEPT)
+def _arranged(
+    shape: tuple[int, ...], axes: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the order of axes with these last, the shape with these merged, and with length one.
+
+    Any axis may be empty.
+    """
+    kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
+    merged = math.prod(shape[axis] for axis in axes)
+    reduced = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return (*kept, *axes), (*(shape[axis] for axis in kept), merged), reduced
 
 
 def _of_last_axis(values: Floats) -> Floats:
     size = values.shape[-1]
     if size == 1:
         return np.asarray(values[..., 0])
-    if not np.isnan(values).any():
-        low, high = (size - 1) // 2, size // 2 if size > FEW else (size - 1) // 2
-        ordered = np.partition(values, sorted({low, high}), axis=-1)
+    low, high = (size - 1) // 2, size // 2 if size > FEW else (size - 1) // 2
+    ordered, complete = _ordered(values, low, high)
+    if complete:
         return np.asarray((ordered[..., low] + ordered[..., high]) / 2)
-    ordered = np.sort(values, axis=-1)
     known = np.isfinite(ordered).sum(axis=-1)
-    low = np.maximum(known - 1, 0) // 2
-    high = np.where(known > FEW, known // 2, low)
-    picked = (_take(ordered, low) + _take(ordered, np.minimum(high, size - 1))) / 2
+    lower = np.maximum(known - 1, 0) // 2
+    upper = np.where(known > FEW, known // 2, lower)
+    picked = (_take(ordered, lower) + _take(ordered, np.minimum(upper, size - 1))) / 2
     return np.asarray(np.where(known > 0, picked, np.nan))
 
 
+def _ordered(values: Floats, low: int, high: int) -> tuple[Floats, bool]:
+    """Return values in order, as far as two indices require it, and whether none is missing."""
+    if 0 < values.shape[-1] <= SORTED:
+        ordered = values.copy()
+        ordered.sort(axis=-1)
+        return ordered, not np.isnan(ordered[..., -1]).any()
+    if np.isnan(values).any():
+        return np.sort(values, axis=-1), False
+    return np.partition(np.ascontiguousarray(values), sorted({low, high}), axis=-1), True
+
+
 def _take(values: Floats, index: Any) -> Floats:
-    return np.asarray(np.take_along_axis(values, index[..., None], axis=-1)[..., 0])
+    """Return one entry of each row of a contiguous array."""
+    begins = np.arange(index.size) * values.shape[-1]
+    return np.asarray(values.reshape(-1)[begins + index.ravel()].reshape(index.shape))
 
 
 def reference(values: Floats, axes: int | tuple[int, ...]) -> Floats:
@@ -63,17 +90,20 @@ def reference(values: Floats, axes: int | tuple[int, ...]) -> Floats:
     slow and the healthy ones.
     """
     axes = (axes,) if isinstance(axes, int) else axes
-    size = int(np.prod([values.shape[axis] for axis in axes]))
+    size = math.prod(values.shape[axis] for axis in axes)
     return median(values, axes) if size > HALVES else lower(values, axes, LOWER_THIRD)
 
 
 def lower(values: Floats, axes: tuple[int, ...], share: float) -> Floats:
     """Return the entry below which a share of the known ones lies, with axes kept at length one."""
-    kept = tuple(axis for axis in range(values.ndim) if axis not in axes)
-    ordered = np.sort(_flat(values, kept, axes), axis=-1)
+    flat, shape = _flat(values, axes)
+    ordered = flat.copy()
+    ordered.sort(axis=-1)
+    if ordered.size and np.isfinite(ordered[..., [0, -1]]).all():
+        return np.asarray(ordered[..., int((ordered.shape[-1] - 1) * share)].reshape(shape))
     known = np.isfinite(ordered).sum(axis=-1)
     index = (np.maximum(known - 1, 0) * share).astype(np.int64)
-    return _take(ordered, index).reshape(_kept_shape(values, axes))
+    return _take(ordered, index).reshape(shape)
 
 
 LOWER_THIRD = 0.35

@@ -353,6 +353,6 @@ class IncidentStore:
         """Merge an incident that is over into the next one of the same fault."""
         ended = self._incidents.pop(number)
         for other, known in self._incidents.items():
-            if other > number and same_fault(ended, known):
+            if known.kind == ended.kind and other > number and same_fault(ended, known):
                 self._incidents[other] = known.merged_with(ended)
                 return

@@ -270,14 +270,14 @@ class Run:
         """
         ratios = self._raw[name].last(WINDOW_STEPS)
         ratios = np.where(np.isfinite(ratios), ratios, np.nan)
-        excess = ratios - median(ratios, 0)[0]
-        noise = NORMAL_CONSISTENCY * typical(np.abs(excess))
-        if self.shape.has_few_peers:
-            noise = max(noise, _noise_around_mean(ratios))
-        newest = excess[-1]
+        middles = median(ratios, 0)[0]
+        newest = ratios[-1] - middles
         longest, shortest = np.fmax.reduce(newest, axis=None), np.fmin.reduce(newest, axis=None)
         if -shortest > EVEN_SHARE * longest:
             return np.zeros_like(newest)
+        noise = NORMAL_CONSISTENCY * typical(np.abs(ratios - middles))
+        if self.shape.has_few_peers:
+            noise = max(noise, _noise_around_mean(ratios))
         return np.asarray(np.where(newest > STALL_SIGMAS * noise, newest, 0.0))
 
     def _spike_arrays(self) -> Spikes:

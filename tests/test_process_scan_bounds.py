@@ -83,6 +83,18 @@ def test_64_new_command_lines_are_read_in_a_scan_and_the_others_later(tmp_path):
         ]
 
 
+def test_processes_without_a_command_line_keep_no_other_from_being_read(tmp_path):
+    """A process may clear its own."""
+    for pid in range(1, 67):
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        (folder / "environ").write_bytes(b"RANK=%d\0WORLD_SIZE=80\0LOCAL_RANK=%d\0" % (pid, pid))
+        (folder / "cgroup").write_text("0::/user.slice\n")
+        (folder / "cmdline").write_bytes(b"python\0" if pid == 66 else b"")
+    ranks = ProcessScanner(tmp_path, lambda placement: {}).scan().ranks
+    assert [one.command for one in ranks if one.command] == [("python",)]
+
+
 def test_locks_are_looked_at_every_five_seconds(tmp_path, clock):
     locks = tmp_path / "locks"
     locks.write_text("1: FLOCK  ADVISORY  WRITE 7 00:1b:263050 0 EOF\n")

@@ -180,7 +180,7 @@ class ProcessScanner:
         except OSError:
             return ()
         key = blake2b(data, digest_size=16).digest()
-        known = self._commands.get(key) or self._commands_before.get(key)
+        known = self._commands.get(key, self._commands_before.get(key))
         if known is None:
             self._new_commands += 1
             if self._new_commands > MAX_NEW_COMMANDS:

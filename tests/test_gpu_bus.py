@@ -104,6 +104,27 @@ def test_a_gpu_that_the_driver_has_and_the_library_lacks_is_unresponsive_if_the_
         assert page.series[metrics.NVML_OPENED.name, ()] == (number if named else 1)
 
 
+def test_a_gpu_that_is_being_drained_is_not_unresponsive_although_the_library_lacks_it(tmp_path):
+    listed_by_the_driver(tmp_path)
+    for minor, folder in enumerate(sorted((tmp_path / "driver/nvidia/gpus").iterdir())):
+        (folder / "information").write_text(f"Device Minor: {minor}\n")
+        (tmp_path / f"nvidia{minor}").touch()
+    asked = set()
+
+    def drained(place, state):
+        address = place.contents
+        asked.add(address.busId)
+        state._obj.value = (address.domain, address.bus, address.device) == (0x10000, 0x5E, 0)
+        return pynvml.NVML_SUCCESS
+
+    with loaded(node(1, {"nvmlDeviceQueryDrainState": drained})) as module:
+        library = NvidiaLibrary(module, tmp_path, tmp_path, tmp_path)
+        page = read(session_of(library, Clock()))
+    unresponsive = [one for one in page.samples if one.metric == metrics.GPU_UNRESPONSIVE]
+    assert [one.labels[2] for one in unresponsive if one.value == 1] == []
+    assert asked == {"00000000:3B:00.0", "00010000:5E:00.0"}
+
+
 @pytest.mark.parametrize(
     ("further", "shown"), [((), ["1"]), (("0000:3b:00", "0000:4b:00"), ["1", "unknown", "unknown"])]
 )

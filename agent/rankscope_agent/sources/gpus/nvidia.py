@@ -108,8 +108,22 @@ class NvidiaLibrary:
         return gpus_of_driver(self._procfs)
 
     def given(self) -> frozenset[str]:
-        """Return those in the driver's list that this process may use."""
-        return gpus_given(self._procfs, self._device_files)
+        """Return those in the driver's list that this process may use.
+
+        A GPU that `nvidia-smi drain` drains stays in that list, but new sessions do not have it.
+        """
+        listed = gpus_given(self._procfs, self._device_files)
+        return frozenset(pci for pci in listed if not self._is_drained(pci))
+
+    def _is_drained(self, pci: str) -> bool:
+        """Return True if the driver says so; it is asked by address, as there is no handle."""
+        domain, bus, device = (int(part, 16) for part in pci.split(":"))
+        place = self._pynvml.nvmlPciInfo_t(domain=domain, bus=bus, device=device)
+        place.busIdLegacy = f"{domain & 0xFFFF:04X}:{bus:02X}:{device:02X}.0".encode()
+        place.busId = f"{domain:08X}:{bus:02X}:{device:02X}.0".encode()
+        with suppress(self._pynvml.NVMLError):
+            return bool(self._pynvml.nvmlDeviceQueryDrainState(place))
+        return False
 
     def on_bus(self) -> frozenset[str]:
         """Return the PCI addresses of NVIDIA's GPUs in sysfs."""

@@ -34,9 +34,11 @@ def training(
     ranks: int = 3,
     job_id: str = "",
     torchrun: bool = False,
+    computing: int = 0,
 ) -> Iterator[ForkedJob]:
     """Run a job with its rings in a folder."""
     variables = {"RANKSCOPE_RING_DIR": str(folder / "rings"), "SLOW": slow, "STEPS": str(steps)}
+    variables["COMPUTING"] = str(computing)
     if job_id:
         variables["RANKSCOPE_JOB_ID"] = job_id
     job = ForkedJob(nursery, SCRIPT, ranks, variables, folder / "job.log", torchrun)
@@ -81,9 +83,10 @@ def of_layers(sentence: str) -> bool:
 def test_a_script_that_is_not_ours_is_diagnosed_while_it_runs(
     nursery, tmp_path, capsys, slow, node, symptom, cause, ranks
 ):
+    paced = {"torchrun": not node, "computing": 0 if slow else 20}
     with (
         running_agent(tmp_path, f"--simulate={node}") as agent,
-        training(nursery, tmp_path, slow, steps=100_000, torchrun=not node) as job,
+        training(nursery, tmp_path, slow, steps=100_000, **paced) as job,
     ):
         await_steps(lambda: agent.get("/metrics"), 120)
         assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0

@@ -25,13 +25,14 @@ RANKS = 3
 
 
 @contextlib.contextmanager
-def hanging(nursery, folder, fault="", steps=100_000):
+def hanging(nursery, folder, fault="", steps=100_000, pace=0.01):
     """Run a job of three ranks with its rings in a folder."""
     variables = {
         "RANKSCOPE_RING_DIR": str(folder / "rings"),
         "RANKSCOPE_JOB_ID": "team/hang",
         "FAULT": fault,
         "STEPS": str(steps),
+        "PACE": str(pace),
     }
     job = ForkedJob(nursery, SCRIPT, RANKS, variables, folder / "job.log")
     try:
@@ -172,7 +173,7 @@ def test_a_job_that_ends_is_not_hung(nursery, tmp_path, capsys):
 
 
 def test_a_job_that_goes_on_is_not_hung_after_the_agent_is_restarted(nursery, tmp_path, capsys):
-    with hanging(nursery, tmp_path):
+    with hanging(nursery, tmp_path, pace=0.05):
         for _ in range(2):
             with running_agent(tmp_path) as agent:
                 await_steps(lambda url=agent: url.get("/metrics"), STEPS_BEFORE)

@@ -7,6 +7,8 @@ the next. message: the rank waits for a message that nobody sends. first: as nev
 killed, stopped: a signal ends or holds it. raises: its program raises. again: it does not come to
 init_process_group of a second attempt.
 
+A step takes at least PACE seconds.
+
 Pauses of PAUSE seconds that are none: slow-first, checkpoint: the rank takes long for its first
 step, or to save. work: it computes something that no probe marks. evaluation, exchange: all ranks
 evaluate, or exchange something else.
@@ -126,7 +128,7 @@ def main():
         optimizer.zero_grad()
         model(batch).sum().backward()
         optimizer.step()
-        time.sleep(0.01)
+        time.sleep(float(os.environ.get("PACE", "0.01")))
     time.sleep(0.2)  # gloo drops Python objects of finished collectives for a moment
     dist.destroy_process_group()
 

@@ -1,6 +1,8 @@
 """A training script as users have them: DDP, several buckets, BatchNorm, clipping, a logged loss.
 
 It knows nothing of Rankscope. SLOW=<rank>:<where>:<milliseconds> makes a rank slow.
+COMPUTING=<milliseconds> has every rank wait in its forward, as for a GPU, so that it takes less of
+a core.
 """
 
 import os
@@ -14,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 SLOW_RANK, WHERE, MILLISECONDS = (os.environ.get("SLOW") or "-1:nowhere:0").split(":")
+COMPUTING = float(os.environ.get("COMPUTING") or "0")
 
 
 def delay(where):
@@ -48,6 +51,7 @@ def main():
             optimizer.zero_grad()
             outputs = model(inputs)
             delay("forward")
+            time.sleep(COMPUTING / 1e3)
             loss = nn.functional.cross_entropy(outputs, targets)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)

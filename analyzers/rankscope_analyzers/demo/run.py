@@ -87,7 +87,7 @@ def run(fault: str, rank: int, console: Console) -> Outcome:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankscope-demo-")))
         url = stack.enter_context(agent(folder))
-        job = stack.enter_context(training(folder, fault, rank))
+        job = stack.enter_context(training(folder, fault, rank, STEPS))
         _watch(job, url, console, folder)
         (records,) = agent_steps.from_agents([url], None, 0.0).jobs
     # The job computes on CPUs, whatever else the machine has.

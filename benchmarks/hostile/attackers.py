@@ -1,8 +1,9 @@
-"""Attacks by files of pods, each a process on one core: `attackers.py KIND FOLDER [COUNT]`.
+"""Attacks by files of pods, each a process on one core: `attackers.py KIND FOLDER PAUSE [COUNT]`.
 
 FOLDER is the node's: volumes of pods are in `kubelet/pods`, logs in `logs`. It prints `ready` once
-its files are made, attacks from the first line of its standard input until that ends, and then
-prints how often it acted. The attacks over the network are those of tests/attackers.py.
+its files are made, attacks from the first line of its standard input until that ends, with a pause
+of PAUSE seconds after each act, and then prints how often it acted. The attacks over the network
+are those of tests/attackers.py.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ KINDS: Mapping[str, Callable[..., Iterator[None]]] = {
 
 def main() -> None:
     """Attack from the first line of the standard input until its end."""
-    kind, folder, *counts = sys.argv[1:]
+    kind, folder, pause, *counts = sys.argv[1:]
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     ended = threading.Event()
     times = 0
@@ -145,6 +146,7 @@ def main() -> None:
         threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
         for _ in itertools.takewhile(lambda _: not ended.is_set(), attack):
             times += 1
+            ended.wait(float(pause))
     sys.stdout.write(f"{times}\n")
 
 

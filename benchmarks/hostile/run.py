@@ -60,6 +60,9 @@ YIELDING = 0
 ATTACKED_BY_FILES = NODES
 """Nodes whose pods attack by files, the first ones; those over the network attack the first."""
 
+PAUSE_SECONDS = 0.0
+"""Seconds between two acts of an attacker by files."""
+
 COUNTS: Mapping[str, Sequence[str]] = {}
 """What attackers by files are told beside their folder, by kind."""
 
@@ -154,7 +157,7 @@ def _attackers(nodes: Sequence[Node]) -> dict[str, subprocess.Popen[str]]:
     """Start all attackers."""
     by_files = {
         f"{kind} on {one.folder.name}": _started(
-            [attackers.__file__, kind, str(one.folder), *COUNTS.get(kind, ())]
+            [attackers.__file__, kind, str(one.folder), str(PAUSE_SECONDS), *COUNTS.get(kind, ())]
         )
         for one in nodes[:ATTACKED_BY_FILES]
         for kind in attackers.KINDS

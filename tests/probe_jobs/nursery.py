@@ -24,6 +24,7 @@ import os
 import runpy
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,6 +82,7 @@ def become(order: Mapping[str, Any]) -> None:
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), descriptor)
     end_in_time()
     put(order["environment"])
+    tempfile.tempdir = None  # that of its own environment
     sys.argv = order["command"]
     sys.path.insert(0, str(Path(sys.argv[0]).parent))
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -158,8 +158,9 @@ class Agent:
             if self.timeouts is not None:
                 self.timeouts.failed(self.url, _shortened_path(path), deadline)
             reason = error.reason if isinstance(error, URLError) else error
-            late = isinstance(reason, TimeoutError)
-            why = deadline.missed(reason) if late else f"cannot be reached: {reason}"
+            why = f"cannot be reached: {reason}"
+            if isinstance(reason, TimeoutError):
+                why = deadline.missed(reason)
             raise AgentError(f"{self.role} {self.url} {why}{self._other_scheme(reason)}") from None
         except (EOFError, zlib.error) as error:
             raise self._stranger(repr(error)) from None

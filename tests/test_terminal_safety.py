@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 
 import simulated_jobs
 from rankscope_analyzers import cli
-from rankscope_analyzers.text.console import PlainConsole
+from rankscope_analyzers.text.console import PlainConsole, open_console
 from rankscope_analyzers.text.plain_lines import REPLACEMENT, shown, write_lines
 from ring_writer import RingWriter
 from running_agent import running_agent
@@ -162,7 +164,7 @@ CASES: dict[str, tuple[str, ...]] = {
 TEXT_ALONE = ("config", "record", "watch", "capture", "logs --from")
 """Lines that begin so have no JSON to print."""
 
-OF_ITSELF = {"canary", "demo", "fabric-check", "probe-path"}
+OF_ITSELF = {"canary", "demo", "fabric-check", "probe-path", "runbook"}
 """Commands that print nothing that anybody else wrote; test_fabric_check has that one's hosts, and
 test_canary why a watch could not be asked."""
 
@@ -210,3 +212,18 @@ def test_lines_keep_their_length(capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert (first, len(second)) == ("a" * 5000, 1 + len(ATTACK))
     assert shown("two\nlines") == "two\nlines"
+
+
+def test_no_line_ends_in_blanks_and_those_within_lines_stay(capsys):
+    table = Table("name", "what it is", title="Title", title_justify="left", box=None)
+    table.add_row("a", Text("x  y ", style="bold"))
+    table.add_row("b", "")
+    console = open_console(no_color=True)
+    console.print(table)
+    console.print("plain  \n  second ", "and third")
+    console.print(Text("unended "), end="")
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[0] == "Title"
+    assert lines[1:] == [
+        " name  what it is", " a     x  y", " b", "plain", "  second  and third", "unended "
+    ]  # fmt: skip

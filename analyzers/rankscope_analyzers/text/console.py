@@ -6,16 +6,24 @@ console replaces unprintable characters in any name that was not escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
 
 from rankscope_analyzers.text.plain_lines import shown, shows
 
+_BLANKS_BEFORE_LINE_END = re.compile(r" +(?=\n)")
+
 
 class PlainConsole(Console):
-    """A console that emits its own control codes and none that are part of the text."""
+    """A console that emits its own control codes and none that are part of the text.
+
+    Its lines have no blanks at their ends, with which Rich fills tables: what is copied into a
+    ticket or compared would contain them.
+    """
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -43,4 +51,38 @@ def open_console(*, no_color: bool, stderr: bool = False) -> Console:
         no_color: print plain text.
         stderr: print to standard error because programs read standard output.
     """
-    return PlainConsole(no_color=no_color, stderr=stderr, highlight=False)
+    console = PlainConsole(no_color=no_color, stderr=stderr, highlight=False)
+    console.push_render_hook(_Trimming())
+    return console
+
+
+class _Trimming:
+    """Removes the blanks at the ends of lines from what is printed."""
+
+    def process_renderables(self, renderables: list[RenderableType]) -> list[RenderableType]:
+        return [_Trimmed(Group(*renderables))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Trimmed:
+    whole: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        return _without_blanks_at_ends(console.render(self.whole, options))
+
+
+def _without_blanks_at_ends(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Yield segments without the blanks before a line's end, in whichever of them these are."""
+    held: list[Segment] = []
+    for segment in segments:
+        if segment.control or not segment.text.strip(" "):
+            held.append(segment)
+            continue
+        if segment.text.lstrip(" ").startswith("\n"):
+            held = [one for one in held if one.control]
+        yield from held
+        text = _BLANKS_BEFORE_LINE_END.sub("", segment.text)
+        kept = text.rstrip(" ")
+        yield Segment(kept, segment.style)
+        held = [Segment(text[len(kept) :], segment.style)] if kept != text else []
+    yield from held

@@ -169,6 +169,18 @@ def serving_page(*lines):
     return answering({"/metrics": Route(lambda _: Response(200, TEXT_TYPE, page), "open")})
 
 
+def test_who_waits_at_a_terminal_is_told_why_the_rank_is_not_named_yet(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(trial.time, "sleep", lambda _: None)
+    looks_left = [Seen(NOW), Seen(NOW - 1), Seen(NOW, 9e9), Seen(NOW, 9e9, {RIGHT: 9e9})]
+    monkeypatch.setattr(looks, "on_pages", lambda *_: lambda _: looks_left.pop(0))
+    assert cli.main(["canary", "--job", JOB]) == 0
+    first, *told = capsys.readouterr().err.splitlines()
+    assert first == f"{JOB}: waiting up to 4m for rank 2 to be named."
+    assert ["has judged no step" in line for line in told] == [True, False]
+    assert told[1].endswith("and named no rank")
+
+
 def ask(capsys, *arguments):
     code = cli.main(["canary", "--json", "--patience", "0s", "--job", JOB, *arguments])
     return code, json.loads(capsys.readouterr().out)

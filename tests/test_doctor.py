@@ -15,6 +15,7 @@ from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_analyzers import cli
+from rankscope_analyzers.commands import doctor as doctor_command
 from rankscope_analyzers.doctor import agent_startup
 from rankscope_analyzers.doctor.checks import AgentFacts, Check, node_checks, pod_checks, remedy
 from rankscope_analyzers.intake import cluster
@@ -177,6 +178,14 @@ def test_what_a_collector_sees_in_part_is_a_check_of_its_own():
 def test_no_agent_at_all_is_an_error(capsys):
     code, text = doctor(capsys, "--agent", "http://127.0.0.1:9")
     assert (code, "cannot be reached" in text) == (1, True)
+    assert "--cluster" not in text
+
+
+def test_without_an_agent_here_the_error_says_how_to_start_or_name_one(capsys, monkeypatch):
+    monkeypatch.setattr(doctor_command, "LOCAL_AGENT", "http://127.0.0.1:9")
+    assert cli.main(["doctor"]) == 1
+    text = capsys.readouterr().err
+    assert ": start rankscope-agent on this node, or name agents with --agent or --cluster" in text
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 from faulty_clusters import Cluster
 from rankscope_agent.sources.pods.command_line import parse_command
 from rankscope_analyzers import cli
+from rankscope_analyzers.commands.record import _not_one
 from rankscope_analyzers.intake.agent_pages import AgentPoll
 from rankscope_analyzers.runs.files import RunRecordFiles, file_stem
 from rankscope_analyzers.runs.keeping import keep
@@ -148,6 +149,30 @@ def test_what_was_not_read_is_in_the_record_and_no_run_is_called_the_same(tmp_pa
     assert "Nothing differs in what both records have." in said
     assert f"Not read for {file}: agent 127.0.0.1:1 cannot be reached" in said
     assert "are the same" not in said
+
+
+@pytest.mark.parametrize(
+    ("wanted", "known", "sentence"),
+    [
+        (None, [], "there is no job in what was read; rankscope doctor shows what agents do not"),
+        ("b", [], "there is no job in what was read; rankscope doctor"),
+        ("c", ["a", "b"], "there is no job 'c' in what was read; there are: a, b"),
+        (None, ["a", "b"], "one job is recorded at a time; there are: a, b (choose with --job)"),
+    ],
+)
+def test_why_no_run_is_recorded_and_what_to_do(wanted, known, sentence):
+    assert _not_one(wanted, known).startswith(sentence)
+
+
+def test_record_and_capture_say_on_a_terminal_whom_they_ask(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    for command in ("record", "capture"):
+        given = [command, "--agent", "127.0.0.1:1", "--job", "a", str(tmp_path / "x")]
+        assert cli.main(given) == 1
+        assert capsys.readouterr().err.startswith("Asking agent 127.0.0.1:1 for the ")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    assert cli.main(given) == 1
+    assert capsys.readouterr().err.startswith("rankscope capture: ")
 
 
 def test_a_real_agent_is_recorded_and_compared(tmp_path, capsys):

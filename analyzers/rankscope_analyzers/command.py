@@ -98,6 +98,12 @@ def print_remark(line: str) -> None:
     sys.stderr.write(f"{shown(line)}\n")
 
 
+def print_progress(line: str) -> None:
+    """Say on standard error what is waited for, if that is a terminal: files need no such line."""
+    if sys.stderr.isatty():
+        print_remark(line)
+
+
 def positive_seconds(text: str) -> float:
     """Return an option's number of seconds.
 

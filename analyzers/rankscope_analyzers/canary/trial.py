@@ -44,8 +44,17 @@ class Outcome:
         }
 
 
+Observer = Callable[[Outcome], None]
+"""Called after each look with its outcome."""
+
+
 def wait(
-    job_id: str, look: Look, began: float, patience: float, check: Callable[[], None]
+    job_id: str,
+    look: Look,
+    began: float,
+    patience: float,
+    check: Callable[[], None],
+    observe: Observer,
 ) -> Outcome:
     """Look repeatedly until the slow rank is named or patience ends.
 
@@ -55,6 +64,7 @@ def wait(
         began: Unix time; observations of earlier steps belong to an earlier canary.
         patience: seconds from then on.
         check: called before each look; raises if waiting is pointless.
+        observe: called after each look, for whoever waits.
     """
     while True:
         check()
@@ -65,6 +75,7 @@ def wait(
             outcome = Outcome("unknown", f"no answer: {error}", now - began)
         if outcome.result == "named" or now - began >= patience:
             return outcome
+        observe(outcome)
         time.sleep(LOOK_SECONDS)
 
 

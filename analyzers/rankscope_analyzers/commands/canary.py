@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from rankscope_agent.contract import canary
 from rankscope_analyzers.canary import seen, trial
-from rankscope_analyzers.command import InputError, age_seconds, print_json
+from rankscope_analyzers.command import InputError, age_seconds, print_json, print_progress
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo.probe_folder import ProbeMissingError
 from rankscope_analyzers.demo.termination import interrupting
@@ -30,6 +31,8 @@ FAILURES: tuple[type[Exception], ...] = (
 
 STEPS = 1500
 """Steps: a minute and a half at some 60 ms each; the trial ends as soon as the rank is named."""
+
+SECONDS = re.compile(r"\d+ s\b")
 
 Check = Callable[[], None]
 
@@ -54,13 +57,29 @@ def run(options: argparse.Namespace) -> int:
     else:
         look = seen.on_pages(options.watch, entry)
     began = time.time()
+    waited_for = f"up to {options.patience} for rank {canary.SLOW_RANK} to be named"
+    print_progress(f"{job_id}: waiting {waited_for}.")
     with interrupting(), _training(options.train, job_id) as check:
-        outcome = trial.wait(job_id, look, began, patience, check)
+        outcome = trial.wait(job_id, look, began, patience, check, _so_far())
     if options.json:
         print_json(outcome.as_object(job_id))
     else:
         sys.stdout.write(f"{job_id}: {outcome.result}: {visible(outcome.reason)}\n")
     return trial.EXIT_CODES[outcome.result]
+
+
+def _so_far() -> trial.Observer:
+    """Return what says why the rank is not named yet, whenever that has changed."""
+    last = ""
+
+    def tell(outcome: trial.Outcome) -> None:
+        nonlocal last
+        why = SECONDS.sub("", outcome.reason)  # the ages in it change at every look
+        if why != last:
+            print_progress(f"After {outcome.seconds:.0f} s: {outcome.reason}")
+        last = why
+
+    return tell
 
 
 @contextmanager

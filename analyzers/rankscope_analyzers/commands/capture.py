@@ -11,7 +11,7 @@ from pathlib import Path
 from rankscope_analyzers.captures import archive, contents, of_kept
 from rankscope_analyzers.captures.evidence import CaptureEvidence, EvidenceReader
 from rankscope_analyzers.captures.of_kept import CapturedDiagnosis
-from rankscope_analyzers.command import InputError, age_seconds
+from rankscope_analyzers.command import InputError, age_seconds, print_progress
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.intake import agent_evidence, agent_pages, job_objects
@@ -39,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
     """
     _check_is_new(options.file)
     targets = connection.chosen_targets(options)
+    print_progress(f"Asking {targets.named} for the evidence; a busy one takes up to a minute.")
     agents = targets.agents()
     reader = EvidenceReader(agents, options.job)
     if not options.kept:

@@ -41,6 +41,11 @@ class Targets:
     entry: Entry
     cluster: NodeAgents | None = None
 
+    @property
+    def named(self) -> str:
+        """Return the only agent's address, or how many there are, for a sentence."""
+        return f"{len(self.urls)} agents" if len(self.urls) != 1 else f"agent {self.urls[0]}"
+
     def agents(self) -> list[Agent]:
         """Return them, each with its node according to the API server."""
         nodes = {} if self.cluster is None else self.cluster.nodes

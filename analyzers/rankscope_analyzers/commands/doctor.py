@@ -37,6 +37,9 @@ POOL_SIZE = 32
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
 
+NONE_HERE = ": start rankscope-agent on this node, or name agents with --agent or --cluster"
+"""What to do if the agent that is queried without any flag does not answer."""
+
 STYLES = {"seen": "green", "not seen": "red", "off": "yellow"}
 
 
@@ -62,7 +65,8 @@ def run(options: argparse.Namespace) -> int:
     silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
     silent += found.doubts if found else ()
     if not facts:
-        raise AgentError("; ".join(_few(silent)))
+        default = not (options.agent or options.cluster)
+        raise AgentError("; ".join(_few(silent)) + (NONE_HERE if default else ""))
     sections = list(_sections(facts, options.pod, python_path_checks(pod or {})))
     refused = [one.refused for one in facts if one.refused]
     if options.pod and not sections and refused:

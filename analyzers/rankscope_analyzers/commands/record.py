@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rankscope_analyzers.command import InputError, age_seconds, print_remark
+from rankscope_analyzers.command import InputError, age_seconds, print_progress, print_remark
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.intake.agent_pages import AgentPoll
@@ -39,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
     """
     since = time.time() - age_seconds(options.since, "--since")
     targets = connection.chosen_targets(options)
+    print_progress(f"Asking {targets.named} for the run; a busy one takes up to a minute.")
     found = gather.of_agents(
         targets.urls, options.job, since, entry=targets.entry, cluster=targets.cluster
     )
@@ -46,11 +47,8 @@ def run(options: argparse.Namespace) -> int:
     jobs = job_reports.reports(timing, found.evidence, time.time())
     chosen = [job for job in jobs if options.job in {None, job.job_id}]
     if len(chosen) != 1:
-        names = ", ".join(job.job_id for job in jobs) or "none"
         refused = "".join(f"; {sentence}" for sentence in found.evidence.missing)
-        raise InputError(
-            f"one job is recorded at a time; there are: {names} (choose with --job){refused}"
-        )
+        raise InputError(f"{_not_one(options.job, [job.job_id for job in jobs])}{refused}")
     facts_of_ranks = _facts(found.poll, chosen[0].job_id) if found.poll else ()
     if not facts_of_ranks and chosen[0].verdict is None:
         why = "; ".join(chosen[0].unobserved) or "agents report nothing about its ranks"
@@ -63,6 +61,16 @@ def run(options: argparse.Namespace) -> int:
     else:
         options.file.write_text(text, encoding="utf-8")
     return 0
+
+
+def _not_one(wanted: str | None, known: Sequence[str]) -> str:
+    """Return why no job was chosen."""
+    if not known:
+        return "there is no job in what was read; rankscope doctor shows what agents do not see"
+    there = f"there are: {', '.join(known)}"
+    if wanted is not None:
+        return f"there is no job {wanted!r} in what was read; {there}"
+    return f"one job is recorded at a time; {there} (choose with --job)"
 
 
 def _facts(poll: AgentPoll, job_id: str) -> Sequence[RankFacts]:

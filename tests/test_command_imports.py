@@ -49,6 +49,7 @@ def test_help_and_usage_errors_import_no_large_library():
 
 WITHOUT_TABLES: Sequence[str] = (
     "probe-path",
+    "runbook no-such-runbook",
     "config check no-such-file",
     "diff no-such-record no-such-record",
     "doctor --agent 127.0.0.1:1",

@@ -83,7 +83,7 @@ def test_the_command_shows_them_first_and_calls_no_node_healthy_for_the_others(m
     lines = said.out.splitlines()
     assert code == 0
     assert lines[0].startswith("lost: GPU 2 of node n0 (GPU-2): the driver has lost it")
-    assert "docs/runbooks/RankscopeGpuLost.md" in lines[1]
+    assert "`rankscope runbook RankscopeGpuLost`" in lines[1]
     assert "No GPU deviates" not in said.out
     assert "Of the others no GPU deviates from its peers." in said.out
     rows = [line.split()[:3] for line in lines if line.startswith(" n0 ")]

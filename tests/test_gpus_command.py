@@ -41,7 +41,7 @@ def test_a_throttled_gpu_is_named_with_its_runbook(hot, capsys):
     assert main(["gpus", "--agent", hot, *QUICKLY]) == 0
     text = capsys.readouterr().out
     assert "thermal_slowdown: GPU 2 of node hot" in text
-    assert "docs/runbooks/RankscopeGpuThermalSlowdown.md" in text
+    assert "`rankscope runbook RankscopeGpuThermalSlowdown`" in text
     assert text.count("1.98 GHz") == 3
 
 
@@ -75,7 +75,7 @@ def test_a_gpu_that_fell_off_the_bus_stands_first(tmp_path, capsys):
         while "lost: GPU 2 of node odd" not in (text := told(url, capsys)):
             assert time.monotonic() < deadline, text
     assert text.startswith("lost: GPU 2 of node odd")
-    assert "docs/runbooks/RankscopeGpuLost.md" in text
+    assert "`rankscope runbook RankscopeGpuLost`" in text
     assert "No GPU deviates" not in text
 
 

@@ -62,8 +62,8 @@ def test_it_says_who_why_since_when_what_it_costs_how_sure_and_what_to_do(slow):
     assert "It costs 33% of every step, 0.328 GPU-hours so far." in said
     assert "Confidence 0.93, from GPU counters and step times." in said
     assert (
-        "Drain the node and hand it to hardware. See docs/runbooks/RankscopeGpuThermalSlowdown.md."
-        in said
+        "Drain the node and hand it to hardware."
+        " See `rankscope runbook RankscopeGpuThermalSlowdown`." in said
     )
     assert "Not seen: no DCGM profiling counters on any node." in said
     assert "Also seen, harmless so far: mlx5_2 on node-00000 counts 3 symbol errors" in said

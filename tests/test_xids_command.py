@@ -128,7 +128,7 @@ def test_the_text_says_who_what_and_what_to_do(prometheus, capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert "GPU 3 of node gpu-07" in text
     assert "rank 7 of job ml/llm" in text
-    assert "First action: reboot the node. See docs/runbooks/RankscopeGpuLost.md." in text
+    assert "First action: reboot the node. See `rankscope runbook RankscopeGpuLost`." in text
     assert "faulty GPU 1" in text
     assert "disk 2" in text
     assert "RSC-1, 16,000 A100 (arXiv:2410.21680): 0.0339" in text

@@ -55,6 +55,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "gpus": ("gpus", "find GPUs that run slower, hotter or on less power than their peers"),
     "xids": ("xids", "GPU errors as incidents, one per GPU and root cause, with failure rates"),
+    "runbook": ("runbook", "print the runbook that a verdict or an alert names"),
     "demo": ("demo", "run a real training job with a slow rank and diagnose it"),
     "probe-path": ("probe_path", "print the directory to put on a trainer's PYTHONPATH"),
 }

@@ -102,6 +102,10 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("--agent gpu-07:9877", "one node, since its agent started"),
         ("--prometheus http://prometheus:9090 --since 7d", "all nodes, over a week"),
     ),
+    "runbook": (
+        ("RankscopeStraggler", "what to do if a rank holds up its job"),
+        ("", "the names of all runbooks"),
+    ),
     "demo": (
         ("--tour", "a healthy job and four faults in turn"),
         ("--fault slow-data --rank 0", "a single fault"),

@@ -124,10 +124,10 @@ def _show(
 ) -> None:
     for one in absent:
         console.print(f"[bold red]{one.state}[/]: {escape(visible(one.summary))}.")
-        console.print(f"  See {runbooks.path(states.RUNBOOK)}.")
+        console.print(f"  See {runbooks.command(states.RUNBOOK)}.")
     for finding in findings:
         console.print(f"[bold]{finding.kind}[/bold]: {escape(finding.summary)}.")
-        console.print(f"  See {runbooks.path(finding.runbook)}.")
+        console.print(f"  See {runbooks.command(finding.runbook)}.")
     alone = sum(map(len, throttle.without_peers(gpus).values()))
     if not findings and (alone < len(gpus) or gpus.empty):
         among = "Of the others no GPU" if absent or alone else "No GPU"

@@ -138,7 +138,7 @@ def _show(
         style = "bold red" if one.finding.severity == "page" else "bold"
         console.print(f"[{style}]{one.cause}[/]: {_text(one.finding.summary)}.")
         console.print(f"  {_when(one)}. First action: {ACTION_TEXTS[one.action]}.")
-        console.print(f"  See {runbooks.path(one.finding.runbook)}.")
+        console.print(f"  See {runbooks.command(one.finding.runbook)}.")
     if not findings:
         console.print(_nothing(log))
     for sentence in (*_unobserved(log), *silent):

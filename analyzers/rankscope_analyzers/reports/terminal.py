@@ -87,7 +87,7 @@ def _headline(report: JobReport) -> RenderableType:
         f"It {job_summary.costs(first)} {_lower(job_summary.cost(first))}."
         f" Confidence {first.confidence:.2f}, from {seen}.\n"
     )
-    body.append(f"{visible(first.action)} See {runbooks.path(visible(first.runbook))}.")
+    body.append(f"{visible(first.action)} See {runbooks.command(visible(first.runbook))}.")
     return Panel(body, title=title, border_style=colour)
 
 
@@ -173,7 +173,7 @@ def _others(report: JobReport) -> list[RenderableType]:
     lines: list[RenderableType] = [
         Text(
             f"Also: {visible(one.cause.kind)}: {visible(job_summary.sentence(one))}"
-            f" Confidence {one.confidence:.2f}. See {runbooks.path(visible(one.runbook))}."
+            f" Confidence {one.confidence:.2f}. See {runbooks.command(visible(one.runbook))}."
         )
         for one in others[:MOST_LINES]
     ]

@@ -90,7 +90,7 @@ def _headline(verdict: Verdict) -> RenderableType:
     when = period(cause.since_unix_seconds, None)
     body.append(f"{over}{visible(cause.summary)} {when}\n", style="bold")
     body.append(f"It {spent}. Confidence {verdict.confidence:.2f}.\n")
-    body.append(f"{visible(cause.action)} See {runbooks.path(visible(cause.runbook))}.")
+    body.append(f"{visible(cause.action)} See {runbooks.command(visible(cause.runbook))}.")
     return Panel(body, title=title(verdict.job_id), border_style="red")
 
 

@@ -17,6 +17,17 @@ def folder() -> Path | None:
     return None
 
 
+def names() -> list[str]:
+    """Return the names of all, empty in an installation without them."""
+    directory = folder()
+    return sorted(file.stem for file in directory.glob("*.md")) if directory else []
+
+
+def command(name: str) -> str:
+    """Return what prints a runbook wherever Rankscope is installed, for people at a terminal."""
+    return f"`rankscope runbook {name}`"
+
+
 def path(name: str) -> str:
     """Return a runbook's path in the repository, for reports and labels; empty for none."""
     return f"docs/runbooks/{name}.md" if name else ""

@@ -1,0 +1,16 @@
+"""Options of `rankscope runbook`."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what it prints."""
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        nargs="?",
+        help="name of an alert, or the path of a runbook that a verdict or JSON contains"
+        " (default: list the names)",
+    )

@@ -1,0 +1,38 @@
+"""`rankscope runbook`: the runbook of a verdict, wherever Rankscope is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rankscope_analyzers import cli
+from rankscope_analyzers.text import runbooks
+
+FOLDER = Path(__file__).parent.parent / "docs" / "runbooks"
+
+
+@pytest.mark.parametrize("name", ["RankscopeHang", "docs/runbooks/RankscopeHang.md"])
+def test_a_runbook_is_printed_by_its_name_and_by_the_path_in_json(name, capsys):
+    assert cli.main(["runbook", name]) == 0
+    assert capsys.readouterr().out == (FOLDER / "RankscopeHang.md").read_text(encoding="utf-8")
+
+
+def test_without_a_name_all_are_listed(capsys):
+    assert cli.main(["runbook"]) == 0
+    assert capsys.readouterr().out.split() == sorted(file.stem for file in FOLDER.glob("*.md"))
+
+
+@pytest.mark.parametrize("name", ["RankscopeHangs", "../../README.md", ""])
+def test_a_name_without_a_runbook_is_refused(name, capsys):
+    assert cli.main(["runbook", name]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("rankscope runbook: there is no runbook ")
+    assert ("did you mean RankscopeHang?" in printed.err) == (name == "RankscopeHangs")
+
+
+def test_an_installation_without_runbooks_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(runbooks, "folder", lambda: None)
+    assert cli.main(["runbook", "RankscopeHang"]) == 1
+    assert "this installation has no runbooks" in capsys.readouterr().err

@@ -19,6 +19,14 @@ def torchrun(*options: str, **variables: object) -> dict[str, Any]:
     return nodes(*options, **variables)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
 
 
+def with_master(*options: str, **spec: object) -> dict[str, Any]:
+    """The same with a Master among the pods, and these members of its spec."""
+    job = nodes(*options)
+    roles = {"Master": {"template": torchrun(*options)}}
+    roles["Worker"] = {**job["spec"]["pytorchReplicaSpecs"]["Worker"], "replicas": 3}
+    return {**job, "spec": {**job["spec"], **spec, "pytorchReplicaSpecs": roles}}
+
+
 def job_set(*options: str, **variables: object) -> dict[str, Any]:
     """Two Jobs of three pods."""
     job = {
@@ -184,6 +192,16 @@ ENDURANCE_CASES: list[Case] = [
     ("elastic-bounds", "warn", "PET_NNODES is 8", [nodes(PET_NNODES=8)]),
     ("elastic-bounds", "fail", "PET_NNODES is 8", [job_set(PET_NNODES=8)]),
     ("elastic-bounds", "undecided", "--nnodes is $WORLD_SIZE", [nodes("--nnodes=$WORLD_SIZE")]),
+    ("elastic-bounds", "pass", "4, with 4 pods", [with_master("--nnodes=$WORLD_SIZE")]),
+    (
+        *("elastic-bounds", "pass", "4, with 4 pods"),
+        [with_master("--nnodes=${WORLD_SIZE}", nprocPerNode="auto")],
+    ),
+    (
+        *("elastic-bounds", "fail", "32, with 4 pods: they never start"),
+        [with_master("--nnodes=$WORLD_SIZE", nprocPerNode="8")],
+    ),
+    ("elastic-bounds", "undecided", "--nnodes is $RANK", [with_master("--nnodes=$RANK")]),
     ("elastic-bounds", "undecided", "1 or 4", [nodes("--nnodes=1", "--nnodes=4")]),
     ("elastic-bounds", "fail", "8, with 6 pods", [job_set("--nnodes=8")]),
     ("elastic-bounds", "pass", "4, with 4 pods", [groups_of_four("--nnodes=4")]),

@@ -76,8 +76,23 @@ def _number(job: Job, role: Role, name: str, values: set[str]) -> int:
     (value, *others) = sorted(values)
     variable = _VARIABLE.fullmatch(value)
     if variable and not others:
-        value = environment(job, role).get(variable[variable.lastindex or 0]) or value
+        called = variable[variable.lastindex or 0]
+        value = _of_operator(job, role, called) or environment(job, role).get(called) or value
     nodes = count(value)
     if nodes is None or others:
         raise UndecidedError(f"{name} is {' or '.join(sorted(values))}")
     return nodes
+
+
+def _of_operator(job: Job, role: Role, name: str) -> int | None:
+    """Return a variable that the training operator sets in pods that do not exist yet.
+
+    With a Master, WORLD_SIZE is the number of pods, since 1.7 times `nprocPerNode` if that is a
+    number (training-operator, pkg/controller.v1/pytorch/envvar.go). It wins over the template's.
+    """
+    specs = mapping(job.body, "spec", "pytorchReplicaSpecs")
+    if name != "WORLD_SIZE" or job.kind != "PyTorchJob" or role.is_pod or "Master" not in specs:
+        return None
+    if any(one.replicas is None for one in job.ranks):
+        return None
+    return job.pods * (count(mapping(job.body, "spec").get("nprocPerNode")) or 1)

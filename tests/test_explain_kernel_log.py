@@ -30,6 +30,26 @@ def explained(capsys, *arguments: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+PAGE = Path(__file__).parents[1] / "docs" / "kernel_log.md"
+SHOWN = """\
+[81234.101] NVRM: GPU at PCI:0000:3b:00: GPU-3f2a7c11-58d2-4b7e-9a3c-0d1e2f3a4b5c
+[81234.102] NVRM: Xid (PCI:0000:3b:00): 79, pid=41210, name=python, GPU has fallen off the bus.
+[81234.103] NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.
+[81234.950] NVRM: Xid (PCI:0000:3b:00): 45, pid=41210, name=python, Ch 00000012
+[81234.951] NVRM: Xid (PCI:0000:3b:00): 45, pid=41210, name=python, Ch 00000012
+[81234.990] NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed\
+ from 0x0 (None) to 0x2 (Node Reboot Required)
+[81235.020] mlx5_core 0000:49:00.0 mlx5_4: Port: 1 Link ACTIVE
+"""
+
+
+def test_the_page_on_kernel_logs_shows_what_is_printed(tmp_path, capsys):
+    log = tmp_path / "kern.log"
+    log.write_text(SHOWN)
+    assert cli.main(["explain", "kernel-log", str(log)]) == 0
+    assert f"```\n{capsys.readouterr().out}```\n" in PAGE.read_text()
+
+
 def test_the_json_has_the_promised_members(tmp_path, capsys):
     log = tmp_path / "kern.log"
     log.write_text(LOST)

@@ -248,7 +248,7 @@ def test_what_a_sentence_says_already_is_not_listed_again():
 
 
 def test_a_page_of_many_big_jobs_gives_each_fewer_bins():
-    of = frame(Job(ranks=4096, steps=30))
-    assert html_report.data.bins([report(of)]) == 240
-    assert html_report.data.bins([report(of)] * 4) == 91
-    assert html_report.data.bins([report(of)] * 100) == 24
+    big = report(frame(Job(ranks=4096, steps=30)))
+    assert html_report.data.bins([big]) == 240
+    assert html_report.data.bins([big] * 4) == 91
+    assert html_report.data.bins([big] * 100) == 24

@@ -246,10 +246,23 @@ def test_a_watch_and_what_it_needs_stay_small(analyzers_layer):
     assert not [*analyzers_layer.glob("pyarrow*"), *analyzers_layer.glob("torch*")]
 
 
+HELP = """
+import os, sys
+from rankscope_analyzers.cli import main
+for command in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        sys.exit(main([command, "--help"]))
+    if os.waitpid(child, 0)[1] != 0:
+        sys.exit(f"{command} fails")
+"""
+"""Each in a process of its own, so that none finds what another one imported."""
+
+
 def test_all_commands_start_with_the_analyzers_packages_alone(analyzers_layer):
-    for command in COMMANDS:
-        done = in_layer(analyzers_layer, "-m", "rankscope_analyzers", command, "--help")
-        assert (done.returncode, done.stderr) == (0, ""), command
+    done = in_layer(analyzers_layer, "-c", HELP, *COMMANDS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.findall(r"(?m)^usage: rankscope (\S+)", done.stdout) == [*COMMANDS]
     done = in_layer(analyzers_layer, "-m", "rankscope_analyzers", "watch", "--once", "--agent=x:1")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

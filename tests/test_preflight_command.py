@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import os
@@ -258,8 +257,8 @@ def test_what_a_train_job_changes_of_its_runtime_is_not_taken_for_absent(field):
 def test_thousands_of_pods_are_one_job(tmp_path, capsys):
     pods = []
     for rank in range(3000):
-        pod = copy.deepcopy(POD)
-        pod["metadata"] |= {"name": f"w-{rank}", "labels": {"volcano.sh/job-name": "big"}}
+        named = {"name": f"w-{rank}", "labels": {"volcano.sh/job-name": "big"}}
+        pod = POD | {"metadata": POD["metadata"] | named}
         pods.append({"apiVersion": "v1", "kind": "Pod", **pod})
     path = tmp_path / "pods.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods}))

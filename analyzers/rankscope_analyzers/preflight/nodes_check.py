@@ -84,7 +84,7 @@ def _number(job: Job, role: Role, name: str, values: set[str]) -> int:
     return nodes
 
 
-def _of_operator(job: Job, role: Role, name: str) -> int | None:
+def _of_operator(job: Job, role: Role, name: str) -> str | None:
     """Return a variable that the training operator sets in pods that do not exist yet.
 
     With a Master, WORLD_SIZE is the number of pods, since 1.7 times `nprocPerNode` if that is a
@@ -95,4 +95,4 @@ def _of_operator(job: Job, role: Role, name: str) -> int | None:
         return None
     if any(one.replicas is None for one in job.ranks):
         return None
-    return job.pods * (count(mapping(job.body, "spec").get("nprocPerNode")) or 1)
+    return str(job.pods * (count(mapping(job.body, "spec").get("nprocPerNode")) or 1))

@@ -10,7 +10,15 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    ConsoleRenderable,
+    Group,
+    RenderableType,
+    RenderHook,
+    RenderResult,
+)
 from rich.segment import Segment
 
 from rankscope_analyzers.text.plain_lines import shown, shows
@@ -56,10 +64,10 @@ def open_console(*, no_color: bool, stderr: bool = False) -> Console:
     return console
 
 
-class _Trimming:
+class _Trimming(RenderHook):
     """Removes the blanks at the ends of lines from what is printed."""
 
-    def process_renderables(self, renderables: list[RenderableType]) -> list[RenderableType]:
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_Trimmed(Group(*renderables))]
 
 

@@ -47,7 +47,15 @@ def test_what_is_understood_without_a_time_is_understood(tmp_path):
 
 
 @pytest.mark.parametrize("content", [EMPTY, BINARY, b"\n \n", b"\0" * 4096])
-@pytest.mark.parametrize("command", [("explain", "job-log"), ("logs", "--errors", "--from")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("explain", "job-log"),
+        ("explain", "nccl-log"),
+        ("explain", "watchdog-log"),
+        ("logs", "--errors", "--from"),
+    ],
+)
 def test_a_file_without_text_does_not_show_that_a_job_did_not_fail(
     tmp_path, capsys, command, content
 ):

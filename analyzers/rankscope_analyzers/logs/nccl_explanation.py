@@ -10,10 +10,12 @@ from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import judge
-from rankscope_analyzers.intake.log_files import chunks
+from rankscope_analyzers.intake.log_files import LogError, chunks
 from rankscope_analyzers.logs import nccl_report
 from rankscope_analyzers.logs.nccl_findings import findings
+from rankscope_analyzers.logs.recognised import is_text
 from rankscope_analyzers.logs.watchdog_suspects import suspects
+from rankscope_analyzers.text.sanitize import visible
 
 
 def read(names: Iterable[str]) -> Facts:
@@ -22,18 +24,35 @@ def read(names: Iterable[str]) -> Facts:
     Raises:
         LogError: a file cannot be read.
     """
-    parser = NcclLog()
+    return _read_all(names)[0]
+
+
+def _of_text(names: Sequence[str]) -> Facts:
+    """Return the facts of logs of which at least one has text: an empty file shows no health.
+
+    Raises:
+        LogError: a file cannot be read, or none has any text.
+    """
+    facts, text = _read_all(names)
+    if not text:
+        raise LogError(f"no line of text, so nothing is known: {visible(', '.join(names))}")
+    return facts
+
+
+def _read_all(names: Iterable[str]) -> tuple[Facts, bool]:
+    """Return the facts of logs, and whether any of these has text."""
+    parser, text = NcclLog(), False
     # Facts hold no cycles, and the collector's search for some takes two fifths of the time on a
     # large job's log. Frozen, they are skipped until the command ends, which searches once more.
     gc.disable()
     try:
         for name in names:
-            _read_one(name, parser)
+            text = _read_one(name, parser) or text
     finally:
         gc.freeze()
         gc.enable()
     parser.sum_up()
-    return parser.facts
+    return parser.facts, text
 
 
 MAX_WRAPPED_BYTES = 4 << 20
@@ -44,7 +63,8 @@ MAX_STRIPPED_BYTES = 1 << 20
 paste is short."""
 
 
-def _read_one(name: str, parser: NcclLog) -> None:
+def _read_one(name: str, parser: NcclLog) -> bool:
+    """Read a log; return True if it has any text."""
     framing = Unframer()
     texts = _plain(name, framing)
     opening = list(_first(texts, MAX_WRAPPED_BYTES))
@@ -53,12 +73,15 @@ def _read_one(name: str, parser: NcclLog) -> None:
     for text in opening:
         parser.feed(text)
     start = b"" if parser.facts.informed else b"".join(opening)[:MAX_STRIPPED_BYTES]
+    has_text = any(map(is_text, opening))
     opening.clear()
     for text in texts:
+        has_text = has_text or is_text(text)
         parser.feed(text)
     if not parser.facts.informed:
         parser.feed(_restored(start))
     parser.facts.unparsed += framing.oversized
+    return has_text
 
 
 def _mended(texts: list[bytes]) -> list[bytes]:
@@ -96,7 +119,7 @@ class NcclExplanation:
     """What NCCL wrote in a job's logs."""
 
     def __init__(self, files: Sequence[str]) -> None:
-        self._facts = read(files)
+        self._facts = _of_text(files)
         self._verdict = judge(self._facts)
         self._findings = findings(self._facts, self._verdict)
 
@@ -113,7 +136,7 @@ class WatchdogExplanation:
     """What PyTorch's watchdogs wrote in a job's logs."""
 
     def __init__(self, files: Sequence[str]) -> None:
-        self._facts = read(files)
+        self._facts = _of_text(files)
         self._suspects = suspects(self._facts)
 
     def as_object(self) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ GOODPUT_CASES: dict[str, Case] = {
         100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=12, gap=20, again=20)
     ),
     "RankscopeObjectiveMissed": burn(
-        100, 6, 55, Case((), lag=24 * 60 + 30, settle=2 * 1440, step=12, gap=20, again=20)
+        100, 6, 55, Case((), lag=24 * 60 + 30, settle=2 * 1440, step=30, gap=20, again=20)
     ),
     "RankscopeBudgetPace": Case(
         (
@@ -47,6 +47,11 @@ GOODPUT_CASES: dict[str, Case] = {
         again=20,
     ),
     "RankscopeRecoverySlow": Case(
-        recoveries({"bad": 4, "good": 0, "below": 1}, 40), lag=20, linger=60, gap=3, again=12
+        recoveries({"bad": 4, "good": 0, "below": 1}, 40),
+        lag=20,
+        linger=60,
+        gap=3,
+        again=12,
+        remembers=True,
     ),
 }

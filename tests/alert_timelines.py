@@ -117,6 +117,17 @@ def clock(selector: str) -> Series:
     return Series(selector, values)
 
 
+def of_cluster(name: str) -> str:
+    return f'cluster="{name}"'
+
+
+def in_cluster(series: str, cluster: str) -> str:
+    """Return a series' name and labels with that of its cluster, of which "" is none."""
+    name, _, labels = series.partition("{")
+    both = ",".join(one for one in (of_cluster(cluster), labels.removesuffix("}")) if one)
+    return f"{name}{{{both}}}" if cluster else series
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """How an alert is tried.
@@ -134,6 +145,7 @@ class Case:
         alerts: how many fire.
         has_below: the series have a state just below the limit.
         ends: the alert ends when all is good again.
+        remembers: what was good before counts for days, so that it must not have been for longer.
     """
 
     series: tuple[Series, ...]
@@ -146,6 +158,7 @@ class Case:
     alerts: int = 1
     has_below: bool = True
     ends: bool = True
+    remembers: bool = False
 
     @property
     def sample(self) -> int:

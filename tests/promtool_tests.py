@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from alert_timelines import Case, Series, State
+from alert_timelines import Case, Series, State, in_cluster, of_cluster
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts.alert import Alert
 from rankscope_dashboards.rules.rule_files import Links, rule
@@ -35,13 +35,32 @@ def _values(one: Series, states: Sequence[State], case: Case) -> str:
     return " ".join(one.values(sampled, case.sample))
 
 
-def _block(case: Case, states: Sequence[State], checks: Iterable[tuple[int, int]], name: str):
-    """Return one of promtool's tests; checks are pairs of minute and number of firing alerts."""
-    firing = f'count(ALERTS{{alertname="{name}",alertstate="firing"}}) or vector(0)'
+def _block(
+    case: Case,
+    states: Sequence[State],
+    checks: Iterable[tuple[int, int]],
+    name: str,
+    cluster: str | None = None,
+) -> dict:
+    """Return one of promtool's tests.
+
+    Args:
+        case: its series and steps.
+        states: what it goes through.
+        checks: pairs of minute and number of firing alerts.
+        name: the alert's.
+        cluster: which the series get, and whose alerts count; None leaves and counts all.
+    """
+    one_of = "" if cluster is None else f",{of_cluster(cluster)}"
+    firing = f'count(ALERTS{{alertname="{name}",alertstate="firing"{one_of}}}) or vector(0)'
     return {
         "interval": f"{case.sample}m",
         "input_series": [
-            {"series": one.selector, "values": _values(one, states, case)} for one in case.series
+            {
+                "series": in_cluster(one.selector, cluster or ""),
+                "values": _values(one, states, case),
+            }
+            for one in case.series
         ],
         "promql_expr_test": [
             {
@@ -59,7 +78,7 @@ def _fires(case: Case, alert: Alert, expected: dict | None) -> dict:
     hold, keep = minutes(alert.hold), minutes(alert.keep)
     step = case.step
     linger = case.lag if case.linger is None else case.linger
-    bad = _steps(hold + case.lag, step) + _steps(3 * case.sample, step)
+    bad = _bad(case, alert)
     after = _steps(keep + linger, step) + _steps(4 * case.sample, step)
     settle = _steps(case.settle, step)
     states = ["good"] * settle + ["bad"] * bad + ["good"] * after
@@ -73,7 +92,7 @@ def _fires(case: Case, alert: Alert, expected: dict | None) -> dict:
         checks.append((firing_at + keep - step, case.alerts))
     if case.ends:
         checks.append(((len(states) - 1) * step, 0))
-    block = _block(case, states, checks, alert.name)
+    block = _block(case, states, checks, alert.name, _cluster(case, ""))
     if expected is not None:
         wanted = [
             {"exp_labels": one["labels"], "exp_annotations": one["annotations"]} for one in expected
@@ -90,28 +109,56 @@ def _stays_silent(case: Case, alert: Alert) -> dict:
     settle = _steps(case.settle, case.step)
     states = ["good"] * settle + ["below"] * length
     checks = [((settle + i) * case.step, 0) for i in range(0, length, max(1, length // 6))]
-    return _block(case, states, [*checks, ((settle + length - 1) * case.step, 0)], alert.name)
+    checks.append(((settle + length - 1) * case.step, 0))
+    return _block(case, states, checks, alert.name, _cluster(case, "below"))
 
 
 def _flaps(case: Case, alert: Alert) -> dict:
-    """Fires all the time while the condition comes and goes: one notification."""
+    """Fires all the time while the condition comes and goes: one notification.
+
+    That begins when `_fires` has seen what it does, so that only one alert fires until then.
+    """
     keep = minutes(alert.keep)
     gap = case.gap if case.gap is not None else min(keep // 2, keep - case.lag - 2)
     pause = max(1, _steps(gap, case.step))
     again = _steps(case.lag if case.again is None else case.again, case.step)
     again += _steps(2 * case.sample, case.step)
     settle = _steps(case.settle, case.step)
-    bad = _steps(minutes(alert.hold) + case.lag, case.step) + _steps(3 * case.sample, case.step)
+    bad = _bad(case, alert)
+    settle += 0 if _apart(case) else bad
     states = ["good"] * settle + ["bad"] * bad + (["good"] * pause + ["bad"] * again) * 4
     first = settle + bad - 1
     checks = [(i * case.step, case.alerts) for i in range(first, len(states))]
-    return _block(case, states, checks, alert.name)
+    return _block(case, states, checks, alert.name, _cluster(case, "flaps"))
 
 
-def needed(alert: Alert) -> list[dict]:
-    """Return the groups of recording rules that an alert needs, directly or by others."""
+def _bad(case: Case, alert: Alert) -> int:
+    """Return after how many steps of bad an alert fires for sure."""
+    noticed = _steps(minutes(alert.hold) + case.lag, case.step)
+    return noticed + _steps(3 * case.sample, case.step)
+
+
+def _apart(case: Case) -> bool:
+    """Return whether a case cannot begin later in one cluster than in another."""
+    named = any("cluster=" in one.selector for one in case.series)
+    return named or not case.settle or case.remembers
+
+
+def _cluster(case: Case, name: str) -> str | None:
+    return None if _apart(case) else name
+
+
+def _together(blocks: Iterable[dict]) -> dict:
+    """Return one test of what happens in several clusters at once."""
+    first, *others = blocks
+    lists = ("input_series", "promql_expr_test")
+    return first | {one: [*first[one], *(x for b in others for x in b[one])] for one in lists}
+
+
+def needed(*alerts: Alert) -> list[dict]:
+    """Return the groups of recording rules that alerts need, directly or by others."""
     known = {one.name: one for group in recording_rules.GROUPS for one in group.records}
-    wanted, texts = set(), [alert.expression, alert.description]
+    wanted, texts = set(), [text for one in alerts for text in (one.expression, one.description)]
     while texts:
         text = texts.pop()
         for name, one in known.items():
@@ -161,11 +208,12 @@ def run(
         blocks.append(_stays_silent(case, alert))
     if alert.keep != "0s":
         blocks.append(_flaps(case, alert))
+    tests = blocks if _apart(case) else [_together(blocks)]
     test = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": f"{case.step}m",
         "group_eval_order": [group["name"] for group in groups],
-        "tests": blocks,
+        "tests": tests,
     }
     (folder / "test.yaml").write_text(json.dumps(test))
     return tried(folder, promtool)
@@ -197,51 +245,6 @@ def follow(
         "evaluation_interval": f"{case.step}m",
         "group_eval_order": [group["name"] for group in groups],
         "tests": [_block(case, states, checks, alert.name)],
-    }
-    (folder / "test.yaml").write_text(json.dumps(test))
-    return tried(folder, promtool)
-
-
-def run_all(
-    folder: Path,
-    promtool: str,
-    alerts: Sequence[Alert],
-    series: Sequence[Series],
-    hours: int,
-    step: int = 2,
-) -> subprocess.CompletedProcess[str]:
-    """Let promtool see that of all alerts only the one that always fires does."""
-    groups = [
-        {
-            "name": group.name,
-            "rules": [{"record": r.name, "expr": r.expression} for r in group.records],
-        }
-        for group in recording_rules.GROUPS
-    ]
-    groups.append({"name": "alerts", "rules": [rule(alert, LINKS) for alert in alerts]})
-    (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
-    names = "count by (alertname) (ALERTS)"
-    states: list[State] = ["good"] * (hours * 60 // step)
-    checks = [
-        {
-            "expr": names,
-            "eval_time": f"{minute}m",
-            "exp_samples": [{"labels": '{alertname="RankscopeWatchdog"}', "value": 1}],
-        }
-        for minute in range(0, hours * 60, 30)
-    ]
-    block = {
-        "interval": f"{step}m",
-        "input_series": [
-            {"series": one.selector, "values": " ".join(one.values(states, step))} for one in series
-        ],
-        "promql_expr_test": checks,
-    }
-    test = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": f"{step}m",
-        "group_eval_order": [group["name"] for group in groups],
-        "tests": [block],
     }
     (folder / "test.yaml").write_text(json.dumps(test))
     return tried(folder, promtool)

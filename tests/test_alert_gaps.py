@@ -7,15 +7,15 @@ import pytest
 
 from alert_series import JOB, LOG_POD, LOST_AT_RESTART, NODE, failure
 from alert_timelines import Case, Series, gauge, steady
+from clusters_apart import Followed, follow_together, of_alert
 from named_alerts import BY_NAME, fixed
 from promtool_tests import follow
 from servers import require_server
 
 
-@pytest.mark.parametrize("pods", [("a", "a"), ("a", "b")], ids=["restarted", "replaced"])
-def test_what_an_agent_reads_again_is_no_throughput_of_that_day(tmp_path, pods):
+def read_again(*pods: str) -> Followed:
     """A job makes a step a second for days, and its rings hold those of 18 hours."""
-    alert, begun, held = BY_NAME["RankscopeThroughputDegraded24h"], 1500, 65_536
+    begun, held = 1500, 65_536
 
     def before(i: int, step: int) -> str:
         return f"{60 * i * step}" if i * step < begun else "_"
@@ -36,9 +36,21 @@ def test_what_an_agent_reads_again_is_no_throughput_of_that_day(tmp_path, pods):
     alone = (Series(first, values(before)), Series(second, values(after)))
     series = alone if first != second else (Series(first, values(before, after)),)
     checks = [(minute, 0) for minute in range(1400, 4300, 60)]
-    case = Case(series, step=2)
-    done = follow(tmp_path, require_server("promtool"), alert, case, 4300, checks)
-    assert done.returncode == 0, done.stdout + done.stderr
+    return of_alert("RankscopeThroughputDegraded24h", series, checks)
+
+
+READ_AGAIN = {"restarted": read_again("a", "a"), "replaced": read_again("a", "b")}
+
+
+@pytest.fixture(scope="module")
+def said_of_throughput(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rules")
+    return follow_together(folder, require_server("promtool"), READ_AGAIN, step=4, sample=2)
+
+
+@pytest.mark.parametrize("agent", READ_AGAIN)
+def test_what_an_agent_reads_again_is_no_throughput_of_that_day(agent, said_of_throughput):
+    assert not said_of_throughput[agent]
 
 
 def test_gpus_that_are_read_from_dcgm_now_are_not_missed(tmp_path):
@@ -63,11 +75,11 @@ def with_gap(selector: str, value: float, gap: range) -> Series:
 OF_A_RANK = f'{NODE},{JOB},rank="0"'
 
 
-@pytest.mark.parametrize("gap", [range(150, 154), range(150, 160), range(150, 235)], ids=len)
-def test_what_failed_before_a_gap_of_scrapes_is_not_new_after_it(tmp_path, gap):
-    """Agents that are exchanged are silent for a minute or two, and remember what was before.
+def failed_before(gap: range) -> Followed:
+    """Return a cluster in which things failed before a gap of scrapes, and which alerts may fire.
 
-    Of all agents of a cluster, Prometheus misses what came while it was down.
+    Agents that are exchanged are silent for a minute or two, and remember what was before. Of all
+    agents of a cluster, Prometheus misses what came while it was down.
     """
     pod = 'node="n",pod_namespace="t",pod_name="p"'
     series = (
@@ -80,15 +92,28 @@ def test_what_failed_before_a_gap_of_scrapes_is_not_new_after_it(tmp_path, gap):
         ),
         with_gap(f"rankscope_checkpoint_write_failures_total{{{OF_A_RANK}}}", 3, gap),
     )
-    # In the first half hour nothing is known of what was before, and the alert is kept for another.
-    checks = [(minute, 0) for minute in range(90, 290)]
     told = ("PodFailed", "JobFailureCascade", "NcclIbErrors", "NcclCollectiveTimeout")
-    for name in (*told, "NonFiniteLoss", "CheckpointFailing"):
-        alert = BY_NAME[f"Rankscope{name}"]
-        done = follow(
-            tmp_path, require_server("promtool"), alert, Case(series, step=1), 290, checks
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+    names = [f"Rankscope{name}" for name in (*told, "NonFiniteLoss", "CheckpointFailing")]
+    # In the first half hour nothing is known of what was before, and the alert is kept for another.
+    return Followed(series, [(name, minute, 0) for name in names for minute in range(90, 290, 2)])
+
+
+def told_again(name: str, selector: str, since: int, fires: int) -> Followed:
+    """Return a cluster where another pod tells something from minute 202 on.
+
+    With the monitors of the operator, series carry the name of the agent's pod.
+    """
+
+    def by_pod(pod: str, value: int, minutes: range) -> Series:
+        def values(states: Sequence[str], step: int) -> list[str]:
+            told = [f"{value}" if i * step in minutes else "_" for i in range(len(states))]
+            return ["stale" if i * step == minutes.stop else one for i, one in enumerate(told)]
+
+        return Series(f'{selector},pod="{pod}",instance="{pod}:9877"}}', values)
+
+    series = (by_pod("a", 3, range(200)), by_pod("b", since, range(202, 360)))
+    checks = [(150, 0), (198, 0), (204, fires), (210, fires), (358, 0)]
+    return of_alert(name, series, checks)
 
 
 TOLD_AGAIN = [
@@ -102,26 +127,57 @@ TOLD_AGAIN = [
         f'rankscope_nccl_collective_timeouts_total{{{LOG_POD},op="a"',
     ),
 ]
+GAPS = {
+    f"for {len(gap)} minutes": failed_before(gap)
+    for gap in (range(150, 154), range(150, 160), range(150, 235))
+}
+SUCCESSORS = {
+    f"{name} of {since} after 3": told_again(name, selector, since, fires)
+    for name, selector in TOLD_AGAIN
+    for since, fires in ((3, 0), (4, 1))
+}
 
 
-@pytest.mark.parametrize(("name", "selector"), TOLD_AGAIN)
-@pytest.mark.parametrize(("since", "fires"), [(3, 0), (4, 1)])
-def test_what_an_agent_told_is_not_new_when_its_successor_tells_it(
-    tmp_path, name, selector, since, fires
-):
-    """With the monitors of the operator, series carry the name of the agent's pod."""
+def happened_in(gap: range) -> Followed:
+    """Return a cluster in which something happens while nothing is scraped."""
 
-    def by_pod(pod: str, value: int, minutes: range) -> Series:
-        def values(states: Sequence[str], step: int) -> list[str]:
-            told = [f"{value}" if i * step in minutes else "_" for i in range(len(states))]
-            return ["stale" if i * step == minutes.stop else one for i, one in enumerate(told)]
+    def values(states: Sequence[str], step: int) -> list[str]:
+        minutes = range(0, len(states) * step, step)
+        return ["stale" if i in gap else "2" if i < gap.start else "3" for i in minutes]
 
-        return Series(f'{selector},pod="{pod}",instance="{pod}:9877"}}', values)
+    pod = 'node="n",pod_namespace="t",pod_name="p"'
+    failed = Series(f'rankscope_nccl_collective_timeouts_total{{{pod},op="ALLREDUCE"}}', values)
+    checks = [(gap.start - 2, 0), (gap.stop + 2, 1)]
+    return of_alert("RankscopeNcclCollectiveTimeout", (failed,), checks)
 
-    case = Case((by_pod("a", 3, range(200)), by_pod("b", since, range(202, 360))), step=1)
-    checks = [(150, 0), (199, 0), (203, fires), (210, fires), (359, 0)]
-    done = follow(tmp_path, require_server("promtool"), BY_NAME[name], case, 359, checks)
-    assert done.returncode == 0, done.stdout + done.stderr
+
+MISSED = {
+    "within half an hour": happened_in(range(100, 130)),
+    # After which it is unknown when it happened.
+    "within three hours": happened_in(range(300, 480)),
+}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What promtool has to say against each."""
+    folder = tmp_path_factory.mktemp("rules")
+    return follow_together(folder, require_server("promtool"), GAPS | SUCCESSORS, step=2, sample=1)
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_what_failed_before_a_gap_of_scrapes_is_not_new_after_it(gap, said):
+    assert not said[gap]
+
+
+@pytest.mark.parametrize("successor", SUCCESSORS)
+def test_what_an_agent_told_is_not_new_when_its_successor_tells_it(successor, said):
+    assert not said[successor]
+
+
+def test_what_happens_while_nothing_is_scraped_is_new_after_it(tmp_path):
+    said = follow_together(tmp_path, require_server("promtool"), MISSED, step=2, sample=1)
+    assert said == dict.fromkeys(MISSED, "")
 
 
 def test_a_node_that_left_the_cluster_is_not_missed(tmp_path):
@@ -138,20 +194,3 @@ def test_a_node_that_left_the_cluster_is_not_missed(tmp_path):
     checks = [(20, 0), (45, 1), (80, 1)]
     done = follow(tmp_path, require_server("promtool"), alert, without, 119, checks)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_what_happens_while_nothing_is_scraped_is_new_after_it(tmp_path):
-    """Of half an hour, and of three hours, after which it is unknown when it happened."""
-    pod = 'node="n",pod_namespace="t",pod_name="p"'
-    for gap in (range(100, 130), range(300, 480)):
-
-        def values(states: Sequence[str], step: int, gap: range = gap) -> list[str]:
-            minutes = range(0, len(states) * step, step)
-            return ["stale" if i in gap else "2" if i < gap.start else "3" for i in minutes]
-
-        failed = Series(f'rankscope_nccl_collective_timeouts_total{{{pod},op="ALLREDUCE"}}', values)
-        done = follow(
-            *(tmp_path, require_server("promtool"), BY_NAME["RankscopeNcclCollectiveTimeout"]),
-            *(Case((failed,), step=1), 490, [(gap.start - 1, 0), (gap.stop + 1, 1)]),
-        )
-        assert done.returncode == 0, done.stdout + done.stderr

@@ -6,6 +6,7 @@ import pytest
 
 from alert_series import JOB, JOB_KNOWN, LOG_POD, NODE
 from alert_timelines import Case, Series, counter, steady
+from clusters_apart import Followed, follow_together, of_alert
 from promtool_tests import follow
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
@@ -18,15 +19,22 @@ def errors(pod: int, minutely: float, job: str = 'job_id=""') -> Series:
     return counter(f"rankscope_pod_nic_errors_total{{{of_pod}}}", minutely)
 
 
+def interfaces(series: Sequence[Series], fires: int) -> Followed:
+    return of_alert("RankscopePodInterface", series, [(30, fires), (55, fires)])
+
+
+FEW = [errors(pod, 1) for pod in range(20)]
+INTERFACES = {
+    "few in each": interfaces(FEW, 0),
+    "many in one": interfaces([*FEW, errors(20, 7)], 1),
+    "few in each of a job": interfaces([*FEW, *(errors(pod, 1, JOB) for pod in range(30, 40))], 1),
+}
+
+
 def test_interfaces_of_pods_without_a_job_are_not_added_up(tmp_path):
     """A few errors in each of many notebooks are nothing; many in one are, and in a job's pods."""
-    alert, promtool = BY_NAME["RankscopePodInterface"], require_server("promtool")
-    few = [errors(pod, 1) for pod in range(20)]
-    of_job = [errors(pod, 1, JOB) for pod in range(30, 40)]
-    for series, fires in ((few, 0), ([*few, errors(20, 7)], 1), ([*few, *of_job], 1)):
-        checks = [(30, fires), (55, fires)]
-        done = follow(tmp_path, promtool, alert, Case(tuple(series)), 60, checks)
-        assert done.returncode == 0, done.stdout + done.stderr
+    said = follow_together(tmp_path, require_server("promtool"), INTERFACES)
+    assert said == dict.fromkeys(INTERFACES, "")
 
 
 def test_a_store_that_was_cleared_before_a_restart_does_not_fill(tmp_path):
@@ -49,10 +57,10 @@ def test_a_store_that_was_cleared_before_a_restart_does_not_fill(tmp_path):
         steady(f"{size}{of_rank(0)}", 1e11),
         steady(f"{size}{of_rank(8)}", 1e11),
     )
-    alert = BY_NAME["RankscopeCheckpointStoreFilling"]
     checks = [(355, 0), (395, 1), (500, 0), (600, 0), (700, 0)]
-    done = follow(tmp_path, require_server("promtool"), alert, Case(series), 700, checks)
-    assert done.returncode == 0, done.stdout + done.stderr
+    clusters = {"cleared": of_alert("RankscopeCheckpointStoreFilling", series, checks)}
+    said = follow_together(tmp_path, require_server("promtool"), clusters, step=5, sample=1)
+    assert not said["cleared"]
 
 
 def printed(framework: str, pod: str, losses: Sequence[tuple[int, str]]) -> Series:
@@ -94,40 +102,48 @@ def test_losses_that_two_frameworks_print_are_compared_each_with_its_own(tmp_pat
 BOUNDS = (0.5, 1.0, 2.5, 10.0)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "fires"),
-    [
-        ((2.4, 2.45, 2.49, 2.52, 2.55), 0),
-        ((2.45,) * 18 + (2.6, 2.7), 0),
-        ((0.9,) * 9 + (1.1,), 0),
-        ((1.5, 2.0, 2.4, 2.6, 3.2), 0),
-        ((1.0,) * 9 + (3.0,), 1),
-        ((1.2,) * 9 + (4.8,), 1),
-        ((2.4,) * 9 + (9.0,), 1),
-        ((0.4,) * 18 + (2.0, 3.0), 1),
-        ((0.9,) * 19 + (9.0,), 0),
-    ],
-)
-def test_steps_on_both_sides_of_a_bucket_are_no_tail(tmp_path, seconds, fires):
-    """The last one stands at the 95th percentile, which is below it."""
-    steps = "rankscope_step_latency_seconds"
+def steps(fires: int, *seconds: float) -> Followed:
+    """Return a cluster with a job that makes steps of so many seconds each minute."""
+    name = "rankscope_step_latency_seconds"
     counts = [(f"{bound:g}", sum(one <= bound for one in seconds)) for bound in BOUNDS]
     series = [
-        counter(f'{steps}_bucket{{{NODE},{JOB},le="{bound}"}}', count)
+        counter(f'{name}_bucket{{{NODE},{JOB},le="{bound}"}}', count)
         for bound, count in (*counts, ("+Inf", len(seconds)))
     ]
-    series.append(counter(f"{steps}_sum{{{NODE},{JOB}}}", sum(seconds)))
-    checks = [(30, 0), (45, fires), (60, fires)]
-    done = follow(
-        *(tmp_path, require_server("promtool"), BY_NAME["RankscopeStepTailSlow"]),
-        *(Case(tuple(series)), 60, checks),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    series.append(counter(f"{name}_sum{{{NODE},{JOB}}}", sum(seconds)))
+    return of_alert("RankscopeStepTailSlow", series, [(30, 0), (45, fires), (60, fires)])
 
 
-@pytest.mark.parametrize("moved", [120, 170, None], ids=["before", "after", "never"])
-def test_a_job_is_requeued_whichever_watch_counts_it(tmp_path, moved):
-    """Evictions at minutes 30, 60 and 150; the queue knows how many there were."""
+TAILS = {
+    "all beside a bound": steps(0, 2.4, 2.45, 2.49, 2.52, 2.55),
+    "few beyond a bound": steps(0, *(2.45,) * 18, 2.6, 2.7),
+    "one beyond a bound": steps(0, *(0.9,) * 9, 1.1),
+    "on both sides": steps(0, 1.5, 2.0, 2.4, 2.6, 3.2),
+    "one of ten of 3 s": steps(1, *(1.0,) * 9, 3.0),
+    "one of ten of 4.8 s": steps(1, *(1.2,) * 9, 4.8),
+    "one of ten of 9 s": steps(1, *(2.4,) * 9, 9.0),
+    "two of twenty": steps(1, *(0.4,) * 18, 2.0, 3.0),
+    # It stands at the 95th percentile, which is below it.
+    "one of twenty": steps(0, *(0.9,) * 19, 9.0),
+}
+
+
+@pytest.fixture(scope="module")
+def said_of_steps(tmp_path_factory):
+    return follow_together(tmp_path_factory.mktemp("rules"), require_server("promtool"), TAILS)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_steps_on_both_sides_of_a_bucket_are_no_tail(tail, said_of_steps):
+    assert not said_of_steps[tail]
+
+
+def requeued(moved: int | None) -> Followed:
+    """Evictions at minutes 30, 60 and 150; the queue knows how many there were.
+
+    Args:
+        moved: when another watch counts them, None if it is one all the time.
+    """
 
     def counted(pod: str, minutes: range) -> Series:
         def values(states: Sequence[str], step: int) -> list[str]:
@@ -147,8 +163,17 @@ def test_a_job_is_requeued_whichever_watch_counts_it(tmp_path, moved):
         else (counted("a", range(moved)), counted("b", range(moved + 1, 600)))
     )
     checks = [(100, 0), (149, 0), (151, 1), (169, 1), (250, 1), (388, 1), (430, 0)]
-    done = follow(
-        *(tmp_path, require_server("promtool"), BY_NAME["RankscopeJobRequeued"]),
-        *(Case((*watches, *JOB_KNOWN)), 440, checks),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    return of_alert("RankscopeJobRequeued", (*watches, *JOB_KNOWN), checks)
+
+
+MOVED = {"before": requeued(120), "after": requeued(170), "never": requeued(None)}
+
+
+@pytest.fixture(scope="module")
+def said_of_queues(tmp_path_factory):
+    return follow_together(tmp_path_factory.mktemp("rules"), require_server("promtool"), MOVED)
+
+
+@pytest.mark.parametrize("moved", MOVED)
+def test_a_job_is_requeued_whichever_watch_counts_it(moved, said_of_queues):
+    assert not said_of_queues[moved]

@@ -6,6 +6,7 @@ import pytest
 
 from alert_series import FINE, NODE, OWNER, PEERS, busy
 from alert_timelines import Case, Series, clock, steady
+from clusters_apart import Followed, follow_together, of_alert
 from named_alerts import BY_NAME, fixed
 from promtool_tests import follow
 from rankscope_agent.contract.metrics import watch as metrics
@@ -63,21 +64,16 @@ def test_a_watch_says_since_when_it_can_read_nothing():
     assert value(watch, metrics.WATCH_JOBS) is None
 
 
-@pytest.mark.parametrize("read", [range(0), range(20)], ids=["never", "once"])
-def test_a_watch_that_can_read_nothing_is_missed_for_as_long_as_it_is_there(tmp_path, read):
-    """After a day, what another pod evaluated before it is forgotten."""
+def blind(read: range) -> Followed:
+    """Return the cluster of a watch that can read nothing but in some of the first minutes."""
     series = tuple(exported(one, 2 * DAY, read) for one in WATCH_SERIES)
-    began = 20 if read else 0
-    checks = [(began + 4, 0), (began + 15, 1), (DAY, 1), (DAY + 90, 1), (2 * DAY - 5, 1)]
-    done = follow(
-        *(tmp_path, require_server("promtool"), BY_NAME["RankscopeWatchLagging"]),
-        *(Case(series), 2 * DAY - 5, checks),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    began = read.stop
+    checks = [(began + 5, 0), (began + 15, 1), (DAY, 1), (DAY + 90, 1), (2 * DAY - 5, 1)]
+    return of_alert("RankscopeWatchLagging", series, checks)
 
 
-def test_a_watch_that_takes_over_and_can_read_nothing_is_missed_after_a_day_too(tmp_path):
-    """A rollout at minute 60 changes its token."""
+def taken_over() -> Followed:
+    """Return the cluster of a watch that can read nothing after a rollout at minute 60."""
 
     def until_then(_states: Sequence[str], step: int) -> list[str]:
         return [f"{60 * minute}" if minute < 60 else "stale" for minute in range(0, 70, step)]
@@ -86,11 +82,7 @@ def test_a_watch_that_takes_over_and_can_read_nothing_is_missed_after_a_day_too(
     ones = [exported(one, 2 * DAY, range(0)) for one in WATCH_SERIES]
     series = (before, *(fixed_from(one, 61) for one in ones))
     checks = [(50, 0), (75, 1), (DAY, 1), (DAY + 90, 1), (2 * DAY - 5, 1)]
-    done = follow(
-        *(tmp_path, require_server("promtool"), BY_NAME["RankscopeWatchLagging"]),
-        *(Case(series), 2 * DAY - 5, checks),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    return of_alert("RankscopeWatchLagging", series, checks)
 
 
 def fixed_from(series: Series, first: int) -> Series:
@@ -101,6 +93,27 @@ def fixed_from(series: Series, first: int) -> Series:
         return ["_" if i * step < first else one for i, one in enumerate(whole)]
 
     return Series(series.selector, values)
+
+
+BLIND = {
+    "never read": lambda: blind(range(0)),
+    "read once": lambda: blind(range(20)),
+    "takes over": taken_over,
+}
+
+
+@pytest.fixture(scope="module")
+def said_of_days(tmp_path_factory):
+    """What promtool has to say against watches that can read nothing for two days."""
+    clusters = {name: made() for name, made in BLIND.items()}
+    folder = tmp_path_factory.mktemp("rules")
+    return follow_together(folder, require_server("promtool"), clusters, step=5, sample=1)
+
+
+@pytest.mark.parametrize("watch", BLIND)
+def test_a_watch_that_can_read_nothing_is_missed_for_as_long_as_it_is_there(watch, said_of_days):
+    """After a day, what another pod evaluated before it is forgotten."""
+    assert not said_of_days[watch]
 
 
 def test_a_watch_that_shares_the_jobs_of_one_that_reads_is_missed(tmp_path):
@@ -134,20 +147,31 @@ STOPPED = Series(LAST, lambda states, step: [f"{min(30, i * step) * 60}" for i i
 READS = clock(LAST)
 
 
-@pytest.mark.parametrize(
-    ("seen", "fires"),
-    [((READS, JUDGED), 0), ((STOPPED, JUDGED), 1), ((STOPPED,), 1), ((READS,), 1)],
-    ids=["judged", "page of long ago", "reads nothing", "reads other jobs"],
-)
-def test_a_straggler_of_a_job_that_the_watch_does_not_judge_is_found_without_it(
-    tmp_path, seen, fires
-):
+def slow(seen: tuple[Series, ...], fires: int) -> Followed:
+    """Return a cluster with a straggler, and what is seen of a watch."""
     states = ["bad"] * 200
-    slow = tuple(
-        fixed(one, states) for one in (*busy("13", NODE, (1.6, 1.05, 1.2), FINE), *PEERS, OWNER)
+    ranks = (*busy("13", NODE, (1.6, 1.05, 1.2), FINE), *PEERS, OWNER)
+    series = (*(fixed(one, states) for one in ranks), *seen)
+    return of_alert("RankscopeStraggler", series, [(60, fires), (180, fires)])
+
+
+WATCHED = {
+    "judged": slow((READS, JUDGED), 0),
+    "page of long ago": slow((STOPPED, JUDGED), 1),
+    "reads nothing": slow((STOPPED,), 1),
+    "reads other jobs": slow((READS,), 1),
+}
+
+
+@pytest.fixture(scope="module")
+def said_of_stragglers(tmp_path_factory):
+    return follow_together(
+        tmp_path_factory.mktemp("rules"), require_server("promtool"), WATCHED, step=2
     )
-    done = follow(
-        *(tmp_path, require_server("promtool"), BY_NAME["RankscopeStraggler"]),
-        *(Case((*slow, *seen)), 180, [(60, fires), (180, fires)]),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("watch", WATCHED)
+def test_a_straggler_of_a_job_that_the_watch_does_not_judge_is_found_without_it(
+    watch, said_of_stragglers
+):
+    assert not said_of_stragglers[watch]

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from alert_series import spent
-from alert_timelines import Case, Series
-from named_alerts import BY_NAME
-from promtool_tests import follow
+from alert_timelines import Series
+from clusters_apart import Followed, follow_together, of_alert
 from servers import require_server
 
 HUNG_SINCE = 400
@@ -25,9 +24,22 @@ def job(gpus: int) -> tuple[Series, Series]:
     return Series(spent("productive"), productive), Series(spent("hang"), hung)
 
 
-@pytest.mark.parametrize(("gpus", "fires"), [(1, 0), (8, 0), (16, 1)])
-def test_a_small_job_that_is_all_there_is_pages_nobody(tmp_path, gpus, fires):
+def hanging(gpus: int, fires: int) -> Followed:
     checks = [(390, 0), (460, fires), (520, fires), (700, fires)]
-    alert = BY_NAME["RankscopeGoodputBurnFast"]
-    done = follow(tmp_path, require_server("promtool"), alert, Case(job(gpus)), 700, checks)
-    assert done.returncode == 0, done.stdout + done.stderr
+    return of_alert("RankscopeGoodputBurnFast", job(gpus), checks)
+
+
+JOBS = {f"{gpus} GPUs": hanging(gpus, fires) for gpus, fires in ((1, 0), (8, 0), (16, 1))}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What promtool has to say against each."""
+    return follow_together(
+        tmp_path_factory.mktemp("rules"), require_server("promtool"), JOBS, step=2, sample=1
+    )
+
+
+@pytest.mark.parametrize("gpus", JOBS)
+def test_a_small_job_that_is_all_there_is_pages_nobody(gpus, said):
+    assert not said[gpus]

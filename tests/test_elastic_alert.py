@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from alert_series import JOB
-from alert_timelines import Case, Series, steady
-from named_alerts import BY_NAME
-from promtool_tests import follow
+from alert_timelines import Series, steady
+from clusters_apart import Followed, follow_together, of_alert
 from servers import require_server
 
 NODES = ("n0", "n1", "n2", "n3")
@@ -59,33 +58,44 @@ def ready(node: str, now: int = 1) -> Series:
 OTHERS_READY = tuple(ready(node) for node in NODES[1:])
 
 
-@pytest.mark.parametrize("of_job", [WITHOUT_PROBE, REPLICA_GROUPS], ids=["pods", "replica groups"])
-@pytest.mark.parametrize(
-    ("kubernetes", "fires"),
-    [
-        ((ready("n0"), *OTHERS_READY), {72: 0, 100: 0, 200: 0, 300: 0}),
-        ((ready("n0", 0), *OTHERS_READY), {65: 0, 72: 1, 200: 1}),
-        (OTHERS_READY, {65: 0, 72: 1, 200: 1}),
-        ((), {72: 0, 110: 0, 140: 1, 200: 1}),
-    ],
-    ids=["node works", "node is down", "node is gone", "nothing is known of nodes"],
-)
-def test_what_runs_beside_a_silent_agent_is_lost_only_if_its_node_is(
-    tmp_path, of_job, kubernetes, fires
-):
-    case = Case((*AGENTS, *of_job, *kubernetes))
-    alert = BY_NAME["RankscopeElasticJobDegraded"]
-    done = follow(tmp_path, require_server("promtool"), alert, case, 300, fires.items())
-    assert done.returncode == 0, done.stdout + done.stderr
+ALERT = "RankscopeElasticJobDegraded"
+BESIDE = {
+    f"{kind}, {known}": of_alert(ALERT, (*AGENTS, *of_job, *kubernetes), fires.items())
+    for kind, of_job in (("pods", WITHOUT_PROBE), ("replica groups", REPLICA_GROUPS))
+    for known, kubernetes, fires in (
+        ("node works", (ready("n0"), *OTHERS_READY), {72: 0, 100: 0, 200: 0, 300: 0}),
+        ("node is down", (ready("n0", 0), *OTHERS_READY), {66: 0, 72: 1, 200: 1}),
+        ("node is gone", OTHERS_READY, {66: 0, 72: 1, 200: 1}),
+        ("nothing is known of nodes", (), {72: 0, 110: 0, 140: 1, 200: 1}),
+    )
+}
 
 
-def test_what_a_job_lost_elsewhere_counts_beside_a_silent_agent(tmp_path):
+def lost_elsewhere() -> Followed:
     """Of four pods one is unknown and one has ended: a quarter is missing."""
     ended = tuple(
         until_silent(one.selector, "1") if 'node="n1"' in one.selector else one
         for one in WITHOUT_PROBE[:4]
     )
-    case = Case((*AGENTS, *ended, WITHOUT_PROBE[4], ready("n0"), *OTHERS_READY))
-    alert = BY_NAME["RankscopeElasticJobDegraded"]
-    done = follow(tmp_path, require_server("promtool"), alert, case, 100, [(59, 0), (75, 1)])
-    assert done.returncode == 0, done.stdout + done.stderr
+    series = (*AGENTS, *ended, WITHOUT_PROBE[4], ready("n0"), *OTHERS_READY)
+    return of_alert(ALERT, series, [(58, 0), (76, 1)])
+
+
+ELSEWHERE = "lost elsewhere"
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What promtool has to say against each."""
+    clusters = BESIDE | {ELSEWHERE: lost_elsewhere()}
+    folder = tmp_path_factory.mktemp("rules")
+    return follow_together(folder, require_server("promtool"), clusters, step=2, sample=1)
+
+
+@pytest.mark.parametrize("job", BESIDE)
+def test_what_runs_beside_a_silent_agent_is_lost_only_if_its_node_is(job, said):
+    assert not said[job]
+
+
+def test_what_a_job_lost_elsewhere_counts_beside_a_silent_agent(said):
+    assert not said[ELSEWHERE]

@@ -1,15 +1,11 @@
 """Jobs that fail together, and jobs that fail again and again, each for itself."""
 
-import json
-import subprocess
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+
+import pytest
 
 from alert_timelines import Series, steady
-from named_alerts import BY_NAME
-from promtool_tests import LINKS, tried
-from rankscope_dashboards.rules import recording_rules
-from rankscope_dashboards.rules.rule_files import rule
+from clusters_apart import Followed, follow_together
 from servers import require_server
 
 
@@ -40,75 +36,37 @@ OTHERS_RUN = tuple(
 )
 
 
-def _cascading(
-    folder: Path, series: Sequence[Series], length: int, checks: Sequence[tuple[str, int, int]]
-) -> subprocess.CompletedProcess[str]:
-    """Let promtool follow both alerts of a cascade, of which each reads the other's."""
-    alerts = [BY_NAME["RankscopeJobFailureCascade"], BY_NAME["RankscopeJobInCascade"]]
-    own = {"name": "alerts", "rules": [rule(one, LINKS) for one in alerts]}
-    records = [
-        {"name": group.name, "rules": [{"record": r.name, "expr": r.expression}]}
-        for group in recording_rules.GROUPS
-        for r in group.records
-        if r.name == recording_rules.JOB_PODS
-    ]
-    (folder / "rules.yaml").write_text(json.dumps({"groups": [*records, own]}))
-    block = {
-        "interval": "1m",
-        "input_series": [
-            {"series": one.selector, "values": " ".join(one.values(["bad"] * length, 1))}
-            for one in series
-        ],
-        "promql_expr_test": [
-            {
-                "expr": f'count(ALERTS{{alertname="{name}",alertstate="firing"}}) or vector(0)',
-                "eval_time": f"{minute}m",
-                "exp_samples": [{"labels": "{}", "value": count}],
-            }
-            for name, minute, count in checks
-        ],
-    }
-    test = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": "1m",
-        "group_eval_order": [one["name"] for one in (*records, own)],
-        "tests": [block],
-    }
-    (folder / "test.yaml").write_text(json.dumps(test))
-    return tried(folder, require_server("promtool"))
-
-
 WHOLE, ONE = "RankscopeJobFailureCascade", "RankscopeJobInCascade"
 
 
-def test_jobs_that_fail_again_and_again_since_different_times_are_no_cascade(tmp_path):
+def loops(*started: tuple[str, str, int, int]) -> list[Series]:
+    return [
+        one for job, node, first, count in started for one in _repeatedly(job, node, first, count)
+    ]
+
+
+def at_different_times() -> Followed:
     """Three broken jobs of two users, started an hour apart."""
-    started = (("a/x", 60), ("a/y", 120), ("b/z", 180))
-    loops = [_repeatedly(job, f"n{i}", first) for i, (job, first) in enumerate(started)]
-    series = [*OTHERS_RUN, *(one for loop in loops for one in loop)]
-    checks = [(name, minute, 0) for name in (WHOLE, ONE) for minute in (70, 130, 182, 190, 300)]
-    done = _cascading(tmp_path, series, 310, checks)
-    assert done.returncode == 0, done.stdout + done.stderr
+    own = loops(("a/x", "n0", 60, 1000), ("a/y", "n1", 120, 1000), ("b/z", "n2", 180, 1000))
+    minutes = (70, 130, 182, 190, 300)
+    return Followed(
+        [*OTHERS_RUN, *own], [(name, minute, 0) for name in (WHOLE, ONE) for minute in minutes]
+    )
 
 
-def test_a_cascade_goes_on_while_its_jobs_fail_again_and_again_and_mutes_no_other(tmp_path):
+def for_a_while() -> Followed:
     """What they share is broken from minute 100 to 200; another job failed long before."""
-    started = (("a/x", 100), ("a/y", 103), ("b/z", 106))
-    loops = [_repeatedly(job, f"n{i}", first, 20) for i, (job, first) in enumerate(started)]
-    loops.append(_repeatedly("d/own", "n9", 30))
-    series = [*OTHERS_RUN, *(one for loop in loops for one in loop)]
-    checks = [(WHOLE, 95, 0), (WHOLE, 109, 1), (ONE, 109, 3)]
+    shared = loops(("a/x", "n0", 100, 20), ("a/y", "n1", 103, 20), ("b/z", "n2", 106, 20))
+    checks = [(WHOLE, 94, 0), (WHOLE, 110, 1), (ONE, 110, 3)]
     checks += [
         (name, minute, n) for minute in (130, 160, 200) for name, n in ((WHOLE, 1), (ONE, 3))
     ]
-    checks += [(WHOLE, 245, 0), (ONE, 245, 0)]
-    done = _cascading(tmp_path, series, 250, checks)
-    assert done.returncode == 0, done.stdout + done.stderr
+    checks += [(WHOLE, 246, 0), (ONE, 246, 0)]
+    return Followed([*OTHERS_RUN, *shared, *loops(("d/own", "n9", 30, 1000))], checks)
 
 
-def test_a_second_cascade_is_one_too(tmp_path):
+def twice() -> Followed:
     """The network fails twice; each time all jobs of it are started again and train."""
-    jobs = ("a/x", "a/y", "b/z")
     failed = tuple(
         Series(
             _failure(f"n{i}", job),
@@ -117,8 +75,31 @@ def test_a_second_cascade_is_one_too(tmp_path):
                 for i in range(len(states))
             ],
         )
-        for i, job in enumerate(jobs)
+        for i, job in enumerate(("a/x", "a/y", "b/z"))
     )
-    checks = [(WHOLE, 102, 1), (WHOLE, 140, 0), (WHOLE, 147, 1), (ONE, 147, 3)]
-    done = _cascading(tmp_path, [*OTHERS_RUN, *failed], 160, checks)
-    assert done.returncode == 0, done.stdout + done.stderr
+    checks = [(WHOLE, 102, 1), (WHOLE, 140, 0), (WHOLE, 148, 1), (ONE, 148, 3)]
+    return Followed([*OTHERS_RUN, *failed], checks)
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory) -> Mapping[str, str]:
+    """What promtool has to say against each, of two alerts of which each reads the other's."""
+    clusters = {
+        "at different times": at_different_times(),
+        "for a while": for_a_while(),
+        "twice": twice(),
+    }
+    folder = tmp_path_factory.mktemp("rules")
+    return follow_together(folder, require_server("promtool"), clusters, step=2, sample=1)
+
+
+def test_jobs_that_fail_again_and_again_since_different_times_are_no_cascade(said):
+    assert not said["at different times"]
+
+
+def test_a_cascade_goes_on_while_its_jobs_fail_again_and_again_and_mutes_no_other(said):
+    assert not said["for a while"]
+
+
+def test_a_second_cascade_is_one_too(said):
+    assert not said["twice"]

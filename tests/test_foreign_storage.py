@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from alert_series import JOB, OWNER
-from alert_timelines import Case, counter, steady
+from alert_timelines import Case, Series, counter, steady
+from clusters_apart import Followed, follow_together, of_alert
 from panel_queries import expression, gives
-from promtool_tests import follow, run
+from promtool_tests import run
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
 
@@ -49,17 +50,29 @@ STORE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("series", "fires"),
-    [((FILLING,), True), ((steady(AVAILABLE, 1e10),), False), ((FILLING, *STORE), False)],
-    ids=["it fills", "it is full of data", "the probe knows another store"],
-)
-def test_a_volume_of_a_jobs_pods_fires_that_fills_and_may_hold_checkpoints(tmp_path, series, fires):
-    alert = BY_NAME["RankscopeCheckpointStoreFilling"]
-    checks = [(350, 0), (380, int(fires)), (420, int(fires))]
-    promtool = require_server("promtool")
-    done = follow(tmp_path, promtool, alert, Case((*KNOWN, *series)), 420, checks)
-    assert done.returncode == 0, done.stdout + done.stderr
+def volume(series: tuple[Series, ...], fires: int) -> Followed:
+    checks = [(350, 0), (380, fires), (420, fires)]
+    return of_alert("RankscopeCheckpointStoreFilling", (*KNOWN, *series), checks)
+
+
+VOLUMES = {
+    "it fills": volume((FILLING,), 1),
+    "it is full of data": volume((steady(AVAILABLE, 1e10),), 0),
+    "the probe knows another store": volume((FILLING, *STORE), 0),
+}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What promtool has to say against each."""
+    return follow_together(
+        tmp_path_factory.mktemp("rules"), require_server("promtool"), VOLUMES, step=5
+    )
+
+
+@pytest.mark.parametrize("claim", VOLUMES)
+def test_a_volume_of_a_jobs_pods_fires_that_fills_and_may_hold_checkpoints(claim, said):
+    assert not said[claim]
 
 
 def test_the_dashboard_shows_claims_of_the_job_and_mounts_of_its_nodes(gives):

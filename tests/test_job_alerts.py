@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from alert_timelines import of_cluster
+from clusters_apart import all_records, said_against
 from collected_pods import Kubelet, Node
 from pod_states import (
     BEGIN,
@@ -24,12 +26,10 @@ from pod_states import (
     with_state,
     worker,
 )
-from promtool_tests import tried
 from rankscope_agent.contract.metrics.job_status import JOB_FAILURES
 from rankscope_agent.contract.model import Scrape, Snapshot
 from rankscope_agent.serving.exposition import choose_format, render
 from rankscope_agent.sources.pods.records import parse_pod
-from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS
 from rankscope_dashboards.rules.rule_files import Links, rule
 from servers import require_server
@@ -178,8 +178,8 @@ class Told:
         """Return promtool's input: each series over all pages, times counted from the begin."""
         values: dict[str, list[str]] = {}
         for number, page in enumerate(self.pages):
-            for selector, value in _samples(page, {"cluster": cluster, "node": "n1"}):
-                row = values.setdefault(selector, ["_"] * len(self.pages))
+            for series, value in _samples(page, {"cluster": cluster, "node": "n1"}):
+                row = values.setdefault(series, ["_"] * len(self.pages))
                 row[number] = f"{value:.10g}"
         return [
             {"series": selector, "values": " ".join(_ends(row))} for selector, row in values.items()
@@ -220,10 +220,7 @@ def told_once(
     Returns:
         For each cluster, what promtool has to say against it.
     """
-    groups = [
-        {"name": one.name, "rules": [{"record": r.name, "expr": r.expression} for r in one.records]}
-        for one in recording_rules.GROUPS
-    ]
+    groups = all_records()
     groups.append({"name": "alerts", "rules": [rule(alert, Links()) for alert in ALERTS]})
     (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     block = {
@@ -233,29 +230,14 @@ def told_once(
             check for cluster, alert in wanted.items() for check in checks(cluster, alert)
         ],
     }
-    test = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": f"{SCRAPE_SECONDS}s",
-        "group_eval_order": [str(group["name"]) for group in groups],
-        "tests": [block],
-    }
-    (folder / "test.yaml").write_text(json.dumps(test))
-    done = tried(folder, require_server("promtool"))
-    failed = (done.stdout + done.stderr).split("expr: ")[1:]
-    assert failed or done.returncode == 0, done.stdout + done.stderr
-    return {
-        cluster: "".join(one for one in failed if selector(cluster) in one.replace("\\", ""))
-        for cluster in wanted
-    }
-
-
-def selector(cluster: str) -> str:
-    return f'cluster="{cluster}"'
+    return said_against(
+        folder, require_server("promtool"), groups, block, f"{SCRAPE_SECONDS}s", wanted
+    )
 
 
 def checks(cluster: str, alert: str) -> Iterator[dict[str, Any]]:
     """Yield the questions whether an alert fired, and whether it did without a pause."""
-    told = f'ALERTS{{alertstate="firing",severity!="none",{selector(cluster)}}}'
+    told = f'ALERTS{{alertstate="firing",severity!="none",{of_cluster(cluster)}}}'
     window = f"[{MINUTES}m:{SCRAPE_SECONDS}s]"
     times = f"timestamp({told}){window}"
     whole = f"(max_over_time({times}) - min_over_time({times})) / {SCRAPE_SECONDS} + 1"
@@ -269,7 +251,7 @@ def checks(cluster: str, alert: str) -> Iterator[dict[str, Any]]:
 
 def replica_groups(cluster: str, job_id: str, back: int) -> list[dict[str, str]]:
     """Return a job of two groups of two ranks, one of which is gone from minute 2 to `back`."""
-    labels = f'{selector(cluster)},job_id="{job_id}",node="n1"'
+    labels = f'{of_cluster(cluster)},job_id="{job_id}",node="n1"'
     values = {
         "job_replica_group_ranks": "2x{rest}",
         "job_world_size": "4x{rest}",

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import get_args
+
+import pytest
 
 from alert_cases import CASES
 from alert_series import JOB_KNOWN, NODE, amiss, condition, finding, of_gpu
-from alert_timelines import Series, State, event, steady
-from promtool_tests import LINKS, needed, tried
+from alert_timelines import Series, State, event, in_cluster, of_cluster, steady
+from clusters_apart import rules_of, said_against
 from rankscope_analyzers.findings.advice import ADVICE, MEMORY_EXHAUSTED
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_dashboards.rules.alerts import ALERTS
-from rankscope_dashboards.rules.rule_files import rule
 from servers import require_server
 
 BY_COST = frozenset(get_args(FaultClass))
@@ -81,49 +80,48 @@ def _selected(expression: str) -> set[str]:
     }
 
 
-def block(kind: str) -> dict[str, object]:
-    """Return a test of promtool: while there is a finding of the kind, its alert has fired."""
+def series_of(kind: str) -> list[dict[str, str]]:
+    """Return what promtool reads of a cluster with a finding of the kind."""
     states: list[State] = ["bad"] * (MINUTES + 1)
     symptom, lost = (kind, 0.5) if kind in {*BY_COST, "hang"} else ("", None)
     watched = finding(kind, symptom, lost).series
     series = {one.selector: one for one in (*watched, *JOB_KNOWN, *OF_AGENTS.get(kind, ()))}
-    names = "|".join(carriers(kind))
-    fired = f'ALERTS{{alertname=~"{names}",alertstate="firing"}}[1h]'
-    return {
-        "name": kind,
-        "interval": "1m",
-        "input_series": [
-            {"series": name, "values": " ".join(one.values(states, 1))}
-            for name, one in series.items()
-        ],
-        "promql_expr_test": [
-            {
-                "expr": f"count(count_over_time({fired})) > bool 0 or vector(0)",
-                "eval_time": f"{MINUTES}m",
-                "exp_samples": [{"labels": "{}", "value": 1}],
-            }
-        ],
-    }
-
-
-def test_every_kind_that_may_page_has_an_alert_that_fires_for_it(tmp_path: Path) -> None:
-    names = {name for kind in PAGING for name in carriers(kind)}
-    alerts = [alert for alert in ALERTS if alert.name in names]
-    together = replace(alerts[0], expression="\n".join(one.expression for one in alerts))
-    written = [
-        *needed(together),
-        {"name": "alerts", "rules": [rule(one, LINKS) for one in alerts]},
+    return [
+        {"series": in_cluster(name, kind), "values": " ".join(one.values(states, 1))}
+        for name, one in series.items()
     ]
-    (tmp_path / "rules.yaml").write_text(json.dumps({"groups": written}))
-    test = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": "2m",
-        "group_eval_order": [str(group["name"]) for group in written],
-        "tests": [block(kind) for kind in PAGING],
+
+
+def question(kind: str) -> dict[str, object]:
+    """Ask promtool whether the alert of a kind has fired."""
+    alerts = f'alertname=~"{"|".join(carriers(kind))}",alertstate="firing"'
+    fired = f"ALERTS{{{alerts},{of_cluster(kind)}}}[1h]"
+    return {
+        "expr": f"count(count_over_time({fired})) > bool 0 or vector(0)",
+        "eval_time": f"{MINUTES}m",
+        "exp_samples": [{"labels": "{}", "value": 1}],
     }
-    (tmp_path / "test.yaml").write_text(json.dumps(test))
-    done = tried(tmp_path, require_server("promtool"))
-    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """What promtool has to say against each kind, which has a cluster of its own."""
+    folder = tmp_path_factory.mktemp("rules")
+    groups = rules_of(name for kind in PAGING for name in carriers(kind))
+    (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
+    block = {
+        "interval": "1m",
+        "input_series": [one for kind in PAGING for one in series_of(kind)],
+        "promql_expr_test": [question(kind) for kind in PAGING],
+    }
+    return said_against(folder, require_server("promtool"), groups, block, "2m", PAGING)
+
+
+@pytest.mark.parametrize("kind", PAGING)
+def test_a_kind_that_may_page_has_an_alert_that_fires_for_it(
+    kind: str, said: Mapping[str, str]
+) -> None:
+    assert not said[kind]
 
 
 def test_what_agents_export_is_listed_of_kinds_that_may_page_alone() -> None:

@@ -354,11 +354,15 @@ def test_an_interrupt_is_no_error():
         attempt("look", "", ended)
 
 
+CATCHES_ALL = re.compile(r"Exception|except\s*\*?\s*:")
+
+
 def test_whatever_is_raised_is_caught_in_one_place_of_the_analyzers_alone():
     folder = Path(rankscope_analyzers.__file__).parent
     found = {
         path.name
         for path in folder.rglob("*.py")
+        if CATCHES_ALL.search(path.read_text())  # only these are parsed
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or {"Exception", "BaseException"} & names(node.type))

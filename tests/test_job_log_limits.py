@@ -20,9 +20,17 @@ from rankscope_analyzers.tracking.run_values import RunValues, of_jobs
 from rankscope_analyzers.tracking.runs import RunLog, Runs
 from test_incident_history import reported
 
-SLOW = reported(last=220)
-(FAULT,) = SLOW.incidents
 STEPS = run(1000.0, range(1, 6))
+
+
+def slow():
+    """Return the report on a job with one fault; `reported` keeps it."""
+    return reported(last=220)
+
+
+def the_fault():
+    (found,) = slow().incidents
+    return found
 
 
 class Told:
@@ -39,7 +47,7 @@ class Told:
         for name in jobs:
             records.append(JobRecords(name, table(rows).assign(job_id=name), 4, (), live=True))
             changed = {"made_unix_seconds": now, "incidents": tuple(incidents)}
-            reports.append(replace(SLOW, job_id=name, **changed))
+            reports.append(replace(slow(), job_id=name, **changed))
         gathered = Gathered(tuple(records), JobEvidence(Observed({})))
         assert self.traces.look(gathered, reports, now) == []
         return [one.name for one in self.spans]
@@ -73,12 +81,14 @@ def test_a_step_may_begin_a_fifth_of_a_second_before_the_end_of_the_one_before(e
 
 
 def incident(number):
-    return replace(FAULT, timing=replace(FAULT.timing, kind=f"kind-{number}"))
+    fault = the_fault()
+    return replace(fault, timing=replace(fault.timing, kind=f"kind-{number}"))
 
 
 def test_a_span_names_64_ranks_and_64_incidents_of_a_job_are_followed():
     told = Told()
-    wide = replace(FAULT, where=replace(FAULT.where, ranks=tuple(range(99))))
+    fault = the_fault()
+    wide = replace(fault, where=replace(fault.where, ranks=tuple(range(99))))
     told.look("job", now=1010.0, incidents=[wide])
     (opened,) = told.traces.kept()[0]["open"].values()
     assert list(opened["ranks"]) == list(range(64))
@@ -146,8 +156,8 @@ def test_a_watch_that_ends_waits_fifteen_seconds_for_what_is_to_be_logged():
 
 
 def test_a_tag_has_a_thousand_characters():
-    long = replace(FAULT, summary="x" * 5000, until_unix_seconds=None)
-    (found,) = of_jobs([], [replace(SLOW, incidents=(long,))]).values()
+    long = replace(the_fault(), summary="x" * 5000, until_unix_seconds=None)
+    (found,) = of_jobs([], [replace(slow(), incidents=(long,))]).values()
     assert 990 <= found.tags["rankscope.incident"].count("x") <= 1000
 
 

@@ -100,7 +100,7 @@ def flood():
 
 def bomb():
     yield b"HTTP/1.0 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
-    yield gzip.compress(b"\0" * (1 << 28))
+    yield gzip.compress(b"\0" * (1 << 28), compresslevel=1)
 
 
 def silence():

@@ -165,23 +165,37 @@ class Cluster:
                 page = self.page(name, path, scheme)
                 if wanted in page:
                     return page
-            time.sleep(0.1)
+            time.sleep(0.25)  # a page takes a core some time
         log = (self.folder / f"{name}.log").read_text()[-3000:]
         raise AssertionError(f"{name} never said {wanted!r}: {page[-1000:]}\n{log}")
 
 
+@contextlib.contextmanager
+def running(folder: Path, *components: str) -> Iterator[Cluster]:
+    """Run a cluster and its agent."""
+    made = Cluster(folder, *components)
+    with contextlib.closing(made.api), made.started("agent"):
+        yield made
+
+
 @pytest.fixture
-def cluster(tmp_path, request) -> Iterator[Cluster]:
-    made = Cluster(tmp_path, *request.param)
-    yield made
-    made.api.close()
+def open_cluster(tmp_path) -> Iterator[Cluster]:
+    with running(tmp_path, "watch") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def tls_cluster(tmp_path_factory) -> Iterator[Cluster]:
+    with running(tmp_path_factory.mktemp("tls"), "watch", "tls") as made:
+        yield made
 
 
 @pytest.mark.parametrize(
-    ("cluster", "scheme"), [(("watch",), "http"), (("watch", "tls"), "https")], indirect=["cluster"]
+    ("name", "scheme"), [("open_cluster", "http"), ("tls_cluster", "https")], ids=["http", "https"]
 )
-def test_the_watch_asks_the_agent_that_the_api_server_names(cluster, scheme):
-    with cluster.started("agent"), cluster.started("watch") as watch:
+def test_the_watch_asks_the_agent_that_the_api_server_names(request, name, scheme):
+    cluster = request.getfixturevalue(name)
+    with cluster.started("watch") as watch:
         cluster.awaited("agent", "/metrics", 'rankscope_pod_source_up{source="api"} 1', scheme)
         page = cluster.awaited("watch", "/metrics", "rankscope_watch_agents{")
         assert 'rankscope_watch_agents{state="answering"} 1' in page
@@ -193,23 +207,21 @@ def test_the_watch_asks_the_agent_that_the_api_server_names(cluster, scheme):
     assert asked >= {"/api/v1/pods", "/api/v1/namespaces/rankscope/pods"}
 
 
-@pytest.mark.parametrize("cluster", [("watch", "tls")], indirect=True)
-def test_doctor_runs_where_the_watch_does_as_the_documentation_says(cluster):
+def test_doctor_runs_where_the_watch_does_as_the_documentation_says(tls_cluster):
     """There agents' addresses are reachable, and the token and the authority are at hand."""
     (shown,) = re.findall(r"exec deploy/rankscope-watch -- (.*?)\n```", PAGE, re.DOTALL)
     program, *words = shown.replace("\\\n", " ").replace("/etc/", "/run/etc/").split()
     assert (program, words[:2]) == ("python3", ["-m", MODULES["watch"]])
     more = ["--ca-file=/run/etc/rankscope/authority/ca.crt", "--tls-server-name=rankscope-agent"]
-    with cluster.started("agent"):
-        cluster.awaited("agent", "/readyz", "first run", "https")
-        done = subprocess.run(
-            cluster.command("watch", *words[2:], *more, "--json"),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_SECONDS,
-            env=cluster.environment(),
-        )
+    tls_cluster.awaited("agent", "/readyz", "first run", "https")
+    done = subprocess.run(
+        tls_cluster.command("watch", *words[2:], *more, "--json"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        env=tls_cluster.environment(),
+    )
     assert done.returncode == 0, done.stderr
     (node,) = json.loads(done.stdout)["sections"]
     assert node["title"] == "node n1"

@@ -1,6 +1,7 @@
 """What the watch knows of a job from look to look."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -70,13 +71,20 @@ STREAMS = {
 }
 
 
+@cache
+def stream(name):
+    """Return the records of a job, and the incidents in all of them."""
+    changes = dict(STREAMS[name])
+    records = running(*changes.pop("faults", ()), **changes)
+    return records, whole(records).incidents
+
+
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("every", [10.0, 90.0])
 def test_looks_find_what_is_found_in_all_records_at_once(name, every):
-    changes = dict(STREAMS[name])
-    records = running(*changes.pop("faults", ()), **changes)
+    records, incidents = stream(name)
     said = judged(looks(records, every))
-    assert said.incidents == whole(records).incidents
+    assert said.incidents == incidents
     assert bool(said.incidents) == (name != "healthy")
 
 

@@ -1,6 +1,7 @@
 """What is known of a job goes on from where it was cut, can be saved, and stays bounded."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,10 @@ def running(job):
     return job.records.assign(other_seconds=other, timing_source="kernel", cpu_wait_seconds=0.0)
 
 
+NAMES = ("trace", "running", "disturbed", "brief", "recorded")
+
+
+@cache
 def streams():
     """Return records in order and the layout of jobs that are awkward in some way each."""
     restarted = simulated(restart=130, shrinks=True)
@@ -73,7 +78,11 @@ def streams():
     }
 
 
-STREAMS = streams()
+@cache
+def whole(name):
+    """Return what is found in all records of a stream at once."""
+    records, job = streams()[name]
+    return feed.detect_latest(FrameTable(in_order(records)), job)
 
 
 def passed_on(known):
@@ -81,10 +90,10 @@ def passed_on(known):
     return state.loaded(json.loads(json.dumps(state.document(known), allow_nan=False)))
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("seed", range(3))
 def test_where_a_stream_is_cut_saved_and_loaded_changes_nothing_that_is_found(name, seed):
-    records, job = STREAMS[name]
+    records, job = streams()[name]
     records = in_order(records)
     random = np.random.default_rng(seed)
     cuts = sorted(random.integers(0, len(records), 1 + 4 * seed).tolist())
@@ -93,12 +102,12 @@ def test_where_a_stream_is_cut_saved_and_loaded_changes_nothing_that_is_found(na
         if last > first:
             known = passed_on(known)
             known.add(FrameTable(records.iloc[first:last].reset_index(drop=True)))
-    assert known.finish() == feed.detect_latest(FrameTable(records), job)
+    assert known.finish() == whole(name)
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_look_at_a_stream_is_as_if_it_had_ended_there_and_changes_nothing(name):
-    records, job = STREAMS[name]
+    records, job = streams()[name]
     records = in_order(records)
     whole, looked = Feed(job, BLOCK_ROWS), Feed(job, BLOCK_ROWS)
     for part in np.array_split(np.arange(len(records)), 5):
@@ -110,17 +119,15 @@ def test_a_look_at_a_stream_is_as_if_it_had_ended_there_and_changes_nothing(name
 
 
 def test_something_is_found_in_the_streams_that_are_cut():
-    kinds = {
-        name: {one.kind for one in feed.detect_latest(FrameTable(in_order(records)), job).incidents}
-        for name, (records, job) in STREAMS.items()
-    }
+    kinds = {name: {one.kind for one in whole(name).incidents} for name in streams()}
+    assert kinds.keys() == set(NAMES)
     assert "gpu_compute" in kinds["trace"] & kinds["running"]
     assert kinds["disturbed"]
     assert kinds["recorded"]
 
 
 def test_a_stream_of_which_no_record_is_usable_so_far_is_an_error_that_costs_nothing():
-    records, job = STREAMS["running"]
+    records, job = streams()["running"]
     records = in_order(records)
     known = Feed(job)
     with pytest.raises(RecordError, match="none of 5 records can be used"):
@@ -149,7 +156,7 @@ def test_a_stream_of_which_no_record_is_usable_so_far_is_an_error_that_costs_not
     ],
 )
 def test_a_document_that_is_no_state_is_refused_and_says_why(change, said):
-    records, job = STREAMS["brief"]
+    records, job = streams()["brief"]
     known = Feed(job)
     known.add(FrameTable(in_order(records)))
     with pytest.raises(StateError, match=said):

@@ -55,7 +55,7 @@ def test_the_text_says_who_why_since_when_what_it_costs_and_what_to_do():
     assert "since 2025-10-09" in shown
     assert "of every step" in shown
     assert "GPU-hours so far" in shown
-    assert "docs/runbooks/RankscopeStraggler.md" in shown
+    assert "`rankscope runbook RankscopeStraggler`" in shown
     assert "Step times alone would blame rank" in shown
 
 

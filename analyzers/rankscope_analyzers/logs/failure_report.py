@@ -111,7 +111,7 @@ class JobLogExplanation:
             yield f"attempt {attempt.number}: {attempt.cause}: {sentence(attempt)}"
         yield from self._quote_lines()
         if self._cause != causes.NONE:
-            yield f"runbook: {runbook(self._cause)}"
+            yield f"runbook: {runbooks.command(_book(self._cause))}"
         if self._beyond_limits:
             yield f"not read: {self._beyond_limits} signs beyond limits"
 
@@ -127,7 +127,11 @@ class JobLogExplanation:
 
 def runbook(cause: str) -> str:
     """Return the path of the runbook for a cause, empty if none is needed."""
-    return runbooks.path(RUNBOOKS.get(cause, OTHER_RUNBOOK))
+    return runbooks.path(_book(cause))
+
+
+def _book(cause: str) -> str:
+    return RUNBOOKS.get(cause, OTHER_RUNBOOK)
 
 
 def _read(name: str, signs: FailureSigns) -> bool:

@@ -172,7 +172,7 @@ def _lines(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) -> It
     yield f"verdict: {sentence(facts, verdict, findings)}"
     yield from _overview(verdict)
     for found in findings:
-        yield f"finding: {found.kind}: {found.summary}; see {runbooks.path(found.runbook)}"
+        yield f"finding: {found.kind}: {found.summary}; see {runbooks.command(found.runbook)}"
     for code, warning in facts.warnings.items():
         yield f"warning: {warning.count}x {code}: {warning.example}"
     settings = [f"{name}={' or '.join(sorted(v))}" for name, v in environment(facts).items()]

@@ -24,8 +24,8 @@ def names() -> list[str]:
 
 
 def command(name: str) -> str:
-    """Return what prints a runbook wherever Rankscope is installed, for people at a terminal."""
-    return f"`rankscope runbook {name}`"
+    """Return what prints a runbook wherever Rankscope is installed; empty for none."""
+    return f"`rankscope runbook {name}`" if name else ""
 
 
 def path(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rankscope_agent.contract.metrics import pods, training
 from rankscope_analyzers.checkpoints.checkpoint import MEANINGS
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
+from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.name_lists import ranks_named
 from rankscope_analyzers.text.wording import clock
 from rankscope_analyzers.verification.evidence import Evidence
@@ -31,7 +32,7 @@ def checkpoint(evidence: Evidence) -> Judgement:
     if bad:
         count = sum(failed[rank].last for rank in bad)
         seen = f"{count:.0f} writes failed on {ranks_named(bad)}"
-        return broken(seen, EXPECTED, "docs/runbooks/RankscopeCheckpointFailing.md")
+        return broken(seen, EXPECTED, runbooks.command("RankscopeCheckpointFailing"))
     if isinstance(evidence.checkpoints, str):
         return unknown(evidence.checkpoints, EXPECTED, "name a directory that can be read here")
     if evidence.checkpoints is not None:

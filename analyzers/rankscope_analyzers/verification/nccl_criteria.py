@@ -8,6 +8,7 @@ from rankscope_agent.contract.metrics import nccl_ras
 from rankscope_analyzers.layers import other_jobs
 from rankscope_analyzers.layers.nccl_transport import EXPECTED
 from rankscope_analyzers.logs.nccl_findings import REASON_TEXTS
+from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.name_lists import listed, named, ranks_named
 from rankscope_analyzers.verification.evidence import Evidence
 from rankscope_analyzers.verification.judgement import (
@@ -64,14 +65,14 @@ def transport(evidence: Evidence) -> Judgement:
     if sockets:
         why = REASON_TEXTS.get(sockets[0].reason, sockets[0].reason.replace("_", " "))
         seen = f"data goes over TCP sockets in {_sources(sockets)}: {why}"
-        return broken(seen, expected, "docs/runbooks/RankscopeSocketFallback.md")
+        return broken(seen, expected, runbooks.command("RankscopeSocketFallback"))
     untold = [one for one in evidence.nccl if one.fallback is None]
     if untold:
         return unknown(f"the log of {_sources(untold)} shows no connection", expected, LOG)
     indirect = sum(one.without_gpudirect for one in evidence.nccl)
     if wanted == "gpudirect" and indirect:
         seen = f"{indirect} connections over RDMA without GPUDirect"
-        return broken(seen, expected, "docs/runbooks/RankscopeNcclGdrMissing.md")
+        return broken(seen, expected, runbooks.command("RankscopeNcclGdrMissing"))
     return met(_carried(evidence.nccl, indirect))
 
 

@@ -242,9 +242,11 @@ def test_the_canary_trains_for_1500_steps(monkeypatch, tmp_path):
 
 
 def test_whom_the_canary_named_is_looked_for_every_two_seconds(clock):
-    found = trial.wait("job", lambda job: Seen(), clock.now, 10.0, lambda: None)
+    observed = []
+    found = trial.wait("job", lambda job: Seen(), clock.now, 10.0, lambda: None, observed.append)
     assert found.result == "missed"
     assert clock.pauses == [2.0] * 5
+    assert [one.result for one in observed] == ["missed"] * 5
 
 
 def test_a_watchs_page_is_there_within_ten_seconds_and_has_256_mib(monkeypatch):

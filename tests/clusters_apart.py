@@ -6,13 +6,12 @@ a few: what the rules cost is paid once for all cases.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from alert_timelines import Case, Series, State, in_cluster, of_cluster
-from promtool_tests import LINKS, needed, tried
+from promtool_tests import LINKS, needed, rules_tried
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS
 from rankscope_dashboards.rules.rule_files import rule
@@ -54,7 +53,6 @@ def follow_together(
         For each cluster, what promtool has to say against it.
     """
     groups = rules_of({name for one in clusters.values() for name, _, _ in one.checks})
-    (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     length = max(minute for one in clusters.values() for _, minute, _ in one.checks)
     sample = sample or Case((), step=step).sample
     states: list[State] = ["bad"] * (length // sample + 1)
@@ -105,14 +103,7 @@ def said_against(
     clusters: Iterable[str],
 ) -> Mapping[str, str]:
     """Let promtool read one test, and return what it says against each cluster."""
-    test = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": interval,
-        "group_eval_order": [group["name"] for group in groups],
-        "tests": [block],
-    }
-    (folder / "test.yaml").write_text(json.dumps(test))
-    done = tried(folder, promtool)
+    done = rules_tried(folder, promtool, groups, [block], interval)
     failed = (done.stdout + done.stderr).split("expr: ")[1:]
     assert failed or done.returncode == 0, done.stdout + done.stderr
     return {
@@ -142,7 +133,6 @@ def none_fires(
         *all_records(),
         {"name": "alerts", "rules": [rule(alert, LINKS) for alert in ALERTS]},
     ]
-    (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     always = [{"labels": '{alertname="RankscopeWatchdog"}', "value": 1}]
     expected = {name: ("|".join(but), []) for name, (_, but) in clusters.items()}
     expected |= {"": ("", always)}

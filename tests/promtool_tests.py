@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from alert_timelines import Case, Series, State, in_cluster, of_cluster
@@ -192,6 +192,29 @@ def tried(folder: Path, promtool: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def rules_tried(
+    folder: Path, promtool: str, groups: Sequence[dict], tests: Sequence[Mapping], interval: str
+) -> subprocess.CompletedProcess[str]:
+    """Let promtool try rules.
+
+    Args:
+        folder: where to write the rules and the tests.
+        promtool: the program.
+        groups: of rules, in the order in which they are evaluated.
+        tests: of these rules.
+        interval: between two evaluations.
+    """
+    (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
+    test = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": interval,
+        "group_eval_order": [group["name"] for group in groups],
+        "tests": tests,
+    }
+    (folder / "test.yaml").write_text(json.dumps(test))
+    return tried(folder, promtool)
+
+
 def run(
     folder: Path,
     promtool: str,
@@ -202,21 +225,13 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Let promtool try an alert."""
     groups = [*needed(alert), {"name": "alert", "rules": [rule(alert, links)]}]
-    (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     blocks = [_fires(case, alert, expected)]
     if case.has_below:
         blocks.append(_stays_silent(case, alert))
     if alert.keep != "0s":
         blocks.append(_flaps(case, alert))
     tests = blocks if _apart(case) else [_together(blocks)]
-    test = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": f"{case.step}m",
-        "group_eval_order": [group["name"] for group in groups],
-        "tests": tests,
-    }
-    (folder / "test.yaml").write_text(json.dumps(test))
-    return tried(folder, promtool)
+    return rules_tried(folder, promtool, groups, tests, f"{case.step}m")
 
 
 def follow(
@@ -238,13 +253,6 @@ def follow(
         checks: pairs of minute and number of firing alerts.
     """
     groups = [*needed(alert), {"name": "alert", "rules": [rule(alert, LINKS)]}]
-    (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     states: list[State] = ["bad"] * (length // case.step + 1)
-    test = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": f"{case.step}m",
-        "group_eval_order": [group["name"] for group in groups],
-        "tests": [_block(case, states, checks, alert.name)],
-    }
-    (folder / "test.yaml").write_text(json.dumps(test))
-    return tried(folder, promtool)
+    block = _block(case, states, checks, alert.name)
+    return rules_tried(folder, promtool, groups, [block], f"{case.step}m")

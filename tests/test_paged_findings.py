@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import get_args
@@ -108,7 +107,6 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """What promtool has to say against each kind, which has a cluster of its own."""
     folder = tmp_path_factory.mktemp("rules")
     groups = rules_of(name for kind in PAGING for name in carriers(kind))
-    (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     block = {
         "interval": "1m",
         "input_series": [one for kind in PAGING for one in series_of(kind)],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
 import pytest
@@ -107,7 +106,6 @@ def said(tmp_path_factory) -> Mapping[str, str]:
     """What promtool has to say against each."""
     folder = tmp_path_factory.mktemp("rules")
     groups = rules()
-    (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     block = {
         "interval": "5m",
         "input_series": [one for case in CASES for one in series_of(case)],

@@ -130,6 +130,13 @@ def test_rare_counters_appear_with_their_first_error_and_stay():
     assert page_of(one).value(metrics.GPU_PCIE_ERRORS, "fatal") == 0
 
 
+def test_a_rare_counter_that_is_still_zero_is_no_unsupported_one():
+    unsupported = FieldValue(pynvml.NVML_ERROR_NOT_SUPPORTED, 0)
+    page = page_of(reader(FaultyDevice(device("h100x8"), fields={182: unsupported})))
+    assert page.of(metrics.GPU_PCIE_ERRORS) == {}
+    assert page.of(metrics.UNSUPPORTED) == {}
+
+
 @pytest.mark.parametrize(
     ("reason", "name"),
     [

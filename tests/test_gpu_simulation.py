@@ -296,9 +296,8 @@ def test_a_simulated_node_with_ranks_stays_within_the_series_of_a_node(tmp_path)
             page = agent.get("/metrics")
     for rank in ranks:
         rank.end()
-    # What other processes of this machine say of themselves is not of the node, and neither are the
-    # sources of pods, which are asked as soon as there is any such process.
-    foreign = re.compile(r'job_id="(?!team/job")|rankscope_pod_source_|collector="pods"')
+    # What other processes of this machine say of themselves is not of the node.
+    foreign = re.compile(r'job_id="(?!team/job")')
     series = [
         line
         for line in page.splitlines()

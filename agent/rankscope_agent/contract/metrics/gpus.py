@@ -178,7 +178,7 @@ GPU_PCIE_REPLAYS = Metric(
 GPU_PCIE_ERRORS = Metric(
     "rankscope_gpu_pcie_errors_total",
     "counter",
-    "PCIe errors seen by the GPU; types other than correctable appear once they have occurred.",
+    "PCIe errors seen by the GPU; a type appears once it has occurred.",
     (*GPU, "type"),
 )
 GPU_PCIE_TRANSMIT = Metric(

@@ -192,7 +192,10 @@ class GpuReader:
 
     def _field(self, field: Field, raw: float) -> Iterator[Value]:
         key = field.metric.name, field.labels
-        if raw in BLANKS or (field.if_nonzero and not raw and key not in self._seen):
+        if raw in BLANKS:
+            return
+        self._answered.add(field.metric.name)
+        if field.if_nonzero and not raw and key not in self._seen:
             return
         self._seen.add(key)
         if field.metric is metrics.GPU_NVLINK_ERRORS and raw:

@@ -70,7 +70,7 @@ FIELDS: tuple[Field, ...] = (
     Field(30, metrics.GPU_RETIRED_PAGES, ("uncorrected",)),
     Field(31, metrics.GPU_RETIRED_PENDING),
     Field(94, metrics.GPU_PCIE_REPLAYS),
-    Field(173, metrics.GPU_PCIE_ERRORS, ("correctable",)),
+    Field(173, metrics.GPU_PCIE_ERRORS, ("correctable",), if_nonzero=True),
     Field(179, metrics.GPU_PCIE_ERRORS, ("nonfatal",), if_nonzero=True),
     Field(180, metrics.GPU_PCIE_ERRORS, ("fatal",), if_nonzero=True),
     Field(176, metrics.GPU_PCIE_ERRORS, ("bad_tlp",), if_nonzero=True),

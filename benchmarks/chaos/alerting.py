@@ -27,8 +27,7 @@ KEPT_SECONDS = 45
 where outages last minutes. Here they last seconds."""
 
 PENDING_SECONDS = {STRAGGLER: 30, FALLBACK: 1}
-"""Seconds that alerts wait, a quarter of an hour and five minutes in production. If a watch is
-silent for longer, Prometheus' own rules take over, with a different alert."""
+"""Seconds that alerts wait, a quarter of an hour and five minutes in production."""
 
 RESEND_SECONDS = 10
 """An alert that Prometheus does not send again ends after four times as long."""

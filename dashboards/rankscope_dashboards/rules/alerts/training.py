@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import job_logs, reported, training, watch
 from rankscope_dashboards.expressions import events
-from rankscope_dashboards.expressions.joins import slow, with_job_of_pod, with_owner
+from rankscope_dashboards.expressions.joins import named_before, slow, with_job_of_pod, with_owner
 from rankscope_dashboards.expressions.promql import LOG_POD, by, happened, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 from rankscope_dashboards.rules.alerts.limits import limit
 
+STRAGGLER_NAME = "RankscopeStraggler"
 LOST = limit("lost_share")
+SILENCE = limit("watch_silence")
 TAIL = limit("step_tail")
 LOW_UTILISATION, IDLE_UTILISATION = limit("low_utilisation"), limit("idle_utilisation")
 DIVERGED = limit("loss_growth")
@@ -35,9 +37,10 @@ _STALLED = (
 )
 _WATCHED = (
     f"(group {by('job_id')} ({watch.JOB_UNOBSERVED.name})"
-    f" and on (cluster) (time() - {worst(watch.WATCH_LAST.name)}) <= {limit('watch_silence')})"
+    f" and on (cluster) {worst(f'changes({watch.WATCH_LAST.name}[{SILENCE}s])')} > 0)"
 )
-"""Jobs that a watch judges. One that hangs goes on exporting what it judged last."""
+"""Jobs that a watch judges. One that hangs goes on exporting what it judged last; one whose clock
+is wrong still judges."""
 _UNWATCHED = (
     f"(1 - {records.STAGE_MEDIAN} / on (cluster, job_id, pp_stage) group_right ()"
     f" {records.STAGE_WORST} > {limit('unwatched_lost_share')})"
@@ -105,8 +108,11 @@ _SLOWEST_CLIENT = texts.known(
 _AS_STRAGGLER = "As with stragglers: 15 minutes are longer than any warm-up."
 
 STRAGGLER = Alert(
-    name="RankscopeStraggler",
-    expression=with_owner(f"({slow('gpu_compute', LOST)}\nor {_UNWATCHED})"),
+    name=STRAGGLER_NAME,
+    expression=with_owner(
+        f"({slow('gpu_compute', LOST)}\nor on (cluster, job_id)"
+        f" {named_before(STRAGGLER_NAME, _UNWATCHED)}\nor on (cluster, job_id) {_UNWATCHED})"
+    ),
     hold="15m",
     keep="15m",
     why="Ranks are slow for minutes while they compile, fill caches or write checkpoints; a"

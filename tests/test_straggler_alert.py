@@ -1,0 +1,124 @@
+"""The alert about a slow rank when its watch leaves, hangs, or has a wrong clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from alert_series import JOB, NODE, PEERS, busy, finding
+from alert_timelines import Series, in_cluster, of_cluster, steady
+from clusters_apart import rules_of, said_against
+from named_alerts import fixed
+from servers import require_server
+
+MINUTES, LEAVES, RETURNS = 130, 30, 90
+HOUR_SECONDS = 3600
+WATCH_LAST = "rankscope_watch_last_evaluation_timestamp_seconds"
+WATCHING = (
+    *finding("gpu_compute", "gpu_compute", 0.3).series,
+    steady(f"rankscope_job_unobserved{{{JOB}}}"),
+)
+SLOW, FINE = (1.6, 1.6, 1.6), (1.0, 1.0, 1.0)
+
+
+def there(series: Series, during: Callable[[int], bool]) -> Series:
+    """Return a series that is scraped in some minutes only."""
+
+    def values(states: Sequence[str], step: int) -> list[str]:
+        given = series.values(states, step)
+        return [one if during(i * step) else "stale" for i, one in enumerate(given)]
+
+    return Series(series.selector, values)
+
+
+def told(seconds: Callable[[int], float]) -> Series:
+    """Return when the watch says, in each minute, that it evaluated last."""
+    return Series(
+        WATCH_LAST, lambda states, step: [f"{seconds(i * step)}" for i in range(len(states))]
+    )
+
+
+def away(minute: int) -> bool:
+    return LEAVES <= minute < RETURNS
+
+
+def watched(last: Series) -> tuple[Series, ...]:
+    others = [one for one in WATCHING if one.selector != WATCH_LAST]
+    return (*(fixed(one, ["bad"] * (MINUTES + 1)) for one in others), last)
+
+
+def left(*series: Series) -> tuple[Series, ...]:
+    return tuple(there(one, lambda minute: not away(minute)) for one in series)
+
+
+ON_TIME = told(lambda minute: minute * 60)
+RANK_13 = busy("13", NODE, SLOW, FINE)
+CLUSTERS = {
+    "leaves": (*left(*watched(ON_TIME)), *RANK_13),
+    "behind": (
+        *watched(told(lambda minute: minute * 60 - HOUR_SECONDS * away(minute))),
+        *RANK_13,
+    ),
+    "ahead": (
+        *watched(told(lambda minute: minute * 60 + HOUR_SECONDS * away(minute))),
+        *RANK_13,
+    ),
+    "hangs": (*watched(told(lambda minute: 60 * min(minute, LEAVES))), *RANK_13),
+    "never": RANK_13,
+    "other": (
+        *(there(one, lambda minute: minute < LEAVES) for one in watched(ON_TIME)),
+        RANK_13[0],
+        there(RANK_13[1], lambda minute: minute < LEAVES),
+        there(busy("21", NODE, SLOW, FINE)[1], lambda minute: minute >= LEAVES),
+    ),
+    "well": (
+        *(there(one, lambda minute: minute < LEAVES) for one in watched(ON_TIME)),
+        *(there(one, lambda minute: minute < LEAVES) for one in RANK_13),
+    ),
+}
+NAMED, UNNAMED = {"gpu_compute": 1, "": 0}, {"gpu_compute": 0, "": 1}
+NONE = {"gpu_compute": 0, "": 0}
+FIRING = {
+    "leaves": [(20, MINUTES, NAMED)],
+    "behind": [(20, MINUTES, NAMED)],
+    "ahead": [(20, MINUTES, NAMED)],
+    "hangs": [(20, MINUTES, NAMED)],
+    "never": [(20, MINUTES, UNNAMED)],
+    "other": [(20, LEAVES + 15, NAMED), (LEAVES + 20, MINUTES, UNNAMED)],
+    "well": [(20, LEAVES + 15, NAMED), (LEAVES + 20, MINUTES, NONE)],
+}
+"""From which to which minute how many alerts fire, by the symptom that a watch has named."""
+
+
+def questions(cluster: str) -> Iterator[dict]:
+    for first, end, counts in FIRING[cluster]:
+        for symptom, count in counts.items():
+            labels = f'alertname="RankscopeStraggler",alertstate="firing",symptom="{symptom}"'
+            for minute in range(first, end, 3):
+                yield {
+                    "expr": f"count(ALERTS{{{labels},{of_cluster(cluster)}}}) or vector(0)",
+                    "eval_time": f"{minute}m",
+                    "exp_samples": [{"labels": "{}", "value": count}],
+                }
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    states = ["bad"] * (MINUTES + 1)
+    block = {
+        "interval": "1m",
+        "input_series": [
+            {"series": in_cluster(one.selector, name), "values": " ".join(one.values(states, 1))}
+            for name, series in CLUSTERS.items()
+            for one in (*series, *PEERS)
+        ],
+        "promql_expr_test": [one for name in CLUSTERS for one in questions(name)],
+    }
+    folder, promtool = tmp_path_factory.mktemp("rules"), require_server("promtool")
+    return said_against(folder, promtool, rules_of(["RankscopeStraggler"]), block, "1m", CLUSTERS)
+
+
+@pytest.mark.parametrize("watch", CLUSTERS)
+def test_one_straggler_is_one_alert_whatever_becomes_of_the_watch(watch, said):
+    assert not said[watch]

@@ -15,7 +15,6 @@ from rankscope_agent.contract.metrics import (
     goodput,
     job_logs,
     job_status,
-    nccl_log,
     pods,
     reported,
     summary,
@@ -23,7 +22,7 @@ from rankscope_agent.contract.metrics import (
 )
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.goodput import parts
-from rankscope_dashboards.expressions import events, failures, volumes
+from rankscope_dashboards.expressions import events, failures, identity, volumes
 from rankscope_dashboards.expressions.free_space import full_within_a_day
 from rankscope_dashboards.expressions.job_ends import (
     SUCCESS_WINDOWS,
@@ -33,9 +32,8 @@ from rankscope_dashboards.expressions.job_ends import (
     recovered,
     succeeded,
 )
-from rankscope_dashboards.expressions.joins import OWNER, join, one_of, stated
+from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import (
-    BRIDGED,
     JOB_INFO_RECORD,
     LOG_POD,
     POD_JOB_RECORD,
@@ -146,30 +144,6 @@ def _part_lost(window: str) -> str:
     return f"{lost} / ({observed} > 0)"
 
 
-def _identity() -> tuple[Record, ...]:
-    empty = ",".join(f'{label}=""' for label in OWNER)
-    # An agent that is replaced is silent for a minute: alerts keep their labels.
-    info, bare = (
-        f"last_over_time({pods.JOB_INFO.name}{one}[{BRIDGED}])" for one in ("", f"{{{empty}}}")
-    )
-    keys = ", ".join(("cluster", *LOG_POD))
-    return (
-        Record(JOB_INFO_RECORD, stated(info, bare, OWNER, JOB_INFO_RECORD)),
-        Record(
-            POD_JOB_RECORD,
-            # Only pods with something to report: each alert about them reads all of it.
-            one_of(
-                worst(
-                    f"{summary.POD_JOB_INFO.name} and on ({keys}) ({_printing()})",
-                    "job_id",
-                    *LOG_POD,
-                ),
-                *LOG_POD,
-            ),
-        ),
-    )
-
-
 def _different(series: str, label: str) -> str:
     """Return how many values a label has within a job."""
     return f"count {by('job_id')} (count {by('job_id', label)} ({series}))"
@@ -214,15 +188,6 @@ def _samples_of_nodes() -> str:
     return f"sum {by('node', 'job_id')} (rate({counted}[5m]) and {known})"
 
 
-def _printing() -> str:
-    """Return series of pods whose job alerts look up."""
-    series = (
-        *(job_logs.JOB_LOG_LOSS, job_logs.JOB_LOG_NONFINITE_LOSSES, job_logs.JOB_LOG_SAMPLES_RATE),
-        *(nccl_log.NCCL_IB_ERRORS, nccl_log.NCCL_TIMEOUTS),
-    )
-    return " or ".join(one.name for one in series)
-
-
 NODE = RecordGroup(
     "rankscope-node",
     "30s",
@@ -249,7 +214,8 @@ JOB = RecordGroup(
     "rankscope-job",
     "30s",
     (
-        *_identity(),
+        Record(JOB_INFO_RECORD, identity.job_facts()),
+        Record(POD_JOB_RECORD, identity.jobs_of_printing_pods()),
         # For clusters without a watch. Stages differ by design, so ranks are compared within
         # theirs. Agents have computed the median and the slowest of each node's ranks: the median
         # of nodes' medians is that of the ranks as long as fewer than half of the nodes are slow,

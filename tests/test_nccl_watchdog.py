@@ -7,6 +7,7 @@ import pytest
 from nccl_job_text import comm, facts_of, info
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.parser import NcclLog
+from rankscope_analyzers.logs.nccl_report import suspects_object
 from rankscope_analyzers.logs.watchdog_suspects import suspects
 
 WORK = "WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={n}, NumelOut={n}, Timeout(ms)=600000)"
@@ -63,6 +64,40 @@ def test_whoever_enqueued_less_than_its_peers_is_suspected():
     )
     (suspect,) = suspects(facts_of(text))
     assert (suspect.rank, suspect.test) == (6, "behind")
+
+
+@pytest.mark.parametrize("world", [info(0, comm(0, 8, "COMPLETE")), ""])
+def test_a_rank_that_waits_is_not_behind_those_whose_hosts_ran_further_ahead(world):
+    text = world + "".join(gave_up(r, enqueued=42 + r % 3) for r in range(8) if r != 5)
+    (suspect,) = suspects(facts_of(text))
+    assert (suspect.rank, suspect.test) == (5, "silent")
+
+
+SIGNAL = (
+    "[rank{rank}]:[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:1685] [PG ID 0 PG GUID"
+    " 0(default_pg) Rank {rank}] Received a dump signal due to a collective timeout from  rank 3"
+    " and we will try our best to dump the debug info. Last enqueued NCCL work: {enqueued}, last"
+    " completed NCCL work: 41.This is most likely caused by incorrect usages of collectives\n"
+)
+
+
+@pytest.mark.parametrize("late", [41, None])
+def test_the_rank_that_gave_up_first_is_not_suspected_where_all_others_only_dump(late):
+    others = [r for r in range(8) if r != 3 and (late or r != 6)]
+    lines = [SIGNAL.format(rank=r, enqueued=41 if r == 6 else 42 + r % 2) for r in others]
+    facts = facts_of(timed_out(3) + "".join(lines))
+    assert [suspect.rank for suspect in suspects(facts)] == [6]
+    shown = suspects_object(facts, suspects(facts))
+    assert (shown["gave_up_first"], shown["nranks"]) == ([3], 8)
+
+
+@pytest.mark.parametrize(("op", "n"), [("RECV", 1024), ("COALESCED", 2**64 - 1)])
+def test_stages_that_wait_for_messages_are_not_compared_by_their_numbers(op, n):
+    """Each rank counts its own messages: the first and the last stage have half as many."""
+    numbers = (57, 114, 114, 114)
+    group = {"group": "9", "number": 3, "op": op, "n": n}
+    text = "".join(gave_up(r, seq=seq, enqueued=seq, **group) for r, seq in enumerate(numbers))
+    assert suspects(facts_of(text)) == ()
 
 
 def test_whoever_waits_in_another_collective_is_suspected():

@@ -12,7 +12,7 @@ from rankscope_agent.contract.nccl import verdict as nccl_verdict
 from rankscope_agent.contract.nccl.facts import Facts, Transport
 from rankscope_agent.contract.nccl.verdict import CommunicatorVerdict, JobVerdict
 from rankscope_analyzers.findings.finding import Finding
-from rankscope_analyzers.logs.watchdog_suspects import Suspect
+from rankscope_analyzers.logs.watchdog_suspects import Suspect, job_size, victims
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.name_lists import listed, ranks_listed, ranks_named
 from rankscope_analyzers.text.sanitize import visible
@@ -250,8 +250,9 @@ def suspects_object(facts: Facts, found: Sequence[Suspect]) -> dict[str, Any]:
             }
             for t in watchdog.timeouts.values()
         ],
-        "victims": sorted({t.rank for t in watchdog.timeouts.values() if t.rank is not None}),
-        "nranks": facts.largest_comm or None,
+        "victims": sorted(victims(facts)),
+        "gave_up_first": sorted(watchdog.signalled_by),
+        "nranks": job_size(facts) or None,
         "warnings": _warnings(facts),
         "verdict": suspects_sentence(facts, found),
     }
@@ -276,11 +277,14 @@ def suspects_lines(facts: Facts, found: Sequence[Suspect]) -> Iterator[str]:
 
 def _suspects_lines(facts: Facts, found: Sequence[Suspect]) -> Iterator[str]:
     yield f"verdict: {suspects_sentence(facts, found)}"
-    victims = sorted({t.rank for t in facts.watchdog.timeouts.values() if t.rank is not None})
+    ranks = sorted({t.rank for t in facts.watchdog.timeouts.values() if t.rank is not None})
     operations = sorted({f"{t.operation} #{t.sequence}" for t in facts.watchdog.timeouts.values()})
     if operations:
-        who = ranks_named(victims) if victims else "unknown ranks"
+        who = ranks_named(ranks) if ranks else "unknown ranks"
         yield f"timed out: {listed(operations)} on {who}"
+    if facts.watchdog.signalled_by:
+        first = ranks_named(sorted(facts.watchdog.signalled_by))
+        yield f"gave up first, as it waited for longest: {first}"
     for suspect in found:
         yield f"suspect: rank {suspect.rank}: {suspect.why}"
     for code, warning in facts.warnings.items():

@@ -22,6 +22,11 @@ OF_EQUAL_SIZES = frozenset(
 """Operations whose tensors have one size on all ranks. Those of a scatter have another one on its
 root, those of an exchange of experts' tokens on each rank."""
 
+MESSAGES = frozenset(("SEND", "RECV"))
+BATCH = "COALESCED"
+"""Messages, and a batch, which holds messages if PyTorch prints no sizes (ProcessGroupNCCL.cpp
+endCoalescing). Each rank counts its own, so that their numbers differ without anything wrong."""
+
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
@@ -54,24 +59,32 @@ def _named(facts: Facts) -> Iterator[Suspect]:
 
 
 def _behind(facts: Facts) -> Iterator[Suspect]:
-    """Yield ranks that enqueued fewer collectives than the group's others, which wait for them."""
+    """Yield ranks that have not enqueued the collective in which others of their group wait.
+
+    Those that wait there may have enqueued any number of further ones: hosts run ahead of GPUs.
+    """
+    first, messages = _first_of_each(facts.watchdog), _groups_with_messages(facts.watchdog)
     groups: dict[str, list[GroupState]] = {}
     for state in facts.watchdog.states.values():
-        groups.setdefault(state.group, []).append(state)
-    for group in groups.values():
-        furthest = max(state.enqueued for state in group)
+        if state.group not in messages:
+            groups.setdefault(state.group, []).append(state)
+    for name, group in groups.items():
+        waits = [timeout.sequence for timeout in first.get(name, {}).values()]
+        waits += [max(one.completed, 0) + 1 for one in group if one.enqueued > one.completed]
+        awaited = max(waits, default=0)
         for state in sorted(group, key=lambda state: (state.enqueued, state.rank)):
-            if state.enqueued < furthest:
-                yield Suspect(
-                    state.rank,
-                    "behind",
-                    f"had enqueued {state.enqueued} collectives, others {furthest}",
+            if state.enqueued < awaited:
+                why = (
+                    f"had enqueued {max(state.enqueued, 0)} collectives, others wait in #{awaited}"
                 )
+                yield Suspect(state.rank, "behind", why)
 
 
 def _different(facts: Facts) -> Iterator[Suspect]:
     """Yield ranks that called something else than most, or called it less often."""
-    for waiting in _first_of_each(facts.watchdog):
+    first = _first_of_each(facts.watchdog)
+    for group in sorted(first.keys() - _groups_with_messages(facts.watchdog)):
+        waiting = first[group]
         shapes = Counter(_call(timeout) for timeout in waiting.values())
         (usual, count), *others = shapes.most_common()
         if not others or count * 2 <= len(waiting):
@@ -83,8 +96,8 @@ def _different(facts: Facts) -> Iterator[Suspect]:
                 yield Suspect(rank, "different_collective", why)
 
 
-def _first_of_each(watchdog: WatchdogFacts) -> Iterator[dict[int, Timeout]]:
-    """Yield for each group the first collective that each rank gave up on: the one it hangs in."""
+def _first_of_each(watchdog: WatchdogFacts) -> dict[str, dict[int, Timeout]]:
+    """Return for each group the first collective that each rank gave up on: the one it hangs in."""
     groups: dict[str, dict[int, Timeout]] = {}
     for timeout in watchdog.timeouts.values():
         if timeout.rank is not None:
@@ -92,8 +105,16 @@ def _first_of_each(watchdog: WatchdogFacts) -> Iterator[dict[int, Timeout]]:
             known = first.get(timeout.rank)
             if known is None or timeout.sequence < known.sequence:
                 first[timeout.rank] = timeout
-    for group in sorted(groups):
-        yield groups[group]
+    return groups
+
+
+def _groups_with_messages(watchdog: WatchdogFacts) -> frozenset[str]:
+    """Return the groups in which a rank waits for a message, whose numbers prove nothing."""
+    return frozenset(
+        one.group
+        for one in watchdog.timeouts.values()
+        if one.operation in MESSAGES or (one.operation == BATCH and one.elements_in is None)
+    )
 
 
 def _call(timeout: Timeout) -> tuple[int, str, int | None]:
@@ -106,21 +127,28 @@ def _written(call: tuple[int, str, int | None]) -> str:
     return f"{call[1]} #{call[0]}{size}"
 
 
-def _signalling(facts: Facts) -> Iterator[Suspect]:
-    """Yield the source of the dump signal, which gave up first: a victim, but a hint."""
-    for rank in sorted(facts.watchdog.signalled_by):
-        yield Suspect(rank, "first_to_signal", "others name it as the first that timed out")
-
-
 def _silent(facts: Facts) -> Iterator[Suspect]:
-    """Yield the ranks that print no timeout while most do, in a job of known size."""
-    size = facts.largest_comm
-    victims = {t.rank for t in facts.watchdog.timeouts.values() if t.rank is not None}
-    if not size or len(victims) * 2 <= size:
+    """Yield the ranks that print nothing of waiting while most do, in a job of known size."""
+    size, waiting = job_size(facts), victims(facts)
+    if len(waiting) * 2 <= size:
         return
-    for rank in range(size):
-        if rank not in victims:
-            yield Suspect(rank, "silent", f"printed no timeout, {len(victims)} of {size} ranks did")
+    for rank in sorted(set(range(size)) - waiting):
+        why = f"printed of no collective that it waits there, {len(waiting)} of {size} ranks did"
+        yield Suspect(rank, "silent", why)
+
+
+def victims(facts: Facts) -> frozenset[int]:
+    """Return the ranks that waited: they gave up, or had a collective that was not complete."""
+    gave_up = {one.rank for one in facts.watchdog.timeouts.values() if one.rank is not None}
+    states = facts.watchdog.states.values()
+    return frozenset(gave_up | {one.rank for one in states if one.enqueued > one.completed})
+
+
+def job_size(facts: Facts) -> int:
+    """Return the number of ranks that NCCL states, else others, or at least those that write."""
+    named = facts.watchdog.ranks | facts.tagged_ranks
+    stated = max(facts.world_size, facts.group_size, max(named, default=-1) + 1)
+    return facts.largest_comm or stated
 
 
 TESTS: tuple[Callable[[Facts], Iterator[Suspect]], ...] = (
@@ -128,6 +156,5 @@ TESTS: tuple[Callable[[Facts], Iterator[Suspect]], ...] = (
     _behind,
     _different,
     _silent,
-    _signalling,
 )
 """The tests, strongest evidence first."""

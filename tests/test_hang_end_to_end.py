@@ -89,14 +89,14 @@ def test_the_rank_that_does_not_come_is_named_with_what_the_others_wait_in(
         found = said(capsys, agent, "--hang-after=4s", f"--save={tmp_path / 'kept'}")
         kept = f"--captures={tmp_path / 'captures'}"
         assert cli.main(["watch", "--once", "--hang-after=4s", kept, "--agent", agent.url]) == 0
-        page = capsys.readouterr().out
+        page, log = capsys.readouterr()
         capture_with(capsys, agent, WHY[fault], tmp_path / "mine.tar.gz")
         assert job.poll() is None
     again = ["diagnose", "--trace", str(tmp_path / "kept"), "--job", "team/hang", "--json"]
     assert cli.main([*again, "--hang-after=4s"]) == 0
     assert json.loads(capsys.readouterr().out)["team/hang"] == found
     kept_by_watch = list((tmp_path / "captures").glob("*-team_hang.*"))  # others may hang beside it
-    assert kept_by_watch
+    assert kept_by_watch, page + log
     for capture in (tmp_path / "mine.tar.gz", *kept_by_watch):
         again = ["diagnose", "--capture", str(capture), "--hang-after=4s", "--json"]
         assert cli.main(again) == 0

@@ -142,7 +142,7 @@ def test_what_was_not_read_is_in_the_record_and_no_run_is_called_the_same(tmp_pa
     file = str(tmp_path / "a.json")
     with running_agent(tmp_path, "--simulate=h100x2") as agent:
         given = ["record", "--agent", agent.url, "--agent", "127.0.0.1:1", "--since", "9000d"]
-        assert cli.main([*given, file]) == 0
+        assert cli.main([*given, "--job", "team/job", file]) == 0
     assert "Not read: agent 127.0.0.1:1 cannot be reached" in capsys.readouterr().err
     assert cli.main(["diff", "--no-color", file, file]) == 0
     said = re.sub(r"\s+", " ", capsys.readouterr().out)

@@ -151,8 +151,8 @@ def soak(seconds: float, jobs: int) -> Soaked:
     ):
         live: deque[list[RingWriter]] = deque()
         began = time.monotonic()
-        while (passed := time.monotonic() - began) < seconds:
-            while number < jobs * passed / seconds:
+        while (passed := time.monotonic() - began) < seconds or number < jobs:
+            while number < min(jobs, jobs * passed / seconds):
                 live.append(_begun(Path(name) / "rings", number))
                 number += 1
                 if len(live) > LIVE:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rankscope_agent.contract import canary
 from rankscope_analyzers.arguments.connection import add_entry
+from rankscope_analyzers.arguments.http_address import http_address
 from rankscope_analyzers.command import add_output
 
 DEFAULT_WATCH = "http://127.0.0.1:9878"
@@ -18,11 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--watch",
         default=DEFAULT_WATCH,
+        type=http_address,
         metavar="URL",
         help="address of the watch, or of several behind one name (default %(default)s)",
     )
     where.add_argument(
         "--prometheus",
+        type=http_address,
         metavar="URL",
         help="query a Prometheus server that scrapes the watch instead",
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope_agent.contract.address import AGENT_PORT
+from rankscope_analyzers.arguments.http_address import http_address
 
 
 def add_arguments(
@@ -51,7 +52,10 @@ def add_arguments(
     )
     if prometheus:
         where.add_argument(
-            "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
+            "--prometheus",
+            type=http_address,
+            metavar="URL",
+            help="a Prometheus server that scrapes the agents",
         )
     group.add_argument(
         namespace,
@@ -67,7 +71,7 @@ def add_arguments(
 def _agent_address(text: str) -> str:
     """Return the address of an agent; a host alone has the port that agents listen on."""
     is_host = re.fullmatch(r"[^:/\s]+|\[[^\]/\s]+\]", text)
-    return f"{text}:{AGENT_PORT}" if is_host else text
+    return f"{text}:{AGENT_PORT}" if is_host else http_address(text)
 
 
 def add_cluster_arguments(parser: argparse._ActionsContainer) -> None:

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import cast
 
 from rankscope_analyzers.arguments import examples
-from rankscope_analyzers.command import Arguments, Command, Parser, alike
+from rankscope_analyzers.command import Arguments, Command, Parser, alike, print_json
 from rankscope_analyzers.isolation import closed_output
 from rankscope_analyzers.isolation.absent_package import absent
 from rankscope_analyzers.text.sanitize import visible
@@ -112,8 +112,15 @@ def _run(given: Sequence[str]) -> int:
     except BrokenPipeError:  # some commands' failures are all errors of the system
         raise
     except command.FAILURES as error:
-        sys.stderr.write(visible(f"{PROGRAM} {options.command}: {error}") + "\n")
+        _print_failure(options, error)
         return 1
+
+
+def _print_failure(options: argparse.Namespace, error: Exception) -> None:
+    """Say why there is no result, also to the program that reads the JSON, if there is one."""
+    sys.stderr.write(visible(f"{PROGRAM} {options.command}: {error}") + "\n")
+    if getattr(options, "json", False) and closed_output.is_unused():
+        print_json({"error": str(error)})
 
 
 def _accept_any_text() -> None:

@@ -37,6 +37,7 @@ class _Output:
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self.problem: OSError | None = None
+        self.used = False
 
     def write(self, text: str) -> int:
         """Write text.
@@ -44,6 +45,7 @@ class _Output:
         Raises:
             OSError: it cannot be written.
         """
+        self.used = self.used or bool(text)
         with self._noted():
             if self._stream is not None:
                 return self._stream.write(text)
@@ -106,6 +108,11 @@ def run(command: Callable[[], int]) -> int:
                 raise
             code = UNWRITTEN
     return code if output.problem is None else _unwritten(output.problem)
+
+
+def is_unused() -> bool:
+    """Return True if the command that runs has printed nothing to standard output."""
+    return isinstance(sys.stdout, _Output) and not sys.stdout.used
 
 
 @contextmanager

@@ -123,6 +123,25 @@ def test_a_rank_that_does_not_enter_a_collective_of_gloo_is_named_in_a_job_on_nc
     assert "barrier 5 of default_pg" in found.sentence
 
 
+def gathered(rank, *, late):
+    """Return a rank that has gathered tensors of different sizes, and has entered what follows."""
+    names = ("nccl:_broadcast_oop", "nccl:_broadcast_oop", "nccl:ALLGATHER_coalesced")
+    states = ("scheduled", "scheduled", "completed")
+    entries = [
+        entry(3, 10, profiling_name=name, state=state, retired=state == "completed", record_id=at)
+        for at, (name, state) in enumerate(zip(names, states, strict=True))
+    ]
+    open_entry = entry(4, 11, profiling_name="nccl:all_reduce", retired=False, record_id=9)
+    body = dump(*entries, *[] if late else [open_entry])
+    return stall(rank, *groups_of(flight_dump.read(body)))
+
+
+def test_operations_of_a_batch_that_has_ended_hide_no_later_collective():
+    found = blame(stood(*(gathered(rank, late=rank == 2) for rank in range(4))))
+    assert found.ranks == (2,)
+    assert "has not entered all_reduce 4 of default_pg" in found.sentence
+
+
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_stage_that_waits_for_the_one_before_it_is_not_called_late(batched):
     """Stage 1 waits in a recv from rank 0, its data-parallel peers wait for it."""

@@ -23,10 +23,11 @@ collectives apart, because frameworks launch no further ahead."""
 MAX_PENDING = 32
 """Unfinished collectives kept per group, oldest first."""
 
-COALESCED = ":coalesced"
-"""End of the name of the entry that ends a batch, such as those of batch_isend_irecv. It alone has
-a state: those of the batch's own operations are "scheduled" for ever (ProcessGroupNCCL.cpp,
-pointToPoint and collective)."""
+COALESCED = "coalesced"
+"""End of the name of the entry that ends a batch, such as those of batch_isend_irecv, or of the
+broadcasts (`nccl:ALLGATHER_coalesced`) of an all_gather of different sizes. It alone has a state:
+those of the batch's own operations are "scheduled" for ever (ProcessGroupNCCL.cpp, pointToPoint,
+collective and endCoalescing)."""
 
 MAX_GROUPS = 64
 MAX_WAITED_CALLS = KEPT_CALLS + MAX_PENDING

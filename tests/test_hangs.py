@@ -10,7 +10,15 @@ import pytest
 from flight_servers import dump, entry
 from rankscope_agent.contract import flight_dump
 from rankscope_agent.contract.flight_dump import Frame
-from rankscope_agent.contract.stalls import MAX_MEMBERS, Call, GroupCalls, RankStall, groups_of
+from rankscope_agent.contract.stalls import (
+    MAX_MEMBERS,
+    Call,
+    GroupCalls,
+    RankStall,
+    as_object,
+    groups_of,
+    read,
+)
 from rankscope_analyzers.hangs.suspects import blame, newest_call
 from rankscope_analyzers.hangs.waits import waits
 
@@ -265,6 +273,40 @@ def test_where_all_have_entered_the_network_is_named():
         "all ranks that are known have entered all_reduce 5 of default_pg, which does not end:"
         " look at the network"
     )
+
+
+def entered(rank, *, state="scheduled", timed=True):
+    """Return a rank of NCCL that has entered what all have entered, as its recorder shows it."""
+    begun = 10 if timed else None
+    done = entry(4, 9, state="completed", time_discovered_started_ns=begun)
+    started = 12 if state == "started" else None
+    open_entry = entry(5, 11, state=state, retired=False, time_discovered_started_ns=started)
+    return stall(rank, *groups_of(flight_dump.read(dump(done, open_entry))))
+
+
+def test_a_gpu_that_has_not_begun_what_the_others_are_in_is_named():
+    others = [entered(rank, state="started") for rank in (0, 1, 3)]
+    found = blame(stood(*others, entered(2)))
+    assert found.ranks == (2,)
+    assert found.sentence == (
+        "all ranks that are known have entered all_reduce 5 of default_pg, and the GPU of rank 2"
+        " has not begun it, where those of ranks 0, 1, 3 wait: look at what it computes"
+    )
+
+
+def test_a_gpu_is_not_suspected_without_its_times_nor_while_it_waits_in_another_collective():
+    others = [entered(rank, state="started") for rank in (0, 1, 3)]
+    assert blame(stood(*others, entered(2, timed=False))).ranks == ()
+    assert blame(stood(*(entered(rank) for rank in range(4)))).ranks == ()
+    elsewhere = group(call(7), name="1", description="tp", ranks=range(4))
+    inside = replace(elsewhere, calls=(replace(call(7), started=True),))
+    both = [replace(one, groups=(*one.groups, inside)) for one in (*others, entered(2))]
+    assert blame(stood(*both)).ranks == ()
+
+
+def test_that_a_gpu_has_begun_a_collective_is_among_what_agents_send():
+    sent = as_object(entered(0, state="started"))
+    assert read(sent) == entered(0, state="started")
 
 
 def test_ranks_of_nodes_that_do_not_answer_are_not_called_late():

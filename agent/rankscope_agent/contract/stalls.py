@@ -45,6 +45,7 @@ class Call:
         message: whether it is a message.
         shape: sizes and types of its tensors, as text: `10xFloat`.
         done: whether the rank has completed it.
+        started: whether its GPU is known to have begun it (`TORCH_NCCL_ENABLE_TIMING=1`).
     """
 
     operation: str
@@ -53,6 +54,7 @@ class Call:
     shape: str
     created_unix_seconds: float
     done: bool
+    started: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ def _call(entry: Entry, *, done: bool) -> Call:
         shape=_shape(entry)[:MAX_TEXT],
         created_unix_seconds=entry.created_ns / 1e9,
         done=done,
+        started=entry.state == "started" or entry.started_ns is not None,
     )
 
 
@@ -257,6 +260,7 @@ def _read_call(kept: Mapping[str, Any]) -> Call:
         shape=_text(kept["shape"]),
         created_unix_seconds=_seconds(kept["created_unix_seconds"]),
         done=kept["done"] is True,
+        started=kept.get("started") is True,
     )
 
 

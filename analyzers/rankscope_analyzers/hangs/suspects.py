@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rankscope_agent.contract.flight_dump import Frame
 from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
 from rankscope_analyzers.hangs.mismatches import Mismatch, mismatches
-from rankscope_analyzers.hangs.waits import Wait, circle, sinks, waits
+from rankscope_analyzers.hangs.waits import Wait, circle, sinks, unstarted, waits
 from rankscope_analyzers.text.name_lists import ranks_named
 
 SHOWN = 3
@@ -50,6 +50,8 @@ def blame(stalls: Mapping[int, RankStall]) -> Blame:
         return _of_ends(ends, found, stalls)
     if around := circle(found) or _in_unknown_groups(found):
         return Blame((), _different_orders(around, found))
+    if idle := unstarted(found, stalls):
+        return _of_unstarted(idle, found)
     if found:
         return Blame((), _all_entered(found))
     return _of_states(stalls)
@@ -167,6 +169,21 @@ def _all_entered(found: Sequence[Wait]) -> str:
     return (
         f"all ranks that are known have entered {_written(first.call, first.group)}, which does not"
         " end: look at the network"
+    )
+
+
+def _of_unstarted(idle: frozenset[int], found: Sequence[Wait]) -> Blame:
+    """Return the blame of ranks whose GPUs have not begun what those of others are in."""
+    begun = [wait for wait in found if wait.call.started]
+    keys = {(wait.group.key, wait.call.sequence) for wait in found if wait.rank in idle}
+    there = [wait for wait in begun if (wait.group.key, wait.call.sequence) in keys]
+    others, one = {wait.rank for wait in there}, len(idle) == 1
+    return Blame(
+        tuple(sorted(idle)),
+        f"all ranks that are known have entered {_written(there[0].call, there[0].group)}, and"
+        f" the GPU{'' if one else 's'} of {ranks_named(sorted(idle))} {'has' if one else 'have'}"
+        f" not begun it, where those of {ranks_named(sorted(others))} wait: look at"
+        f" what {'it computes' if one else 'they compute'}",
     )
 
 

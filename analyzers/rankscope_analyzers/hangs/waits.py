@@ -142,3 +142,24 @@ def circle(found: Sequence[Wait]) -> frozenset[int]:
         together[wait.rank].add(wait.awaited)
         following[wait.awaited] = wait.awaited
     return frozenset(one for one in on_cycles({**following, **together}) if isinstance(one, int))
+
+
+def unstarted(found: Sequence[Wait], stalls: Mapping[int, RankStall]) -> frozenset[int]:
+    """Return the ranks whose GPUs have not begun the collective that others are in, at most half.
+
+    A GPU that is in another collective waits there. Without times on the device, which its
+    recorder would have of completed ones too, nothing is known of a rank.
+    """
+    busy = {wait.rank for wait in found if wait.call.started}
+    timed = {rank for rank, stall in stalls.items() if _is_timed(stall)}
+    begun = {(wait.group.key, wait.call.sequence) for wait in found if wait.call.started}
+    idle = frozenset(
+        wait.rank
+        for wait in found
+        if wait.rank in timed - busy and (wait.group.key, wait.call.sequence) in begun
+    )
+    return idle if 2 * len(idle) <= len(stalls) else frozenset()
+
+
+def _is_timed(stall: RankStall) -> bool:
+    return any(call.started for group in stall.groups for call in group.calls)

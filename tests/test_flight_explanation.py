@@ -131,6 +131,18 @@ def test_hostile_names_do_not_reach_the_terminal(tmp_path, capsys):
     assert "\u202e" not in out
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["fr.v2.rank_{0}", "job.12.trace_{0}", "rank_{0}_node12", "{0}", "fr_{0}.json", "t{0}x.p2"],
+)
+def test_a_rank_is_read_from_the_names_that_people_give(tmp_path, capsys, name):
+    files = []
+    for rank in (3, 14):
+        files.append(tmp_path / name.format(rank))
+        files[-1].write_bytes(dump(entry(1, AT)))
+    assert explained(capsys, *map(str, files))["ranks"] == [3, 14]
+
+
 def test_two_dumps_of_one_rank_are_refused(tmp_path, capsys):
     for name in ("a_1", "b_1"):
         (tmp_path / name).write_bytes(dump())

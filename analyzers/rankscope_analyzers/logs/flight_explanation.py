@@ -22,8 +22,13 @@ from rankscope_analyzers.text.sanitize import visible
 MAX_RANKS = 200_000
 """Ten times the largest jobs: a larger number in a name is a time or a process ID."""
 
-_RANK = re.compile(r"(?<!\d)(\d{1,7})\D*$")
-"""The last number of a file's name, before its extension."""
+_NAMED = re.compile(r".*rank[_.=-]?(\d{1,7})(?!\d)", re.IGNORECASE)
+"""The number after the word in a file's name, wherever it is: `rank_3_of_node12`."""
+
+_LAST = re.compile(r"(?<!\d)(\d{1,7})\D*$")
+"""The last number of another name, before its extension: PyTorch appends the rank."""
+
+_EXTENSION = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
 
 
 class FlightExplanation:
@@ -86,10 +91,11 @@ class FlightExplanation:
 
 def _rank(name: str) -> int:
     stem = PurePath(name).name.removesuffix(".gz")
-    found = _RANK.search(stem.rpartition(".")[0] or stem)
-    if found is None or int(found[1]) >= MAX_RANKS:
+    found = _NAMED.match(stem) or _LAST.search(_EXTENSION.sub("", stem))
+    rank = int(found[1]) if found else MAX_RANKS
+    if rank >= MAX_RANKS:
         raise LogError(f"{name}: its name does not end in its rank, as nccl_trace_rank_3 does")
-    return int(found[1])
+    return rank
 
 
 def _dump(name: str) -> FlightDump:

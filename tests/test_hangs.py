@@ -150,6 +150,19 @@ def test_operations_of_a_batch_that_has_ended_hide_no_later_collective():
     assert "has not entered all_reduce 4 of default_pg" in found.sentence
 
 
+def test_a_group_that_was_made_again_counts_from_its_beginning():
+    earlier = [entry(number, number, record_id=number) for number in range(1, 51)]
+    again = [entry(number, 100 + number, record_id=60 + number) for number in (1, 2, 3)]
+    open_entry = entry(4, 110, retired=False, record_id=70)
+    dumps = [[*earlier, *again, *[open_entry] * (rank != 2)] for rank in range(4)]
+    ranks = [
+        stall(rank, *groups_of(flight_dump.read(dump(*entries))))
+        for rank, entries in enumerate(dumps)
+    ]
+    assert blame(stood(*ranks)).ranks == (2,)
+    assert [one.groups[0].enqueued for one in ranks] == [4, 4, 3, 4]
+
+
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_stage_that_waits_for_the_one_before_it_is_not_called_late(batched):
     """Stage 1 waits in a recv from rank 0, its data-parallel peers wait for it."""

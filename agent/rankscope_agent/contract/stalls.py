@@ -130,7 +130,24 @@ def groups_of(dump: FlightDump) -> tuple[GroupCalls, ...]:
     return tuple(_group(name, entries[name], dump.groups.get(name, ())) for name in sorted(names))
 
 
+def _newest(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return a group's entries since it was last made: one of the same name begins anew at 1.
+
+    The recorder outlives a group that is destroyed, as by a restart within the processes.
+    """
+    highest: dict[str, int] = {}
+    first = 0
+    for at, entry in enumerate(entries):
+        backend = entry.operation.partition(":")[0]
+        if not entry.is_message:
+            if entry.sequence == 1 < highest.get(backend, 0):
+                first, highest = at, {}
+            highest[backend] = entry.sequence
+    return entries[first:]
+
+
 def _group(name: str, entries: Sequence[Entry], ranks: Sequence[int]) -> GroupCalls:
+    entries = _newest(entries)
     batches = {_number(entry): entry for entry in entries if entry.operation.endswith(COALESCED)}
 
     def _done(entry: Entry) -> bool:

@@ -43,6 +43,11 @@ EXCEPTION_LINES = {
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local"
     " network address. port: 29500, EADDRINUSE": causes.RENDEZVOUS,
     "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, invalid usage": causes.NCCL_ERROR,
+    "RuntimeError: [Rank 0]: Ranks 2, 5 failed to pass monitoredBarrier in 3000 ms": (
+        causes.COLLECTIVE_TIMEOUT
+    ),
+    "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting"
+    " for send/recv from rank 0.": causes.COLLECTIVE_TIMEOUT,
     "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: "
     "[Init]Wait_for_all_tasks_to_register::0.": causes.RENDEZVOUS,
     "ray.exceptions.RayTaskError: ModuleNotFoundError: No module named 'x'": causes.MISSING_IMPORT,

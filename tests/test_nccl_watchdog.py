@@ -52,6 +52,18 @@ def test_whoever_the_desync_report_names_comes_first():
     assert "did not join #42" in found[0].why
 
 
+def test_whoever_a_monitored_barrier_names_is_suspected():
+    line = (
+        "[rank0]:[E1129 21:35:06.824978565 ProcessGroupGloo.cpp:67] [Rank 0]: Ranks 2, 5 failed to"
+        " pass monitoredBarrier in 3000 ms\n"
+    )
+    found = suspects(facts_of(line))
+    assert [(suspect.rank, suspect.test) for suspect in found] == [
+        (2, "monitored_barrier"),
+        (5, "monitored_barrier"),
+    ]
+
+
 def test_whoever_enqueued_less_than_its_peers_is_suspected():
     state = (
         "[rank{rank}]:[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:2021] [PG ID 0 PG GUID"

@@ -48,7 +48,7 @@ def suspects(facts: Facts) -> tuple[Suspect, ...]:
 
 
 def _named(facts: Facts) -> Iterator[Suspect]:
-    """Yield the culprits in PyTorch's desync report, the only text that names them."""
+    """Yield the culprits in PyTorch's desync report."""
     for rank in sorted(facts.watchdog.culprits):
         culprit = facts.watchdog.culprits[rank]
         if culprit.finished is None:
@@ -56,6 +56,12 @@ def _named(facts: Facts) -> Iterator[Suspect]:
         else:
             why = f"finished collective #{culprit.finished} and did not join #{culprit.missing}"
         yield Suspect(rank, "desync_report", f"PyTorch's desync report: {why}")
+
+
+def _absent(facts: Facts) -> Iterator[Suspect]:
+    """Yield the ranks of which a monitored barrier says that they did not come."""
+    for rank in sorted(facts.watchdog.absent):
+        yield Suspect(rank, "monitored_barrier", "did not come to a monitored barrier")
 
 
 def _behind(facts: Facts) -> Iterator[Suspect]:
@@ -153,6 +159,7 @@ def job_size(facts: Facts) -> int:
 
 TESTS: tuple[Callable[[Facts], Iterator[Suspect]], ...] = (
     _named,
+    _absent,
     _behind,
     _different,
     _silent,

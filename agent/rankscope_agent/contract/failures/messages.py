@@ -119,7 +119,8 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         Meaning(causes.NCCL_ERROR, victim=True),
     ),
     (
-        followed_by("gloo/", "Timed out waiting") + r"|Application timeout caused pair closure",
+        followed_by("gloo/", "Timed out waiting") + r"|Application timeout caused pair closure|"
+        r"failed to pass monitoredBarrier|successfully reached monitoredBarrier",
         Meaning(causes.COLLECTIVE_TIMEOUT, victim=True),
     ),
     (

@@ -39,7 +39,7 @@ from rankscope_agent.contract.nccl.lines import (
 )
 from rankscope_agent.contract.nccl.untimed import UntimedMembers
 from rankscope_agent.contract.nccl.warnings import classify
-from rankscope_agent.contract.nccl.watchdog import DESYNC
+from rankscope_agent.contract.nccl.watchdog import BARRIER, DESYNC
 from rankscope_agent.contract.nccl.writers import Thread, Writers, line_of
 
 CONTEXT_BYTES = 4096
@@ -85,6 +85,8 @@ class NcclLog:
             self._read_context(lines[:CONTEXT_BYTES])
         if self._opening_left > 0:
             self._read_opening(lines)
+        if BARRIER in lines:
+            self.facts.watchdog.read_barriers(lines)
         found = self._scan(lines, torn=False)
         if self._new_edges > self.limits.edges:
             self.sum_up()

@@ -55,6 +55,9 @@ DESYNC = "TORCH_DESYNC"
 EXCEPTION = "TORCH_NCCL_EXCEPTION"
 STUCK = "TORCH_WATCHDOG_STUCK"
 
+BARRIER = b"monitoredBarrier"
+"""gloo's barrier that says who did not come (ProcessGroupGloo.cpp monitoredBarrier)."""
+
 # Patterns are compiled on first use: most logs match none of them.
 #
 # [rank3]: is the global rank (2.2 on); [Rank 3] and [PG ID 0 PG GUID 0(default_pg) Rank 3] are
@@ -80,6 +83,7 @@ _CULPRIT = (
     rb"\[([0-9][0-9, ]{0,400})\] (?:finished collective #(\d{1,18}), but didn't join collective"
     rb" #(\d{1,18})|joined but didn't finish collective #(\d{1,18}))"
 )
+_BARRIER = rb"\b[Rr]anks? (\d[\d, ]{0,400}) failed to pass " + BARRIER
 _SIGNAL = rb"due to a collective timeout from\s+rank (\d{1,7})"
 _STUCK = rb"Heartbeat monitor timed out|watchdog got stuck for"
 _ENDED = rb"watchdog thread terminated with exception|raised the following async excep"
@@ -128,6 +132,7 @@ class WatchdogFacts:
 
     Args:
         earlier: timeouts of earlier attempts by operation, which are only counted.
+        absent: ranks that did not come to a monitored barrier.
         limit: how much of each kind is kept.
         repeated: timeouts whose group is known, without it: some lines repeat them so.
         of_groups: likewise without the rank.
@@ -140,6 +145,7 @@ class WatchdogFacts:
     signalled_by: set[int] = field(default_factory=set)
     ranks: set[int] = field(default_factory=set)
     earlier: dict[str, int] = field(default_factory=dict)
+    absent: set[int] = field(default_factory=set)
     limit: int = MAX_EVENTS
     repeated: set[tuple[int | None, int, str]] = field(default_factory=set)
     of_groups: set[tuple[str, int, str]] = field(default_factory=set)
@@ -171,6 +177,13 @@ class WatchdogFacts:
                     self.culprits[number] = Culprit(number, done, int(missing or unfinished))
         self.ranks.update(self.culprits)
         return len(self.culprits) > before
+
+    def read_barriers(self, text: bytes) -> None:
+        """Read who did not come to monitored barriers."""
+        for ranks in re.findall(_BARRIER, text):
+            for rank in re.findall(rb"\d{1,7}", ranks):
+                if len(self.absent) < self.limit:
+                    self.absent.add(int(rank))
 
     def counts(self) -> Counter[str]:
         """Return the number of timeouts by operation, those of earlier attempts included."""

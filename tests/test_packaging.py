@@ -75,7 +75,8 @@ def test_an_installed_rankscope_writes_reports_with_their_runbooks(wheel, tmp_pa
     ask = (
         "import rankscope_analyzers.reports.html as report;"
         "import rankscope_analyzers.text.runbooks as books;"
-        "print(len(report.write([]))); print(books.text('RankscopeStragglerData'))"
+        "print(len(report.write([]))); print(*map(len, map(books.text, books.PAGES)));"
+        "print(books.text('RankscopeStragglerData'))"
     )
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(site)!r}); {ask}"]
     environment = {**os.environ, "PYTHONPATH": str(site)}
@@ -88,6 +89,9 @@ def test_an_installed_rankscope_writes_reports_with_their_runbooks(wheel, tmp_pa
         env=environment,
         cwd=tmp_path,
     ).stdout
-    size, _, book = printed.partition("\n")
+    size, pages, book = printed.split("\n", 2)
     assert int(size) > 10_000
+    assert [*map(int, pages.split())] == [
+        len((ROOT / f"docs/{page}.md").read_text()) for page in ("preflight", "verify")
+    ]
     assert book.strip() == (ROOT / "docs/runbooks/RankscopeStragglerData.md").read_text().strip()

@@ -69,7 +69,7 @@ def test_kubectl_runs_it_and_hands_its_exit_code_on(changes, code, write):
         check=False,
     )
     assert done.returncode == code, done.stderr
-    assert "docs/preflight.md describes each check." in done.stdout
+    assert "`rankscope runbook preflight` describes each check." in done.stdout
 
 
 def test_a_warning_fails_only_a_strict_run(write):

@@ -11,6 +11,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name",
         metavar="NAME",
         nargs="?",
-        help="name of an alert, or the path of a runbook that a verdict or JSON contains"
-        " (default: list the names)",
+        help="name of an alert, or a path that a verdict or JSON contains, such as"
+        " docs/preflight.md#numa for one check (default: list the names)",
     )

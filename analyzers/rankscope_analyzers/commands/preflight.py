@@ -32,6 +32,7 @@ from rankscope_analyzers.preflight.checks import (
 )
 from rankscope_analyzers.preflight.job import Job, Settings
 from rankscope_analyzers.preflight.surroundings import look
+from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.name_lists import SHOWN, listed, named
 
@@ -200,7 +201,7 @@ def _show(answer: report.Answer, *, no_color: bool) -> None:
     if len(answer.not_read) > SHOWN:
         sentence = f"{len(answer.not_read) - SHOWN} more are in --json."
         console.print(sentence, style="yellow", markup=False)
-    console.print("docs/preflight.md describes each check.", markup=False)
+    console.print(f"{runbooks.command('preflight')} describes each check.", markup=False)
 
 
 def _passed_over(passed_over: Sequence[tuple[str, str]]) -> str:

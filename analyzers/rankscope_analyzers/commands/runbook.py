@@ -1,4 +1,4 @@
-"""`rankscope runbook`: the runbook that a verdict names, from this installation."""
+"""`rankscope runbook`: the runbook that a verdict names, or a check's section of a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FAILURES: tuple[type[Exception], ...] = (InputError,)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the runbook, or the names of all.
+    """Print the runbook or one section of it, or the names of all.
 
     Raises:
         InputError: there is none of that name.
@@ -23,11 +23,19 @@ def run(options: argparse.Namespace) -> int:
     if options.name is None:
         sys.stdout.write("".join(f"{name}\n" for name in known))
         return 0
-    name = options.name.rpartition("/")[2].removesuffix(".md")
+    path, _, section = options.name.partition("#")
+    name = path.rpartition("/")[2].removesuffix(".md")
     text = runbooks.text(name)
     if text is None:
         raise InputError(
             f"there is no runbook {name!r}{alike(name, known)}; without a name, all are listed"
         )
-    sys.stdout.write(text)
+    sys.stdout.write(_section(name, text, section) if section else text)
     return 0
+
+
+def _section(name: str, text: str, section: str) -> str:
+    sections = runbooks.sections(text)
+    if section not in sections:
+        raise InputError(f"{name} has no section {section!r}{alike(section, sections)}")
+    return sections[section].rstrip("\n") + "\n"

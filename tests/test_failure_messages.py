@@ -43,11 +43,6 @@ EXCEPTION_LINES = {
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local"
     " network address. port: 29500, EADDRINUSE": causes.RENDEZVOUS,
     "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, invalid usage": causes.NCCL_ERROR,
-    "RuntimeError: [Rank 0]: Ranks 2, 5 failed to pass monitoredBarrier in 3000 ms": (
-        causes.COLLECTIVE_TIMEOUT
-    ),
-    "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting"
-    " for send/recv from rank 0.": causes.COLLECTIVE_TIMEOUT,
     "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: "
     "[Init]Wait_for_all_tasks_to_register::0.": causes.RENDEZVOUS,
     "ray.exceptions.RayTaskError: ModuleNotFoundError: No module named 'x'": causes.MISSING_IMPORT,
@@ -68,6 +63,18 @@ def test_exceptions_tell_the_cause(line, cause):
 
 REPEATED = re.compile(r"(?:\(\?:)*(?:\[[^\]]*\]|\\[wsSd]|\.)(?:[*+]|\{\d*,\d{2,}\})")
 """A wording that begins with many characters of a kind."""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: [Rank 0]: Ranks 2, 5 failed to pass monitoredBarrier in 3000 ms",
+        "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while"
+        " waiting for send/recv from rank 0.",
+    ],
+)
+def test_whoever_waited_in_a_monitored_barrier_is_not_to_blame(line):
+    assert verdict(traceback(0, line))[:2] == (causes.COLLECTIVE_TIMEOUT, None)
 
 
 def test_no_wording_begins_with_any_number_of_characters():

@@ -1,4 +1,4 @@
-"""The alert about a slow rank when its watch leaves, hangs, or has a wrong clock."""
+"""The alert about a slow rank without a watch, or one that leaves, hangs, or has a wrong clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from alert_series import JOB, NODE, PEERS, busy, finding
+from alert_series import JOB, NODE, OTHER, PEERS, busy, finding
 from alert_timelines import Series, in_cluster, of_cluster, steady
 from clusters_apart import rules_of, said_against
 from named_alerts import fixed
@@ -52,8 +52,32 @@ def left(*series: Series) -> tuple[Series, ...]:
     return tuple(there(one, lambda minute: not away(minute)) for one in series)
 
 
+def in_turn(ranks: Sequence[str], node: str, slowest: float, median: float) -> tuple[Series, ...]:
+    """Return what an agent says of ranks of which another is the slowest each minute."""
+    busy_node, _ = busy("", node, SLOW, (median, median, median))
+
+    def turn_of(number: int) -> Callable[[int], bool]:
+        return lambda minute: minute % len(ranks) == number
+
+    ones = (busy(rank, node, (slowest, slowest, slowest), FINE)[1] for rank in ranks)
+    return (busy_node, *(there(one, turn_of(number)) for number, one in enumerate(ones)))
+
+
+def taking_turns(selectors: Sequence[Series]) -> tuple[Series, ...]:
+    """Return series of which another is the largest each minute."""
+
+    def larger(number: int) -> Callable[[Sequence[str], int], list[str]]:
+        return lambda states, step: [
+            "1.65" if i * step % len(selectors) == number else "1.6" for i in range(len(states))
+        ]
+
+    return tuple(Series(one.selector, larger(number)) for number, one in enumerate(selectors))
+
+
 ON_TIME = told(lambda minute: minute * 60)
 RANK_13 = busy("13", NODE, SLOW, FINE)
+RANK_21 = busy("21", OTHER, SLOW, FINE)
+TOGETHER = in_turn([f"{rank}" for rank in range(8, 16)], NODE, 1.65, 1.6)
 CLUSTERS = {
     "leaves": (*left(*watched(ON_TIME)), *RANK_13),
     "behind": (
@@ -72,6 +96,9 @@ CLUSTERS = {
         there(RANK_13[1], lambda minute: minute < LEAVES),
         there(busy("21", NODE, SLOW, FINE)[1], lambda minute: minute >= LEAVES),
     ),
+    "together": TOGETHER,
+    "leaves those together": (*left(*watched(ON_TIME)), *TOGETHER),
+    "two": (RANK_13[0], RANK_21[0], *taking_turns((RANK_13[1], RANK_21[1]))),
     "well": (
         *(there(one, lambda minute: minute < LEAVES) for one in watched(ON_TIME)),
         *(there(one, lambda minute: minute < LEAVES) for one in RANK_13),
@@ -86,6 +113,9 @@ FIRING = {
     "hangs": [(20, MINUTES, NAMED)],
     "never": [(20, MINUTES, UNNAMED)],
     "other": [(20, LEAVES + 15, NAMED), (LEAVES + 20, MINUTES, UNNAMED)],
+    "together": [(20, MINUTES, UNNAMED)],
+    "leaves those together": [(20, MINUTES, NAMED)],
+    "two": [(20, MINUTES, {"gpu_compute": 0, "": 2})],
     "well": [(20, LEAVES + 15, NAMED), (LEAVES + 20, MINUTES, NONE)],
 }
 """From which to which minute how many alerts fire, by the symptom that a watch has named."""
@@ -120,5 +150,5 @@ def said(tmp_path_factory):
 
 
 @pytest.mark.parametrize("watch", CLUSTERS)
-def test_one_straggler_is_one_alert_whatever_becomes_of_the_watch(watch, said):
+def test_each_straggler_is_one_alert_whatever_becomes_of_the_watch(watch, said):
     assert not said[watch]

@@ -106,19 +106,27 @@ def slow(symptom: str, least_lost: str) -> str:
     return worst(found, "job_id", *CULPRIT_LABELS)
 
 
-def named_before(alert: str, slow_ranks: str) -> str:
+def named_before(alert: str, slow_ranks: str, slow_nodes: str) -> str:
     """Return slow ranks whose alert a watch began, under the culprit that it named.
 
     While the watch is away, the alert it began goes on: one with other labels would be another.
 
     Args:
         alert: the name of the alert.
-        slow_ranks: series by job and rank.
+        slow_ranks: series by job, node and rank.
+        slow_nodes: those by job and node of nodes whose ranks are slow together.
     """
     began = worst(f'ALERTS{{alertname="{alert}",symptom!=""}}', "job_id", *CULPRIT_LABELS)
-    others = [label for label in CULPRIT_LABELS if label != "rank"]
-    named = join(f"({slow_ranks})", ("job_id", "rank"), others, one_of(began, "job_id", "rank"))
-    return worst(f"({named})", "job_id", *CULPRIT_LABELS)
+    named = " or ".join(
+        join(
+            series,
+            ("job_id", key),
+            [label for label in CULPRIT_LABELS if label != key],
+            one_of(began, "job_id", key),
+        )
+        for series, key in ((slow_ranks, "rank"), (slow_nodes, "node"))
+    )
+    return worst(named, "job_id", *CULPRIT_LABELS)
 
 
 def with_rank_of_gpu(expression: str, by_uuid: str, numbered: str, gpus: str) -> str:

@@ -32,7 +32,7 @@ from rankscope_dashboards.expressions.job_ends import (
     recovered,
     succeeded,
 )
-from rankscope_dashboards.expressions.joins import join, one_of
+from rankscope_dashboards.expressions.joins import join
 from rankscope_dashboards.expressions.promql import (
     JOB_INFO_RECORD,
     LOG_POD,
@@ -69,12 +69,17 @@ CLUSTER_LOST = "cluster:rankscope_gpu_seconds_lost:rate5m"
 CLUSTER_OBSERVED = "cluster:rankscope_gpu_seconds_observed:rate5m"
 STAGE_MEDIAN = "job_stage:rankscope_rank_busy_seconds:median"
 STAGE_WORST = "job_stage:rankscope_rank_busy_seconds:worst"
+STAGE_NODES = "job_stage:rankscope_node_busy_seconds:worst"
 CLIENT_OPERATION = "node_filesystem_operation:rankscope_storage_client_operation_seconds:mean10m"
 
 NODE_ELASTIC_RANKS = "node_job:rankscope_elastic_ranks_alive:max"
 NODE_ELASTIC_PODS = "node_job:rankscope_elastic_pods_running:max"
 JOB_STORE_FREE = "job:rankscope_checkpoint_store_free_bytes:min"
 JOB_VOLUME_FILLING = "job:rankscope_filling_volume_free:ratio"
+
+MOST_SLOW = 10
+"""Nodes of a stage whose slow ranks have alerts of their own. Of more, one takes the place of
+another with each step, so that none is the slowest for long."""
 
 CAUGHT_UP = "6m"
 """The window of a rate, and a minute in which an agent that was started reads the steps of hours
@@ -142,6 +147,11 @@ def _part_lost(window: str) -> str:
     """
     lost, observed = (f"avg_over_time({one}[{window}])" for one in (CLUSTER_LOST, CLUSTER_OBSERVED))
     return f"{lost} / ({observed} > 0)"
+
+
+def _few(series: str, *labels: str) -> str:
+    """Return the largest few values per group."""
+    return f"topk {by(*labels)} ({MOST_SLOW}, {series})"
 
 
 def _different(series: str, label: str) -> str:
@@ -223,13 +233,13 @@ JOB = RecordGroup(
         Record(
             STAGE_MEDIAN, f"quantile {by('job_id', 'pp_stage')} (0.5, {summary.STAGE_BUSY.name})"
         ),
-        Record(
-            STAGE_WORST,
-            # The labels of the scrape are dropped from the few results, not from the many ranks.
-            worst(
-                one_of(summary.STAGE_BUSIEST.name, "job_id", "pp_stage"),
-                *("node", "job_id", "rank", "pp_stage"),
-            ),
+        # The labels of the scrape are dropped from the few results, not from the many ranks.
+        *(
+            Record(name, worst(_few(metric.name, "job_id", "pp_stage"), "node", *metric.labels))
+            for name, metric in (
+                (STAGE_WORST, summary.STAGE_BUSIEST),
+                (STAGE_NODES, summary.STAGE_BUSY),
+            )
         ),
         Record(JOB_STEPS, f"sum {by('job_id')} ({NODE_JOB_STEPS})"),
         Record(JOB_MEAN_STEP, _mean_step()),

@@ -41,10 +41,24 @@ _WATCHED = (
 )
 """Jobs that a watch judges. One that hangs goes on exporting what it judged last; one whose clock
 is wrong still judges."""
-_UNWATCHED = (
+_NODE = "on (cluster, node, job_id, pp_stage)"
+_SLOW_RANK, _SLOW_NODE = (
     f"(1 - {records.STAGE_MEDIAN} / on (cluster, job_id, pp_stage) group_right ()"
-    f" {records.STAGE_WORST} > {limit('unwatched_lost_share')})"
+    f" {slowest} > {limit('unwatched_lost_share')})"
+    for slowest in (records.STAGE_WORST, records.STAGE_NODES)
+)
+_SLOW_TOGETHER = (
+    f"({_SLOW_NODE} unless {_NODE} ({records.STAGE_WORST} == {_NODE} {records.STAGE_NODES}))"
+)
+"""Nodes whose ranks are slow together: they take turns as the slowest, so that none is named. Where
+the median is that of the slowest rank, it is the only one."""
+_UNWATCHED = (
+    f"({_SLOW_TOGETHER} or {_SLOW_RANK} unless {_NODE} {_SLOW_TOGETHER})"
     f" unless on (cluster, job_id) {_WATCHED}"
+)
+_BEGUN_WATCHED = (
+    f"({named_before(STRAGGLER_NAME, _SLOW_RANK, _SLOW_TOGETHER)}"
+    f" unless on (cluster, job_id) {_WATCHED})"
 )
 # Losses that two frameworks print are compared each with its own.
 _PRINTED = ("node", *job_logs.JOB_LOG_LOSS.labels)
@@ -105,13 +119,23 @@ _SLOWEST_CLIENT = texts.known(
 )
 """Client metrics of file systems on the job's nodes: shown only if there are any."""
 
+_SLOWEST_NOW = (
+    "{{ if and $labels.node (not $labels.rank) }}"
+    + texts.known(
+        f"topk(1, {records.STAGE_WORST}{{cluster=%q,job_id=%q,node=%q}})",
+        "The slowest rank there is now {{ .Labels.rank }}.",
+        *("cluster", "job_id", "node"),
+    )
+    + "{{ end }}"
+)
+
 _AS_STRAGGLER = "As with stragglers: 15 minutes are longer than any warm-up."
 
 STRAGGLER = Alert(
     name=STRAGGLER_NAME,
     expression=with_owner(
-        f"({slow('gpu_compute', LOST)}\nor on (cluster, job_id)"
-        f" {named_before(STRAGGLER_NAME, _UNWATCHED)}\nor on (cluster, job_id) {_UNWATCHED})"
+        f"({slow('gpu_compute', LOST)}\nor on (cluster, job_id) {_BEGUN_WATCHED}"
+        f"\nor on (cluster, job_id) ({_UNWATCHED}))"
     ),
     hold="15m",
     keep="15m",
@@ -121,7 +145,11 @@ STRAGGLER = Alert(
     scope="job",
     summary=f"A rank holds up {texts.JOB}: {{{{ $value | humanizePercentage }}}} of every step",
     description=f"Its peers wait for {texts.CULPRIT}, which computes longer than they do:"
-    f" {texts.SHARE} of every step." + texts.LOST_BY_JOB + texts.CAUSE + texts.DIAGNOSE,
+    f" {texts.SHARE} of every step."
+    + _SLOWEST_NOW
+    + texts.LOST_BY_JOB
+    + texts.CAUSE
+    + texts.DIAGNOSE,
 )
 
 HELD_UP: tuple[Alert, ...] = (

@@ -39,6 +39,8 @@ def follow_together(
     clusters: Mapping[str, Followed],
     step: int = 1,
     sample: int | None = None,
+    *,
+    alerts_first: bool = False,
 ) -> Mapping[str, str]:
     """Let promtool see when the alerts of each cluster fire.
 
@@ -48,11 +50,14 @@ def follow_together(
         clusters: what is followed, by names without quotes.
         step: minutes between two evaluations.
         sample: minutes between two samples, a part of `step`; None takes up to five.
+        alerts_first: whether records come after the alerts that read them: Prometheus evaluates
+            each group at a moment of its own.
 
     Returns:
         For each cluster, what promtool has to say against it.
     """
-    groups = rules_of({name for one in clusters.values() for name, _, _ in one.checks})
+    *records, alerts = rules_of({name for one in clusters.values() for name, _, _ in one.checks})
+    groups = [alerts, *records] if alerts_first else [*records, alerts]
     length = max(minute for one in clusters.values() for _, minute, _ in one.checks)
     sample = sample or Case((), step=step).sample
     states: list[State] = ["bad"] * (length // sample + 1)

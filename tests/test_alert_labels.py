@@ -108,6 +108,34 @@ def evicted() -> Followed:
 STORIES["RankscopeJobRequeued, no pods while it is queued"] = evicted()
 
 
+def told_in_logs(name: str, *others: Series) -> Followed:
+    """Return a cluster where something is told for the first time, and its job is known."""
+    keys = f"{PRINTED[name]},{LOG_POD}}}"
+    series = there(keys, lambda minute: minute >= FAULT, lambda _: 1)
+    checks = [(FAULT - 2, 0), *((minute, 1) for minute in range(SCRAPED, FAULT + 30, 2))]
+    always = (present(one, lambda _: True) for one in (OWNER, POD))
+    return of_alert(name, (series, *others, *always), checks)
+
+
+LOSSES = there(
+    f'rankscope_nonfinite_losses_total{{{NODE},{JOB},rank="0"}}',
+    lambda _: True,
+    lambda minute: int(minute >= FAULT),
+)
+FIRST_TOLD = {
+    **{name: told_in_logs(name) for name in PRINTED},
+    "RankscopeNonFiniteLoss, by the probe as well": told_in_logs("RankscopeNonFiniteLoss", LOSSES),
+}
+
+
+@pytest.mark.parametrize("alerts_first", [False, True])
+def test_a_fault_is_one_alert_whatever_is_evaluated_first(alerts_first, tmp_path):
+    said = follow_together(
+        tmp_path, require_server("promtool"), FIRST_TOLD, alerts_first=alerts_first
+    )
+    assert said == dict.fromkeys(FIRST_TOLD, "")
+
+
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """What promtool has to say against each."""

@@ -61,10 +61,10 @@ ALERTS: tuple[Alert, ...] = (
         expression=with_owner(
             with_job_of_pod(worst(happened(nccl_log.NCCL_IB_ERRORS, "15m"), *LOG_POD, "device"))
         ),
-        hold="0s",
+        hold="1m",
         keep="30m",
         why="A completion error ends the job; if the port is bad, retries of the job hit it"
-        " again within half an hour.",
+        " again within half an hour. Within a minute it is recorded which job the pod is of.",
         severity="by_class",
         scope="job",
         summary=f"InfiniBand errors in {texts.JOB}",
@@ -76,9 +76,10 @@ ALERTS: tuple[Alert, ...] = (
         expression=with_owner(
             with_job_of_pod(worst(happened(nccl_log.NCCL_TIMEOUTS, "15m"), *LOG_POD, "op"))
         ),
-        hold="0s",
+        hold="1m",
         keep="30m",
-        why="The watchdog has already waited for its own timeout, ten minutes by default.",
+        why="The watchdog has already waited for its own timeout, ten minutes by default. Within a"
+        " minute it is recorded which job the pod is of.",
         severity="by_class",
         scope="job",
         summary=f"A collective of {texts.JOB} timed out",

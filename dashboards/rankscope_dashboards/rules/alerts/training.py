@@ -304,9 +304,10 @@ QUALITY: tuple[Alert, ...] = (
         expression=with_owner(
             f"({events.NONFINITE_LOSSES}\nor on (cluster, job_id) {with_job_of_pod(_NONFINITE)})"
         ),
-        hold="0s",
+        hold="1m",
         keep="30m",
-        why="Steps skipped by a gradient scaler come in bursts within half an hour.",
+        why="Steps skipped by a gradient scaler come in bursts within half an hour. Within a minute"
+        " it is recorded what probes report, and which job a pod is of.",
         severity="ticket",
         scope="job",
         summary=f"The loss of {texts.JOB} is infinite or NaN",

@@ -44,7 +44,7 @@ class Node:
             directory=self.directory,
             reflector=reflector,
             kubelet=kubelet,
-            roots=Roots(path / "proc", path / "sys"),
+            roots=Roots(path / "proc", path / "sys", path / "rings"),
             node="n1",
             job_labels=DEFAULT_LABELS,
             clock=lambda: self.now,

@@ -152,6 +152,7 @@ def test_once_waits_five_seconds_for_the_first_list(tmp_path, monkeypatch):
         once=True,
         procfs=tmp_path,
         sysfs=tmp_path,
+        ring_dir=tmp_path,
         kubelet=tmp_path,
         kubernetes_api="",
         node_name="n1",

@@ -18,6 +18,7 @@ from rankscope_agent.sources.pods.processes import (
     process_identity,
 )
 
+RINGS = Path("/run/rankscope")
 LOOKS = 2
 AGAIN = 30
 
@@ -159,7 +160,7 @@ WORKER = {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "a", 
 
 
 def scan(proc, **pod_environment):
-    return ProcessScanner(proc.path, lambda _: pod_environment).scan()
+    return ProcessScanner(proc.path, lambda _: pod_environment, RINGS).scan()
 
 
 def ranks(found):
@@ -183,8 +184,35 @@ def test_a_rank_of_the_pods_specification_counts_where_it_runs_one_process(proc)
     assert ranks(scan(proc, RANK="1", PET_NPROC_PER_NODE="1")) == [(1, None)]
 
 
+@pytest.mark.parametrize(
+    ("directory", "mounts", "cgroup", "probed"),
+    [
+        ("", "mnt:[1]", "0::/", True),
+        ("/run/rankscope", "mnt:[1]", "0::/", True),
+        ("/run/./rankscope/1000/", "mnt:[1]", "0::/", True),
+        ("/home/ada/rings", "mnt:[1]", "0::/", False),
+        ("/home/ada/rings", "mnt:[7]", "0::/", False),
+        ("/home/ada/rings", "mnt:[2]", "0::/", True),
+        ("/home/ada/rings", "", "0::/", True),
+        ("rings", "mnt:[1]", "0::/", True),
+        ("/home/ada/rings", "mnt:[1]", f"0::/kubepods/pod{UID}/{CID}", True),
+    ],
+)
+def test_a_process_whose_ring_another_agent_reads_is_not_waited_for(
+    proc, directory, mounts, cgroup, probed
+):
+    given = {"RANKSCOPE_RING_DIR": directory} if directory else {"PYTHONPATH": "/opt/rankscope"}
+    proc.add(20, cgroup, RANK="0", LOCAL_RANK="0", **WORKER, **given)
+    for pid, namespace in (("self", "mnt:[7]"), ("1", "mnt:[1]"), ("20", mounts)):
+        if namespace:
+            (proc.path / pid / "ns").mkdir(parents=True)
+            (proc.path / pid / "ns" / "mnt").symlink_to(namespace)
+    (rank,) = scan(proc).ranks
+    assert rank.probed is probed
+
+
 def test_a_process_that_becomes_a_trainer_later_is_found(proc):
-    scanner = ProcessScanner(proc.path, lambda _: {})
+    scanner = ProcessScanner(proc.path, lambda _: {}, RINGS)
     proc.add(20)
     assert not scanner.scan().ranks
     proc.add(20, RANK="0", LOCAL_RANK="0", **WORKER)
@@ -192,7 +220,7 @@ def test_a_process_that_becomes_a_trainer_later_is_found(proc):
 
 
 def test_a_process_that_is_no_rank_is_not_read_for_ever(proc):
-    scanner = ProcessScanner(proc.path, lambda _: {})
+    scanner = ProcessScanner(proc.path, lambda _: {}, RINGS)
     folder = proc.add(20)
     for _ in range(LOOKS):
         scanner.scan()
@@ -202,7 +230,7 @@ def test_a_process_that_is_no_rank_is_not_read_for_ever(proc):
 
 
 def test_a_script_that_executes_its_trainer_after_minutes_is_found(proc):
-    scanner = ProcessScanner(proc.path, lambda _: {})
+    scanner = ProcessScanner(proc.path, lambda _: {}, RINGS)
     proc.add(20)
     for _ in range(LOOKS):
         scanner.scan()
@@ -214,7 +242,7 @@ def test_a_script_that_executes_its_trainer_after_minutes_is_found(proc):
 
 
 def test_processes_that_may_not_be_read_are_counted_and_rarely_tried_again(proc, monkeypatch):
-    scanner, tried = ProcessScanner(proc.path, lambda _: {}), []
+    scanner, tried = ProcessScanner(proc.path, lambda _: {}, RINGS), []
 
     def denied(pid):
         tried.append(pid)
@@ -249,7 +277,7 @@ def test_a_real_process_is_found_as_the_rank_it_is():
     code = "import time; time.sleep(60)"
     child = subprocess.Popen([sys.executable, "-S", "-c", code], env=environ)
     try:
-        scanner = ProcessScanner(Path("/proc"), lambda _: {})
+        scanner = ProcessScanner(Path("/proc"), lambda _: {}, RINGS)
         deadline = time.monotonic() + 20
         found: list[int] = []
         while not found and time.monotonic() < deadline:
@@ -280,13 +308,13 @@ def test_a_process_has_the_probe_if_its_folder_or_a_place_for_rings_is_given(env
 
 
 def test_a_rank_tells_when_its_process_was_started():
-    environ = {"RANK": "0", "LOCAL_RANK": "0", **WORKER, "RANKSCOPE_RING_DIR": "/nowhere"}
+    environ = {"RANK": "0", "LOCAL_RANK": "0", **WORKER, "RANKSCOPE_RING_DIR": str(RINGS)}
     environ["TORCHELASTIC_RUN_ID"] = "rankscope-test-start"
     began = time.time()
     code = "import time; time.sleep(60)"
     child = subprocess.Popen([sys.executable, "-S", "-c", code], env=environ)
     try:
-        scanner = ProcessScanner(Path("/proc"), lambda _: {})
+        scanner = ProcessScanner(Path("/proc"), lambda _: {}, RINGS)
         deadline, found = time.monotonic() + 20, []
         while not found and time.monotonic() < deadline:
             ranks = scanner.scan().ranks

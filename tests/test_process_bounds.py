@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +24,7 @@ from standing_clock import Clock
 from test_flight_recorder_collector import TEAM
 from test_stalls import dump, entry, quiet_ring, source
 
+RINGS = Path("/run/rankscope")
 POD = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 RANK = b"RANK=1\0WORLD_SIZE=2\0LOCAL_RANK=1\0"
 IN_POD = f"0::/kubepods/pod{POD}/x\n"
@@ -38,7 +40,7 @@ def process(root, *, environ=RANK, cgroup=IN_POD, status="", boot="btime 1700000
     (folder / "status").write_text(status)
     (folder / "stat").write_text(f"7 (python) S {'0 ' * 18}500 0\n")
     (root / "stat").write_text(boot)
-    return ProcessScanner(root, lambda placement: {})
+    return ProcessScanner(root, lambda placement: {}, RINGS)
 
 
 @pytest.mark.parametrize(("looks", "found"), [(1, 1), (2, 0)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,9 @@ from rankscope_agent.sources.pods.processes import parse_environ
 from standing_clock import clock
 
 __all__ = ["clock"]
+
+
+RINGS = Path("/run/rankscope")
 
 
 def test_the_command_line_keeps_256_characters_of_an_argument():
@@ -38,7 +42,7 @@ def test_65536_processes_are_looked_at(tmp_path, monkeypatch):
         def __exit__(self, *error):
             return None
 
-    scanner = ProcessScanner(tmp_path, lambda placement: {})
+    scanner = ProcessScanner(tmp_path, lambda placement: {}, RINGS)
     monkeypatch.setattr(os, "scandir", lambda root: Listed())
     assert [pid for pid, _ in scanner._processes()] == list(range(1, 65537))
 
@@ -49,7 +53,7 @@ def process(root, environ, command=b""):
     (folder / "environ").write_bytes(environ)
     (folder / "cgroup").write_text("0::/user.slice\n")
     (folder / "cmdline").write_bytes(command)
-    return ProcessScanner(root, lambda placement: {}).scan().ranks
+    return ProcessScanner(root, lambda placement: {}, RINGS).scan().ranks
 
 
 RANK = b"RANK=1\0WORLD_SIZE=2\0LOCAL_RANK=1\0"
@@ -75,7 +79,7 @@ def test_64_new_command_lines_are_read_in_a_scan_and_the_others_later(tmp_path):
         (folder / "environ").write_bytes(b"RANK=%d\0WORLD_SIZE=80\0LOCAL_RANK=%d\0" % (pid, pid))
         (folder / "cgroup").write_text("0::/user.slice\n")
         (folder / "cmdline").write_bytes(b"python\0%d" % pid)
-    scanner = ProcessScanner(tmp_path, lambda placement: {})
+    scanner = ProcessScanner(tmp_path, lambda placement: {}, RINGS)
     for read in (64, 66):
         ranks = scanner.scan().ranks
         assert [one.command for one in ranks if one.command] == [
@@ -91,7 +95,7 @@ def test_processes_without_a_command_line_keep_no_other_from_being_read(tmp_path
         (folder / "environ").write_bytes(b"RANK=%d\0WORLD_SIZE=80\0LOCAL_RANK=%d\0" % (pid, pid))
         (folder / "cgroup").write_text("0::/user.slice\n")
         (folder / "cmdline").write_bytes(b"python\0" if pid == 66 else b"")
-    ranks = ProcessScanner(tmp_path, lambda placement: {}).scan().ranks
+    ranks = ProcessScanner(tmp_path, lambda placement: {}, RINGS).scan().ranks
     assert [one.command for one in ranks if one.command] == [("python",)]
 
 

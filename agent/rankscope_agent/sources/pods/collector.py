@@ -70,7 +70,7 @@ def create(config: Config, directory: PodDirectory) -> PodsCollector:
         directory=directory,
         reflector=reflector,
         kubelet=KubeletClient(socket_path),
-        roots=Roots(config.procfs, config.sysfs),
+        roots=Roots(config.procfs, config.sysfs, config.ring_dir),
         node=config.node_name,
         job_labels=config.job_labels,
         clock=time.time,
@@ -87,10 +87,11 @@ class DeviceSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The node's /proc and /sys."""
+    """The node's /proc and /sys, and where processes outside of pods write their rings."""
 
     procfs: Path
     sysfs: Path
+    ring_dir: Path
 
 
 @dataclass(slots=True)
@@ -118,7 +119,7 @@ class PodsCollector:
         directory: where the node's pods are kept, for this and other collectors.
         reflector: keeps the directory up to date; None without an API server.
         kubelet: provides the devices of containers.
-        roots: the node's /proc and /sys.
+        roots: the node's directories.
         node: name of this node.
         job_labels: pod labels that name a job's owner, team and the like.
         clock: returns the Unix time in seconds.
@@ -142,7 +143,9 @@ class PodsCollector:
         self._job_labels = job_labels
         self._clock = clock
         self._scanner = ProcessScanner(
-            roots.procfs, lambda placement: container_environment(directory, placement)
+            roots.procfs,
+            lambda placement: container_environment(directory, placement),
+            roots.ring_dir,
         )
         self._sources = {KUBELET: _Source(), PROCESSES: _Source()}
         self._allocations: Sequence[Allocation] = ()

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.pods.cgroups import MAX_CGROUP_BYTES, Placement, parse_cgroup
@@ -23,6 +23,7 @@ from rankscope_agent.sources.pods.processes import (
     has_probe,
     parse_environ,
     process_identity,
+    ring_directory,
 )
 
 MAX_PROCESSES = 65536
@@ -62,7 +63,7 @@ class RankProcess:
         command: its command line, with secrets replaced.
         pid: its PID in the scanned PID namespace.
         started_unix_seconds: when it started; None if the kernel does not say.
-        probed: whether it was given the probe.
+        probed: whether it was given a probe whose ring this agent reads.
         user: the user that it runs as; None if the kernel does not say.
     """
 
@@ -92,12 +93,17 @@ class ProcessScanner:
         procfs: the node's /proc, with the host's processes.
         pod_environment: returns the variables in a container's specification, by its id. A rank
             from there is the pod's, not the process's.
+        ring_dir: where this agent reads the rings of processes outside of pods.
     """
 
     def __init__(
-        self, procfs: Path, pod_environment: Callable[[Placement], Mapping[str, str]]
+        self,
+        procfs: Path,
+        pod_environment: Callable[[Placement], Mapping[str, str]],
+        ring_dir: Path,
     ) -> None:
         self._procfs = procfs
+        self._ring_dir = ring_dir.absolute()
         self._pod_environment = pod_environment
         self._idle: dict[tuple[int, int], int] = {}
         self._denied: set[tuple[int, int]] = set()
@@ -164,11 +170,28 @@ class ProcessScanner:
         )
         if identity.local_rank is None and self._is_pods_own(environ, placement):
             return None
-        started, probed = _started(folder), has_probe(raw)
+        started = _started(folder)
+        probed = has_probe(raw) and (
+            bool(placement.pod_uid) or self._reads(ring_directory(raw), folder)
+        )
         user = parse_user(read_text(folder / "status", MAX_STATUS_BYTES))
         return RankProcess(
             identity, placement, environ, self._command(folder), pid, started, probed, user
         )
+
+    def _reads(self, directory: str, folder: Path) -> bool:
+        """Return False if a process writes its ring where another agent reads it.
+
+        Such a process has no ring here however long it trains. Only text is compared, of processes
+        that see the files of this agent or of the host: whoever looks a directory up waits for its
+        file system.
+        """
+        seen = _mounts(folder)
+        known = {_mounts(self._procfs / name) for name in ("self", "1")}
+        path = PurePath(directory)
+        if not seen or seen not in known or not path.is_absolute():
+            return True
+        return self._ring_dir in (path, path.parent)  # a user's own is named after its number
 
     def _command(self, folder: Path) -> tuple[str, ...]:
         """Return the command line of a process; empty if it may not be read, or not yet.
@@ -199,6 +222,14 @@ class ProcessScanner:
         if given.get("PET_NPROC_PER_NODE") == "1":
             return False
         return "RANK" in given and given.get("RANK") == environ.get("RANK")
+
+
+def _mounts(folder: Path) -> str:
+    """Return the mount namespace of a process; empty if it may not be read."""
+    try:
+        return str((folder / "ns" / "mnt").readlink())
+    except OSError:
+        return ""
 
 
 def _started(folder: Path) -> float | None:

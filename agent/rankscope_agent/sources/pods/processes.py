@@ -74,11 +74,21 @@ def has_probe(data: bytes) -> bool:
     It does if the probe's directory is on its PYTHONPATH, or if it is told where to write rings,
     unless the probe is switched off.
     """
-    variables = dict(entry.partition(b"=")[::2] for entry in data.split(b"\0"))
+    variables = _variables(data)
     if variables.get(b"RANKSCOPE_PROBE") == b"0":
         return False
     has_ring_directory = bool(variables.get(b"RANKSCOPE_RING_DIR"))
     return has_ring_directory or b"rankscope" in variables.get(b"PYTHONPATH", b"").lower()
+
+
+def ring_directory(data: bytes) -> str:
+    """Return where a probe in a process with this environment writes its ring."""
+    given = _variables(data).get(b"RANKSCOPE_RING_DIR") or b"/run/rankscope"
+    return given.decode("utf-8", "surrogateescape")
+
+
+def _variables(data: bytes) -> dict[bytes, bytes]:
+    return dict(entry.partition(b"=")[::2] for entry in data.split(b"\0"))
 
 
 def process_identity(environ: Mapping[str, str]) -> ProcessIdentity | None:

@@ -135,22 +135,23 @@ class Taking:
     usable = 0
     means = False
     rest_is_unmeasured = False
+    newest_stall = (0.0, (), -1, -1)
 
     def is_comparable(self, now, row):
         return True
 
-    def push(self, now, row):
+    def push(self, now, row, counter):
         self.usable += 1
         return True
 
-    def add_pause(self, seconds, position):
+    def add_pause(self, seconds, position, counter):
         pass
 
 
 def test_a_run_is_evaluated_at_each_fourth_usable_step():
     detector, run = Evaluated(), Taking()
     for _ in range(13):
-        detector._push(run, SimpleNamespace(learn=lambda *_: None), None, 0, 0.0)
+        detector._push(run, SimpleNamespace(learn=lambda *_: None), _Step(None, 0, 0), 0.0)
     assert detector.at == [4, 8, 12]
 
 

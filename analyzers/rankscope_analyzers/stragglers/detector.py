@@ -242,15 +242,19 @@ class Detector:
             if len(self._pending) <= MOST_IN_A_ROW:
                 return
             pending, self._pending = self._pending, []
-            for one, _, clock in pending:
-                self._push(run, long, one, 0, clock)
+            for one, counter, clock in pending:
+                self._push(run, long, _Step(one, 0, counter), clock)
             return
         self._classify_pending()
-        self._push(run, long, now, row, self._clock)
+        self._push(run, long, step, self._clock)
 
-    def _push(self, run: Run, long: LongSteps, now: Quantities, row: int, clock: float) -> None:
-        long.learn(now, row)
-        if not run.push(now, row):
+    def _push(self, run: Run, long: LongSteps, step: _Step, clock: float) -> None:
+        long.learn(step.now, step.row)
+        advanced = run.push(step.now, step.row, step.counter)
+        stalled, _, position, _ = run.newest_stall
+        if stalled > 0 and long.is_rank_zero(position):
+            self._rank_zero_work.add_stall(step.counter, stalled)
+        if not advanced:
             return
         self._clocks = [*self._clocks[-15:], clock]
         if run.usable % STRIDE_STEPS == 0:
@@ -265,7 +269,7 @@ class Detector:
         for now, counter, clock in pending:
             long_step = long.describe(now, 0)
             if long_step.input and long_step.seconds < FREEZE_SECONDS:
-                self._push(run, long, now, 0, clock)  # loader workers deliver together
+                self._push(run, long, _Step(now, 0, counter), clock)  # workers deliver together
             else:
                 self._take_long_step(run, long_step, counter, clock)
 
@@ -305,7 +309,9 @@ class Detector:
             return
         # What others do as well, in that step or in such steps, is unequal work, as of rollouts.
         if not usual and not step.by_most:
-            run.add_pause(step.seconds, step.position)
+            run.add_pause(step.seconds, step.position, counter)
+            if step.by_rank_zero:
+                self._rank_zero_work.add_stall(counter, step.seconds)
         usual = max(usual, step.by_next)
         stood_still = step.seconds >= max(FREEZE_SECONDS, FREEZE_TIMES * usual)
         if stood_still and step.times >= FREEZE_TIMES:
@@ -325,7 +331,7 @@ class Detector:
         )
 
     def _evaluate(self, run: Run) -> None:
-        view = run.view()
+        view = run.view(self._rank_zero_work.regular_stalls)
         self.known = view.known
         found = [
             candidate
@@ -384,4 +390,4 @@ class _Step:
     now: Quantities
     row: int
     counter: int
-    marked: bool
+    marked: bool = False

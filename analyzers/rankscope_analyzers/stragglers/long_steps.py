@@ -131,6 +131,10 @@ class LongSteps:
         self._usual[WAITS] = 0.0
         self._rank_zeros = _rank_zeros(shape)
 
+    def is_rank_zero(self, position: int) -> bool:
+        """Return True if a position holds rank 0 of the job or the first rank of a node."""
+        return bool(self._rank_zeros[position])
+
     def is_long(self, duration: float) -> bool:
         """Return True if a step is far longer than usual."""
         if len(self._durations) < LEAST_STEPS:

@@ -6,8 +6,10 @@ longer than before, the storage that it writes to is slow.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median as middle
 
 from rankscope_analyzers.stragglers.view import Candidate
@@ -34,6 +36,18 @@ MINIMUM_SECONDS = 0.1
 MINIMUM_COST = 0.015
 """Share of the time between two checkpoints; the contract counts from 2 %."""
 
+STALLS = 64
+"""Stalls of rank 0 that are searched for equal distances."""
+
+FEWEST_STALLS = 3
+"""Stalls that show a distance: if two distances are equal by chance, the next one differs."""
+
+LEAST_DISTANCE = 5
+"""Steps between two of them: what happens more often is part of the pace."""
+
+REGULAR_SHARE = 0.7
+"""Share of the stalls that must fall on such steps, and of these steps that must have one."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankZeroWaits:
@@ -49,14 +63,35 @@ NO_WAITS = RankZeroWaits()
 class RankZeroWork:
     """The work of a job's rank 0, or of the first ranks of its nodes; bounded memory."""
 
-    __slots__ = ("_last", "_slow", "_slow_seconds", "_usual", "waits")
+    __slots__ = ("_counted", "_last", "_slow", "_slow_seconds", "_stalls", "_usual", "waits")
 
     def __init__(self) -> None:
         self._usual: deque[float] = deque(maxlen=REMEMBERED)
         self._slow = 0
         self._slow_seconds = 0.0
         self._last: int | None = None
+        self._stalls: deque[tuple[int, float]] = deque(maxlen=STALLS)
+        self._counted = -1
         self.waits = NO_WAITS
+
+    @property
+    def regular_stalls(self) -> frozenset[int]:
+        """Return the steps at equal distances in which rank 0 alone stalled.
+
+        No host counts the steps of a job: what comes every ten steps is what the program does then.
+        """
+        return _at_equal_distances([step for step, _ in self._stalls])
+
+    def add_stall(self, counter: int, seconds: float) -> None:
+        """Add a step that rank 0 made longer than others by less than a step's time."""
+        if self._stalls and counter <= self._stalls[-1][0]:
+            self._stalls.clear()  # the job was resumed from a checkpoint
+            self._counted = -1
+        self._stalls.append((counter, seconds))
+        regular = self.regular_stalls
+        new = [lasted for step, lasted in self._stalls if step in regular and step > self._counted]
+        self._counted = max(self._counted, *regular, -1)
+        self.waits = RankZeroWaits(self.waits.steps + len(new), self.waits.seconds + sum(new))
 
     def add(
         self, counter: int, seconds: float, step_seconds: float
@@ -91,3 +126,18 @@ class RankZeroWork:
             return False
         longest = max(self._usual)
         return longest < ALIKE * min(self._usual) and seconds > SLOWER * longest
+
+
+def _at_equal_distances(steps: Sequence[int]) -> frozenset[int]:
+    """Return those of ascending steps that have equal distances, none if too many have not."""
+    if len(steps) < FEWEST_STALLS:
+        return frozenset()
+    apart = [later - earlier for earlier, later in pairwise(steps)]
+    distance = Counter(apart).most_common(1)[0][0]
+    if distance < LEAST_DISTANCE:
+        return frozenset()
+    phase = Counter(step % distance for step in steps).most_common(1)[0][0]
+    found = [step for step in steps if step % distance == phase]
+    due = (found[-1] - found[0]) // distance + 1
+    enough = max(FEWEST_STALLS, REGULAR_SHARE * len(steps), REGULAR_SHARE * due)
+    return frozenset(found if len(found) >= enough else ())

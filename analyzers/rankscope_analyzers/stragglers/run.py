@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from statistics import median as middle
 
@@ -84,6 +84,15 @@ TIMED_SHARE, TIMED_STEPS = 0.98, 32
 compared, if some steps are not timed: a slow rank that is missing costs nothing there."""
 
 
+Stall = tuple[float, tuple[int, ...], int]
+"""Length of a step's longest stall, the affected nodes, and the position of the worst rank."""
+
+Spike = tuple[float, tuple[int, ...], int, int]
+"""The same with the step's counter."""
+
+NO_STALL: Stall = (0.0, (), -1)
+
+
 class Run:
     """The state of one run; bounded, whatever its length.
 
@@ -126,7 +135,7 @@ class Run:
         self._sparse = False
         hosted = shape.timing == TIMINGS["wall"] and not shape.wall
         self._stall_fields: tuple[str, ...] = ("relative",) if hosted else ()
-        self._spikes: deque[tuple[float, tuple[int, ...], int]] = deque(maxlen=BRIEF_SPIKE_STEPS)
+        self._spikes: deque[Spike] = deque(maxlen=BRIEF_SPIKE_STEPS)
         self._sizes: KnownSizes = before._sizes if before else KnownSizes()
         self.baseline = self._sizes.of(shape.sizes)
         self.usable = 0
@@ -147,7 +156,12 @@ class Run:
         self._timed.append(known)
         return not self._sparse or known >= TIMED_SHARE * max(self._timed)
 
-    def push(self, now: Quantities, index: int) -> bool:
+    @property
+    def newest_stall(self) -> Spike:
+        """Return the longest stall of the newest step."""
+        return self._spikes[-1]
+
+    def push(self, now: Quantities, index: int, counter: int = -1) -> bool:
         """Add a usable step, row `index` of `now`; return True if the window advanced."""
         row = _row(now, index)
         self.rest_is_unmeasured = not now.rest_is_separate
@@ -155,7 +169,7 @@ class Run:
             _push(self._raw, name, row[name], WINDOW_STEPS)
         seconds, steps = float(now.duration[index]), float(now.steps[index])
         self.means = self.means or steps > 1
-        self._spikes.append((0.0, (), -1) if self.means else self._spike(now.unit[index]))
+        self._spikes.append((*(NO_STALL if self.means else self._spike(now.unit[index])), counter))
         self._seconds += seconds * steps
         full = self._averager.add(row, seconds, steps)
         if full is None:
@@ -170,17 +184,21 @@ class Run:
             self._known(learned(self._first(), self.shape, self._sizes.nearest(self.shape.sizes)))
         return True
 
-    def add_pause(self, seconds: float, position: int) -> None:
+    def add_pause(self, seconds: float, position: int, counter: int = -1) -> None:
         """Remember a step that one rank made too long to be compared."""
         node = int(self.shape.nodes.ravel()[position])
-        self._spikes.append((seconds, (node,) if node >= 0 else (), position))
+        self._spikes.append((seconds, (node,) if node >= 0 else (), position, counter))
 
     def forget_stalls(self) -> None:
         """Discard the stalls so far: they belong to a fault of another class."""
         self._spikes.clear()
 
-    def view(self) -> View:
-        """Return the newest steps as a view for the checks."""
+    def view(self, housekeeping: Collection[int] = ()) -> View:
+        """Return the newest steps as a view for the checks.
+
+        Args:
+            housekeeping: counters of steps whose stall was rank 0's own work.
+        """
         newest = {name: recent.last(WINDOW_STEPS) for name, recent in self._recent.items()}
         count = len(newest["duration"])
         newest = {name: values for name, values in newest.items() if len(values) == count}
@@ -192,7 +210,7 @@ class Run:
         return View(
             shape=self.shape,
             baseline=self._baseline_of_reporting(),
-            spikes=self._spike_arrays(),
+            spikes=self._spike_arrays(housekeeping),
             step_seconds=float(newest["duration"].mean()),
             exit_lateness_long=self._recent["exit_lateness"].last(LONG_STEPS)
             if "exit_lateness" in newest
@@ -226,13 +244,13 @@ class Run:
         """Return the newest steps, at the start of a run its first ones."""
         return {name: recent.last(BASELINE_STEPS) for name, recent in self._recent.items()}
 
-    def _spike(self, unit: Floats) -> tuple[float, tuple[int, ...], int]:
+    def _spike(self, unit: Floats) -> Stall:
         """Return the longest stall of the newest step, the affected nodes and the worst rank."""
         stall = self._stalls(unit)
         usual = middle(self._raw["duration"].last(WINDOW_STEPS).tolist())
         struck = np.asarray(stall > max(STALL_SHARE * usual, STALL_SECONDS))
         if not struck.any():
-            return 0.0, (), -1
+            return NO_STALL
         if self.shape.wall:
             replica = int(np.nanargmax(stall))
             ranks = self.shape.replica(replica)
@@ -280,10 +298,11 @@ class Run:
             noise = max(noise, _noise_around_mean(ratios))
         return np.asarray(np.where(newest > STALL_SIGMAS * noise, newest, 0.0))
 
-    def _spike_arrays(self) -> Spikes:
+    def _spike_arrays(self, housekeeping: Collection[int]) -> Spikes:
         brief = middle(self._raw["duration"].last(WINDOW_STEPS).tolist()) < BRIEF_SECONDS
-        newest = list(self._spikes)[-(BRIEF_SPIKE_STEPS if brief else SPIKE_STEPS) :]
-        struck = [node for _, nodes, _ in newest if nodes for node in nodes]
+        recent = list(self._spikes)[-(BRIEF_SPIKE_STEPS if brief else SPIKE_STEPS) :]
+        newest = [NO_STALL if spike[3] in housekeeping else spike[:3] for spike in recent]
+        struck = [node for _, nodes, _ in newest for node in nodes]
         nodes = np.bincount(
             np.array(struck, dtype=np.int64), minlength=self.shape.nodes.max(initial=0) + 1
         )

@@ -5,6 +5,7 @@ import pytest
 
 from rankscope_analyzers.stragglers.rank_zero_work import RankZeroWork
 from simulated_jobs import Fault, Job, diagnosed, findings, records
+from suite_jobs import fault, made
 
 SCATTERED = np.cumsum([20, 7, 13, 9, 17, 6, 11, 19, 8, 14, 5, 16, 10, 12])
 
@@ -69,3 +70,17 @@ def test_a_job_that_is_resumed_from_an_earlier_step_counts_each_of_its_steps():
         work.add_stall(step, 0.5)
     assert work.regular_stalls == {20, 30, 40}
     assert (work.waits.steps, work.waits.seconds) == (7, 3.5)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "pipeline", "kind"), [(4, 1, "gpu"), (2, 2, "gpu"), (2, 2, "node"), (1, 4, "gpu")]
+)
+def test_a_rank_that_became_slow_has_not_been_stalled_as_well(tensor, pipeline, kind):
+    """Compute by the host's clock contains stalls: the first slow steps look like some."""
+    slow = fault("gpu_compute", kind, 1.25, last=220)
+    rows = made(slow, tensor=tensor, pipeline=pipeline, timing="blocked").records
+    timed = rows[["data_seconds", "compute_seconds", "sync_seconds"]].sum(axis=1)
+    other = (rows["step_seconds"] - timed).clip(lower=0)
+    said = findings(rows.assign(timing_source="host", other_seconds=other))
+    assert [one.kind for one in said] == ["gpu_compute"]
+    assert said[0].where.ranks[0] // 8 == 1

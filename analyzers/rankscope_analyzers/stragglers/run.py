@@ -48,6 +48,9 @@ STALL_SECONDS = 0.003
 STALL_SIGMAS = 5.0
 """Standard deviations: stalls that hide in compute must also exceed the noise of replicas."""
 
+LASTING_STEPS = 3
+"""Steps in a row in which a rank computes longer that are no sporadic stall, but a slower rank."""
+
 EVEN_SHARE = 0.5
 """Fraction of the largest excess by which another one is below its usual value: unequal work makes
 some replicas faster and others slower, but a stall makes none faster."""
@@ -296,7 +299,9 @@ class Run:
         noise = NORMAL_CONSISTENCY * typical(np.abs(ratios - middles))
         if self.shape.has_few_peers:
             noise = max(noise, _noise_around_mean(ratios))
-        return np.asarray(np.where(newest > STALL_SIGMAS * noise, newest, 0.0))
+        late = ratios[-LASTING_STEPS:] - middles > STALL_SIGMAS * noise
+        sporadic = late[-1] & ~(late.all(axis=0) & (len(late) == LASTING_STEPS))
+        return np.asarray(np.where(sporadic, newest, 0.0))
 
     def _spike_arrays(self, housekeeping: Collection[int]) -> Spikes:
         brief = middle(self._raw["duration"].last(WINDOW_STEPS).tolist()) < BRIEF_SECONDS

@@ -129,7 +129,7 @@ def test_a_look_for_rings_that_lasts_ten_seconds_is_a_failure(tmp_path, late, fa
         late_seconds=late,
         late_at="x",
         directories=("x",),
-        bare_pods=frozenset(),
+        loaded_pods=frozenset(),
     )
     for name in ("_read", "_forget"):
         setattr(collector, name, lambda _: None)

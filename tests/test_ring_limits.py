@@ -68,7 +68,7 @@ def test_a_look_is_waited_for_a_second_and_the_first_one_for_four(monkeypatch):
     monkeypatch.setattr(background_follower, "_Look", Look)
     monkeypatch.setattr(Look, "waits", [])
     nothing = SimpleNamespace(
-        refused=dict, divide=lambda now: None, rings=(), directories=0, bare_pods=frozenset()
+        refused=dict, divide=lambda now: None, rings=(), directories=0, loaded_pods=frozenset()
     )
     monkeypatch.setattr(BackgroundFollower, "_state", lambda self: None)
     patient = BackgroundFollower(nothing)

@@ -35,7 +35,8 @@ def running(index, number, **variables):
 def started(*pods, probed=frozenset(), now=BEGIN + 700.0):
     directory = PodDirectory()
     directory.replace([parse_pod(one) for one in pods], now)
-    directory.note_probed(probed)
+    uids = frozenset(one["metadata"]["uid"] for one in pods)
+    directory.note_probed(probed, loaded=uids)
     found = placement_samples(PlacementView(), directory, "n1", DEFAULT_LABELS, now)
     return [one for one in found if one.metric is RANK_STARTED]
 
@@ -81,9 +82,9 @@ def test_a_job_that_stays_in_init_process_group_is_called_hung_by_its_pods_alone
 
 def test_of_a_pod_in_which_nothing_loaded_the_probe_nothing_tells_that_it_trains(tmp_path):
     """Its program may be any: what the pod was given says nothing of what it loads."""
-    pods = [running(0, 1, **PROBED), running(1, 2, **PROBED)]
+    pods = [running(index, 1 + index, **PROBED) for index in range(3)]  # one without a volume
     uids = [pod["metadata"]["uid"] for pod in pods]
-    volumes = [tmp_path.joinpath("pods", uid, *POD_VOLUME) for uid in uids]
+    volumes = [tmp_path.joinpath("pods", uid, *POD_VOLUME) for uid in uids[:2]]
     for volume in volumes:
         volume.mkdir(parents=True)
     (volumes[1] / ".loaded").touch()
@@ -91,13 +92,13 @@ def test_of_a_pod_in_which_nothing_loaded_the_probe_nothing_tells_that_it_trains
     directory.replace([parse_pod(one) for one in pods], BEGIN + 700.0)
     rings = TrainingCollector(tmp_path / "none", tmp_path, "n1", lambda: now[-1], directory)
     list(rings.collect())
-    assert directory.without_probe() == {uids[0]}
+    assert directory.with_probe() == {uids[1]}
     found = placement_samples(PlacementView(), directory, "n1", DEFAULT_LABELS, BEGIN + 700.0)
     assert [one.labels[1] for one in found if one.metric is RANK_STARTED] == ["2", "3"]
     now.append(BEGIN + 710.0)
     (volumes[0] / ".loaded").touch()  # as soon as a rank imports torch
     list(rings.collect())
-    assert directory.without_probe() == frozenset()
+    assert directory.with_probe() == set(uids[:2])
 
 
 def test_a_job_whose_probe_nobody_loaded_is_not_called_hung_but_said_to_be_unknown():

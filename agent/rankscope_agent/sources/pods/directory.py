@@ -55,7 +55,7 @@ class PodDirectory:
         self._view = PlacementView()
         self._probed: frozenset[tuple[str, int]] = frozenset()
         self._probed_attempts: Mapping[str, int] = {}
-        self._bare: frozenset[str] = frozenset()
+        self._loaded: frozenset[str] = frozenset()
         self._awaited: dict[str, float] = {}
         self._fallback: Callable[[str], PodIdentity | None] = _nobody
         self._lives = Lifecycles()
@@ -340,30 +340,30 @@ class PodDirectory:
         self,
         ranks: frozenset[tuple[str, int]],
         attempts: Mapping[str, int] | None = None,
-        bare: frozenset[str] = frozenset(),
+        loaded: frozenset[str] = frozenset(),
     ) -> None:
         """Store the ranks (job, rank) that probes announce, whose series come from their rings.
 
         Args:
             ranks: all of them.
             attempts: how often torchrun has restarted jobs' processes, by job.
-            bare: UIDs of the pods in whose volume no probe has written anything.
+            loaded: UIDs of the pods in whose volume a probe has written anything.
         """
         attempts_of_jobs = dict(attempts or {})
         with self._lock:
-            known = ranks, attempts_of_jobs, bare
-            self._changes += known != (self._probed, self._probed_attempts, self._bare)
-            self._probed, self._probed_attempts, self._bare = known
+            known = ranks, attempts_of_jobs, loaded
+            self._changes += known != (self._probed, self._probed_attempts, self._loaded)
+            self._probed, self._probed_attempts, self._loaded = known
 
     def probed_ranks(self) -> frozenset[tuple[str, int]]:
         """Return the ranks that probes announce."""
         with self._lock:
             return self._probed
 
-    def without_probe(self) -> frozenset[str]:
-        """Return the UIDs of the pods with a volume for a probe in which no probe has written."""
+    def with_probe(self) -> frozenset[str]:
+        """Return the UIDs of the pods in whose volume a probe has written."""
         with self._lock:
-            return self._bare
+            return self._loaded
 
     def probed_attempts(self) -> Mapping[str, int]:
         """Return how often torchrun has restarted jobs' processes, according to their probes."""

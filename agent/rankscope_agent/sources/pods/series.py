@@ -39,12 +39,14 @@ def placement_samples(
     yield from _happened(jobs, directory, now_unix_seconds)
     yield from _devices(view, directory, node, ranks)
     yield from _unhealthy(directory, node)
-    probed, bare = directory.probed_ranks(), directory.without_probe()
+    probed, with_probe = directory.probed_ranks(), directory.with_probe()
     for rank in _unique(ranks, directory):
         known = (rank.job_id, rank.process.identity.rank) in probed
-        yield from _rank(rank, node, probed=known, loaded=rank.pod_uid not in bare)
+        loaded = not rank.pod_uid or rank.pod_uid in with_probe
+        yield from _rank(rank, node, probed=known, loaded=loaded)
     seen = {(rank.job_id, rank.process.identity.rank) for rank in ranks}
-    yield from started_samples(jobs, {*seen, *probed}, bare.union(rank.pod_uid for rank in ranks))
+    unseen = with_probe.difference(rank.pod_uid for rank in ranks)
+    yield from started_samples(jobs, {*seen, *probed}, unseen)
 
 
 def _rejected(view: PlacementView, directory: PodDirectory) -> Iterator[Sample]:

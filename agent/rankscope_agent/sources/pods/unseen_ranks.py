@@ -22,19 +22,19 @@ MAX_RANKS_OF_POD = 64
 
 
 def started_samples(
-    jobs: Mapping[str, Members], seen: Collection[tuple[str, int]], seen_pods: Collection[str]
+    jobs: Mapping[str, Members], seen: Collection[tuple[str, int]], unseen_pods: Collection[str]
 ) -> Iterator[Sample]:
     """Yield when such ranks were started.
 
     Args:
         jobs: the pods of each job on this node.
         seen: job and number of ranks known by process or ring.
-        seen_pods: UIDs of the pods with a visible process, or without a loaded probe.
+        unseen_pods: UIDs of the pods with a loaded probe and without a visible process.
     """
     for job_id, members in jobs.items():
         given: set[int] = set()
         for pod, member in members:
-            began = None if pod.uid in seen_pods or pod.ended else _began(pod)
+            began = None if pod.uid not in unseen_pods or pod.ended else _began(pod)
             for rank in _ranks(member) if began is not None else ():
                 if rank not in given and (job_id, rank) not in seen:
                     given.add(rank)

@@ -29,7 +29,7 @@ class _Found:
 
     rings: Sequence[FollowedRing]
     directories: int
-    bare_pods: frozenset[str]
+    loaded_pods: frozenset[str]
     pods_failure: RingError | None
 
 
@@ -61,9 +61,9 @@ class BackgroundFollower:
         return self._found.directories if self._look else self._follower.directories
 
     @property
-    def bare_pods(self) -> frozenset[str]:
-        """UIDs of the pods in whose volume no probe had written anything at the last scan."""
-        return self._found.bare_pods if self._look else self._follower.bare_pods
+    def loaded_pods(self) -> frozenset[str]:
+        """UIDs of the pods in whose volume a probe had written anything at the last scan."""
+        return self._found.loaded_pods if self._look else self._follower.loaded_pods
 
     @property
     def pods_failure(self) -> RingError | None:
@@ -131,7 +131,7 @@ class BackgroundFollower:
     def _state(self) -> _Found:
         follower = self._follower
         return _Found(
-            follower.rings, follower.directories, follower.bare_pods, follower.pods_failure
+            follower.rings, follower.directories, follower.loaded_pods, follower.pods_failure
         )
 
 

@@ -159,7 +159,7 @@ class TrainingCollector:
         self._pods.note_probed(
             frozenset((job_id, rank) for job_id, job in self._jobs.items() for rank in job.ranks),
             self._attempts(),
-            self._follower.bare_pods,
+            self._follower.loaded_pods,
         )
         if late >= LATE_SECONDS or (late and not self._jobs):
             raise Incomplete(tuple(self._samples()), self._lateness(late))

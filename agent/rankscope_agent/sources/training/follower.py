@@ -96,9 +96,11 @@ class RingFollower:
         return sum(directory.exists for directory in self._directories())
 
     @property
-    def bare_pods(self) -> frozenset[str]:
-        """UIDs of the pods in whose volume no probe had written anything at the last scan."""
-        return frozenset(place.pod_uid for place, known in self._pods.items() if known.bare)
+    def loaded_pods(self) -> frozenset[str]:
+        """UIDs of the pods in whose volume a probe had written anything at the last scan."""
+        return frozenset(
+            place.pod_uid for place, known in self._pods.items() if known.exists and not known.bare
+        )
 
     @property
     def pods_failure(self) -> RingError | None:

@@ -51,6 +51,15 @@ def test_what_ras_reports_is_exported():
     assert found[metrics.RAS_LAST_QUERY,] == Clock().now
 
 
+def test_a_rank_of_a_small_group_is_not_given_for_one_of_the_job():
+    everybody = communicator(4, [rank_entry(rank, AllReduce=9) for rank in range(4)], [])
+    pair = communicator(2, [rank_entry(rank, AllGather=50 - 5 * rank) for rank in range(2)], [])
+    with RasServer(json_report(everybody, pair)) as server:
+        found = page(collector(server.port))
+    assert found[metrics.RAS_LAG, "AllGather"] == 5
+    assert not {(metrics.RAS_LAGGING_RANK,), (metrics.RAS_LAGGING_RANKS,)} & found.keys()
+
+
 def test_an_nccl_without_json_reports_in_text():
     with RasServer(None, TEXT) as server:
         found = page(collector(server.port))

@@ -54,7 +54,7 @@ def test_a_rank_that_is_behind_is_named_in_json():
     ranks = [rank_entry(rank, AllReduce=64 - 4 * (rank == 7)) for rank in range(8)]
     pair = communicator(2, [rank_entry(0, AllReduce=9), rank_entry(1, AllReduce=8)], [])
     report = json_reply.parse(json_report(communicator(8, ranks, []), pair))
-    assert report.lags == (Lag("AllReduce", 4, (7,), 1),)
+    assert report.lags == (Lag("AllReduce", 4, (7,), 1, 8),)
 
 
 def test_a_rank_that_is_behind_is_named_in_text():
@@ -69,8 +69,23 @@ def test_a_rank_that_is_behind_is_named_in_text():
         "  Rank 4 -- GPU 4 managed by process 14 on node node0\n"
     )
     report = text_reply.parse(HEAD + several)
-    assert report.lags == (Lag("AllReduce", 4, (7,), 1), Lag("Broadcast", 2, (1, 4), 2))
+    assert report.lags == (
+        Lag("AllReduce", 4, (7,), 1, 32),
+        Lag("Broadcast", 2, (1, 4), 2, 32),
+    )
     assert (report.communicators, report.largest, report.version) == (9, 32, "2.26.2")
+
+
+@pytest.mark.parametrize("behind", [60, 2])
+def test_of_equal_lags_the_one_of_the_largest_communicator_counts(behind):
+    block = (
+        "  Communicator ranks have different AllReduce operation counts\n"
+        "  3 ranks have launched up to operation 64\n"
+        "  Rank 2 has launched up to operation {} -- GPU 3 managed by process 16 on node n1\n"
+    )
+    inner = "#1-5 (17a079b828ff1a75) MISMATCH\n" + block.format(behind)
+    (lag,) = text_reply.parse(HEAD + LATE + block.format(60) + inner).lags
+    assert (lag.ranks, lag.size) == ((2,), 32 if behind == 60 else 4)
 
 
 def test_before_2_26_all_collectives_share_one_count():
@@ -80,7 +95,7 @@ def test_before_2_26_all_collectives_share_one_count():
         "  6 ranks have launched up to operation 6649\n"
         "  Rank 0 -- GPU 0 managed by process 483072 on node 172.16.64.210\n"
     )
-    assert text_reply.parse(HEAD + several).lags == (Lag("any", 1, (0,), 6),)
+    assert text_reply.parse(HEAD + several).lags == (Lag("any", 1, (0,), 6, 32),)
 
 
 def test_missing_ranks_and_dead_processes_are_counted():

@@ -49,13 +49,13 @@ RAS_LAG = Metric(
 RAS_LAGGING_RANK = Metric(
     "rankscope_nccl_ras_lagging_rank",
     "gauge",
-    "The rank, within its communicator, that lags furthest behind; the lowest if there are"
-    " several.",
+    "The rank that lags furthest behind, the lowest if there are several; absent if that is in a"
+    " communicator smaller than the largest, whose numbers are not those of the job.",
 )
 RAS_LAGGING_RANKS = Metric(
     "rankscope_nccl_ras_lagging_ranks",
     "gauge",
-    "Ranks of that communicator that lag equally far behind.",
+    "Ranks of the largest communicator that lag equally far behind.",
 )
 RAS_QUERY_SECONDS = Metric(
     "rankscope_nccl_ras_query_seconds",

@@ -118,11 +118,13 @@ def ras_samples(report: RasReport) -> Iterator[Sample]:
     yield metrics.RAS_TIMEOUTS.sample(report.timeouts)
     for lag in report.lags:
         yield metrics.RAS_LAG.sample(lag.operations, op=lag.operation)
-    yield from _last_ones(report.lags)
+    if report.lags:
+        yield from _last_ones(report.lags[0], report.largest)
 
 
-def _last_ones(lags: tuple[Lag, ...]) -> Iterator[Sample]:
-    if lags:
-        yield metrics.RAS_LAGGING_RANKS.sample(lags[0].count)
-    if lags and lags[0].ranks:
-        yield metrics.RAS_LAGGING_RANK.sample(lags[0].ranks[0])
+def _last_ones(lag: Lag, largest: int) -> Iterator[Sample]:
+    """Yield who is last, where its number is that of its job and not of a small group."""
+    if lag.size == largest:
+        yield metrics.RAS_LAGGING_RANKS.sample(lag.count)
+        if lag.ranks:
+            yield metrics.RAS_LAGGING_RANK.sample(lag.ranks[0])

@@ -72,7 +72,7 @@ def _lags(communicator: dict[str, Any]) -> Iterator[Lag]:
             count = _number(rank["collective_counts"], operation)
             by_rank[_number(rank, "rank")] = count
     for operation, by_rank in launches.items():
-        lag = lag_of(operation, by_rank)
+        lag = lag_of(operation, by_rank, _number(communicator, "size"))
         if lag is not None:
             yield lag
 

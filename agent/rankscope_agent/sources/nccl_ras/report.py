@@ -30,12 +30,14 @@ class Lag:
         ranks: those that are furthest behind, as ranks in their communicator; empty if the reply
             does not list them.
         count: their number.
+        size: ranks that their communicator should have; 0 if unknown.
     """
 
     operation: str
     operations: int
     ranks: tuple[int, ...]
     count: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class RasReport:
     lags: tuple[Lag, ...]
 
 
-def lag_of(operation: str, launches: Mapping[int, int]) -> Lag | None:
+def lag_of(operation: str, launches: Mapping[int, int], size: int) -> Lag | None:
     """Compare the launches of one communicator's ranks; return None if all are equal."""
     if not launches:
         return None
@@ -72,17 +74,21 @@ def lag_of(operation: str, launches: Mapping[int, int]) -> Lag | None:
     if first == last:
         return None
     behind = tuple(sorted(rank for rank, count in launches.items() if count == last))
-    return Lag(known_operation(operation), first - last, behind, len(behind))
+    return Lag(known_operation(operation), first - last, behind, len(behind), size)
 
 
 def greatest(lags: Iterable[Lag]) -> tuple[Lag, ...]:
-    """Return the greatest lag of each operation, the greatest of all first."""
+    """Return the greatest lag of each operation, the greatest of all first.
+
+    Of equal ones that of the largest communicator is the most telling.
+    """
     by_operation: dict[str, Lag] = {}
     for lag in lags:
         known = by_operation.get(lag.operation)
-        if known is None or lag.operations > known.operations:
+        if known is None or (lag.operations, lag.size) > (known.operations, known.size):
             by_operation[lag.operation] = lag
-    return tuple(sorted(by_operation.values(), key=lambda lag: (-lag.operations, lag.operation)))
+    found = by_operation.values()
+    return tuple(sorted(found, key=lambda lag: (-lag.operations, -lag.size, lag.operation)))
 
 
 def known_operation(operation: str) -> str:

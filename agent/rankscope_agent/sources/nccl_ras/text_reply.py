@@ -8,7 +8,7 @@ about its ranks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rankscope_agent.sources.nccl_ras.report import (
     ANY_OPERATION,
@@ -21,13 +21,13 @@ from rankscope_agent.sources.nccl_ras.report import (
 
 # group, communicators in it, nodes, ranks per node, per communicator, in group, status, errors
 _ROW = re.compile(
-    r"\s*\d{1,9}\s+(\d{1,9})\s+\d{1,9}\s+\d{1,9}(?:-\d{1,9})?\s+(\d{1,9})\s+\d{1,9}\s+[A-Z/]+\s+\S"
+    r"\s*(\d{1,9})\s+(\d{1,9})\s+\d{1,9}\s+\d{1,9}(?:-\d{1,9})?\s+(\d{1,9})\s+\d{1,9}\s+[A-Z/]+\s+\S"
 )
 _VERSION = re.compile(r"R?NCCL version (\S{1,64})")
 _MISSING = re.compile(r"\s+Missing communicator data from (\d{1,9}) ranks?\b")
 _DEAD = re.compile(r"\s+(\d{1,9}) job process(?:es)? (?:is|are) considered dead")
 _TIMEOUTS = re.compile(r"\s+Encountered (\d{1,9}) communication timeouts?")
-_COMMUNICATOR = re.compile(r"#\d{1,9}-\d{1,9} \(")
+_COMMUNICATOR = re.compile(r"#(\d{1,9})-\d{1,9} \(")
 _DIFFERENT = re.compile(r"\s+Communicator ranks have different (?:(\w{1,40}) )?operation counts")
 _SEVERAL = re.compile(
     r"\s+(\d{1,9}) ranks have (?:launched up to operation (\d{1,18})|not launched any operations)"
@@ -47,17 +47,18 @@ def parse(text: str) -> RasReport:
     if not re.search(r"^Communicators\.\.\.", text, re.MULTILINE):
         raise RasReplyError("has no table of communicators")
     lines = text.splitlines()
-    rows = [(int(row[1]), int(row[2])) for line in lines if (row := _ROW.match(line))]
+    rows = [row for line in lines if (row := _ROW.match(line))]
+    sizes = {int(row[1]): int(row[3]) for row in rows}
     version = next((found[1] for line in lines if (found := _VERSION.match(line))), "")
     return RasReport(
         version=version,
-        communicators=sum(count for count, _ in rows),
-        largest=max((size for _, size in rows), default=0),
+        communicators=sum(int(row[2]) for row in rows),
+        largest=max(sizes.values(), default=0),
         missing_ranks=_most(_MISSING, lines),
         dead_processes=_most(_DEAD, lines),
         failed_ranks=None,
         timeouts=_most(_TIMEOUTS, lines),
-        lags=greatest(_lags(lines)),
+        lags=greatest(_lags(lines, sizes)),
     )
 
 
@@ -65,14 +66,20 @@ def _most(pattern: re.Pattern[str], lines: Sequence[str]) -> int:
     return max((int(found[1]) for line in lines if (found := pattern.match(line))), default=0)
 
 
-def _lags(lines: Sequence[str]) -> Iterator[Lag]:
-    """Yield the lag of every block of launches; a sentence opens each block."""
-    block: _Launches | None = None
+def _lags(lines: Sequence[str], sizes: Mapping[int, int]) -> Iterator[Lag]:
+    """Yield the lag of every block of launches; a sentence opens each block.
+
+    Args:
+        lines: of the reply.
+        sizes: ranks per communicator of each group of communicators.
+    """
+    block, size = None, 0
     for line in lines:
-        opened = _DIFFERENT.match(line)
-        if opened is not None or _COMMUNICATOR.match(line):
+        opened, named = _DIFFERENT.match(line), _COMMUNICATOR.match(line)
+        size = sizes.get(int(named[1]), 0) if named else size
+        if opened or named:
             yield from block.lag() if block else ()
-            block = _Launches(_operation(opened[1])) if opened else None
+            block = _Launches(_operation(opened[1]), size) if opened else None
         elif block is not None:
             block.read(line)
     yield from block.lag() if block else ()
@@ -86,8 +93,9 @@ def _operation(name: str | None) -> str:
 class _Launches:
     """The launches by the ranks of one communicator of one operation."""
 
-    def __init__(self, operation: str) -> None:
+    def __init__(self, operation: str, size: int) -> None:
         self._operation = operation
+        self._size = size
         self._groups: dict[int, int] = {}
         self._named: dict[int, list[int]] = {}
         self._last = 0
@@ -111,4 +119,4 @@ class _Launches:
         if first > last:
             ranks = tuple(sorted(self._named.get(last, ())))
             operation = known_operation(self._operation)
-            yield Lag(operation, first - last, ranks, self._groups[last])
+            yield Lag(operation, first - last, ranks, self._groups[last], self._size)

@@ -118,6 +118,15 @@ def test_whoever_waits_in_another_collective_is_suspected():
     assert (suspect.rank, suspect.test) == (7, "different_collective")
 
 
+@pytest.mark.parametrize("cut", ["OpType=ALLRED", "NumelIn=10", "SeqNum=42, OpType="])
+def test_a_rank_whose_line_was_cut_off_is_not_in_another_collective(cut):
+    world = info(0, comm(0, 8, "COMPLETE"))
+    lines = [timed_out(rank, style="2.1") for rank in range(8)]
+    lines[3] = lines[3][: lines[3].index(cut) + len(cut)] + "\n"
+    facts = facts_of(world + "".join(lines))
+    assert (suspects(facts), len(facts.watchdog.timeouts)) == ((), 8)
+
+
 def test_without_a_majority_nobody_is_suspected_of_another_collective():
     assert suspects(facts_of(timed_out(0) + timed_out(1, op="BROADCAST"))) == ()
 

@@ -90,13 +90,16 @@ def _different(facts: Facts) -> Iterator[Suspect]:
     """Yield ranks that called something else than most, or called it less often."""
     first = _first_of_each(facts.watchdog)
     for group in sorted(first.keys() - _groups_with_messages(facts.watchdog)):
-        waiting = first[group]
-        shapes = Counter(_call(timeout) for timeout in waiting.values())
-        (usual, count), *others = shapes.most_common()
-        if not others or count * 2 <= len(waiting):
+        waiting = {rank: one for rank, one in first[group].items() if one.operation}
+        sized = all(one.elements_in is not None for one in waiting.values())
+        calls = {rank: _call(one, sized=sized) for rank, one in waiting.items()}
+        shapes = Counter(calls.values())
+        if not shapes:
             continue
-        for rank in sorted(waiting):
-            call = _call(waiting[rank])
+        (usual, count), *others = shapes.most_common()
+        if not others or count * 2 <= len(calls):
+            continue
+        for rank, call in sorted(calls.items()):
             if call != usual:
                 why = f"waits in {_written(call)}, most in {_written(usual)}"
                 yield Suspect(rank, "different_collective", why)
@@ -123,8 +126,9 @@ def _groups_with_messages(watchdog: WatchdogFacts) -> frozenset[str]:
     )
 
 
-def _call(timeout: Timeout) -> tuple[int, str, int | None]:
-    sizes = timeout.elements_in if timeout.operation in OF_EQUAL_SIZES else None
+def _call(timeout: Timeout, *, sized: bool) -> tuple[int, str, int | None]:
+    """Return what the ranks of one collective have in common; sizes if all of them print some."""
+    sizes = timeout.elements_in if sized and timeout.operation in OF_EQUAL_SIZES else None
     return timeout.sequence, timeout.operation, sizes
 
 

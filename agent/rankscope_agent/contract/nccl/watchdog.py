@@ -68,9 +68,10 @@ _GROUP_RANK = (
     rb"\[(?:PG (?:ID (?:\d{1,6} PG GUID )?)?([\w.:/+-]{1,64})[^\]\n]{0,200}? )?Rank (\d{1,7})\]"
 )
 # Counts are read up to 18 digits: the largest one of 64 bits stands for an unknown one.
-_WORK = rb"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w{1,40})([^\n]{0,400})"
-_SHAPE = rb"Numel(In|Out)=(\d{1,18})(?!\d)"
-_LIMIT = rb"Timeout\(ms\)=(\d{1,18})"
+# Of a line that was cut off, the last word or number is not whole and counts as not printed.
+_WORK = rb"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(?:(\w{1,40})(?!\w|$))?([^\n]{0,400})"
+_SHAPE = rb"Numel(In|Out)=(\d{1,18})(?=[,)])"
+_LIMIT = rb"Timeout\(ms\)=(\d{1,18})(?=[,)])"
 _RAN = rb"ran for (\d{1,18}) milliseconds"
 # From 2.13 on the last started one is between the two, with its name if there is one.
 _STATE = (
@@ -95,7 +96,10 @@ Key = tuple[int | None, str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """One collective that one rank gave up on; element counts are None if not printed."""
+    """One collective that one rank gave up on; element counts are None if not printed.
+
+    The operation is empty where its line was cut off.
+    """
 
     rank: int | None
     group: str
@@ -198,7 +202,7 @@ class WatchdogFacts:
         work = re.search(_WORK, line)
         if work is None or b"timeout" not in line:
             return False
-        operation = work[2].decode()[:MAX_OPERATION]
+        operation = (work[2] or b"").decode()[:MAX_OPERATION]
         key = (rank, group, int(work[1]), operation)
         if self._is_known(key) or len(self.timeouts) >= self.limit:
             return False

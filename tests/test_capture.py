@@ -208,3 +208,15 @@ def test_a_directory_that_cannot_be_looked_into_is_one_sentence(tmp_path, capsys
         f"rankscope capture: the capture cannot be written: [Errno 13] Permission denied: '{path}'"
     )
     assert capsys.readouterr().err == said + "\n"
+
+
+def test_a_place_where_no_file_can_be_made_is_refused_before_anything_is_asked(
+    tmp_path, capsys, monkeypatch
+):
+    command = ["capture", "--agent", "localhost:1", "--job", "j"]
+    refused = "rankscope capture: the capture cannot be written: "
+    assert cli.main([*command, str(tmp_path / "none" / "c.tgz")]) == 1
+    assert capsys.readouterr().err == f"{refused}there is no directory {tmp_path / 'none'}\n"
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root is refused nothing
+    assert cli.main([*command, str(tmp_path / "c.tgz")]) == 1
+    assert capsys.readouterr().err == f"{refused}{tmp_path} is not writable\n"

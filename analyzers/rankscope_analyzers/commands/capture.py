@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from importlib.metadata import version
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
             agents.
         rankscope_analyzers.steps.job_records.SourceError: nothing can be read.
     """
-    _check_is_new(options.file)
+    _check_can_be_made(options.file)
     targets = connection.chosen_targets(options)
     print_progress(f"Asking {targets.named} for the evidence; a busy one takes up to a minute.")
     agents = targets.agents()
@@ -61,8 +62,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_is_new(path: Path) -> None:
-    """Refuse a file that exists, or of which that cannot be known.
+def _check_can_be_made(path: Path) -> None:
+    """Refuse a file that exists or cannot be written before a minute is spent on its contents.
 
     Raises:
         InputError: that is so.
@@ -73,6 +74,10 @@ def _check_is_new(path: Path) -> None:
         raise InputError(f"the capture cannot be written: {error}") from None
     if exists:
         raise InputError(f"{path} already exists: a capture needs a new file")
+    if not path.parent.is_dir():
+        raise InputError(f"the capture cannot be written: there is no directory {path.parent}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise InputError(f"the capture cannot be written: {path.parent} is not writable")
 
 
 def _of_now(

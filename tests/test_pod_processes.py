@@ -201,7 +201,7 @@ def test_a_rank_of_the_pods_specification_counts_where_it_runs_one_process(proc)
 def test_a_process_whose_ring_another_agent_reads_is_not_waited_for(
     proc, directory, mounts, cgroup, probed
 ):
-    given = {"RANKSCOPE_RING_DIR": directory} if directory else {"PYTHONPATH": "/opt/rankscope"}
+    given = {"RANKSCOPE_RING_DIR": directory, "PYTHONPATH": "/opt/rankscope"}
     proc.add(20, cgroup, RANK="0", LOCAL_RANK="0", **WORKER, **given)
     for pid, namespace in (("self", "mnt:[7]"), ("1", "mnt:[1]"), ("20", mounts)):
         if namespace:
@@ -303,12 +303,28 @@ def test_a_real_process_is_found_as_the_rank_it_is():
         (b"\0=\0PYTHONPATH", False),
     ],
 )
-def test_a_process_has_the_probe_if_its_folder_or_a_place_for_rings_is_given(environ, given):
-    assert has_probe(environ) == given
+def test_a_process_of_a_pod_has_the_probe_if_its_folder_or_a_place_for_rings_is_given(
+    environ, given
+):
+    assert has_probe(environ, in_pod=True) == given
+
+
+@pytest.mark.parametrize(
+    ("environ", "given"),
+    [
+        (b"RANK=0\0PYTHONPATH=/home/me/rankscope/agent/probe:/code\0", True),
+        (b"RANK=0\0PYTHONPATH=/code:/shared/slow-ranks/agent/probe", True),
+        (b"RANKSCOPE_RING_DIR=/run/rankscope\0RANK=0\0PYTHONPATH=/code\0", False),
+    ],
+)
+def test_what_a_shell_exports_for_an_agent_gives_no_job_outside_of_pods_the_probe(environ, given):
+    """Such a job was called hung after ten minutes, because no step of it is seen."""
+    assert has_probe(environ, in_pod=False) == given
 
 
 def test_a_rank_tells_when_its_process_was_started():
     environ = {"RANK": "0", "LOCAL_RANK": "0", **WORKER, "RANKSCOPE_RING_DIR": str(RINGS)}
+    environ["PYTHONPATH"] = "/nowhere/agent/probe"
     environ["TORCHELASTIC_RUN_ID"] = "rankscope-test-start"
     began = time.time()
     code = "import time; time.sleep(60)"

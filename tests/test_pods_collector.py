@@ -209,8 +209,12 @@ def test_a_rank_with_a_probe_is_left_to_its_ring(tmp_path):
     node = Node(tmp_path, Kubelet())
     node.pods(pod("w0", number=1, container_id=CID, **LAUNCH))
     node.process(10, 1, RANK="3", LOCAL_RANK="0", WORLD_SIZE="4", TORCHELASTIC_RUN_ID="x")
+    (tmp_path / "proc/stat").write_text("btime 1700000000\n")
+    (tmp_path / "proc/10/stat").write_text(f"10 (python) S {'0 ' * 18}100 0\n")
+    assert node.samples(metrics.RANK_STARTED) == []
     node.directory.note_probed(frozenset({("ml/llm", 3)}))
     assert node.samples(training.RANK_INFO) == []
+    assert [row["rank"] for row in node.samples(metrics.RANK_STARTED)] == ["3"]
 
 
 def test_names_that_are_used_again_are_joined_to_the_pod_that_runs(tmp_path):

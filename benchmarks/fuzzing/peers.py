@@ -239,7 +239,7 @@ def _process(data: bytes) -> None:
     """Read a process of a pod in /proc: its command, environment and group."""
     promise(all(isinstance(one, str) for one in command_line.parse_command(data)), "no text")
     processes.parse_environ(data)
-    processes.has_probe(data)
+    processes.has_probe(data, in_pod=True)
     cgroups.parse_cgroup(data.decode("utf-8", "replace"))
 
 

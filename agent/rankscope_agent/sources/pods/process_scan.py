@@ -170,9 +170,9 @@ class ProcessScanner:
         )
         if identity.local_rank is None and self._is_pods_own(environ, placement):
             return None
-        started = _started(folder)
-        probed = has_probe(raw) and (
-            bool(placement.pod_uid) or self._reads(ring_directory(raw), folder)
+        started, in_pod = _started(folder), bool(placement.pod_uid)
+        probed = has_probe(raw, in_pod=in_pod) and (
+            in_pod or self._reads(ring_directory(raw), folder)
         )
         user = parse_user(read_text(folder / "status", MAX_STATUS_BYTES))
         return RankProcess(

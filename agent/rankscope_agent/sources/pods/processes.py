@@ -68,17 +68,20 @@ def parse_environ(data: bytes) -> dict[str, str]:
     return kept
 
 
-def has_probe(data: bytes) -> bool:
+def has_probe(data: bytes, *, in_pod: bool) -> bool:
     """Return True if a process with this environment loads the probe together with torch.
 
-    It does if the probe's directory is on its PYTHONPATH, or if it is told where to write rings,
-    unless the probe is switched off.
+    It does if the probe's directory is on its PYTHONPATH, or if it is a pod's and told where to
+    write rings, unless the probe is switched off. Elsewhere, whoever starts an agent may export
+    that to all programs of a shell or node.
     """
     variables = _variables(data)
     if variables.get(b"RANKSCOPE_PROBE") == b"0":
         return False
-    has_ring_directory = bool(variables.get(b"RANKSCOPE_RING_DIR"))
-    return has_ring_directory or b"rankscope" in variables.get(b"PYTHONPATH", b"").lower()
+    if in_pod and variables.get(b"RANKSCOPE_RING_DIR"):
+        return True
+    folders = variables.get(b"PYTHONPATH", b"").lower()
+    return b"rankscope" in folders or any(one.endswith(b"/probe") for one in folders.split(b":"))
 
 
 def ring_directory(data: bytes) -> str:

@@ -202,13 +202,14 @@ def _rank(rank: PlacedRank, node: str, *, probed: bool, loaded: bool) -> Iterato
     For a pod in which no probe was loaded, nothing else shows that it trains.
     """
     identity = rank.process.identity
+    given = probed or (rank.process.probed and loaded)
     yield metrics.RANK_ENVIRONMENT_INFO.sample(
         1,
         job_id=rank.job_id,
         rank=str(identity.rank),
         hash=environment_hash(identity.environment),
     )
-    if rank.process.probed and loaded and rank.process.started_unix_seconds is not None:
+    if given and rank.process.started_unix_seconds is not None:
         yield metrics.RANK_STARTED.sample(
             rank.process.started_unix_seconds, job_id=rank.job_id, rank=str(identity.rank)
         )

@@ -33,7 +33,8 @@ def test_a_job_can_be_chosen_and_an_unknown_one_is_an_error(trace, capsys):
     assert cli.main(["diagnose", "--trace", str(trace), "--job", "job7", "--json"]) == 0
     capsys.readouterr()
     assert cli.main(["diagnose", "--trace", str(trace), "--job", "other"]) == 1
-    assert "there is no job 'other'" in capsys.readouterr().err
+    said = "there is no job 'other' in what was read; there are: job7\n"
+    assert capsys.readouterr().err == f"rankscope diagnose: {said}"
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_a_job_is_waited_for_until_it_is_there_and_no_longer(capsys, monkeypatch
     monkeypatch.setattr(verify, "time", clock)
     with Agent() as one:
         assert cli.main(["verify", "t/none", "--agent", one.url]) == 1
-        assert "there is no job 't/none'" in capsys.readouterr().err
+        assert "'t/none' in what was read; there are: t/j" in capsys.readouterr().err
         assert not clock.pauses
         assert cli.main(["verify", "t/none", "--agent", one.url, "--wait", "20s"]) == 1
     assert clock.pauses == [5.0] * 4

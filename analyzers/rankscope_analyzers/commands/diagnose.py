@@ -16,6 +16,7 @@ from rankscope_analyzers.command import (
     print_remark,
 )
 from rankscope_analyzers.commands import connection
+from rankscope_analyzers.commands.absent_job import absent_job
 from rankscope_analyzers.fusion import gather, job_reports, saved
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.spent_time import with_spent_time
@@ -77,10 +78,9 @@ def run(options: argparse.Namespace) -> int:
     ]
     ErrorLog(print_remark).note([*gathered.errors, *(one for job in reports for one in job.errors)])
     if not reports:
-        wanted = f"there is no job {options.job!r} in what was read"
         none = "there is no job in what was read; rankscope doctor shows what agents do not see"
-        refused = "".join(f"; {sentence}" for sentence in gathered.evidence.missing)
-        raise InputError((wanted if options.job else none) + refused)
+        first = absent_job(options.job, gathered) if options.job else none
+        raise InputError("; ".join((first, *gathered.evidence.missing)))
     report_files.write(options, reports)
     if options.json:
         print_json({job.job_id: job_json.as_object(job) for job in reports})

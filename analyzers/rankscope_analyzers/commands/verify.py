@@ -17,6 +17,7 @@ from rankscope_analyzers.command import (
     write_text,
 )
 from rankscope_analyzers.commands import connection
+from rankscope_analyzers.commands.absent_job import absent_job
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.intake.collective_windows import COMPARISON_SECONDS
 from rankscope_analyzers.intake.log_files import LogError
@@ -94,16 +95,14 @@ def _verified(options: argparse.Namespace, logs: Logs, deadline: float) -> Verif
             if is_late or not found.may_change:
                 return found
         elif is_late:
-            none = f"there is no job {options.job!r} in what was read"
-            doctor = "rankscope doctor shows what agents do not see"
-            raise InputError("; ".join((none, doctor, *found)))
+            raise InputError("; ".join(found) or f"nothing was read of job {options.job!r}")
         time.sleep(PAUSE_SECONDS)
 
 
 def _look(
     options: argparse.Namespace, logs: Logs, earlier: gather.EarlierPolls, errors: ErrorLog
 ) -> Verification | tuple[str, ...]:
-    """Return the present results of the criteria; what could not be read if no job is seen."""
+    """Return the present results of the criteria; sentences on why not if no job is seen."""
     targets = connection.chosen_targets(options)
     since = time.time() - age_seconds(options.since, "--since")
     read = gather.of_agents(
@@ -114,7 +113,7 @@ def _look(
     job = next((one for one in made if one.job_id == options.job), None)
     errors.note([*read.errors, *(job.errors if job else ())])
     if job is None:
-        return tuple(read.evidence.missing)
+        return absent_job(options.job, read), *read.evidence.missing
     settings = job_evidence.Settings(
         options.world_size,
         options.step_seconds,

@@ -85,6 +85,12 @@ def test_a_rank_that_waits_is_not_behind_those_whose_hosts_ran_further_ahead(wor
     assert (suspect.rank, suspect.test) == (5, "silent")
 
 
+def test_the_state_of_one_rank_in_an_earlier_attempt_puts_no_other_behind():
+    first = "".join(gave_up(r, seq=100, enqueued=101) for r in range(8) if r != 3)
+    second = "".join(gave_up(r, seq=50, enqueued=51) for r in range(8) if r != 6)
+    assert suspects(facts_of(first + second))[0].rank == 6
+
+
 SIGNAL = (
     "[rank{rank}]:[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:1685] [PG ID 0 PG GUID"
     " 0(default_pg) Rank {rank}] Received a dump signal due to a collective timeout from  rank 3"

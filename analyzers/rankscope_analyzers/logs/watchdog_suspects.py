@@ -78,12 +78,13 @@ def _behind(facts: Facts) -> Iterator[Suspect]:
         waits = [timeout.sequence for timeout in first.get(name, {}).values()]
         waits += [max(one.completed, 0) + 1 for one in group if one.enqueued > one.completed]
         awaited = max(waits, default=0)
-        for state in sorted(group, key=lambda state: (state.enqueued, state.rank)):
-            if state.enqueued < awaited:
-                why = (
-                    f"had enqueued {max(state.enqueued, 0)} collectives, others wait in #{awaited}"
-                )
-                yield Suspect(state.rank, "behind", why)
+        behind = [one for one in group if one.enqueued < awaited]
+        known = {one.rank for one in group} | first.get(name, {}).keys()
+        if 2 * len(behind) > len(known):
+            continue  # the few that are ahead are of another attempt, or alone in what they do
+        for state in sorted(behind, key=lambda state: (state.enqueued, state.rank)):
+            why = f"had enqueued {max(state.enqueued, 0)} collectives, others wait in #{awaited}"
+            yield Suspect(state.rank, "behind", why)
 
 
 def _different(facts: Facts) -> Iterator[Suspect]:

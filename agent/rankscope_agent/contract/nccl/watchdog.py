@@ -69,7 +69,7 @@ _GROUP_RANK = (
 )
 # Counts are read up to 18 digits: the largest one of 64 bits stands for an unknown one.
 # Of a line that was cut off, the last word or number is not whole and counts as not printed.
-_WORK = rb"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(?:(\w{1,40})(?!\w|$))?([^\n]{0,400})"
+_WORK = rb"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(?:(\w{1,40})(?=\w{0,40}[,) ]))?([^\n]{0,400})"
 _SHAPE = rb"Numel(In|Out)=(\d{1,18})(?=[,)])"
 _LIMIT = rb"Timeout\(ms\)=(\d{1,18})(?=[,)])"
 _RAN = rb"ran for (\d{1,18}) milliseconds"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from alert_series import JOB, LOG_POD, NODE, OWNER, POD, failure
-from alert_timelines import Series
+from alert_timelines import Series, steady
 from clusters_apart import Followed, follow_together, of_alert
 from servers import require_server
 
@@ -105,6 +105,51 @@ def evicted() -> Followed:
     return of_alert("RankscopeJobRequeued", series, checks)
 
 
+def symptom(name: str, shown: str, cause: str, ranks: str, found: str) -> Followed:
+    """Return a cluster where layers below the step times find the cause now and then.
+
+    Args:
+        name: of the alert.
+        shown: what step times show.
+        cause: what is found at times.
+        ranks: labels of the culprit that step times name.
+        found: those of the culprit while the cause is known.
+    """
+
+    def exported(kind: str, labels: str, during: When) -> tuple[Series, ...]:
+        of_kind = f'{JOB},kind="{kind}"'
+        told = f'{of_kind},symptom="{shown}",{labels},runbook="docs/runbooks/{kind}.md"'
+        return (
+            present(steady(f"rankscope_finding_culprit_info{{{told}}}"), during),
+            present(steady(f"rankscope_finding_lost_fraction{{{of_kind}}}"), during),
+        )
+
+    series = (
+        *exported(shown, ranks, lambda minute: minute % 8 < 4),
+        *exported(cause, found, lambda minute: minute % 8 >= 4),
+    )
+    return of_alert(name, series, ((minute, 1) for minute in range(18, 100, 2)))
+
+
+PLACE_OF_3 = f'rank="3",{NODE},gpu="3",uuid="GPU-3"'
+RANK_3, WITH_PORT = (f'{PLACE_OF_3},device="{device}"' for device in ("", "mlx5_3"))
+NO_RANK = 'rank="",node="",gpu="",uuid="",device=""'
+PORT_ALONE = f'rank="",{NODE},gpu="",uuid="",device="mlx5_3"'
+STORIES |= {
+    "a port of the rank": symptom(
+        *("RankscopeSlowNetworkGroup", "network_link", "congestion", RANK_3, WITH_PORT)
+    ),
+    "a port, no rank": symptom(
+        *("RankscopeSlowNetworkGroup", "network_link", "congestion", NO_RANK, PORT_ALONE)
+    ),
+    "a port, all ranks": symptom(
+        *("RankscopeGlobalSlowdown", "global_slowdown", "congestion", NO_RANK, PORT_ALONE)
+    ),
+    "a GPU, all ranks": symptom(
+        *("RankscopeGlobalSlowdown", "global_slowdown", "power_cap", NO_RANK, RANK_3)
+    ),
+    "a port in a hang": symptom("RankscopeHang", "hang", "link_down", RANK_3, WITH_PORT),
+}
 STORIES["RankscopeJobRequeued, no pods while it is queued"] = evicted()
 
 

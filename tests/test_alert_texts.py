@@ -75,24 +75,29 @@ def test_odd_names_of_jobs_can_be_put_into_a_shell_and_a_link(job_id, shell, url
 
 
 @pytest.mark.parametrize(
-    ("labels", "who"),
+    ("labels", "who", "what"),
     [
-        ('rank="13",node="gpu-07"', "rank 13 on node gpu-07"),
-        ('rank="",node="gpu-07",device="mlx5_3"', "node gpu-07, mlx5_3"),
-        ('rank="",node=""', "no rank in particular"),
+        ('rank="13",node="gpu-07"', "rank 13 on node gpu-07", "congestion"),
+        (
+            'rank="13",node="gpu-07",device="mlx5_3"',
+            *("rank 13 on node gpu-07", "congestion of mlx5_3"),
+        ),
+        (
+            'rank="",node="gpu-07",device="mlx5_3"',
+            *("no rank in particular", "congestion of mlx5_3 on node gpu-07"),
+        ),
+        ('rank="",node=""', "no rank in particular", "congestion"),
     ],
 )
-def test_a_finding_says_whom_it_names_if_anybody(labels, who, tmp_path):
-    name = "RankscopeGlobalSlowdown"
-    of_job = 'job_id="team/llm",kind="global_slowdown"'
-    runbook = 'runbook="docs/runbooks/RankscopeGlobalSlowdown.md"'
-    info = (
-        f'rankscope_finding_culprit_info{{{of_job},symptom="global_slowdown",{labels},{runbook}}}'
-    )
+def test_a_finding_says_whom_it_names_if_anybody(labels, who, what, tmp_path):
+    name = "RankscopeSlowNetworkGroup"
+    of_job = 'job_id="team/llm",kind="congestion"'
+    runbook = 'runbook="docs/runbooks/RankscopeLinkCongestion.md"'
+    info = f'rankscope_finding_culprit_info{{{of_job},symptom="network_link",{labels},{runbook}}}'
     lost = gauge(f"rankscope_finding_lost_fraction{{{of_job}}}", 0.1, None, 0.04)
     case = Case((steady(info), lost))
     done = run(tmp_path, require_server("promtool"), BY_NAME[name], case, [])
     (told,) = texts_of(done.stdout + done.stderr)
     assert told["annotations"]["description"].startswith(
-        f"Step times show global_slowdown of {who}, which costs 10% of every step. Cause:"
+        f"Step times show network_link of {who}, which costs 10% of every step. Cause: {what}, see"
     )

@@ -12,6 +12,8 @@ from rankscope_dashboards.expressions.promql import JOB_INFO_RECORD, LOG_POD, PO
 
 OWNER = ("class", "owner", "team", "project")
 CULPRIT_LABELS = ("symptom", "rank", "node", "gpu", "uuid", "device")
+SLOW_LABELS = CULPRIT_LABELS[:-1]
+"""What step times show. A device is known of the cause alone."""
 
 
 def join(expression: str, on: Sequence[str], take: Sequence[str], info: str) -> str:
@@ -89,21 +91,25 @@ def finding(kinds: Iterable[str]) -> str:
     return with_culprit(active, CULPRIT_LABELS, _one_culprit())
 
 
-def slow(symptom: str, least_lost: str) -> str:
+def slow(symptom: str, least_lost: str, labels: Sequence[str] = SLOW_LABELS) -> str:
     """Return the cost of a symptom in step times, with its culprit.
 
-    The kind of the cause is left out: layers that see more may change it while the symptom lasts,
-    and an alert with other labels is another alert.
+    The kind of the cause is left out, with its device and, where step times name no rank, its
+    node: layers that see more may change it while the symptom lasts, and an alert with other labels
+    is another alert.
 
     Args:
         symptom: what step times show, whatever the cause.
         least_lost: the fraction of step time that it must cost, a number or its placeholder; it is
             the value.
+        labels: of the culprit.
     """
     lost = worst(watch.FINDING_LOST_FRACTION.name, "job_id", "kind")
     culprit = _one_culprit(f'{{symptom="{symptom}"}}')
-    found = with_culprit(f"({lost} >= {least_lost})", CULPRIT_LABELS, culprit)
-    return worst(found, "job_id", *CULPRIT_LABELS)
+    found = with_culprit(f"({lost} >= {least_lost})", labels, culprit)
+    if "node" in labels:
+        found = f'label_replace({found}, "node", "", "rank", "")'
+    return worst(found, "job_id", *labels)
 
 
 def named_before(alert: str, slow_ranks: str, slow_nodes: str) -> str:
@@ -116,17 +122,17 @@ def named_before(alert: str, slow_ranks: str, slow_nodes: str) -> str:
         slow_ranks: series by job, node and rank.
         slow_nodes: those by job and node of nodes whose ranks are slow together.
     """
-    began = worst(f'ALERTS{{alertname="{alert}",symptom!=""}}', "job_id", *CULPRIT_LABELS)
+    began = worst(f'ALERTS{{alertname="{alert}",symptom!=""}}', "job_id", *SLOW_LABELS)
     named = " or ".join(
         join(
             series,
             ("job_id", key),
-            [label for label in CULPRIT_LABELS if label != key],
+            [label for label in SLOW_LABELS if label != key],
             one_of(began, "job_id", key),
         )
         for series, key in ((slow_ranks, "rank"), (slow_nodes, "node"))
     )
-    return worst(named, "job_id", *CULPRIT_LABELS)
+    return worst(named, "job_id", *SLOW_LABELS)
 
 
 def with_rank_of_gpu(expression: str, by_uuid: str, numbered: str, gpus: str) -> str:

@@ -78,9 +78,11 @@ LOST_BY_JOB = known(
 
 CAUSE = known(
     f"topk(1, {watch.FINDING_LOST_FRACTION.name}{{cluster=%q,job_id=%q}}"
-    " * on (job_id, kind) group_left (runbook) topk by (job_id, kind)"
+    " * on (job_id, kind) group_left (node, device, runbook) topk by (job_id, kind)"
     f" (1, {watch.FINDING_CULPRIT_INFO.name}{{cluster=%q,job_id=%q,symptom=%q}}))",
-    "Cause: {{ .Labels.kind }}, see {{ .Labels.runbook }}.",
+    "Cause: {{ .Labels.kind }}{{ with .Labels.device }} of {{ . }}{{ end }}"
+    "{{ if not $labels.rank }}{{ with .Labels.node }} on node {{ . }}{{ end }}{{ end }}"
+    ", see {{ .Labels.runbook }}.",
     *("cluster", "job_id", "cluster", "job_id", "symptom"),
 )
 """The cause according to layers below the step times: shown only if a watch knows it."""

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rankscope_agent.contract.metrics import job_logs, reported, training, watch
 from rankscope_dashboards.expressions import events
-from rankscope_dashboards.expressions.joins import named_before, slow, with_job_of_pod, with_owner
+from rankscope_dashboards.expressions.joins import (
+    SLOW_LABELS,
+    named_before,
+    slow,
+    with_job_of_pod,
+    with_owner,
+)
 from rankscope_dashboards.expressions.promql import LOG_POD, by, happened, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
@@ -89,11 +97,18 @@ _DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"
 _DAY_BEFORE = f"avg_over_time({records.JOB_SAMPLES}[1d] offset 1d)"
 
 
-def _held_up(name: str, symptoms: str, what: str, why: str, evidence: str = "") -> Alert:
+def _held_up(
+    name: str,
+    symptom: str,
+    what: str,
+    why: str,
+    evidence: str = "",
+    labels: Sequence[str] = SLOW_LABELS,
+) -> Alert:
     """Return an alert about what step times show; the description gives the cause."""
     return Alert(
         name=name,
-        expression=with_owner(slow(symptoms, LOST)),
+        expression=with_owner(slow(symptom, LOST, labels)),
         hold="15m",
         keep="15m",
         why=why,
@@ -163,6 +178,7 @@ HELD_UP: tuple[Alert, ...] = (
         "global_slowdown",
         "All ranks are slower than before in",
         "The job is compared with its own past; evaluation phases last minutes.",
+        labels=("symptom",),  # a rank would be the cause's
     ),
     _held_up(
         "RankscopeUnevenWork",

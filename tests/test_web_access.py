@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import socket
 import ssl
+from urllib.error import URLError
 
 import pytest
 
@@ -179,6 +180,18 @@ def test_a_handshake_with_a_server_without_tls_fails_at_once_and_the_error_names
         Agent(serving.url("https")).text("/metrics")
     assert str(failed.value).endswith(": if it serves plain http, give http://")
     assert "in time" not in str(failed.value)
+
+
+@pytest.mark.parametrize(("scheme", "port"), [("http", 80), ("https", 443)])
+def test_a_refused_address_without_a_port_says_which_one_was_asked(scheme, port, monkeypatch):
+    def refused(*_):
+        raise URLError(ConnectionRefusedError(111, "Connection refused"))
+
+    monkeypatch.setattr(Entry, "open", refused)
+    with pytest.raises(AgentError, match=f"port {port} was asked, because the address names none"):
+        Agent(f"{scheme}://gpu-7").text("/metrics")
+    with pytest.raises(AgentError, match=r"Connection refused$"):
+        Agent(f"{scheme}://gpu-7:9877").text("/metrics")
 
 
 def test_a_client_certificate_opens_the_api(tmp_path, authority):

@@ -161,12 +161,15 @@ class Agent:
             why = f"cannot be reached: {reason}"
             if isinstance(reason, TimeoutError):
                 why = deadline.missed(reason)
-            raise AgentError(f"{self.role} {self.url} {why}{self._other_scheme(reason)}") from None
+            raise AgentError(f"{self.role} {self.url} {why}{self._other_address(reason)}") from None
         except (EOFError, zlib.error) as error:
             raise self._stranger(repr(error)) from None
 
-    def _other_scheme(self, reason: object) -> str:
-        """Return what to do if the failure is that of a server of the other scheme."""
+    def _other_address(self, reason: object) -> str:
+        """Return what to do if the failure is that of another port, or of the other scheme."""
+        if isinstance(reason, ConnectionRefusedError) and urlsplit(self.base).port is None:
+            port = 443 if self.base.startswith("https:") else 80
+            return f": port {port} was asked, because the address names none"
         if self.base.startswith("https:"):
             silent = isinstance(reason, TimeoutError) and "handshake" in str(reason)
             plain = isinstance(reason, SSLError) and reason.reason in NO_TLS

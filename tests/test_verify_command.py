@@ -267,9 +267,13 @@ def test_a_healthy_job_on_gloo_passes_and_says_what_does_not_apply(plain, capsys
 
 
 def test_all_criteria_are_judged_with_nccl_logs_and_simulated_gpus(simulated, capsys):
-    code, found = verified_in_peace(capsys, simulated, "--wait", "2m", "--skip", "checkpoint")
-    assert (code, found["answer"]) == (0, "PASS"), found
-    assert {one["status"] for one in found["criteria"]} == {"met"}
+    for _ in range(LOOKS):  # what logs say of a job is known a moment after its first steps
+        code, found = verified_in_peace(capsys, simulated, "--wait", "2m", "--skip", "checkpoint")
+        statuses = {one["status"] for one in found["criteria"]}
+        if "not applicable" not in statuses:
+            break
+        time.sleep(LOOK_SECONDS)
+    assert (code, found["answer"], statuses) == (0, "PASS", {"met"}), found
     assert len(found["criteria"]) == len(CRITERIA) - 1
 
 

@@ -144,6 +144,19 @@ def test_the_silent_rank_is_suspected_where_the_world_is_known():
     assert (suspect.rank, suspect.test) == (5, "silent")
 
 
+STUCK = (
+    "[rank{0}]:[E1129 02:13:12.123456789 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg)"
+    " Rank {0}] ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress\n"
+)
+
+
+def test_a_rank_whose_watchdog_got_stuck_is_suspected_unless_it_gave_up_before():
+    (suspect,) = suspects(facts_of(STUCK.format(2)))
+    assert (suspect.rank, suspect.test) == (2, "stuck")
+    text = "".join(timed_out(rank) for rank in range(8) if rank != 2) + STUCK.format(5)
+    assert [one.rank for one in suspects(facts_of(text + STUCK.format(2)))] == [2]
+
+
 def test_silence_says_nothing_where_few_logs_are_there():
     assert suspects(facts_of(info(0, comm(0, 64, "COMPLETE")) + timed_out(3))) == ()
 

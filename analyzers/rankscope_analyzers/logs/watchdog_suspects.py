@@ -138,6 +138,12 @@ def _written(call: tuple[int, str, int | None]) -> str:
     return f"{call[1]} #{call[0]}{size}"
 
 
+def _stuck(facts: Facts) -> Iterator[Suspect]:
+    """Yield ranks whose watchdogs got stuck and that are not known to have waited."""
+    for rank in sorted(facts.watchdog.stuck - victims(facts)):
+        yield Suspect(rank, "stuck", "its watchdog got stuck: a CUDA or NCCL call does not return")
+
+
 def _silent(facts: Facts) -> Iterator[Suspect]:
     """Yield the ranks that print nothing of waiting while most do, in a job of known size."""
     size, waiting = job_size(facts), victims(facts)
@@ -167,6 +173,7 @@ TESTS: tuple[Callable[[Facts], Iterator[Suspect]], ...] = (
     _absent,
     _behind,
     _different,
+    _stuck,
     _silent,
 )
 """The tests, strongest evidence first."""

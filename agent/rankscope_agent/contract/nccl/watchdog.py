@@ -137,6 +137,7 @@ class WatchdogFacts:
     Args:
         earlier: timeouts of earlier attempts by operation, which are only counted.
         absent: ranks that did not come to a monitored barrier.
+        stuck: ranks whose watchdogs got stuck.
         limit: how much of each kind is kept.
         repeated: timeouts whose group is known, without it: some lines repeat them so.
         of_groups: likewise without the rank.
@@ -150,6 +151,7 @@ class WatchdogFacts:
     ranks: set[int] = field(default_factory=set)
     earlier: dict[str, int] = field(default_factory=dict)
     absent: set[int] = field(default_factory=set)
+    stuck: set[int] = field(default_factory=set)
     limit: int = MAX_EVENTS
     repeated: set[tuple[int | None, int, str]] = field(default_factory=set)
     of_groups: set[tuple[str, int, str]] = field(default_factory=set)
@@ -165,6 +167,8 @@ class WatchdogFacts:
             codes.append(TIMEOUT)
         if re.search(_STUCK, line):
             codes.append(STUCK)
+            if rank is not None and len(self.stuck) < self.limit:
+                self.stuck.add(rank)
         if re.search(_ENDED, line):
             codes.append(EXCEPTION)
         self._read_state(line, rank, group)

@@ -36,7 +36,7 @@ def counted_bytes(facts: Facts, threads: int) -> int:
         + (len(dog.repeated) + len(dog.of_groups) + len(dog.ungrouped)) * REPEATED_BYTES
         + (len(facts.warnings) + len(facts.ib_errors)) * WARNING_BYTES
         + (len(facts.comm_ranks) + len(facts.tagged_ranks)) * RANK_BYTES
-        + (len(dog.ranks) + len(dog.signalled_by)) * RANK_BYTES
+        + sum(map(len, (dog.ranks, dog.signalled_by, dog.absent, dog.stuck))) * RANK_BYTES
     )
 
 

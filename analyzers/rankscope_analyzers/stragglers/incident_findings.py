@@ -137,6 +137,12 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
         "samples are distributed unevenly: {uneven}",
         "largest count of a step, against the mean of all ranks",
     ),
+    ("partition_imbalance", "ranks"): Template(
+        "compute_seconds",
+        "the work is split unevenly: the rank with the most computes {ratio} as the others"
+        " ({values} a step)",
+        "compute of the rank with the most work, against the others",
+    ),
     ("host_transient", ""): Template(
         "step_seconds",
         "the host stalls {who} occasionally, for {values}",
@@ -216,7 +222,7 @@ def _unit(incident: Incident) -> str:
 
 
 def _is_spread(incident: Incident) -> bool:
-    return incident.kind == "partition_imbalance" and incident.stage < 0
+    return incident.kind == "partition_imbalance" and incident.stage < 0 and not incident.shown_by
 
 
 def _episodes(fault: Fault) -> str:
@@ -319,12 +325,21 @@ def _advice(
 def _rebalance(incident: Incident) -> str:
     if incident.sample_imbalance is not None:
         return _redistribute(incident.sample_imbalance)
+    if incident.shown_by == "ranks":
+        return UNEVEN_RANKS
     if incident.stage < 0:
         return (
             "Deal sequences to replicas by their total length (or its square, for attention), not "
             f"by their number: the slowest replica of a step costs {incident.lost_fraction:.0%}."
         )
     return _move_layers(incident.stages)
+
+
+UNEVEN_RANKS = (
+    "Compare what ranks are given: tokens of their experts, lengths of their samples, their part of"
+    " a sequence in context parallelism, modules that only some of them hold. Either the same ranks"
+    " of every node compute longer, or the differences move from rank to rank: no GPU does that."
+)
 
 
 def _redistribute(samples: SampleImbalance) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import mean, spread, typical
-from rankscope_analyzers.stragglers import attribution
+from rankscope_analyzers.stragglers import attribution, uneven_work
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 SILICON = 0.04
@@ -64,7 +64,8 @@ def slow_ranks(view: View) -> Candidate | None:
         return None
     if view.flat and _may_be_chance(view, flagged[0, :, 0], level[0, :, 0]):
         return None
-    return _candidate(view, flagged, level, 1.0)
+    changes = _changes(view.relative, view.baseline.relative if view.baseline else None)
+    return _candidate(view, flagged, level, 1.0, changes)
 
 
 def slow_replicas(view: View) -> Candidate | None:
@@ -83,7 +84,9 @@ def slow_replicas(view: View) -> Candidate | None:
     levels = np.broadcast_to(level[None, :, None], sizes)
     fine = mean(view.relative) * 1e-6 if not view.shape.wall else 0.0
     certainty = 1.0 if view.flat else REPLICA_CERTAINTY
-    return _candidate(view, wide, levels + np.nan_to_num(fine), certainty)
+    changes = _changes(view.replica, view.baseline.replica if view.baseline else None)
+    each = np.broadcast_to(changes[:, None, :, None], (len(changes), *sizes))
+    return _candidate(view, wide, levels + np.nan_to_num(fine), certainty, each)
 
 
 ROUNDING_MARGIN = 0.999
@@ -96,6 +99,14 @@ def _expected_ratio(history: Floats | None, like: Floats) -> Floats:
         return np.full(like.shape[1:], 1 + SILICON)
     known = np.where(np.isfinite(history), history, 1.0)
     return np.asarray(np.clip(known, 1 - SILICON, 1 + SILICON))
+
+
+def _changes(ratios: Floats, history: Floats | None) -> Floats:
+    """Return (n, ...) ratios over a rank's own earlier ones, whatever these were."""
+    if history is None:
+        return ratios
+    known = np.isfinite(history) & (history > 0)
+    return np.asarray(ratios / np.where(known, history, 1.0))
 
 
 def _slow(excess: Floats, minimum: float, sigmas: float) -> tuple[Booleans, Floats]:
@@ -158,7 +169,9 @@ def _without_outliers(excess: Floats) -> Floats:
     return np.asarray(np.minimum(excess, np.maximum(EXTREME, OUTLIER * usual)))
 
 
-def _candidate(view: View, flagged: Booleans, level: Floats, certainty: float) -> Candidate | None:
+def _candidate(
+    view: View, flagged: Booleans, level: Floats, certainty: float, changes: Floats
+) -> Candidate | None:
     worst = float(level[flagged].max())
     accused = attribution.accused_of(level, flagged)
     stage = mean(view.stage)[:, None, None]
@@ -169,6 +182,9 @@ def _candidate(view: View, flagged: Booleans, level: Floats, certainty: float) -
     cost = view.saved_share(np.where(accused[None], healthy, newest))
     if cost < MINIMUM_COST:
         return None
+    # Elsewhere a slow rank changes the ratios of the others in its replica.
+    if view.flat and uneven_work.explains(view.shape, changes, accused):
+        return _uneven(view, level, accused, cost)
     order = np.argsort(-np.where(accused, level, -np.inf).ravel(), kind="stable")
     named = tuple(int(rank) for rank in order[: int(accused.sum())])
     measured, where = mean(view.compute), np.unravel_index(named[0], view.shape.sizes)
@@ -179,6 +195,20 @@ def _candidate(view: View, flagged: Booleans, level: Floats, certainty: float) -
     if view.shape.wall:
         return candidate.with_extent(view.replica[:, where[1]] - 1)
     return candidate.with_extent(view.relative.reshape(len(view.relative), -1)[:, named[0]] - 1)
+
+
+def _uneven(view: View, level: Floats, accused: Booleans, cost: float) -> Candidate:
+    """Return the candidate that ranks compute longer because they have more work."""
+    measured = mean(view.compute)
+    longest = np.where(accused, measured, np.nan)
+    others = typical(np.where(accused, np.nan, measured))
+    candidate = Candidate(
+        "partition_imbalance", cost, (), -1, float(np.fmax.reduce(longest, axis=None)), others,
+        shown_by="ranks",
+    )  # fmt: skip
+    worst = int(np.argmax(np.where(accused, level, -np.inf)))
+    relative = view.relative.reshape(len(view.relative), -1)
+    return candidate.with_extent(relative[:, worst] - 1)
 
 
 def _seconds_beyond(compute: Floats, level: Floats) -> Floats:

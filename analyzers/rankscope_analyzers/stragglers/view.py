@@ -244,7 +244,7 @@ class Candidate:
         stages: compute of each pipeline stage, for classes about stages.
         shown_by: how a class shows that can show in several ways: "cpu_wait",
             "freeze", "wait", "input", "workers", "checkpoint", "samples", "exchange", "steps",
-            "most", "from_start".
+            "most", "from_start", "ranks".
         sample_imbalance: how unevenly samples are distributed, if that is the fault.
         began: step of the window in which it began, as far as the window shows.
         ended: last step of the window that shows it, -1 for the newest one.

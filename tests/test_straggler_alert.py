@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -74,6 +75,14 @@ def taking_turns(selectors: Sequence[Series]) -> tuple[Series, ...]:
     return tuple(Series(one.selector, larger(number)) for number, one in enumerate(selectors))
 
 
+def of_target(one: Series, instance: str) -> Series:
+    """Return a series with the label of its scrape."""
+    name, _, labels = one.selector.partition("{")
+    return replace(
+        one, selector=f'{name}{{instance="{instance}"{"," * bool(labels)}{labels or "}"}'
+    )
+
+
 ON_TIME = told(lambda minute: minute * 60)
 RANK_13 = busy("13", NODE, SLOW, FINE)
 RANK_21 = busy("21", OTHER, SLOW, FINE)
@@ -89,6 +98,12 @@ CLUSTERS = {
         *RANK_13,
     ),
     "hangs": (*watched(told(lambda minute: 60 * min(minute, LEAVES))), *RANK_13),
+    "hangs beside another": (
+        of_target(WATCHING[-1], "a"),
+        of_target(told(lambda minute: 60 * min(minute, LEAVES)), "a"),
+        of_target(ON_TIME, "b"),
+        *RANK_13,
+    ),
     "never": RANK_13,
     "other": (
         *(there(one, lambda minute: minute < LEAVES) for one in watched(ON_TIME)),
@@ -111,6 +126,7 @@ FIRING = {
     "behind": [(20, MINUTES, NAMED)],
     "ahead": [(20, MINUTES, NAMED)],
     "hangs": [(20, MINUTES, NAMED)],
+    "hangs beside another": [(10, LEAVES, NONE), (LEAVES + 25, MINUTES, UNNAMED)],
     "never": [(20, MINUTES, UNNAMED)],
     "other": [(20, LEAVES + 15, NAMED), (LEAVES + 20, MINUTES, UNNAMED)],
     "together": [(20, MINUTES, UNNAMED)],

@@ -44,11 +44,11 @@ _STALLED = (
     f" unless on (cluster, job_id) ({_STILL_FOR_AN_HOUR}))"
 )
 _WATCHED = (
-    f"(group {by('job_id')} ({watch.JOB_UNOBSERVED.name})"
-    f" and on (cluster) {worst(f'changes({watch.WATCH_LAST.name}[{SILENCE}s])')} > 0)"
+    f"(group {by('job_id')} ({watch.JOB_UNOBSERVED.name}"
+    f" and on (cluster, instance) changes({watch.WATCH_LAST.name}[{SILENCE}s]) > 0))"
 )
-"""Jobs that a watch judges. One that hangs goes on exporting what it judged last; one whose clock
-is wrong still judges."""
+"""Jobs that a watch judges. One that hangs, of several that share the jobs, goes on exporting what
+it judged last; one whose clock is wrong still judges."""
 _NODE = "on (cluster, node, job_id, pp_stage)"
 _SLOW_RANK, _SLOW_NODE = (
     f"(1 - {records.STAGE_MEDIAN} / on (cluster, job_id, pp_stage) group_right ()"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rankscope_agent.contract.model import Sample
@@ -149,8 +150,12 @@ class Runs:
             self._waiting = _Look(now, of_jobs(samples, reports))
             self._changed.notify()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            with suppress(
+                RuntimeError
+            ):  # a limit of threads or memory: tried again at the next look
+                thread.start()
+                self._thread = thread
 
     def close(self) -> None:
         """Log what waits, for some seconds at most; runs of active jobs stay open."""

@@ -14,6 +14,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from http.client import HTTPException
 from itertools import islice
 from pathlib import Path
@@ -85,8 +86,12 @@ class Webhook:
                     self._waiting.append(line)
             self._changed.notify()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="webhook", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="webhook", daemon=True)
+            with suppress(
+                RuntimeError
+            ):  # a limit of threads or memory: tried again at the next news
+                thread.start()
+                self._thread = thread
 
     @property
     def waiting(self) -> int:

@@ -222,10 +222,17 @@ class PodNetdevCollector:
 
         Raises:
             OSError: it is gone, or may not be entered.
+            RuntimeError: no thread can be started.
         """
         namespace_path = self._procfs / str(network.process) / "ns" / "net"
-        visit = self._late = enter(os.open(namespace_path, os.O_RDONLY | os.O_CLOEXEC), names)
-        visit.start()
+        namespace = os.open(namespace_path, os.O_RDONLY | os.O_CLOEXEC)
+        visit = enter(namespace, names)
+        try:
+            visit.start()
+        except RuntimeError:  # a limit of threads or memory: the visit, which closes it, never runs
+            os.close(namespace)
+            raise
+        self._late = visit
         visit.join(seconds)
         if visit.is_alive():
             log.warning("the network namespace of pod %s does not answer", network.uid)

@@ -91,14 +91,16 @@ class BackgroundFollower:
 
         Raises:
             Exception: whatever the scan has raised.
+            RuntimeError: no thread can be started.
         """
         patience = 0.0
         if self._look is None:
             self._follower.divide(now_unix_seconds)
             self._found = self._state()
             self._began = self._timer()
-            self._look = _Look(self._follower, now_unix_seconds)
-            self._look.start()
+            look = _Look(self._follower, now_unix_seconds)
+            look.start()  # raises at a limit of threads or memory, and is tried again then
+            self._look = look
             patience = PATIENCE_SECONDS if self._ended_once else FIRST_PATIENCE_SECONDS
         self._look.join(patience)
         if not self._look.is_alive():

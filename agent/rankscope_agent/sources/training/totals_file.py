@@ -64,10 +64,11 @@ class TotalsFile:
         content = self._fitting(state)
         if content == self._written:
             return
-        self._writer = threading.Thread(
+        writer = threading.Thread(
             target=self._replace, args=(content,), name="totals-file", daemon=True
         )
-        self._writer.start()
+        writer.start()  # raises at a limit of threads or memory, and is tried again then
+        self._writer = writer
 
     def _fitting(self, state: Mapping[str, Any]) -> bytes:
         """Return the content of the file, without jobs for which it has no room."""

@@ -83,8 +83,8 @@ class Watched(Detector):
     def _take_long_step(self, run, step, counter, clock, longest=np.inf):
         self.long.append(counter)
 
-    def _push(self, run, long, now, row, clock):
-        self.judged.append(row)
+    def _push(self, run, long, step, clock):
+        self.judged.append(step.row)
 
 
 @pytest.mark.parametrize(("present", "judged"), [(3, 0), (4, 1)])

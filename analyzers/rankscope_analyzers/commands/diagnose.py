@@ -16,7 +16,7 @@ from rankscope_analyzers.command import (
     print_remark,
 )
 from rankscope_analyzers.commands import connection
-from rankscope_analyzers.commands.absent_job import absent_job
+from rankscope_analyzers.commands.absent_job import NO_JOB, absent_job
 from rankscope_analyzers.fusion import gather, job_reports, saved
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.spent_time import with_spent_time
@@ -78,8 +78,7 @@ def run(options: argparse.Namespace) -> int:
     ]
     ErrorLog(print_remark).note([*gathered.errors, *(one for job in reports for one in job.errors)])
     if not reports:
-        none = "there is no job in what was read; rankscope doctor shows what agents do not see"
-        first = absent_job(options.job, gathered) if options.job else none
+        first = absent_job(options.job, gathered) if options.job else NO_JOB
         raise InputError("; ".join((first, *gathered.evidence.missing)))
     report_files.write(options, reports)
     if options.json:

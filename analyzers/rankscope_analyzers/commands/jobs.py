@@ -16,6 +16,7 @@ from rankscope_analyzers.command import (
     print_remark,
 )
 from rankscope_analyzers.commands import connection
+from rankscope_analyzers.commands.absent_job import NO_JOB
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.intake.collective_windows import COMPARISON_SECONDS
@@ -56,8 +57,7 @@ def run(options: argparse.Namespace) -> int:
     earlier, errors = gather.EarlierPolls(COMPARISON_SECONDS), ErrorLog(print_remark)
     jobs, missing = _jobs(options, earlier, errors)
     if not jobs and options.refresh is None:
-        none = "there is no job in what was read; rankscope doctor shows what agents do not see"
-        raise InputError("; ".join((none, *missing)))
+        raise InputError("; ".join((NO_JOB, *missing)))
     # As in `diagnose`: a missing answer must not be mistaken for an answer.
     code = 1 if missing and all(job.state == job_table.UNKNOWN for job in jobs) else 0
     if options.json:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from rankscope_analyzers.command import InputError, age_seconds, print_progress, print_remark
 from rankscope_analyzers.commands import connection
+from rankscope_analyzers.commands.absent_job import NO_JOB
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.intake.agent_pages import AgentPoll
 from rankscope_analyzers.isolation.boundary import AnalysisError
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 def _not_one(wanted: str | None, known: Sequence[str]) -> str:
     """Return why no job was chosen."""
     if not known:
-        return "there is no job in what was read; rankscope doctor shows what agents do not see"
+        return NO_JOB
     there = f"there are: {', '.join(known)}"
     if wanted is not None:
         return f"there is no job {wanted!r} in what was read; {there}"

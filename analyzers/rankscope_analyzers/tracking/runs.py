@@ -151,9 +151,8 @@ class Runs:
             self._changed.notify()
         if self._thread is None:
             thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
-            with suppress(
-                RuntimeError
-            ):  # a limit of threads or memory: tried again at the next look
+            # At a limit of threads or memory it is tried again at the next look.
+            with suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
 

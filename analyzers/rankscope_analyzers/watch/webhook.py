@@ -87,9 +87,8 @@ class Webhook:
             self._changed.notify()
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="webhook", daemon=True)
-            with suppress(
-                RuntimeError
-            ):  # a limit of threads or memory: tried again at the next news
+            # At a limit of threads or memory it is tried again at the next news.
+            with suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
 

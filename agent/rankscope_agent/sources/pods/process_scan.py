@@ -186,12 +186,12 @@ class ProcessScanner:
         that see the files of this agent or of the host: whoever looks a directory up waits for its
         file system.
         """
-        seen = _mounts(folder)
-        known = {_mounts(self._procfs / name) for name in ("self", "1")}
         path = PurePath(directory)
-        if not seen or seen not in known or not path.is_absolute():
+        # A user's own is below it, named after its number.
+        if not path.is_absolute() or self._ring_dir in (path, path.parent):
             return True
-        return self._ring_dir in (path, path.parent)  # a user's own is named after its number
+        seen = _mounts(folder)
+        return not seen or seen not in {_mounts(self._procfs / name) for name in ("self", "1")}
 
     def _command(self, folder: Path) -> tuple[str, ...]:
         """Return the command line of a process; empty if it may not be read, or not yet.

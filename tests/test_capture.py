@@ -173,6 +173,15 @@ def test_the_watch_keeps_a_hang_once_an_hour_within_its_quota(tmp_path, monkeypa
     assert list((tmp_path / "kept").iterdir()) == [last]
 
 
+def test_jobs_whose_names_differ_in_a_slash_have_captures_of_their_own(tmp_path):
+    gathered, lines = known(), []
+    (report,) = job_reports.reports(diagnose_each(gathered.jobs), gathered.evidence, NOW)
+    both = [replace(report, job_id=job_id) for job_id in ("a/b_c", "a_b/c")]
+    HangCaptures(tmp_path / "kept", "0.1.0").keep(gathered, both, NOW, lines.append)
+    assert len(list((tmp_path / "kept").iterdir())) == 2
+    assert [line.startswith("captured what is known") for line in lines] == [True, True]
+
+
 def test_a_directory_that_cannot_be_written_costs_a_line(tmp_path):
     (tmp_path / "kept").write_text("a file")
     gathered, lines = known(), []

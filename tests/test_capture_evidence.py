@@ -144,7 +144,7 @@ def test_an_agent_without_the_paths_is_named_and_hides_nothing(agent):
     reader.first()
     evidence = CaptureEvidence(reader.rest())
     assert "stalls of n1:9877: n1:9877 answers 404" in evidence.not_read()
-    assert "evidence/1-ras-n1_9877.json" in evidence.files()
+    assert next(iter(evidence.files())).startswith("evidence/1-ras-n1_9877-")
     assert agent_evidence.kept([agent], "team/job") == {}
 
 
@@ -225,13 +225,13 @@ def test_objects_are_kept_without_secrets_and_with_what_says_why():
 
 
 def test_every_file_of_a_capture_has_a_name_that_is_read_again(tmp_path):
-    answers = {"n/1 é": {"node": "x"}, "a" * 300: {}}
+    answers = {"n/1 é": {"node": "x"}, "n 1 é": {}, "a" * 300: {}}
     evidence = CaptureEvidence([("ras", answers)], answers, JobObjects([POD]))
     archive.write(tmp_path / "c", evidence.files(), {})
     (tmp_path / "out").mkdir()
     with contextlib.suppress(FileNotFoundError):
         archive.read(tmp_path / "c", tmp_path / "out")
-    assert len(list((tmp_path / "out").rglob("*.json"))) == len(evidence.files())
+    assert len(list((tmp_path / "out").rglob("*.json"))) == len(evidence.files()) == 8
 
 
 def test_a_jobs_pods_and_what_owns_them_are_read_as_far_as_the_user_may(tmp_path):

@@ -9,9 +9,10 @@ from rankscope_agent.sources.pods.command_line import parse_command
 from rankscope_analyzers import cli
 from rankscope_analyzers.commands.record import _not_one
 from rankscope_analyzers.intake.agent_pages import AgentPoll
-from rankscope_analyzers.runs.files import RunRecordFiles, file_stem
+from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.runs.keeping import keep
 from rankscope_analyzers.runs.record import RankFacts, RecordFormatError, differences, record, speed
+from rankscope_analyzers.text.file_stem import file_stem
 from ring_writer import RingWriter
 from running_agent import running_agent
 from simulated_jobs import Fault, Job
@@ -229,6 +230,7 @@ def test_two_jobs_never_share_a_file():
     assert file_stem("a_b") == "a_b"
     stems = {file_stem(job_id) for job_id in ("a/b", "a_b", "a b", "a/b ", "x" * 129, "x" * 130)}
     assert len(stems) == 6
+    assert max(map(len, stems)) == 128
 
 
 @pytest.mark.parametrize(

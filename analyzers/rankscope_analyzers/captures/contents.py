@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rankscope_analyzers.captures.evidence import CaptureEvidence, file_name
+from rankscope_analyzers.captures.evidence import CaptureEvidence
 from rankscope_analyzers.captures.one_job import of_job, page_of_job
 from rankscope_analyzers.fusion import saved
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.reports import html, job_summary
+from rankscope_analyzers.text.file_stem import file_stem
 from rankscope_analyzers.text.sanitize import visible
 
 DIAGNOSIS = "diagnosis"
@@ -60,7 +61,7 @@ def _pages(pages: Sequence[Page], job_id: str) -> Iterator[tuple[str, bytes]]:
         seen[page.node] = seen.get(page.node, 0) + 1
         if seen[page.node] <= 2:
             yield (
-                f"pages/{seen[page.node]}-{file_name(page.node)}.txt",
+                f"pages/{seen[page.node]}-{file_stem(page.node)}.txt",
                 page_of_job(page.text, job_id).encode(),
             )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +13,13 @@ from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.agent_evidence import FIRST, LAST, RAS, Answers
 from rankscope_analyzers.intake.job_objects import JobObjects
 from rankscope_analyzers.text import finite_json
+from rankscope_analyzers.text.file_stem import file_stem
 
 RAS_APART_SECONDS = 5.0
 """Between two RAS reports: counts that differ but change are normal."""
 
 MAX_SENTENCES = 64
 """Limit of the sentences on what could not be read."""
-
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 Parts = Sequence[tuple[str, Answers]]
 """The requests, in the order in which they were made, and the responses."""
@@ -46,9 +44,9 @@ class CaptureEvidence:
         made = {}
         for number, (name, answers) in enumerate(self.parts, start=1):
             for node, answer in answers.items():
-                made[f"evidence/{number}-{name}-{file_name(node)}.json"] = _json(answer)
+                made[f"evidence/{number}-{name}-{file_stem(node)}.json"] = _json(answer)
         for node, one in (self.kept or {}).items():
-            made[f"kept/{file_name(node)}.json"] = _json(one)
+            made[f"kept/{file_stem(node)}.json"] = _json(one)
         if self.objects is not None:
             pods = [without_secrets(pod) for pod in self.objects.pods]
             owners = [without_secrets(owner) for owner in self.objects.owners]
@@ -72,11 +70,6 @@ class CaptureEvidence:
                 if why:
                     yield f"{name} of {node}: {str(why)[:200]}"
         yield from self.objects.not_read if self.objects else ()
-
-
-def file_name(node: str) -> str:
-    """Return a node's name as a valid part of a file name."""
-    return _NOT_IN_NAMES.sub("_", node)[:128] or "_"
 
 
 def _json(value: Any) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -15,6 +14,7 @@ from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake import agent_evidence, job_objects
 from rankscope_analyzers.intake.cluster import ClusterAccess
+from rankscope_analyzers.text.file_stem import file_stem
 
 PAUSE_SECONDS = 3600.0
 """Between two captures of one job: a second one of the same hang adds nothing."""
@@ -24,7 +24,6 @@ MAX_KEPT_BYTES = 2 << 30
 """Bytes beyond which the oldest captures of the directory are deleted: a week of hangs."""
 
 ENDING = ".capture.tar.gz"
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def captures_of(options: argparse.Namespace, access: ClusterAccess | None) -> HangCaptures | None:
@@ -84,7 +83,7 @@ class HangCaptures:
     def _write(self, found: Gathered, report: JobReport, now: float) -> Path:
         self._directory.mkdir(parents=True, exist_ok=True)
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-        name = f"{moment}-{_NOT_IN_NAMES.sub('_', report.job_id)[:128]}{ENDING}"
+        name = f"{moment}-{file_stem(report.job_id)}{ENDING}"
         pages = found.poll.pages if found.poll else ()
         evidence = self._evidence(found, report)
         files = contents.files(found, report, pages, now, evidence)

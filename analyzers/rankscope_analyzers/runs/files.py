@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rankscope_analyzers.text import finite_json
+from rankscope_analyzers.text.file_stem import file_stem
 
 RENEW_SECONDS = 600.0
 """A run's speed is known more precisely later, and after a crash a record a few minutes old
@@ -16,8 +15,6 @@ suffices."""
 
 MAXIMUM_FILES = 10_000
 """Records kept; the oldest are deleted first."""
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class RunRecordFiles:
@@ -54,13 +51,3 @@ class RunRecordFiles:
         files = sorted(self._folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
         for file in files[:-MAXIMUM_FILES]:
             file.unlink(missing_ok=True)
-
-
-def file_stem(job_id: str) -> str:
-    """Return a job's name as a file name: no separators, not hidden, of bounded length.
-
-    A name that had to be changed ends in a part of its digest: `a/b` and `a_b` are two jobs.
-    """
-    safe = _UNSAFE.sub("_", job_id).strip("._")[:128] or "job"
-    digest = hashlib.sha256(job_id.encode(errors="surrogateescape")).hexdigest()[:8]
-    return safe if safe == job_id else f"{safe}-{digest}"

@@ -29,7 +29,7 @@ def test_processes_that_take_no_first_step_are_hung_after_ten_minutes_and_absent
     assert (incident.cause.kind, incident.where.ranks, incident.confidence) == ("hang", (2,), 0.7)
     assert incident.summary == (
         "no step since the processes of ranks 0, 1, 3 were started at 2025-10-09 08:47:33 UTC"
-        " (10 min ago), usual step unknown; no process of rank 2 is seen"
+        " (10 min ago), usual step unknown; no process with the probe is seen of rank 2"
     )
 
 

@@ -71,4 +71,4 @@ def test_ranks_that_do_not_come_back_after_a_restart_are_named(tmp_path, capsys,
     assert found["class"] == "hang"
     assert found["ranks"] == [ABSENT]
     assert found["summary"].startswith("no step since the processes of ranks 0, 1, 3 were started")
-    assert f"no process of rank {ABSENT} is seen" in found["summary"]
+    assert f"no process with the probe is seen of rank {ABSENT}" in found["summary"]

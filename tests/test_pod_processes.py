@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from listed_processes import TORCH, Proc
 from pod_json import uid
 from rankscope_agent.sources.pods.cgroups import Placement, parse_cgroup
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
@@ -135,22 +136,6 @@ def test_only_kept_variables_leave_an_environment():
     assert set(parse_environ(data)) == {"RANK", "NCCL_X"}
 
 
-class Proc:
-    """A /proc with processes in it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path / "proc"
-        self.path.mkdir()
-
-    def add(self, pid, cgroup=f"0::/kubepods/pod{UID}/{CID}", **environ):
-        folder = self.path / str(pid)
-        folder.mkdir(exist_ok=True)
-        text = "\0".join(f"{key}={value}" for key, value in environ.items())
-        (folder / "environ").write_text(text)
-        (folder / "cgroup").write_text(cgroup)
-        return folder
-
-
 @pytest.fixture
 def proc(tmp_path):
     return Proc(tmp_path)
@@ -203,6 +188,7 @@ def test_a_process_whose_ring_another_agent_reads_is_not_waited_for(
 ):
     given = {"RANKSCOPE_RING_DIR": directory, "PYTHONPATH": "/opt/rankscope"}
     proc.add(20, cgroup, RANK="0", LOCAL_RANK="0", **WORKER, **given)
+    proc.map(20, TORCH)
     for pid, namespace in (("self", "mnt:[7]"), ("1", "mnt:[1]"), ("20", mounts)):
         if namespace:
             (proc.path / pid / "ns").mkdir(parents=True)

@@ -188,7 +188,7 @@ def _starting(
         f" at {clock(since)} ({age(waited)} ago), usual step {usual}"
     )
     if absent:
-        sentence += f"; no process of {ranks_named(absent)} is seen"
+        sentence += f"; no process with the probe is seen of {ranks_named(absent)}"
     evidence = Evidence(
         pods.RANK_STARTED.name, waited, allowed, "seconds", "time to the first step"
     )

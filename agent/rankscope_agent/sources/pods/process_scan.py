@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path, PurePath
 
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.pods.cgroups import MAX_CGROUP_BYTES, Placement, parse_cgroup
 from rankscope_agent.sources.pods.command_line import MAX_COMMAND_BYTES, parse_command
+from rankscope_agent.sources.pods.loaded_torch import LoadedTorch
 from rankscope_agent.sources.pods.lock_holders import MAX_STATUS_BYTES, parse_user
 from rankscope_agent.sources.pods.processes import (
     ProcessIdentity,
@@ -63,7 +65,8 @@ class RankProcess:
         command: its command line, with secrets replaced.
         pid: its PID in the scanned PID namespace.
         started_unix_seconds: when it started; None if the kernel does not say.
-        probed: whether it was given a probe whose ring this agent reads.
+        probed: whether it was given a probe whose ring this agent reads; outside of pods only if it
+            has loaded PyTorch, as far as that is known.
         user: the user that it runs as; None if the kernel does not say.
     """
 
@@ -94,6 +97,7 @@ class ProcessScanner:
         pod_environment: returns the variables in a container's specification, by its id. A rank
             from there is the pod's, not the process's.
         ring_dir: where this agent reads the rings of processes outside of pods.
+        clock: returns the Unix time in seconds.
     """
 
     def __init__(
@@ -101,8 +105,11 @@ class ProcessScanner:
         procfs: Path,
         pod_environment: Callable[[Placement], Mapping[str, str]],
         ring_dir: Path,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._procfs = procfs
+        self._clock = clock
+        self._torch = LoadedTorch(procfs)
         self._ring_dir = ring_dir.absolute()
         self._pod_environment = pod_environment
         self._idle: dict[tuple[int, int], int] = {}
@@ -120,7 +127,7 @@ class ProcessScanner:
         idle: dict[tuple[int, int], int] = {}
         denied: set[tuple[int, int]] = set()
         self._commands_before, self._commands, self._new_commands = self._commands, {}, 0
-        found: list[tuple[int, RankProcess]] = []
+        found: list[RankProcess] = []
         seen = 0
         for pid, key in self._processes():
             seen += 1
@@ -140,9 +147,22 @@ class ProcessScanner:
             if rank is None:
                 idle[key] = looks + 1
             else:
-                found.append((pid, rank))
+                found.append(rank)
         self._idle, self._denied = idle, denied
-        return Scan(tuple(_first_of_each(found)), len(denied), seen)
+        self._torch.begin_scan()
+        ranks = tuple(self._rank(same) for same in _by_rank(found))
+        return Scan(ranks, len(denied), seen)
+
+    def _rank(self, same: Sequence[RankProcess]) -> RankProcess:
+        """Return a rank's oldest process, with a probe if it, or one of the others, has loaded it.
+
+        A shell that starts the trainer has its variables, and never loads anything.
+        """
+        first = same[0]
+        if first.placement.pod_uid:
+            return first
+        started = ((one.pid, one.started_unix_seconds or 0.0) for one in same if one.probed)
+        return replace(first, probed=self._torch.is_in_any(started, self._clock()))
 
     def _processes(self) -> Iterator[tuple[int, tuple[int, int]]]:
         """Yield PIDs with a key that changes when a PID is reused."""
@@ -243,19 +263,19 @@ def _started(folder: Path) -> float | None:
     return int(boot[1]) + ticks / os.sysconf("SC_CLK_TCK") if boot else None
 
 
-def _first_of_each(found: Sequence[tuple[int, RankProcess]]) -> Iterator[RankProcess]:
-    """Yield one process per rank and container: the oldest, whose children only inherit.
+def _by_rank(found: Sequence[RankProcess]) -> Iterator[Sequence[RankProcess]]:
+    """Yield the processes of each rank in its container: the trainer, then those that inherit.
 
     Data loader workers have their trainer's variables; launchers lack LOCAL_RANK.
     """
-    by_rank: dict[tuple[str, str, int], list[tuple[int, RankProcess]]] = defaultdict(list)
-    for pid, process in found:
+    by_rank: dict[tuple[str, str, int], list[RankProcess]] = defaultdict(list)
+    for process in found:
         placement = process.placement
         where = placement.container_id or placement.pod_uid or process.identity.own_job
-        by_rank[where, process.identity.own_job, process.identity.rank].append((pid, process))
+        by_rank[where, process.identity.own_job, process.identity.rank].append(process)
     for same in by_rank.values():
-        stated = [item for item in same if item[1].identity.local_rank is not None] or same
-        yield min(stated, key=lambda item: item[0])[1]
+        stated = [one for one in same if one.identity.local_rank is not None] or same
+        yield sorted(stated, key=lambda one: one.pid)
 
 
 def _read(path: Path, limit: int) -> bytes:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from rankscope_analyzers.steps import frames
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers.diagnosis import diagnose
+from rankscope_analyzers.stragglers.unobserved_ranks import fallen_silent, unseen_during
 from simulated_jobs import Fault, Job, records
 from suite_jobs import fault, made
 
@@ -45,6 +47,83 @@ def test_running_jobs_name_theirs_too():
     (said,) = diagnose([job])
     assert waited_for(said)[0].startswith("rank 3 is unobserved, peers wait for it")
     assert said.cause is None or not said.cause.where.ranks
+
+
+def dark(ranks, job, live=True):
+    """Return the verdict on a job of which some ranks never report."""
+    rows = records(job)
+    left = rows[~rows["rank"].isin(ranks)]
+    return diagnose([JobRecords("job", left, job.ranks, (), live=live)])[0]
+
+
+@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize(
+    ("ranks", "size", "named"),
+    [
+        ((3,), 8, "rank 3, which has no records,"),
+        ((8, 9, 10, 11, 12, 13, 14, 15), 32, "one of ranks 8-15, which have no records,"),
+    ],
+)
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_what_all_observed_ranks_wait_for_may_be_one_that_never_reports(
+    ranks, size, named, live, share
+):
+    slow = Fault("compute", ranks[:1], 0.5, first_step=100, share=share)
+    cause = dark(ranks, Job(ranks=size, faults=(slow,)), live).cause
+    assert (cause.kind, cause.where.ranks) == ("global_slowdown", ())
+    assert cause.summary.startswith("all observed ranks wait")
+    assert cause.summary.endswith(f"for {named} or for a slower exchange")
+    assert "`rankscope doctor`" in cause.action
+
+
+def test_an_exchange_that_is_slower_for_all_while_all_report_is_that_alone():
+    slow = Fault("transfer", (0,), 0.5, first_step=100)
+    cause = dark((), Job(faults=(slow,))).cause
+    assert cause.summary.startswith("all ranks spend")
+
+
+@pytest.mark.parametrize(
+    ("ended", "seen_from", "named"),
+    [(None, 0, True), (100, 0, True), (100, 150, False)],
+)
+def test_a_rank_is_named_beside_a_past_incident_only_if_the_steps_of_that_time_are_known(
+    ended, seen_from, named
+):
+    slow = Fault("compute", (3,), 0.5, first_step=50, last_step=ended or 200)
+    rows = records(Job(faults=(slow,)))
+    rows = rows[rows["rank"] != 3]
+    frame = frames.build("job", rows[rows["step"] >= seen_from], 8)
+    times = [float(rows[rows["step"] == step]["t_start_unix_seconds"].min()) for step in (50, 100)]
+    until = times[1] if ended else None
+    assert unseen_during(frame, {}, times[0], until) == ((3,) if named else ())
+
+
+@pytest.mark.parametrize(("fell", "named"), [(60, (3,)), (120, ())])
+def test_a_silent_rank_is_named_beside_what_began_after_it_fell_silent(fell, named):
+    rows = records(Job())
+    frame = frames.build("job", rows[(rows["rank"] != 3) | (rows["step"] < fell)], 8)
+    since = float(rows[rows["step"] == 100]["t_start_unix_seconds"].min())
+    silent = fallen_silent(frame)
+    assert set(silent) == ({3} if fell == 60 else set(silent))
+    assert unseen_during(frame, silent, since, None) == named
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.5, True), (0.0, False)])
+def test_of_a_rank_that_never_reports_nothing_is_certain_where_all_others_always_wait(
+    seconds, said
+):
+    slow = Fault("compute", (3,), seconds)
+    verdict = dark((3,), Job(faults=(slow,)))
+    assert verdict.cause is None
+    doubts = [one for one in verdict.unobserved if "rank 3 may be slow" in one]
+    assert len(doubts) == said
+    assert (verdict.confidence < 0.6) == said
+
+
+def test_where_all_ranks_are_seen_long_exchanges_leave_no_doubt():
+    verdict = dark((), Job(transfer=0.6))
+    assert not any("may be slow" in one for one in verdict.unobserved)
+    assert verdict.confidence > 0.9
 
 
 def silent_from(step, slow=0.5, steps=200):

@@ -64,6 +64,16 @@ MOST_SLOWER = Advice(
 )
 """Advice if most ranks, but not all, compute longer than they did."""
 
+UNSEEN_RANKS = Advice(
+    "ticket",
+    "Have the ranks without records report (is their node's agent up, do their processes load the"
+    " probe? `rankscope doctor` says), and look at their GPUs, input and CPUs meanwhile: if one of"
+    " them is slow, all others wait for it. Look at the fabric if none is.",
+    "RankscopeGlobalSlowdown",
+    "platform",
+)
+"""Advice if all observed ranks wait longer, and others have no records."""
+
 CODE_ACTIONS: Mapping[Action, str] = {
     "none": "Nothing needs to be done to the node.",
     "investigate": "Look at the node's kernel log (rankscope explain kernel-log).",

@@ -148,7 +148,8 @@ def _judged(job: JobRecords, followed: Follower | None) -> Diagnosis:
     job_layout = _layout(job, frame)
     detection = _detect(job, records, job_layout, followed)
     waiting_share = cpu_contention.cpu_wait_share(frame)
-    certain = incident_findings.findings(frame, detection.incidents)
+    silent = unobserved_ranks.fallen_silent(frame)
+    certain = incident_findings.findings(frame, detection.incidents, silent)
     findings = tuple(
         sampled_steps.with_copies(cpu_contention.with_doubt(one, waiting_share), records)
         for one in certain
@@ -156,13 +157,15 @@ def _judged(job: JobRecords, followed: Follower | None) -> Diagnosis:
     flat = not job_layout.by_groups or len(set(frame.stages.tolist())) == 1
     ideals = what_if.ideals(frame, job_layout) if flat else None
     base = verdict.judge(frame, findings, detection.known, ideals)
-    silent = unobserved_ranks.fallen_silent(frame)
     waiting = unobserved_ranks.warnings(frame, job_layout, findings, silent) if flat else ()
+    waited = 0.0 if waiting else unobserved_ranks.unexplained_wait(frame, findings, silent)
+    doubt = max(waited, waiting_share if waiting_share >= cpu_contention.HIGH_SHARE else 0.0)
     result = replace(
         base,
         unobserved=(
             *job.notes,
             *waiting,
+            *unobserved_ranks.possible_cause(frame, silent, waited),
             *unobserved_ranks.silence(silent),
             *detection.notes,
             *_far_apart(apart),
@@ -177,9 +180,7 @@ def _judged(job: JobRecords, followed: Follower | None) -> Diagnosis:
             *checkpoint_share.note(frame, job.beside),
             *cpu_contention.note(waiting_share),
         ),
-        confidence=base.confidence
-        if base.cause or waiting_share < cpu_contention.HIGH_SHARE
-        else base.confidence * (1.0 - waiting_share),
+        confidence=base.confidence if base.cause else base.confidence * (1.0 - doubt),
     )
     return Diagnosis(result, frame)
 

@@ -13,6 +13,7 @@ from rankscope_analyzers.findings.advice import (
     FROZEN_INPUT,
     MOST_SLOWER,
     SLOW_CPU,
+    UNSEEN_RANKS,
 )
 from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import (
@@ -26,6 +27,7 @@ from rankscope_analyzers.findings.finding import (
 )
 from rankscope_analyzers.numeric.row_statistics import row_maximum
 from rankscope_analyzers.steps.frames import StepFrame
+from rankscope_analyzers.stragglers import unobserved_ranks
 from rankscope_analyzers.stragglers.faults import Fault, merge_incidents
 from rankscope_analyzers.stragglers.incidents import Incident
 from rankscope_analyzers.stragglers.peer_evidence import peer_evidence
@@ -122,6 +124,13 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
         "all ranks spend {times} the earlier time exchanging gradients ({values} a step)",
         "median over groups of the exchange, against the job's own beginning",
     ),
+    ("global_slowdown", "unseen"): Template(
+        "sync_seconds",
+        "all observed ranks wait {times} the earlier time in collectives ({values} a step), for"
+        " {unseen} or for a slower exchange",
+        "median over groups of the shortest wait, against the job's own beginning",
+        UNSEEN_RANKS,
+    ),
     ("global_slowdown", "steps"): Template(
         "step_seconds",
         "steps take {times} the earlier time ({values}); what they are made of is not measured",
@@ -169,20 +178,30 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
 }
 
 
-def findings(frame: StepFrame, incidents: Sequence[Incident]) -> tuple[Finding, ...]:
+def findings(
+    frame: StepFrame, incidents: Sequence[Incident], silent: Mapping[int, float] | None = None
+) -> tuple[Finding, ...]:
     """Return one finding per fault; incidents of the same cause are merged.
 
     Args:
         frame: the job that they were found in.
         incidents: in order of detection.
+        silent: ranks that have fallen silent, with seconds since then.
     """
     newest = float(row_maximum(frame.starts + frame.step).max())
-    return tuple(_finding(frame, fault) for fault in merge_incidents(incidents, newest))
+    return tuple(
+        _finding(frame, fault, silent or {}) for fault in merge_incidents(incidents, newest)
+    )
 
 
-def _finding(frame: StepFrame, fault: Fault) -> Finding:
+def _finding(frame: StepFrame, fault: Fault, silent: Mapping[int, float]) -> Finding:
     incident = fault.main
-    template = TEMPLATES.get((incident.kind, incident.shown_by), TEMPLATES[incident.kind, ""])
+    unseen: tuple[int, ...] = ()
+    shown_by = incident.shown_by
+    if shown_by == "exchange":
+        unseen = unobserved_ranks.unseen_during(frame, silent, fault.since, fault.until)
+        shown_by = "unseen" if unseen else shown_by
+    template = TEMPLATES.get((incident.kind, shown_by), TEMPLATES[incident.kind, ""])
     culprits = _culprits(frame, incident)
     hours = fault.lost * frame.world_size / SECONDS_PER_HOUR
     lost = min(max(fault.lost_fraction, 0.0), 1.0)
@@ -196,7 +215,7 @@ def _finding(frame: StepFrame, fault: Fault) -> Finding:
             stage=incident.stage,
             culprits=culprits,
         ),
-        _summary(template, incident, culprits) + _episodes(fault),
+        _summary(template, incident, culprits, unseen) + _episodes(fault),
         (
             Evidence(
                 template.source, incident.observed, incident.expected, _unit(incident),
@@ -251,7 +270,12 @@ def _culprit(frame: StepFrame, rank: int, node: str) -> RankLocation:
     return RankLocation(rank, node, local if on_cpu else None, gpu=frame.gpu(column))
 
 
-def _summary(template: Template, incident: Incident, culprits: Sequence[RankLocation]) -> str:
+def _summary(
+    template: Template,
+    incident: Incident,
+    culprits: Sequence[RankLocation],
+    unseen: Sequence[int] = (),
+) -> str:
     known = incident.expected > 0
     times = _times(incident.observed / incident.expected) if known else ""
     sentence = template.sentence
@@ -269,6 +293,7 @@ def _summary(template: Template, incident: Incident, culprits: Sequence[RankLoca
         observed=duration(incident.observed),
         uneven=_uneven(incident),
         slower="{} of {}".format(*incident.slower),
+        unseen=unobserved_ranks.without_records(unseen),
     )
 
 

@@ -30,6 +30,10 @@ MINIMUM_WAIT = 0.02
 SIGMAS = 5.0
 """Standard errors of the mean of a window."""
 
+LARGE_WAIT = 0.25
+"""Share of the step that all observed ranks spend in collectives, from the start, above which it is
+said that they may be waiting for a rank that has no records. Exchanges take that much, too."""
+
 EARLY_STEPS = 30
 """Usable steps at the start that later ones are compared with."""
 
@@ -66,6 +70,30 @@ def silence(silent: Mapping[int, float]) -> tuple[str, ...]:
     )
 
 
+def unseen_during(
+    frame: StepFrame, silent: Mapping[int, float], since: float, until: float | None
+) -> tuple[int, ...]:
+    """Return the ranks that nobody has seen since an incident began.
+
+    Args:
+        frame: the job's newest steps.
+        silent: ranks that have fallen silent, with seconds since then.
+        since: when the incident began.
+        until: when it ended, None while it lasts.
+    """
+    began, ended = frame.began_unix_seconds, frame.ended_unix_seconds
+    if began is None or ended is None or (until is not None and since < began):
+        return ()  # who reported then is no longer known
+    never = frame.unobserved if frame.unobserved_count else ()
+    return tuple(sorted({*never, *(one for one, ago in silent.items() if ended - ago <= since)}))
+
+
+def without_records(ranks: Collection[int]) -> str:
+    """Write "rank 3, which has no records," or "one of ranks 8-15, which have no records,"."""
+    one_of, have = ("", "has") if len(ranks) == 1 else ("one of ", "have")
+    return f"{one_of}{ranks_named(ranks)}, which {have} no records,"
+
+
 def warnings(
     frame: StepFrame, job: Layout, findings: Sequence[Finding], silent: Collection[int] = ()
 ) -> tuple[str, ...]:
@@ -93,6 +121,35 @@ def warnings(
         if longer > 0:
             sentences.append(_sentence(unobserved[groups == group].tolist(), longer))
     return tuple(sentences)
+
+
+def unexplained_wait(
+    frame: StepFrame, findings: Sequence[Finding], silent: Collection[int]
+) -> float:
+    """Return the share of the step that all observed ranks wait and unobserved ones may cause.
+
+    Without a finding that explains it. There is no beginning to compare it with if it has always
+    been like that; 0 below `LARGE_WAIT`, or if all ranks are observed.
+    """
+    newest = frame.usable_only()
+    newest = newest.rows(np.arange(len(newest.steps)) >= len(newest.steps) - WINDOW_STEPS)
+    active = any(one.until_unix_seconds is None for one in findings)
+    if not (frame.unobserved_count or silent) or active or len(newest.steps) < WINDOW_STEPS:
+        return 0.0
+    share = np.fmin.reduce(newest.sync / newest.step, axis=1)
+    share = float(np.median(share[np.isfinite(share)])) if np.isfinite(share).any() else 0.0
+    return share if share > LARGE_WAIT else 0.0
+
+
+def possible_cause(frame: StepFrame, silent: Collection[int], share: float) -> tuple[str, ...]:
+    """Return a sentence about a share of the step that unobserved ranks may cause, if it is any."""
+    if not share:
+        return ()
+    unseen = {*(frame.unobserved if frame.unobserved_count else ()), *silent}
+    return (
+        f"{ranks_named(unseen)} may be slow, and nobody would see it: all observed ranks spend at"
+        f" least {share:.0%} of each step in collectives, for the exchange or for such a rank",
+    )
 
 
 def _group(ranks: Integers, job: Layout) -> Integers:

@@ -5,6 +5,7 @@ from markdown_it import MarkdownIt
 
 from job_reports import SLOW_EIGHT, THERMAL, frame, incident, locations, report
 from rankscope_analyzers.reports import markdown as markdown_report
+from rankscope_analyzers.stragglers.naive import NaiveAnswer
 from simulated_jobs import Job
 
 HOSTILE = "[x](http://evil.example) <script>alert(1)</script> | `a` **b**\n\n# owned\x1b[2J"
@@ -63,7 +64,8 @@ def test_it_says_what_it_cost_why_and_what_to_do(slow):
 
 
 def test_what_the_whole_run_lost_is_impact_and_only_a_wrong_answer_is_ruled_out(slow):
-    parts = dict(part.split("\n", 1) for part in markdown_report.write([slow]).split("\n## "))
+    misled = replace(slow, verdict=replace(slow.verdict, naive=NaiveAnswer(0, 0.01)))
+    parts = dict(part.split("\n", 1) for part in markdown_report.write([misled]).split("\n## "))
     assert "- Over all steps judged the job ran " in parts["Impact"]
     assert "Over all steps judged" not in parts["Ruled out"]
     assert "- Step times alone would blame rank " in parts["Ruled out"]

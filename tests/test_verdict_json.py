@@ -1,5 +1,6 @@
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -7,6 +8,7 @@ from rich.console import Console
 from rankscope_analyzers.reports import verdict_json, verdict_text
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers.diagnosis import diagnosis
+from rankscope_analyzers.stragglers.naive import NaiveAnswer
 from rankscope_analyzers.text import runbooks
 from simulated_jobs import Fault, Job, diagnosed, records
 
@@ -50,7 +52,8 @@ def test_json_is_valid_where_nothing_was_measured():
 
 
 def test_the_text_says_who_why_since_when_what_it_costs_and_what_to_do():
-    shown = " ".join(text(judged(), width=400).split())
+    verdict = replace(judged(), naive=NaiveAnswer(0, 0.01))
+    shown = " ".join(text(verdict, width=400).split())
     assert "gpu_compute: rank 5 (node node-00000, GPU 5) computes 1." in shown
     assert "since 2025-10-09" in shown
     assert "of every step" in shown

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from rankscope_analyzers.findings.finding import Where
 from rankscope_analyzers.reports import verdict_remarks
 from rankscope_analyzers.steps.clocks import ClockOffset
+from rankscope_analyzers.stragglers.naive import NaiveAnswer
 
 
 def ideal(lost):
@@ -25,3 +27,23 @@ def test_a_clock_that_is_off_by_five_milliseconds_misleads_who_compares_logs(sec
     said = list(verdict_remarks.clocks(SimpleNamespace(clock_offsets=offsets)))
     assert bool(said) is told
     assert not told or "gpu-1" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("blamed", "spread", "culprits", "told"),
+    [
+        (3, 0.01, (2,), True),
+        (2, 0.01, (2,), False),
+        (2, 0.01, (1, 2), False),
+        (2, 0.01, None, True),
+        (3, 0.0005, (2,), True),
+        (3, 0.00049, (2,), False),
+        (None, 0.0, (2,), False),
+    ],
+)
+def test_step_times_are_said_to_mislead_if_they_do(blamed, spread, culprits, told):
+    verdict = SimpleNamespace(
+        naive=NaiveAnswer(blamed, spread),
+        cause=None if culprits is None else SimpleNamespace(where=Where(ranks=culprits)),
+    )
+    assert bool(list(verdict_remarks.naive(verdict))) is told

@@ -13,6 +13,8 @@ SAME_IDEAL = 0.005
 NOTABLE_OFFSET_SECONDS = 0.005
 """A tenth of a step in the fastest jobs; NTP keeps nodes of a cluster within a millisecond."""
 
+LEAST_SPREAD = 0.0005
+"""Fraction by which the slowest rank's steps are longer and still written as 0.1 %, not 0.0 %."""
 
 NOTABLE_LOSS = 0.05
 """Fraction of the time that is worth a word: that healthy GPUs differ, and vary from step to step,
@@ -64,10 +66,12 @@ def what_if(verdict: Verdict) -> Iterator[str]:
 
 
 def naive(verdict: Verdict) -> Iterator[str]:
-    """Name the rank that step times alone would blame."""
-    if verdict.naive.rank is not None:
+    """Name the rank that step times alone would blame, if they would and it is not the culprit."""
+    rank, spread = verdict.naive.rank, verdict.naive.spread
+    culprits = verdict.cause.where.ranks if verdict.cause is not None else ()
+    if rank is not None and rank not in culprits and spread >= LEAST_SPREAD:
         yield (
-            f"Step times alone would blame rank {verdict.naive.rank}, {verdict.naive.spread:.1%} "
+            f"Step times alone would blame rank {rank}, {spread:.1%} "
             "above the fastest: in a synchronous job, all ranks take equally long."
         )
 

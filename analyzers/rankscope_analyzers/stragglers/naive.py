@@ -1,7 +1,7 @@
 """The naive answer of a dashboard of step times: blame the rank with the longest step.
 
-Reported with every verdict because it is what people try first. Steps are synchronous, so the
-answer is noise; the spread shows how little the step times differ.
+Reported because it is what people try first. Steps are synchronous, so the answer is noise; the
+spread shows how little the step times differ.
 """
 
 from __future__ import annotations

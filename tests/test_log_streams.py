@@ -58,6 +58,23 @@ def test_nothing_is_lost_or_read_twice_over_a_rotation(log):
     stream.close()
 
 
+def test_nothing_is_lost_where_a_file_cannot_tell_when_it_was_written(log, monkeypatch):
+    log.write_bytes(b"one\n")
+    stream = followed(log)
+    fstat, failures = os.fstat, [OSError(116, "Stale file handle")]
+
+    def failing(descriptor: int) -> os.stat_result:
+        if failures:
+            raise failures.pop()
+        return fstat(descriptor)
+
+    monkeypatch.setattr(os, "fstat", failing)
+    with pytest.raises(OSError, match="Stale"):
+        stream.read()
+    assert read_all(stream) == b"one\n"
+    stream.close()
+
+
 @pytest.mark.parametrize(
     "names",
     [

@@ -209,7 +209,7 @@ class LogStream:
         self.at_end = False
         """Whether the last reading reached the end, for now."""
         self.written_at = 0.0
-        """When the file that was read last was written last (Unix time)."""
+        """When the file that was read last had been written last before that (Unix time)."""
         self._segments: list[Segment] = []
         done = resume.done if resume else ()
         try:
@@ -268,6 +268,7 @@ class LogStream:
         """
         while self._segments:
             segment = self._segments[0]
+            written_at = segment.written_at()  # before reading: what was read is not read again
             data = segment.read()
             if not data and segment.truncated():
                 segment.offset = 0
@@ -276,7 +277,7 @@ class LogStream:
             # A read that returns less than requested has reached the end of the file.
             self.at_end = last and len(data) < (1 if segment.compressed else READ_BYTES)
             if data or last:
-                self.written_at = segment.written_at()
+                self.written_at = written_at
                 return data
             self._drop([segment])
         self.at_end = True  # it is gone

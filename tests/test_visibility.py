@@ -19,14 +19,30 @@ BOTH = ("netdev", "host")
 def test_a_recorded_node_is_seen_whole_but_for_what_takes_a_socket_in_its_network(tmp_path):
     (tmp_path / "net").mkdir()
     (tmp_path / "sys").mkdir()
-    found = unseen_parts(tmp_path, tmp_path / "sys", BOTH)
+    found = unseen_parts(tmp_path, tmp_path / "sys", tmp_path / "kubelet", BOTH)
     assert list(found) == ["netdev"]
     (line,) = found["netdev"]
     assert line.endswith("component host-network)")
 
 
 def test_collectors_that_are_switched_off_miss_nothing(tmp_path):
-    assert unseen_parts(tmp_path, tmp_path, ()) == {}
+    assert unseen_parts(tmp_path, tmp_path, tmp_path, ()) == {}
+
+
+def test_what_cgroups_of_version_1_do_not_show_of_pods_is_said(tmp_path):
+    root, kubelet = tmp_path / "fs" / "cgroup", tmp_path / "kubelet"
+    for folder in (root / "memory", root / "unified", kubelet):
+        folder.mkdir(parents=True)
+    (root / "unified" / "cgroup.controllers").touch()
+
+    def said(kubelet):
+        found = unseen_parts(tmp_path, tmp_path, kubelet, ("host", "pod_netdev"))
+        return [name for name, lines in found.items() if "cgroup version 1" in "".join(lines)]
+
+    assert said(kubelet) == ["host", "pod_netdev"]
+    assert said(tmp_path / "none") == []  # a node without pods misses nothing
+    (root / "cgroup.controllers").touch()
+    assert said(kubelet) == []
 
 
 IN_A_POD = """

@@ -169,7 +169,7 @@ def _serve(
     except ValueError as error:
         return _complain(str(error))
     steps = RingStepSource(config.ring_dir, config.kubelet, config.node_name, names=pods)
-    parts = unseen_parts(config.procfs, config.sysfs, config.collectors)
+    parts = unseen_parts(config.procfs, config.sysfs, config.kubelet, config.collectors)
     for name, lines in parts.items():
         for line in lines:
             log.info("collector %s does not see %s", name, line)

@@ -56,6 +56,15 @@ class PodGroup:
                 yield path
 
 
+def has_only_version_1(root: Path) -> bool:
+    """Return whether a root has the controllers of cgroup version 1, each in a directory.
+
+    Version 2 in `unified`, which systemd mounts beside them, has none.
+    """
+    names = set(names_in(root, MAX_ENTRIES)[0])
+    return "cgroup.controllers" not in names and bool(names & {"cpu", "memory", "pids"})
+
+
 def training_volumes(kubelet: Path) -> Iterator[str]:
     """Yield the uids of pods with a volume for the probe's rings."""
     names, _ = names_in(kubelet / "pods", MAX_ENTRIES)

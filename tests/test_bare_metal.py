@@ -133,13 +133,18 @@ def test_the_unit_exposes_little():
     assert done.returncode == 0, done.stdout[-2000:]
 
 
-def test_the_unit_allows_the_call_that_reads_the_kernels_log():
-    """It is in none of systemd's sets, and a call outside of the filter would end the agent."""
+@pytest.mark.parametrize("call", ["syslog", "adjtimex", "clock_adjtime"])
+def test_the_unit_allows_the_calls_that_read_the_kernels_log_and_the_state_of_the_clock(call):
+    """They are in none of the sets that it allows, and what is not allowed tells the agent nothing.
+
+    glibc reads the clock's state by clock_adjtime since 2.31, by adjtimex before, as musl does.
+    """
     allowed = settings()["SystemCallFilter"][0].split()
     sets = analyzed("syscall-filter", *(name for name in allowed if name.startswith("@")))
-    assert "syslog" not in sets.stdout.split()
-    assert "syslog" in allowed
+    assert call not in sets.stdout.split()
+    assert call in allowed
     assert settings()["SystemCallErrorNumber"] == ["EPERM"]
+    assert "ProtectClock" not in settings()  # it would take the clock's calls away again
 
 
 def test_the_prolog_is_plain_shell(tmp_path):

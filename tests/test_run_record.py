@@ -165,15 +165,27 @@ def test_why_no_run_is_recorded_and_what_to_do(wanted, known, sentence):
     assert _not_one(wanted, known).startswith(sentence)
 
 
-def test_record_and_capture_say_on_a_terminal_whom_they_ask(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    for command in ("record", "capture"):
-        given = [command, "--agent", "127.0.0.1:1", "--job", "a", str(tmp_path / "x")]
+@pytest.mark.parametrize(
+    ("command", "others", "said"),
+    [
+        ("record", ("--job", "a", "x"), "Asking agent 127.0.0.1:1 for the run; "),
+        ("capture", ("--job", "a", "x"), "Asking agent 127.0.0.1:1 for the evidence; "),
+        ("diagnose", (), "Asking agent 127.0.0.1:1; "),
+        ("jobs", (), "Asking agent 127.0.0.1:1; "),
+        ("verify", ("a",), "Looking at job a; "),
+        ("verify", ("a", "--wait", "0s"), "Looking at job a for up to 0s; "),
+        ("watch", ("--once",), "The first look judges the last 30m: "),
+    ],
+)
+def test_a_terminal_is_told_what_is_waited_for(
+    tmp_path, capsys, monkeypatch, command, others, said
+):
+    monkeypatch.chdir(tmp_path)
+    given = [command, "--agent", "127.0.0.1:1", *others]
+    for is_terminal in (True, False):
+        monkeypatch.setattr("sys.stderr.isatty", lambda known=is_terminal: known)
         assert cli.main(given) == 1
-        assert capsys.readouterr().err.startswith("Asking agent 127.0.0.1:1 for the ")
-    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
-    assert cli.main(given) == 1
-    assert capsys.readouterr().err.startswith("rankscope capture: ")
+        assert capsys.readouterr().err.startswith(said) is is_terminal
 
 
 def test_a_real_agent_is_recorded_and_compared(tmp_path, capsys):

@@ -13,6 +13,7 @@ from rankscope_analyzers.command import (
     InputError,
     age_seconds,
     print_json,
+    print_progress,
     print_remark,
 )
 from rankscope_analyzers.commands import connection
@@ -150,6 +151,7 @@ def _read(options: argparse.Namespace) -> Gathered:
         server = Prometheus(options.prometheus, entry_of(options))
         return gather.of_prometheus(server, options.job, since, now)
     targets = connection.chosen_targets(options)
+    print_progress(f"Asking {targets.named}; jobs of many steps take up to a minute.")
     found = gather.of_agents(
         targets.urls,
         options.job,

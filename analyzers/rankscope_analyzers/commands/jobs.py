@@ -13,6 +13,7 @@ from rankscope_analyzers.command import (
     InputError,
     age_seconds,
     print_json,
+    print_progress,
     print_remark,
 )
 from rankscope_analyzers.commands import connection
@@ -102,6 +103,8 @@ def _gathered(options: argparse.Namespace, earlier: gather.EarlierPolls) -> Gath
         server = Prometheus(options.prometheus, entry_of(options))
         return gather.of_prometheus(server, None, since, now)
     targets = connection.chosen_targets(options)
+    if not earlier.pages.polls:
+        print_progress(f"Asking {targets.named}; jobs of many steps take up to a minute.")
     return gather.of_agents(
         targets.urls, None, since, targets.entry, earlier, cluster=targets.cluster
     )

@@ -13,6 +13,7 @@ from rankscope_analyzers.command import (
     InputError,
     age_seconds,
     print_json,
+    print_progress,
     print_remark,
     write_text,
 )
@@ -83,6 +84,8 @@ def _verified(options: argparse.Namespace, logs: Logs, deadline: float) -> Verif
     """
     earlier = gather.EarlierPolls(COMPARISON_SECONDS, job_evidence.READS)
     errors = ErrorLog(print_remark)
+    patience = f" for up to {options.wait}" if options.wait else ""
+    print_progress(f"Looking at job {options.job}{patience}; many steps take up to a minute.")
     while True:
         try:
             found = _look(options, logs, earlier, errors)

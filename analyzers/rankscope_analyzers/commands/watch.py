@@ -15,7 +15,7 @@ from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.web.memory_arenas import limit_arenas
 from rankscope_analyzers.captures.kept import captures_of
-from rankscope_analyzers.command import InputError, age_seconds
+from rankscope_analyzers.command import InputError, age_seconds, print_progress
 from rankscope_analyzers.commands import (
     connection,
     watch_files,
@@ -76,7 +76,9 @@ def run(options: argparse.Namespace) -> int:
     source, leadership = _source(options, interval)
     exporter = FindingsExporter(leadership, partial(_sums, source), source.shard)
     log = ErrorLog(_log)
+    first_look = f"The first look judges the last {options.since}: up to a minute for long jobs."
     if options.once:
+        print_progress(first_look)
         evaluate(source, exporter, log)
         source.memory.save(exporter, source.followed)
         source.close_exporters()
@@ -84,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
         return 1 if exporter.failed or _is_blind(source.exported) else 0
     server = watch_server.start(exporter, listen, guard)
     _log(f"listening on {server.url}/metrics")
+    print_progress(first_look)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a container's first process, too
     cycle = watch_streaming.cycle_of(options, source, exporter, log, evaluate, _log)
     try:

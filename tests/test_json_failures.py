@@ -29,6 +29,35 @@ def test_a_program_reads_the_reason_that_a_person_reads(words, tmp_path, monkeyp
     assert printed.err.endswith(f"rankscope {words[0]}: {member[1]}\n")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("diagnose", "--json"),
+        ("diagnose", "--json", "--agent"),
+        ("diagnose", "--agnet", "x", "--json"),
+        ("demo", "--fault", "slow-moon", "--json"),
+        ("jobs", "--agent", "x", "-z", "--json"),
+        ("diagnos", "--json"),
+        ("runbook", "--json", "x"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_options_are_told_to_the_program_as_well(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    printed = capsys.readouterr()
+    assert ended.value.code == 1
+    assert printed.err.endswith(f": {json.loads(printed.out)['error']}\n")
+    assert "--help" in printed.err
+
+
+@pytest.mark.parametrize("words", [("diagnose",), ("diagnose", "-z", "--", "--json")])
+def test_wrong_options_alone_leave_standard_output_empty(words, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(words)
+    assert capsys.readouterr().out == ""
+
+
 def test_without_the_option_standard_output_stays_empty(capsys):
     assert cli.main(["diff", "nowhere.json", "nowhere.json"]) == 1
     assert capsys.readouterr().out == ""

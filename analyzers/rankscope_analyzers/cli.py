@@ -16,10 +16,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from importlib import import_module
+from itertools import takewhile
 from typing import cast
 
 from rankscope_analyzers.arguments import examples
-from rankscope_analyzers.command import Arguments, Command, Parser, alike, print_json
+from rankscope_analyzers.command import Arguments, Command, Parser, UsageError, alike, print_json
 from rankscope_analyzers.isolation import closed_output
 from rankscope_analyzers.isolation.absent_package import absent
 from rankscope_analyzers.text.sanitize import visible
@@ -98,14 +99,13 @@ def _run(given: Sequence[str]) -> int:
     if not given:
         sys.stdout.write(FIRST_STEPS)
         return 0
-    chosen = given[0] if given[0] in COMMANDS else None
-    if chosen is None and not given[0].startswith("-"):
-        Parser(PROGRAM).error(f"there is no command {given[0]!r}{alike(given[0], COMMANDS)}")
-    declared = {name: _arguments(name) for name in _needed(given[0])}
-    options, unknown = _parser(declared, chosen).parse_known_args(given)
-    if unknown:
-        Parser(f"{PROGRAM} {options.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
-    with absent("pyarrow") if chosen == LASTING else nullcontext():
+    try:
+        options = _options(given)
+    except UsageError as error:
+        if "--json" in takewhile(lambda one: one != "--", given):
+            _print_failure_as_json(error.sentence)
+        raise
+    with absent("pyarrow") if options.command == LASTING else nullcontext():
         command = _load(options.command)
     try:
         return command.run(options)
@@ -116,11 +116,32 @@ def _run(given: Sequence[str]) -> int:
         return 1
 
 
+def _options(given: Sequence[str]) -> argparse.Namespace:
+    """Return the command and its options.
+
+    Raises:
+        UsageError: there is no such command or option, or it has a value that it cannot have.
+    """
+    chosen = given[0] if given[0] in COMMANDS else None
+    if chosen is None and not given[0].startswith("-"):
+        Parser(PROGRAM).error(f"there is no command {given[0]!r}{alike(given[0], COMMANDS)}")
+    declared = {name: _arguments(name) for name in _needed(given[0])}
+    options, unknown = _parser(declared, chosen).parse_known_args(given)
+    if unknown:
+        Parser(f"{PROGRAM} {options.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options
+
+
 def _print_failure(options: argparse.Namespace, error: Exception) -> None:
     """Say why there is no result, also to the program that reads the JSON, if there is one."""
     sys.stderr.write(visible(f"{PROGRAM} {options.command}: {error}") + "\n")
-    if getattr(options, "json", False) and closed_output.is_unused():
-        print_json({"error": str(error)})
+    if getattr(options, "json", False):
+        _print_failure_as_json(str(error))
+
+
+def _print_failure_as_json(sentence: str) -> None:
+    if closed_output.is_unused():
+        print_json({"error": sentence})
 
 
 def _accept_any_text() -> None:

@@ -24,6 +24,18 @@ class InputError(Exception):
     """The command was called wrongly; the message says what was seen and what to do."""
 
 
+class UsageError(SystemExit):
+    """The options of a command are wrong, and the user has been told; ends the program with 1.
+
+    Args:
+        sentence: what the user was told, without the command's name.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(1)
+        self.sentence = sentence
+
+
 class Arguments(Protocol):
     """The interface of a module of a command's options; it imports nothing that takes long."""
 
@@ -62,8 +74,14 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Exit with the sentence."""
-        self.exit(1, f"{self.prog}: {message}; see {self.prog} --help\n")
+        """Print the sentence, and exit.
+
+        Raises:
+            UsageError: always.
+        """
+        sentence = f"{message}; see {self.prog} --help"
+        sys.stderr.write(f"{self.prog}: {sentence}\n")
+        raise UsageError(sentence)
 
 
 def alike(name: str, known: Iterable[str]) -> str:

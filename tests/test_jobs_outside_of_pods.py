@@ -134,6 +134,45 @@ def test_an_agent_that_is_restarted_between_two_jobs_judges_the_second_one_alone
     assert node.networks() == {"other_network": 0, "ranks": 1}
 
 
+IB_ERROR = (
+    "gpu-00:4003:4073 [3] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer"
+    " 10.2.0.5<44567> with error 12, opcode 0, len 0, vendor err 129 (Recv)\n"
+)
+ERROR = (metrics.NCCL_WARNINGS, ("", "", "IB_WC_RETRY_EXC"))
+FAILURE = (metrics.NCCL_WARNINGS, ("", "", "CUDA_FAILURE"))
+WARNED = (metrics.NCCL_LAST_WARNING, ("", ""))
+
+
+def test_what_an_earlier_job_logged_has_its_time_also_for_an_agent_that_starts_later(node):
+    logged = node.now
+    node.write(1, IB_ERROR)
+    node.now += 3600
+    node.run("lab/second", node.now, 3)
+    node.write(2, RDMA)
+    series = node.page()
+    assert series[WARNED] == logged
+    assert series[metrics.NCCL_LAST_LINE, ("", "")] == node.now - 20
+
+
+def test_a_warning_of_a_job_gives_its_time_to_no_error_of_an_earlier_one(node):
+    """The earlier job's errors on an adapter became the verdict on the next job."""
+    node.run("lab/first", node.now, 3)
+    node.write(1, IB_ERROR)
+    node.page()
+    began = node.now + 10
+    node.run("lab/second", began, 3)
+    node.now += 20
+    node.write(2, RDMA)
+    assert node.page()[ERROR] == 1  # of the earlier job, by the time of the newest warning
+    node.collector = node.start()
+    node.run("lab/second", began, 3)
+    node.write(2, WARNING)
+    series = node.page()
+    assert (series.get(ERROR), series[FAILURE]) == (None, 1)
+    node.write(2, IB_ERROR)
+    assert node.page()[ERROR] == 1
+
+
 def test_a_job_keeps_what_its_processes_logged_while_it_runs(node):
     node.run("lab/first", node.now, 3)
     for _ in range(3):

@@ -85,13 +85,14 @@ NCCL_LAST_LINE = Metric(
     "rankscope_nccl_log_last_line_timestamp_seconds",
     "gauge",
     "Unix time at which the agent last read a line from NCCL or PyTorch's watchdog in the pod's"
-    " logs.",
+    " logs; outside of pods, at which it was written at the latest.",
     LOG_POD,
 )
 NCCL_LAST_WARNING = Metric(
     "rankscope_nccl_last_warning_timestamp_seconds",
     "gauge",
-    "Unix time at which the agent last read a new NCCL warning in the pod's logs.",
+    "Unix time at which the agent last read a new NCCL warning in the pod's logs; outside of pods,"
+    " at which it was written at the latest.",
     LOG_POD,
 )
 NCCL_LOGS = Metric("rankscope_nccl_logs", "gauge", "Logs that the agent is following.")

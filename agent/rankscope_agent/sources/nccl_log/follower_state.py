@@ -71,7 +71,7 @@ def from_json(
             pod = PodLogs(PodIdentity(*owner), nccl_state.from_json(facts), own)
             pod.last_line, pod.last_warning = last_line, last_warning
             if pod.owner == NO_POD and last_line is not None:
-                pod.date(last_line)
+                pod.date(last_line, last_warning)
             pods[pod.owner] = pod
         for values, steps in state.get("steps", ()):
             identity = PodIdentity(*values)

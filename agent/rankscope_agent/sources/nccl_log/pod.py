@@ -27,6 +27,10 @@ VERDICT_SECONDS = 5.0
 scrape interval, at a fifth of the cost of doing it every second."""
 
 
+_Counted = tuple[str, ...]
+"""What is counted: a kind of warnings, a device and its status, or an operation that timed out."""
+
+
 class PodLogs:
     """The contents of one pod's logs; times are Unix seconds, None before the first.
 
@@ -53,6 +57,8 @@ class PodLogs:
         """When processes outside of pods logged their first line."""
         self._oldest = float("inf")
         """When the oldest line of NCCL outside of pods that is not forgotten was written."""
+        self._grown: dict[_Counted, tuple[int, float]] = {}
+        """Counters outside of pods, and when each grew at the latest."""
         self._counted = 0
         self._parser = NcclLog(POD_LIMITS, facts)
         self._verdict: JobVerdict | None = None
@@ -112,12 +118,12 @@ class PodLogs:
         before = sum(warning.count for warning in self.facts.warnings.values())
         if not self._parser.feed(text):
             return False
-        self.last_line = now
+        self.last_line = _newest(self.last_line, written, now)
         self._grew = True
         if written is not None:
             self.date(written)
         if sum(warning.count for warning in self.facts.warnings.values()) > before:
-            self.last_warning = now
+            self.last_warning = _newest(self.last_warning, written, now)
         self._weigh(counted_bytes(self.facts, self._parser.threads))
         return True
 
@@ -149,8 +155,15 @@ class PodLogs:
         self.full = True
         self._parser.stop_growing()
 
-    def date(self, written: float) -> None:
-        """Note when processes outside of pods that are new logged their first line (Unix time)."""
+    def date(self, written: float, warned: float | None = None) -> None:
+        """Note when processes outside of pods that are new logged their first line (Unix time).
+
+        And when what has been counted since the last time was: likewise, unless `warned` tells.
+        """
+        for key, count in _counts(self.facts).items():
+            known, at = self._grown.get(key, (0, 0.0))
+            if count != known:
+                self._grown[key] = (count, max(written if warned is None else warned, at))
         self._oldest = min(self._oldest, written)
         for process in islice(self.facts.processes, len(self._first_seen), None):
             self._first_seen[process] = written
@@ -158,13 +171,27 @@ class PodLogs:
     def forget_before(self, began: float) -> None:
         """Forget what processes logged that had logged before `began` (Unix time).
 
-        They are of an earlier job outside of pods.
+        They are of an earlier job outside of pods. So is what was counted before and not since; it
+        goes once there are newer warnings, whose time would be taken for its own.
         """
-        if self._oldest >= began:
-            return
-        kept = {one: at for one, at in self._first_seen.items() if at >= began}
-        self.begin_anew(kept)
-        self._first_seen, self._oldest = kept, min(kept.values(), default=float("inf"))
+        if self._oldest < began:
+            kept = {one: at for one, at in self._first_seen.items() if at >= began}
+            self.begin_anew(kept)
+            self._first_seen, self._oldest = kept, min(kept.values(), default=float("inf"))
+        if (self.last_warning or 0.0) >= began:
+            for key in [key for key, (_, at) in self._grown.items() if at < began]:
+                del self._grown[key]
+                self._uncount(key)
+
+    def _uncount(self, counted: _Counted) -> None:
+        kind, *key = counted
+        if kind == _WARNING:
+            self.facts.warnings.pop(key[0], None)
+        elif kind == _IB_ERROR:
+            self.facts.ib_errors.pop((key[0], key[1]), None)
+        else:
+            self.facts.watchdog.earlier.pop(key[0], None)
+        self._grew = True
 
     def begin_anew(self, kept: Collection[tuple[str, int]] = ()) -> None:
         """Forget the job's state, but for these processes; keep the counters.
@@ -201,4 +228,24 @@ class PodLogs:
         self._parser = NcclLog(POD_LIMITS, facts)
         self._verdict, self._grew, self.full = None, True, False
         self._first_seen, self._oldest = {}, float("inf")
+        left = _counts(facts)
+        self._grown = {key: grown for key, grown in self._grown.items() if key in left}
         self._counted = self.weight = counted_bytes(facts, 0)
+
+
+_WARNING, _IB_ERROR, _TIMEOUT = "warning", "ib_error", "timeout"
+
+
+def _counts(facts: Facts) -> dict[_Counted, int]:
+    warnings = {(_WARNING, code): one.count for code, one in facts.warnings.items()}
+    errors = {(_IB_ERROR, *key): count for key, count in facts.ib_errors.items()}
+    timeouts = {(_TIMEOUT, name): count for name, count in facts.watchdog.counts().items()}
+    return {**warnings, **errors, **timeouts}
+
+
+def _newest(known: float | None, written: float | None, now: float) -> float:
+    """Return when the newest line was read, outside of pods when it was written at the latest.
+
+    There the logs of earlier jobs stay, and an agent that starts later reads all of them.
+    """
+    return now if written is None else min(now, max(written, known or 0.0))

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from rankscope_analyzers import cli
+from rankscope_analyzers.arguments.other_words import WORDS_OF
 from simulated_jobs import Fault, Job, records
 
 
@@ -37,11 +38,25 @@ def test_a_job_can_be_chosen_and_an_unknown_one_is_an_error(trace, capsys):
     assert capsys.readouterr().err == f"rankscope diagnose: {said}"
 
 
+def test_other_words_lead_to_commands_that_exist_and_have_none_of_these_names():
+    words = [word for words in WORDS_OF.values() for word in words.split()]
+    assert not set(words) & set(cli.COMMANDS)
+    assert len(words) == len(set(words))
+    others = {"--help", "--version"}
+    for names in WORDS_OF:
+        listed = names.replace(" or ", ", ").split(", ")
+        assert set(listed) <= {*cli.COMMANDS, *others} or listed[1] == "another program"
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (["--frobnicate"], "COMMAND"),
         (["diagnos", "--agent", "x"], "no command 'diagnos' (did you mean diagnose?)"),
+        (["Report"], "no command 'Report' (did you mean diagnose: one verdict per job, from"),
+        (["run"], "(did you mean probe-path: print the directory to put on a trainer's PYTHONPATH"),
+        (["check"], "no command 'check' (did you mean preflight, verify or doctor?)"),
+        (["help"], "no command 'help' (did you mean --help?); see rankscope --help"),
         (["frobnicate"], "there is no command 'frobnicate'; see rankscope --help"),
         (["diagnose"], "--agent --cluster --prometheus --trace --kineto --capture is required"),
         (["diagnose", "--trace", "x", "--agent", "y"], "not allowed with"),

@@ -19,7 +19,7 @@ from importlib import import_module
 from itertools import takewhile
 from typing import cast
 
-from rankscope_analyzers.arguments import examples
+from rankscope_analyzers.arguments import examples, other_words
 from rankscope_analyzers.command import Arguments, Command, Parser, UsageError, alike, print_json
 from rankscope_analyzers.isolation import closed_output
 from rankscope_analyzers.isolation.absent_package import absent
@@ -124,12 +124,21 @@ def _options(given: Sequence[str]) -> argparse.Namespace:
     """
     chosen = given[0] if given[0] in COMMANDS else None
     if chosen is None and not given[0].startswith("-"):
-        Parser(PROGRAM).error(f"there is no command {given[0]!r}{alike(given[0], COMMANDS)}")
+        Parser(PROGRAM).error(f"there is no command {given[0]!r}{_meant(given[0])}")
     declared = {name: _arguments(name) for name in _needed(given[0])}
     options, unknown = _parser(declared, chosen).parse_known_args(given)
     if unknown:
         Parser(f"{PROGRAM} {options.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
     return options
+
+
+def _meant(word: str) -> str:
+    """Return a question for the command that the user may want, empty if none looks like it."""
+    name = other_words.instead_of(word)
+    if not name:
+        return alike(word, COMMANDS)
+    purpose = f": {COMMANDS[name][1]}" if name in COMMANDS else ""
+    return f" (did you mean {name}{purpose}?)"
 
 
 def _print_failure(options: argparse.Namespace, error: Exception) -> None:

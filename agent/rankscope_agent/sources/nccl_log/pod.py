@@ -237,10 +237,11 @@ _WARNING, _IB_ERROR, _TIMEOUT = "warning", "ib_error", "timeout"
 
 
 def _counts(facts: Facts) -> dict[_Counted, int]:
-    warnings = {(_WARNING, code): one.count for code, one in facts.warnings.items()}
-    errors = {(_IB_ERROR, *key): count for key, count in facts.ib_errors.items()}
-    timeouts = {(_TIMEOUT, name): count for name, count in facts.watchdog.counts().items()}
-    return {**warnings, **errors, **timeouts}
+    counts: dict[_Counted, int] = {}
+    counts |= {(_WARNING, code): one.count for code, one in facts.warnings.items()}
+    counts |= {(_IB_ERROR, *key): count for key, count in facts.ib_errors.items()}
+    counts |= {(_TIMEOUT, name): count for name, count in facts.watchdog.counts().items()}
+    return counts
 
 
 def _newest(known: float | None, written: float | None, now: float) -> float:

@@ -66,6 +66,7 @@ def test_other_words_lead_to_commands_that_exist_and_have_none_of_these_names():
         ),
         (["diagnose", "--agnet", "x"], "arguments: --agnet (did you mean --agent?)"),
         (["explain", "job-log", "--jsn", "x"], "arguments: --jsn (did you mean --json?)"),
+        (["verify", "--job", "team/llm"], "arguments: --job (give JOB without it); see"),
         (["demo", "--fault", "slow-moon"], "invalid choice: 'slow-moon'"),
     ],
 )

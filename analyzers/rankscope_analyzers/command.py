@@ -69,9 +69,15 @@ class Parser(argparse.ArgumentParser):
         if args is not None and self._subparsers is None:
             for name in _named_options(args):
                 if not any(one.startswith(name) for one in self._option_string_actions):
-                    meant = alike(name, self._option_string_actions)
-                    self.error(f"unrecognized arguments: {name}{meant}")
+                    self.error(f"unrecognized arguments: {name}{self._meant(name)}")
         return super().parse_known_args(args, namespace)
+
+    def _meant(self, name: str) -> str:
+        """Return what the user of an unknown option may want: other commands have some of them."""
+        for one in self._get_positional_actions():
+            if name == f"--{one.dest}":
+                return f" (give {one.metavar or one.dest} without it)"
+        return alike(name, self._option_string_actions)
 
     def error(self, message: str) -> NoReturn:
         """Print the sentence, and exit.

@@ -62,6 +62,84 @@ def test_ranks_without_a_dump_are_named(tmp_path, capsys):
     assert (found["ranks_without_dump"], found["suspects"]) == ([1], [1])
 
 
+def of_torch_2_3(rank, groups, *calls):
+    """Return a dump as torch 2.3 writes it; rank 0 is still in the last of its calls."""
+    entries = [
+        {
+            "record_id": at,
+            "pg_id": group,
+            "seq_id": number,
+            "op_id": number,
+            "profiling_name": f"nccl:{name}",
+            "time_created_ns": AT + at,
+            "input_sizes": [[3]],
+            "output_sizes": [[3]],
+            "state": "scheduled" if (rank, at) == (0, len(calls) - 1) else "completed",
+            "time_discovered_started_ns": None,
+            "time_discovered_completed_ns": None,
+            "retired": (rank, at) != (0, len(calls) - 1),
+            "frames": [],
+        }
+        for at, (group, name, number) in enumerate(calls)
+    ]
+    whole = {"version": "1.4", "entries": entries, "pg_config": groups}
+    return f"nccl_trace_rank_{rank}", pickle.dumps(whole, protocol=2)
+
+
+def written(folder, *dumps):
+    for name, body in dumps:
+        (folder / name).write_bytes(body)
+    return [str(folder / name) for name, _ in dumps]
+
+
+def test_dumps_of_torch_2_3_name_groups_by_their_ranks(tmp_path, capsys):
+    everyone, pair, other = [0, 1, 2, 3], [0, 1], [2, 3]
+    files = written(
+        tmp_path,
+        of_torch_2_3(0, {0: everyone, 1: pair}, (0, "all_reduce", 1), (1, "all_gather", 8)),
+        of_torch_2_3(1, {0: everyone, 1: pair}, (1, "all_gather", 7), (0, "all_reduce", 1)),
+        of_torch_2_3(2, {0: everyone, 1: other}, (0, "all_reduce", 1), (1, "all_gather", 9)),
+        of_torch_2_3(3, {0: everyone, 1: other}, (0, "all_reduce", 1), (1, "all_gather", 9)),
+    )
+    found = explained(capsys, *files)
+    assert found["suspects"] == [1]
+    assert (
+        found["summary"]
+        == "rank 1 has not entered all_gather 8 of group of ranks 0, 1, where 1 rank waits"
+    )
+    assert found["entries_skipped"] == 0
+
+
+def test_messages_in_dumps_of_torch_2_3_are_of_their_own_groups(tmp_path, capsys):
+    groups = {0: [0, 1], 1: [0, 1]}
+    files = written(
+        tmp_path,
+        of_torch_2_3(0, groups, (0, "all_reduce", 1), (1, "coalesced", 1), (1, "recv 0<-1", 2)),
+        of_torch_2_3(1, groups, (0, "all_reduce", 1)),
+    )
+    assert explained(capsys, *files)["suspects"] == [1]
+    mixed = written(tmp_path, of_torch_2_3(0, groups, (0, "all_reduce", 1), (0, "send 0->1", 2)))
+    assert cli.main(["explain", "flight-recorder", *mixed]) == 1
+    assert "numbers messages and collectives of a group together" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"version": "1.1"}, "version '1.1', expected 2.x"),
+        ({"pg_config": [7]}, "version 1.4 lacks or garbles"),
+        ({"pg_config": {0: ["0"]}}, "garbles a number that is none"),
+        ({"pg_config": dict.fromkeys(range(5), [0] * 1_000_000)}, "there are too many"),
+        ({"entries": [{"pg_id": 0}]}, "version 1.4 lacks or garbles 'profiling_name'"),
+    ],
+)
+def test_other_early_dumps_are_refused_with_what_was_expected(tmp_path, capsys, changed, why):
+    name, body = of_torch_2_3(0, {0: [0]}, (0, "all_reduce", 1))
+    (path,) = written(tmp_path, (name, pickle.dumps(pickle.loads(body) | changed, protocol=2)))
+    assert cli.main(["explain", "flight-recorder", path]) == 1
+    assert why in capsys.readouterr().err
+
+
 def test_where_nobody_waits_nothing_is_said(tmp_path, capsys):
     (tmp_path / "trace_0.json").write_bytes(dump(entry(1, AT)))
     found = explained(capsys, str(tmp_path / "trace_0.json"))
@@ -82,7 +160,7 @@ LARGE = b"".join([gzip.compress(bytes(1 << 20))] * 200)
     [
         ("trace_0", b"nonsense", "no Flight Recorder dump"),
         ("trace_0", pickle.dumps(Attack()), "the pickle was refused"),
-        ("trace_0", dump(version="3.0"), "expected 2.x"),
+        ("trace_0", dump(version="3.0"), "'3.0', expected 2.x (PyTorch 2.4 and"),
         ("trace", dump(), "does not end in its rank"),
         ("trace_9999999", dump(), "does not end in its rank"),
         ("trace_1795000000", dump(), "does not end in its rank"),

@@ -3,7 +3,8 @@
 torch writes pickles when a watchdog dumps on its own (`TORCH_FR_DUMP_TEMP_FILE`, or
 `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`); its worker server answers with JSON. Both contain an object with
 `version` and `entries`, one entry per collective (torch/csrc/distributed/c10d/FlightRecorder.hpp).
-The format is that of torch 2.13 with gloo; fields that only NCCL fills in follow torch's source.
+The format is that of torch 2.13 with gloo; fields that only NCCL fills in follow torch's source, as
+does the format of torch 2.3 (`early_flight_dump`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from rankscope_agent.contract import untrusted_json, untrusted_pickle
+from rankscope_agent.contract import early_flight_dump, untrusted_json, untrusted_pickle
 from rankscope_agent.contract.pickle_limits import UnsafePickle
 from rankscope_agent.contract.printable import printable
 
@@ -49,6 +50,11 @@ LARGEST_NS = 4_102_444_800 * 10**9
 
 LONGEST_MS = 86_400_000.0
 """A day: NCCL's watchdog aborts collectives after ten minutes by default."""
+
+EXPECTED = (
+    "expected 2.x (PyTorch 2.4 and later) or 1.4 (2.3): older dumps do not list the ranks of"
+    " groups, so compare stacks (py-spy dump); newer ones need a newer Rankscope"
+)
 
 State = Literal["scheduled", "started", "completed"]
 
@@ -170,22 +176,40 @@ def read(body: bytes, limits: DumpLimits = FILE_LIMITS) -> FlightDump:
     value = _decode(body, limits)
     if not isinstance(value, dict):
         raise DumpError("malformed", "no object")
-    version = value.get("version")
-    if not isinstance(version, str) or not version.startswith("2."):
-        raise DumpError("version", f"version {str(version)[:40]!r}, expected 2.x")
     entries = value.get("entries", [])
     if not isinstance(entries, list) or len(entries) > limits.entries:
         raise DumpError("malformed", f"entries are not a list of at most {limits.entries}")
+    value = _in_known_format(value)
+    entries = value.get("entries", [])
     found = [_entry_or_none(entry) for entry in entries]
     unread = [raw for raw, entry in zip(entries, found, strict=True) if entry is None]
     return FlightDump(
-        version=version[:16],
+        version=value["version"][:16],
         groups=dict(_groups(value)),
         entries=tuple(entry for entry in found if entry is not None),
         skipped=len(unread),
         unread_ns=tuple(_times(unread)),
         whole=not found or (found[0] is not None and found[0].record_id == 0),
     )
+
+
+def _in_known_format(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a dump with the fields of format 2.
+
+    Raises:
+        DumpError: it has an unknown version, or lacks what its version has.
+    """
+    version = value.get("version")
+    if isinstance(version, str) and version.startswith("2."):
+        return value
+    if version != early_flight_dump.VERSION:
+        raise DumpError("version", f"version {str(version)[:40]!r}, {EXPECTED}")
+    try:
+        return early_flight_dump.as_later(value)
+    except early_flight_dump.MixedGroupError as error:
+        raise DumpError("version", str(error)) from None
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise DumpError("malformed", f"version {version} lacks or garbles {error}") from error
 
 
 def _times(entries: Iterable[Any]) -> Iterator[int]:

@@ -360,13 +360,15 @@ def _no_steps(blank: JobReport, observed: Observed) -> tuple[str, ...]:
     if blank.missing:
         return ()  # there are records, or should be: already reported
     alive = by_rank(observed, training.RANK_ALIVE, blank.job_id)
-    living = [rank for rank, series in alive.items() if series.last]
-    if living:
-        seen = f"{ranks_named(sorted(living))} {'is' if len(living) == 1 else 'are'} seen"
-        return (f"{seen}, without steps: no step of a torch.optim optimizer has finished yet",)
-    unloaded = "no sign that the probe is loaded (rankscope doctor says more): "
-    why = "" if alive else unloaded
-    return (f"no step records: {why}without the probe it is unknown which rank waits for which",)
+    if not alive:
+        return (
+            "no step records: no sign that the probe is loaded (rankscope doctor says more):"
+            " without the probe it is unknown which rank waits for which",
+        )
+    return (
+        f"steps of {ranks_named(sorted(alive))}, which have the probe: no torch.optim optimizer has"
+        " finished a step; loops without one call rankscope_probe.step() at the end of each",
+    )
 
 
 def _not_observed(evidence: JobEvidence, view: JobView) -> Iterator[str]:

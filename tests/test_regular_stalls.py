@@ -44,6 +44,26 @@ def test_stalls_of_any_other_rank_are_named_even_if_they_are_regular():
     assert (found.kind, found.where.ranks) == ("host_transient", (3,))
 
 
+@pytest.mark.parametrize("timing", ["wall", "host"])
+@pytest.mark.parametrize("spared", [0, 1, 2])
+def test_work_that_doubles_some_steps_and_not_others_hides_no_pauses_of_another(spared, timing):
+    """Steps that are twice as long as others are judged one by one, and shorter ones together."""
+    logged = [
+        Fault("compute", (0,), 1.1 if number % 3 == spared else 1.3, step, step + 1)
+        for number, step in enumerate(range(10, 300, 10))
+    ]
+    paused = [Fault("compute", (1,), 12.0, step, step + 1) for step in range(37, 300, 37)]
+    rows = records(Job(ranks=4, steps=300, faults=(*logged, *paused)))
+    outside = (rows["compute_seconds"] - 1.05).clip(lower=0)
+    rows = rows.assign(
+        timing_source=timing,
+        compute_seconds=rows["compute_seconds"] - outside,
+        other_seconds=0.01 + outside,
+    )
+    (found,) = findings(rows)
+    assert (found.kind, found.where.ranks) == ("host_transient", (1,))
+
+
 @pytest.mark.parametrize(
     ("steps", "regular"),
     [

@@ -83,13 +83,18 @@ class RankZeroWork:
         return _at_equal_distances([step for step, _ in self._stalls])
 
     def add_stall(self, counter: int, seconds: float) -> None:
-        """Add a step that rank 0 made longer than others by less than a step's time."""
+        """Add a step that rank 0 made longer than others.
+
+        The same work makes one step twice as long as others, and the next one not quite: those that
+        are taken for work at once (0 seconds here) show the distance of the others, too.
+        """
         if self._stalls and counter <= self._stalls[-1][0]:
             self._stalls.clear()  # the job was resumed from a checkpoint
             self._counted = -1
         self._stalls.append((counter, seconds))
         regular = self.regular_stalls
-        new = [lasted for step, lasted in self._stalls if step in regular and step > self._counted]
+        fresh = [(step, lasted) for step, lasted in self._stalls if step > self._counted]
+        new = [lasted for step, lasted in fresh if step in regular and lasted]
         self._counted = max(self._counted, *regular, -1)
         self.waits = RankZeroWaits(self.waits.steps + len(new), self.waits.seconds + sum(new))
 
@@ -104,6 +109,7 @@ class RankZeroWork:
             step_seconds: duration of ordinary steps.
         """
         self.waits = RankZeroWaits(self.waits.steps + 1, self.waits.seconds + seconds)
+        self.add_stall(counter, 0.0)
         since, self._last = abs(counter - (self._last or 0)), counter
         usual = middle(self._usual) if self._usual else seconds
         if self._is_slow(seconds):

@@ -39,6 +39,10 @@ SPIKE_STEPS = 128
 BRIEF_SPIKE_STEPS = 512
 """The same for brief steps: half a minute at most, as 128 steps of most jobs."""
 
+SOUGHT_SPIKES = 6
+"""Stalls that are looked for in `BRIEF_SPIKE_STEPS` of any length while they go on: of a rank that
+pauses once in forty steps, three could have hit one of four by chance, and five not."""
+
 STALL_SHARE = 0.05
 """Share of the step time; shorter stalls hide in the noise of the others."""
 
@@ -305,8 +309,12 @@ class Run:
 
     def _spike_arrays(self, housekeeping: Collection[int]) -> Spikes:
         brief = middle(self._raw["duration"].last(WINDOW_STEPS).tolist()) < BRIEF_SECONDS
-        recent = list(self._spikes)[-(BRIEF_SPIKE_STEPS if brief else SPIKE_STEPS) :]
-        newest = [NO_STALL if spike[3] in housekeeping else spike[:3] for spike in recent]
+        known = [NO_STALL if spike[3] in housekeeping else spike[:3] for spike in self._spikes]
+        stalled = [index for index, stall in enumerate(known) if stall[0] > 0]
+        first = max(len(known) - (BRIEF_SPIKE_STEPS if brief else SPIKE_STEPS), 0)
+        if stalled and stalled[-1] >= first:
+            first = min(first, stalled[-SOUGHT_SPIKES:][0])
+        newest = known[first:]
         struck = [node for _, nodes, _ in newest for node in nodes]
         nodes = np.bincount(
             np.array(struck, dtype=np.int64), minlength=self.shape.nodes.max(initial=0) + 1

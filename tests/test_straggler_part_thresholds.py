@@ -15,6 +15,7 @@ from rankscope_analyzers.stragglers.detector import Detector, RunLength, _Step
 from rankscope_analyzers.stragglers.incidents import Incident
 from rankscope_analyzers.stragglers.long_steps import LongStep
 from rankscope_analyzers.stragglers.peer_evidence import _during
+from rankscope_analyzers.stragglers.periodic_exchange import PeriodicExchanges
 from rankscope_analyzers.stragglers.quantities import Steps, _is_rest_separate
 from rankscope_analyzers.stragglers.rank_zero_work import RankZeroWork
 from rankscope_analyzers.stragglers.sampled_steps import with_copies
@@ -136,6 +137,7 @@ class Taking:
     means = False
     rest_is_unmeasured = False
     newest_stall = (0.0, (), -1, -1)
+    exchanges = PeriodicExchanges()
 
     def is_comparable(self, now, row):
         return True
@@ -176,7 +178,14 @@ def test_the_fourth_long_step_in_a_row_is_the_pace(long, taken):
 def test_a_pause_of_five_seconds_and_twenty_steps_is_reported(position, seconds, times, froze):
     own, others = (seconds, 0.0) if position >= 0 else (0.0, seconds)
     step = LongStep(
-        position, own, times, housekeeping=False, input=False, excess=np.zeros(2), waited=others
+        position,
+        own,
+        times,
+        housekeeping=False,
+        input=False,
+        excess=np.zeros(2),
+        waits=np.full(2, others),
+        waited=others,
     )
     detector = Evaluated()
     detector._take_long_step(Taking(), step, 7, NOW)
@@ -223,7 +232,10 @@ def test_what_nobody_says_of_a_run_or_of_a_fault_is_unknown():
     assert (run.timing, run.job_ranks) == (0, 0)
     fault = Candidate("gpu_compute", 0.1, (3,), -1, 1.2, 1.0)
     assert (fault.certainty, fault.began, fault.ended) == (1.0, 0, -1)
-    assert LongStep(-1, 0.0, 1.0, housekeeping=False, input=False, excess=None).waited == 0.0
+    assert (
+        LongStep(-1, 0.0, 1.0, housekeeping=False, input=False, excess=None, waits=None).waited
+        == 0.0
+    )
 
 
 def test_a_job_has_no_steps_at_first():

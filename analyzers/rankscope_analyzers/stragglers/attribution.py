@@ -94,6 +94,8 @@ def peers_wait(view: View, excess: Floats, accused: Booleans) -> bool:
     if not view.flat or "sync" not in view.known:
         return True
     waited = mean(view.sync)
+    if view.periodic_waits is not None:
+        waited = waited + np.nan_to_num(view.periodic_waits)
     others = median(np.where(accused, np.nan, waited), (0, 1, 2)).ravel()[0]
     worst = int(np.argmax(np.where(accused & np.isfinite(excess), excess, -np.inf)))
     longer = float(others - waited.ravel()[worst])

@@ -292,11 +292,7 @@ class Detector:
             usual: seconds that one rank may make such a step long.
         """
         if step.position < 0:
-            regular = step.seconds > 0 and self._long_for_all.is_regular(counter, step.seconds)
-            if step.waited >= FREEZE_SECONDS and step.times >= FREEZE_TIMES:
-                self._freeze(run, step, clock)
-            elif step.seconds > 0 and (run.rest_is_unmeasured or regular):
-                self._checkpoint(run, counter, step.excess)
+            self._take_joint_step(run, step, counter, clock)
             return
         regular = step.by_rank_zero and self._long_for_rank_zero.is_regular(counter, step.seconds)
         if step.housekeeping or (regular and not step.input):
@@ -316,6 +312,16 @@ class Detector:
         stood_still = step.seconds >= max(FREEZE_SECONDS, FREEZE_TIMES * usual)
         if stood_still and step.times >= FREEZE_TIMES:
             self._freeze(run, step, clock)
+
+    def _take_joint_step(self, run: Run, step: LongStep, counter: int, clock: float) -> None:
+        """Process a long step that no single rank made long."""
+        if not step.seconds and run.exchanges.add(counter, step.waits):
+            return
+        regular = step.seconds > 0 and self._long_for_all.is_regular(counter, step.seconds)
+        if step.waited >= FREEZE_SECONDS and step.times >= FREEZE_TIMES:
+            self._freeze(run, step, clock)
+        elif step.seconds > 0 and (run.rest_is_unmeasured or regular):
+            self._checkpoint(run, counter, step.excess)
 
     def _freeze(self, run: Run, step: LongStep, clock: float) -> None:
         kind: FaultClass = "data_loader" if step.input else "host_transient"

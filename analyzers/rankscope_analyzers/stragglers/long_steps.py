@@ -81,6 +81,7 @@ class LongStep:
         excess: (P, D, T) seconds beyond each rank's usual time outside of collectives.
         by_rank_zero: True if only ranks 0 of the job or of a node made it long.
         waited: seconds beyond its usual time that every rank waited in collectives.
+        waits: (P, D, T) the same of each rank.
         by_next: seconds by which the next rank made it long, too; 0 if it did not.
         by_most: True if most of the others made it long, too.
     """
@@ -91,6 +92,7 @@ class LongStep:
     housekeeping: bool
     input: bool
     excess: Floats
+    waits: Floats
     by_rank_zero: bool = False
     waited: float = 0.0
     by_next: float = 0.0
@@ -107,13 +109,19 @@ class RecurringSteps:
 
     def is_regular(self, counter: int, seconds: float) -> bool:
         """Add a long step; return True if several steps before it have equal distances."""
+        return self.distance(counter, seconds) > 0
+
+    def distance(self, counter: int, seconds: float) -> int:
+        """Add a long step; return its distance from each of several before it, 0 if unequal."""
         known = {step for step, lasted in self._seen if lasted >= SIMILAR_LENGTH * seconds}
         self._seen.append((counter, seconds))
-        return any(
-            all(counter - number * distance in known for number in range(2, MINIMUM_REPEATS + 1))
-            for distance in (counter - step for step in known)
-            if distance >= REGULAR_STEPS
+        equal = (
+            apart
+            for apart in (counter - step for step in known)
+            if apart >= REGULAR_STEPS
+            and all(counter - number * apart in known for number in range(2, MINIMUM_REPEATS + 1))
         )
+        return min(equal, default=0)
 
 
 class LongSteps:
@@ -158,7 +166,7 @@ class LongSteps:
         flat = excess.ravel()
         waited = np.fmin.reduce(more[SYNC], axis=None)
         nobody = LongStep(
-            -1, 0.0, times, housekeeping=False, input=False, excess=excess,
+            -1, 0.0, times, housekeeping=False, input=False, excess=excess, waits=more[SYNC],
             waited=float(np.nan_to_num(waited)),
         )  # fmt: skip
         if not np.isfinite(flat).any():
@@ -178,7 +186,7 @@ class LongSteps:
         rest = more[REST].ravel()[together] if now.rest_is_separate else None
         return LongStep(
             position, most, times, self._is_housekeeping(together, rest, most),
-            input=for_input > IN_OTHER * most, excess=excess,
+            input=for_input > IN_OTHER * most, excess=excess, waits=more[SYNC],
             by_rank_zero=bool(self._rank_zeros[together].all()),
             by_next=next_one if next_one > (LONG - 1) * usual else 0.0,
             by_most=_median(others) > (LONG - 1) * usual,

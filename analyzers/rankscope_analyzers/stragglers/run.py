@@ -14,6 +14,7 @@ from rankscope_analyzers.numeric.medians import mean, median, typical
 from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.steps.records import TIMINGS
 from rankscope_analyzers.stragglers.baselines import KnownSizes, learned, with_new_pace
+from rankscope_analyzers.stragglers.periodic_exchange import PeriodicExchanges
 from rankscope_analyzers.stragglers.quantities import Quantities
 from rankscope_analyzers.stragglers.recent_rows import RecentRows
 from rankscope_analyzers.stragglers.shape import Shape
@@ -121,6 +122,7 @@ class Run:
         "_stall_fields",
         "_timed",
         "baseline",
+        "exchanges",
         "means",
         "rest_is_unmeasured",
         "shape",
@@ -145,6 +147,7 @@ class Run:
         self._spikes: deque[Spike] = deque(maxlen=BRIEF_SPIKE_STEPS)
         self._sizes: KnownSizes = before._sizes if before else KnownSizes()
         self.baseline = self._sizes.of(shape.sizes)
+        self.exchanges = PeriodicExchanges()
         self.usable = 0
         self._seconds, self.means = 0.0, False
         self.rest_is_unmeasured = False
@@ -228,6 +231,7 @@ class Run:
             residual_long=self._recent["residual"].last(LONG_STEPS),
             means=self.means,
             known=known,
+            periodic_waits=self.exchanges.waits_per_step(self.newest_stall[3]),
             **(dict.fromkeys(NOT_ALWAYS) | newest),  # type: ignore[arg-type]
         )
 

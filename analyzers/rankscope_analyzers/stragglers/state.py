@@ -40,6 +40,7 @@ MODULES: Sequence[str] = (
     "rankscope_analyzers.stragglers.incidents",
     "rankscope_analyzers.stragglers.incident_tracker",
     "rankscope_analyzers.stragglers.long_steps",
+    "rankscope_analyzers.stragglers.periodic_exchange",
     "rankscope_analyzers.stragglers.quantities",
     "rankscope_analyzers.stragglers.run",
     "rankscope_analyzers.stragglers.shape",

@@ -123,6 +123,8 @@ class View:
             none is timed.
         means: the records are means over many steps; single steps are unknown.
         known: those of `PARTS` that are measured for most ranks in most of these steps.
+        periodic_waits: (P, D, T) seconds a step that ranks wait at exchanges of every n-th step,
+            which are none of these steps; None where there are none.
     """
 
     shape: Shape
@@ -152,6 +154,7 @@ class View:
     known: frozenset[Part]
     weights: Floats | None = None
     loader: Floats | None = None
+    periodic_waits: Floats | None = None
 
     @property
     def paces(self) -> Floats:

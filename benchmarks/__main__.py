@@ -99,7 +99,7 @@ BY_NAME_ALONE = ("chaos", "soak-60m")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the named benchmarks, by default all but those of `BY_NAME_ALONE`."""
+    """Run the named benchmarks, by default all but those of `BY_NAME_ALONE`; return 1 on failure."""
     known = ", ".join(BENCHMARKS)
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
@@ -115,7 +115,12 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"unknown {', '.join(unknown)}; there are {known}")
     end_on_terminate()
     for name in names or [name for name in BENCHMARKS if name not in BY_NAME_ALONE]:
-        sys.stdout.write(f"== {name}\n{BENCHMARKS[name]()}\n")
+        try:
+            measured = BENCHMARKS[name]()
+        except RuntimeError as error:
+            sys.stderr.write(f"python -m benchmarks {name}: {error}\n")
+            return 1
+        sys.stdout.write(f"== {name}\n{measured}\n")
         sys.stdout.flush()
     return 0
 

@@ -65,17 +65,25 @@ def serving(command: Sequence[str], port: int) -> Iterator[int]:
     """Run a server until the block ends; yield its pid once it answers on its port."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            _await_answer(process, port)
+            await_answer(process, port)
             yield process.pid
         finally:
             process.terminate()
 
 
-def _await_answer(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
+def await_answer(
+    process: subprocess.Popen[bytes], port: int, seconds: float = START_SECONDS
+) -> None:
+    """Wait until a server answers.
+
+    Raises:
+        RuntimeError: it does not, or it ended.
+    """
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError):
             scrape(port)
             return
         time.sleep(0.05)
-    raise RuntimeError(f"{process.args} does not answer on port {port}")
+    ended = "" if process.returncode is None else f", it ended with {process.returncode}"
+    raise RuntimeError(f"{process.args} does not answer on port {port} within {seconds:g} s{ended}")

@@ -24,7 +24,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from benchmarks.processes import cpu_seconds, memory_mib
+from benchmarks.processes import await_answer, cpu_seconds, memory_mib
 from benchmarks.rule_fleet import (
     NODES,
     RANKS_OF_A_NODE,
@@ -204,6 +204,7 @@ def _prometheus(folder: Path) -> Iterator[tuple[int, int]]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
+        await_answer(process, port, PATIENCE_SECONDS)
         yield process.pid, port
     finally:
         process.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks import rule_cost
 from benchmarks.__main__ import BENCHMARKS, main
 
 
@@ -20,3 +21,16 @@ def test_an_unknown_name_runs_nothing_and_says_which_there_are(capsys):
     out, error = capsys.readouterr()
     assert (ended.value.code, out) == (2, "")
     assert "unknown nosuch; there are table, probe" in error
+
+
+def test_a_server_that_does_not_start_is_one_sentence(tmp_path, monkeypatch, capsys):
+    (tmp_path / "prometheus").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "prometheus").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(rule_cost, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(rule_cost, "FIRST_NODES", range(1))
+    assert main(["rules"]) == 1
+    out, error = capsys.readouterr()
+    assert (out, error.count("\n")) == ("", 1)
+    assert error.startswith("python -m benchmarks rules: ")
+    assert error.endswith(" within 0.2 s\n")

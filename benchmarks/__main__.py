@@ -99,7 +99,7 @@ BY_NAME_ALONE = ("chaos", "soak-60m")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the named benchmarks, by default all but those of `BY_NAME_ALONE`; return 1 on failure."""
+    """Run the named benchmarks, by default all but those of `BY_NAME_ALONE`; 1 if one fails."""
     known = ", ".join(BENCHMARKS)
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",

@@ -10,6 +10,7 @@ NOW = 1_800_000_000
 LIBRARIES = "/opt/venv/lib/python3.11/site-packages"
 PYTHON = "/usr/bin/python3.11"
 TORCH = f"{LIBRARIES}/torch/lib/libtorch_cpu.so"
+PROBE = "/opt/rankscope/probe/rankscope_probe.py"
 JAX = f"{LIBRARIES}/jaxlib/libjax_common.so"
 IN_POD = f"0::/kubepods/pod{uid(1)}/{'4f' * 32}"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from listed_processes import TORCH, Proc
+from listed_processes import PROBE, Proc
 from pod_json import uid
 from rankscope_agent.sources.pods.cgroups import Placement, parse_cgroup
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
@@ -188,7 +188,7 @@ def test_a_process_whose_ring_another_agent_reads_is_not_waited_for(
 ):
     given = {"RANKSCOPE_RING_DIR": directory, "PYTHONPATH": "/opt/rankscope"}
     proc.add(20, cgroup, RANK="0", LOCAL_RANK="0", **WORKER, **given)
-    proc.map(20, TORCH)
+    proc.map(20, PROBE)
     for pid, namespace in (("self", "mnt:[7]"), ("1", "mnt:[1]"), ("20", mounts)):
         if namespace:
             (proc.path / pid / "ns").mkdir(parents=True)

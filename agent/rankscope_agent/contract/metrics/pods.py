@@ -72,8 +72,8 @@ RANK_STARTED = Metric(
     "rankscope_rank_started_timestamp_seconds",
     "gauge",
     "Unix time at which the rank's process was started; only while it lives, and only of processes"
-    " that are given the probe, of pods only where one was loaded, outside of them only with"
-    " PyTorch loaded. Where no process is seen and no ring, that of its container.",
+    " that are given the probe, of pods only where one was loaded, outside of them only of those"
+    " that have loaded it. Where no process is seen and no ring, that of its container.",
     ("job_id", "rank"),
 )
 DEVICE_UNHEALTHY = Metric(

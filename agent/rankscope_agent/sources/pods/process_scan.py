@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.pods.cgroups import MAX_CGROUP_BYTES, Placement, parse_cgroup
 from rankscope_agent.sources.pods.command_line import MAX_COMMAND_BYTES, parse_command
-from rankscope_agent.sources.pods.loaded_torch import LoadedTorch
+from rankscope_agent.sources.pods.loaded_probe import LoadedProbe
 from rankscope_agent.sources.pods.lock_holders import MAX_STATUS_BYTES, parse_user
 from rankscope_agent.sources.pods.processes import (
     ProcessIdentity,
@@ -65,9 +65,10 @@ class RankProcess:
         command: its command line, with secrets replaced.
         pid: its PID in the scanned PID namespace.
         started_unix_seconds: when it started; None if the kernel does not say.
-        probed: whether it was given a probe whose ring this agent reads; outside of pods only if it
-            has loaded PyTorch, as far as that is known.
+        probed: whether it was given a probe whose ring this agent reads; outside of pods, whether
+            it has loaded one.
         user: the user that it runs as; None if the kernel does not say.
+        ring_here: whether a probe in it would write a ring that this agent reads.
     """
 
     identity: ProcessIdentity
@@ -78,6 +79,7 @@ class RankProcess:
     started_unix_seconds: float | None = None
     probed: bool = False
     user: int | None = None
+    ring_here: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class ProcessScanner:
     ) -> None:
         self._procfs = procfs
         self._clock = clock
-        self._torch = LoadedTorch(procfs)
+        self._probes = LoadedProbe(procfs)
         self._ring_dir = ring_dir.absolute()
         self._pod_environment = pod_environment
         self._idle: dict[tuple[int, int], int] = {}
@@ -149,7 +151,7 @@ class ProcessScanner:
             else:
                 found.append(rank)
         self._idle, self._denied = idle, denied
-        self._torch.begin_scan()
+        self._probes.begin_scan()
         ranks = tuple(self._rank(same) for same in _by_rank(found))
         return Scan(ranks, len(denied), seen)
 
@@ -161,8 +163,10 @@ class ProcessScanner:
         first = same[0]
         if first.placement.pod_uid:
             return first
-        started = ((one.pid, one.started_unix_seconds or 0.0) for one in same if one.probed)
-        return replace(first, probed=self._torch.is_in_any(started, self._clock()))
+        given = any(one.probed for one in same)
+        started = ((one.pid, one.started_unix_seconds or 0.0) for one in same if one.ring_here)
+        probed = self._probes.is_in_any(started, self._clock(), given=given)
+        return replace(first, probed=probed)
 
     def _processes(self) -> Iterator[tuple[int, tuple[int, int]]]:
         """Yield PIDs with a key that changes when a PID is reused."""
@@ -191,12 +195,19 @@ class ProcessScanner:
         if identity.local_rank is None and self._is_pods_own(environ, placement):
             return None
         started, in_pod = _started(folder), bool(placement.pod_uid)
-        probed = has_probe(raw, in_pod=in_pod) and (
-            in_pod or self._reads(ring_directory(raw), folder)
-        )
+        ring_here = in_pod or self._reads(ring_directory(raw), folder)
+        probed = ring_here and has_probe(raw, in_pod=in_pod)
         user = parse_user(read_text(folder / "status", MAX_STATUS_BYTES))
         return RankProcess(
-            identity, placement, environ, self._command(folder), pid, started, probed, user
+            identity,
+            placement,
+            environ,
+            self._command(folder),
+            pid,
+            started,
+            probed,
+            user,
+            ring_here,
         )
 
     def _reads(self, directory: str, folder: Path) -> bool:

@@ -71,10 +71,15 @@ def _ordered(values: Floats, low: int, high: int) -> tuple[Floats, bool]:
     if 0 < values.shape[-1] <= SORTED:
         ordered = values.copy()
         ordered.sort(axis=-1)
-        return ordered, not np.isnan(ordered[..., -1]).any()
+        return ordered, not _is_missing(ordered[..., -1])
     if np.isnan(values).any():
         return np.sort(values, axis=-1), False
     return np.partition(np.ascontiguousarray(values), sorted({low, high}), axis=-1), True
+
+
+def _is_missing(values: Floats) -> bool:
+    """Return True if any entry is NaN: `maximum` passes it on, in one call of numpy."""
+    return math.isnan(np.maximum.reduce(values, axis=None, initial=-np.inf))
 
 
 def _take(values: Floats, index: Any) -> Floats:
@@ -99,7 +104,7 @@ def lower(values: Floats, axes: tuple[int, ...], share: float) -> Floats:
     flat, shape = _flat(values, axes)
     ordered = flat.copy()
     ordered.sort(axis=-1)
-    if ordered.size and np.isfinite(ordered[..., [0, -1]]).all():
+    if ordered.size and is_known(ordered[..., 0]) and is_known(ordered[..., -1]):
         return np.asarray(ordered[..., int((ordered.shape[-1] - 1) * share)].reshape(shape))
     known = np.isfinite(ordered).sum(axis=-1)
     index = (np.maximum(known - 1, 0) * share).astype(np.int64)
@@ -116,13 +121,26 @@ HALVES = 32
 
 def mean(values: Floats, axis: int = 0) -> Floats:
     """Return the mean over an axis without the missing entries, NaN where nothing is known."""
-    plain = values.sum(axis=axis)
-    if np.isfinite(plain).all():
+    plain = np.add.reduce(values, axis=axis)
+    if is_known(plain):
         return np.asarray(plain / values.shape[axis])
     known = np.isfinite(values)
     count = known.sum(axis=axis)
     total = np.where(known, values, 0.0).sum(axis=axis)
     return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+
+
+def is_known(values: Floats) -> bool:
+    """Return True if no entry is missing; only sums that overflow are False as well.
+
+    It is the sum that shows it: for the few entries of most jobs, calls of numpy are what costs.
+    """
+    return math.isfinite(np.add.reduce(values, axis=None))
+
+
+def zero_if_missing(values: Floats) -> Floats:
+    """Return values with 0 where one is missing; no copy if none is."""
+    return values if is_known(values) else np.nan_to_num(values)
 
 
 def spread(values: Floats, axis: int = 0) -> Floats:
@@ -134,10 +152,10 @@ def spread(values: Floats, axis: int = 0) -> Floats:
 def typical(values: Floats) -> float:
     """Return the median of all known entries, 0 where there is none."""
     known = values.ravel()
-    if not np.isfinite(known.sum()):
+    if not is_known(known):
         known = known[np.isfinite(known)]
     if not known.size:
         return 0.0
     low, high = (known.size - 1) // 2, known.size // 2
-    ordered = np.partition(known, sorted({low, high}))
+    ordered = np.partition(known, (low, high) if low < high else low)
     return float(ordered[low] + ordered[high]) / 2

@@ -289,7 +289,8 @@ def quantities(duration=1.0, busy=1.0, **parts):
 def learned(*durations):
     steps = LongSteps(shape())
     for duration in durations:
-        steps.learn(quantities(duration), 0)
+        steps.add_duration(duration)
+        steps.learn(quantities(duration), np.array([0]))
     return steps
 
 

@@ -14,10 +14,11 @@ from rankscope_analyzers.steps.rows import Rows
 from rankscope_analyzers.stragglers import diagnosis, incident_findings, verdict
 from rankscope_analyzers.stragglers.assembly import Assembler
 from rankscope_analyzers.stragglers.baselines import is_new_pace
-from rankscope_analyzers.stragglers.detector import Detector, RunLength, _Step
+from rankscope_analyzers.stragglers.detector import Detector, RunLength
 from rankscope_analyzers.stragglers.feed import Detection, Feed
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJob, FollowedJobs
 from rankscope_analyzers.stragglers.incidents import Incident
+from rankscope_analyzers.stragglers.judged_steps import Step
 from rankscope_analyzers.stragglers.quantities import Steps
 from rankscope_analyzers.stragglers.rank_zero_work import RankZeroWaits
 from rankscope_analyzers.stragglers.view import PARTS
@@ -83,8 +84,8 @@ class Watched(Detector):
     def _take_long_step(self, run, step, counter, clock, longest=np.inf):
         self.long.append(counter)
 
-    def _push(self, run, long, step, clock):
-        self.judged.append(step.row)
+    def _push(self, run, long, steps):
+        self.judged += steps.rows.tolist()
 
 
 @pytest.mark.parametrize(("present", "judged"), [(3, 0), (4, 1)])
@@ -101,13 +102,15 @@ def test_a_step_is_judged_that_half_of_the_ranks_have_reported(present, judged):
 @pytest.mark.parametrize(("before", "long"), [(29, [7]), (30, [])])
 def test_three_of_ten_steps_may_be_marked_as_special(before, long):
     detector = Watched()
-    detector._executed, detector._marked_count = 100, before
+    detector._marked_count = before
     detector._special_steps = SimpleNamespace(judge=lambda *_: (True, None))
     run = SimpleNamespace(is_comparable=lambda *_: True, means=True)
-    steps = SimpleNamespace(describe=lambda *_: SimpleNamespace(seconds=0.0))
-    now = SimpleNamespace(duration=[1.0], rest=[None])
-    detector._step(run, steps, _Step(now, 0, 7, marked=True))
-    assert (detector.long, len(detector.judged)) == (long, 1 - len(long))
+    describe = {"describe": lambda *_: SimpleNamespace(seconds=0.0)}
+    steps = SimpleNamespace(add_duration=lambda _: None, **describe)
+    found = SimpleNamespace(now=SimpleNamespace(rest=[None]), waiting=[], most_at_once=9)
+    step = Step(7, 0.0, 100, marked=True, duration=1.0, timed=1.0, averages=1.0)
+    detector._step(run, steps, found, 0, step)
+    assert (detector.long, len(found.waiting)) == (long, 1 - len(long))
 
 
 @pytest.mark.parametrize(("clock", "usual"), [(86_399.0, False), (86_400.0, True)])

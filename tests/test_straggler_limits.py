@@ -7,6 +7,7 @@ import pytest
 
 from rankscope_analyzers.stragglers import state
 from rankscope_analyzers.stragglers.incidents import IncidentStore, Moment
+from rankscope_analyzers.stragglers.kept_steps import flattened
 from rankscope_analyzers.stragglers.step_averaging import StepAverager
 from rankscope_analyzers.stragglers.view import Candidate
 from rankscope_analyzers.stragglers.what_if import _ideal
@@ -79,10 +80,19 @@ def test_a_state_of_another_version_is_refused():
 
 @pytest.mark.parametrize(("seconds", "steps"), [(0.124, 2), (0.125, 1), (0.0626, 2), (0.04, 4)])
 def test_steps_are_averaged_until_they_have_lasted_an_eighth_of_a_second(seconds, steps):
+    several = flattened({"step": np.ones(steps)})
+    (means,) = StepAverager().add(several, [seconds] * steps)
+    assert means.completed_by == [steps - 1]
+
+
+def test_what_only_some_steps_know_is_averaged_over_these():
     averager = StepAverager()
-    values = {"step": np.array([1.0])}
-    taken = [averager.add(values, seconds, 1.0) is not None for _ in range(steps)]
-    assert taken == [False] * (steps - 1) + [True]
+    assert not any(one.completed_by for one in averager.add(flattened({"a": np.ones(1)}), [0.1]))
+    later = flattened({"b": np.full(3, 2.0), "a": np.full(3, 3.0)})
+    first, second = averager.add(later, [0.1, 0.1, 0.1])
+    assert {name: of.tolist() for name, of in first.quantities.items()} == {"a": [2.0], "b": [2.0]}
+    assert (first.completed_by, second.completed_by) == ([0], [2])
+    assert list(second.quantities) == ["b", "a"]
 
 
 @pytest.mark.parametrize(("total", "known"), [(0.99e12, True), (1e12, False)])

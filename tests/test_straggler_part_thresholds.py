@@ -11,8 +11,9 @@ import pytest
 from rankscope_analyzers.findings.finding import Evidence, Where
 from rankscope_analyzers.steps.layout import ReportedGroups
 from rankscope_analyzers.stragglers import long_steps, rank_grid, unobserved_ranks
-from rankscope_analyzers.stragglers.detector import Detector, RunLength, _Step
+from rankscope_analyzers.stragglers.detector import Detector, RunLength
 from rankscope_analyzers.stragglers.incidents import Incident
+from rankscope_analyzers.stragglers.judged_steps import Step
 from rankscope_analyzers.stragglers.long_steps import LongStep
 from rankscope_analyzers.stragglers.peer_evidence import _during
 from rankscope_analyzers.stragglers.periodic_exchange import PeriodicExchanges
@@ -117,14 +118,11 @@ def test_twelve_steps_warm_up_or_a_quarter_of_a_short_run(steps, warm_up):
 
 
 class Evaluated(Detector):
-    """Notes at how many usable steps it evaluates."""
+    """Notes how much longer than usual the pauses are that it reports."""
 
     def __init__(self):
         super().__init__()
-        self.at, self.froze = [], []
-
-    def _evaluate(self, run):
-        self.at.append(run.usable)
+        self.froze = []
 
     def _freeze(self, run, step, clock):
         self.froze.append(step.times)
@@ -136,38 +134,31 @@ class Taking:
     usable = 0
     means = False
     rest_is_unmeasured = False
-    newest_stall = (0.0, (), -1, -1)
     exchanges = PeriodicExchanges()
 
-    def is_comparable(self, now, row):
+    def is_comparable(self, timed):
         return True
 
-    def push(self, now, row, counter):
-        self.usable += 1
-        return True
+    def push(self, now, rows, counters):
+        self.usable += len(rows)
+        return ()
 
     def add_pause(self, seconds, position, counter):
         pass
 
 
-def test_a_run_is_evaluated_at_each_fourth_usable_step():
-    detector, run = Evaluated(), Taking()
-    for _ in range(13):
-        detector._push(run, SimpleNamespace(learn=lambda *_: None), _Step(None, 0, 0), 0.0)
-    assert detector.at == [4, 8, 12]
-
-
 @pytest.mark.parametrize(("long", "taken"), [(3, 0), (4, 4)])
 def test_the_fourth_long_step_in_a_row_is_the_pace(long, taken):
     detector, run = Evaluated(), Taking()
-    detector._executed, detector._special_steps = (
-        100,
-        SimpleNamespace(judge=lambda *_: (True, None)),
-    )
-    now = SimpleNamespace(duration=[9.0], rest=[None], single_step=lambda _: None)
-    steps = SimpleNamespace(is_long=lambda _: True, learn=lambda *_: None)
+    detector._special_steps = SimpleNamespace(judge=lambda *_: (True, None))
+    now = SimpleNamespace(duration=[9.0], rest=[None])
+    now.single_step = lambda _: now
+    found = SimpleNamespace(now=now, waiting=[])
+    ignore = {"learn": lambda *_: None, "add_duration": lambda _: None}
+    steps = SimpleNamespace(is_long=lambda _: True, **ignore)
     for counter in range(long):
-        detector._step(run, steps, _Step(now, 0, counter, marked=False))
+        step = Step(counter, 0.0, 100, marked=False, duration=9.0, timed=1.0, averages=1.0)
+        detector._step(run, steps, found, 0, step)
     assert run.usable == taken
 
 

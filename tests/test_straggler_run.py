@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rankscope_analyzers.steps.records import TIMINGS
+from rankscope_analyzers.stragglers import state
 from rankscope_analyzers.stragglers.quantities import Steps, derive
 from rankscope_analyzers.stragglers.run import Run
 from straggler_views import ranks, shape
@@ -30,8 +32,15 @@ def step(*, seconds=1.0, compute=0.6, stall=0.0, arranged=KERNELS):
 def run_of(steps, arranged=KERNELS):
     run = Run(arranged)
     for one in steps:
-        run.push(one, 0)
+        pushed(run, one)
     return run
+
+
+def pushed(run, steps):
+    """Add steps; return after how many usable ones the window was due to be judged."""
+    count = len(steps.duration)
+    parts = run.push(steps, np.arange(count), [0] * count)
+    return [run.usable for part in parts if part.is_due]
 
 
 def stalls(run):
@@ -85,27 +94,66 @@ def test_a_run_knows_its_pace_after_thirty_steps_that_last_ten_seconds(seconds, 
     assert (run_of([step(seconds=seconds)] * steps).baseline is not None) is known
 
 
+def many_steps(count, seconds, random, arranged):
+    """Return steps of many lengths, with stalls, and ranks that are silent or not timed."""
+    duration = seconds * random.uniform(0.5, 2.0, (count, 1, 1, 1)) * np.ones((1, 1, 8, 1))
+    compute = duration * random.uniform(0.4, 0.6, duration.shape)
+    rest = np.where(random.random(duration.shape) < 0.02, 0.2, 0.01) * duration
+    compute[random.random(duration.shape) < 0.02] = np.nan
+    sync = 0.1 * duration
+    sync[100:, 0, 3] = np.nan
+    return derive(Steps(duration, 0.01 * duration, compute, sync, other=rest), arranged)
+
+
+@pytest.mark.parametrize("arranged", [KERNELS, HOSTED, replace(HOSTED, wall=True)])
+@pytest.mark.parametrize("seconds", [0.02, 0.1, 1.0])
+def test_how_many_steps_are_added_at_once_changes_nothing(seconds, arranged):
+    steps = many_steps(200, seconds, np.random.default_rng(3), arranged)
+    rows = np.arange(200)
+    known = set()
+    for size in (1, 7, 200):
+        run, stalled, due = Run(arranged), [], []
+        for part in np.split(rows, range(size, 200, size)):
+            for one in run.push(steps, part, part.tolist()):
+                stalled += one.stalls
+                due += [run.usable] if one.is_due else []
+        known.add(json.dumps([stalled, due, state.document(run)]))
+    assert len(known) == 1
+
+
+def test_a_run_is_judged_at_each_fourth_usable_step():
+    assert pushed(Run(KERNELS), many_steps(13, 1.0, np.random.default_rng(0), KERNELS)) == [
+        4,
+        8,
+        12,
+    ]
+
+
 @pytest.mark.parametrize(("measured", "compared"), [(3, False), (4, True)])
 def test_a_part_is_compared_that_half_of_the_ranks_have_measured(measured, compared):
     compute = ranks(dict.fromkeys(range(measured), 0.6), np.nan)
     assert ("compute" in run_of([step(compute=compute)] * 16).view().known) is compared
 
 
+def timed(many):
+    """Return the share of the ranks that were timed in a step in which so many of them were."""
+    compute = ranks(dict.fromkeys(range(many), 0.6), np.nan)
+    return float(step(compute=compute).timed[0])
+
+
 @pytest.mark.parametrize(("many", "compared"), [(7, False), (8, True)])
 def test_of_steps_timed_in_samples_those_count_that_all_ranks_have_timed(many, compared):
     run = Run(KERNELS)
-    assert run.is_comparable(step(), 0)
-    assert not run.is_comparable(step(compute=np.nan), 0)
-    some = step(compute=ranks(dict.fromkeys(range(many), 0.6), np.nan))
-    assert run.is_comparable(some, 0) is compared
+    assert run.is_comparable(timed(8))
+    assert not run.is_comparable(timed(0))
+    assert run.is_comparable(timed(many)) is compared
 
 
 @pytest.mark.parametrize(("since", "compared"), [(30, False), (31, True)])
 def test_how_many_ranks_are_timed_together_is_forgotten_after_32_steps(since, compared):
     run = Run(KERNELS)
-    run.is_comparable(step(), 0)
-    run.is_comparable(step(compute=np.nan), 0)
-    some = step(compute=ranks(dict.fromkeys(range(7), 0.6), np.nan))
+    run.is_comparable(timed(8))
+    run.is_comparable(timed(0))
     for _ in range(since):
-        run.is_comparable(some, 0)
-    assert run.is_comparable(some, 0) is compared
+        run.is_comparable(timed(7))
+    assert run.is_comparable(timed(7)) is compared

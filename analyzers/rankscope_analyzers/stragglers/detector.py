@@ -17,23 +17,24 @@ from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.medians import mean
 from rankscope_analyzers.stragglers.baselines import is_new_pace
 from rankscope_analyzers.stragglers.checks import CHECKS
-from rankscope_analyzers.stragglers.culprit_changes import UNKNOWN_NODE
 from rankscope_analyzers.stragglers.incident_tracker import IncidentTracker
 from rankscope_analyzers.stragglers.incidents import Incident, Moment
+from rankscope_analyzers.stragglers.judged_steps import JudgedSteps, Step, UsableSteps
 from rankscope_analyzers.stragglers.long_steps import (
     MOST_IN_A_ROW,
     LongStep,
     LongSteps,
     RecurringSteps,
 )
+from rankscope_analyzers.stragglers.node_numbers import names_of, numbered
 from rankscope_analyzers.stragglers.quantities import Quantities, Steps, derive
 from rankscope_analyzers.stragglers.rank_zero_work import RankZeroWaits, RankZeroWork
 from rankscope_analyzers.stragglers.returning_stage import ReturningStages
-from rankscope_analyzers.stragglers.run import Run
+from rankscope_analyzers.stragglers.run import STRIDE_STEPS, Run
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.special_steps import CheckpointHistory, SpecialStepFilter
 from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS
-from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, Part
+from rankscope_analyzers.stragglers.view import COST_STEPS, WINDOW_STEPS, Candidate, Part
 
 WARM_UP_STEPS = 12
 """Steps after each start that are slow on healthy hardware: allocation, autotuning, caches."""
@@ -44,11 +45,11 @@ WARM_UP_SHARE = 0.25
 FEWEST_BINS = 48
 """Minimum number of bins of a short run: three windows."""
 
-STRIDE_STEPS = 4
-"""Usable steps before each evaluation, a quarter of a window; at the third one there are 12."""
-
 MINIMUM_PRESENCE = 0.5
 """Share of the ranks that must report a step for its median to be trusted."""
+
+NUMBERS_AT_ONCE = 4096
+"""Times of ranks that are compared at once: with more, calls of numpy are not what it costs."""
 
 FREEZE_SECONDS, FREEZE_TIMES = 5.0, 20.0
 """Pause of a rank, in seconds and in usual steps, that is reported even if it happens once."""
@@ -56,10 +57,6 @@ FREEZE_SECONDS, FREEZE_TIMES = 5.0, 20.0
 
 MAXIMUM_MARKED = 0.3
 """Share of the steps that may be marked as special: if more are, that is how the job works."""
-
-MAXIMUM_NODES = 1 << 16
-"""Nodes of a job that are remembered by name: four times those of the largest one, so that a job
-that moves between nodes for months does not fill the memory with names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +141,7 @@ class Detector:
 
     def latest_incidents(self) -> tuple[Incident, ...]:
         """Return the incidents as of the newest step, those of short jobs too; change nothing."""
-        run = self._run
-        if run is None or not self._clocks:
+        if (run := self._run) is None or not self._clocks:
             return self.incidents
         moment = Moment(self._clocks[-1], self._clocks[0], tuple(self._clocks))
         observed = moment.now - float(self._first_judged_at)
@@ -157,15 +153,8 @@ class Detector:
         return self._rank_zero_work.waits
 
     def node_numbers(self, names: Sequence[str]) -> Integers:
-        """Return the numbers of nodes in shapes, -1 for those beyond the limit.
-
-        Numbers are assigned in the order in which nodes first appear.
-        """
-        known = self._node_names
-        for name in names:
-            if len(known) < MAXIMUM_NODES:
-                known.setdefault(name, len(known))
-        return np.array([known.get(name, -1) for name in names], dtype=np.int64)
+        """Return the numbers of nodes in shapes, -1 for those beyond the limit."""
+        return numbered(self._node_names, names)
 
     def start_run(self, shape: Shape, length: RunLength | None = None) -> None:
         """Start a run: the first one, or one after a restart.
@@ -205,6 +194,8 @@ class Detector:
         run, long = self._run, self._long_steps
         if run is None or long is None:
             raise ValueError("feed() was called before start_run(): no run has begun")
+        if not len(counters):
+            return
         present = np.isfinite(steps.step).sum(axis=(1, 2, 3)) / run.shape.rank_count
         judged = np.flatnonzero(present >= MINIMUM_PRESENCE)
         now = derive(steps.at(judged), run.shape)
@@ -212,53 +203,74 @@ class Detector:
         # Added one by one: the sum of a block depends, in its last digit, on where blocks end.
         seconds = float(np.cumsum(np.append(self.length.seconds, lasted))[-1])
         self.length = RunLength(self.length.steps + len(counters), seconds)
-        row = 0
-        for index in range(len(counters)):
-            self._clock = max(self._clock, float(ends[index]))
-            self._executed += 1
-            if row < len(judged) and judged[row] == index:
-                special = marked is not None and bool(marked[index])
-                self._step(run, long, _Step(now, row, int(counters[index]), special))
-                row += 1
+        clocks = np.fmax.accumulate(np.append(self._clock, ends))[1:]
+        found = JudgedSteps(
+            now, counters[judged], clocks[judged], self._executed + 1 + judged,
+            np.zeros(len(judged), dtype=np.bool_) if marked is None else marked[judged],
+            max(STRIDE_STEPS, NUMBERS_AT_ONCE // run.shape.world),
+        )  # fmt: skip
+        for row, step in enumerate(found.each()):
+            self._step(run, long, found, row, step)
+        self._push_waiting(run, long, found, float(clocks[-1]))
+        self._executed += len(counters)
 
-    def _step(self, run: Run, long: LongSteps, step: _Step) -> None:
-        now, row = step.now, step.row
-        duration = float(now.duration[row])
+    def _step(self, run: Run, long: LongSteps, found: JudgedSteps, row: int, step: Step) -> None:
+        """Judge a step. Those that can be compared wait, to be pushed together."""
         self._marked_count += step.marked
-        ordinary, written = self._special_steps.judge(now.rest[row], duration)
-        if self._executed <= self._warm_up:
+        ordinary, written = self._special_steps.judge(found.now.rest[row], step.duration)
+        if step.executed <= self._warm_up:
             return
-        self._first_judged_at = min(self._first_judged_at, self._clock)
+        self._first_judged_at = min(self._first_judged_at, step.clock)
         if written is not None:
+            self._push_waiting(run, long, found, step.clock)
             self._checkpoint(run, step.counter, written)
-        if not ordinary or not run.is_comparable(now, row):
+        if not ordinary or not run.is_comparable(step.timed):
             return
-        if step.marked and self._marked_count <= MAXIMUM_MARKED * self._executed:
+        if step.marked and self._marked_count <= MAXIMUM_MARKED * step.executed:
+            self._push_waiting(run, long, found, step.clock)
             self._classify_pending()
-            self._take_marked_step(run, long.describe(now, row), step.counter)
-            return
-        if not run.means and long.is_long(duration):
-            self._pending.append((now.single_step(row), step.counter, self._clock))
-            if len(self._pending) <= MOST_IN_A_ROW:
-                return
-            pending, self._pending = self._pending, []
-            for one, counter, clock in pending:
-                self._push(run, long, _Step(one, 0, counter), clock)
-            return
-        self._classify_pending()
-        self._push(run, long, step, self._clock)
+            self._take_marked_step(run, long.describe(found.now, row), step.counter)
+        elif not run.means and long.is_long(step.duration):
+            self._push_waiting(run, long, found, step.clock)
+            self._pending.append((found.now.single_step(row), step.counter, step.clock))
+            if len(self._pending) > MOST_IN_A_ROW:
+                pending, self._pending = self._pending, []
+                for one in pending:
+                    self._push_late(run, long, *one)
+        else:
+            if self._pending:  # then nothing waits
+                self._clock = step.clock
+                self._classify_pending()
+            long.add_duration(step.duration)
+            found.waiting.append(row)
+            if len(found.waiting) >= found.most_at_once or (step.averages > 1 and not run.means):
+                self._push_waiting(run, long, found, step.clock)
 
-    def _push(self, run: Run, long: LongSteps, step: _Step, clock: float) -> None:
-        long.learn(step.now, step.row)
-        advanced = run.push(step.now, step.row, step.counter)
-        stalled, _, position, _ = run.newest_stall
-        if stalled > 0 and long.is_rank_zero(position):
-            self._rank_zero_work.add_stall(step.counter, stalled)
-        if not advanced:
-            return
-        self._clocks = [*self._clocks[-15:], clock]
-        if run.usable % STRIDE_STEPS == 0:
-            self._evaluate(run)
+    def _push_waiting(self, run: Run, long: LongSteps, found: JudgedSteps, clock: float) -> None:
+        """Push the steps that wait, each as of its own end, and go on to a later moment."""
+        if found.waiting:
+            self._push(run, long, found.usable())
+        self._clock = clock
+
+    def _push_late(
+        self, run: Run, long: LongSteps, now: Quantities, counter: int, clock: float
+    ) -> None:
+        """Push a step that was pending until now."""
+        long.add_duration(float(now.duration[0]))
+        first = np.zeros(1, dtype=np.int64)
+        self._push(run, long, UsableSteps(now, first, [counter], [clock], [self._clock]))
+
+    def _push(self, run: Run, long: LongSteps, steps: UsableSteps) -> None:
+        long.learn(steps.now, steps.rows)
+        for part in run.push(steps.now, steps.rows, steps.counters):
+            for stalled, _, position, counter in part.stalls:
+                if stalled > 0 and long.is_rank_zero(position):
+                    self._rank_zero_work.add_stall(counter, stalled)
+            newest = (steps.clocks[index] for index in part.advanced)
+            self._clocks = [*self._clocks, *newest][-WINDOW_STEPS:]
+            if part.is_due:
+                self._clock = steps.judged_at[part.advanced[-1]]
+                self._evaluate(run)
 
     def _classify_pending(self) -> None:
         """Classify the pending long steps, which turned out not to be a new pace."""
@@ -269,7 +281,7 @@ class Detector:
         for now, counter, clock in pending:
             long_step = long.describe(now, 0)
             if long_step.input and long_step.seconds < FREEZE_SECONDS:
-                self._push(run, long, _Step(now, 0, counter), clock)  # workers deliver together
+                self._push_late(run, long, now, counter, clock)  # workers deliver together
             else:
                 self._take_long_step(run, long_step, counter, clock)
 
@@ -377,23 +389,9 @@ class Detector:
         return self._names_of(shape, candidate.ranks)
 
     def _names_of(self, shape: Shape, ranks: tuple[int, ...]) -> tuple[str, ...]:
-        """Return the names of the nodes of some ranks, including any that are not in the shape."""
-        positions = shape.positions_of(np.array(ranks, dtype=np.int64))
-        numbers = np.where(positions >= 0, shape.nodes.ravel()[positions], -1)
-        names = list(self._node_names)
-        return tuple(names[n] if n >= 0 else UNKNOWN_NODE for n in numbers)
+        return names_of(self._node_names, shape, ranks)
 
 
 def _is_finite(candidate: Candidate) -> bool:
     """Return True if a candidate's values are known: with a silent stage they may not be."""
     return bool(np.isfinite([candidate.cost, candidate.observed, candidate.expected]).all())
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Row `row` of some quantities; the probe marked it as special if `marked`."""
-
-    now: Quantities
-    row: int
-    counter: int
-    marked: bool = False

@@ -147,17 +147,31 @@ class LongSteps:
         """Return True if a step is far longer than usual."""
         if len(self._durations) < LEAST_STEPS:
             return False
+        if duration <= LONG * min(self._durations):
+            return False  # of most steps that is enough to know
         usual = middle(self._durations)
         return duration > LONG * usual and duration > usual + LONG_SECONDS
 
-    def learn(self, now: Quantities, row: int) -> None:
-        """Add an ordinary step."""
-        self._durations.append(float(now.duration[row]))
-        self._usual = _updated(self._usual, _parts(now, row))
+    def add_duration(self, duration: float) -> None:
+        """Add the duration of an ordinary step; `learn` adds the rest of it."""
+        self._durations.append(duration)
+
+    def learn(self, now: Quantities, rows: Integers) -> None:
+        """Add ordinary steps, whose durations are added already."""
+        parts = _parts(now, rows)
+        known = np.isfinite(parts)
+        if (known & ~np.isfinite(self._usual)).any():
+            for step in parts:
+                self._usual = _updated(self._usual, step)
+            return
+        usual = self._usual.copy()
+        for step, is_known in zip(parts, known, strict=True):
+            np.add(usual, SMOOTHING * (step - usual), out=usual, where=is_known)
+        self._usual = usual
 
     def describe(self, now: Quantities, row: int) -> LongStep:
         """Return who made a long step long; waits for a CPU are judged elsewhere."""
-        more = _parts(now, row) - self._usual
+        more = _parts(now, np.array([row]))[0] - self._usual
         excess = more[BUSY]
         if now.cpu_wait is not None:
             excess = excess - np.maximum(more[WAITS], 0.0)
@@ -217,17 +231,17 @@ def _rank_zeros(shape: Shape) -> Booleans:
     return found
 
 
-def _parts(now: Quantities, row: int) -> Floats:
-    """Return what each rank spent a step on, (len(PARTS), P, D, T), NaN where that is unknown.
+def _parts(now: Quantities, rows: Integers) -> Floats:
+    """Return what each rank spent steps on, (n, len(PARTS), P, D, T), NaN where that is unknown.
 
     A rank whose waits for a CPU are not known beside those of others had none.
     """
-    found = np.full((len(PARTS), *now.busy.shape[1:]), np.nan)
-    found[BUSY], found[INPUT] = now.busy[row], now.input[row]
-    found[REST], found[SYNC] = now.rest[row], now.sync[row]
+    found = np.full((len(rows), len(PARTS), *now.busy.shape[1:]), np.nan)
+    found[:, BUSY], found[:, INPUT] = now.busy[rows], now.input[rows]
+    found[:, REST], found[:, SYNC] = now.rest[rows], now.sync[rows]
     if now.cpu_wait is not None:
-        found[WAITS] = now.cpu_wait[row]
-        found[WAITS][np.isnan(found[WAITS])] = 0.0
+        found[:, WAITS] = now.cpu_wait[rows]
+        found[:, WAITS][np.isnan(found[:, WAITS])] = 0.0
     return found
 
 

@@ -129,6 +129,11 @@ class Quantities:
     weights: Floats | None = None
     loader: Floats | None = None
 
+    @property
+    def timed(self) -> Floats:
+        """Return (n,) the share of the ranks whose compute was timed."""
+        return np.asarray(np.isfinite(self.compute).mean(axis=(1, 2, 3)))
+
     def single_step(self, row: int) -> Quantities:
         """Return a copy of one step that does not keep the others in memory."""
         values: dict[str, Any] = {

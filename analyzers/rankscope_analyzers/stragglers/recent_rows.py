@@ -26,14 +26,17 @@ class RecentRows:
         self._rows = np.zeros((keep + max(keep // SLACK, 1), *shape))
         self._stop = 0
 
-    def push(self, row: Floats) -> None:
-        """Add one row."""
-        if self._stop == len(self._rows):
-            kept = self._keep - 1
-            self._rows[:kept] = self._rows[self._stop - kept : self._stop].copy()
-            self._stop = kept
-        self._rows[self._stop] = row
-        self._stop += 1
+    def extend(self, rows: Floats) -> None:
+        """Add rows, (n, ...), the newest one last."""
+        while len(rows):
+            if self._stop == len(self._rows):
+                kept = self._keep - 1
+                self._rows[:kept] = self._rows[self._stop - kept : self._stop].copy()
+                self._stop = kept
+            fitting = rows[: len(self._rows) - self._stop]
+            self._rows[self._stop : self._stop + len(fitting)] = fitting
+            self._stop += len(fitting)
+            rows = rows[len(fitting) :]
 
     def last(self, count: int) -> Floats:
         """Return a view of the newest rows, of all if there are fewer."""

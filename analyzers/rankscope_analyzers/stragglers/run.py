@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median as middle
 
 import numpy as np
 
-from rankscope_analyzers.numeric.arrays import Floats
-from rankscope_analyzers.numeric.medians import mean, median, typical
-from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
+from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.steps.records import TIMINGS
 from rankscope_analyzers.stragglers.baselines import KnownSizes, learned, with_new_pace
+from rankscope_analyzers.stragglers.kept_steps import NOT_ALWAYS, kept_steps
 from rankscope_analyzers.stragglers.periodic_exchange import PeriodicExchanges
 from rankscope_analyzers.stragglers.quantities import Quantities
 from rankscope_analyzers.stragglers.recent_rows import RecentRows
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.silent_members import SETTLED_ROWS, SilentMembers
-from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS, StepAverager
+from rankscope_analyzers.stragglers.stalls import StallSteps
+from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS, Means, StepAverager
 from rankscope_analyzers.stragglers.view import (
     BASELINE_STEPS,
     BRIEF_SECONDS,
@@ -30,6 +31,9 @@ from rankscope_analyzers.stragglers.view import (
     Spikes,
     View,
 )
+
+STRIDE_STEPS = 4
+"""Usable steps before each evaluation, a quarter of a window; at the third one there are 12."""
 
 BASELINE_SECONDS = 10.0
 """Seconds of the baseline: 30 short steps are not enough to show their pace."""
@@ -43,22 +47,6 @@ BRIEF_SPIKE_STEPS = 512
 SOUGHT_SPIKES = 6
 """Stalls that are looked for in `BRIEF_SPIKE_STEPS` of any length while they go on: of a rank that
 pauses once in forty steps, three could have hit one of four by chance, and five not."""
-
-STALL_SHARE = 0.05
-"""Share of the step time; shorter stalls hide in the noise of the others."""
-
-STALL_SECONDS = 0.003
-"""Time slice of a process on a shared core: the base slice of Linux's scheduler."""
-
-STALL_SIGMAS = 5.0
-"""Standard deviations: stalls that hide in compute must also exceed the noise of replicas."""
-
-LASTING_STEPS = 3
-"""Steps in a row in which a rank computes longer that are no sporadic stall, but a slower rank."""
-
-EVEN_SHARE = 0.5
-"""Fraction of the largest excess by which another one is below its usual value: unequal work makes
-some replicas faster and others slower, but a stall makes none faster."""
 
 KNOWN_SHARE = 0.5
 """Share of the ranks and steps in which a part must be measured to be compared."""
@@ -76,9 +64,6 @@ KEPT_STEPS = {
     "exit_lateness": LONG_STEPS,
 }
 """Steps that are kept of each field; `BASELINE_STEPS` of all others."""
-
-NOT_ALWAYS = ("cpu_wait", "work", "exit_lateness", "weights", "loader")
-"""Fields that not all jobs have."""
 
 KNOWN_BY: Mapping[Part, str] = {
     "data": "data", "compute": "compute", "sync": "sync", "rest": "residual",
@@ -99,6 +84,22 @@ Spike = tuple[float, tuple[int, ...], int, int]
 """The same with the step's counter."""
 
 NO_STALL: Stall = (0.0, (), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Steps that were added to a run.
+
+    Args:
+        stalls: the longest stall of each.
+        advanced: indices, among all that are being added, of those that completed a row of the
+            window.
+        is_due: True if the window is to be judged.
+    """
+
+    stalls: Sequence[Spike]
+    advanced: Sequence[int]
+    is_due: bool
 
 
 class Run:
@@ -152,47 +153,100 @@ class Run:
         self._seconds, self.means = 0.0, False
         self.rest_is_unmeasured = False
 
-    def is_comparable(self, now: Quantities, index: int) -> bool:
+    def is_comparable(self, timed: float) -> bool:
         """Return True if a step can be compared with others.
 
         If compute is measured only in some steps, as by Flight Recorders and in samples, the steps
         in between are left out: they are no end of a fault. So are those that only a few of the
         ranks have measured, as each decides independently how often it does.
+
+        Args:
+            timed: share of the ranks whose compute was timed in the step.
         """
-        known = float(np.isfinite(now.compute[index]).mean())
-        if not known:
+        if not timed:
             self._sparse = bool(self._timed)
             return not self._timed
-        self._timed.append(known)
-        return not self._sparse or known >= TIMED_SHARE * max(self._timed)
+        self._timed.append(timed)
+        return not self._sparse or timed >= TIMED_SHARE * max(self._timed)
 
     @property
     def newest_stall(self) -> Spike:
         """Return the longest stall of the newest step."""
         return self._spikes[-1]
 
-    def push(self, now: Quantities, index: int, counter: int = -1) -> bool:
-        """Add a usable step, row `index` of `now`; return True if the window advanced."""
-        row = _row(now, index)
+    def push(self, now: Quantities, rows: Integers, counters: Sequence[int]) -> Iterator[Advance]:
+        """Add usable steps; yield whenever the window is due to be judged, and at the end.
+
+        Args:
+            now: quantities of steps.
+            rows: those of the usable ones.
+            counters: of these.
+        """
         self.rest_is_unmeasured = not now.rest_is_separate
-        for name in ("duration", "replica", "residual", *self._stall_fields):
-            _push(self._raw, name, row[name], WINDOW_STEPS)
-        seconds, steps = float(now.duration[index]), float(now.steps[index])
-        self.means = self.means or steps > 1
-        self._spikes.append((*(NO_STALL if self.means else self._spike(now.unit[index])), counter))
-        self._seconds += seconds * steps
-        full = self._averager.add(row, seconds, steps)
-        if full is None:
+        counts = now.steps[rows].tolist()
+        seconds = (now.duration[rows] * now.steps[rows]).tolist()
+        means = list(self._averager.add(kept_steps(now, rows), seconds))
+        completing = {index for one in means for index in one.completed_by}
+        stalls = self._stall_steps(now, rows)
+        may_stall = stalls.may_stall().tolist()
+        kept_raw = ("duration", "replica", "residual", *self._stall_fields)
+        raw = {name: getattr(now, name)[rows] for name in kept_raw}
+        first, newest, advanced = 0, list[Spike](), list[int]()
+        for index, counter in enumerate(counters):
+            self.means = self.means or counts[index] > 1
+            stalled = may_stall[index] and not self.means
+            newest.append((*(self._spike(stalls, index) if stalled else NO_STALL), counter))
+            self._spikes.append(newest[-1])
+            self._seconds += seconds[index]
+            if index not in completing:
+                continue
+            advanced.append(index)
+            self.usable += 1
+            is_due, knows_start = self.usable % STRIDE_STEPS == 0, self._knows_start()
+            if is_due or knows_start:
+                self._keep(raw, means, first, index + 1)
+                first = index + 1
+            if knows_start:
+                self._known(
+                    learned(self._first(), self.shape, self._sizes.nearest(self.shape.sizes))
+                )
+            if is_due:
+                yield Advance(newest, advanced, is_due=True)
+                newest, advanced = [], []
+        self._keep(raw, means, first, len(rows))
+        yield Advance(newest, advanced, is_due=False)
+
+    def _keep(
+        self, raw: Mapping[str, Floats], means: Sequence[Means], first: int, last: int
+    ) -> None:
+        """Keep the steps from one up to another, and the means that are complete with them."""
+        if first == last:
+            return
+        for name, values in raw.items():
+            _extend(self._raw, name, values[first:last], WINDOW_STEPS)
+        for one in means:
+            complete = slice(*(bisect_left(one.completed_by, index) for index in (first, last)))
+            if complete.start == complete.stop:
+                continue
+            for name, values in one.quantities.items():
+                keep = KEPT_STEPS.get(name, BASELINE_STEPS)
+                _extend(self._recent, name, values[complete], keep)
+            self._look_for_silence(one.quantities["sync"][complete])
+
+    def _look_for_silence(self, sync: Floats) -> None:
+        """Take note of the ranks that are silent in the newest rows, (n, P, D, T) each."""
+        known = np.isfinite(sync)
+        if known.all():
+            known = known[-1:]  # each row says the same
+        for later in reversed(range(len(known))):
+            transfer = self._recent["transfer"].last(2 * SETTLED_ROWS + later)
+            self._silent.update(known[-1 - later], transfer[: len(transfer) - later])
+
+    def _knows_start(self) -> bool:
+        """Return True once the first steps show what is usual, which is not known yet."""
+        if self.baseline is not None:
             return False
-        for name, value in full.items():
-            _push(self._recent, name, value, KEPT_STEPS.get(name, BASELINE_STEPS))
-        transfer = self._recent["transfer"].last(2 * SETTLED_ROWS)
-        self._silent.update(np.isfinite(full["sync"]), transfer)
-        self.usable += 1
-        old = self._seconds >= BASELINE_SECONDS and self.usable >= BASELINE_STEPS
-        if old and self.baseline is None:
-            self._known(learned(self._first(), self.shape, self._sizes.nearest(self.shape.sizes)))
-        return True
+        return self._seconds >= BASELINE_SECONDS and self.usable >= BASELINE_STEPS
 
     def add_pause(self, seconds: float, position: int, counter: int = -1) -> None:
         """Remember a step that one rank made too long to be compared."""
@@ -255,11 +309,25 @@ class Run:
         """Return the newest steps, at the start of a run its first ones."""
         return {name: recent.last(BASELINE_STEPS) for name, recent in self._recent.items()}
 
-    def _spike(self, unit: Floats) -> Stall:
-        """Return the longest stall of the newest step, the affected nodes and the worst rank."""
-        stall = self._stalls(unit)
-        usual = middle(self._raw["duration"].last(WINDOW_STEPS).tolist())
-        struck = np.asarray(stall > max(STALL_SHARE * usual, STALL_SECONDS))
+    def _stall_steps(self, now: Quantities, rows: Integers) -> StallSteps:
+        """Return steps with those before them, for the search for stalls."""
+
+        def with_earlier(name: str) -> Floats:
+            newest: Floats = getattr(now, name)[rows]
+            if name not in self._raw:
+                return newest
+            return np.concatenate([self._raw[name].last(WINDOW_STEPS - 1), newest])
+
+        compared = ("replica",) if self.shape.wall else self._stall_fields
+        ratios = with_earlier(compared[0]) if compared else None
+        return StallSteps(
+            self.shape, with_earlier("duration"), ratios, now.residual[rows], now.unit[rows]
+        )
+
+    def _spike(self, steps: StallSteps, index: int) -> Stall:
+        """Return the longest stall of a step, the affected nodes and the worst rank."""
+        stall = steps.stalls(index)
+        struck = np.asarray(stall > steps.limit(index))
         if not struck.any():
             return NO_STALL
         if self.shape.wall:
@@ -271,45 +339,6 @@ class Run:
             return float(stall[replica]), tuple(nodes[nodes >= 0].tolist()), int(ranks[0])
         nodes = np.unique(self.shape.nodes[struck])
         return float(np.nanmax(stall)), tuple(nodes[nodes >= 0].tolist()), int(np.nanargmax(stall))
-
-    def _stalls(self, unit: Floats) -> Floats:
-        """Return the stall of each rank (or, under wall timing, replica) in the newest step.
-
-        Args:
-            unit: (P,) compute of each stage for which a ratio of 1 stands in this step.
-
-        Compute measured by the host's clock contains stalls even if it contains no waits.
-        """
-        residual = self._raw["residual"].last(1)[0]
-        if not self.shape.wall:
-            if not self._stall_fields:
-                return np.asarray(residual)
-            own = self._excess_over_noise("relative") * unit[:, None, None]
-            return np.asarray(np.fmax(residual, own))
-        stall = self._excess_over_noise("replica") * float(np.fmax.reduce(unit, axis=None))
-        flat = self.shape.pipeline == self.shape.tensor == 1
-        if flat and self.shape.timing:
-            stall = np.fmax(stall, residual.reshape(-1))
-        return np.asarray(stall)
-
-    def _excess_over_noise(self, name: str) -> Floats:
-        """Return how much ratios of the newest step exceed their own median, 0 within noise.
-
-        Ratios to zero, of ranks that only waited for a CPU, are ignored.
-        """
-        ratios = self._raw[name].last(WINDOW_STEPS)
-        ratios = np.where(np.isfinite(ratios), ratios, np.nan)
-        middles = median(ratios, 0)[0]
-        newest = ratios[-1] - middles
-        longest, shortest = np.fmax.reduce(newest, axis=None), np.fmin.reduce(newest, axis=None)
-        if -shortest > EVEN_SHARE * longest:
-            return np.zeros_like(newest)
-        noise = NORMAL_CONSISTENCY * typical(np.abs(ratios - middles))
-        if self.shape.has_few_peers:
-            noise = max(noise, _noise_around_mean(ratios))
-        late = ratios[-LASTING_STEPS:] - middles > STALL_SIGMAS * noise
-        sporadic = late[-1] & ~(late.all(axis=0) & (len(late) == LASTING_STEPS))
-        return np.asarray(np.where(sporadic, newest, 0.0))
 
     def _spike_arrays(self, housekeeping: Collection[int]) -> Spikes:
         brief = middle(self._raw["duration"].last(WINDOW_STEPS).tolist()) < BRIEF_SECONDS
@@ -328,35 +357,8 @@ class Run:
         return Spikes(longest, nodes, worst)
 
 
-def _noise_around_mean(ratios: Floats) -> float:
-    """Return the noise of ratios, (n, ...), by what they differ from the mean of their step.
-
-    Few members are compared with a fast one of them: its own ratio is 1 and has no noise.
-    """
-    each = ratios.reshape(len(ratios), -1)
-    around = each - mean(each, axis=1)[:, np.newaxis]
-    apart = typical(np.abs(around - median(around, 0)))
-    return NORMAL_CONSISTENCY * apart * each.shape[1] / max(each.shape[1] - 1, 1)
-
-
-def _row(now: Quantities, index: int) -> dict[str, Floats]:
-    """Return one step's values of the fields that are kept."""
-    row = {
-        name: getattr(now, name)[index]
-        for name in (
-            "duration", "relative", "replica", "stage", "data", "data_median", "transfer",
-            "residual", "compute", "input", "sync",
-        )
-    }  # fmt: skip
-    for name in NOT_ALWAYS:
-        values = getattr(now, name)
-        if values is not None:
-            row[name] = values[index]
-    return row
-
-
-def _push(fields: dict[str, RecentRows], name: str, value: Floats, keep: int) -> None:
+def _extend(fields: dict[str, RecentRows], name: str, values: Floats, keep: int) -> None:
     recent = fields.get(name)
     if recent is None:
-        recent = fields[name] = RecentRows(keep, np.shape(value))
-    recent.push(value)
+        recent = fields[name] = RecentRows(keep, values.shape[1:])
+    recent.extend(values)

@@ -96,7 +96,10 @@ class SpecialStepFilter:
             duration: of the step.
         """
         grown = rest - self._usual
-        excess = float(np.fmin.reduce(grown, axis=None))
+        excess = float(np.minimum.reduce(grown, axis=None))
+        complete = excess == excess  # a NaN among them would be the smallest
+        if not complete:
+            excess = float(np.fmin.reduce(grown, axis=None))
         if len(self._excesses) >= LEAST_STEPS and self._jumps(excess):
             self._in_a_row += 1
             if self._in_a_row <= MOST_IN_A_ROW:
@@ -105,10 +108,13 @@ class SpecialStepFilter:
             self._usual = np.full_like(self._usual, np.nan)  # it is the pace from now on
             self._excesses.clear()
             grown = np.full_like(rest, np.nan)
-            excess = 0.0
+            excess, complete = 0.0, False
         self._in_a_row = 0
-        known = np.where(np.isfinite(grown), self._usual + SMOOTHING * grown, rest)
-        self._usual = np.where(np.isfinite(rest), known, self._usual)
+        if complete:
+            self._usual = self._usual + SMOOTHING * grown
+        else:
+            known = np.where(np.isfinite(grown), self._usual + SMOOTHING * grown, rest)
+            self._usual = np.where(np.isfinite(rest), known, self._usual)
         if np.isfinite(excess):
             self._excesses.append(excess)
         self._durations.append(duration)
@@ -120,7 +126,7 @@ class SpecialStepFilter:
         return median(self._durations)
 
     def _jumps(self, excess: float) -> bool:
-        if not excess > JUMP_SHARE * self.step_seconds():
+        if not excess > 0 or not excess > JUMP_SHARE * self.step_seconds():
             return False
         centre = median(self._excesses)
         noise = NORMAL_CONSISTENCY * median(abs(past - centre) for past in self._excesses)

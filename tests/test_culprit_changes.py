@@ -67,7 +67,7 @@ class Evaluations:
             self.now += 10.0
             self.tracker.update(
                 [candidate],
-                False,
+                "kernels",
                 Moment(self.now, self.now - 160.0),
                 lambda one: tuple(f"node-{rank}" for rank in one.ranks),
                 lambda rank: rank in silent,

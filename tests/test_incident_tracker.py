@@ -34,7 +34,7 @@ class Job:
         for _ in range(times):
             self.now += self.every
             moment = Moment(self.now, self.now, step_seconds=step_seconds)
-            self.tracker.update(found, False, moment, nodes_of)
+            self.tracker.update(found, "kernels", moment, nodes_of)
         return [(one.kind, one.ranks, one.until is None) for one in self.tracker.incidents]
 
     def concludes(self, observed):

@@ -117,7 +117,7 @@ class Evaluated:
         for _ in range(times):
             self.now += 10.0
             moment = Moment(self.now, self.now - 10.0)
-            self.tracker.update([candidate], False, moment, lambda _: ())
+            self.tracker.update([candidate], "kernels", moment, lambda _: ())
         return [(one.shown_by, one.slower, one.until is None) for one in self.tracker.incidents]
 
 

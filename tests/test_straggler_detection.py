@@ -257,14 +257,57 @@ def test_the_second_cause_goes_on_as_the_same_incident_when_the_first_ends():
     assert [incident.until is None for incident in said] == [False, True]
 
 
+FLAT = {"tensor": 1, "pipeline": 1, "timing": "wall"}
+STALLS = fault("host_transient", "garbage_collection", 0.6, first=110, last=220, duty=0.4)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        fault("storage_checkpoint", "shared_input", 0.3, first=60, last=220),
+        fault("data_loader", "rank", 0.4, first=60, last=220, slot=20),
+        fault("network_link", "rank", 4.0, first=60, last=220, slot=20),
+        fault("global_slowdown", "fabric", 4.0, first=60, last=220),
+    ],
+    ids=lambda one: one.kind,
+)
+def test_stalls_are_found_beside_slow_input_or_exchanges_where_compute_holds_no_waits(first):
+    said = found(made(first, STALLS, checkpoint_period=0, **FLAT))
+    assert {incident.kind for incident in said} == {first.kind, "host_transient"}
+
+
+def test_waits_of_peers_for_slow_input_are_no_stalls_where_compute_holds_them():
+    slow = fault("data_loader", "intermittent", 0.5, first=60, last=220, slot=20, duty=0.5)
+    said = found(made(slow, timing="wall"))
+    assert "host_transient" not in {incident.kind for incident in said}
+
+
+def cause(kind, shown_by=""):
+    return Candidate(kind, 0.1, (), -1, 2.0, 1.0, shown_by=shown_by)
+
+
 @pytest.mark.parametrize("kind", cause_selection.INDEPENDENT)
-def test_no_cause_stands_beside_its_own_class_and_waits_hide_all_but_input_and_exchange(kind):
-    assert kind not in cause_selection.independent_of(kind, wall=False)
-    assert cause_selection.independent_of(kind, wall=True) <= {
-        "data_loader",
-        "network_link",
-        "storage_checkpoint",
-    }
+@pytest.mark.parametrize("contents", ["kernels", "stalls", "waits"])
+def test_no_cause_stands_beside_its_own_class(kind, contents):
+    assert not cause_selection.are_independent(cause(kind), cause(kind), contents)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "contents"),
+    [
+        ("host_transient", cause("global_slowdown", "exchange"), ("kernels", "stalls", "waits")),
+        ("network_link", cause("global_slowdown", "exchange"), ()),
+        ("network_link", cause("global_slowdown"), ("kernels", "stalls")),
+        ("host_transient", cause("global_slowdown"), ("kernels",)),
+        ("network_link", cause("host_transient"), ("kernels", "stalls")),
+        ("data_loader", cause("gpu_compute"), ("kernels", "stalls")),
+        ("gpu_compute", cause("data_loader"), ("kernels", "stalls", "waits")),
+    ],
+)
+def test_what_compute_contains_hides_other_causes(first, second, contents):
+    for one in ("kernels", "stalls", "waits"):
+        seen = cause_selection.are_independent(cause(first), second, one)
+        assert seen is (one in contents)
 
 
 @pytest.mark.parametrize("dark", [8, 10, 40])

@@ -184,7 +184,7 @@ def test_a_job_that_never_settles_keeps_as_much_in_memory_as_one_that_does():
         found = Candidate(kind, 0.2, (rank,), -1, 2.0, 1.0)
         moment = Moment(10.0 * evaluation, 10.0 * evaluation - 5.0)
         tracker.add_freeze(found, moment, lambda one: ("node",))
-        tracker.update((), False, moment, lambda one: ("node",))
+        tracker.update((), "kernels", moment, lambda one: ("node",))
         if evaluation % 2_000 == 1_000:
             sizes.append(size(tracker))
     assert len(tracker.incidents) <= 128

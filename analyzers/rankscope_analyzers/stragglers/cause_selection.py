@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
 
 import numpy as np
 
 from rankscope_analyzers.findings.finding import FaultClass
+from rankscope_analyzers.stragglers.shape import Contents
 from rankscope_analyzers.stragglers.view import Candidate
 
 LATER_MUST_COST = 1.6
@@ -20,30 +22,64 @@ INDEPENDENT: Mapping[FaultClass, tuple[FaultClass, ...]] = {
     "data_loader": (
         "gpu_compute", "network_link", "global_slowdown", "partition_imbalance", "host_transient",
     ),
-    "network_link": ("gpu_compute", "data_loader", "storage_checkpoint", "host_transient"),
+    "network_link": (
+        "gpu_compute", "data_loader", "storage_checkpoint", "global_slowdown", "host_transient",
+    ),
     "storage_checkpoint": (
         "gpu_compute", "data_loader", "network_link", "global_slowdown", "host_transient",
     ),
-    "global_slowdown": ("gpu_compute", "data_loader", "host_transient"),
+    "global_slowdown": ("gpu_compute", "data_loader", "network_link", "host_transient"),
     "partition_imbalance": ("gpu_compute", "data_loader", "network_link", "global_slowdown"),
     "host_transient": ("gpu_compute", "network_link", "storage_checkpoint", "global_slowdown"),
 }  # fmt: skip
 """Causes that can be found in addition to another one, because a step measures them separately.
 
 Other views of the first cause are left out. A slow GPU makes its stage heavy, slow input on many
-ranks raises the median that shared storage is judged by, a slow link and a slow fabric are two
-answers to one question, and unequal sequences leave unequal residuals too.
+ranks raises the median that shared storage is judged by, and unequal sequences leave unequal
+residuals too. A slow link and a slow fabric are two answers to one question: see `are_independent`.
 """
 
-INDEPENDENT_IF_WALL: tuple[FaultClass, ...] = ("data_loader", "network_link", "storage_checkpoint")
-"""Under wall timing compute contains waits and stalls: only input and exchange are separate."""
+Part = Literal["input", "compute", "exchange"]
 
 
-def independent_of(kind: FaultClass, wall: bool) -> frozenset[FaultClass]:
-    """Return the classes that can be identified while a cause of class `kind` is active."""
-    return frozenset(
-        other for other in INDEPENDENT[kind] if not wall or other in INDEPENDENT_IF_WALL
-    )
+class Cause(Protocol):
+    """A candidate or an incident."""
+
+    @property
+    def kind(self) -> FaultClass:
+        """Return its class."""
+        ...
+
+    @property
+    def shown_by(self) -> str:
+        """Return how it shows, if its class can show in several ways."""
+        ...
+
+
+def are_independent(first: Cause, second: Cause, contents: Contents) -> bool:
+    """Return True if the second cause can be identified while the first one is active."""
+    if second.kind not in INDEPENDENT[first.kind]:
+        return False
+    earlier, later = _part(first.kind, first.shown_by), _part(second.kind, second.shown_by)
+    if contents == "kernels":
+        return earlier != "exchange" or later != "exchange"
+    if earlier == later:
+        return False
+    return contents == "stalls" or later != "compute"
+
+
+def hides_stalls(first: Cause, contents: Contents) -> bool:
+    """Return True if a cause is active beside which long compute of some steps is no stall."""
+    if contents == "kernels" or first.kind == "host_transient":
+        return False
+    return contents == "waits" or _part(first.kind, first.shown_by) == "compute"
+
+
+def _part(kind: FaultClass, shown_by: str) -> Part:
+    """Return the part of the step in which a cause shows."""
+    if kind == "network_link" or shown_by == "exchange":
+        return "exchange"
+    return "input" if kind in {"data_loader", "storage_checkpoint"} else "compute"
 
 
 def leading_cause(candidates: Sequence[Candidate]) -> Candidate | None:

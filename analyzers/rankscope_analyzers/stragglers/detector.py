@@ -16,6 +16,7 @@ from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.medians import mean
 from rankscope_analyzers.stragglers.baselines import is_new_pace
+from rankscope_analyzers.stragglers.cause_selection import hides_stalls
 from rankscope_analyzers.stragglers.checks import CHECKS
 from rankscope_analyzers.stragglers.incident_tracker import IncidentTracker
 from rankscope_analyzers.stragglers.incidents import Incident, Moment
@@ -362,13 +363,12 @@ class Detector:
         lasted = float(mean(view.duration[-COST_STEPS:]))
         moment = Moment(self._clock, self._clocks[0], tuple(self._clocks), lasted)
         nodes = partial(self._nodes_of, run.shape)
-        self._tracker.update(candidates, run.shape.wall, moment, nodes, view.is_silent)
+        self._tracker.update(candidates, run.shape.contents, moment, nodes, view.is_silent)
         current = self._tracker.open
         if current and is_new_pace(current, self._clock):
             run.take_new_pace()
             self.new_pace = (current.since, current.observed, current.expected)
-        # Under wall timing a slow rank and a stall are both long compute.
-        if run.shape.wall and current and current.kind != "host_transient":
+        if current and hides_stalls(current, run.shape.contents):
             run.forget_stalls()
 
     def _checkpoint(self, run: Run, counter: int, written: Floats) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rankscope_analyzers.findings.finding import FaultClass
-from rankscope_analyzers.stragglers.cause_selection import independent_of, leading_cause
+from rankscope_analyzers.stragglers.cause_selection import are_independent, leading_cause
 from rankscope_analyzers.stragglers.culprit_changes import (
     CULPRIT_CHANGES,
     LINK_CHANGES,
@@ -26,6 +26,7 @@ from rankscope_analyzers.stragglers.incidents import (
     may_be_same_culprit,
     same_culprit,
 )
+from rankscope_analyzers.stragglers.shape import Contents
 from rankscope_analyzers.stragglers.slow_checkpoints import SlowCheckpoints
 from rankscope_analyzers.stragglers.state import forked
 from rankscope_analyzers.stragglers.view import Candidate
@@ -261,7 +262,7 @@ class IncidentTracker:
     def update(
         self,
         candidates: Sequence[Candidate],
-        wall: bool,
+        contents: Contents,
         moment: Moment,
         nodes: Nodes,
         is_silent: Silent = lambda _: False,
@@ -270,7 +271,7 @@ class IncidentTracker:
 
         Args:
             candidates: all of them.
-            wall: whether compute contains waiting.
+            contents: what compute contains.
             moment: of the evaluation.
             nodes: returns the names of a candidate's nodes.
             is_silent: returns True if a rank reports nothing: that it is missing is no evidence.
@@ -283,8 +284,7 @@ class IncidentTracker:
         rest = [item for item in candidates if known is None or item.kind != known.kind]
         self._first.update(leading_cause(rest), kinds, moment, nodes, is_silent)
         first = self._first.current
-        independent = independent_of(first.kind, wall) if first else frozenset()
-        rest = [item for item in candidates if item.kind in independent]
+        rest = [item for item in candidates if first and are_independent(first, item, contents)]
         self._second.update(leading_cause(rest), kinds, moment, nodes, is_silent, HOLDS_BESIDE)
         self._store.end_evaluation(moment)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from rankscope_analyzers.numeric.arrays import Integers
 FEW_PEERS = 8
 """Ranks of a stage below which the reference of their compute is one of the fastest: chance makes
 it the faster of two, and the second of five."""
+
+Contents = Literal["kernels", "stalls", "waits"]
+"""What compute contains besides work: nothing if kernels are timed; by the clock, stalls of the
+host, and waits for tensor and pipeline peers if there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,13 @@ class Shape:
     def sizes(self) -> tuple[int, int, int]:
         """Return (P, D, T)."""
         return self.pipeline, self.replicas, self.tensor
+
+    @property
+    def contents(self) -> Contents:
+        """Return what compute contains."""
+        if not self.wall:
+            return "kernels"
+        return "stalls" if self.pipeline * self.tensor == 1 else "waits"
 
     @property
     def world(self) -> int:

@@ -18,7 +18,9 @@ from nccl_job_text import comm, info, start
 from probe_jobs.fork_server import NurseryServer
 from rankscope_analyzers import cli
 from rankscope_analyzers.commands import verify
-from rankscope_analyzers.verification.criteria import CRITERIA
+from rankscope_analyzers.verification import judgement, report
+from rankscope_analyzers.verification.criteria import CRITERIA, Result
+from rankscope_analyzers.verification.report import Verification
 
 RANKS = 4
 LOOKS, LOOK_SECONDS = 24, 5.0
@@ -249,6 +251,24 @@ def test_wrong_options_are_one_sentence(flags, complaint, capsys):
         code = error.code
     assert code == 1
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("transport", "summary"),
+    [
+        (judgement.met("sockets"), "PASS: job t/j"),
+        (
+            judgement.not_applicable("no NCCL log was read"),
+            "PASS: job t/j; not judged: transport (--require makes them count)",
+        ),
+        (judgement.broken("sockets", "RDMA", ""), "FAIL: job t/j; broken: transport"),
+    ],
+)
+def test_a_pass_says_what_it_does_not_cover(transport, summary):
+    results = [
+        Result(one, transport if one.id == "transport" else judgement.met("")) for one in CRITERIA
+    ]
+    assert report.summary(Verification("t/j", results, frozenset())) == summary
 
 
 def test_every_criterion_has_its_section_and_every_section_its_criterion():

@@ -97,7 +97,7 @@ def channels(evidence: Evidence) -> Judgement:
 def _unread(evidence: Evidence, expected: str) -> Judgement | None:
     """Return why NCCL cannot be judged, None if its log of every rank was read."""
     if not evidence.nccl and not evidence.gpu_ranks:
-        return not_applicable("no rank is known to use a GPU, so none uses NCCL")
+        return not_applicable("no NCCL log was read, and no rank is known to use a GPU")
     if not evidence.nccl:
         return unknown("no NCCL log of the job was read", expected, LOG)
     covered = frozenset[int]().union(*(one.ranks for one in evidence.nccl))

@@ -99,7 +99,7 @@ def _row(result: Result) -> check_list.Row:
 
 
 def summary(one: Verification) -> str:
-    """Return the answer and the reason for it, as one line."""
+    """Return the answer and the reason for it, and what a PASS does not cover, as one line."""
     deciding: Mapping[Answer, Status] = {
         "FAIL": "broken",
         "CANNOT TELL": "unknown",
@@ -110,7 +110,12 @@ def summary(one: Verification) -> str:
     ids = [r.criterion.id for r in one.results if r.judgement.status == status]
     if one.answer == "CANNOT TELL":
         ids += [f"{name} (required, not applicable)" for name in one.missing]
-    return f"{one.answer}: job {one.job_id}" + (f"; {status}: {', '.join(ids)}" if ids else "")
+    answer = f"{one.answer}: job {one.job_id}"
+    if not ids:
+        return answer
+    if one.answer == "PASS":
+        return f"{answer}; not judged: {', '.join(ids)} (--require makes them count)"
+    return f"{answer}; {status}: {', '.join(ids)}"
 
 
 def junit(one: Verification) -> str:

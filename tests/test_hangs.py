@@ -335,6 +335,32 @@ def test_without_collectives_only_processes_that_are_held_are_named():
     assert blame({}).sentence == ""
 
 
+P2P = Frame("_wait_batch_p2p", "/lib/torch/distributed/pipelining/schedules.py", 683)
+STAGE = Frame("forward_one_chunk", "/lib/torch/distributed/pipelining/stage.py", 700)
+SAVING = Frame("write_data", "/lib/torch/distributed/checkpoint/filesystem.py", 90)
+TIMED = Frame("waited", "/opt/rankscope_probe.py", 1240)
+
+
+@pytest.mark.parametrize("elsewhere", [(OWN,), (SAVING, OWN)])
+def test_a_stage_of_a_pipeline_that_sends_nothing_is_named(elsewhere):
+    """Messages between stages are no collectives, and stages wait on different lines."""
+    waiting = [
+        stall(r, stack=(TIMED, P2P) if r else (P2P, STAGE), recorder="none") for r in (0, 1, 3)
+    ]
+    found = blame(stood(*waiting, stall(2, stack=elsewhere, recorder="none")))
+    assert found.ranks == (2,)
+    assert found.sentence.startswith(
+        "ranks 0, 1, 3 wait for messages, in _wait_batch_p2p; rank 2 is "
+    )
+
+
+def test_nobody_is_named_if_half_of_the_ranks_or_none_waits_for_messages():
+    waiting = [stall(r, stack=(P2P,), recorder="none") for r in (0, 1)]
+    elsewhere = [stall(r, stack=(OWN,), recorder="none") for r in (2, 3)]
+    for ranks in (waiting, elsewhere, waiting + elsewhere):
+        assert blame(stood(*ranks)).ranks == ()
+
+
 def test_the_newest_call_of_all_ranks_is_known():
     assert newest_call([stall(0, BEHIND), stall(1, IN_FIVE)]) == NOW + 5
     assert newest_call([stall(0, recorder="none")]) is None

@@ -103,7 +103,7 @@ def test_the_table_names_the_suspect_and_where_it_parts_within_80_columns():
     [
         ({}, "No stack is known"),
         ({0: WAITING, 1: WAITING}, "All ranks with known stacks are in the same place"),
-        ({0: WAITING, 1: LOADING}, "Most ranks are in no common place"),
+        ({0: WAITING, 1: LOADING}, "No stack is that of most ranks"),
         ({0: WAITING, 1: WAITING, 2: WAITING, 3: (), 4: LOADING}, "Ranks 3, 4 stand elsewhere"),
     ],
 )

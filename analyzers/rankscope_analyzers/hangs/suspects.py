@@ -20,6 +20,12 @@ LOADER = "torch/utils/data/"
 EXCHANGE = "torch/distributed/distributed_c10d.py"
 """Files of torch in which a rank waits for input, and for messages from other ranks."""
 
+DISTRIBUTED, CHECKPOINTS = "torch/distributed/", "torch/distributed/checkpoint/"
+"""Folders of the code that waits for messages, and of that part of it that waits for files."""
+
+PROBE = "/rankscope_probe.py"
+"""File whose frames stand between a program and what it calls."""
+
 _LIBRARY = re.compile(r"/torch/|/rankscope_probe\.py$|/lib/python3\.\d+/(?!site-packages/)|^<")
 """Files that are not the program's: those of torch, the probe and the standard library, or none."""
 
@@ -191,8 +197,31 @@ def _of_states(stalls: Mapping[int, RankStall]) -> Blame:
     """Return the blame if no rank waits in a collective: from the states of processes alone."""
     held = [rank for rank, stall in sorted(stalls.items()) if stall.state in ("T", "t", "D")]
     if not held or 2 * len(held) > len(stalls):
-        return Blame()
+        return _of_stacks(stalls)
     return Blame(tuple(held), _listed([f"rank {rank} {_doing(stalls[rank])}" for rank in held]))
+
+
+def _of_stacks(stalls: Mapping[int, RankStall]) -> Blame:
+    """Return the blame of few ranks that are in no exchange where most wait for messages.
+
+    What stages of a pipeline send each other are no collectives, of which every member is known.
+    """
+    known = {rank: stall.stack for rank, stall in sorted(stalls.items()) if stall.stack}
+    waits = {rank: place for rank, stack in known.items() if (place := _waits_in(stack))}
+    others = tuple(rank for rank in known if rank not in waits)
+    if not others or 2 * len(others) >= len(known):
+        return Blame()
+    done = [f"rank {rank} {_doing(stalls[rank]) or 'is elsewhere'}" for rank in others]
+    places = sorted(set(waits.values()))[:SHOWN]
+    there = f"{ranks_named(sorted(waits))} wait for messages, in {' and '.join(places)}"
+    return Blame(others, f"{there}; {_listed(done)}")
+
+
+def _waits_in(stack: Sequence[Frame]) -> str:
+    """Return the function of torch.distributed in which a rank waits, empty if in none."""
+    frame = next((one for one in stack if not one.file.endswith(PROBE)), None)
+    inside = frame is not None and DISTRIBUTED in frame.file and CHECKPOINTS not in frame.file
+    return frame.function if frame is not None and inside else ""
 
 
 def _written(call: Call, group: GroupCalls, *, shape: bool = False) -> str:

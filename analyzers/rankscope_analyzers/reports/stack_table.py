@@ -62,7 +62,7 @@ def title(grouped: GroupedStacks) -> str:
         return f"{names[:1].upper()}{names[1:]} {verb} elsewhere than most ranks"
     if len(grouped.groups) == 1:
         return "All ranks with known stacks are in the same place"
-    return "Most ranks are in no common place" if grouped.groups else "No stack is known"
+    return "No stack is that of most ranks" if grouped.groups else "No stack is known"
 
 
 def _place(frame: Frame) -> str:

@@ -8,7 +8,7 @@ import pytest
 from rankscope_analyzers.findings.advice import ADVICE
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.steps.job_records import JobRecords
-from rankscope_analyzers.stragglers import incident_findings
+from rankscope_analyzers.stragglers import incident_texts
 from rankscope_analyzers.stragglers.diagnosis import diagnose
 from suite_jobs import fault, made
 
@@ -85,7 +85,7 @@ def test_the_cost_grows_with_the_time_that_a_fault_lasted():
 
 
 def test_every_class_has_a_sentence_and_advice():
-    assert {kind for kind, _ in incident_findings.TEMPLATES} == set(get_args(FaultClass))
+    assert {kind for kind, _ in incident_texts.TEMPLATES} == set(get_args(FaultClass))
     assert set(get_args(FaultClass)) <= set(ADVICE)
 
 

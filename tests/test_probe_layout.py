@@ -99,6 +99,14 @@ def test_groups_are_known_by_what_frameworks_call_them(
     assert probe.layout == layout
 
 
+def test_the_stages_of_a_pipeline_are_known_without_a_device_mesh(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    ended = nursery.run(tmp_path, "distributed.py", "pipelined", ranks=4)
+    assert [(one.code, one.errors) for one in ended] == [(0, "")] * 4
+    assert [ring.layout for ring in read_rings(tmp_path)] == [(n, n, n) for n in (1, 2, 3, 4)]
+
+
 def test_a_device_mesh_of_stages_and_tensor_ranks_is_in_the_rings(
     nursery: Nursery, tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """Short jobs of two or four ranks; usage: distributed.py torchrun | tidy | exit | killed |
-compiled | stages | tensor | busy | stepless | late-step | stepless-for-long | few-backwards |
-renumbered | sharded-scaler | with-cuda."""
+compiled | stages | pipelined | tensor | busy | stepless | late-step | stepless-for-long |
+few-backwards | renumbered | sharded-scaler | with-cuda."""
 
 from __future__ import annotations
 
@@ -142,6 +142,22 @@ def stages() -> None:
     dist.destroy_process_group()
 
 
+def pipelined() -> None:
+    """Split a model into stages of the default group, which is called nothing of the kind."""
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    rank, world = dist.get_rank(), dist.get_world_size()
+    stage = PipelineStage(torch.nn.Linear(4, 4), rank, world, torch.device("cpu"))
+    schedule = ScheduleGPipe(stage, 2, loss_fn=torch.nn.functional.mse_loss)
+    optimizer = torch.optim.SGD(stage.submod.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        inputs = [torch.randn(8, 4)] if rank == 0 else []
+        schedule.step(*inputs, target=torch.randn(8, 4) if rank == world - 1 else None)
+        optimizer.step()
+    dist.destroy_process_group()
+
+
 def tensor() -> None:
     """Split one layer over all ranks: the mesh has the default group, of no telling name."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -225,6 +241,7 @@ JOBS = {
     "killed": killed,
     "compiled": compiled,
     "stages": stages,
+    "pipelined": pipelined,
     "tensor": tensor,
     "busy": busy,
     "stepless": without_steps,

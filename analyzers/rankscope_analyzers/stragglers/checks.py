@@ -15,6 +15,7 @@ from rankscope_analyzers.stragglers import (
     slow_input,
     slow_kernels,
     slow_loaders,
+    slow_stage,
     slow_transfer,
 )
 from rankscope_analyzers.stragglers.view import Candidate, Part, View
@@ -43,6 +44,7 @@ CHECKS: Sequence[Check] = (
     Check(sample_imbalance.uneven_samples, "partition_imbalance", frozenset({"compute"})),
     Check(slow_kernels.slow_ranks, "gpu_compute", frozenset({"compute"})),
     Check(slow_kernels.slow_replicas, "gpu_compute", frozenset({"compute"})),
+    Check(slow_stage.slow_stage, "gpu_compute", frozenset({"compute"})),
     Check(partition_imbalance.imbalance, "partition_imbalance", frozenset({"compute"})),
     Check(host_stalls.stalled_ranks, "host_transient", frozenset({"compute", "sync"})),
     Check(slow_transfer.slow_exchange, "network_link", frozenset({"compute", "sync"})),

@@ -63,6 +63,8 @@ def heavy_stage(view: View) -> Candidate | None:
     if weights is None:
         return None
     heavy = int(np.argmax(weights))
+    if view.stages_are_ranks and _has_grown(view, weights, heavy):
+        return None  # without peers, it is its rank that has become slower
     others = np.delete(weights, heavy)
     usual = typical(others)
     above = weights[heavy] > HEAVY * others.max()
@@ -71,7 +73,7 @@ def heavy_stage(view: View) -> Candidate | None:
     ideal = np.minimum(weights, float(others.max()))
     ideal[heavy] = min(usual, weights[heavy])
     lasted = float(mean(view.duration[-COST_STEPS:]))
-    cost = (_finish_time(view, weights) - _finish_time(view, ideal)) / lasted
+    cost = (finish_time(view, weights) - finish_time(view, ideal)) / lasted
     if cost < MINIMUM_COST:
         return None
     each = tuple(weights.tolist())
@@ -103,7 +105,13 @@ def _has_grown(view: View, weights: Floats, heavy: int) -> bool:
     return bool(enough and weights[heavy] > weights.max() / HEAVY)
 
 
-def _finish_time(view: View, weights: Floats) -> float:
+def finish_time(view: View, weights: Floats) -> float:
+    """Return when the last stage of a pipeline is done, in seconds.
+
+    Args:
+        view: the newest steps.
+        weights: (P,) seconds that each stage computes.
+    """
     busy = weights[:, None]
     ready = gradients_ready(np.zeros_like(busy), busy, view.shape.microbatches)
     return float(ready.max())

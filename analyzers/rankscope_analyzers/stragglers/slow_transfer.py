@@ -72,6 +72,8 @@ LAG_FROM_START = 12.0
 
 def slow_exchange(view: View) -> Candidate | None:
     """Return the candidate that a link, or the fabric, slows the gradient exchange."""
+    if view.stages_are_ranks:
+        return None  # they exchange no gradients, and wait for messages of the slowest stage
     level = mean(view.transfer)
     before, limit = _expected(view, level)
     steady = median(view.transfer[-STEADY_STEPS:], 0)[0]

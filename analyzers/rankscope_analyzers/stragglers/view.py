@@ -178,6 +178,11 @@ class View:
         return self.shape.pipeline == self.shape.tensor == 1
 
     @property
+    def stages_are_ranks(self) -> bool:
+        """Return True if the job is one pipeline of one rank for each stage."""
+        return self.shape.replicas == self.shape.tensor == 1 < self.shape.pipeline
+
+    @property
     def crowded(self) -> bool:
         """Return True if ranks share CPUs, so that their times depend on the scheduler."""
         brief = self.step_seconds < BRIEF_SECONDS and self.shape.timing != TIMINGS["kernel"]
@@ -247,7 +252,7 @@ class Candidate:
         stages: compute of each pipeline stage, for classes about stages.
         shown_by: how a class shows that can show in several ways: "cpu_wait",
             "freeze", "wait", "input", "workers", "checkpoint", "samples", "exchange", "steps",
-            "most", "from_start", "ranks".
+            "most", "from_start", "ranks", "stage".
         sample_imbalance: how unevenly samples are distributed, if that is the fault.
         began: step of the window in which it began, as far as the window shows.
         ended: last step of the window that shows it, -1 for the newest one.

@@ -30,7 +30,8 @@ def pipeline(slow=None, factor=1.4, since=100, steps=250, stages=STAGES, microba
         # Each stage has a part of the batch after another; the longest one sets the pace.
         lasted = float(compute.max() + (compute.sum() - compute.max()) / microbatches)
         # Stages end one after the other, the first one last: that is no late exit of anything.
-        ends = now + lasted - 0.004 * np.arange(len(stages))
+        ends = now + lasted - 0.006 * np.arange(len(stages))
+        ends += 0.0035 * random.standard_normal(len(stages))
         rows += [
             {
                 "step": step,
@@ -62,6 +63,13 @@ def test_the_rank_of_the_stage_that_becomes_slower_is_named(slow, timing):
     assert (found.kind, found.where.ranks) == ("gpu_compute", (slow,))
     assert "as long as before" in found.summary
     assert found.summary.endswith(", and the other stages do not")
+
+
+def test_stages_that_are_not_known_to_be_some_have_no_slow_link():
+    """Messages that programs send themselves do not tell: ranks look like replicas then."""
+    rows = pipeline(stages=(0.175,) * 4)
+    rows = rows.assign(dp_group=0, tp_group=rows["rank"], pp_stage=0)
+    assert findings(rows) == []
 
 
 @pytest.mark.parametrize("timing", ["wall", "kernel"])

@@ -253,6 +253,8 @@ def _slow_from_start(view: View) -> Candidate | None:
         late = _late_node(view, lag, score, NODE_TIMES * least)
     if not late.any() or late.mean() > MAXIMUM_LATE:
         return None
+    if _leave_in_turn(view, lag, late):
+        return None
     cost = min(float(lag[late].max()) / LAG_SHARE / view.step_seconds, 1.0)
     ranks = _hop_ends(view, np.where(late, lag, -np.inf), bool(late.sum() > 2))
     level = float(np.fmax.reduce(mean(view.transfer), axis=None))
@@ -261,6 +263,15 @@ def _slow_from_start(view: View) -> Candidate | None:
     cost = min(cost, level / view.step_seconds)
     expected = max(level - cost * view.step_seconds, 0.0)
     return Candidate("network_link", cost, ranks, -1, level, expected, 0.5, shown_by="from_start")
+
+
+def _leave_in_turn(view: View, lag: Floats, late: Booleans) -> bool:
+    """Return True if ranks leave one after the other, as stages do that send each other messages.
+
+    A hop has two ends, and on one node there is nothing else that is late.
+    """
+    alike = lag >= OTHER_END * float(lag[late].max())
+    return bool(alike.sum() > PAIR and (late.sum() <= PAIR or view.shape.node_count == 1))
 
 
 def _late_node(view: View, lag: Floats, score: Floats, least: float) -> Booleans:

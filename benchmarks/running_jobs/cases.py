@@ -68,6 +68,9 @@ SAVES = {"checkpoint_every": 50, "checkpoint": 2.0, "torch_save": True}
 
 ALONE = {"evaluate_every": 30, "evaluators": [0], "evaluate": 1.0}
 BUSY = {"busy": True, "compute": 0.02}
+LOGS = {"log_every": 10, "log": 0.045}
+"""What rank 0 logs doubles some steps, and others not quite."""
+
 LIMIT = 0.06
 """CPUs that a limited rank may use: so few that the limit slows it down however busy the machine
 is, where a quarter is more than it gets."""
@@ -143,6 +146,12 @@ FAULTY: Sequence[Case] = (
          {"what": "raise", "ranks": [1], "amount": 1, "begin": 22}, seconds=35),
     Case("killed", "plain", ((ENDED, (2,)),), outside=("kill", 2, 22), seconds=35),
     Case("stopped", "ddp", ((ENDED, (3,)),), outside=("stop", 3, 22), seconds=45),
+    Case("stage-slower-later", "stages", _gpu(1), _slow([1], 0.04, begin=22), seconds=60),
+    Case("local-sgd", "local_sgd", _gpu(2), _slow([2], 0.02)),
+    Case("local-sgd-rarely", "local_sgd", _gpu(0), _slow([0], 0.02), {"exchange_every": 40},
+         seconds=60),
+    Case("stalls-and-logs", "ddp", _host(1),
+         {"what": "stall", "ranks": [1], "amount": 0.6, "every": 37}, LOGS, seconds=60),
     Case("without-optimizer", "without_optimizer", ((NO_STEPS, ()),), seconds=25),
 )  # fmt: skip
 """Jobs in which something is wrong."""
@@ -182,6 +191,11 @@ HEALTHY: Sequence[Case] = (
     Case("h-two-dimensions", "two_dimensions"),
     Case("h-by-hand", "by_hand"),
     Case("h-pipeline", "pipeline", ranks=2),
+    Case("h-pipeline-4", "pipeline"),
+    Case("h-pipeline-unnamed", "pipeline", settings={"unnamed": True}),
+    Case("h-stages", "stages"),
+    Case("h-local-sgd", "local_sgd"),
+    Case("h-logs", "ddp", settings=LOGS, seconds=60),
     Case("h-sequences", "sequences", settings={"spread": 0.05}),
     Case("h-adversarial", "adversarial", ranks=2),
     Case("h-local", "local", ranks=3),

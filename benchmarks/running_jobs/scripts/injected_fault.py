@@ -28,6 +28,8 @@ JITTER = float(SETTINGS.get("jitter", 0.0))
 CHECKPOINT_EVERY = int(SETTINGS.get("checkpoint_every", 0))
 CHECKPOINT_SECONDS = float(SETTINGS.get("checkpoint", 0.5))
 WRITERS = SETTINGS.get("writers", [0])
+LOG_EVERY = int(SETTINGS.get("log_every", 0))
+LOG_SECONDS = float(SETTINGS.get("log", 0.05))
 EVALUATE_EVERY = int(SETTINGS.get("evaluate_every", 0))
 EVALUATE_SECONDS = float(SETTINGS.get("evaluate", 1.0))
 EVALUATORS = SETTINGS.get("evaluators")
@@ -75,6 +77,8 @@ def after(step: int) -> None:
         time.sleep(amount("stall"))
     if amount("raise"):
         raise RuntimeError("the loss is not a number")
+    if LOG_EVERY and step % LOG_EVERY == LOG_EVERY - 1 and RANK == 0:
+        time.sleep(LOG_SECONDS)
     if CHECKPOINT_EVERY and step % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 and RANK in WRITERS:
         _checkpoint()
 

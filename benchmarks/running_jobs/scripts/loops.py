@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -210,8 +211,9 @@ def by_hand() -> None:
 
 def pipeline() -> None:
     """Each rank holds a stage; activations and gradients are sent from one to the next."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("pp",))
-    group, rank, last = mesh.get_group(), dist.get_rank(), dist.get_world_size() - 1
+    group, rank, last = None, dist.get_rank(), dist.get_world_size() - 1
+    if not injected_fault.SETTINGS.get("unnamed"):
+        group = init_device_mesh("cpu", (last + 1,), mesh_dim_names=("pp",)).get_group()
     model = network(1 / MICRO_BATCHES)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for step in itertools.count():
@@ -232,6 +234,38 @@ def pipeline() -> None:
             if rank > 0:
                 dist.send(received.grad, rank - 1, group=group)
         optimizer.step()
+        after(step, model)
+
+
+def stages() -> None:
+    """The same by torch's own schedule, over the default group."""
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    parts = max(MICRO_BATCHES, last + 1)
+    model = network(1 / parts)
+    stage = PipelineStage(model, rank, last + 1, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, parts, loss_fn=nn.functional.mse_loss)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step in itertools.count():
+        optimizer.zero_grad()
+        inputs = [torch.randn(parts * BATCH, WIDTH)] if rank == 0 else []
+        schedule.step(*inputs, target=torch.zeros(parts * BATCH, WIDTH))
+        optimizer.step()
+        after(step, model)
+
+
+def local_sgd() -> None:
+    """Every rank trains by itself and averages its weights with the others in every n-th step."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    every = int(injected_fault.SETTINGS.get("exchange_every", 10))
+    for step, batch in enumerate(batches()):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+        if step % every == every - 1:
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.data)
+                parameter.data /= dist.get_world_size()
         after(step, model)
 
 
@@ -335,7 +369,7 @@ LOOPS: dict[str, Callable[[], None]] = {
     loop.__name__: loop
     for loop in (
         ddp, plain, normalized, accumulation, sharded, tensor_parallel, two_dimensions, by_hand,
-        pipeline, sequences, uneven, adversarial, local, growing, profiled, without_optimizer,
+        pipeline, stages, local_sgd, sequences, uneven, adversarial, local, growing, profiled, without_optimizer,
     )
 }  # fmt: skip
 

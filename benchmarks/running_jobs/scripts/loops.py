@@ -369,7 +369,8 @@ LOOPS: dict[str, Callable[[], None]] = {
     loop.__name__: loop
     for loop in (
         ddp, plain, normalized, accumulation, sharded, tensor_parallel, two_dimensions, by_hand,
-        pipeline, stages, local_sgd, sequences, uneven, adversarial, local, growing, profiled, without_optimizer,
+        pipeline, stages, local_sgd, sequences, uneven, adversarial, local, growing, profiled,
+        without_optimizer,
     )
 }  # fmt: skip
 

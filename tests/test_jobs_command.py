@@ -10,6 +10,8 @@ import pytest
 import tomllib
 
 from answering_agents import Agent
+from hanging_jobs import NOW as HANG_NOW
+from hanging_jobs import training_page
 from rankscope_analyzers import cli
 from rankscope_analyzers.commands import jobs
 from rankscope_analyzers.fusion import job_reports
@@ -81,6 +83,21 @@ def test_a_slow_job_names_its_step_time_its_loss_and_its_culprit(capsys):
     assert "slow" in line
     assert f"{told['lost_fraction']:.0%}" in line
     assert "rank 5" in line
+
+
+def test_a_job_that_hangs_is_hung_not_slow():
+    read = from_pages([training_page(120.0)], job_reports.READS)
+    evidence = job_reports.JobEvidence(read)
+    (found,) = job_table.rows(job_reports.reports(TimingResults(), evidence, HANG_NOW))
+    assert (found.state, found.kind) == ("hung", "hang")
+
+
+@pytest.mark.parametrize(("state", "told"), [("unknown", True), ("slow", False)])
+def test_an_unknown_state_leads_to_the_command_that_says_why(monkeypatch, capsys, state, told):
+    one = job_table.JobRow("t/j", state, None, None, "", "", "")
+    monkeypatch.setattr(jobs, "_jobs", lambda *_: ([one], ()))
+    assert cli.main(["jobs", "--agent", "localhost:1", "--no-color"]) == 0
+    assert ("`rankscope diagnose --job JOB`" in capsys.readouterr().out) is told
 
 
 def test_the_table_is_shown_again_and_outlives_an_agent_that_is_silent_for_a_moment(

@@ -33,7 +33,7 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
         "JobLogExplanation",
     ),
     "kernel-log": (
-        "one cause and one action for what a node's kernel reports, from dmesg or the journal",
+        "one cause and one action for a node's kernel log, from dmesg or the journal",
         "kernel_report",
         "KernelLogExplanation",
     ),
@@ -81,7 +81,7 @@ def _add_kind(kinds: Any, kind: str, purpose: str) -> argparse.ArgumentParser:
 
 
 def _add_dataset(kinds: Any) -> None:
-    purpose = "which shards of a dataset differ from its manifest, and which a bad loss came from"
+    purpose = "the shards of a dataset that differ from its manifest, or that a bad loss read"
     command = _add_kind(kinds, DATASET, purpose)
     command.add_argument(
         "manifest",

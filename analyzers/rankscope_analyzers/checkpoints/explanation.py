@@ -74,9 +74,9 @@ class CheckpointExplanation:
             yield ""
             yield from self._table()
         yield from self._problems()
-        yield ""
-        yield from self._limits()
-        yield from self._frequency()
+        means = self._means() if report.checkpoints else ()
+        if rest := [*means, *self._limits(), *self._frequency()]:
+            yield from ("", *rest)
 
     def _as_object(self, one: Checkpoint) -> dict[str, Any]:
         return {
@@ -181,13 +181,17 @@ class CheckpointExplanation:
             if len(problems) > MOST_LISTED:
                 yield f"  and {len(problems) - MOST_LISTED} more, which --json lists"
 
-    def _limits(self) -> Iterator[str]:
-        """Yield what was not seen, and what the storage means for the checkpoints."""
+    def _means(self) -> Iterator[str]:
+        """Yield what the storage means for the checkpoints, and how they were examined."""
         report = self._report
         if report.storage is not None:
             meaning = storage_kind.MEANINGS[report.storage.reach]
             yield visible(f"{report.storage.mounted_at} ({report.storage.kind}) is {meaning}.")
         yield self._depth()
+
+    def _limits(self) -> Iterator[str]:
+        """Yield what was not seen."""
+        report = self._report
         if report.skipped_structures:
             yield (
                 f"{report.skipped_structures} shards' structures were not compared with their"

@@ -81,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
 def _show(console: Console, jobs: Sequence[job_table.JobRow], missing: Sequence[str]) -> None:
     console.print(f"{len(jobs)} job{'s' * (len(jobs) != 1)} at {clock(time.time())}")
     console.print(job_table.table(jobs), crop=False)
+    if any(job.state == job_table.UNKNOWN for job in jobs):
+        console.print("`rankscope diagnose --job JOB` says why a state is unknown.")
     for sentence in missing:
         console.print(f"Not seen: {sentence}.", markup=False, highlight=False)
 

@@ -33,7 +33,8 @@ STATES: Mapping[str, str] = {
 }
 """States of a job that findings determine, the one that explains most of its others first."""
 
-TRAINING, SLOW, IMPAIRED, OVER, UNKNOWN = "training", "slow", "impaired", "ended", "unknown"
+TRAINING, SLOW, HUNG, IMPAIRED = "training", "slow", "hung", "impaired"
+OVER, UNKNOWN = "ended", "unknown"
 FINE = frozenset((TRAINING, "ending", OVER))
 
 HEADS = ("job", "state", "step", "lost", "to", "why")
@@ -117,6 +118,8 @@ def _state(report: JobReport, first: Incident | None) -> str:
             return state
     if report.over is not None:
         return FAILED if any(one.ended_job for one in report.incidents) else OVER
+    if first is not None and first.stands:
+        return HUNG
     if first is not None:
         return SLOW if first.cost and first.cost.lost_fraction > 0 else IMPAIRED
     if report.verdict is None or not report.verdict.confidence:

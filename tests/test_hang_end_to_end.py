@@ -87,7 +87,7 @@ def kept_by_watch(capsys, agent, folder: Path) -> tuple[str, list[Path]]:
         assert time.monotonic() < deadline, said_so_far
         assert cli.main(["watch", *asked]) == 0
         page, log = capsys.readouterr()
-        kept, said_so_far = list(folder.glob("*-team_hang.*")), page + log
+        kept, said_so_far = list(folder.glob("*-team_hang-*")), page + log
     return page, kept
 
 

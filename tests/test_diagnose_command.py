@@ -51,7 +51,15 @@ def test_other_words_lead_to_commands_that_exist_and_have_none_of_these_names():
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--frobnicate"], "COMMAND"),
+        (
+            ["--frobnicate"],
+            "there is no option --frobnicate without a command: give COMMAND first; see",
+        ),
+        (
+            ["--json", "jobs"],
+            "there is no option --json without a command: give COMMAND first; see",
+        ),
+        (["--"], "COMMAND"),
         (["diagnos", "--agent", "x"], "no command 'diagnos' (did you mean diagnose?)"),
         (["Report"], "no command 'Report' (did you mean diagnose: one verdict per job, from"),
         (["run"], "(did you mean probe-path: print the directory to put on a trainer's PYTHONPATH"),

@@ -84,6 +84,9 @@ INTERRUPTED = 128 + signal.SIGINT
 LISTING = ("-h", "--help", "--version")
 """Options of `rankscope` itself that need no command's arguments."""
 
+COMPLETION = "--print-completion"
+"""The other option of `rankscope` itself."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
@@ -125,11 +128,21 @@ def _options(given: Sequence[str]) -> argparse.Namespace:
     chosen = given[0] if given[0] in COMMANDS else None
     if chosen is None and not given[0].startswith("-"):
         Parser(PROGRAM).error(f"there is no command {given[0]!r}{_meant(given[0])}")
+    if chosen is None and not any(
+        one.startswith(_name(given[0])) for one in (*LISTING, COMPLETION)
+    ):
+        Parser(PROGRAM).error(
+            f"there is no option {given[0]} without a command: give COMMAND first"
+        )
     declared = {name: _arguments(name) for name in _needed(given[0])}
     options, unknown = _parser(declared, chosen).parse_known_args(given)
     if unknown:
         Parser(f"{PROGRAM} {options.command}").error(f"unrecognized arguments: {' '.join(unknown)}")
     return options
+
+
+def _name(option: str) -> str:
+    return option.partition("=")[0]
 
 
 def _meant(word: str) -> str:
@@ -208,4 +221,4 @@ def _add_own_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `rankscope` itself, with the libraries that only these need."""
     version = import_module("importlib.metadata").version(PROGRAM)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {version}")
-    import_module("shtab").add_argument_to(parser, "--print-completion")
+    import_module("shtab").add_argument_to(parser, COMPLETION)

@@ -292,7 +292,8 @@ def configured_client(use: str, purpose: str, access: ClusterAccess, instead: st
         configure(config, access)
     except (ConfigException, OSError, ValueError) as error:
         more = f"; {instead}" if instead else ""
-        raise ClusterError(f"no cluster {purpose}: {error}{more}") from None
+        why = str(error).rstrip(".")
+        raise ClusterError(f"no cluster {purpose}: {why}{more}") from None
     return client
 
 

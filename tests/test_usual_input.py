@@ -102,3 +102,28 @@ def test_a_new_pace_with_more_samples_has_as_much_more_input():
     known = past(arranged, data=0.1, data_mean=0.2, waits=0.3, work=32.0)
     made = with_new_pace(known, rows, arranged)
     assert (made.data, made.data_mean, made.waits, made.work) == (0.2, 0.4, 0.6, 64.0)
+
+
+class TestWaitsNowAndThen:
+    @pytest.mark.parametrize("share", [0.02, 0.05])
+    @pytest.mark.parametrize("seed", range(3))
+    def test_on_any_rank_accuse_none_that_has_more_of_them_by_chance(self, share, seed):
+        dry = np.random.default_rng(seed).random((2 * STEPS, WORLD)) < share
+        rows = records(computing(2 * STEPS, WORLD), data=0.001 + 0.5 * dry)
+        assert blamed(rows) == []
+
+    @pytest.mark.parametrize("workers", [4, 6, 8])
+    @pytest.mark.parametrize("share", [0.0, 0.01])
+    def test_that_come_evenly_on_one_rank_are_its_slow_input(self, workers, share):
+        waits = np.random.default_rng(1).random((STEPS, WORLD)) < share
+        waits[100::workers, 3] = True
+        rows = records(computing(STEPS, WORLD), data=0.001 + 0.5 * waits)
+        assert set(blamed(rows)) == {("data_loader", (3,))}
+
+    @pytest.mark.parametrize("members", [1, 4])
+    def test_that_are_frequent_on_some_ranks_are_their_slow_input(self, members):
+        waits = np.zeros((STEPS, WORLD), dtype=bool)
+        waits[100:, :members] = np.random.default_rng(1).random((STEPS - 100, 1)) < 0.4
+        rows = records(computing(STEPS, WORLD), data=0.001 + 0.5 * waits)
+        assert {kind for kind, _ in blamed(rows)} == {"data_loader"}
+        assert {ranks for _, named in blamed(rows) for ranks in named} == set(range(members))

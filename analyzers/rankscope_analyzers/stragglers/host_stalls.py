@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from math import comb
-
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.numeric.binomial import some_hit_so_often
 from rankscope_analyzers.stragglers.slow_kernels import REPLICA_CERTAINTY
 from rankscope_analyzers.stragglers.view import LONG_STEPS, Candidate, View
 
@@ -57,7 +56,7 @@ def stalled_ranks(view: View) -> Candidate | None:
         suspects := _suspects(view.spikes.nodes, chance_share := _chance_share(view), count)
     ):
         hits, likely = int(view.spikes.nodes[suspects[0]]), float(chance_share[suspects[0]])
-        if _chance(count, hits, likely) > CHANCE:
+        if some_hit_so_often(count, hits, likely) > CHANCE:
             return None
         certainty = 1.0 if len(suspects) == 1 else REPLICA_CERTAINTY
         return _candidate(view, _ranks(view, suspects), certainty, view.spikes.longest)
@@ -101,15 +100,6 @@ def _suspects(per_node: Integers, chance_share: Floats, count: int) -> Integers:
     return np.asarray(most[per_node[most] >= count * share])
 
 
-def _chance(count: int, hits: int, probability: float) -> float:
-    """Return the probability that some alternative has this many stalls or more by chance."""
-    tail = sum(
-        comb(count, n) * probability**n * (1 - probability) ** (count - n)
-        for n in range(hits, count + 1)
-    )
-    return tail / probability
-
-
 def _long(stalls: Floats) -> Booleans:
     """Return the steps with the stalls that are far longer than most, none if few are."""
     known = np.sort(stalls[stalls > 0])
@@ -132,7 +122,7 @@ def _single_rank(view: View, chosen: Booleans, chance: float) -> tuple[int, ...]
     rank = int(np.argmax(np.bincount(worst)))
     hits = int((worst == rank).sum())
     alike = view.shape.replicas if view.shape.wall else view.shape.world
-    certain = _chance(len(worst), hits, 1 / alike) <= chance
+    certain = some_hit_so_often(len(worst), hits, 1 / alike) <= chance
     return (rank,) if certain and hits >= NODE_SHARE * len(worst) else ()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.numeric.arrays import Booleans, Floats
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.numeric.binomial import some_hit_so_often
 from rankscope_analyzers.numeric.medians import lower, mean, spread, typical
 from rankscope_analyzers.stragglers import attribution, slow_loaders
 from rankscope_analyzers.stragglers.slow_loaders import FAST_SHARE, MINIMUM_COST
@@ -21,6 +22,12 @@ MINIMUM_PERIODIC_WAITS = 4
 """Or this many waits in the newest `LONG_STEPS` steps: slow loader workers finish their batches
 together, so that the wait for as many steps as there are workers (usually eight) falls on one step.
 A queue that runs dry in one of twenty steps causes two."""
+
+CHANCE = 0.001
+"""Maximum probability that waits on any rank hit one so often, and so evenly, by chance."""
+
+EVEN_ROWS = 3
+"""Places of a wait that count as one distance after the one before: exact, or one row off."""
 
 SIGNIFICANCE = 5.0
 """Standard errors: thousands of ranks are compared every few steps."""
@@ -64,11 +71,34 @@ def _difference_at_start(view: View) -> float:
     return float(np.sqrt(2) * view.baseline.waits_noise * view.more_work)
 
 
-def _waits_periodically(view: View, limit: float) -> Floats:
-    """Return which ranks wait every few steps for what their loader needs in all of them."""
-    waits_long = view.data_long
-    waits = np.nansum(np.where(np.isfinite(waits_long), waits_long > limit, 0.0), axis=0)
-    return np.asarray(waits >= MINIMUM_PERIODIC_WAITS)
+def _waits_periodically(view: View, limit: float) -> Booleans:
+    """Return which ranks wait every few steps for what their loader needs in all of them.
+
+    Not those that do so by chance, among queues that run dry now and then on any rank.
+    """
+    ranks = view.data_long.reshape(len(view.data_long), -1)
+    with np.errstate(invalid="ignore"):
+        waits = ranks > limit
+    struck = waits[waits.any(axis=1)]
+    counts = waits.sum(axis=0)
+    found = np.zeros(counts.shape, dtype=np.bool_)
+    known = np.count_nonzero(np.isfinite(ranks).any(axis=0))
+    for rank in np.flatnonzero(counts >= MINIMUM_PERIODIC_WAITS):
+        share = struck.sum() / (len(struck) * known)
+        chance = some_hit_so_often(len(struck), int(counts[rank]), share) if share < 1 else 1.0
+        found[rank] = chance * _evenly_by_chance(np.flatnonzero(waits[:, rank])) <= CHANCE
+    return found.reshape(view.data_long.shape[1:])
+
+
+def _evenly_by_chance(rows: Integers) -> float:
+    """Return the probability that waits are as evenly spaced by chance, at most; 1 if they are not.
+
+    The first two of them give the distance; rows that are left out shift the others by one.
+    """
+    apart = np.diff(rows)
+    if np.ptp(apart) > 1:
+        return 1.0
+    return float(min(1.0, EVEN_ROWS / apart.mean()) ** (len(apart) - 1))
 
 
 def _others_increase(view: View, accused: Booleans) -> float:

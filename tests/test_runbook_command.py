@@ -47,6 +47,15 @@ def test_without_a_name_all_are_listed(capsys):
     assert (preflight, verify) == ("preflight", "verify")
 
 
+@pytest.mark.parametrize(
+    ("kind", "title"),
+    [("hang", "# A job hangs\n"), ("gpu_compute", "# A rank computes longer than its peers\n")],
+)
+def test_the_class_of_a_verdict_leads_to_its_runbook(kind, title, capsys):
+    assert cli.main(["runbook", kind]) == 0
+    assert capsys.readouterr().out.startswith(title)
+
+
 @pytest.mark.parametrize("name", ["RankscopeHangs", "../../README.md", ""])
 def test_a_name_without_a_runbook_is_refused(name, capsys):
     assert cli.main(["runbook", name]) == 1

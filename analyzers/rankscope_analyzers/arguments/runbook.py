@@ -11,6 +11,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name",
         metavar="NAME",
         nargs="?",
-        help="name of an alert, or a path that a verdict or JSON contains, such as"
-        " docs/preflight.md#numa for one check (default: list the names)",
+        help="name of an alert, class of a verdict such as gpu_compute, or a path that a verdict or"
+        " JSON contains, such as docs/preflight.md#numa for one check (default: list the names)",
     )

@@ -25,13 +25,20 @@ def run(options: argparse.Namespace) -> int:
         return 0
     path, _, section = options.name.partition("#")
     name = path.rpartition("/")[2].removesuffix(".md")
-    text = runbooks.text(name)
+    text = runbooks.text(name) or _of_class(name)
     if text is None:
         raise InputError(
             f"there is no runbook {name!r}{alike(name, known)}; without a name, all are listed"
         )
     sys.stdout.write(_section(name, text, section) if section else text)
     return 0
+
+
+def _of_class(name: str) -> str | None:
+    """Return the runbook of a class of verdicts, such as gpu_compute."""
+    from rankscope_analyzers.findings.advice import ADVICE  # for these alone
+
+    return runbooks.text(ADVICE[name].runbook) if name in ADVICE else None
 
 
 def _section(name: str, text: str, section: str) -> str:

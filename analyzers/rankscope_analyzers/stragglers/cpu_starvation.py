@@ -37,6 +37,8 @@ def starved_ranks(view: View) -> Candidate | None:
     usual = reference(waited, (1, 2, 3))
     excess = mean(waited - usual)
     limit = max(MINIMUM_COST * view.step_seconds, attribution.MINIMUM_SECONDS)
+    if not np.fmax.reduce(excess, axis=None) > limit:
+        return None
     often = mean(np.where(waited - usual > limit / 2, 1.0, 0.0)) > SLOW_SHARE
     flagged = np.asarray((np.nan_to_num(excess) > limit) & often)
     if not flagged.any():

@@ -14,7 +14,7 @@ import numpy as np
 
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
-from rankscope_analyzers.numeric.medians import mean
+from rankscope_analyzers.numeric.medians import mean, zero_if_missing
 from rankscope_analyzers.stragglers.baselines import is_new_pace
 from rankscope_analyzers.stragglers.cause_selection import hides_stalls
 from rankscope_analyzers.stragglers.checks import CHECKS
@@ -200,7 +200,7 @@ class Detector:
         present = np.isfinite(steps.step).sum(axis=(1, 2, 3)) / run.shape.rank_count
         judged = np.flatnonzero(present >= MINIMUM_PRESENCE)
         now = derive(steps.at(judged), run.shape)
-        lasted = np.nan_to_num(np.fmax.reduce(steps.step, axis=(1, 2, 3)))
+        lasted = zero_if_missing(np.fmax.reduce(steps.step, axis=(1, 2, 3)))
         # Added one by one: the sum of a block depends, in its last digit, on where blocks end.
         seconds = float(np.cumsum(np.append(self.length.seconds, lasted))[-1])
         self.length = RunLength(self.length.steps + len(counters), seconds)

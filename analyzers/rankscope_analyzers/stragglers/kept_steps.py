@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class KeptSteps:
         """Return (n, ...) each quantity, as views."""
         found, first = {}, 0
         for name, shape in self.shapes.items():
-            last = first + int(np.prod(shape, dtype=np.int64))
+            last = first + math.prod(shape)
             found[name] = self.values[:, first:last].reshape(len(self.values), *shape)
             first = last
         return found
@@ -57,8 +57,8 @@ def kept_steps(now: Quantities, rows: Integers) -> KeptSteps:
     return flattened({name: of[rows] for name, of in known.items() if of is not None})
 
 
-def flattened(quantities: Mapping[str, Any]) -> KeptSteps:
+def flattened(quantities: Mapping[str, Floats]) -> KeptSteps:
     """Return quantities, (n, ...) each, as one row for each step."""
-    shapes = {name: np.shape(of)[1:] for name, of in quantities.items()}
-    rows = [np.reshape(of, (len(of), -1)) for of in quantities.values()]
+    shapes = {name: of.shape[1:] for name, of in quantities.items()}
+    rows = [of.reshape(len(of), -1) for of in quantities.values()]
     return KeptSteps(shapes, np.concatenate(rows, axis=1))

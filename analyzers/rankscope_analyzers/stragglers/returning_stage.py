@@ -38,9 +38,10 @@ class ReturningStages:
     def judge(self, view: View, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates of an evaluation, with nodes for stages that come and go."""
         heavy = next((one.stage for one in candidates if one.stage >= 0), -1)
-        weights = None if view.baseline is None else typical_paces(view)
-        if view.baseline is not None and weights is not None:
-            self._count(heavy, weights, view.baseline.paces)
+        if view.baseline is not None and (heavy >= 0 or self._heavy):
+            weights = typical_paces(view)
+            if weights is not None:
+                self._count(heavy, weights, view.baseline.paces)
         return [
             _of_node(view.shape, one) if one.stage in self._returned else one for one in candidates
         ]

@@ -269,7 +269,7 @@ class Run:
         known = frozenset(
             part
             for part, field in KNOWN_BY.items()
-            if field in newest and float(np.isfinite(newest[field]).mean()) >= KNOWN_SHARE
+            if field in newest and _known_share(newest[field]) >= KNOWN_SHARE
         )
         return View(
             shape=self.shape,
@@ -342,19 +342,29 @@ class Run:
 
     def _spike_arrays(self, housekeeping: Collection[int]) -> Spikes:
         brief = middle(self._raw["duration"].last(WINDOW_STEPS).tolist()) < BRIEF_SECONDS
-        known = [NO_STALL if spike[3] in housekeeping else spike[:3] for spike in self._spikes]
-        stalled = [index for index, stall in enumerate(known) if stall[0] > 0]
-        first = max(len(known) - (BRIEF_SPIKE_STEPS if brief else SPIKE_STEPS), 0)
+        known = [
+            (index, spike)
+            for index, spike in enumerate(self._spikes)
+            if spike[2] >= 0 and spike[3] not in housekeeping
+        ]
+        stalled = [index for index, spike in known if spike[0] > 0]
+        count = len(self._spikes)
+        first = max(count - (BRIEF_SPIKE_STEPS if brief else SPIKE_STEPS), 0)
         if stalled and stalled[-1] >= first:
             first = min(first, stalled[-SOUGHT_SPIKES:][0])
-        newest = known[first:]
-        struck = [node for _, nodes, _ in newest for node in nodes]
-        nodes = np.bincount(
-            np.array(struck, dtype=np.int64), minlength=self.shape.nodes.max(initial=0) + 1
-        )
-        longest = np.array([spike[0] for spike in newest])
-        worst = np.array([spike[2] for spike in newest], dtype=np.float64)
-        return Spikes(longest, nodes, worst)
+        longest, worst = np.zeros(count - first), np.full(count - first, -1.0)
+        struck: list[int] = []
+        for index, (seconds, nodes, position, _) in known:
+            if index >= first:
+                longest[index - first], worst[index - first] = seconds, position
+                struck += nodes
+        size = self.shape.nodes.max(initial=0) + 1
+        per_node = np.bincount(np.array(struck, dtype=np.int64), minlength=size)
+        return Spikes(longest, per_node, worst)
+
+
+def _known_share(values: Floats) -> float:
+    return np.count_nonzero(np.isfinite(values)) / values.size
 
 
 def _extend(fields: dict[str, RecentRows], name: str, values: Floats, keep: int) -> None:

@@ -110,18 +110,21 @@ def _changes(ratios: Floats, history: Floats | None) -> Floats:
 
 
 def _slow(excess: Floats, minimum: float, sigmas: float) -> tuple[Booleans, Floats]:
-    """Return who is slow, and the mean excess of all, over the first axis.
+    """Return who is slow, and then the mean excess of all, over the first axis.
 
     That it is extreme is all that counts of an extreme excess: between steps it varies by as much
     as what the peers have to compute, and this noise would hide a rank that is slow in all of them.
     """
     excess = _without_outliers(excess)
     bounded = np.minimum(excess, EXTREME)
+    level = mean(bounded)
+    if not np.fmax.reduce(level, axis=None) > minimum:
+        return np.zeros(level.shape, dtype=np.bool_), level  # whatever the noise is
     noise = typical(spread(bounded))
     limit = max(minimum, sigmas * noise / float(np.sqrt(len(bounded))))
     up = np.where(np.isfinite(bounded), bounded > max(limit / 2, 1.5 * noise), 0.0).mean(axis=0)
     with np.errstate(invalid="ignore"):
-        return np.asarray((mean(bounded) > limit) & (up > UP_SHARE)), mean(excess)
+        return np.asarray((level > limit) & (up > UP_SHARE)), mean(excess)
 
 
 def _too_many(flagged: Booleans, level: Floats) -> bool:

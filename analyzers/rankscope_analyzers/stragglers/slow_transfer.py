@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
-from rankscope_analyzers.numeric.medians import FEW, lower, mean, median, typical
+from rankscope_analyzers.numeric.medians import FEW, lower, mean, median, typical, zero_if_missing
 from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.stragglers import attribution, step_ends
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
@@ -76,8 +76,10 @@ def slow_exchange(view: View) -> Candidate | None:
         return None  # they exchange no gradients, and wait for messages of the slowest stage
     level = mean(view.transfer)
     before, limit = _expected(view, level)
-    steady = median(view.transfer[-STEADY_STEPS:], 0)[0]
-    slow = np.asarray(np.fmin(level, steady) - before > limit)
+    slow = np.asarray(level - before > limit)
+    if slow.any():
+        steady = median(view.transfer[-STEADY_STEPS:], 0)[0]
+        slow = np.asarray(np.fmin(level, steady) - before > limit)
     if not slow.any():
         return _slow_from_start(view)
     cost = _cost(view, before)
@@ -114,9 +116,9 @@ def _longest(view: View, slow: Booleans, before: Floats) -> Floats:
 def _expected(view: View, level: Floats) -> tuple[Floats, Floats]:
     """Return each group's normal transfer time and the rise that makes it slow."""
     least = max(MINIMUM_RISE * view.step_seconds, attribution.MINIMUM_SECONDS)
-    usual = np.full_like(level, typical(level))
-    start_limit = np.maximum(least, RISE_FROM_START * usual)
     if view.baseline is None:
+        usual = np.full_like(level, typical(level))
+        start_limit = np.maximum(least, RISE_FROM_START * usual)
         return usual, start_limit if level.size > 2 else np.full_like(level, np.inf)
     before = view.baseline.transfer
     error = SIGMAS * view.baseline.transfer_noise / np.sqrt(len(view.transfer))
@@ -167,29 +169,33 @@ def _lateness(view: View) -> Floats:
 
     Ranks of one node share a clock; clocks of several nodes are compared with their earlier offset.
     """
-    late = _shorter_rest(view)
+    late = _shorter_rest(view, step_ends.are_together(view))
     before = view.baseline.exit_lateness if view.baseline else None
     if view.exit_lateness_long is None or (before is None and view.shape.node_count > 1):
         return late
     usual = 0.0 if before is None or view.shape.node_count == 1 else np.nan_to_num(before)
-    return late + np.nan_to_num(view.exit_lateness_long - usual)
+    return late + zero_if_missing(view.exit_lateness_long - usual)
 
 
-def _lateness_from_start(view: View) -> Floats:
+def _lateness_from_start(view: View, together: bool) -> Floats:
     """Return the same minus what was usual at the start, which contains what was slow by then.
 
     When such a link recovers, all members of its group but its ends leave later than at the start.
+
+    Args:
+        view: the newest steps.
+        together: True if ranks wait for each other after the rest of their step.
     """
-    late = _shorter_rest(view)
+    late = _shorter_rest(view, together)
     if view.exit_lateness_long is None or view.shape.node_count > 1:
         return late
-    return late + np.nan_to_num(view.exit_lateness_long)
+    return late + zero_if_missing(view.exit_lateness_long)
 
 
-def _shorter_rest(view: View) -> Floats:
+def _shorter_rest(view: View, together: bool) -> Floats:
     """Return (n, P, D, T) how late ranks leave as a barrier at the end shows it, else 0 for all."""
     late = np.asarray(-view.residual_long)
-    return late if step_ends.are_together(view) else np.where(np.isfinite(late), 0.0, np.nan)
+    return late if together else np.where(np.isfinite(late), 0.0, np.nan)
 
 
 RESOLUTION_SECONDS = 1e-6
@@ -243,9 +249,11 @@ def _slow_from_start(view: View) -> Candidate | None:
     if view.shape.replicas < FEWEST_MEMBERS or len(view.residual_long) < STEPS_FROM_START:
         return None
     least = COST_FROM_START * LAG_SHARE * view.step_seconds
-    lateness = _lateness_from_start(view)
-    hint = mean(lateness[-WINDOW_STEPS:])
-    if not float(np.fmax.reduce(hint, axis=None)) > least / 2:
+    # Whether a barrier ends the steps is sought only where that can matter: it takes longest.
+    if not any(_hints_at_lag(_lateness_from_start(view, one), least) for one in (True, False)):
+        return None
+    lateness = _lateness_from_start(view, step_ends.are_together(view))
+    if not _hints_at_lag(lateness, least):
         return None
     lag, score = _lag(lateness[-LONG_STEPS:])
     late = np.asarray((score > LAG_FROM_START) & (lag > least))
@@ -272,6 +280,12 @@ def _leave_in_turn(view: View, lag: Floats, late: Booleans) -> bool:
     """
     alike = lag >= OTHER_END * float(lag[late].max())
     return bool(alike.sum() > PAIR and (late.sum() <= PAIR or view.shape.node_count == 1))
+
+
+def _hints_at_lag(lateness: Floats, least: float) -> bool:
+    """Return True if some rank is late in the newest steps, whether or not beyond chance."""
+    hint = mean(lateness[-WINDOW_STEPS:])
+    return float(np.fmax.reduce(hint, axis=None)) > least / 2
 
 
 def _late_node(view: View, lag: Floats, score: Floats, least: float) -> Booleans:

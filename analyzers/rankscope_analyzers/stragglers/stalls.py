@@ -34,6 +34,10 @@ EVEN_SHARE = 0.5
 some replicas faster and others slower, but a stall makes none faster."""
 
 
+FEWEST_AT_ONCE = 4
+"""Of fewer steps the bound takes longer than to look at each of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class StallSteps:
     """Some steps of a run, and those before that they are compared with.
@@ -57,21 +61,23 @@ class StallSteps:
 
         A stall is either a residual, or a ratio beyond its median over the window, in units.
         """
-        full = len(self.duration) - WINDOW_STEPS + 1
         count = len(self.residual)
-        usual, above = np.zeros(count), np.full(count, 0.0 if self.ratios is None else np.inf)
+        longest = np.fmax.reduce(self.residual, axis=(1, 2, 3))
+        if self.ratios is None:
+            return np.asarray(longest > STALL_SECONDS)
+        if count < FEWEST_AT_ONCE:
+            return np.ones(count, dtype=np.bool_)
+        full = min(len(self.duration) - WINDOW_STEPS + 1, count)
+        usual, above = np.zeros(count), np.full(count, np.inf)
         if full > 0:
             usual[count - full :] = _middles(self.duration)
-            above[count - full :] = self._most_above(full)
+            above[count - full :] = self._most_above(self.ratios, full)
         limit = np.maximum(STALL_SHARE * usual, STALL_SECONDS)
-        longest = np.fmax.reduce(self.residual, axis=(1, 2, 3))
         return np.asarray((longest > limit) | (above > limit))
 
-    def _most_above(self, full: int) -> Floats:
+    def _most_above(self, ratios: Floats, full: int) -> Floats:
         """Return (full,) how far the largest ratio is above its median, in seconds."""
-        if self.ratios is None:
-            return np.zeros(full)
-        ratios = np.where(np.isfinite(self.ratios), self.ratios, np.nan)
+        ratios = np.where(np.isfinite(ratios), ratios, np.nan)
         newest = ratios[-full:] - _middles(ratios)
         largest = np.fmax.reduce(newest.reshape(full, -1), axis=1)
         return np.asarray(largest * np.fmax.reduce(self.unit[-full:], axis=1))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats, Integers
-from rankscope_analyzers.numeric.medians import mean, median
+from rankscope_analyzers.numeric.medians import mean, median, zero_if_missing
 from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS
 from rankscope_analyzers.stragglers.view import View
 
@@ -37,8 +37,8 @@ def _by_clock(view: View) -> bool:
     if exits is None or not np.isfinite(exits).any():
         return False
     rest = np.where(np.isfinite(exits), rest, np.nan)
-    exits = _within_nodes(exits, view.shape.nodes)
-    rest = _within_nodes(rest, view.shape.nodes)
+    both = _within_nodes(np.concatenate([exits, rest]), view.shape.nodes)
+    exits, rest = both[: len(exits)], both[len(exits) :]
     if not view.flat:  # stages leave at different times, so that only changes tell
         exits, rest = exits - median(exits, 0), rest - median(rest, 0)
     return bool(_level(exits + rest) <= TOGETHER * _level(exits))
@@ -60,7 +60,7 @@ def _within_nodes(values: Floats, nodes: Integers) -> Floats:
 
 def _level(late: Floats) -> float:
     """Return by how much ranks differ in most steps, on average."""
-    return float(np.nan_to_num(mean(median(np.abs(late), 0).ravel())))
+    return float(zero_if_missing(mean(median(np.abs(late), 0).ravel())))
 
 
 def _by_duration(view: View) -> bool:
@@ -73,7 +73,7 @@ def _by_duration(view: View) -> bool:
         return False
     spent = view.compute + view.input + view.sync + view.residual
     if view.cpu_wait is not None:
-        spent = spent + np.nan_to_num(view.cpu_wait)
+        spent = spent + zero_if_missing(view.cpu_wait)
     longer = (spent - median(spent, 2))[1:]
     exits = longer - np.diff(view.residual, axis=0)
     return bool(np.isfinite(longer).any()) and _level(longer) <= TOGETHER * _level(exits)

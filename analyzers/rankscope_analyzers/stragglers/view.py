@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -106,7 +107,7 @@ class Spikes:
     worst: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """The newest `WINDOW_STEPS` steps (fewer at the start), oldest first; see `Quantities`.
 
@@ -161,7 +162,7 @@ class View:
         """Return (n, P) the compute of each stage, without its waits for the others."""
         return self.stage if self.weights is None else self.weights
 
-    @property
+    @cached_property
     def more_work(self) -> float:
         """Return the factor by which ranks have more samples (or tokens) than at the start.
 
@@ -182,7 +183,7 @@ class View:
         """Return True if the job is one pipeline of one rank for each stage."""
         return self.shape.replicas == self.shape.tensor == 1 < self.shape.pipeline
 
-    @property
+    @cached_property
     def crowded(self) -> bool:
         """Return True if ranks share CPUs, so that their times depend on the scheduler."""
         brief = self.step_seconds < BRIEF_SECONDS and self.shape.timing != TIMINGS["kernel"]

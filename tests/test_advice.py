@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 
 from rankscope_agent.contract.failures import causes
+from rankscope_analyzers import cli
 from rankscope_analyzers.findings.advice import (
     ADVICE,
     CABLE_REPORTED,
@@ -34,6 +35,12 @@ OTHERS = (
 @pytest.mark.parametrize("advice", [*ADVICE.values(), *OTHERS], ids=lambda one: one.runbook)
 def test_the_runbook_that_advice_names_can_be_read(advice):
     assert runbooks.text(advice.runbook)
+
+
+def test_the_command_that_keeps_the_evidence_of_a_hang_has_all_that_it_needs(capsys):
+    command = ADVICE["hang"].action.partition("(rankscope ")[2].partition(";")[0]
+    assert cli.main(command.replace("FILE.tar.gz", "/nowhere/FILE").split()) == 1
+    assert "there is no directory /nowhere" in capsys.readouterr().err
 
 
 def test_the_runbook_on_rows_to_remap_can_be_read():

@@ -103,8 +103,9 @@ JOB_ADVICE: Mapping[str, Advice] = {
     ),
     "hang": Advice(
         "page",
-        "Keep the evidence before anyone kills the job (rankscope capture --job JOB FILE.tar.gz),"
-        " look at what the ranks that the others wait for are doing (py-spy dump), then restart.",
+        "Keep the evidence before anyone kills the job (rankscope capture --agent URL --job JOB"
+        " FILE.tar.gz; in Kubernetes --cluster), look at what the ranks that the others wait for"
+        " are doing (py-spy dump), then restart.",
         "RankscopeHang",
         "ml",
     ),

@@ -59,7 +59,7 @@ def test_stacks_are_a_table_in_every_report_and_the_one_elsewhere_comes_first():
     text = console.export_text()
     assert "Rank 2 stands elsewhere than most ranks" in text
     assert "fetch me/train.py:12" in text
-    assert "rankscope_probe" not in text
+    assert "rankscope_probe.py" not in text
     first, second = job_json.as_object(report)["stacks"]
     assert (first["ranks"], first["suspect"]) == ([2], True)
     assert first["frames"] == [{"function": "fetch", "file": "/home/me/train.py", "line": 12}]

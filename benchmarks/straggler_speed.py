@@ -87,7 +87,7 @@ def _window_seconds() -> float:
     random = np.random.default_rng(1)
     shape = _shape(RANKS)
     detector = Detector()
-    detector.number([f"node-{n:05d}" for n in range(RANKS // 8)])
+    detector.node_numbers([f"node-{n:05d}" for n in range(RANKS // 8)])
     detector.start_run(shape)
     times = []
     for number in range(ROUNDS + WARM // WINDOW + 1):
@@ -108,7 +108,7 @@ def _look_seconds() -> float:
     for first in range(0, LOOKED_AT, STEPS_OF_A_LOOK):
         fresh = records[records["step"].between(first, first + STEPS_OF_A_LOOK - 1)]
         begin = time.process_time()
-        followed.follow("team/largest", fresh, job)
+        followed.update("team/largest", fresh, job)
         times.append(time.process_time() - begin)
     return float(np.median(times))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from benchmarks import __main__ as command
-from benchmarks import rule_cost
+from benchmarks import rule_cost, straggler_speed
 from benchmarks.__main__ import BENCHMARKS, main
 
 
@@ -36,3 +36,11 @@ def test_a_server_that_does_not_start_is_one_sentence(tmp_path, monkeypatch, cap
     assert (out, error.count("\n")) == ("", 1)
     assert error.startswith("python -m benchmarks rules: ")
     assert error.endswith(" within 0.2 s\n")
+
+
+def test_the_speed_of_the_detector_is_measured(monkeypatch):
+    for name, small in {"RANKS": 64, "TRACE_RANKS": 64, "TRACE_STEPS": 40, "ROUNDS": 1}.items():
+        monkeypatch.setattr(straggler_speed, name, small)
+    said = straggler_speed.report(straggler_speed.measure())
+    assert said.startswith("16 steps of 64 ranks with evaluations: ")
+    assert "2560 records, a second from table to incidents: by step " in said

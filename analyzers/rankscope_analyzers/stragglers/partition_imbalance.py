@@ -95,14 +95,22 @@ WEIGHT_STEPS = 12
 
 
 def _has_grown(view: View, weights: Floats, heavy: int) -> bool:
-    """Return True if a stage grew since the start, and the others by less than half of that."""
+    growth = growth_of_stages(view, weights)
+    grown = growth is not None and outgrows_others(growth, heavy)
+    return grown and bool(weights[heavy] > weights.max() / HEAVY)
+
+
+def growth_of_stages(view: View, weights: Floats) -> Floats | None:
+    """Return (P,) the compute of each stage over that at the start, None if that is unknown."""
     if view.baseline is None:
-        return False
-    growth = weights / np.maximum(view.baseline.paces, weights.max() / ODD)
-    rest = np.delete(growth, heavy)
-    rise = float(growth[heavy]) - 1
-    enough = rise > RISEN - 1 and typical(rest) < 1 + rise / 2
-    return bool(enough and weights[heavy] > weights.max() / HEAVY)
+        return None
+    return np.asarray(weights / np.maximum(view.baseline.paces, weights.max() / ODD))
+
+
+def outgrows_others(growth: Floats, stage: int) -> bool:
+    """Return True if a stage grew since the start, and the others by less than half of that."""
+    rise = float(growth[stage]) - 1
+    return rise > RISEN - 1 and typical(np.delete(growth, stage)) < 1 + rise / 2
 
 
 def finish_time(view: View, weights: Floats) -> float:

@@ -18,10 +18,11 @@ RANK = f'rankscope_rank_info{{job_id="job",rank="5",node="{NODE}",local_rank="1"
 OF_GPU = 'rankscope_gpu_info{gpu="1",uuid="GPU-b",pci="b"} 1\n'
 
 
-def reported(text, timing="wall"):
+def reported(text, timing="wall", **columns):
     """Return the report on a job whose rank 5, of its second node, is slow."""
     rows = records(Job(ranks_per_node=4, faults=(Fault("compute", (5,), 0.7, first_step=60),)))
-    job = JobRecords("job", rows.assign(timing_source=timing), None, (), live=True)
+    rows = rows.assign(timing_source=timing, **columns)
+    job = JobRecords("job", rows, None, (), live=True)
     texts = {"node-00000": "rankscope_boot_timestamp_seconds 1759000000\n", NODE: text}
     pages = [Page(node, 1_760_000_300.0, one) for node, one in texts.items()] if text else []
     evidence = JobEvidence(from_pages(pages, READS))
@@ -39,6 +40,12 @@ def test_a_rank_of_a_node_without_gpus_has_a_local_rank_and_advice_for_cpus():
     found = job_json.as_object(report)
     assert found["incidents"][0]["gpus"] == []
     assert {place["gpu"] for place in found["places"]} == {None}
+
+
+def test_a_spawned_rank_without_a_local_rank_has_advice_for_cpus_too():
+    (incident,) = reported(RANK % "", gpu=-1).incidents
+    assert incident.summary.startswith(f"rank 5 (node {NODE}) computes ")
+    assert incident.action.startswith("Compare load, clocks and CPU limits of that node ")
 
 
 @pytest.mark.parametrize(

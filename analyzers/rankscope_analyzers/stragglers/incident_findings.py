@@ -89,7 +89,7 @@ def _finding(frame: StepFrame, fault: Fault, silent: Mapping[int, float]) -> Fin
         until_unix_seconds=fault.until,
         source="step records",
         severity="page" if lost >= PAGE_COST else None,
-        instead=_advice(template, incident, culprits),
+        instead=_advice(frame, template, incident),
         cost=Cost(lost, hours),
         confidence=incident.confidence,
     )  # fmt: skip
@@ -193,15 +193,9 @@ def _uneven_samples(samples: SampleImbalance) -> str:
     )
 
 
-def _on_cpus(culprit: RankLocation) -> bool:
-    return not culprit.gpu and culprit.local_rank is not None
-
-
-def _advice(
-    template: Template, incident: Incident, culprits: Sequence[RankLocation]
-) -> Advice | None:
+def _advice(frame: StepFrame, template: Template, incident: Incident) -> Advice | None:
     """Return advice that replaces the table's; for uneven work, how much of it to move."""
-    if incident.kind == "gpu_compute" and culprits and _on_cpus(culprits[0]):
+    if incident.kind == "gpu_compute" and set(incident.nodes[:1]) & frame.without_gpus:
         return SLOW_CPU
     if incident.kind != "partition_imbalance":
         return template.instead

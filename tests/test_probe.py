@@ -250,6 +250,31 @@ def test_initialised_process_group_knows_better(environment: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
+    ("variables", "local"),
+    [
+        ({"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "1"}, (-1, -1)),
+        ({"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_TASKS": "8"}, (1, -1)),
+        (
+            {
+                "WORLD_SIZE": "8",
+                "OMPI_COMM_WORLD_SIZE": "2",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+            },
+            (-1, -1),
+        ),
+        ({"LOCAL_RANK": "1", "SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "2"}, (1, -1)),
+    ],
+)
+def test_spawned_ranks_have_no_local_rank_of_the_task_that_spawns_them(
+    environment: pytest.MonkeyPatch, variables: dict[str, str], local: tuple[int, int]
+) -> None:
+    for name, value in variables.items():
+        environment.setenv(name, value)
+    assert rankscope_probe._identity(FakeDistributed())[1::2] == local
+
+
+@pytest.mark.parametrize(
     ("variables", "job_id"),
     [
         ({"RANKSCOPE_JOB_ID": "team-a/llm", "SLURM_JOB_ID": "7"}, "team-a/llm"),
@@ -280,6 +305,27 @@ def test_ranks_that_nobody_named_share_their_parents_job(environment: pytest.Mon
     environment.setattr(os, "getpid", lambda: 1)
     assert rankscope_probe._job_id(2) == of_spawned
     assert rankscope_probe._job_id(1) != of_single
+
+
+@pytest.mark.parametrize(
+    ("method", "everywhere"),
+    [
+        ("tcp://10.0.0.1:29500?rank=3", True),
+        ("tcp://127.0.0.1:29500", False),
+        ("tcp://localhost:29500", False),
+        ("file:///tmp/meeting", False),
+        ("env://", False),
+    ],
+)
+def test_ranks_that_meet_at_an_address_share_a_job_on_all_nodes(
+    environment: pytest.MonkeyPatch, method: str, everywhere: bool
+) -> None:
+    here = rankscope_probe._job_id(8, method)
+    assert here != rankscope_probe._job_id(8, method.replace("29500", "29501") + "2")
+    environment.setattr(os, "getppid", lambda: 1)
+    assert (rankscope_probe._job_id(8, method) == here) == everywhere
+    # the same as of ranks that are told by MASTER_ADDR and MASTER_PORT, see above
+    assert (here == "local/619f6a07") == everywhere
 
 
 def test_labels_hold_only_what_readers_accept(

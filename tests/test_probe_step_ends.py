@@ -100,5 +100,14 @@ def test_a_process_that_becomes_another_rank_says_so(nursery: Nursery, tmp_path:
     assert (ranks.count(0), ranks.count(1)) == (2 * STEPS - 1, 2 * STEPS - 1)
 
 
+def test_a_process_that_is_used_for_another_job_says_so(nursery: Nursery, tmp_path: Path) -> None:
+    outcomes = nursery.run(tmp_path, "distributed.py", "used-again", ranks=2)
+    assert [(ended.code, ended.errors) for ended in outcomes] == [(0, "")] * 2
+    rings = sorted(read_rings(tmp_path), key=lambda ring: (ring.pid, ring.path))
+    first, second = {ring.job_id for ring in rings[::2]}, {ring.job_id for ring in rings[1::2]}
+    assert (len(first), len(second), len(first | second)) == (1, 1, 2)
+    assert [len(ring.records) for ring in rings] == [STEPS - 1, STEPS] * 2
+
+
 def agent_steps(rings: Path) -> list[tuple[object, ...]]:
     return list(RingStepSource(rings, rings / "kubelet", "gpu-07").steps(None, 0.0))

@@ -332,6 +332,7 @@ _PIPELINE_GROUPS = ("pp", "pipeline", "pipeline_parallel", "pipeline_model_paral
 _STAGES = ("torch.distributed.pipelining.stage", "_PipelineStageBase")  # and its base class
 _NO_LAYOUT = (0, 0, 0)
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._/:@-]")  # readers reject a ring with other characters
+_LOOPBACK = re.compile(r"localhost\b|127\.|\[::1\]|0\.0\.0\.0\b")  # each node has its own
 
 
 def _first_number(names: tuple[str, ...]) -> int:
@@ -345,15 +346,25 @@ def _label(text: str, size: int) -> bytes:
     return _NOT_IN_LABELS.sub("_", text[: size - 1]).encode()
 
 
-def _job_id(world_size: int) -> str:
-    """Return the job's name, the same in all ranks: its launcher's, else from MASTER_ADDR."""
+def _job_id(world_size: int, method: str = "") -> str:
+    """Return the job's name, the same in all ranks: its launcher's, else from where they meet.
+
+    Args:
+        world_size: the number of its ranks.
+        method: how this process joined the others, the `init_method` of `init_process_group`.
+    """
     for name in ("RANKSCOPE_JOB_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
         value = os.environ.get(name, "")
         if value and (name, value) != ("TORCHELASTIC_RUN_ID", "none"):
             return value
     meeting = "{}:{}".format(os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", ""))
-    if meeting == ":":  # ranks spawned by a script share their parent
-        meeting = os.uname().nodename + str(os.getpid() if world_size == 1 else os.getppid())
+    if meeting == ":":
+        scheme, _, meeting = method.partition("?")[0].partition("://")
+        if scheme != "tcp" or _LOOPBACK.match(meeting):
+            # Ranks spawned by a script share their parent, as do all the workers of a Ray node,
+            # which several jobs may use at a time.
+            parent = os.getpid() if world_size == 1 else os.getppid()
+            meeting = os.uname().nodename + str(parent) + meeting
     return "local/" + hashlib.sha256(meeting.encode()).hexdigest()[:8]
 
 
@@ -374,18 +385,36 @@ def _of_all_groups(rank: int, size: int) -> tuple[int, int]:
     return rank, size * groups if size > 0 else size
 
 
+def _of_launcher(names: tuple[str, ...], size: int) -> int:
+    """Return the first of these variables that counts among `size` ranks; -1 if none.
+
+    A program started by mpirun or srun may spawn ranks, which inherit its variables.
+    """
+    stated = [_first_number((total,)) for total in _WORLD_SIZE]
+    ours = (name for place, name in enumerate(names) if not place or stated[place] in (-1, size))
+    return _first_number(tuple(ours))
+
+
 def _identity(distributed: Any) -> tuple[int, int, int, int]:
     """Return rank, local rank, world size, local world size; -1 unknown, None if uninitialised."""
-    local_rank, local_size = _first_number(_LOCAL_RANK), _first_number(_LOCAL_WORLD_SIZE)
     if distributed is not None:
-        rank, world_size = _of_all_groups(distributed.get_rank(), distributed.get_world_size())
+        size = distributed.get_world_size()
+        rank, world_size = _of_all_groups(distributed.get_rank(), size)
+        local_rank, local_size = (_of_launcher(n, size) for n in (_LOCAL_RANK, _LOCAL_WORLD_SIZE))
         return rank, local_rank, world_size, local_size
+    local_rank, local_size = _first_number(_LOCAL_RANK), _first_number(_LOCAL_WORLD_SIZE)
     rank, world_size = _of_all_groups(_first_number(_RANK), _first_number(_WORLD_SIZE))
     if rank < 0 and local_rank < 0 and local_size <= 1:
         rank = _first_number(("JOB_COMPLETION_INDEX",))  # of the pod: its rank if it runs one
     if (rank, local_rank, world_size) == (-1, -1, -1):
         return 0, 0, 1, 1
     return rank, local_rank, world_size, local_size
+
+
+def _place(distributed: Any, method: str) -> tuple[str, int, int]:
+    """Return whose steps a ring has, as its header says: those of a job, rank and world size."""
+    rank, _, world_size, _ = _identity(distributed)
+    return _job_id(world_size, method), rank, world_size
 
 
 def _layout(rank: int, world_size: int, tensor: list[int], pipeline: list[int]) -> tuple[int, ...]:
@@ -448,6 +477,7 @@ def _header(
     gpu: bytes,
     created_unix_ns: int,
     capacity: int,
+    job_id: str,
 ) -> bytes:
     """Return the ring's first page."""
     environ, identity = os.environ, _identity(distributed)
@@ -455,7 +485,7 @@ def _header(
     launcher = next((word for name, word in _LAUNCHERS if environ.get(name)), "none")
     geometry = (b"RKSCRING", 1, _HEADER.size, 0x01020304, _RECORD.size, capacity)
     process = (created_unix_ns, os.getpid(), attempt, start_ticks)
-    job, pod = _label(_job_id(identity[2]), 320), _label(environ.get("POD_UID", ""), 64)
+    job, pod = _label(job_id, 320), _label(environ.get("POD_UID", ""), 64)
     labels = (job, _label(node, 256), _label(launcher, 32), pod, _label(__version__, 16))
     texts = (*labels, torch_version.encode()[:31])
     groups = _replica_group()[1]
@@ -568,6 +598,7 @@ class _Ring:
         layout: tuple[int, ...] = _NO_LAYOUT,
         capacity: int = _CAPACITY,
         gpu: bytes = b"",
+        method: str = "",
     ) -> None:
         import fcntl
 
@@ -579,14 +610,13 @@ class _Ring:
             number += 1
         name = "{}-{}.ring".format(os.getpid(), number)
         self.path = os.path.join(directory, name)
-        # Rank and world size, as in the header.
-        self.place = _identity(distributed)[::2]
+        self.place = _place(distributed, method)
         self.attempt, self.written, created = attempt, 0, time.time_ns()
         self.pack, self.pack_slot = _RECORD.pack, _EXTENSION.pack
         self.waiting: list[bytes] = []  # slots of the extension
         self.waited_ns = 0  # durations of their steps
         known = (torch_version, distributed, attempt, start_ticks, layout, gpu)
-        page = _header(*known, created, capacity)
+        page = _header(*known, created, capacity, self.place[0])
         self.slots = _Slots(os.path.join(directory, "." + name), page, capacity)
         self.extension: _Slots | None = None
         self.spans: _Slots | None = None
@@ -3242,6 +3272,7 @@ class _Probe:
         self.scaled = (0, 0)  # the scaler that steps the primary optimizer, and what it was given
         self.connected: bool | None = None
         self.device, self.timing = "", _TIMING_NONE
+        self.method = ""  # by which this process joined others, see `_job_id`
         self.mesh: Any = None  # over which the primary optimizer's parameters are distributed
         self.layout: tuple[int, ...] = _NO_LAYOUT
         self.gpu = b""  # the UUID of the one that holds the primary optimizer's parameters
@@ -3509,10 +3540,10 @@ class _Probe:
         if self.stepless >= _STEPLESS_BACKWARDS and now - self.stepless_ns > _STEPLESS_NS:
             self.show()
 
-    def joined(self) -> None:
+    def joined(self, method: Any) -> None:
         """Make a rank visible that has joined the others, and able to report its state."""
-        ring = self.ring or self.shown
-        if ring is not None and ring.place != _identity(self.distributed)[::2]:
+        ring, self.method = self.ring or self.shown, str(method or "")
+        if ring is not None and ring.place != _place(self.distributed, self.method):
             self.leave_ring()
         unseen = self.ring is None and self.shown is None and not self.rings
         if unseen and self.distributed.get_world_size() > 1:
@@ -3521,9 +3552,10 @@ class _Probe:
     def leave_ring(self) -> None:
         """End the ring of a process that has become another rank, and count steps anew.
 
-        A restart within the process may give it another rank, or a world of another size: what the
-        ring's header says remains true of its records. Other ranks may be processes that have just
-        started, so that, as in those, the first step only begins with the next optimizer's step.
+        A restart within the process may give it another rank, or a world of another size, and a
+        worker that Ray or Dask uses again another job: what the ring's header says remains true of
+        its records. Other ranks may be processes that have just started, so that, as in those, the
+        first step only begins with the next optimizer's step.
         """
         self.guard.guarded(self.write_rest)()
         self.guard.guarded(self.end_shown)()
@@ -3566,7 +3598,8 @@ class _Probe:
         joined = self.distributed if self.initialized() else None
         attempt = min(max(_first_number(("TORCHELASTIC_RESTART_COUNT",)), 0), 0xFFFF)
         version = self.torch.__version__
-        return _Ring(_ring_directory(), version, joined, attempt, self.layout, capacity, self.gpu)
+        known = (version, joined, attempt, self.layout, capacity, self.gpu, self.method)
+        return _Ring(_ring_directory(), *known)
 
     def serve_flight(self, ring: _Ring) -> None:
         """Start the server for the agent next to a ring, if other ranks may wait for this one."""
@@ -3882,7 +3915,7 @@ class _Probe:
         @_wraps(join)
         def joining(*arguments: Any, **options: Any) -> None:
             join(*arguments, **options)
-            note()
+            note(arguments[1] if len(arguments) > 1 else options.get("init_method"))
 
         self.distributed.init_process_group = c10d.init_process_group = joining
 

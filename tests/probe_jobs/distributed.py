@@ -193,11 +193,22 @@ def busy() -> None:
 
 def renumbered() -> None:
     """Start again within the processes, which have each other's rank then."""
+    in_turn(1)
+
+
+def used_again() -> None:
+    """Train another model in the same processes, as the workers of Ray and Dask do."""
+    in_turn(0)
+
+
+def in_turn(shift: int) -> None:
+    """Join others twice, the second time with a rank that is higher by so many."""
     for turn in range(2):
-        rank = (int(os.environ["RANK"]) + turn) % 2
+        rank = (int(os.environ["RANK"]) + turn * shift) % 2
         if turn:
             dist.destroy_process_group()
             meeting = os.environ["MEETING"] + "-again"
+            os.environ["MASTER_PORT"] += "0"
             dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
         train(DistributedDataParallel(torch.nn.Linear(4, 2)), STEPS + turn)
         dist.barrier()
@@ -234,6 +245,7 @@ def with_cuda() -> None:
 JOBS = {
     "with-cuda": with_cuda,
     "renumbered": renumbered,
+    "used-again": used_again,
     "sharded-scaler": sharded_scaler,
     "torchrun": torchrun,
     "tidy": tidy,

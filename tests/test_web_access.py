@@ -183,15 +183,17 @@ def test_a_handshake_with_a_server_without_tls_fails_at_once_and_the_error_names
 
 
 @pytest.mark.parametrize(("scheme", "port"), [("http", 80), ("https", 443)])
-def test_a_refused_address_without_a_port_says_which_one_was_asked(scheme, port, monkeypatch):
+def test_a_refused_address_says_which_port_was_asked_or_what_to_start(scheme, port, monkeypatch):
     def refused(*_):
         raise URLError(ConnectionRefusedError(111, "Connection refused"))
 
     monkeypatch.setattr(Entry, "open", refused)
     with pytest.raises(AgentError, match=f"port {port} was asked, because the address names none"):
         Agent(f"{scheme}://gpu-7").text("/metrics")
-    with pytest.raises(AgentError, match=r"Connection refused$"):
+    with pytest.raises(AgentError, match="refused: start rankscope-agent there, or give the port"):
         Agent(f"{scheme}://gpu-7:9877").text("/metrics")
+    with pytest.raises(AgentError, match="refused: start rankscope watch there, or give the port"):
+        Agent(f"{scheme}://gpu-7:9878", role="watch").text("/metrics")
 
 
 def test_a_client_certificate_opens_the_api(tmp_path, authority):

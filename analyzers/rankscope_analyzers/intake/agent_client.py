@@ -167,15 +167,21 @@ class Agent:
 
     def _other_address(self, reason: object) -> str:
         """Return what to do if the failure is that of another port, or of the other scheme."""
-        if isinstance(reason, ConnectionRefusedError) and urlsplit(self.base).port is None:
-            port = 443 if self.base.startswith("https:") else 80
-            return f": port {port} was asked, because the address names none"
+        if isinstance(reason, ConnectionRefusedError):
+            return self._nobody_listens()
         if self.base.startswith("https:"):
             silent = isinstance(reason, TimeoutError) and "handshake" in str(reason)
             plain = isinstance(reason, SSLError) and reason.reason in NO_TLS
             return ": if it serves plain http, give http://" if silent or plain else ""
         closed = isinstance(reason, RemoteDisconnected)
         return ": if it serves TLS, give https:// or --ca-file" if closed else ""
+
+    def _nobody_listens(self) -> str:
+        if urlsplit(self.base).port is None:
+            port = 443 if self.base.startswith("https:") else 80
+            return f": port {port} was asked, because the address names none"
+        program = "rankscope-agent" if self.role == "agent" else "rankscope watch"
+        return f": start {program} there, or give the port that it listens on"
 
     def _deadline(self, path: str, seconds: float) -> Deadline:
         # A response that takes an agent long is also slow to begin: a busy agent opens all rings

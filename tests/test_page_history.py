@@ -76,6 +76,29 @@ def test_series_come_go_and_change_places_between_looks():
     }
 
 
+def test_two_series_that_change_places_keep_their_values():
+    history = PageHistory(READS, polls=4)
+    history.add([page(0, {0: 1, 1: 2})])
+    history.add([page(1, {1: 3, 0: 4})])
+    assert seen(history.observed()) == {
+        ("n", "0"): [(0.0, 1.0), (1.0, 4.0)],
+        ("n", "1"): [(0.0, 2.0), (1.0, 3.0)],
+    }
+
+
+def test_a_series_that_comes_leaves_those_of_other_metrics_as_they_were():
+    history = PageHistory(READS, polls=4)
+    history.add([page(0, {0: 1, 1: 2})])
+    history.add([page(1, {0: 3, 1: 4}, taken=1)])
+    observed = history.observed()
+    assert seen(observed) == {
+        ("n", "0"): [(0.0, 1.0), (1.0, 3.0)],
+        ("n", "1"): [(0.0, 2.0), (1.0, 4.0)],
+    }
+    (stamp,) = observed.of(agent.SNAPSHOT_TIMESTAMP)
+    assert (stamp.times.tolist(), stamp.values.tolist()) == ([1.0], [1.0])
+
+
 def test_what_was_observed_before_stays_as_it_was():
     history = PageHistory(READS, polls=2)
     history.add([page(0, {0: 1})])

@@ -147,9 +147,13 @@ class NodeSeries(Mapping[str, Sequence[Series]]):
 
     def __getitem__(self, name: str) -> Sequence[Series]:
         """Return the series of a metric."""
-        if len(self._layouts) == 1:
-            return self._of_all_pages(name, self._layouts[0])
-        return self._of_some_pages(name)
+        found = [layout.of(name) for layout in self._layouts]
+        if not any(found):
+            raise KeyError(name)
+        # A fault adds series to a page: those of most metrics stay the same.
+        if all(texts == found[0] for texts in found):
+            return self._of_all_pages(name, found[0])
+        return self._of_some_pages(name, found)
 
     @property
     def newest(self) -> float:
@@ -157,18 +161,15 @@ class NodeSeries(Mapping[str, Sequence[Series]]):
         shown = (len(one.values) > 0 for one in self._columns)
         return max((float(self._times[at]) for at, some in enumerate(shown) if some), default=0.0)
 
-    def _of_all_pages(self, name: str, layout: Layout) -> Sequence[Series]:
-        span = layout.spans[name]
-        table = np.array([one.values[span] for one in self._columns]).T.copy()
+    def _of_all_pages(self, name: str, texts: Sequence[str]) -> Sequence[Series]:
+        table = np.array([one.values[one.layout.spans[name]] for one in self._columns]).T.copy()
         return [
             Series(self._node, name, labels(text), self._times, values)
-            for text, values in zip(layout.texts[span], table, strict=True)
+            for text, values in zip(texts, table, strict=True)
         ]
 
-    def _of_some_pages(self, name: str) -> Sequence[Series]:
-        texts = dict.fromkeys(text for layout in self._layouts for text in layout.of(name))
-        if not texts:
-            raise KeyError(name)
+    def _of_some_pages(self, name: str, found: Sequence[Sequence[str]]) -> Sequence[Series]:
+        texts = dict.fromkeys(text for several in found for text in several)
         rows = {text: row for row, text in enumerate(texts)}
         table = np.full((len(rows), len(self._columns)), np.nan)
         for at, one in enumerate(self._columns):

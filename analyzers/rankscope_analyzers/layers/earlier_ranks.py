@@ -35,5 +35,6 @@ def earlier_ranks(observed: Observed, job_id: str) -> frozenset[int]:
     known = [size for _, size in living if size is not None]
     if not known or len(known) < len(living):
         return frozenset()
+    size, alive = max(known), {rank for rank, _ in living}
     reported = by_rank(observed, training.RANK_INFO, job_id)
-    return frozenset(rank for rank in reported if rank >= max(known)) - {rank for rank, _ in living}
+    return frozenset(rank for rank in reported if rank >= size) - alive

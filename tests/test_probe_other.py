@@ -280,7 +280,7 @@ def test_sync_and_data_behind_the_backward_are_not_counted_twice(loop: Loop) -> 
 def test_step_without_a_backward_tells_nothing_until_optimizers_say_when_they_begin(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Engines that are called directly, as Megatron-LM does, hide their backwards."""
+    """Engines that are called directly hide their backwards."""
     hooks: list[Callable[..., None]] = []
     module = SimpleNamespace(register_optimizer_step_pre_hook=hooks.append)
     for name in ("torch", "torch.optim", "torch.optim.optimizer"):
@@ -294,6 +294,29 @@ def test_step_without_a_backward_tells_nothing_until_optimizers_say_when_they_be
     assert loop.records() == [(2, 34, 0, -1 / MS), (2, 30, 0, 4), (2, 30, 0, 4)]
     assert len(hooks) == 1
     assert read_extended(loop.directory)[0].microbatches == 0
+
+
+def test_backwards_that_megatron_runs_in_the_engine_count_and_end_compute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its schedules find their function by its name, for each micro-batch (Megatron-core 0.16)."""
+
+    def custom_backward(output: Any, gradient: Any) -> None:
+        for _ in range(2):  # layers whose activations are computed again
+            loop.backward(20)
+        loop.spend(10)
+
+    schedules = SimpleNamespace(custom_backward=custom_backward)
+    monkeypatch.setitem(sys.modules, "megatron.core.pipeline_parallel.schedules", schedules)
+    loop = Loop(tmp_path, monkeypatch)
+    for _ in range(3):
+        loop.batch()
+        loop.forward()
+        schedules.custom_backward(Batch(), None)
+    loop.spend(3)  # clipping
+    loop.step(4)
+    assert loop.only() == (6, 3 * 60, 0, 7)
+    assert loop.extended()[0].microbatches == 3
 
 
 def test_skipped_step_has_its_rest_too(loop: Loop) -> None:

@@ -306,6 +306,8 @@ _SAVERS = (
     ("megatron.training.checkpointing", "", "save_checkpoint", _SAVE),
     ("megatron.training.training", "", "save_checkpoint", _SAVE),  # the same function
 )
+# Functions of frameworks that run a backward pass without torch's: module and name.
+_BACKWARDS = (("megatron.core.pipeline_parallel.schedules", "custom_backward"),)
 _PHASES = {"checkpoint": _SAVE, "load": _LOAD, "evaluation": _EVALUATE, "compile": _COMPILE}
 _DCP_LOGGER = "c10d-NullHandler-dcp_logger"  # by which DCP announces beginnings and ends
 _DCP_KINDS = {"save": _SAVE, "load": _LOAD, "async_save": _STAGE}
@@ -2041,6 +2043,7 @@ class _Backwards:
         self.stepless = guard.guarded(stepless)  # called for backward passes before any step
         self.queue_callback = torch.autograd.Variable._execution_engine.queue_callback
         self.hooked = False
+        self.frameworks: set[Callable[..., Any]] = set()  # functions of theirs that are observed
         self.device_waits: _DeviceWaits | None = None
         self.restart()
 
@@ -2058,11 +2061,31 @@ class _Backwards:
         if self.hooked:  # by this process, or by the one that it was forked from
             return
         self.hooked = True
-        autograd, thread_id, guarded = self.torch.autograd, threading.get_ident, self.guard.guarded
-        now, backward, clock = time.perf_counter_ns, autograd.backward, self.clock
-        stepless = self.stepless
-        arm, ended = guarded(self.arm), guarded(self.ended)
+        autograd, guarded = self.torch.autograd, self.guard.guarded
         self.on_begin, self.on_computed = guarded(self.begun), guarded(self.computed)
+        backward = autograd.backward
+        autograd.backward = self.observed(backward)
+        self.guard.scripted(backward, autograd.backward)
+
+    def hook_frameworks(self) -> None:
+        """Observe backward passes of loaded frameworks that call the autograd engine themselves."""
+        for name, function in _BACKWARDS:
+            module = sys.modules.get(name)
+            backward = getattr(module, function, None)
+            if callable(backward) and backward not in self.frameworks:
+                ours = self.observed(backward)
+                self.frameworks.add(ours)
+                setattr(module, function, ours)
+
+    def observed(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that runs a backward pass, with its begin and end recorded.
+
+        Args:
+            backward: that function; its first argument is what the pass begins with.
+        """
+        now, clock, thread_id = time.perf_counter_ns, self.clock, threading.get_ident
+        stepless, guarded = self.stepless, self.guard.guarded
+        arm, ended = guarded(self.arm), guarded(self.ended)
 
         @_wraps(backward)
         def running(tensors: Any, *arguments: Any, **options: Any) -> Any:
@@ -2083,8 +2106,7 @@ class _Backwards:
                     ended()
                 clock.backward_ended(now())
 
-        autograd.backward = self.guard.untraced(running, around=True)
-        self.guard.scripted(backward, autograd.backward)
+        return self.guard.untraced(running, around=True)
 
     def arm(self, tensors: Any) -> None:
         """Prepare to observe the end of a backward pass that begins with the first tensor.
@@ -3229,6 +3251,7 @@ class _Probe:
         self.loader = _Loader(torch, self.guard, clock, self.spans, self.backwards)
         self.gloo = _GlooWaits(torch, self.distributed, self.guard, clock)
         self.flight = _FlightRecorder(torch, self.distributed)
+        self.hook_backwards = self.guard.guarded(self.backwards.hook_frameworks)
         self.flush_signals = self.guard.guarded(self.signals.flush)
         self.take_amounts = self.guard.guarded(self.note_amounts)
         # Functions that a program calls: compilers skip them.
@@ -3306,6 +3329,7 @@ class _Probe:
         if not self.clock.thread:
             self.mesh = getattr(parameter, "device_mesh", None)
             self.spans.hook_frameworks()
+            self.hook_backwards()
         flags = 0
         if options or len(arguments) > 1:
             closure = options.get("closure", next(iter(arguments[1:]), None))  # after the optimizer
